@@ -272,7 +272,7 @@ fn record_samples() -> Vec<Vec<u8>> {
 fn checkpoint(bytes: &[u8]) -> bool {
     let mut right = bytes.to_vec();
     right.resize(root_bytes(SEGMENT_COUNT, PARTITION_COUNT) as usize, 0);
-    for bytes in both(&right, b"LDRc", Some(right.len())) {
+    for bytes in both(&right, b"LDRk", Some(right.len())) {
         if let Some(root) = Root::decode(VOLUME, SEGMENT_COUNT, PARTITION_COUNT, &bytes) {
             let mut named: Vec<_> = root.segments.iter().map(|state| state.segment.0).collect();
             named.sort_unstable();
@@ -292,9 +292,8 @@ fn checkpoint_samples() -> Vec<Vec<u8>> {
         };
         let root = Root {
             stamp: 34,
-            slot_bits: 52,
-            buckets_per_partition: 3,
-            images: (0..PARTITION_COUNT).map(|n| ImageAt { stamp: n, second: n % 2 == 1 }).collect(),
+            bits: (24, 23),
+            images: (0..PARTITION_COUNT).map(|n| ImageAt { stamp: n, block: n * 7, bucket_count: n % 3 }).collect(),
             segments: (0..SEGMENT_COUNT).map(segment).collect(),
         };
         let mut bytes = vec![0; root_bytes(SEGMENT_COUNT, PARTITION_COUNT) as usize];
@@ -304,7 +303,7 @@ fn checkpoint_samples() -> Vec<Vec<u8>> {
     vec![sample(false), sample(true)]
 }
 
-const IMAGE: ImageOf = ImageOf { partition: 3, partition_count: PARTITION_COUNT, stamp: 12 };
+const IMAGE: ImageOf = ImageOf { partition: 3, bucket_count: 9, stamp: 12 };
 
 fn image(bytes: &[u8]) -> bool {
     IMAGE.is_in(VOLUME, IMAGE_BYTES, bytes)

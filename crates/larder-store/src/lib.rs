@@ -31,7 +31,7 @@ pub use clock::Clock;
 pub use dice::Dice;
 pub use engine::Sighting;
 pub use error::{Error, ErrorKind, Result};
-pub use options::{Hints, IoChoice, StoreOptions, mean_entry_bytes_default};
+pub use options::{Hints, IoChoice, StoreOptions, index_bytes_max_default, mean_entry_bytes_default};
 pub use policy::plan;
 pub use policy::{
     Assumptions, Costs, EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow,

@@ -27,10 +27,13 @@ pub struct StoreOptions {
     pub policy: &'static Policy,
     /// Constants of the rows.
     pub tuning: Tuning,
-    /// Expected mean size of an entry with its head, in bytes: the index has room for
-    /// `size / mean` entries. Smaller costs memory, larger loses entries early if they are
-    /// smaller than said. Default [`mean_entry_bytes_default`]; from 512 B to 1 MiB.
+    /// Expected mean size of an entry with its head, in bytes. `log` needs none for its index, which takes memory as entries come: a new volume
+    /// gets room for checkpoints of about `size / mean` entries, and where there are more, a start takes longer. HashCache's policies and `tiny` have
+    /// room for so many entries. Default [`mean_entry_bytes_default`]; from 512 B to 1 MiB.
     pub mean_entry_bytes: u64,
+    /// Most memory that the index of `log` takes, in bytes. Where it is reached, an entry that comes pushes out the one that was hit least. Default
+    /// [`index_bytes_max_default`].
+    pub index_bytes_max: u64,
     /// Segment size in bytes, whole blocks of 4 KiB, from 64 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
     /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes.
     /// Default: 16 entries of 1 MiB, fewer on volumes under 4 GiB. Only for a new volume; an existing one keeps its own.
@@ -63,6 +66,7 @@ impl StoreOptions {
             policy: Policy::default_row(),
             tuning: Tuning::default(),
             mean_entry_bytes: mean_entry_bytes_default(size_bytes),
+            index_bytes_max: index_bytes_max_default(size_bytes),
             segment_size_bytes: default_segment_bytes(size_bytes),
             dirty_bytes_max: 32 << 20,
             flush_interval: Duration::from_millis(500),
@@ -84,6 +88,12 @@ pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {
 
 /// Entries that an index has room for by itself, between the sizes at which that is one for 8 KiB and one for 16 KiB.
 const ENTRY_COUNT_DEFAULT: u64 = 16 << 20;
+
+/// The most memory that the index of a store of `size_bytes` takes unless told otherwise, in bytes: enough for entries of any length up to 16 GiB,
+/// for entries of 2 KB and more up to 64 GiB, and for entries of 8 KB and more on larger volumes.
+pub fn index_bytes_max_default(size_bytes: u64) -> u64 {
+    (size_bytes / 64).min((size_bytes / 1024).max(256 << 20)).max(64 << 10)
+}
 
 /// Bytes of a segment for each entry of 1 MiB: its body, and 4 KiB for the headers of its unit and record, its key and checksums.
 const CHUNK_BYTES: u64 = (1 << 20) + (4 << 10);

@@ -104,13 +104,10 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<Shape> {
 
 /// What a checkpoint of the index takes on a volume.
 fn checkpoint_bytes(options: &StoreOptions, geometry: &Geometry) -> u64 {
-    let index = index_shape(options, geometry.size_bytes);
-    CheckpointArea::bytes_for(geometry.segment_count, index.partition_count, index.image_bytes())
-}
-
-/// The index of a volume of this size.
-fn index_shape(options: &StoreOptions, size_bytes: u64) -> IndexShape {
-    IndexShape::new(size_bytes / options.mean_entry_bytes, size_bytes / SECTOR_BYTES)
+    let shape = IndexShape::new(geometry.size_bytes / SECTOR_BYTES);
+    let entries = geometry.size_bytes / options.mean_entry_bytes;
+    let table_bytes = shape.bits_per_entry(entries) * entries as f64 / 8.0;
+    CheckpointArea::bytes_for(geometry.segment_count, shape.partition_count, table_bytes as u64)
 }
 
 /// HashCache's index of the log.
@@ -172,7 +169,8 @@ impl LogEngine {
         let segments = Arc::new(SegmentTable::new(geometry.segment_count));
         let (index, positions) = match row {
             LogRow::Packed(_) => {
-                (LogIndex::Buckets(Index::new(index_shape(&volume.options, geometry.size_bytes))), None)
+                let shape = IndexShape::new(geometry.size_bytes / SECTOR_BYTES);
+                (LogIndex::Buckets(Index::new(shape, volume.options.index_bytes_max)), None)
             }
             LogRow::Located(located) => {
                 let sets = located_sets(&volume, located, &segments, geometry);

@@ -11,13 +11,13 @@ use super::{
 };
 use crate::units::{BLOCK_BYTES, SegmentId};
 
-const ROOT_MAGIC: [u8; 4] = *b"LDRc";
-const IMAGE_MAGIC: [u8; 4] = *b"LDRi";
+const ROOT_MAGIC: [u8; 4] = *b"LDRk";
+const IMAGE_MAGIC: [u8; 4] = *b"LDRh";
 /// In a segment's number: it is one of probation.
 const PROBATION_BIT: u32 = 1 << 31;
 const ROOT_FIXED_BYTES: u64 = 64;
 const SEGMENT_BYTES: u64 = 16;
-const IMAGE_AT_BYTES: u64 = 8;
+const IMAGE_AT_BYTES: u64 = 12;
 /// What stands in front of a partition's image.
 const FRAME_HEADER_BYTES: usize = 64;
 const FRAME_USED_BYTES: usize = 48;
@@ -28,9 +28,8 @@ pub(crate) struct Root {
     /// The images show nothing of segments beyond this sequence, and miss nothing of those before: what newer
     /// ones hold is to be replayed. Of two roots the one with the greater stamp rules.
     pub(crate) stamp: u32,
-    /// Bits of a slot and buckets of a partition: an index of another shape has no use for the images.
-    pub(crate) slot_bits: u32,
-    pub(crate) buckets_per_partition: u32,
+    /// Bits of a position and of an address: an index of another shape has no use for the images.
+    pub(crate) bits: (u32, u32),
     /// Where each partition's image is.
     pub(crate) images: Vec<ImageAt>,
     /// All segments: those not in use in the order of their next use, then the others, oldest first ([`super::SegmentUse::order`]).
@@ -42,8 +41,17 @@ pub(crate) struct Root {
 pub(crate) struct ImageAt {
     /// The stamp of the checkpoint it was written for; 0 is an empty partition without an image.
     pub(crate) stamp: u32,
-    /// Which of its two places it is in.
-    pub(crate) second: bool,
+    /// The first block of its frame, counted from that of the first frame.
+    pub(crate) block: u32,
+    /// Buckets of its table; 0: there was no room for it.
+    pub(crate) bucket_count: u32,
+}
+
+impl ImageAt {
+    /// Whether the partition is not empty, and has no image.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.stamp > 0 && self.bucket_count == 0
+    }
 }
 
 /// A segment as a root lists it.
@@ -78,8 +86,8 @@ impl Root {
             .put(&0_u32.to_le_bytes())
             .put(&volume.0)
             .put(&self.stamp.to_le_bytes())
-            .put(&self.slot_bits.to_le_bytes())
-            .put(&self.buckets_per_partition.to_le_bytes())
+            .put(&self.bits.0.to_le_bytes())
+            .put(&self.bits.1.to_le_bytes())
             .put(&(self.images.len() as u32).to_le_bytes())
             .put(&(self.segments.len() as u32).to_le_bytes());
         let mut fields = FieldsMut::new(&mut target[ROOT_FIXED_BYTES as usize..]);
@@ -91,7 +99,9 @@ impl Root {
             }
         }
         for image in &self.images {
-            fields.put(&image.stamp.to_le_bytes()).put(&u32::from(image.second).to_le_bytes());
+            for number in [image.stamp, image.block, image.bucket_count] {
+                fields.put(&number.to_le_bytes());
+            }
         }
         let checksum = volume.checksum(&[&target[8..]]);
         target[4..8].copy_from_slice(&checksum.to_le_bytes());
@@ -108,7 +118,7 @@ impl Root {
         {
             return None;
         }
-        let (stamp, slot_bits, buckets_per_partition) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let (stamp, bits) = (fields.u32()?, (fields.u32()?, fields.u32()?));
         if (fields.u32()?, fields.u32()?) != (partition_count, segment_count) {
             return None;
         }
@@ -125,17 +135,18 @@ impl Root {
         }
         let mut images = Vec::with_capacity(partition_count as usize);
         for _ in 0..partition_count {
-            images.push(ImageAt { stamp: fields.u32()?, second: fields.u32()? != 0 });
+            images.push(ImageAt { stamp: fields.u32()?, block: fields.u32()?, bucket_count: fields.u32()? });
         }
-        Some(Self { stamp, slot_bits, buckets_per_partition, images, segments })
+        Some(Self { stamp, bits, images, segments })
     }
 }
 
-/// Which partition's image it is, of how many, and for which checkpoint.
+/// Which partition's image it is, of how long a table, and for which checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageOf {
     pub(crate) partition: u32,
-    pub(crate) partition_count: u32,
+    /// Buckets of its table.
+    pub(crate) bucket_count: u32,
     pub(crate) stamp: u32,
 }
 
@@ -156,7 +167,7 @@ impl ImageOf {
             .put(&0_u32.to_le_bytes())
             .put(&volume.0)
             .put(&self.partition.to_le_bytes())
-            .put(&self.partition_count.to_le_bytes())
+            .put(&self.bucket_count.to_le_bytes())
             .put(&self.stamp.to_le_bytes())
             .put(&(image_bytes as u32).to_le_bytes());
         let checksum = volume.checksum(&[&frame[8..FRAME_USED_BYTES], &frame[FRAME_HEADER_BYTES..end]]);
@@ -174,7 +185,7 @@ impl ImageOf {
         let sound = fields.array()? == IMAGE_MAGIC
             && fields.u32()? == volume.checksum(&[&frame[8..FRAME_USED_BYTES], image])
             && fields.array()? == volume.0;
-        let found = Self { partition: fields.u32()?, partition_count: fields.u32()?, stamp: fields.u32()? };
+        let found = Self { partition: fields.u32()?, bucket_count: fields.u32()?, stamp: fields.u32()? };
         Some(sound && found == self && fields.u32()? == image_bytes as u32)
     }
 }
@@ -192,9 +203,9 @@ mod tests {
             is_probation: n % 4 == 1,
             deadlines: (n, n + 9),
         };
-        let images = (0..7).map(|n| ImageAt { stamp: n, second: n % 2 == 1 }).collect();
+        let images = (0..7).map(|n| ImageAt { stamp: n, block: n * 7, bucket_count: n % 4 }).collect();
         let segments = (0..9).map(segment).collect();
-        Root { stamp: 34, slot_bits: 52, buckets_per_partition: 3, images, segments }
+        Root { stamp: 34, bits: (24, 23), images, segments }
     }
 
     #[test]
@@ -227,11 +238,10 @@ mod tests {
         let image_bytes = 500;
         let mut frame = vec![1; frame_bytes(image_bytes) as usize];
         image_of(&mut frame, image_bytes).fill(7);
-        let own = ImageOf { partition: 3, partition_count: 8, stamp: 12 };
+        let own = ImageOf { partition: 3, bucket_count: 8, stamp: 12 };
         own.seal(VOLUME, image_bytes, &mut frame);
         assert!(own.is_in(VOLUME, image_bytes, &frame));
-        for other in
-            [ImageOf { partition: 2, ..own }, ImageOf { partition_count: 9, ..own }, ImageOf { stamp: 11, ..own }]
+        for other in [ImageOf { partition: 2, ..own }, ImageOf { bucket_count: 9, ..own }, ImageOf { stamp: 11, ..own }]
         {
             assert!(!other.is_in(VOLUME, image_bytes, &frame), "{other:?}");
         }

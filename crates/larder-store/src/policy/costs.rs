@@ -142,12 +142,14 @@ fn memory(policy: &Policy, assumed: &Assumptions<'_>) -> (f64, f64) {
     let bins = size * (1.0 - tuning.hashcache_ring_share) / tuning.hashcache_bin_bytes as f64;
     match policy.index {
         IndexAxis::Buckets => {
-            let shape = IndexShape::new(size_bytes / mean_entry_bytes, size_bytes / SECTOR_BYTES);
+            let shape = IndexShape::new(size_bytes / SECTOR_BYTES);
             let seen = match policy.engine {
-                EngineRow::Log(LogRow::Packed(LogEviction::Worth)) => seen_bits_per_entry(shape.slot_bits()) as f64,
+                EngineRow::Log(LogRow::Packed(LogEviction::Worth)) => {
+                    seen_bits_per_entry(&shape, entries as u64) as f64
+                }
                 _ => 0.0,
             };
-            (entries, f64::from(shape.slot_bits()) / BUCKETS_FILL + seen)
+            (entries, shape.bits_per_entry(entries as u64) + seen)
         }
         IndexAxis::Map => (entries, MAP_BITS + map_of_space_bits(policy.layout, mean, tuning)),
         IndexAxis::Nothing => (bins, 0.0),
@@ -380,8 +382,6 @@ fn hits_of_lru(eviction: EvictionAxis, tuning: &Tuning) -> f64 {
     }
 }
 
-/// Two choices of 16 slots fill so much of them.
-const BUCKETS_FILL: f64 = 0.95;
 /// Bytes written again for each that is missed, where the share allows as many: with those of the insertion 1.3. Measured are 0.6
 /// to 1.5 in all (docs/measurements.md), by how much is let in and how much of it is hit.
 const REINSERTED: f64 = 0.28;

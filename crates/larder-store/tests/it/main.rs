@@ -9,6 +9,7 @@ mod contract;
 mod crash;
 mod damage;
 mod file;
+mod filling;
 mod flips;
 mod golden;
 mod killed;

@@ -7,8 +7,8 @@ use std::{
 };
 
 use larder_store::{
-    Content, EngineRow, ErrorKind, Findings, Invalidation, Policy, Stats, Store, StoreOptions, check, inspect,
-    mean_entry_bytes_default, survey,
+    Content, EngineRow, ErrorKind, Findings, Invalidation, Policy, Stats, Store, StoreOptions, check,
+    index_bytes_max_default, inspect, mean_entry_bytes_default, survey,
 };
 use proptest::{
     strategy::{Strategy, ValueTree},
@@ -196,7 +196,9 @@ fn check_told(policy: &'static Policy, subject: &Subject, findings: &Findings) {
     let (path, size_bytes) = (subject.path.clone(), SIZE_BYTES);
     // As the survey does: with the mean of a store of this size.
     let mean_entry_bytes = mean_entry_bytes_default(size_bytes);
-    let store = Store::open(StoreOptions { path, policy, size_bytes, mean_entry_bytes, ..options() }).unwrap();
+    let index_bytes_max = index_bytes_max_default(size_bytes);
+    let options = StoreOptions { path, policy, size_bytes, mean_entry_bytes, index_bytes_max, ..options() };
+    let store = Store::open(options).unwrap();
     let open = store.stats();
     block_on(store.close()).unwrap();
     let figures = |stats: &Stats| (stats.entries, stats.counts_all_entries, stats.entries_max);

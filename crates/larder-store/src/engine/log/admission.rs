@@ -6,12 +6,13 @@
 //! ([`Seen`]), the addresses the index dropped although their records are still in the log, and those of entries that were
 //! removed a moment ago. Invariant: an entry is refused, or put on probation, only if no older record of its address can come back
 //! after a crash: those of a dropped address would, so it is admitted, to a main segment. Cost: [`Seen`]'s bits for every entry the
-//! index has room for, 128 bits for each dropped address (fewer than 0.5% of the entries) and each entry removed within the last
+//! volume holds, 128 bits for each dropped address (fewer than 0.5% of the entries) and each entry removed within the last
 //! segments. No constant is to be tuned by anybody.
 //! Ideas: AdaptSize's odds by size (NSDI 2017), S3-FIFO's ghost queue (SOSP 2023), with the filters of Maggs and Sitaraman (CCR 2015).
 
 mod seen;
 
+use super::index::IndexShape;
 use crate::{
     Dice, Objective,
     format::{Generation, SegmentUse},
@@ -24,30 +25,28 @@ use std::collections::HashMap;
 const BITS_PER_ENTRY_MAX: u64 = 60;
 /// So many removals are remembered before those that count no more are forgotten.
 const REMOVED_MAX: usize = 1024;
-const INDEX_FILL_PERCENT: u64 = 95;
+/// While entries come and go, the index's tables are filled less than they are on average when they grow.
+const INDEX_SLACK: f64 = 1.1;
+/// Of the volume's bytes, the share that holds entries at any time: the rest is free, or being filled.
+const LIVE_SHARE: f64 = 0.875;
 /// Of the mean length, each offer's share.
 const MEAN_SHARE: f64 = 1.0 / 1024.0;
-/// Of as many keys as the volume holds entries of the mean length, so many are a generation of what is remembered.
-const GENERATION_SHARE: f64 = 0.5;
 /// In how many steps odds are told apart.
 const DICE_SIDES: u64 = 1 << 20;
 
 /// For how large a store admission decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// Entries the index has room for.
-    pub(crate) entries: u64,
-    /// Sectors there are for them.
+    /// Sectors there are for entries.
     pub(crate) sectors: u64,
-    /// Memory of what was offered, in bits for each of the entries.
-    pub(crate) bits_per_entry: u64,
+    /// The index, beside which what was offered is remembered.
+    pub(crate) index: IndexShape,
 }
 
-/// Returns how many bits for each entry remember what was offered, where a slot of the index takes `slot_bits`: what is left of 60 bits
-/// an entry, at least 4.
-pub(crate) fn seen_bits_per_entry(slot_bits: u32) -> u64 {
-    let index_bits = (u64::from(slot_bits) * 100).div_ceil(INDEX_FILL_PERCENT);
-    BITS_PER_ENTRY_MAX.saturating_sub(index_bits).clamp(4, 12)
+/// Returns how many bits for each entry remember what was offered, where the volume has about so many: what the index leaves of 60, at least 2.
+pub(crate) fn seen_bits_per_entry(index: &IndexShape, entries: u64) -> u64 {
+    let index_bits = index.bits_per_entry(entries.max(1));
+    BITS_PER_ENTRY_MAX.saturating_sub((index_bits * INDEX_SLACK).ceil() as u64).clamp(2, 12)
 }
 
 /// An entry that somebody wants to store.
@@ -62,8 +61,11 @@ pub(crate) struct Offer {
 pub(crate) struct Admission {
     seen: Seen,
     objective: Objective,
+    index: IndexShape,
     sectors: f64,
+    /// Of what was offered; 0 before that.
     mean_sectors: f64,
+    offer_count: u64,
     dice: Dice,
     /// Dropped addresses, and the use of the segment that has their record.
     dropped: HashMap<u64, SegmentUse>,
@@ -76,12 +78,14 @@ pub(crate) struct Admission {
 
 impl Admission {
     pub(crate) fn new(scale: Scale, objective: Objective) -> Self {
-        assert!(scale.entries > 0 && scale.sectors > 0);
+        assert!(scale.sectors > 0);
         Self {
-            seen: Seen::new(scale.entries, scale.bits_per_entry),
+            seen: Seen::new(),
             objective,
+            index: scale.index,
             sectors: scale.sectors as f64,
-            mean_sectors: scale.sectors as f64 / scale.entries as f64,
+            mean_sectors: 0.0,
+            offer_count: 0,
             dice: Dice::new(scale.sectors),
             dropped: HashMap::new(),
             removed: HashMap::new(),
@@ -92,7 +96,9 @@ impl Admission {
     /// Returns whether an entry that the index does not have, of this address, is stored; one that is not is remembered.
     /// `has_room`: no other entry has to go for it.
     pub(crate) fn admits(&mut self, offer: Offer, address: u64, has_room: bool) -> bool {
-        self.mean_sectors += (offer.sectors as f64 - self.mean_sectors) * MEAN_SHARE;
+        self.offer_count += 1;
+        let share = MEAN_SHARE.max(1.0 / self.offer_count as f64);
+        self.mean_sectors += (offer.sectors as f64 - self.mean_sectors) * share;
         assert!(self.mean_sectors.is_finite() && self.mean_sectors >= 0.0, "a mean of lengths");
         if self.dropped.contains_key(&address) || has_room {
             return true;
@@ -130,7 +136,9 @@ impl Admission {
     fn remember(&mut self, key_hash: KeyHash) {
         let entries = self.sectors / self.mean_sectors.max(1.0);
         debug_assert!(entries.is_finite() && entries >= 0.0, "the store has a number of entries: {entries}");
-        self.seen.note(key_hash, (entries * GENERATION_SHARE) as u64);
+        let held = (entries * LIVE_SHARE) as u64;
+        let bits = held * seen_bits_per_entry(&self.index, held);
+        self.seen.note(key_hash, entries as u64, bits);
     }
 
     /// Notes that the index dropped an address whose record stays, in a segment's present use.
@@ -170,15 +178,18 @@ impl Admission {
 mod tests {
     use super::*;
 
-    const SCALE: Scale = Scale { entries: 10_000, sectors: 160_000, bits_per_entry: 12 };
-
     /// Of an entry so short that only the memory of offers decides.
     fn offer(n: u64) -> Offer {
         Offer { key_hash: KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40), sectors: 1 }
     }
 
+    /// Of a store that was offered entries of 16 sectors, for which it had room.
     fn admission(objective: Objective) -> Admission {
-        Admission::new(SCALE, objective)
+        let mut admission = Admission::new(Scale { sectors: 160_000, index: IndexShape::new(160_000) }, objective);
+        for n in 0..2_000 {
+            assert!(admission.admits(Offer { sectors: 16, ..offer(n) }, n, true), "there is room");
+        }
+        admission
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::{
     LogEngine,
-    admission::{Admission, Offer, Scale, seen_bits_per_entry},
+    admission::{Admission, Offer, Scale},
     eviction::Standard,
     index::LogIndex,
     layout::Log,
@@ -35,9 +35,8 @@ impl Gate {
     pub(super) fn new(index: &LogIndex, geometry: &Geometry, objective: Objective) -> Option<Self> {
         let LogIndex::Buckets(buckets) = index else { return None };
         let scale = Scale {
-            entries: index.entries_max(),
             sectors: u64::from(geometry.segment_count) * geometry.segment_bytes / SECTOR_BYTES,
-            bits_per_entry: seen_bits_per_entry(buckets.shape().slot_bits()),
+            index: buckets.shape(),
         };
         let admission = Admission::new(scale, objective);
         Some(Self { admission: Mutex::new(admission), is_short_of_room: AtomicBool::new(false) })

@@ -26,14 +26,14 @@ use crate::{
     device::AlignedBuffer,
     format::{
         Generation,
-        checkpoint::{ImageOf, Root, SegmentState, image_of},
+        checkpoint::{ImageOf, Root, SegmentState, frame_bytes, image_of},
         superblock::Shape,
     },
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    units::Geometry,
+    units::{BLOCK_BYTES, Geometry},
     volume::{
         Volume,
         waiters::{Waiters, wait_for},
@@ -76,6 +76,13 @@ struct CheckpointState {
     stepped_at: Duration,
 }
 
+/// A partition's image on its way to the volume.
+struct Frame {
+    buffer: AlignedBuffer,
+    image_bytes: usize,
+    bucket_count: u32,
+}
+
 /// A checkpoint that is being written.
 #[derive(Clone, Copy)]
 struct Sweep {
@@ -91,16 +98,13 @@ impl Checkpoints {
             LogIndex::Sets(_) => None,
         };
         let area = shape.and_then(|shape| {
-            let area = volume.shape.index_area();
-            CheckpointArea::new(area, geometry.segment_count, shape.partition_count, shape.image_bytes())
+            CheckpointArea::new(volume.shape.index_area(), geometry.segment_count, shape.partition_count)
         });
         let partitions = shape.map_or(0, |shape| shape.partition_count);
         if area.is_none() && shape.is_some() && index_bytes > 0 {
-            tracing::warn!(
-                "the store was made for larger entries: its index has no room for checkpoints, starts take longer"
-            );
+            tracing::warn!("the store has no room for checkpoints of its index, starts take longer");
         }
-        let state = CheckpointState::new(Places::new(partitions));
+        let state = CheckpointState::new(Places::new(area.as_ref(), partitions));
         let shared = Mutex::new(Shared { state: Some(state), waiting: Waiters::default() });
         Self { area, shared, writing: AtomicBool::new(false), log_bytes: AtomicU64::new(0) }
     }
@@ -202,7 +206,7 @@ impl LogEngine {
         let log_bytes = self.checkpoints.log_bytes.load(Ordering::Relaxed);
         let budget = log_bytes as f64 * self.volume.options.tuning.checkpoint_share;
         let credit = (budget as u64).saturating_sub(state.spent_bytes);
-        if credit < area.root_bytes + area.frame_bytes {
+        if credit < area.root_bytes + BLOCK_BYTES {
             return Ok(());
         }
         let stamp = self.lock_log().clean_through();
@@ -211,7 +215,9 @@ impl LogEngine {
         }
         assert!(state.considered < stamp, "stamps grow");
         state.considered = stamp;
-        let cost = area.root_bytes + self.changed_partitions(0).count() as u64 * area.frame_bytes;
+        let index = self.index.buckets();
+        let images: u64 = self.changed_partitions(0).map(|partition| index.table_bytes(partition) + BLOCK_BYTES).sum();
+        let cost = area.root_bytes + images;
         if credit < cost {
             return Ok(());
         }
@@ -224,8 +230,13 @@ impl LogEngine {
     async fn step(&self, area: &CheckpointArea, state: &mut CheckpointState, now: Duration) -> Result<()> {
         let Some(sweep) = state.sweep else { return Ok(()) };
         state.stepped_at = now;
-        let count = (STEP_BYTES / area.frame_bytes).max(1) as usize;
-        let batch: Vec<u32> = self.changed_partitions(sweep.next_partition).take(count).collect();
+        let mut left_bytes = STEP_BYTES;
+        let fits = |partition: &u32| {
+            let fits = left_bytes > 0;
+            left_bytes = left_bytes.saturating_sub(self.index.buckets().table_bytes(*partition) + BLOCK_BYTES);
+            fits
+        };
+        let batch: Vec<u32> = self.changed_partitions(sweep.next_partition).take_while(fits).collect();
         match batch.last() {
             Some(&last) => {
                 assert!(last >= sweep.next_partition, "a sweep goes on, from partition {}", sweep.next_partition);
@@ -252,28 +263,37 @@ impl LogEngine {
         debug_assert!(partitions.is_sorted(), "images are written in the order of their places");
         let mut writes = Vec::with_capacity(partitions.len());
         for &partition in partitions {
-            let at = state.places.place(partition, stamp);
-            let frame = self.frame(area, partition, stamp);
-            writes.push(self.volume.write(area.frame_offset(partition, at.second), Arc::new(frame)));
-            state.spent_bytes += area.frame_bytes;
+            let Some(Frame { mut buffer, image_bytes, bucket_count }) = self.frame(partition, stamp) else {
+                state.places.place_nothing(partition);
+                continue;
+            };
+            let at = state.places.place(partition, stamp, image_bytes, bucket_count);
+            let own = ImageOf { partition, bucket_count, stamp };
+            own.seal(self.volume.id, image_bytes, buffer.as_mut_slice());
+            if at.is_missing() {
+                self.index.buckets().set_changed(partition);
+            } else if let Some(offset_bytes) = area.frame_offset(at, image_bytes) {
+                state.spent_bytes += buffer.len() as u64;
+                writes.push(self.volume.write(offset_bytes, Arc::new(buffer)));
+            }
         }
         // All of them: a transfer still on its way must not land after a later one to the same place.
         join_all(writes).await.into_iter().collect()
     }
 
-    /// A partition's image without what is newer than the stamp.
-    fn frame(&self, area: &CheckpointArea, partition: u32, stamp: u32) -> AlignedBuffer {
-        let shape = self.index.buckets().shape();
-        let image_bytes = shape.image_bytes();
-        let mut frame = AlignedBuffer::apart(area.frame_bytes as usize);
-        let image = image_of(frame.as_mut_slice(), image_bytes);
-        self.index.buckets().take_image(partition, image);
-        if shape.retain(image, |slot| self.is_of_stamp(slot, stamp)) > 0 {
-            self.index.buckets().set_changed(partition);
+    /// A frame with a partition's image, without what is newer than the stamp; `None` if the partition is empty.
+    fn frame(&self, partition: u32, stamp: u32) -> Option<Frame> {
+        let index = self.index.buckets();
+        let mut frame = index.take_image(partition, |image, bucket_count| {
+            let mut buffer = AlignedBuffer::apart(frame_bytes(image.len()) as usize);
+            image_of(buffer.as_mut_slice(), image.len()).copy_from_slice(image);
+            (!image.is_empty()).then_some(Frame { buffer, image_bytes: image.len(), bucket_count })
+        })?;
+        let image = image_of(frame.buffer.as_mut_slice(), frame.image_bytes);
+        if index.shape().retain(image, frame.bucket_count, |slot| self.is_of_stamp(slot, stamp)) > 0 {
+            index.set_changed(partition);
         }
-        let own = ImageOf { partition, partition_count: shape.partition_count, stamp };
-        own.seal(self.volume.id, image_bytes, frame.as_mut_slice());
-        frame
+        Some(frame)
     }
 
     /// Whether a slot lies in a segment in use that was complete at the stamp.
@@ -292,13 +312,7 @@ impl LogEngine {
         });
         let shape = self.index.buckets().shape();
         assert!(stamp > state.places.stamp(), "a root is newer than the one it replaces");
-        let root = Root {
-            stamp,
-            slot_bits: shape.slot_bits(),
-            buckets_per_partition: shape.buckets_per_partition,
-            images: state.places.next_images().to_vec(),
-            segments: segments.collect(),
-        };
+        let root = Root { stamp, bits: shape.bits(), images: state.places.next_images(), segments: segments.collect() };
         let mut buffer = AlignedBuffer::with_len(area.root_bytes as usize);
         root.encode(self.volume.id, buffer.as_mut_slice());
         self.volume.sync().await?;

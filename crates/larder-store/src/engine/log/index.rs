@@ -1,21 +1,23 @@
-//! The `log` row's index: what is in memory for every entry on the volume.
+//! The `log` row's index: memory for every entry on the volume, and for no more.
 //!
-//! Two-choice buckets of 16 packed slots (as in a cuckoo filter). A slot knows a 13-bit tag, where the record
+//! Partitions by the first bits of a key's hash, each a table of two-choice buckets of 16 packed slots (as in a cuckoo filter) that grows by a
+//! 24th when it is full and shrinks when a seventh of it is empty: no mean length of entries is assumed. A slot knows a tag, where the record
 //! begins, how long it is (so that one read fetches it), how often it was hit, and whether it is
-//! short-lived. The other bucket follows from bucket and tag, so a slot moves without its key.
+//! short-lived. Tag and bucket together are the *address*, some bits of the key's hash, so that a table is built anew without its keys. Where the memory of the
+//! index is spent, a table that is full loses the entry that was hit least.
 //!
-//! Two keys with the same pair of buckets and the same tag have the same *address* and cannot be
+//! Two keys of a partition with the same address cannot be
 //! told apart in memory. Their slots stay side by side: a lookup gets all [`Matches`] and reads their records, newest first, until
 //! one has its key; who inserts reads them to know which of them it replaces. After a crash two slots may be of one
 //! key: what the checkpoint had, and the newer one that was replayed, which nobody has told apart yet.
 //! Invariant: if a key has slots, one of them is that of its newest record (an entry, or the tombstone of its removal).
 //! Hence who removes a slot without knowing whose it is removes the older ones of its address with it.
-//! Both buckets of an address lie in one partition, so that a partition's image is complete in itself and can be
+//! A table's image is complete in itself and can be
 //! kept on the volume (see `format::checkpoint`).
 //! Cost: one or two adjacent cache lines per bucket, a lock of one partition held for nanoseconds (for
-//! some microseconds while its image is copied), never across I/O; [`SlotWidths::BUDGET_BITS`] a slot. A full index has another
-//! key's slot for 0.4% of all addresses.
+//! some microseconds while its image is copied, up to a millisecond while its table is built anew), never across I/O.
 
+mod budget;
 mod choice;
 mod image;
 mod loading;
@@ -26,33 +28,34 @@ mod slot;
 use crate::{
     hash::KeyHash,
     sync::{Mutex, MutexGuard, PoisonError},
-    units::{Geometry, Sector},
+    units::{Geometry, SECTOR_BYTES, Sector},
 };
+use budget::IndexBudget;
 pub(crate) use choice::LogIndex;
 pub(crate) use matches::Matches;
-use partition::{BucketTag, Partition};
-pub(crate) use slot::{SizeClass, Slot, SlotWidths};
+use partition::{Address, Partition};
+use slot::VolumeWidths;
+pub(crate) use slot::{SizeClass, Slot};
 
-/// A partition's bytes are at most this (128 KiB with an image's header): small enough to copy while others
-/// wait, large enough that keys spread evenly over partitions.
-const PARTITION_BYTES_MAX: u64 = (128 << 10) - 64;
+/// Bytes of the volume for each partition: its table is copied and built anew while others wait, so it has few thousand slots.
+const PARTITION_SPAN_BYTES: u64 = 32 << 20;
 /// Slots in a bucket.
 pub(crate) const WAYS: usize = 16;
-/// The share of slots that two choices fill without losses, in percent.
-const FILL_PERCENT: u64 = 95;
+/// What a table is filled to on average, in percent: it grows at 95 and is at 91 then.
+const FILL_PERCENT: u64 = 93;
 
 /// The index of one volume.
 pub(crate) struct Index {
     partitions: Box<[Mutex<Partition>]>,
     shape: IndexShape,
+    budget: IndexBudget,
 }
 
-/// How large an index is; an image of another shape is of no use to it.
+/// How keys are spread over an index; an image of another shape is of no use to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexShape {
-    widths: SlotWidths,
+    widths: VolumeWidths,
     pub(crate) partition_count: u32,
-    pub(crate) buckets_per_partition: u32,
 }
 
 /// A record as recovery learns of it.
@@ -77,82 +80,84 @@ pub(crate) enum Inserted {
 }
 
 impl IndexShape {
-    /// The shape with room for `entries` on a volume of `sectors`.
-    pub(crate) fn new(entries: u64, sectors: u64) -> Self {
-        let widths = SlotWidths::for_volume(sectors);
-        let buckets = (entries * 100 / FILL_PERCENT).div_ceil(WAYS as u64).max(2);
-        let partition_count = (buckets * widths.bucket_bytes() as u64).div_ceil(PARTITION_BYTES_MAX);
-        let buckets_per_partition = buckets.div_ceil(partition_count);
+    /// The shape for a volume of `sectors`.
+    pub(crate) fn new(sectors: u64) -> Self {
+        let partition_count = (sectors * SECTOR_BYTES).div_ceil(PARTITION_SPAN_BYTES).max(1);
         Self {
-            widths,
-            partition_count: u32::try_from(partition_count).expect("16 TiB of 512 bytes are 2 million partitions"),
-            buckets_per_partition: buckets_per_partition as u32,
+            widths: VolumeWidths::for_volume(sectors),
+            partition_count: u32::try_from(partition_count).expect("16 TiB are half a million partitions"),
         }
     }
 
-    /// Bits of a slot.
-    pub(crate) fn slot_bits(&self) -> u32 {
-        self.widths.slot_bits()
+    /// Bits of a position and of an address.
+    pub(crate) fn bits(&self) -> (u32, u32) {
+        (self.widths.position_bits, self.widths.hash_bits)
     }
 
-    /// Bytes of a partition's image.
-    pub(crate) fn image_bytes(&self) -> usize {
-        self.buckets_per_partition as usize * self.widths.bucket_bytes()
+    /// Bits of memory for each of `entries`.
+    pub(crate) fn bits_per_entry(&self, entries: u64) -> f64 {
+        let slots = (entries * 100).div_ceil(FILL_PERCENT * u64::from(self.partition_count));
+        let widths = self.widths.in_table((slots / WAYS as u64).max(1) as u32);
+        let fixed = (u64::from(self.partition_count) * size_of::<Mutex<Partition>>() as u64 * 8) as f64;
+        f64::from(widths.slot_bits()) * 100.0 / FILL_PERCENT as f64 + fixed / entries.max(1) as f64
     }
 
-    fn slots(&self) -> u64 {
-        u64::from(self.partition_count) * u64::from(self.buckets_per_partition) * WAYS as u64
-    }
-
-    /// The news that `key_hash`'s key got this slot, or was removed by the record of this slot.
-    pub(crate) fn loaded(&self, key_hash: KeyHash, slot: Slot, removal: bool) -> Loaded {
-        let packed = self.widths.pack(SlotWidths::tag(key_hash), slot);
-        Loaded { key_hash, packed: if removal { packed | REMOVAL } else { packed } }
+    /// Bytes of the image of a table of `bucket_count`; `None` if no table is as long.
+    pub(crate) fn image_bytes(&self, bucket_count: u32) -> Option<usize> {
+        let is_possible = bucket_count > 0 && bucket_count.ilog2() < self.widths.hash_bits;
+        is_possible.then(|| bucket_count as usize * self.widths.in_table(bucket_count).bucket_bytes())
     }
 
     /// The partition of a key's hash.
     pub(crate) fn partition_of(&self, key_hash: KeyHash) -> u32 {
-        self.place(key_hash).0 as u32
+        ((u64::from(key_hash.prefix()) * u64::from(self.partition_count)) >> 32) as u32
     }
 
-    /// Removes the slots of an image that `keep` does not want; how many.
-    pub(crate) fn retain(&self, image: &mut [u8], keep: impl FnMut(Slot) -> bool) -> u64 {
-        image::retain(image, self.widths, keep)
+    /// Removes the slots of an image of a table of `bucket_count` that `keep` does not want; how many.
+    pub(crate) fn retain(&self, image: &mut [u8], bucket_count: u32, keep: impl FnMut(Slot) -> bool) -> u64 {
+        image::retain(image, self.widths.in_table(bucket_count), keep)
     }
 
-    fn place(&self, key_hash: KeyHash) -> (usize, BucketTag) {
-        let (partition, rest) = share(key_hash.prefix().into(), self.partition_count);
-        let (bucket, _) = share(rest, self.buckets_per_partition);
-        (partition as usize, BucketTag { bucket, tag: SlotWidths::tag(key_hash) })
+    fn place(&self, key_hash: KeyHash) -> (usize, Address) {
+        let address = key_hash.0 & ((1 << self.widths.hash_bits) - 1);
+        (self.partition_of(key_hash) as usize, address as Address)
     }
 }
 
-/// Which of `count` equal shares of the 32-bit numbers `number` is in, and how far in it, as 32 bits.
-fn share(number: u64, count: u32) -> (u32, u64) {
-    let scaled = number * u64::from(count);
-    ((scaled >> 32) as u32, scaled & u64::from(u32::MAX))
+impl Loaded {
+    /// The news that `key_hash`'s key got this slot, or was removed by the record of this slot.
+    pub(crate) fn new(key_hash: KeyHash, slot: Slot, removal: bool) -> Self {
+        Self { key_hash, packed: if removal { slot.to_bits() | REMOVAL } else { slot.to_bits() } }
+    }
+
+    /// The slot, unless it tells of a removal.
+    pub(super) fn slot(&self) -> Option<Slot> {
+        (self.packed & REMOVAL == 0).then(|| Slot::from_bits(self.packed))
+    }
 }
 
 impl Index {
-    /// An empty index. Memory is taken as it is used.
-    pub(crate) fn new(shape: IndexShape) -> Self {
-        let partition = |_| Mutex::new(Partition::new(shape.buckets_per_partition, shape.widths));
-        Self { partitions: (0..shape.partition_count).map(partition).collect(), shape }
+    /// An empty index, which takes memory as it is used, at most so much.
+    pub(crate) fn new(shape: IndexShape, memory_bytes_max: u64) -> Self {
+        let partition = |_| Mutex::new(Partition::new(shape.widths));
+        let partitions = (0..shape.partition_count).map(partition).collect();
+        Self { partitions, shape, budget: IndexBudget::new(memory_bytes_max) }
     }
 
     pub(crate) fn shape(&self) -> IndexShape {
         self.shape
     }
 
-    /// Memory when full, in bytes.
+    /// Memory now, in bytes. Cost: takes every lock once.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let partition = self.shape.image_bytes() + size_of::<Mutex<Partition>>();
-        u64::from(self.shape.partition_count) * partition as u64
+        let tables: u64 = self.partitions.iter().map(|partition| lock(partition).memory_bytes()).sum();
+        tables + self.partitions.len() as u64 * size_of::<Mutex<Partition>>() as u64
     }
 
-    /// How many entries there is room for.
+    /// About how many entries the memory it may take has room for.
     pub(crate) fn entries_max(&self) -> u64 {
-        self.shape.slots() * FILL_PERCENT / 100
+        let bits = self.shape.bits_per_entry(self.budget.max_bytes() / 7);
+        (self.budget.max_bytes() as f64 * 8.0 / bits) as u64
     }
 
     /// How many entries there are. Cost: takes every lock once.
@@ -185,7 +190,7 @@ impl Index {
     /// Adds `slot` for `key_hash`'s key, in the stead of the entries at `replaced`.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: Slot, replaced: &[Sector]) -> Inserted {
         let (mut partition, place) = self.locate(key_hash);
-        match partition.insert(key_hash, place, slot, replaced) {
+        match partition.insert(key_hash, place, slot, replaced, &self.budget) {
             Inserted::Displaced(slot, within) => {
                 Inserted::Displaced(slot, (self.shape.place(key_hash).0 as u64) << 40 | within)
             }
@@ -196,15 +201,14 @@ impl Index {
     /// Removes the entries of `key_hash`'s address at `positions`. Returns how many there were.
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         let (mut partition, place) = self.locate(key_hash);
-        partition.remove(place, positions)
+        partition.remove(place, positions, &self.budget)
     }
 
     /// While loading: nothing that is loaded later of `key_hash`'s key counts, as the record of `tombstone` removed it;
     /// without one, nothing of its address counts.
     pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<Slot>) {
         let (mut partition, place) = self.locate(key_hash);
-        let packed = tombstone.map(|slot| self.shape.widths.pack(place.tag, slot));
-        partition.note_removed(key_hash, place, packed);
+        partition.note_removed(key_hash, place, tombstone.map(Slot::to_bits));
     }
 
     /// Returns whether `key_hash`'s address has a slot, and another one finds room beside it.
@@ -215,9 +219,8 @@ impl Index {
 
     /// A number for `key_hash`'s address; no two have the same.
     pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
-        let (partition, place) = self.shape.place(key_hash);
-        let partition_number = (partition as u64) << 40;
-        partition_number | lock(&self.partitions[partition]).address(place)
+        let (partition, address) = self.shape.place(key_hash);
+        (partition as u64) << 40 | u64::from(address)
     }
 
     /// Starts loading what an earlier run left, newest first: from now on whatever happens to a
@@ -228,7 +231,7 @@ impl Index {
 
     /// Ends loading.
     pub(crate) fn end_loading(&self) {
-        self.partitions.iter().for_each(|partition| lock(partition).end_loading());
+        self.partitions.iter().for_each(|partition| lock(partition).end_loading(&self.budget));
     }
 
     /// Loads entries and removals in this order, each unless something newer is known of its key.
@@ -249,7 +252,7 @@ impl Index {
             for &Loaded { key_hash, packed } in run {
                 let (_, place) = self.shape.place(key_hash);
                 match packed & REMOVAL {
-                    0 => partition.load(key_hash, place, packed),
+                    0 => partition.load(key_hash, place, packed, &self.budget),
                     _ => partition.load_removal(key_hash, place, packed & !REMOVAL),
                 }
             }
@@ -266,14 +269,20 @@ impl Index {
         lock(&self.partitions[partition as usize]).set_changed();
     }
 
-    /// Copies a partition as it is now to `target`, which is [`IndexShape::image_bytes`] long.
-    pub(crate) fn take_image(&self, partition: u32, target: &mut [u8]) {
-        lock(&self.partitions[partition as usize]).take_image(target);
+    /// Gives `take` a partition's table as an image has it, which is empty where the partition is, and the number of its buckets.
+    pub(crate) fn take_image<T>(&self, partition: u32, take: impl FnOnce(&[u8], u32) -> T) -> T {
+        lock(&self.partitions[partition as usize]).take_image(take)
     }
 
-    /// Loads a partition's image beneath what is known of it already: all of that is newer.
-    pub(crate) fn load_image(&self, partition: u32, image: &[u8]) {
-        lock(&self.partitions[partition as usize]).load_image(image);
+    /// Bytes of a partition's table.
+    pub(crate) fn table_bytes(&self, partition: u32) -> u64 {
+        lock(&self.partitions[partition as usize]).memory_bytes()
+    }
+
+    /// Loads the image of a partition's table of `bucket_count` beneath what is known of it already: all of that is newer. Returns
+    /// `false` if there is no memory for it.
+    pub(crate) fn load_image(&self, partition: u32, image: &[u8], bucket_count: u32) -> bool {
+        lock(&self.partitions[partition as usize]).load_image(image, bucket_count, &self.budget)
     }
 
     /// Checks every partition in its turn.
@@ -281,7 +290,7 @@ impl Index {
         self.partitions.iter().for_each(|partition| lock(partition).check(geometry));
     }
 
-    fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, Partition>, BucketTag) {
+    fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, Partition>, Address) {
         let (partition, place) = self.shape.place(key_hash);
         (lock(&self.partitions[partition]), place)
     }

@@ -11,7 +11,7 @@
 pub(crate) mod demoted;
 mod elsewhere;
 
-use super::index::{Inserted, Loaded, REMOVAL, SizeClass, Slot, SlotWidths};
+use super::index::{Inserted, Loaded, SizeClass, Slot};
 use crate::{
     engine::kit::sets::{PackedSets, Set, SetPlace, Shape, Way, set_of},
     format::record::RECORD_SECTORS_MAX,
@@ -29,9 +29,6 @@ use std::collections::HashSet;
 const PARTITION_SETS: u64 = 1024;
 /// Sectors of the blocks in which a length is kept.
 const LENGTH_SECTORS: u64 = 16;
-
-/// Sectors of the largest volume, 16 TiB.
-const LOADED_SECTORS_MAX: u64 = 1 << 35;
 
 /// Tells how often the log has gone round at a position.
 pub(crate) type Generation = Box<dyn Fn(Sector) -> u64 + Send + Sync>;
@@ -229,12 +226,6 @@ impl LocatedSets {
         self.demoted.iter().for_each(|demoted| demoted.set_loading(false));
     }
 
-    /// The news that `key_hash`'s address got this slot, or was removed.
-    pub(crate) fn loaded(&self, key_hash: KeyHash, slot: Slot, removal: bool) -> Loaded {
-        let packed = load_widths().pack(SlotWidths::tag(key_hash), slot);
-        Loaded { key_hash, packed: if removal { REMOVAL } else { packed } }
-    }
-
     /// Loads entries and removals in this order, each unless something newer is known of its address.
     pub(crate) fn load(&self, news: &[Loaded]) {
         for loaded in news {
@@ -242,10 +233,7 @@ impl LocatedSets {
             if !partition.supersede(at) {
                 continue;
             }
-            if loaded.packed == REMOVAL {
-                continue;
-            }
-            let slot = load_widths().unpack(loaded.packed);
+            let Some(slot) = loaded.slot() else { continue };
             let mut set = partition.read(at);
             if set.find(at.tag).is_none() {
                 let place = self.place(&slot, slot.size.sectors());
@@ -324,11 +312,6 @@ impl LocatedSets {
     }
 }
 
-/// How recovery's news are packed: wide enough for all volumes.
-fn load_widths() -> SlotWidths {
-    SlotWidths::for_volume(LOADED_SECTORS_MAX)
-}
-
 impl Partition {
     fn read(&self, at: At) -> Set {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
@@ -402,12 +385,12 @@ mod tests {
     #[test]
     fn loading_never_overrides_what_happened_since() {
         let (index, _) = index(LOG_N, 8000);
-        let loaded = |key_hash, position| index.loaded(key_hash, slot(position, 3), false);
+        let loaded = |key_hash, position| Loaded::new(key_hash, slot(position, 3), false);
         index.begin_loading();
         index.insert(KeyHash(1 << 60), slot(100, 3));
         index.insert(KeyHash(2 << 60), slot(200, 3));
         index.remove(KeyHash(2 << 60));
-        let buried = index.loaded(KeyHash(3 << 60), slot(1, 1), true);
+        let buried = Loaded::new(KeyHash(3 << 60), slot(1, 1), true);
         index.load(&[
             buried,
             loaded(KeyHash(1 << 60), 11),

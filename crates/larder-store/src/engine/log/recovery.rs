@@ -25,7 +25,7 @@ use crate::{
     engine::kit::room::spent,
     format::{
         SegmentUse,
-        checkpoint::{ImageOf, Root, image_of},
+        checkpoint::{ImageAt, ImageOf, Root, frame_bytes, image_of},
         record::RECORD_SECTORS_MAX,
         trailer::Listing,
     },
@@ -66,7 +66,9 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
         let damaged = if cut.is_none() { load_images(engine, &area, &root).await } else { Vec::new() };
         let is_damaged =
             |key_hash| damaged.binary_search(&engine.index.buckets().shape().partition_of(key_hash)).is_ok();
-        engine.checkpoints.resume(Places::found(root.images, stamp, second));
+        let shape = engine.index.buckets().shape();
+        let images = root.images.iter().map(|&image| (image, shape.image_bytes(image.bucket_count).unwrap_or(0)));
+        engine.checkpoints.resume(Places::found(&area, images, stamp, second));
         if !damaged.is_empty() {
             let covered: Vec<SegmentId> = covered.into_iter().map(|&(segment, _)| segment).collect();
             add(&engine.volume.counters.recoverable_segments, covered.len() as u64);
@@ -82,8 +84,7 @@ async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(Root,
     let read = async |second| {
         let bytes = read_blocks(engine, area.root_offset(second), area.root_bytes).await?;
         let root = Root::decode(engine.volume.id, engine.geometry.segment_count, shape.partition_count, &bytes)?;
-        let fits = (root.slot_bits, root.buckets_per_partition) == (shape.slot_bits(), shape.buckets_per_partition);
-        fits.then_some((root, second))
+        (root.bits == shape.bits()).then_some((root, second))
     };
     let (first, second) = join(read(false), read(true)).await;
     first.into_iter().chain(second).max_by_key(|(root, _)| root.stamp)
@@ -232,39 +233,49 @@ fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32)
         hits: 0,
         short_lived: !listing.tombstone && engine.segments.note(segment, listing.expires_at, now_s),
     };
-    engine.index.loaded(listing.key_hash, slot, listing.tombstone)
+    Loaded::new(listing.key_hash, slot, listing.tombstone)
 }
 
-/// Loads the images a root names; the partitions, in order, whose image is not what it should be.
+/// Loads the images a root names; the partitions, in order, of which there is none, or whose image is not what it should be.
 async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Root) -> Vec<u32> {
-    let partition_count = area.partition_count;
+    let shape = engine.index.buckets().shape();
     let named = (0..).zip(&root.images).filter(|(_, image)| image.stamp > 0);
-    let read = named.map(async |(partition, image)| {
-        let offset_bytes = area.frame_offset(partition, image.second);
-        let frame = engine.volume.read_for_start(offset_bytes, area.frame_bytes).await;
-        (ImageOf { partition, partition_count, stamp: image.stamp }, frame)
+    let (missing, named): (Vec<_>, Vec<_>) = named.partition(|(_, image)| image.is_missing());
+    let read = named.into_iter().map(async |(partition, image)| {
+        let ImageAt { stamp, bucket_count, .. } = *image;
+        let image_bytes = shape.image_bytes(bucket_count);
+        let place = image_bytes.and_then(|bytes| Some((area.frame_offset(*image, bytes)?, frame_bytes(bytes))));
+        let frame = match place {
+            Some((offset_bytes, len_bytes)) => engine.volume.read_for_start(offset_bytes, len_bytes).await.ok(),
+            None => None,
+        };
+        (ImageOf { partition, bucket_count, stamp }, frame)
     });
     let mut frames = stream::iter(read).buffered(DEPTH);
-    let mut damaged = Vec::new();
+    let mut left: Vec<u32> = missing.into_iter().map(|(partition, _)| partition).collect();
     while let Some((image, frame)) = frames.next().await {
-        if !frame.is_ok_and(|frame| load_image(engine, image, root.stamp, frame)) {
+        if !frame.is_some_and(|frame| load_image(engine, image, root.stamp, frame)) {
             add(&engine.volume.counters.corrupt, 1);
             engine.index.buckets().set_changed(image.partition);
-            damaged.push(image.partition);
+            left.push(image.partition);
         }
     }
-    damaged
+    left.sort_unstable();
+    left
 }
 
 /// Loads an image, if `frame` has it whole.
 fn load_image(engine: &LogEngine, image: ImageOf, stamp: u32, mut frame: AlignedBuffer) -> bool {
     let shape = engine.index.buckets().shape();
-    if !image.is_in(engine.volume.id, shape.image_bytes(), frame.as_slice()) {
+    let Some(image_bytes) = shape.image_bytes(image.bucket_count) else { return false };
+    if !image.is_in(engine.volume.id, image_bytes, frame.as_slice()) {
         return false;
     }
-    let bytes = image_of(frame.as_mut_slice(), shape.image_bytes());
-    let dropped = shape.retain(bytes, |slot| engine.is_of_stamp(slot, stamp));
-    engine.index.buckets().load_image(image.partition, bytes);
+    let bytes = image_of(frame.as_mut_slice(), image_bytes);
+    let dropped = shape.retain(bytes, image.bucket_count, |slot| engine.is_of_stamp(slot, stamp));
+    if !engine.index.buckets().load_image(image.partition, bytes, image.bucket_count) {
+        return false;
+    }
     if dropped > 0 {
         engine.index.buckets().set_changed(image.partition);
     }

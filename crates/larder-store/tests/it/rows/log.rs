@@ -40,7 +40,7 @@ fn a_hit_costs_one_read_and_a_miss_none() {
 /// A store whose index is nearly full of small entries, but not its volume; and how many they are.
 fn crowded() -> (Arc<Journal>, Store, StoreOptions, u64) {
     let size_bytes = 4 * SIZE_BYTES;
-    let options = StoreOptions { size_bytes, mean_entry_bytes: size_bytes / 5_000, ..options() };
+    let options = StoreOptions { size_bytes, index_bytes_max: 36_000, ..options() };
     let journal = Journal::of(size_bytes);
     let store = Store::open_on(Arc::clone(&journal) as Arc<dyn Device>, &options).unwrap();
     let keys = store.stats().entries_max;

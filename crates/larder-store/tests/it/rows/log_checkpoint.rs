@@ -203,7 +203,7 @@ fn apply(image: &mut [u8], event: &Event) {
 
 /// How many of the events wrote a checkpoint's root.
 fn roots(events: &[Event]) -> usize {
-    events.iter().filter(|event| matches!(event, Event::Write(_, bytes) if bytes.starts_with(b"LDRc"))).count()
+    events.iter().filter(|event| matches!(event, Event::Write(_, bytes) if bytes.starts_with(b"LDRk"))).count()
 }
 
 #[test]

@@ -8,9 +8,12 @@ use crate::hash::KeyHash;
 const BITS_PER_PLACING: u64 = 10;
 const PROBES: u64 = 4;
 
+/// Of as many keys as the volume holds entries, so many are a generation.
+const GENERATION_DIVISOR: u64 = 2;
+
 /// Placings that were noted lately.
 pub(super) struct Seen {
-    /// The generation being filled, and the one before.
+    /// The generation being filled, and the one before; empty until something is noted.
     generations: [Box<[u64]>; 2],
     /// Placings the filling generation has taken, and most it takes.
     taken: u64,
@@ -18,11 +21,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// With so many bits for each of `entries`.
-    pub(super) fn new(entries: u64, bits_per_entry: u64) -> Self {
-        let bits = (entries * bits_per_entry / 2).next_multiple_of(64).max(64);
-        let words = vec![0; (bits / 64) as usize].into_boxed_slice();
-        Self { generations: [words.clone(), words], taken: 0, taken_max: bits / BITS_PER_PLACING }
+    pub(super) fn new() -> Self {
+        Self { generations: [Box::default(), Box::default()], taken: 0, taken_max: 0 }
     }
 
     /// Returns whether a key was noted lately.
@@ -30,16 +30,18 @@ impl Seen {
         self.generations.iter().any(|words| is_in(key_hash, words))
     }
 
-    /// Notes a key, in a generation of so many at most, as far as there are bits for them.
-    pub(super) fn note(&mut self, key_hash: KeyHash, generation_max: u64) {
+    /// Notes a key, where the volume holds about `entries` now, and `bits` may be taken. As many others follow before it is forgotten, as far as there
+    /// are bits for them; how many, a generation has from its beginning.
+    pub(super) fn note(&mut self, key_hash: KeyHash, entries: u64, bits: u64) {
         if is_in(key_hash, &self.generations[0]) {
             return;
         }
-        assert!(self.taken <= self.taken_max, "a full generation makes room for the next");
-        if self.taken >= self.taken_max.min(generation_max.max(1)) {
+        let generation_max = (entries / GENERATION_DIVISOR).max(1);
+        if self.taken >= self.taken_max.min(generation_max) {
+            let bits = (bits / 2).next_multiple_of(64).max(64);
             self.generations.swap(0, 1);
-            self.generations[0].fill(0);
-            self.taken = 0;
+            self.generations[0] = vec![0; (bits / 64) as usize].into_boxed_slice();
+            (self.taken, self.taken_max) = (0, bits / BITS_PER_PLACING);
         }
         self.taken += 1;
         let words = &mut self.generations[0];
@@ -52,7 +54,7 @@ impl Seen {
 }
 
 fn is_in(key_hash: KeyHash, words: &[u64]) -> bool {
-    probes(key_hash, words).all(|(at, bit)| words[at] & bit != 0)
+    !words.is_empty() && probes(key_hash, words).all(|(at, bit)| words[at] & bit != 0)
 }
 
 /// The words and bits a key has in a generation of this length.

@@ -156,14 +156,6 @@ impl LogIndex {
         each!(self, index => index.end_loading());
     }
 
-    /// What recovery learns, as this index takes it.
-    pub(crate) fn loaded(&self, key_hash: KeyHash, slot: Slot, removal: bool) -> Loaded {
-        match self {
-            Self::Buckets(index) => index.shape().loaded(key_hash, slot, removal),
-            Self::Sets(index) => index.loaded(key_hash, slot, removal),
-        }
-    }
-
     /// As [`Index::load`].
     pub(crate) fn load(&self, news: &[Loaded]) {
         each!(self, index => index.load(news));

@@ -11,7 +11,7 @@ use super::{
 pub(super) type At = (u32, usize);
 
 /// Bytes behind a partition's buckets, so that its last slots are read as whole words too.
-pub(super) const FILL_BYTES: usize = size_of::<u64>();
+pub(super) const FILL_BYTES: usize = size_of::<u128>();
 
 /// A bucket at a glance: one bit for each way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,27 +22,16 @@ pub(super) struct Ways {
     pub(super) used: u16,
 }
 
-/// Looks at a bucket of a partition's bytes, which end with [`FILL_BYTES`]. Cost: no branch but by width.
-pub(super) fn look(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u16) -> Ways {
+/// Looks at a bucket of a partition's bytes, which end with [`FILL_BYTES`].
+pub(super) fn look(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u32) -> Ways {
     let start = bucket as usize * widths.bucket_bytes();
     let window = &bytes[start..start + widths.bucket_bytes() + FILL_BYTES];
-    let index = SlotWidths::ALL.iter().position(|known| *known == widths);
-    match index {
-        Some(0) => look_at::<{ SlotWidths::ALL[0].slot_bits() as usize }>(window, tag),
-        Some(1) => look_at::<{ SlotWidths::ALL[1].slot_bits() as usize }>(window, tag),
-        Some(2) => look_at::<{ SlotWidths::ALL[2].slot_bits() as usize }>(window, tag),
-        _ => look_at::<{ SlotWidths::ALL[3].slot_bits() as usize }>(window, tag),
-    }
-}
-
-fn look_at<const SLOT_BITS: usize>(window: &[u8], tag: u16) -> Ways {
-    assert!(window.len() == SLOT_BITS * WAYS / 8 + FILL_BYTES);
+    let (slot_bits, tag_mask) = (widths.slot_bits() as usize, widths.tag_mask());
     let (mut matching, mut used) = (0, 0);
     for way in 0..WAYS {
-        let (byte, shift) = (way * SLOT_BITS / 8, way * SLOT_BITS % 8);
-        let word = u64::from_le_bytes(*window[byte..].first_chunk().expect("the fill is a word"));
-        let packed = (word >> shift) & ((1 << SLOT_BITS) - 1);
-        matching |= u16::from(SlotWidths::packed_tag(packed) == tag) << way;
+        let bit = way * slot_bits;
+        let packed = (word(&window[bit / 8..]) >> (bit % 8)) as u64 & mask(widths);
+        matching |= u16::from(packed & tag_mask == u64::from(tag)) << way;
         used |= u16::from(packed != 0) << way;
     }
     Ways { matching: matching & used, used }
@@ -51,7 +40,7 @@ fn look_at<const SLOT_BITS: usize>(window: &[u8], tag: u16) -> Ways {
 /// The packed slot at `at`, 0 if it is empty.
 pub(super) fn read(bytes: &[u8], widths: SlotWidths, at: At) -> u64 {
     let (byte, shift) = window(widths, at);
-    (word(&bytes[byte..]) >> shift) & mask(widths)
+    (word(&bytes[byte..]) >> shift) as u64 & mask(widths)
 }
 
 /// Writes the packed slot at `at`.
@@ -59,8 +48,8 @@ pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: At, packed: u64) {
     assert!(packed <= mask(widths), "a slot has no more bits than its width");
     let (byte, shift) = window(widths, at);
     let target = &mut bytes[byte..];
-    let word = word(target) & !(mask(widths) << shift) | packed << shift;
-    let len = target.len().min(size_of::<u64>());
+    let word = word(target) & !(u128::from(mask(widths)) << shift) | u128::from(packed) << shift;
+    let len = target.len().min(size_of::<u128>());
     target[..len].copy_from_slice(&word.to_le_bytes()[..len]);
 }
 
@@ -86,17 +75,17 @@ fn window(widths: SlotWidths, (bucket, way): At) -> (usize, u32) {
 }
 
 fn mask(widths: SlotWidths) -> u64 {
-    (1 << widths.slot_bits()) - 1
+    u64::MAX >> (u64::BITS - widths.slot_bits())
 }
 
 /// The word at the start of `bytes`; zeros follow the end.
-fn word(bytes: &[u8]) -> u64 {
+fn word(bytes: &[u8]) -> u128 {
     match bytes.first_chunk() {
-        Some(chunk) => u64::from_le_bytes(*chunk),
+        Some(chunk) => u128::from_le_bytes(*chunk),
         None => {
-            let mut chunk = [0; size_of::<u64>()];
+            let mut chunk = [0; size_of::<u128>()];
             chunk[..bytes.len()].copy_from_slice(bytes);
-            u64::from_le_bytes(chunk)
+            u128::from_le_bytes(chunk)
         }
     }
 }

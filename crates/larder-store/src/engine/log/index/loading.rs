@@ -81,9 +81,10 @@ impl Loading {
         self.fingerprints[slot_number] = fingerprint;
     }
 
-    /// Forgets whose the slots are: others come in their place.
-    pub(super) fn forget_fingerprints(&mut self) {
+    /// Forgets whose the slots are: others come in their place, in a table of so many.
+    pub(super) fn forget_fingerprints(&mut self, slot_count: usize) {
         self.fingerprints = Box::default();
+        self.slot_count = slot_count;
     }
 
     /// Addresses of which nothing may be loaded.

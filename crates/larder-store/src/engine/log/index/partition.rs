@@ -1,32 +1,42 @@
-//! One lock's share of the index: its buckets as packed bytes.
+//! One lock's share of the index: a table of buckets as packed bytes, which grows and shrinks with what is in it.
 //!
-//! Does not: know keys or hashes, only [`BucketTag`]s. An address (pair of buckets, tag) has as many slots as there are
-//! records that may be its: of different keys, or of one key whose older record nobody has told apart yet. Invariant: as
-//! for [`super::Index`]. Cost of an operation: two buckets scanned, up to 32 more when both are full.
+//! Does not: know keys, only the bits of their hashes that tell them apart here: an *address*. It has as many slots as there are
+//! records that may be its: of different keys, or of one key whose older record nobody has told apart yet. A slot's bucket and tag give its
+//! address back, so the table is built anew without a key ([`Partition::rebuild`]). Invariant: as
+//! for [`super::Index`]. Cost of an operation: two buckets scanned, up to 32 more when both are full; of a table that grows by a 24th, each
+//! slot is moved once, about 24 moves for each slot that comes.
 
 use super::{
     Inserted, Matches, WAYS,
+    budget::IndexBudget,
     image::{self, At, FILL_BYTES, Ways},
     loading::{Loading, fingerprint},
-    slot::{Slot, SlotWidths},
+    slot::{Slot, SlotWidths, VolumeWidths},
 };
 use crate::{
     hash::KeyHash,
     units::{Geometry, Sector},
 };
 
-/// Where to look for an address: one of its two buckets, and its tag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BucketTag {
-    pub(super) bucket: u32,
-    pub(super) tag: u16,
-}
+/// A table grows when more of its slots are in use, in percent: up to there two choices nearly always find room.
+const GROW_PERCENT: u64 = 95;
+/// It shrinks when fewer are.
+const SHRINK_PERCENT: u64 = 86;
+/// What a rebuilt table is filled to, in percent.
+const REBUILT_PERCENT: u64 = 91;
+/// The same while an earlier run's entries are loaded, so that few rebuilds come of it.
+const REBUILT_LOADING_PERCENT: u64 = 70;
+
+/// Bits of a key's hash that tell it from others of its partition.
+pub(super) type Address = u32;
 
 /// The buckets under one lock.
 pub(super) struct Partition {
     /// Empty until the first slot comes.
     bytes: Box<[u8]>,
     bucket_count: u32,
+    volume: VolumeWidths,
+    /// Of a slot in this table.
     widths: SlotWidths,
     entries: u64,
     /// While an earlier run's entries are loaded: what is known to be newer.
@@ -42,19 +52,31 @@ struct Bucket {
     ways: Ways,
 }
 
+/// A slot without its place.
+#[derive(Clone, Copy)]
+struct Loose {
+    address: Address,
+    /// As [`Slot::to_bits`].
+    bits: u64,
+    fingerprint: u16,
+}
+
 impl Partition {
-    pub(super) fn new(bucket_count: u32, widths: SlotWidths) -> Self {
-        Self { bytes: Box::default(), bucket_count, widths, entries: 0, loading: None, changed: false }
+    pub(super) fn new(volume: VolumeWidths) -> Self {
+        let widths = volume.in_table(1);
+        Self { bytes: Box::default(), bucket_count: 1, volume, widths, entries: 0, loading: None, changed: false }
     }
 
     /// Counts a hit of the address's slot at `position`, or of all its slots.
-    pub(super) fn count_hit(&mut self, place: BucketTag, position: Option<Sector>) {
-        for at in self.ways_of(place) {
-            let slot = self.widths.unpack(self.read(at));
+    pub(super) fn count_hit(&mut self, address: Address, position: Option<Sector>) {
+        for at in self.ways_of(address) {
+            let packed = self.read(at);
+            let slot = self.widths.unpack(packed);
             if slot.hits < Slot::HITS_MAX && position.is_none_or(|position| slot.position == position) {
                 let counted = Slot { hits: slot.hits + 1, ..slot };
                 // Not `write`: a hit is no change that an image has to have.
-                image::write(&mut self.bytes, self.widths, at, self.widths.pack(place.tag, counted));
+                let repacked = self.widths.pack(self.widths.tag_of(packed), counted.to_bits());
+                image::write(&mut self.bytes, self.widths, at, repacked);
                 debug_assert_eq!(self.widths.unpack(self.read(at)), counted, "a hit changes nothing else of a slot");
             }
         }
@@ -62,13 +84,18 @@ impl Partition {
 
     /// Adds a slot of `key_hash` in the stead of those at `replaced`, which are gone. Slots of the same address
     /// elsewhere stay.
-    pub(super) fn insert(&mut self, key_hash: KeyHash, place: BucketTag, slot: Slot, replaced: &[Sector]) -> Inserted {
-        self.allocate();
-        if let Some(loading) = &mut self.loading {
-            loading.note_inserted(key_hash);
-        }
-        let before = self.take_out(place, replaced);
-        let inserted = self.put(place, self.widths.pack(place.tag, slot), fingerprint(key_hash));
+    pub(super) fn insert(
+        &mut self,
+        key_hash: KeyHash,
+        address: Address,
+        slot: Slot,
+        replaced: &[Sector],
+        budget: &IndexBudget,
+    ) -> Inserted {
+        self.loading.iter_mut().for_each(|loading| loading.note_inserted(key_hash));
+        let before = self.take_out(address, replaced);
+        let loose = Loose { address, bits: slot.to_bits(), fingerprint: fingerprint(key_hash) };
+        let inserted = self.put(loose, budget);
         assert!(self.entries > 0, "a slot that was inserted is counted");
         match before {
             Some(before) if inserted == Inserted::New => Inserted::Replaced(before),
@@ -77,86 +104,72 @@ impl Partition {
     }
 
     /// Removes the address's slots at `positions`. Returns how many there were.
-    pub(super) fn remove(&mut self, place: BucketTag, positions: &[Sector]) -> u64 {
+    pub(super) fn remove(&mut self, address: Address, positions: &[Sector], budget: &IndexBudget) -> u64 {
         let before = self.entries;
-        if self.take_out(place, positions).is_some()
-            && let Some(address) = self.loading.is_some().then(|| self.address(place))
+        if self.take_out(address, positions).is_some()
             && let Some(loading) = &mut self.loading
         {
-            loading.note_forgotten(address);
+            loading.note_forgotten(address.into());
         }
         assert!(
             self.entries <= before && before - self.entries <= positions.len() as u64 * 2 * WAYS as u64,
             "slots at these positions go"
         );
-        before - self.entries
+        let removed = before - self.entries;
+        self.shrink_if_due(budget);
+        removed
     }
 
     /// While loading: what is loaded later of this key is older than its removal, whose record is at `tombstone`.
-    pub(super) fn note_removed(&mut self, key_hash: KeyHash, place: BucketTag, tombstone: Option<u64>) {
-        let address = self.address(place);
+    pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: Address, tombstone: Option<u64>) {
         if let Some(loading) = &mut self.loading {
-            loading.note_removed(key_hash, address, tombstone);
+            loading.note_removed(key_hash, address.into(), tombstone);
         }
     }
 
     pub(super) fn begin_loading(&mut self) {
         assert!(self.loading.is_none(), "a run loads once");
-        self.loading = Some(Loading::new(self.bucket_count as usize * WAYS));
+        self.loading = Some(Loading::new(self.slot_count() as usize));
     }
 
-    pub(super) fn end_loading(&mut self) {
+    pub(super) fn end_loading(&mut self, budget: &IndexBudget) {
         self.loading = None;
+        self.shrink_if_due(budget);
     }
 
     /// Inserts unless something newer is known of the key. Never displaces: what is loaded later is older.
-    pub(super) fn load(&mut self, key_hash: KeyHash, place: BucketTag, packed: u64) {
-        let address = self.address(place);
+    pub(super) fn load(&mut self, key_hash: KeyHash, address: Address, bits: u64, budget: &IndexBudget) {
         let Some(loading) = &self.loading else { return };
-        if loading.is_newer(key_hash, address) {
+        if loading.is_newer(key_hash, address.into()) {
             return;
         }
-        self.allocate();
         let is_same =
             |at: At| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
-        if self.ways_of(place).any(is_same) {
+        if self.ways_of(address).any(is_same) {
             return;
         }
-        match self.make_room(place) {
-            Some(at) => {
-                assert_eq!(self.read(at), 0, "a slot goes where none is");
-                self.write(at, packed, fingerprint(key_hash));
-                self.entries += 1;
-            }
-            None => self.loading.iter_mut().for_each(|loading| loading.note_forgotten(address)),
+        if !self.put_if_room(Loose { address, bits, fingerprint: fingerprint(key_hash) }, budget) {
+            self.loading.iter_mut().for_each(|loading| loading.note_forgotten(address.into()));
         }
     }
 
     /// Notes that nothing older counts of a key that this record removed, unless something newer is known of it.
-    pub(super) fn load_removal(&mut self, key_hash: KeyHash, place: BucketTag, packed: u64) {
+    pub(super) fn load_removal(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let is_same =
             |at: At| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
-        let is_known = self.ways_of(place).any(is_same);
-        let address = self.address(place);
+        let is_known = self.ways_of(address).any(is_same);
         if let Some(loading) = &mut self.loading
             && !is_known
-            && !loading.is_newer(key_hash, address)
+            && !loading.is_newer(key_hash, address.into())
         {
-            loading.note_removed(key_hash, address, Some(packed));
+            loading.note_removed(key_hash, address.into(), Some(bits));
         }
     }
 
-    pub(super) fn take_image(&mut self, target: &mut [u8]) {
-        debug_assert_eq!(
-            target.len(),
-            self.bucket_count as usize * self.widths.bucket_bytes(),
-            "an image of all buckets"
-        );
-        match self.bytes.is_empty() {
-            true => target.fill(0),
-            false => target.copy_from_slice(&self.bytes[..self.bytes.len() - FILL_BYTES]),
-        }
+    /// Returns the table as an image has it, and the number of its buckets; from now on it counts as unchanged.
+    pub(super) fn take_image<T>(&mut self, take: impl FnOnce(&[u8], u32) -> T) -> T {
         self.changed = false;
+        take(&self.bytes[..self.bytes.len().saturating_sub(FILL_BYTES)], self.bucket_count)
     }
 
     pub(super) fn set_changed(&mut self) {
@@ -167,52 +180,61 @@ impl Partition {
         self.changed
     }
 
-    /// Puts an image beneath what is here. Where both have slots of an address they stay side by side, as nobody can
+    /// Bytes of the table.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Puts an image of a table of `bucket_count` beneath what is here; `false` if there is no memory for it. Where both have slots of an
+    /// address they stay side by side, as nobody can
     /// tell yet whether they are of one key: those from here are newer, and are looked at first. Where an image has slots of
     /// the address of a key that was removed, the removal's record gets a slot, for the same reason. Where there is no room
     /// for both, the image's slots of that address go: most of them are older records of the same key.
-    pub(super) fn load_image(&mut self, image: &[u8]) {
-        let newer: Vec<(At, u64)> = if self.entries == 0 { Vec::new() } else { self.slots().collect() };
-        let mut loading = self.loading.take().unwrap_or_else(|| Loading::new(self.bucket_count as usize * WAYS));
-        let newer: Vec<_> =
-            newer.into_iter().map(|(at, packed)| (at.0, packed, loading.fingerprint_at(slot_number(at)))).collect();
-        loading.forget_fingerprints();
-        self.allocate();
-        let len = self.bytes.len() - FILL_BYTES;
-        self.bytes[..len].copy_from_slice(image);
+    pub(super) fn load_image(&mut self, image: &[u8], bucket_count: u32, budget: &IndexBudget) -> bool {
+        let widths = self.volume.in_table(bucket_count);
+        debug_assert_eq!(image.len(), bucket_count as usize * widths.bucket_bytes(), "an image of all buckets");
+        let newer = self.loose();
+        if !budget.replace(self.bytes.len(), image.len() + FILL_BYTES) {
+            return false;
+        }
+        let mut loading = self.loading.take().unwrap_or_else(|| Loading::new(0));
+        (self.bucket_count, self.widths) = (bucket_count, widths);
+        loading.forget_fingerprints(self.slot_count() as usize);
+        self.bytes = vec![0; image.len() + FILL_BYTES].into();
+        self.bytes[..image.len()].copy_from_slice(image);
         self.entries = self.slots().count() as u64;
-        assert!(self.entries <= u64::from(self.bucket_count) * WAYS as u64);
+        assert!(self.entries <= self.slot_count());
         self.changed = false;
         for &address in loading.forgotten() {
-            self.take_out_all(place_of(address));
+            self.take_out_all(address as Address);
         }
         let removed: Vec<_> = loading.removed().collect();
         self.loading = Some(loading);
-        for (key_hash, address, tombstone) in removed {
-            let place = place_of(address);
-            if self.ways_of(place).next().is_some() && !self.put_if_room(place, tombstone, fingerprint(key_hash)) {
-                self.take_out_all(place);
+        for (key_hash, address, bits) in removed {
+            let address = address as Address;
+            let tombstone = Loose { address, bits, fingerprint: fingerprint(key_hash) };
+            if self.ways_of(address).next().is_some() && !self.put_if_room(tombstone, budget) {
+                self.take_out_all(address);
             }
         }
-        for (bucket, packed, fingerprint) in newer {
-            let place = BucketTag { bucket, tag: SlotWidths::packed_tag(packed) };
-            if !self.put_if_room(place, packed, fingerprint) {
-                self.take_out_all(place);
-                self.put(place, packed, fingerprint);
+        for loose in newer {
+            if !self.put_if_room(loose, budget) {
+                self.take_out_all(loose.address);
+                self.put(loose, budget);
             }
         }
+        true
     }
 
     /// All slots of an address, in no order.
-    pub(super) fn find(&self, place: BucketTag) -> Matches {
-        self.ways_of(place).map(|at| self.widths.unpack(self.read(at))).collect()
+    pub(super) fn find(&self, address: Address) -> Matches {
+        self.ways_of(address).map(|at| self.widths.unpack(self.read(at))).collect()
     }
 
     /// Returns whether the address has a slot, and one of its buckets an empty way.
-    pub(super) fn has_room_beside(&self, place: BucketTag) -> bool {
-        let is_known = self.ways_of(place).next().is_some();
-        is_known
-            && [place.bucket, self.other_bucket(place.bucket, place.tag)].iter().any(|&b| self.empty_way(b).is_some())
+    pub(super) fn has_room_beside(&self, address: Address) -> bool {
+        let is_known = self.ways_of(address).next().is_some();
+        is_known && self.look(address).iter().any(|bucket| way(!bucket.ways.used).is_some())
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -226,31 +248,24 @@ impl Partition {
             return;
         }
         let mut count = 0;
-        for ((bucket, way), packed) in self.slots() {
-            let (slot, tag) = (self.widths.unpack(packed), SlotWidths::packed_tag(packed));
+        for (at, packed) in self.slots() {
+            let slot = self.widths.unpack(packed);
             assert!(geometry.segment_of(slot.position).is_some(), "a slot at {:?} is in no segment", slot.position);
-            let other = self.other_bucket(bucket, tag);
-            assert_eq!(self.other_bucket(other, tag), bucket, "buckets of a tag lead to each other");
-            assert!(
-                self.ways_of(BucketTag { bucket, tag }).any(|at| at == (bucket, way)),
-                "a slot is found by its address"
-            );
+            let address = self.address_of(at.0, self.widths.tag_of(packed));
+            assert!(self.ways_of(address).any(|found| found == at), "a slot is found by its address");
             count += 1;
         }
         assert_eq!(count, self.entries, "slots are counted");
     }
 
-    fn allocate(&mut self) {
-        if self.bytes.is_empty() {
-            assert_eq!(self.entries, 0, "no slots without memory");
-            self.bytes = vec![0; self.bucket_count as usize * self.widths.bucket_bytes() + FILL_BYTES].into();
-        }
+    fn slot_count(&self) -> u64 {
+        u64::from(self.bucket_count) * WAYS as u64
     }
 
     /// Where the slots of an address are.
-    fn ways_of(&self, place: BucketTag) -> impl Iterator<Item = At> + use<> {
-        let nothing = Bucket { number: place.bucket, ways: Ways { matching: 0, used: 0 } };
-        let [first, second] = if self.entries == 0 { [nothing; 2] } else { self.look(place) };
+    fn ways_of(&self, address: Address) -> impl Iterator<Item = At> + use<> {
+        let nothing = Bucket { number: 0, ways: Ways { matching: 0, used: 0 } };
+        let [first, second] = if self.entries == 0 { [nothing; 2] } else { self.look(address) };
         // A bucket may be its own other one.
         let second_matching = if second.number == first.number { 0 } else { second.ways.matching };
         ways(first.ways.matching)
@@ -259,12 +274,12 @@ impl Partition {
     }
 
     /// Empties the ways of an address whose slots are at these positions. Returns one of the slots.
-    fn take_out(&mut self, place: BucketTag, positions: &[Sector]) -> Option<Slot> {
+    fn take_out(&mut self, address: Address, positions: &[Sector]) -> Option<Slot> {
         let mut taken = None;
         if positions.is_empty() {
             return taken;
         }
-        for at in self.ways_of(place) {
+        for at in self.ways_of(address) {
             let slot = self.widths.unpack(self.read(at));
             if positions.contains(&slot.position) {
                 self.empty(at);
@@ -272,47 +287,171 @@ impl Partition {
             }
         }
         debug_assert!(
-            !self.ways_of(place).any(|at| positions.contains(&self.widths.unpack(self.read(at)).position)),
+            !self.ways_of(address).any(|at| positions.contains(&self.widths.unpack(self.read(at)).position)),
             "no slot of these positions is left"
         );
         taken
     }
 
-    fn take_out_all(&mut self, place: BucketTag) {
-        self.ways_of(place).for_each(|at| self.empty(at));
+    fn take_out_all(&mut self, address: Address) {
+        self.ways_of(address).for_each(|at| self.empty(at));
     }
 
-    fn put_if_room(&mut self, place: BucketTag, packed: u64, fingerprint: u16) -> bool {
-        let Some(at) = self.make_room(place) else { return false };
+    /// Puts a slot where there is room, in a larger table if there is memory for it.
+    fn put_if_room(&mut self, loose: Loose, budget: &IndexBudget) -> bool {
+        let is_crowded = self.bytes.is_empty() || (self.entries + 1) * 100 > self.slot_count() * GROW_PERCENT;
+        let has_grown = is_crowded && self.grow(budget);
+        if self.bytes.is_empty() {
+            return false;
+        }
+        // Two full buckets in a table that is not: a table of another length has them elsewhere.
+        self.place(loose) || (!has_grown && self.grow(budget) && self.place(loose))
+    }
+
+    /// Puts a slot into a bucket of this table that has room.
+    fn place(&mut self, loose: Loose) -> bool {
+        let [first, second] = self.look(loose.address);
+        let Some(at) = self.room([first, second]) else { return false };
         assert_eq!(self.read(at), 0, "a slot goes where none is");
-        self.write(at, packed, fingerprint);
+        let is_second = at.0 != first.number;
+        let tag = self.remainder(loose.address) << 1 | u32::from(is_second);
+        self.write(at, self.widths.pack(tag, loose.bits), loose.fingerprint);
         self.entries += 1;
         true
     }
 
-    /// Puts a packed slot where there is room; where there is none it displaces the least hit, and with it every other
+    /// Puts a slot where there is room; where there is none it displaces the least hit, and with it every other
     /// slot of that one's address: one of them might be of the same key, and older.
-    fn put(&mut self, place: BucketTag, packed: u64, fingerprint: u16) -> Inserted {
-        if self.put_if_room(place, packed, fingerprint) {
+    fn put(&mut self, loose: Loose, budget: &IndexBudget) -> Inserted {
+        if self.put_if_room(loose, budget) {
             return Inserted::New;
         }
-        let at = self.least_hit(place);
+        if self.bytes.is_empty() {
+            // The budget is spent: one bucket is kept all the same, as the index otherwise had nothing of these keys, ever.
+            budget.overdraw(self.table_bytes(1));
+            self.bytes = vec![0; self.table_bytes(1)].into();
+        }
+        let at = self.least_hit(loose.address);
         let before = self.read(at);
-        let displaced = BucketTag { bucket: at.0, tag: SlotWidths::packed_tag(before) };
-        let address = self.address(displaced);
-        self.take_out_all(displaced);
+        if before == 0 {
+            let placed = self.place(loose);
+            assert!(placed, "there is an empty way");
+            return Inserted::New;
+        }
+        let address = self.address_of(at.0, self.widths.tag_of(before));
+        self.take_out_all(address);
         assert_eq!(self.read(at), 0, "what is displaced goes with all of its address");
-        self.loading.iter_mut().for_each(|loading| loading.note_forgotten(address));
-        self.write(at, packed, fingerprint);
-        self.entries += 1;
-        Inserted::Displaced(self.widths.unpack(before), address)
+        self.loading.iter_mut().for_each(|loading| loading.note_forgotten(address.into()));
+        let placed = self.place(loose);
+        assert!(placed, "a way was emptied");
+        Inserted::Displaced(self.widths.unpack(before), address.into())
     }
 
-    fn look(&self, place: BucketTag) -> [Bucket; 2] {
-        [place.bucket, self.other_bucket(place.bucket, place.tag)].map(|number| self.look_in(number, place.tag))
+    /// Builds a larger table; `false` if there is no memory for it.
+    fn grow(&mut self, budget: &IndexBudget) -> bool {
+        let percent = if self.loading.is_some() { REBUILT_LOADING_PERCENT } else { REBUILT_PERCENT };
+        let wanted = self.buckets_for(percent).max(self.bucket_count + 1);
+        match self.bytes.is_empty() {
+            true => self.rebuild(1, budget),
+            false => self.rebuild(wanted, budget) || self.rebuild(self.bucket_count + 1, budget),
+        }
     }
 
-    fn look_in(&self, number: u32, tag: u16) -> Bucket {
+    /// Buckets of a table that one slot more fills to `percent`.
+    fn buckets_for(&self, percent: u64) -> u32 {
+        ((self.entries + 1) * 100).div_ceil(percent * WAYS as u64) as u32
+    }
+
+    /// Moves everything to a table of `bucket_count`; `false` if there is no memory for it.
+    fn rebuild(&mut self, bucket_count: u32, budget: &IndexBudget) -> bool {
+        let loose = self.loose();
+        if !budget.replace(self.bytes.len(), self.table_bytes(bucket_count)) {
+            return false;
+        }
+        self.reset(bucket_count);
+        while !loose.iter().all(|&loose| self.place(loose)) {
+            // Once in very many times: what does not fit is tried in another table, as it must not be lost.
+            let larger = self.bucket_count + 1 + self.bucket_count / WAYS as u32;
+            budget.overdraw(self.table_bytes(larger) - self.bytes.len());
+            self.reset(larger);
+        }
+        assert_eq!(self.entries, loose.len() as u64, "no slot is lost");
+        true
+    }
+
+    /// Takes an empty table of `bucket_count`.
+    fn reset(&mut self, bucket_count: u32) {
+        self.bytes = vec![0; self.table_bytes(bucket_count)].into();
+        (self.bucket_count, self.widths) = (bucket_count, self.volume.in_table(bucket_count));
+        self.entries = 0;
+        let slot_count = self.slot_count() as usize;
+        self.loading.iter_mut().for_each(|loading| loading.forget_fingerprints(slot_count));
+        self.changed = true;
+    }
+
+    fn table_bytes(&self, bucket_count: u32) -> usize {
+        bucket_count as usize * self.volume.in_table(bucket_count).bucket_bytes() + FILL_BYTES
+    }
+
+    /// Gives memory back where few slots are in use.
+    fn shrink_if_due(&mut self, budget: &IndexBudget) {
+        if self.loading.is_some() || self.bytes.is_empty() {
+            return;
+        }
+        if self.entries == 0 {
+            let bytes = std::mem::take(&mut self.bytes);
+            budget.give_back(bytes.len());
+            (self.bucket_count, self.widths) = (1, self.volume.in_table(1));
+            return;
+        }
+        let wanted = self.buckets_for(REBUILT_PERCENT);
+        if self.entries * 100 < self.slot_count() * SHRINK_PERCENT && wanted < self.bucket_count {
+            self.rebuild(wanted, budget);
+        }
+    }
+
+    /// All slots, as they go into another table.
+    fn loose(&self) -> Vec<Loose> {
+        let mut all = Vec::with_capacity(self.entries as usize);
+        if self.entries > 0 {
+            all.extend(self.slots().map(|(at, packed)| Loose {
+                address: self.address_of(at.0, self.widths.tag_of(packed)),
+                bits: self.widths.slot_bits_of(packed),
+                fingerprint: self.loading.as_ref().map_or(0, |loading| loading.fingerprint_at(slot_number(at))),
+            }));
+        }
+        assert_eq!(all.len() as u64, self.entries, "slots are counted");
+        all
+    }
+
+    /// The first bucket of an address, and what of the address that does not tell.
+    fn first_bucket(&self, address: Address) -> u32 {
+        ((u64::from(address) * u64::from(self.bucket_count)) >> self.volume.hash_bits) as u32
+    }
+
+    fn remainder(&self, address: Address) -> u32 {
+        address - self.first_address(self.first_bucket(address))
+    }
+
+    /// The least address whose first bucket this is.
+    fn first_address(&self, bucket: u32) -> Address {
+        (u64::from(bucket) << self.volume.hash_bits).div_ceil(self.bucket_count.into()) as Address
+    }
+
+    /// The address of a slot of this tag in `bucket`.
+    fn address_of(&self, bucket: u32, tag: u32) -> Address {
+        let first = if tag & 1 == 0 { bucket } else { self.other_bucket(bucket, tag >> 1) };
+        self.first_address(first) + (tag >> 1)
+    }
+
+    /// Looks into both buckets of an address.
+    fn look(&self, address: Address) -> [Bucket; 2] {
+        let (first, remainder) = (self.first_bucket(address), self.remainder(address));
+        let second = self.other_bucket(first, remainder);
+        [self.look_in(first, remainder << 1), self.look_in(second, remainder << 1 | 1)]
+    }
+
+    fn look_in(&self, number: u32, tag: u32) -> Bucket {
         Bucket { number, ways: image::look(&self.bytes, self.widths, number, tag) }
     }
 
@@ -320,11 +459,6 @@ impl Partition {
     fn slots(&self) -> impl Iterator<Item = (At, u64)> + '_ {
         let all = (0..self.bucket_count).flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way)));
         all.map(|at| (at, self.read(at))).filter(|&(_, packed)| packed != 0)
-    }
-
-    /// An empty slot for `place`.
-    fn make_room(&mut self, place: BucketTag) -> Option<At> {
-        self.room(self.look(place))
     }
 
     /// An empty slot in the emptier of two buckets, or one freed by moving a neighbour to that neighbour's
@@ -337,41 +471,43 @@ impl Partition {
         }
         for at in [first.number, second.number].into_iter().flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way))) {
             let packed = self.read(at);
-            let other = self.other_bucket(at.0, SlotWidths::packed_tag(packed));
+            let tag = self.widths.tag_of(packed);
+            let other = self.other_bucket(at.0, tag >> 1);
             if other != at.0
                 && let Some(empty) = self.empty_way(other)
             {
                 let fingerprint = self.loading.as_ref().map_or(0, |loading| loading.fingerprint_at(slot_number(at)));
-                self.write(empty, packed, fingerprint);
+                // There it stands in the other of its buckets.
+                let moved = packed ^ 1;
+                self.write(empty, moved, fingerprint);
                 self.write(at, 0, 0);
-                debug_assert_eq!(self.read(empty), packed, "what makes room is kept in its other bucket");
+                debug_assert_eq!(self.read(empty), moved, "what makes room is kept in its other bucket");
                 return Some(at);
             }
         }
         None
     }
 
-    /// The least hit of the 32 slots; the tag decides where the search begins, so that no way is favoured.
-    fn least_hit(&self, place: BucketTag) -> At {
-        let first = place.bucket;
-        let second = self.other_bucket(first, place.tag);
-        let start = usize::from(place.tag) % WAYS;
+    /// The least hit of the 32 slots; the address decides where the search begins, so that no way is favoured.
+    fn least_hit(&self, address: Address) -> At {
+        let first = self.first_bucket(address);
+        let remainder = self.remainder(address);
+        let second = self.other_bucket(first, remainder);
+        let start = remainder as usize % WAYS;
         let ways = (start..WAYS).chain(0..start);
         let slots = ways.flat_map(|way| [(first, way), (second, way)]);
-        slots.min_by_key(|&at| self.widths.unpack(self.read(at)).hits).unwrap_or((first, 0))
+        let worth = |at: &At| match self.read(*at) {
+            0 => None,
+            packed => Some(self.widths.unpack(packed).hits),
+        };
+        slots.min_by_key(worth).unwrap_or((first, 0))
     }
 
-    /// The other bucket of a tag in `bucket`. Its own inverse.
-    fn other_bucket(&self, bucket: u32, tag: u16) -> u32 {
-        let spread = (u64::from(tag) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    /// The other bucket of what stands in `bucket` with this remainder. Its own inverse.
+    fn other_bucket(&self, bucket: u32, remainder: u32) -> u32 {
+        let spread = (u64::from(remainder) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let sum = ((spread * u64::from(self.bucket_count)) >> 32) as u32;
         if sum >= bucket { sum - bucket } else { sum + self.bucket_count - bucket }
-    }
-
-    /// A number for the place's address, unique within the partition.
-    pub(super) fn address(&self, place: BucketTag) -> u64 {
-        let least = place.bucket.min(self.other_bucket(place.bucket, place.tag));
-        u64::from(least) << 16 | u64::from(place.tag)
     }
 
     fn empty_way(&self, bucket: u32) -> Option<At> {
@@ -394,11 +530,6 @@ impl Partition {
         self.loading.iter_mut().for_each(|loading| loading.set_fingerprint(slot_number(at), fingerprint));
         image::write(&mut self.bytes, self.widths, at, packed);
     }
-}
-
-/// A place of an address, see [`Partition::address`].
-fn place_of(address: u64) -> BucketTag {
-    BucketTag { bucket: (address >> 16) as u32, tag: address as u16 }
 }
 
 /// The number of a way in its partition.

@@ -1,10 +1,10 @@
 //! A slot of the index: its fields, and how they are packed into as few bits as the volume allows.
 //!
-//! Owns: [`SlotWidths`], the one place where widths are decided; a width beyond the budget does not
-//! compile. Invariant: a packed slot is never 0, which stands for an empty one.
+//! Owns: [`VolumeWidths`] and [`SlotWidths`], the one place where widths are decided. Invariant: a packed slot is never 0, which stands for an
+//! empty one.
 
 use super::WAYS;
-use crate::{format::record::RECORD_SECTORS_MAX, hash::KeyHash, units::Sector};
+use crate::{format::record::RECORD_SECTORS_MAX, units::Sector};
 
 /// What the index knows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,27 +47,48 @@ impl SizeClass {
     }
 }
 
-const TAG_BITS: u32 = 13;
 const SIZE_BITS: u32 = 5;
 const HIT_BITS: u32 = 2;
 const SHORT_LIVED_BITS: u32 = 1;
-const FIXED_BITS: u32 = TAG_BITS + SIZE_BITS + HIT_BITS + SHORT_LIVED_BITS;
+const FIXED_BITS: u32 = SIZE_BITS + HIT_BITS + SHORT_LIVED_BITS;
 
-/// Widths of a slot's fields for one size of volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotWidths {
-    position_bits: u32,
+impl Slot {
+    /// Returns the fields as one number: what a packed slot has above its tag.
+    pub(crate) fn to_bits(self) -> u64 {
+        assert!(self.position.0 > 0, "no record begins in the first sector");
+        let mut bits = self.position.0;
+        bits = bits << SHORT_LIVED_BITS | u64::from(self.short_lived);
+        bits = bits << HIT_BITS | u64::from(self.hits);
+        bits << SIZE_BITS | u64::from(self.size.0)
+    }
+
+    /// Reads what [`Self::to_bits`] returned.
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        let hits = bits >> SIZE_BITS;
+        let short_lived = hits >> HIT_BITS;
+        Self {
+            position: Sector(short_lived >> SHORT_LIVED_BITS),
+            size: SizeClass((bits & ((1 << SIZE_BITS) - 1)) as u8),
+            hits: (hits & ((1 << HIT_BITS) - 1)) as u8,
+            short_lived: short_lived & 1 == 1,
+        }
+    }
 }
 
-impl SlotWidths {
-    /// Most bits a slot may take on a volume of 1 TiB.
-    pub(crate) const BUDGET_BITS: u32 = 52;
+/// Bits of a hash that tell keys of a partition apart, and bits of a position, for one size of volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VolumeWidths {
+    pub(crate) position_bits: u32,
+    pub(crate) hash_bits: u32,
+}
 
-    /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB.
-    pub(super) const ALL: [Self; 4] = [Self::new(24), Self::new(28), Self::new(31), Self::new(35)];
+impl VolumeWidths {
+    /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB. Larger ones have fewer bits of hash, so that an entry takes no more than 60 bits: there,
+    /// only entries far shorter than the web's make a partition so full that this costs reads.
+    pub(super) const ALL: [Self; 4] = [Self::new(24, 23), Self::new(28, 22), Self::new(31, 21), Self::new(35, 20)];
 
-    const fn new(position_bits: u32) -> Self {
-        Self { position_bits }
+    const fn new(position_bits: u32, hash_bits: u32) -> Self {
+        Self { position_bits, hash_bits }
     }
 
     /// The narrowest widths whose positions reach every sector of a volume.
@@ -79,9 +100,25 @@ impl SlotWidths {
         *Self::ALL.iter().find(reaches).expect("sizes over 16 TiB are refused when the volume is opened")
     }
 
+    /// The widths of a slot in a table of `bucket_count`: the more buckets, the more of the hash follows from the bucket.
+    pub(super) fn in_table(self, bucket_count: u32) -> SlotWidths {
+        assert!(bucket_count > 0, "a table has buckets");
+        SlotWidths { position_bits: self.position_bits, tag_bits: self.hash_bits - bucket_count.ilog2() + 1 }
+    }
+}
+
+/// Widths of a slot's fields in one table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotWidths {
+    position_bits: u32,
+    /// What of the hash the bucket does not tell, and in the lowest bit, whether this is the second of its key's buckets.
+    tag_bits: u32,
+}
+
+impl SlotWidths {
     /// Bits of a slot.
     pub(crate) const fn slot_bits(self) -> u32 {
-        FIXED_BITS + self.position_bits
+        FIXED_BITS + self.position_bits + self.tag_bits
     }
 
     /// Bytes of a bucket.
@@ -89,66 +126,50 @@ impl SlotWidths {
         self.slot_bits() as usize * WAYS / 8
     }
 
-    /// The tag of a key's hash: bits that do not choose the bucket.
-    pub(crate) fn tag(key_hash: KeyHash) -> u16 {
-        (key_hash.0 & ((1 << TAG_BITS) - 1)) as u16
+    pub(super) fn pack(self, tag: u32, slot_bits: u64) -> u64 {
+        debug_assert!(tag < 1 << self.tag_bits && slot_bits < 1 << (FIXED_BITS + self.position_bits));
+        slot_bits << self.tag_bits | u64::from(tag)
     }
 
-    pub(crate) fn pack(self, tag: u16, slot: Slot) -> u64 {
-        assert!(slot.position.0 > 0 && slot.position.0 < 1 << self.position_bits);
-        let mut packed = slot.position.0;
-        packed = packed << SHORT_LIVED_BITS | u64::from(slot.short_lived);
-        packed = packed << HIT_BITS | u64::from(slot.hits);
-        packed = packed << SIZE_BITS | u64::from(slot.size.0);
-        packed << TAG_BITS | u64::from(tag)
+    /// Returns the slot's fields as [`Slot::to_bits`] has them.
+    pub(super) fn slot_bits_of(self, packed: u64) -> u64 {
+        packed >> self.tag_bits
     }
 
-    pub(crate) fn unpack(self, packed: u64) -> Slot {
-        let size = packed >> TAG_BITS;
-        let hits = size >> SIZE_BITS;
-        let short_lived = hits >> HIT_BITS;
-        Slot {
-            position: Sector(short_lived >> SHORT_LIVED_BITS),
-            size: SizeClass((size & ((1 << SIZE_BITS) - 1)) as u8),
-            hits: (hits & ((1 << HIT_BITS) - 1)) as u8,
-            short_lived: short_lived & 1 == 1,
-        }
+    pub(super) fn unpack(self, packed: u64) -> Slot {
+        Slot::from_bits(self.slot_bits_of(packed))
     }
 
-    /// The tag of a packed slot, which has it where a key's hash has its.
-    pub(super) fn packed_tag(packed: u64) -> u16 {
-        Self::tag(KeyHash(packed))
+    pub(super) fn tag_of(self, packed: u64) -> u32 {
+        (packed & self.tag_mask()) as u32
+    }
+
+    pub(super) const fn tag_mask(self) -> u64 {
+        (1 << self.tag_bits) - 1
     }
 }
 
-// A width that breaks the budget does not compile; nor one that a slot's 64-bit window cannot hold
-// at any bit offset within a byte.
-const _: () = assert!(SlotWidths::ALL[2].slot_bits() <= SlotWidths::BUDGET_BITS);
-const _: () = assert!(SlotWidths::ALL[3].slot_bits() + 7 <= u64::BITS);
-const _: () = assert!(SlotWidths::ALL[2].bucket_bytes() <= 128);
+// The widest slot, in a table of one bucket, fits into 64 bits.
+const _: () = assert!(FIXED_BITS + 35 + 20 + 1 <= u64::BITS);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_terabyte_costs_at_most_52_bits_a_slot_and_55_an_entry() {
-        let widths = SlotWidths::for_volume((1 << 40) / 512);
-        assert!(widths.slot_bits() <= 52, "{} bits", widths.slot_bits());
-        assert!(f64::from(widths.slot_bits()) / 0.95 <= 55.0);
-        assert!(SlotWidths::for_volume((5 << 30) / 512).slot_bits() <= 48, "small volumes pay less");
-    }
-
-    #[test]
     fn packing_keeps_every_field_at_every_width() {
-        for widths in SlotWidths::ALL {
-            let position = Sector((1 << widths.position_bits) - 1);
+        for (volume, bucket_count) in
+            VolumeWidths::ALL.into_iter().flat_map(|volume| [1, 2, 300, 5000].map(|n| (volume, n)))
+        {
+            let widths = volume.in_table(bucket_count);
+            let position = Sector((1 << volume.position_bits) - 1);
             let slot = Slot { position, size: SizeClass(31), hits: 3, short_lived: true };
-            assert_eq!(widths.unpack(widths.pack(0x1fff, slot)), slot);
-            assert_eq!(SlotWidths::packed_tag(widths.pack(0x0aaa, slot)), 0x0aaa);
+            let tag = widths.tag_mask() as u32;
+            let packed = widths.pack(tag, slot.to_bits());
+            assert_eq!((widths.unpack(packed), widths.tag_of(packed)), (slot, tag));
             let least = Slot { position: Sector(1), size: SizeClass(0), hits: 0, short_lived: false };
-            assert_eq!(widths.unpack(widths.pack(0, least)), least);
-            assert_ne!(widths.pack(0, least), 0);
+            assert_eq!(widths.unpack(widths.pack(0, least.to_bits())), least);
+            assert_ne!(widths.pack(0, least.to_bits()), 0);
         }
     }
 

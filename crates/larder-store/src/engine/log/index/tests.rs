@@ -12,11 +12,16 @@ fn slot(position: u64) -> Slot {
 /// As [`key_hash`], but no two have the same address.
 fn distinct(n: u64) -> KeyHash {
     assert!(n < 1 << 13);
-    KeyHash(key_hash(n).0 & !0x1fff | n)
+    KeyHash(key_hash(n).0 & !0x7f_ffff | n << 10)
 }
 
-fn index(entries: u64, sectors: u64) -> Index {
-    Index::new(IndexShape::new(entries, sectors))
+/// Of a volume of 512 MiB.
+fn index() -> Index {
+    of_sectors(1 << 20)
+}
+
+fn of_sectors(sectors: u64) -> Index {
+    Index::new(IndexShape::new(sectors), 1 << 30)
 }
 
 /// A well-mixed 64-bit number.
@@ -25,26 +30,56 @@ fn key_hash(n: u64) -> KeyHash {
 }
 
 #[test]
-fn at_95_percent_fill_fewer_than_half_a_percent_are_lost() {
-    let entries = 200_000;
-    let index = index(entries, 1 << 30);
-    let lost = (0..index.entries_max())
-        .map(|n| index.insert(key_hash(n), slot(n + 1), &[]))
-        .filter(|inserted| *inserted != Inserted::New)
-        .count() as u64;
-    assert!(lost as f64 <= entries as f64 * 0.005, "{lost}");
-    let kept = (0..index.entries_max()).filter(|&n| index.peek(key_hash(n)).at(Sector(n + 1)).is_some()).count() as u64;
-    assert_eq!(kept, index.entries(), "what is counted is found");
-    assert!(
-        kept + 2 * lost >= index.entries_max(),
-        "only what was displaced is lost: {kept} of {}",
-        index.entries_max()
-    );
+fn an_index_grows_with_its_entries_and_loses_none() {
+    let index = index();
+    for n in 0..200_000 {
+        assert_eq!(index.insert(key_hash(n), slot(n + 1), &[]), Inserted::New, "entry {n}");
+    }
+    let kept = (0..200_000).filter(|&n| index.peek(key_hash(n)).at(Sector(n + 1)).is_some()).count();
+    assert_eq!((kept, index.entries()), (200_000, 200_000));
+}
+
+#[test]
+fn an_entry_takes_60_bits_at_most_at_any_number_of_entries() {
+    let index = index();
+    let mut next = 0;
+    for entries in [10_000_u64, 12_000, 40_000, 41_000, 42_000, 43_000, 44_000, 100_000, 400_000] {
+        (next..entries).for_each(|n| _ = index.insert(key_hash(n), slot(n + 1), &[]));
+        next = entries;
+        let bits = index.memory_bytes() as f64 * 8.0 / entries as f64;
+        let told = index.shape().bits_per_entry(entries);
+        assert!(bits <= 60.0 && (bits / told - 1.0).abs() < 0.06, "{bits} bits, told {told}, at {entries}");
+    }
+}
+
+#[test]
+fn an_index_shrinks_when_entries_become_fewer() {
+    let index = index();
+    (0..100_000).for_each(|n| _ = index.insert(key_hash(n), slot(n + 1), &[]));
+    let full = index.memory_bytes();
+    (10_000..100_000).for_each(|n| _ = index.remove(key_hash(n), &[Sector(n + 1)]));
+    assert!(index.memory_bytes() < full / 7, "{} of {full}", index.memory_bytes());
+    assert!((0..10_000).all(|n| index.peek(key_hash(n)).at(Sector(n + 1)).is_some()));
+    (0..10_000).for_each(|n| _ = index.remove(key_hash(n), &[Sector(n + 1)]));
+    assert_eq!(index.memory_bytes(), of_sectors(1 << 20).memory_bytes(), "an empty one takes what it began with");
+}
+
+#[test]
+fn a_spent_budget_loses_what_was_hit_least() {
+    let index = Index::new(IndexShape::new(1 << 16), 10_000);
+    for n in 0..1_000 {
+        index.insert(key_hash(n), slot(n + 1), &[]);
+        index.find(key_hash(n));
+    }
+    let lost = (1_000..10_000).filter(|&n| index.insert(key_hash(n), slot(n + 1), &[]) != Inserted::New).count();
+    assert!(lost > 8_000 && index.memory_bytes() < 10_500, "{lost} lost, {} bytes", index.memory_bytes());
+    let left = (0..1_000).filter(|&n| index.peek(key_hash(n)).at(Sector(n + 1)).is_some()).count();
+    assert!(left > 900, "{left} of those that were hit");
 }
 
 #[test]
 fn keys_of_one_address_stay_side_by_side() {
-    let index = index(100, 1 << 20);
+    let index = index();
     for position in [10, 20, 30] {
         assert_eq!(index.insert(KeyHash(7), slot(position), &[]), Inserted::New);
     }
@@ -61,21 +96,22 @@ fn keys_of_one_address_stay_side_by_side() {
 
 #[test]
 fn what_is_displaced_takes_the_others_of_its_address_along() {
-    // Two buckets: all keys of a tag share both.
-    let index = index(30, 1 << 20);
-    for position in 1..=32 {
+    // One bucket, which all keys share.
+    let index = Index::new(IndexShape::new(1 << 16), 128);
+    for position in 1..=16 {
         assert_eq!(index.insert(KeyHash(7), slot(position), &[]), Inserted::New);
     }
     let Inserted::Displaced(_, address) = index.insert(KeyHash(8), slot(99), &[]) else {
-        panic!("32 slots and one more")
+        panic!("16 slots and one more")
     };
     assert_eq!((address, index.entries()), (index.address(KeyHash(7)), 1), "an older one might be of the same key");
 }
 
 #[test]
 fn a_miss_in_a_full_index_rarely_matches_another_key() {
-    let index = index(100_000, 1 << 30);
-    for n in 0..index.entries_max() {
+    // A volume full of entries of a little more than 1 KiB.
+    let index = index();
+    for n in 0..450_000 {
         index.insert(key_hash(n), slot(n + 1), &[]);
     }
     let matched = (1_000_000..1_200_000).filter(|&n| !index.peek(key_hash(n)).is_empty()).count() as f64;
@@ -84,7 +120,7 @@ fn a_miss_in_a_full_index_rarely_matches_another_key() {
 
 #[test]
 fn finding_counts_hits_up_to_the_most_a_slot_can_tell() {
-    let index = index(100, 1 << 20);
+    let index = index();
     index.insert(KeyHash(7), slot(9), &[]);
     for hits in [0, 1, 2, 3, 3] {
         assert_eq!(index.find(KeyHash(7)).only(), Some(Slot { hits, ..slot(9) }));
@@ -93,7 +129,7 @@ fn finding_counts_hits_up_to_the_most_a_slot_can_tell() {
 
 #[test]
 fn removal_by_place_touches_only_the_entry_it_means() {
-    let index = index(100, 1 << 20);
+    let index = index();
     index.insert(KeyHash(7), slot(10), &[]);
     assert_eq!(index.remove(KeyHash(7), &[Sector(9)]), 0);
     assert_eq!(index.remove(KeyHash(7), &[Sector(10)]), 1);
@@ -102,14 +138,14 @@ fn removal_by_place_touches_only_the_entry_it_means() {
 
 #[test]
 fn loading_never_overrides_what_happened_since() {
-    let index = index(100, 1 << 20);
+    let index = index();
     index.begin_loading();
     index.insert(KeyHash(1), slot(100), &[]);
     index.insert(KeyHash(2), slot(200), &[]);
     index.remove(KeyHash(2), &[Sector(200)]);
     index.note_removed(KeyHash(2), Some(slot(201)));
-    let entry = |key_hash, position| index.shape().loaded(key_hash, slot(position), false);
-    let removal = |key_hash, position| index.shape().loaded(key_hash, slot(position), true);
+    let entry = |key_hash, position| Loaded::new(key_hash, slot(position), false);
+    let removal = |key_hash, position| Loaded::new(key_hash, slot(position), true);
     let news = [
         removal(KeyHash(3), 16),
         entry(KeyHash(1), 11),
@@ -130,16 +166,16 @@ fn loading_never_overrides_what_happened_since() {
 
 #[test]
 fn other_keys_of_an_address_are_loaded_beside_each_other() {
-    let index = index(100, 1 << 20);
+    let index = index();
     index.begin_loading();
-    // The same partition, bucket and tag, not the same key.
-    let (one, other) = (KeyHash(7 | 1 << 20), KeyHash(7 | 2 << 20));
+    // The same partition and address, not the same key.
+    let (one, other) = (KeyHash(7 | 1 << 25), KeyHash(7 | 2 << 25));
     assert_eq!(index.address(one), index.address(other));
     index.insert(one, slot(50), &[]);
-    let entry = |key_hash, position| index.shape().loaded(key_hash, slot(position), false);
+    let entry = |key_hash, position| Loaded::new(key_hash, slot(position), false);
     index.load(&[
         entry(other, 40),
-        index.shape().loaded(KeyHash(7), slot(30), true),
+        Loaded::new(KeyHash(7), slot(30), true),
         entry(one, 20),
         entry(other, 10),
         entry(KeyHash(7), 5),
@@ -152,10 +188,10 @@ fn other_keys_of_an_address_are_loaded_beside_each_other() {
 
 #[test]
 fn a_removal_gets_a_slot_where_an_image_may_have_what_it_removed() {
-    let (old, new) = (index(60, 1 << 20), index(60, 1 << 20));
+    let (old, new) = (index(), index());
     old.insert(KeyHash(7), slot(10), &[]);
     new.begin_loading();
-    new.load(&[new.shape().loaded(KeyHash(7), slot(20), true), new.shape().loaded(KeyHash(8), slot(21), true)]);
+    new.load(&[Loaded::new(KeyHash(7), slot(20), true), Loaded::new(KeyHash(8), slot(21), true)]);
     load_images(&old, &new, |_| true);
     new.end_loading();
     assert!(new.peek(KeyHash(7)).at(Sector(20)).is_some(), "who looks for the key finds its removal first");
@@ -170,21 +206,23 @@ fn a_removal_gets_a_slot_where_an_image_may_have_what_it_removed() {
 fn load_images(from: &Index, to: &Index, keep: impl Fn(Slot) -> bool) {
     let shape = from.shape();
     for partition in 0..shape.partition_count {
-        let mut image = vec![0; shape.image_bytes()];
-        from.take_image(partition, &mut image);
-        shape.retain(&mut image, &keep);
-        to.load_image(partition, &image);
+        let (mut image, bucket_count) =
+            from.take_image(partition, |image, bucket_count| (image.to_vec(), bucket_count));
+        if !image.is_empty() {
+            shape.retain(&mut image, bucket_count, &keep);
+            assert!(to.load_image(partition, &image, bucket_count));
+        }
     }
 }
 
 #[test]
 fn an_image_brings_back_what_it_held_but_for_what_was_left_out() {
     for entries in [50, 3_000, 60_000] {
-        let before = index(entries, 1 << 30);
+        let before = index();
         for n in 0..entries {
             before.insert(key_hash(n), slot(n + 1), &[]);
         }
-        let after = index(entries, 1 << 30);
+        let after = index();
         load_images(&before, &after, |slot| slot.position.0 % 3 != 0);
         let sorted = |matches: Matches| {
             let mut positions: Vec<_> = matches.iter().map(|slot| slot.position.0).collect();
@@ -202,8 +240,8 @@ fn an_image_brings_back_what_it_held_but_for_what_was_left_out() {
 
 #[test]
 fn only_partitions_with_other_slots_than_their_image_count_as_changed() {
-    let index = index(100, 1 << 20);
-    let take = || index.take_image(0, &mut vec![0; index.shape().image_bytes()]);
+    let index = index();
+    let take = || index.take_image(0, |_, _| ());
     assert!(!index.is_changed(0));
     index.insert(KeyHash(7), slot(9), &[]);
     assert!(index.is_changed(0));
@@ -214,7 +252,7 @@ fn only_partitions_with_other_slots_than_their_image_count_as_changed() {
     assert!(index.is_changed(0));
     take();
     index.begin_loading();
-    index.load(&[index.shape().loaded(KeyHash(5), slot(3), false)]);
+    index.load(&[Loaded::new(KeyHash(5), slot(3), false)]);
     assert!(index.is_changed(0));
 }
 
@@ -222,7 +260,7 @@ proptest! {
     /// Against a map that may only forget: what is found is what was put there last.
     #[test]
     fn an_entry_found_is_the_last_one_inserted(operations in prop::collection::vec((0..3_u8, 0..60_u64), 1..400)) {
-        let index = index(40, 1 << 20);
+        let index = index();
         let mut model = HashMap::new();
         for (step, (operation, key)) in operations.into_iter().enumerate() {
             let (key_hash, entry) = (distinct(key), slot(step as u64 + 1));
@@ -253,7 +291,7 @@ proptest! {
         before in prop::collection::vec(0..80_u64, 0..80),
         after in prop::collection::vec((any::<bool>(), 0..80_u64), 0..80),
     ) {
-        let (old, new) = (index(60, 1 << 20), index(60, 1 << 20));
+        let (old, new) = (index(), index());
         new.begin_loading();
         for (&key, position) in before.iter().zip(1..) {
             let replaced: Vec<_> = old.peek(distinct(key)).iter().map(|slot| slot.position).collect();

@@ -1,82 +1,161 @@
 //! Where the parts of a checkpoint lie in the index area, and which of them the next one may overwrite.
 //!
-//! Owns: the two places of the root and of each partition's image. Does not: do I/O, or know what is in an
-//! image. Invariant: no place that the last durable root names is written before the next root is durable,
+//! Owns: the two places of the root, and which blocks behind them the images' frames have. Does not: do I/O, or know what is in an
+//! image. Images are as long as their tables, so each gets the first run of free blocks that holds it; one for which there is none is
+//! left out, and what it would have held is read from the segments. Invariant: no block that the last durable root names is written before the next root is durable,
 //! so that at any moment one whole checkpoint is on the volume. Idea: shadow paging (Lorie, 1977).
 
-use crate::format::checkpoint::{ImageAt, frame_bytes, root_bytes};
+use crate::{
+    format::checkpoint::{ImageAt, frame_bytes, root_bytes},
+    units::BLOCK_BYTES,
+};
 use std::ops::Range;
 
-/// Places in the index area: two roots, then two rows of images.
+/// Places in the index area: two roots, then blocks for images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointArea {
     start_bytes: u64,
     pub(crate) root_bytes: u64,
-    pub(crate) frame_bytes: u64,
-    pub(crate) partition_count: u32,
+    block_count: u32,
 }
 
 impl CheckpointArea {
-    /// The places in `area`, if they fit into it.
-    pub(crate) fn new(area: Range<u64>, segment_count: u32, partition_count: u32, image_bytes: usize) -> Option<Self> {
-        let (root_bytes, frame_bytes) = (root_bytes(segment_count, partition_count), frame_bytes(image_bytes));
-        let places = Self { start_bytes: area.start, root_bytes, frame_bytes, partition_count };
-        (places.start_bytes + places.len_bytes() <= area.end).then_some(places)
+    /// The places in `area`, if two roots and an image fit into it.
+    pub(crate) fn new(area: Range<u64>, segment_count: u32, partition_count: u32) -> Option<Self> {
+        let root_bytes = root_bytes(segment_count, partition_count);
+        let blocks = (area.end - area.start).checked_sub(2 * root_bytes)? / BLOCK_BYTES;
+        let block_count = u32::try_from(blocks).unwrap_or(u32::MAX);
+        (block_count > 0).then_some(Self { start_bytes: area.start, root_bytes, block_count })
     }
 
-    /// Bytes that the places for so many segments and partitions take.
-    pub(crate) fn bytes_for(segment_count: u32, partition_count: u32, image_bytes: usize) -> u64 {
-        let (root_bytes, frame_bytes) = (root_bytes(segment_count, partition_count), frame_bytes(image_bytes));
-        Self { start_bytes: 0, root_bytes, frame_bytes, partition_count }.len_bytes()
+    /// Bytes of an area in which tables of `table_bytes` together are kept twice, and some blocks between them are lost.
+    pub(crate) fn bytes_for(segment_count: u32, partition_count: u32, table_bytes: u64) -> u64 {
+        let frames = 2 * (table_bytes + u64::from(partition_count) * 2 * BLOCK_BYTES);
+        2 * root_bytes(segment_count, partition_count) + frames.next_multiple_of(BLOCK_BYTES)
     }
 
     pub(crate) fn root_offset(&self, second: bool) -> u64 {
         self.start_bytes + u64::from(second) * self.root_bytes
     }
 
-    pub(crate) fn frame_offset(&self, partition: u32, second: bool) -> u64 {
-        assert!(partition < self.partition_count);
-        let row = u64::from(second) * u64::from(self.partition_count);
-        self.start_bytes + 2 * self.root_bytes + (row + u64::from(partition)) * self.frame_bytes
+    /// Where the frame of an image of `image_bytes` is, if it lies in the area.
+    pub(crate) fn frame_offset(&self, at: ImageAt, image_bytes: usize) -> Option<u64> {
+        let end = u64::from(at.block) + u64::from(blocks_of(image_bytes));
+        let first = self.start_bytes + 2 * self.root_bytes;
+        (end <= u64::from(self.block_count)).then(|| first + u64::from(at.block) * BLOCK_BYTES)
     }
+}
 
-    fn len_bytes(&self) -> u64 {
-        2 * (self.root_bytes + u64::from(self.partition_count) * self.frame_bytes)
-    }
+/// Blocks of the frame of an image.
+fn blocks_of(image_bytes: usize) -> u32 {
+    (frame_bytes(image_bytes) / BLOCK_BYTES) as u32
+}
+
+/// An image, and the blocks it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Placed {
+    at: ImageAt,
+    block_count: u32,
 }
 
 /// Which images and root count now, and which the next checkpoint will name.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    durable: Vec<ImageAt>,
-    next: Vec<ImageAt>,
+    durable: Vec<Placed>,
+    next: Vec<Placed>,
+    /// Of each block of the area, whether an image that counts now or next is in it.
+    used: Vec<bool>,
+    /// Where the search for free blocks begins.
+    cursor: usize,
     stamp: u32,
     root_second: bool,
 }
 
 impl Places {
     /// No checkpoint yet.
-    pub(crate) fn new(partition_count: u32) -> Self {
-        let none = vec![ImageAt::default(); partition_count as usize];
-        Self { durable: none.clone(), next: none, stamp: 0, root_second: true }
+    pub(crate) fn new(area: Option<&CheckpointArea>, partition_count: u32) -> Self {
+        let none = vec![Placed::default(); partition_count as usize];
+        let used = vec![false; area.map_or(0, |area| area.block_count as usize)];
+        Self { durable: none.clone(), next: none, used, cursor: 0, stamp: 0, root_second: true }
     }
 
-    /// The checkpoint of a root that was found in this place.
-    pub(crate) fn found(images: Vec<ImageAt>, stamp: u32, root_second: bool) -> Self {
-        Self { durable: images.clone(), next: images, stamp, root_second }
+    /// The checkpoint of a root that was found in this place, with the length of each of its images.
+    pub(crate) fn found(
+        area: &CheckpointArea,
+        images: impl Iterator<Item = (ImageAt, usize)>,
+        stamp: u32,
+        root_second: bool,
+    ) -> Self {
+        let placed = |(at, image_bytes): (ImageAt, usize)| match at.bucket_count {
+            0 => Placed { at, block_count: 0 },
+            _ => Placed { at, block_count: blocks_of(image_bytes) },
+        };
+        let durable: Vec<_> = images.map(placed).collect();
+        let used = vec![false; area.block_count as usize];
+        let mut found = Self { next: durable.clone(), durable, used, cursor: 0, stamp, root_second };
+        found.count_used();
+        found
     }
 
-    /// Where the image of `partition` goes for a checkpoint of `stamp`.
-    pub(crate) fn place(&mut self, partition: u32, stamp: u32) -> ImageAt {
+    /// Where the image of `partition` goes for a checkpoint of `stamp`; it is missing if there is no room.
+    pub(crate) fn place(&mut self, partition: u32, stamp: u32, image_bytes: usize, bucket_count: u32) -> ImageAt {
         assert!(stamp > self.stamp, "stamps grow, so that no two images of a partition have the same");
-        let at = ImageAt { stamp, second: !self.durable[partition as usize].second };
-        self.next[partition as usize] = at;
-        at
+        self.free_next(partition);
+        let block_count = blocks_of(image_bytes);
+        let placed = match self.free_run(block_count as usize) {
+            Some(first) => {
+                self.used[first..first + block_count as usize].fill(true);
+                self.cursor = first + block_count as usize;
+                Placed { at: ImageAt { stamp, block: first as u32, bucket_count }, block_count }
+            }
+            None => Placed { at: ImageAt { stamp, block: 0, bucket_count: 0 }, block_count: 0 },
+        };
+        self.next[partition as usize] = placed;
+        placed.at
+    }
+
+    /// Notes that `partition` is empty at a checkpoint.
+    pub(crate) fn place_nothing(&mut self, partition: u32) {
+        self.free_next(partition);
+        self.next[partition as usize] = Placed::default();
+    }
+
+    /// Gives back what was placed for the next checkpoint, unless it counts now.
+    fn free_next(&mut self, partition: u32) {
+        let (durable, next) = (self.durable[partition as usize], self.next[partition as usize]);
+        if next != durable {
+            let first = next.at.block as usize;
+            self.used[first..first + next.block_count as usize].fill(false);
+        }
+    }
+
+    /// The first of so many free blocks in a row, behind the last that were taken if there are any.
+    fn free_run(&self, block_count: usize) -> Option<usize> {
+        let search = |blocks: Range<usize>| {
+            let mut run = 0;
+            for block in blocks {
+                run = if self.used[block] { 0 } else { run + 1 };
+                if run == block_count {
+                    return Some(block + 1 - block_count);
+                }
+            }
+            None
+        };
+        search(self.cursor.min(self.used.len())..self.used.len()).or_else(|| search(0..self.used.len()))
+    }
+
+    fn count_used(&mut self) {
+        self.used.fill(false);
+        for placed in self.durable.iter().chain(&self.next) {
+            let first = placed.at.block as usize;
+            let end = (first + placed.block_count as usize).min(self.used.len());
+            self.used[first.min(end)..end].fill(true);
+        }
     }
 
     /// The images the next root names.
-    pub(crate) fn next_images(&self) -> &[ImageAt] {
-        &self.next
+    pub(crate) fn next_images(&self) -> Vec<ImageAt> {
+        self.next.iter().map(|placed| placed.at).collect()
     }
 
     /// Whether the next root goes to the second place.
@@ -88,6 +167,7 @@ impl Places {
     pub(crate) fn commit(&mut self, stamp: u32) {
         assert!(stamp > self.stamp, "stamps grow");
         self.durable.clone_from(&self.next);
+        self.count_used();
         self.stamp = stamp;
         self.root_second = !self.root_second;
     }
@@ -98,6 +178,7 @@ impl Places {
         let pairs = (0..).zip(self.durable.iter().zip(&self.next));
         let written = pairs.filter(|(_, (durable, next))| durable != next).map(|(partition, _)| partition).collect();
         self.next.clone_from(&self.durable);
+        self.count_used();
         written
     }
 
@@ -112,47 +193,67 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    fn area(blocks: u64) -> CheckpointArea {
+        let roots = 2 * root_bytes(100, 3);
+        CheckpointArea::new(4096..4096 + roots + blocks * BLOCK_BYTES, 100, 3).unwrap()
+    }
+
+    /// Bytes of an image whose frame has so many blocks.
+    fn image_bytes(blocks: u64) -> usize {
+        (blocks * BLOCK_BYTES - 64) as usize
+    }
+
     #[test]
-    fn places_fill_their_area_and_do_not_overlap() {
-        let len = CheckpointArea::bytes_for(100, 3, 10_000);
-        let area = CheckpointArea::new(4096..4096 + len, 100, 3, 10_000).unwrap();
-        assert_eq!(CheckpointArea::new(4096..4096 + len - 1, 100, 3, 10_000), None);
-        let mut starts: Vec<_> = [false, true].map(|second| (area.root_offset(second), area.root_bytes)).into();
-        for partition in 0..3 {
-            starts.extend([false, true].map(|second| (area.frame_offset(partition, second), area.frame_bytes)));
-        }
-        starts.sort_unstable();
-        assert!(starts.windows(2).all(|pair| pair[0].0 + pair[0].1 == pair[1].0));
-        assert_eq!((starts[0].0, starts.last().map(|last| last.0 + last.1)), (4096, Some(4096 + len)));
+    fn images_lie_in_their_area_and_apart() {
+        let area = area(10);
+        let mut places = Places::new(Some(&area), 3);
+        let placed = [3, 4, 3].map(|blocks| (places.place(blocks as u32 % 3, 1, image_bytes(blocks), 7), blocks));
+        let [first, second, _] = placed.map(|(at, blocks)| area.frame_offset(at, image_bytes(blocks)).unwrap());
+        assert_eq!((first, second - first), (4096 + 2 * root_bytes(100, 3), 3 * BLOCK_BYTES));
+        assert_eq!(area.frame_offset(ImageAt { stamp: 1, block: 8, bucket_count: 1 }, image_bytes(3)), None);
+        assert_eq!(CheckpointArea::new(4096..4096 + 2 * root_bytes(100, 3), 100, 3), None);
     }
 
     #[test]
     fn nothing_that_the_last_durable_root_names_is_overwritten() {
-        let mut places = Places::new(2);
-        let mut named: HashSet<(u32, bool)> = HashSet::new();
+        let mut places = Places::new(Some(&area(9)), 2);
+        let mut named: HashSet<u32> = HashSet::new();
         for (stamp, written) in [(3, vec![0, 1]), (4, vec![1]), (9, vec![0, 1]), (12, vec![])] {
             let root = places.next_root_second();
             for &partition in &written {
-                let at = places.place(partition, stamp);
-                assert!(!named.contains(&(partition, at.second)), "partition {partition} of {stamp}");
+                let at = places.place(partition, stamp, image_bytes(2), 5);
+                assert!(!at.is_missing() && (at.block..at.block + 2).all(|block| !named.contains(&block)));
             }
             places.commit(stamp);
             assert_ne!(places.next_root_second(), root);
-            let images = (0..).zip(places.next_images());
-            named = images.filter(|(_, at)| at.stamp > 0).map(|(partition, at)| (partition, at.second)).collect();
+            let images = places.next_images().into_iter().filter(|at| at.stamp > 0);
+            named = images.flat_map(|at| at.block..at.block + 2).collect();
+            assert_eq!(named.len(), 4);
         }
         assert_eq!(places.stamp(), 12);
     }
 
     #[test]
-    fn a_checkpoint_given_up_leaves_the_last_one_and_tells_what_was_written() {
-        let mut places = Places::new(3);
-        places.place(0, 1);
+    fn an_image_without_room_is_missing_until_there_is_some() {
+        let mut places = Places::new(Some(&area(5)), 2);
+        assert!(!places.place(0, 1, image_bytes(3), 5).is_missing());
+        assert!(places.place(1, 1, image_bytes(3), 5).is_missing());
         places.commit(1);
-        let before = places.next_images().to_vec();
-        places.place(0, 2);
-        places.place(2, 2);
+        places.place_nothing(0);
+        assert!(places.place(1, 2, image_bytes(3), 5).is_missing(), "the old one counts until the next root");
+        places.commit(2);
+        assert!(!places.place(1, 3, image_bytes(3), 5).is_missing());
+    }
+
+    #[test]
+    fn a_checkpoint_given_up_leaves_the_last_one_and_tells_what_was_written() {
+        let mut places = Places::new(Some(&area(20)), 3);
+        places.place(0, 1, image_bytes(2), 5);
+        places.commit(1);
+        let before = places.next_images();
+        places.place(0, 2, image_bytes(2), 5);
+        places.place(2, 2, image_bytes(2), 5);
         assert_eq!(places.abandon(), [0, 2]);
-        assert_eq!((places.next_images(), places.stamp()), (&before[..], 1));
+        assert_eq!((places.next_images(), places.stamp()), (before, 1));
     }
 }
