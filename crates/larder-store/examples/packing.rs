@@ -1,7 +1,8 @@
-//! Measures how much of a full volume holds live entries, and what the index takes for each, by size of volume and of entry. The shipping engine
-//! with its defaults, on a device in memory.
+//! Measures how much of a full volume holds live entries, and what the index takes for each, by size of volume and of
+//! entry. The shipping engine with its defaults, on a device in memory.
 //!
-//! `cargo run --profile fast -p larder-store --example packing [LARGEST_VOLUME_MIB]`; `docs/measurements.md` has results.
+//! `cargo run --profile fast -p larder-store --example packing [LARGEST_VOLUME_MIB]`; `docs/measurements.md` has
+//! results.
 
 use bytes::Bytes;
 use futures_executor::block_on;

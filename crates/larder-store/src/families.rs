@@ -1,6 +1,7 @@
 //! The one match over the engines, and the only place that knows all of them.
 //!
-//! Owns: [`AnyEngine`], what all engines owe their volume (arrears, syncs). Does not: decide anything. Cost: one match per call, no allocation.
+//! Owns: [`AnyEngine`], what all engines owe their volume (arrears, syncs). Does not: decide anything. Cost: one match
+//! per call, no allocation.
 
 mod arrears;
 
@@ -61,8 +62,8 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     }
 }
 
-/// Walks over every record of a volume, while it is to go on, and verifies it. Where an engine has the volume, what is being written
-/// meanwhile may look like damage.
+/// Walks over every record of a volume, while it is to go on, and verifies it. Where an engine has the volume, what is
+/// being written meanwhile may look like damage.
 pub(super) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
     match volume.policy.engine {
         EngineRow::Log(_) => log::walk(volume, goes_on, meet),

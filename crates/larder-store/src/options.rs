@@ -27,16 +27,17 @@ pub struct StoreOptions {
     pub policy: &'static Policy,
     /// Constants of the rows.
     pub tuning: Tuning,
-    /// Expected mean size of an entry with its head, in bytes. `log` needs none for its index, which takes memory as entries come: a new volume
-    /// gets room for checkpoints of about `size / mean` entries, and where there are more, a start takes longer. HashCache's policies and `tiny` have
-    /// room for so many entries. Default [`mean_entry_bytes_default`]; from 512 B to 1 MiB.
+    /// Expected mean size of an entry with its head, in bytes. `log` needs none for its index, which takes memory as
+    /// entries come: a new volume gets room for checkpoints of about `size / mean` entries, and where there are more, a
+    /// start takes longer. HashCache's policies and `tiny` have room for so many entries. Default
+    /// [`mean_entry_bytes_default`]; from 512 B to 1 MiB.
     pub mean_entry_bytes: u64,
-    /// Most memory that the index of `log` takes, in bytes. Where it is reached, an entry that comes pushes out the one that was hit least. Default
-    /// [`index_bytes_max_default`].
+    /// Most memory that the index of `log` takes, in bytes. At this limit a new entry displaces the one that was hit
+    /// least. Default [`index_bytes_max_default`].
     pub index_bytes_max: u64,
     /// Segment size in bytes, whole blocks of 4 KiB, from 64 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
-    /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes.
-    /// Default: 16 entries of 1 MiB, fewer on volumes under 4 GiB. Only for a new volume; an existing one keeps its own.
+    /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes. Default: 16
+    /// entries of 1 MiB, fewer on volumes under 4 GiB. Only for a new volume; an existing one keeps its own.
     pub segment_size_bytes: u64,
     /// Committed bytes that may wait for the device before commits wait. Default 32 MiB.
     pub dirty_bytes_max: u64,
@@ -79,9 +80,10 @@ impl StoreOptions {
     }
 }
 
-/// The mean entry size, in bytes, for which a store of `size_bytes` makes room in its index unless told otherwise: 8 KiB, less than responses
-/// on the web have on average, because an index that is full loses entries for which the volume has room. From 128 GiB to 256 GiB
-/// it rises to 16 KiB, so that the index of `log` takes about 115 MB in between, and no more than 8 bytes for each 16 KiB beyond.
+/// The mean entry size, in bytes, for which a store of `size_bytes` makes room in its index unless told otherwise: 8
+/// KiB, less than responses on the web have on average, because an index that is full loses entries for which the
+/// volume has room. From 128 GiB to 256 GiB it rises to 16 KiB, so that the index of `log` takes about 115 MB in
+/// between, and no more than 8 bytes for each 16 KiB beyond.
 pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {
     (size_bytes / ENTRY_COUNT_DEFAULT).clamp(8 << 10, 16 << 10)
 }
@@ -89,19 +91,20 @@ pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {
 /// Entries that an index has room for by itself, between the sizes at which that is one for 8 KiB and one for 16 KiB.
 const ENTRY_COUNT_DEFAULT: u64 = 16 << 20;
 
-/// The most memory that the index of a store of `size_bytes` takes unless told otherwise, in bytes: enough for entries of any length up to 16 GiB,
+/// Returns the default limit of an index's memory in bytes: enough for entries of any length up to 16 GiB,
 /// for entries of 2 KB and more up to 64 GiB, and for entries of 8 KB and more on larger volumes.
 pub fn index_bytes_max_default(size_bytes: u64) -> u64 {
     (size_bytes / 64).min((size_bytes / 1024).max(256 << 20)).max(64 << 10)
 }
 
-/// Bytes of a segment for each entry of 1 MiB: its body, and 4 KiB for the headers of its unit and record, its key and checksums.
+/// Bytes of a segment for each entry of 1 MiB: its body, and 4 KiB for the headers of its unit and record, its key and
+/// checksums.
 const CHUNK_BYTES: u64 = (1 << 20) + (4 << 10);
 /// Bytes of a segment that list what it holds, at least.
 const TRAILER_BYTES: u64 = 4 << 10;
 
-/// A 256th of the volume, so that the segments that are free or being filled are less than 2% of it: room for 2 to 16 entries of 1 MiB, a whole
-/// number, because the chunks of long bodies are of that length.
+/// A 256th of the volume, so that the segments that are free or being filled are less than 2% of it: room for 2 to 16
+/// entries of 1 MiB, a whole number, because the chunks of long bodies are of that length.
 fn default_segment_bytes(size_bytes: u64) -> u64 {
     let chunks = (size_bytes / 256 / CHUNK_BYTES).clamp(2, 16);
     chunks * CHUNK_BYTES + TRAILER_BYTES

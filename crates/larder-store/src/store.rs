@@ -201,8 +201,8 @@ impl Store {
     }
 
     /// Where `key`'s entry is, if there is one: told by its record's front, not by a few bits of its hash as
-    /// [`Store::may_contain`] does. Costs one read of 4 KiB in rows on the log and of a bin or set in disk tables, none for
-    /// (nearly all) misses, none in rows that know all their entries.
+    /// [`Store::may_contain`] does. Costs one read of 4 KiB in rows on the log and of a bin or set in disk tables, none
+    /// for (nearly all) misses, none in rows that know all their entries.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -234,10 +234,10 @@ impl Store {
         Ok(Writer::new(self.volumes.clone(), engine.clone(), key, head, hints))
     }
 
-    /// Returns whether the row would give an entry of `len_bytes` (head and body) the room of others: by how often it was asked for
-    /// lately, and by its length. Counts as a request for the entry, so ask once for each miss; for what is stored in several
-    /// entries ask for the whole. While nothing has to go for it, and where the row lets everything in, it is always yes. A
-    /// [`Writer::commit`] stores whatever the answer was.
+    /// Returns whether the row would give an entry of `len_bytes` (head and body) the room of others: by how often it
+    /// was asked for lately, and by its length. Counts as a request for the entry, so ask once for each miss; for what
+    /// is stored in several entries ask for the whole. While nothing has to go for it, and where the row lets
+    /// everything in, it is always yes. A [`Writer::commit`] stores whatever the answer was.
     pub fn admits(&self, key: &[u8], len_bytes: u64) -> bool {
         let engine = self.volumes.of(key);
         engine.admits(engine.volume().hash(key).0, len_bytes)
@@ -296,8 +296,9 @@ impl Store {
         self.volumes.sound().map(|engine| engine.volume().superblock().label)
     }
 
-    /// Keeps a number with the store, on each of its volumes; durable when this returns. By it a user of the store knows what he keeps
-    /// beside it: a file that has no such number, or another, is not the one that belongs to what is stored.
+    /// Keeps a number with the store, on each of its volumes; durable when this returns. By it a user of the store
+    /// knows what he keeps beside it: a file that has no such number, or another, is not the one that belongs to what
+    /// is stored.
     ///
     /// # Errors
     /// `Unavailable` when a superblock cannot be written.
@@ -326,8 +327,8 @@ impl Store {
         engine.touch(engine.volume().hash(key).0);
     }
 
-    /// Keeps `key`'s entry, if there is one, from being reclaimed while the returned [`Held`] lives: for parts of something that is
-    /// being read from its start to its end. Only `log` can, for up to a quarter of the volume (at
+    /// Keeps `key`'s entry, if there is one, from being reclaimed while the returned [`Held`] lives: for parts of
+    /// something that is being read from its start to its end. Only `log` can, for up to a quarter of the volume (at
     /// most 32,768 keys); an entry may still be replaced, removed, or be of no more use.
     pub fn hold(&self, key: &[u8]) -> Held {
         let volume = self.volumes.of(key).volume();
@@ -339,10 +340,11 @@ impl Store {
         self.volumes.all().all(|engine| engine.volume().policy.can_pin())
     }
 
-    /// Has eviction spare `key`'s entry, whose head and body take `len_bytes`, from now on until it is unpinned, removed, expired or
-    /// invalidated, or the store is closed; what replaces the entry is spared too, and an entry that is yet to come may be pinned. To be said
-    /// again after each start, before anything is stored. Returns `false`, and spares nothing, if more would be pinned than `Tuning::pin_share`
-    /// of its volume (a million keys at most), or its row cannot.
+    /// Has eviction spare `key`'s entry, whose head and body take `len_bytes`, from now on until it is unpinned,
+    /// removed, expired or invalidated, or the store is closed; what replaces the entry is spared too, and an entry
+    /// that is yet to come may be pinned. To be said again after each start, before anything is stored. Returns
+    /// `false`, and spares nothing, if more would be pinned than `Tuning::pin_share` of its volume (a million keys at
+    /// most), or its row cannot.
     pub fn pin(&self, key: &[u8], len_bytes: u64) -> bool {
         let engine = self.volumes.of(key);
         let (volume, key_bytes) = (engine.volume(), key.len() as u64);
@@ -393,8 +395,9 @@ impl Store {
         if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
     }
 
-    /// Syncs and closes; later calls of anything else answer `Closed`. However many close a store, at once or one after the other, it is
-    /// closed once, and each of them returns when that is done, with its outcome. Waits as long as the device does.
+    /// Syncs and closes; later calls of anything else answer `Closed`. However many close a store, at once or one after
+    /// the other, it is closed once, and each of them returns when that is done, with its outcome. Waits as long as the
+    /// device does.
     ///
     /// # Errors
     /// As [`Store::sync`], or removals that could not be written may come undone; the store is closed all the same.
@@ -402,8 +405,9 @@ impl Store {
         self.closing.outcome(&self.volumes).await
     }
 
-    /// Closes, as [`Store::close`] does, ends the store's threads and gives its volumes up, so that another process can open them
-    /// though clones of this store are left; those find it closed. Blocks. A block device stays claimed until the last clone is gone.
+    /// Closes, as [`Store::close`] does, ends the store's threads and gives its volumes up, so that another process can
+    /// open them though clones of this store are left; those find it closed. Blocks. A block device stays claimed until
+    /// the last clone is gone.
     ///
     /// # Errors
     /// As [`Store::close`]. The volumes are given up all the same.
@@ -425,7 +429,8 @@ impl Store {
         }
     }
 
-    /// Checks what must hold in memory between index, layout and counters, for tests. Takes as long as looking at every entry.
+    /// Checks what must hold in memory between index, layout and counters, for tests. Takes as long as looking at every
+    /// entry.
     ///
     /// # Panics
     /// When something does not hold.

@@ -72,8 +72,8 @@ pub(crate) struct Volume {
     pub(crate) options: StoreOptions,
     pub(crate) hasher: KeyHasher,
     pub(crate) clock: Clock,
-    /// Whether it was formatted by this opening, so that it holds nothing. A device that reads blank does not prove that: the read may
-    /// have gone elsewhere.
+    /// Whether it was formatted by this opening, so that it holds nothing. A device that reads blank does not prove
+    /// that: the read may have gone elsewhere.
     pub(crate) is_new: bool,
     pub(crate) counters: Counters,
     pub(crate) wakeup: Wakeup,
@@ -188,8 +188,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Returns the right to try again what a start has to write before anything is stored, if it is time and nobody else is at it. A
-    /// start that is done twice over would take back what was stored after the first.
+    /// Returns the right to try again what a start has to write before anything is stored, if it is time and nobody
+    /// else is at it. A start that is done twice over would take back what was stored after the first.
     pub(crate) fn start_turn(&self) -> Option<Turn<'_>> {
         let turn = Turn::take(&self.is_starting)?;
         let is_due = self.clock.now().as_millis() as u64 >= self.start_retry_at.load(Ordering::Relaxed);
@@ -199,8 +199,8 @@ impl Volume {
         is_due.then_some(turn)
     }
 
-    /// Returns the right to write what a start writes anew, if nobody else is at it: of two who reserve numbers, the one who asked for
-    /// fewer could be the last to write.
+    /// Returns the right to write what a start writes anew, if nobody else is at it: of two who reserve numbers, the
+    /// one who asked for fewer could be the last to write.
     pub(crate) fn head_turn(&self) -> Option<Turn<'_>> {
         Turn::take(&self.is_starting)
     }
@@ -258,7 +258,8 @@ impl Volume {
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
     }
 
-    /// Reads whole blocks that a start needs, and would have to do without for good: what fails is asked for a few times.
+    /// Reads whole blocks that a start needs, and would have to do without for good: what fails is asked for a few
+    /// times.
     ///
     /// # Errors
     /// Each attempt failed; each is counted.
@@ -304,8 +305,8 @@ impl Volume {
         self.begin_neighbours.get().map(|begin| begin())
     }
 
-    /// What a sink gets of a record that was read along with another and whose front was `decoded`, if it is an entry that
-    /// may be given out. Its body is verified by who reads it, so that those nobody reads cost no pass over them.
+    /// What a sink gets of a record that was read along with another and whose front was `decoded`, if it is an entry
+    /// that may be given out. Its body is verified by who reads it, so that those nobody reads cost no pass over them.
     pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: Decoded) -> Option<Neighbour> {
         let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
         let key = record.slice(decoded.key.clone());

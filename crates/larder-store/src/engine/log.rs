@@ -1,10 +1,11 @@
 //! The engine of the segmented log: records are appended, segments reclaimed oldest first.
 //!
-//! Owns: index, log and segment table of one volume, and the order in which they change. Invariant: log
-//! order is commit order, because index and log change together under the log's lock. Lock order: log,
-//! then one index partition; no lock is held across I/O. Cost: one read a hit, none for (nearly all) misses, nothing for what is not
-//! written yet (`a_hit_costs_one_read_and_a_miss_none`, `an_entry_that_waits_for_its_unit_costs_no_read_and_no_write`); HashCache's rows on
-//! the log: `rows_with_a_log_take_the_papers_bits_and_write_in_batches`, `log_lru_takes_35_bits_and_a_second_read_for_what_was_not_used_lately`.
+//! Owns: index, log and segment table of one volume, and the order in which they change. Invariant: log order is commit
+//! order, because index and log change together under the log's lock. Lock order: log, then one index partition; no
+//! lock is held across I/O. Cost: one read a hit, none for (nearly all) misses, nothing for what is not written yet
+//! (`a_hit_costs_one_read_and_a_miss_none`, `an_entry_that_waits_for_its_unit_costs_no_read_and_no_write`); HashCache's
+//! rows on the log: `rows_with_a_log_take_the_papers_bits_and_write_in_batches`,
+//! `log_lru_takes_35_bits_and_a_second_read_for_what_was_not_used_lately`.
 
 pub(crate) mod admission;
 mod admit;
@@ -54,9 +55,9 @@ pub(crate) use walk::walk;
 /// Free segments below which reclaim begins, whatever the volume's size.
 const RESERVE_SEGMENTS_MIN: usize = 3;
 
-/// Free segments that are for reclaim alone while entries are pinned or held: what one segment holds, all of which may have to be written again,
-/// fits into one, and into a second for what units begin and end with elsewhere; the last is for
-/// what clients begin meanwhile.
+/// Free segments that are for reclaim alone while entries are pinned or held: what one segment holds, all of which may
+/// have to be written again, fits into one, and into a second for what units begin and end with elsewhere; the last is
+/// for what clients begin meanwhile.
 const RECLAIM_ONLY_SEGMENTS: usize = 3;
 /// Fewest segments of a volume of which some are left to reclaim for the sake of entries that are held.
 const SPARING_SEGMENTS_MIN: u32 = 32;
@@ -66,8 +67,8 @@ const POSITION_BITS: u32 = 32;
 const POSITION_BITS_LONG: u32 = 35;
 /// Bits of a group's length in blocks of 8 KiB.
 const LENGTH_BITS: u32 = 8;
-/// Entries of the store for each position that may wait for its file: what waits takes 2.5 bits an entry, and some positions go
-/// into each block that is written.
+/// Entries of the store for each position that may wait for its file: what waits takes 2.5 bits an entry, and some
+/// positions go into each block that is written.
 const ENTRIES_PER_WAITING_POSITION: u64 = 256;
 
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;

@@ -32,7 +32,8 @@ pub(crate) struct Root {
     pub(crate) bits: (u32, u32),
     /// Where each partition's image is.
     pub(crate) images: Vec<ImageAt>,
-    /// All segments: those not in use in the order of their next use, then the others, oldest first ([`super::SegmentUse::order`]).
+    /// All segments: those not in use in the order of their next use, then the others, oldest first
+    /// ([`super::SegmentUse::order`]).
     pub(crate) segments: Vec<SegmentState>,
 }
 

@@ -1,9 +1,9 @@
 //! What each row costs: memory, and transfers of a hit, a miss and an insertion.
 //!
-//! Owns: the figures of the axes, as published or as the engine does it (asserted in `tests/it/rows`). Does not: know how
-//! fast a device is; a plan computes with both. Invariant: a new value of an axis does not compile without its costs, so
-//! every row has some. The figures are means over many requests of a store that is full; docs/planning.md says how
-//! each comes about.
+//! Owns: the figures of the axes, as published or as the engine does it (asserted in `tests/it/rows`). Does not: know
+//! how fast a device is; a plan computes with both. Invariant: a new value of an axis does not compile without its
+//! costs, so every row has some. The figures are means over many requests of a store that is full; docs/planning.md
+//! says how each comes about.
 
 use super::{EngineRow, EvictionAxis, IndexAxis, LayoutAxis, LogEviction, LogRow, Policy, ReadAxis, WriteAxis};
 use crate::{
@@ -368,8 +368,8 @@ fn eviction_work(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
     }
 }
 
-/// Measured for `log` with and without reinsertion (docs/measurements.md, Zipf 0.9); `hashcache-basic` keeps 1 - 1/e of what
-/// is hashed to as many bins; an LRU within sets of 8 and a FIFO lie between, as docs/planning.md tells.
+/// Measured for `log` with and without reinsertion (docs/measurements.md, Zipf 0.9); `hashcache-basic` keeps 1 - 1/e of
+/// what is hashed to as many bins; an LRU within sets of 8 and a FIFO lie between, as docs/planning.md tells.
 fn hits_of_lru(eviction: EvictionAxis, tuning: &Tuning) -> f64 {
     match eviction {
         EvictionAxis::Lru | EvictionAxis::PacedLru => 1.0,
@@ -382,8 +382,8 @@ fn hits_of_lru(eviction: EvictionAxis, tuning: &Tuning) -> f64 {
     }
 }
 
-/// Bytes written again for each that is missed, where the share allows as many: with those of the insertion 1.3. Measured are 0.6
-/// to 1.5 in all (docs/measurements.md), by how much is let in and how much of it is hit.
+/// Bytes written again for each that is missed, where the share allows as many: with those of the insertion 1.3.
+/// Measured are 0.6 to 1.5 in all (docs/measurements.md), by how much is let in and how much of it is hit.
 const REINSERTED: f64 = 0.28;
 const MAP_BITS: f64 = 272.0;
 /// Numbers of sets that a resident set is found by and ordered with, hash heads included.

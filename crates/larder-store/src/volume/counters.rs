@@ -24,7 +24,8 @@ macro_rules! for_each_counter {
             displaced,
             /// Entries kept at reclaim by writing them again.
             reinserted,
-            /// Pinned entries that went all the same: beyond any use, invalidated, damaged, or with no place to be written to.
+            /// Pinned entries that went all the same: beyond any use, invalidated, damaged, or with no place to be
+            /// written to.
             unpinned,
             /// Damaged entries met (each was a miss).
             corrupt,

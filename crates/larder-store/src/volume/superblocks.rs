@@ -1,8 +1,8 @@
 //! Changing a volume's superblock: what the volume is, and which of its entries are invalid.
 //!
 //! Owns: that one change comes after the other, each durable on both copies before it counts in memory. Does not: know
-//! when a superblock is to be changed. Invariants: one copy is always whole; of what is in memory nothing is newer than what
-//! was written. Cost: two small writes and two syncs.
+//! when a superblock is to be changed. Invariants: one copy is always whole; of what is in memory nothing is newer than
+//! what was written. Cost: two small writes and two syncs.
 
 use super::{
     Volume,
@@ -116,8 +116,8 @@ pub(crate) fn change_blocking(volume: &Volume, alter: impl FnOnce(&mut Superbloc
     block_on(change(volume, alter))
 }
 
-/// Changes the superblock, first on the device and then in memory. To be waited for to its end: a write that is still on
-/// its way must not land after a later one.
+/// Changes the superblock, first on the device and then in memory. To be waited for to its end: a write that is still
+/// on its way must not land after a later one.
 pub(crate) async fn change(volume: &Volume, alter: impl FnOnce(&mut Superblock)) -> io::Result<()> {
     // Readers wait for none of this, nor does any other volume.
     let _pass = volume.superblock_gate.pass().await;

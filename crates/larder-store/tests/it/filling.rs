@@ -1,4 +1,5 @@
-//! At stake: what fits a volume is kept, however long entries are. A store that is not full admits everything, and loses nothing.
+//! At stake: what fits a volume is kept, however long entries are. A store that is not full admits everything, and
+//! loses nothing.
 
 use crate::support::block_on;
 use bytes::Bytes;

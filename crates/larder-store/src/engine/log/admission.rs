@@ -1,14 +1,15 @@
 //! Admission: which of the entries that are offered get the room of others, once there is no free room.
 //!
-//! Pure decision over plain data. A long one is let in with the probability that its length leaves it, because a hit of it costs
-//! the hits of all the short ones that would have its room; how much length counts, the objective says. What was refused or
-//! evicted lately is remembered: offered again, it goes to a main segment of the log and not on probation. Owns: that memory
-//! ([`Seen`]), the addresses the index dropped although their records are still in the log, and those of entries that were
-//! removed a moment ago. Invariant: an entry is refused, or put on probation, only if no older record of its address can come back
-//! after a crash: those of a dropped address would, so it is admitted, to a main segment. Cost: [`Seen`]'s bits for every entry the
-//! volume holds, 128 bits for each dropped address (fewer than 0.5% of the entries) and each entry removed within the last
-//! segments. No constant is to be tuned by anybody.
-//! Ideas: AdaptSize's odds by size (NSDI 2017), S3-FIFO's ghost queue (SOSP 2023), with the filters of Maggs and Sitaraman (CCR 2015).
+//! Pure decision over plain data. A long one is let in with the probability that its length leaves it, because a hit of
+//! it costs the hits of all the short ones that would have its room; how much length counts, the objective says. What
+//! was refused or evicted lately is remembered: offered again, it goes to a main segment of the log and not on
+//! probation. Owns: that memory ([`Seen`]), the addresses the index dropped although their records are still in the
+//! log, and those of entries that were removed a moment ago. Invariant: an entry is refused, or put on probation, only
+//! if no older record of its address can come back after a crash: those of a dropped address would, so it is admitted,
+//! to a main segment. Cost: [`Seen`]'s bits for every entry the volume holds, 128 bits for each dropped address (fewer
+//! than 0.5% of the entries) and each entry removed within the last segments. No constant is to be tuned by anybody.
+//! Ideas: AdaptSize's odds by size (NSDI 2017), S3-FIFO's ghost queue (SOSP 2023), with the filters of Maggs and
+//! Sitaraman (CCR 2015).
 
 mod seen;
 
@@ -25,9 +26,9 @@ use std::collections::HashMap;
 const BITS_PER_ENTRY_MAX: u64 = 60;
 /// So many removals are remembered before those that count no more are forgotten.
 const REMOVED_MAX: usize = 1024;
-/// While entries come and go, the index's tables are filled less than they are on average when they grow.
+/// Most memory of the index over its mean: tables are filled less while entries come and go.
 const INDEX_SLACK: f64 = 1.1;
-/// Of the volume's bytes, the share that holds entries at any time: the rest is free, or being filled.
+/// Share of the volume's bytes that holds entries at any time. The remainder is free or being filled.
 const LIVE_SHARE: f64 = 0.875;
 /// Of the mean length, each offer's share.
 const MEAN_SHARE: f64 = 1.0 / 1024.0;
@@ -39,11 +40,11 @@ const DICE_SIDES: u64 = 1 << 20;
 pub(crate) struct Scale {
     /// Sectors there are for entries.
     pub(crate) sectors: u64,
-    /// The index, beside which what was offered is remembered.
+    /// Shape of the index, which shares the memory budget.
     pub(crate) index: IndexShape,
 }
 
-/// Returns how many bits for each entry remember what was offered, where the volume has about so many: what the index leaves of 60, at least 2.
+/// Returns the bits for each of `entries` that remember offers: what the index leaves of 60, at least 2.
 pub(crate) fn seen_bits_per_entry(index: &IndexShape, entries: u64) -> u64 {
     let index_bits = index.bits_per_entry(entries.max(1));
     BITS_PER_ENTRY_MAX.saturating_sub((index_bits * INDEX_SLACK).ceil() as u64).clamp(2, 12)
@@ -69,8 +70,8 @@ pub(crate) struct Admission {
     dice: Dice,
     /// Dropped addresses, and the use of the segment that has their record.
     dropped: HashMap<u64, SegmentUse>,
-    /// Addresses of entries that were removed, and the use of the segment whose record says so: as long as that counts more than what
-    /// is on probation.
+    /// Addresses of entries that were removed, and the use of the segment whose record says so: as long as that counts
+    /// more than what is on probation.
     removed: HashMap<u64, SegmentUse>,
     /// So many are tidied up next.
     removed_max: usize,
@@ -93,8 +94,8 @@ impl Admission {
         }
     }
 
-    /// Returns whether an entry that the index does not have, of this address, is stored; one that is not is remembered.
-    /// `has_room`: no other entry has to go for it.
+    /// Returns whether an entry that the index does not have, of this address, is stored; one that is not is
+    /// remembered. `has_room`: no other entry has to go for it.
     pub(crate) fn admits(&mut self, offer: Offer, address: u64, has_room: bool) -> bool {
         self.offer_count += 1;
         let share = MEAN_SHARE.max(1.0 / self.offer_count as f64);
@@ -110,8 +111,8 @@ impl Admission {
         is_admitted
     }
 
-    /// With which probability an entry gets others' room: shorter ones than the mean surely. One of twice the length has the room of two, and
-    /// is as often asked for as one of them.
+    /// With which probability an entry gets others' room: shorter ones than the mean surely. One of twice the length
+    /// has the room of two, and is as often asked for as one of them.
     fn odds(&self, sectors: u64) -> f64 {
         let exponent = 2.0 * self.objective.length_exponent();
         (self.mean_sectors.max(1.0) / sectors.max(1) as f64).powf(exponent).min(1.0)
@@ -132,7 +133,8 @@ impl Admission {
         self.remember(key_hash);
     }
 
-    /// Remembers a key for as long as about as many others are as the volume holds entries: who comes back later is not wanted enough.
+    /// Remembers a key for as long as about as many others are as the volume holds entries: who comes back later is not
+    /// wanted enough.
     fn remember(&mut self, key_hash: KeyHash) {
         let entries = self.sectors / self.mean_sectors.max(1.0);
         debug_assert!(entries.is_finite() && entries >= 0.0, "the store has a number of entries: {entries}");
@@ -150,8 +152,8 @@ impl Admission {
         debug_assert!(kept.order() >= of.order(), "the newest use that an entry was dropped of is kept");
     }
 
-    /// Notes that an entry of this address was removed, and a segment's present use has the record that says so. Those in main segments before
-    /// `first_sequence` count less than what is on probation.
+    /// Notes that an entry of this address was removed, and a segment's present use has the record that says so. Those
+    /// in main segments before `first_sequence` count less than what is on probation.
     pub(crate) fn note_removed(&mut self, address: u64, of: SegmentUse, first_sequence: u32) {
         if self.removed.len() >= self.removed_max {
             self.removed.retain(|_, kept| kept.sequence >= first_sequence);
@@ -161,7 +163,8 @@ impl Admission {
         assert!(self.removed.len() <= self.removed_max, "what counts no more was forgotten");
     }
 
-    /// Notes that the use of a segment is over, as are those of all older ones of its generation, if it is a main one of all.
+    /// Notes that the use of a segment is over, as are those of all older ones of its generation, if it is a main one
+    /// of all.
     pub(crate) fn forget_through(&mut self, of: SegmentUse) {
         let is_of_main_only =
             |kept: &SegmentUse| (of.generation(), kept.generation()) == (Generation::Probation, Generation::Main);

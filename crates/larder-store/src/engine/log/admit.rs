@@ -1,8 +1,8 @@
 //! Who is let in: admission as the engine of the log asks for it.
 //!
-//! Owns: the lock around [`Admission`], and whether room is short. Does not: decide. While there are free segments beyond the
-//! reserve, or the segment that was reclaimed last was less than half full of entries, everything is let in. Cost: a lock for each
-//! entry that is offered, stored or evicted; none for a hit.
+//! Owns: the lock around [`Admission`], and whether room is short. Does not: decide. While there are free segments
+//! beyond the reserve, or the segment that was reclaimed last was less than half full of entries, everything is let in.
+//! Cost: a lock for each entry that is offered, stored or evicted; none for a hit.
 
 use super::{
     LogEngine,
@@ -75,7 +75,8 @@ impl LogEngine {
         !gate.is_short_of_room.load(Ordering::Relaxed) || self.lock_log().free_count() > self.reserve_segments()
     }
 
-    /// Whether an entry that the index does not have is one that was not offered or evicted lately, and no record of its address stays in the log.
+    /// Whether an entry that the index does not have is one that was not offered or evicted lately, and no record of
+    /// its address stays in the log.
     pub(super) fn is_unknown(&self, key_hash: KeyHash) -> bool {
         let Some(gate) = &self.gate else { return false };
         !gate.lock().knows(key_hash, self.index.address(key_hash))
@@ -113,8 +114,8 @@ impl LogEngine {
         }
     }
 
-    /// Notes that an entry left the index, and a record that says so, or is of no use, stays in this segment: what is stored of its key next must not
-    /// count less than that.
+    /// Notes that an entry left the index, and a record that says so, or is of no use, stays in this segment: what is
+    /// stored of its key next must not count less than that.
     pub(super) fn note_removed(&self, key_hash: KeyHash, segment: Option<SegmentId>, log: &Log) {
         if let (Some(gate), Some(segment), true) = (&self.gate, segment, log.has_probation()) {
             let (address, of) = (self.index.address(key_hash), self.segments.segment_use(segment));

@@ -1,16 +1,17 @@
 //! Checkpoints: the index's image is written bit by bit while the store works, and at its close.
 //!
-//! A checkpoint has a *stamp*: the sequence up to which every segment was with the device and synced when it
-//! began. Each partition is copied in its turn, without the slots that lie in newer segments; then a sync, the
-//! root that names the images, a sync. Why a slot brought back from it is never a lie, wherever the machine
-//! stops: let a key be looked at when its partition was copied. (1) Its slot lay in a segment up to the
-//! stamp: no newer record of the key existed then, and all that came later is in segments beyond the stamp,
-//! which recovery replays *before* it loads images, and which count more. (2) It had a newer slot, or was
-//! removed by a newer tombstone: the image has nothing for it, or an older slot that nobody had told apart yet (see
-//! `index`); the replay brings what became durable, which is found first. (3) The slot's segment was used again since: its
-//! sequence is beyond the stamp now, and recovery drops the slot. What the replay needs cannot be gone before the slots it
-//! buries: what replaces or removes something stands in main segments, which are used again after all older ones. All that is covered
-//! is older ([`crate::format::SegmentUse::order`]) than all that is replayed: the stamp is below the anchors of what is not clean.
+//! A checkpoint has a *stamp*: the sequence up to which every segment was with the device and synced when it began.
+//! Each partition is copied in its turn, without the slots that lie in newer segments; then a sync, the root that names
+//! the images, a sync. Why a slot brought back from it is never a lie, wherever the machine stops: let a key be looked
+//! at when its partition was copied. (1) Its slot lay in a segment up to the stamp: no newer record of the key existed
+//! then, and all that came later is in segments beyond the stamp, which recovery replays *before* it loads images, and
+//! which count more. (2) It had a newer slot, or was removed by a newer tombstone: the image has nothing for it, or an
+//! older slot that nobody had told apart yet (see `index`); the replay brings what became durable, which is found
+//! first. (3) The slot's segment was used again since: its sequence is beyond the stamp now, and recovery drops the
+//! slot. What the replay needs cannot be gone before the slots it buries: what replaces or removes something stands in
+//! main segments, which are used again after all older ones. All that is covered is older
+//! ([`crate::format::SegmentUse::order`]) than all that is replayed: the stamp is below the anchors of what is not
+//! clean.
 //!
 //! Owns: when a checkpoint begins, and its transfers. Does not: say where parts lie (`layout::checkpoint`) or
 //! load them (`recovery`). Cost: the share `checkpoint_share` of the log's bytes; the maintenance thread writes at most

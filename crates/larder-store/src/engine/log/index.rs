@@ -1,21 +1,21 @@
 //! The `log` row's index: memory for every entry on the volume, and for no more.
 //!
-//! Partitions by the first bits of a key's hash, each a table of two-choice buckets of 16 packed slots (as in a cuckoo filter) that grows by a
-//! 24th when it is full and shrinks when a seventh of it is empty: no mean length of entries is assumed. A slot knows a tag, where the record
-//! begins, how long it is (so that one read fetches it), how often it was hit, and whether it is
-//! short-lived. Tag and bucket together are the *address*, some bits of the key's hash, so that a table is built anew without its keys. Where the memory of the
-//! index is spent, a table that is full loses the entry that was hit least.
+//! Partitions by the first bits of a key's hash, each a table of two-choice buckets of 16 packed slots (as in a cuckoo
+//! filter) that grows by a 24th when it is full and shrinks when a seventh of it is empty: no mean length of entries is
+//! assumed. A slot knows a tag, where the record begins, how long it is (so that one read fetches it), how often it was
+//! hit, and whether it is short-lived. Tag and bucket together are the *address*, some bits of the key's hash, so that
+//! a table is rebuilt without its keys. Where the memory of the index is spent, a table that is full loses the entry
+//! that was hit least.
 //!
-//! Two keys of a partition with the same address cannot be
-//! told apart in memory. Their slots stay side by side: a lookup gets all [`Matches`] and reads their records, newest first, until
-//! one has its key; who inserts reads them to know which of them it replaces. After a crash two slots may be of one
-//! key: what the checkpoint had, and the newer one that was replayed, which nobody has told apart yet.
-//! Invariant: if a key has slots, one of them is that of its newest record (an entry, or the tombstone of its removal).
-//! Hence who removes a slot without knowing whose it is removes the older ones of its address with it.
-//! A table's image is complete in itself and can be
-//! kept on the volume (see `format::checkpoint`).
-//! Cost: one or two adjacent cache lines per bucket, a lock of one partition held for nanoseconds (for
-//! some microseconds while its image is copied, up to a millisecond while its table is built anew), never across I/O.
+//! Two keys of a partition with the same address cannot be told apart in memory. Their slots stay side by side: a
+//! lookup gets all [`Matches`] and reads their records, newest first, until one has its key; who inserts reads them to
+//! know which of them it replaces. After a crash two slots may be of one key: what the checkpoint had, and the newer
+//! one that was replayed, which nobody has told apart yet. Invariant: if a key has slots, one of them is that of its
+//! newest record (an entry, or the tombstone of its removal). Hence who removes a slot without knowing whose it is
+//! removes the older ones of its address with it. A table's image is complete in itself and can be kept on the volume
+//! (see `format::checkpoint`). Cost: one or two adjacent cache lines per bucket, a lock of one partition held for
+//! nanoseconds (for some microseconds while its image is copied, up to a millisecond while its table is rebuilt),
+//! never across I/O.
 
 mod budget;
 mod choice;
@@ -36,22 +36,24 @@ pub(crate) use matches::Matches;
 use partition::{Address, Partition};
 use slot::VolumeWidths;
 pub(crate) use slot::{SizeClass, Slot};
+use std::sync::Arc;
 
-/// Bytes of the volume for each partition: its table is copied and built anew while others wait, so it has few thousand slots.
+/// Bytes of the volume for each partition: its table is copied and rebuilt while others wait, so it has few thousand
+/// slots.
 const PARTITION_SPAN_BYTES: u64 = 32 << 20;
 /// Slots in a bucket.
 pub(crate) const WAYS: usize = 16;
-/// What a table is filled to on average, in percent: it grows at 95 and is at 91 then.
+/// Mean share of a table's slots in use, in percent: it grows at 95 to be at 91.
 const FILL_PERCENT: u64 = 93;
 
 /// The index of one volume.
 pub(crate) struct Index {
     partitions: Box<[Mutex<Partition>]>,
     shape: IndexShape,
-    budget: IndexBudget,
+    budget: Arc<IndexBudget>,
 }
 
-/// How keys are spread over an index; an image of another shape is of no use to it.
+/// The partitions of an index and the widths of their slots. An image of another shape is of no use to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexShape {
     widths: VolumeWidths,
@@ -80,7 +82,7 @@ pub(crate) enum Inserted {
 }
 
 impl IndexShape {
-    /// The shape for a volume of `sectors`.
+    /// Returns the shape for a volume of `sectors`.
     pub(crate) fn new(sectors: u64) -> Self {
         let partition_count = (sectors * SECTOR_BYTES).div_ceil(PARTITION_SPAN_BYTES).max(1);
         Self {
@@ -89,12 +91,12 @@ impl IndexShape {
         }
     }
 
-    /// Bits of a position and of an address.
+    /// Returns the bits of a position and of an address.
     pub(crate) fn bits(&self) -> (u32, u32) {
         (self.widths.position_bits, self.widths.hash_bits)
     }
 
-    /// Bits of memory for each of `entries`.
+    /// Returns the bits of memory that each of `entries` takes.
     pub(crate) fn bits_per_entry(&self, entries: u64) -> f64 {
         let slots = (entries * 100).div_ceil(FILL_PERCENT * u64::from(self.partition_count));
         let widths = self.widths.in_table((slots / WAYS as u64).max(1) as u32);
@@ -102,18 +104,18 @@ impl IndexShape {
         f64::from(widths.slot_bits()) * 100.0 / FILL_PERCENT as f64 + fixed / entries.max(1) as f64
     }
 
-    /// Bytes of the image of a table of `bucket_count`; `None` if no table is as long.
+    /// Returns the bytes of a table's image; `None` if no table has `bucket_count` buckets.
     pub(crate) fn image_bytes(&self, bucket_count: u32) -> Option<usize> {
         let is_possible = bucket_count > 0 && bucket_count.ilog2() < self.widths.hash_bits;
         is_possible.then(|| bucket_count as usize * self.widths.in_table(bucket_count).bucket_bytes())
     }
 
-    /// The partition of a key's hash.
+    /// Returns the partition of a key's hash.
     pub(crate) fn partition_of(&self, key_hash: KeyHash) -> u32 {
         ((u64::from(key_hash.prefix()) * u64::from(self.partition_count)) >> 32) as u32
     }
 
-    /// Removes the slots of an image of a table of `bucket_count` that `keep` does not want; how many.
+    /// Removes the slots of an image that `keep` does not want. Returns how many.
     pub(crate) fn retain(&self, image: &mut [u8], bucket_count: u32, keep: impl FnMut(Slot) -> bool) -> u64 {
         image::retain(image, self.widths.in_table(bucket_count), keep)
     }
@@ -125,36 +127,37 @@ impl IndexShape {
 }
 
 impl Loaded {
-    /// The news that `key_hash`'s key got this slot, or was removed by the record of this slot.
+    /// Creates the news that `key_hash`'s key got this slot, or was removed by the record of this slot.
     pub(crate) fn new(key_hash: KeyHash, slot: Slot, removal: bool) -> Self {
         Self { key_hash, packed: if removal { slot.to_bits() | REMOVAL } else { slot.to_bits() } }
     }
 
-    /// The slot, unless it tells of a removal.
+    /// Returns the slot, unless this is a removal.
     pub(super) fn slot(&self) -> Option<Slot> {
         (self.packed & REMOVAL == 0).then(|| Slot::from_bits(self.packed))
     }
 }
 
 impl Index {
-    /// An empty index, which takes memory as it is used, at most so much.
+    /// Creates an empty index, which takes memory as entries come, up to `memory_bytes_max`.
     pub(crate) fn new(shape: IndexShape, memory_bytes_max: u64) -> Self {
-        let partition = |_| Mutex::new(Partition::new(shape.widths));
+        let budget = Arc::new(IndexBudget::new(memory_bytes_max));
+        let partition = |_| Mutex::new(Partition::new(shape.widths, Arc::clone(&budget)));
         let partitions = (0..shape.partition_count).map(partition).collect();
-        Self { partitions, shape, budget: IndexBudget::new(memory_bytes_max) }
+        Self { partitions, shape, budget }
     }
 
     pub(crate) fn shape(&self) -> IndexShape {
         self.shape
     }
 
-    /// Memory now, in bytes. Cost: takes every lock once.
+    /// Returns the memory in use, in bytes. Cost: takes every lock once.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let tables: u64 = self.partitions.iter().map(|partition| lock(partition).memory_bytes()).sum();
         tables + self.partitions.len() as u64 * size_of::<Mutex<Partition>>() as u64
     }
 
-    /// About how many entries the memory it may take has room for.
+    /// Returns about how many entries fit into the memory budget.
     pub(crate) fn entries_max(&self) -> u64 {
         let bits = self.shape.bits_per_entry(self.budget.max_bytes() / 7);
         (self.budget.max_bytes() as f64 * 8.0 / bits) as u64
@@ -190,7 +193,7 @@ impl Index {
     /// Adds `slot` for `key_hash`'s key, in the stead of the entries at `replaced`.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: Slot, replaced: &[Sector]) -> Inserted {
         let (mut partition, place) = self.locate(key_hash);
-        match partition.insert(key_hash, place, slot, replaced, &self.budget) {
+        match partition.insert(key_hash, place, slot, replaced) {
             Inserted::Displaced(slot, within) => {
                 Inserted::Displaced(slot, (self.shape.place(key_hash).0 as u64) << 40 | within)
             }
@@ -201,7 +204,7 @@ impl Index {
     /// Removes the entries of `key_hash`'s address at `positions`. Returns how many there were.
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         let (mut partition, place) = self.locate(key_hash);
-        partition.remove(place, positions, &self.budget)
+        partition.remove(place, positions)
     }
 
     /// While loading: nothing that is loaded later of `key_hash`'s key counts, as the record of `tombstone` removed it;
@@ -231,7 +234,7 @@ impl Index {
 
     /// Ends loading.
     pub(crate) fn end_loading(&self) {
-        self.partitions.iter().for_each(|partition| lock(partition).end_loading(&self.budget));
+        self.partitions.iter().for_each(|partition| lock(partition).end_loading());
     }
 
     /// Loads entries and removals in this order, each unless something newer is known of its key.
@@ -252,7 +255,7 @@ impl Index {
             for &Loaded { key_hash, packed } in run {
                 let (_, place) = self.shape.place(key_hash);
                 match packed & REMOVAL {
-                    0 => partition.load(key_hash, place, packed, &self.budget),
+                    0 => partition.load(key_hash, place, packed),
                     _ => partition.load_removal(key_hash, place, packed & !REMOVAL),
                 }
             }
@@ -269,7 +272,8 @@ impl Index {
         lock(&self.partitions[partition as usize]).set_changed();
     }
 
-    /// Gives `take` a partition's table as an image has it, which is empty where the partition is, and the number of its buckets.
+    /// Passes a partition's table to `take` as an image has it (empty if the partition is), with the number of its
+    /// buckets.
     pub(crate) fn take_image<T>(&self, partition: u32, take: impl FnOnce(&[u8], u32) -> T) -> T {
         lock(&self.partitions[partition as usize]).take_image(take)
     }
@@ -279,10 +283,10 @@ impl Index {
         lock(&self.partitions[partition as usize]).memory_bytes()
     }
 
-    /// Loads the image of a partition's table of `bucket_count` beneath what is known of it already: all of that is newer. Returns
-    /// `false` if there is no memory for it.
+    /// Loads the image of a partition's table of `bucket_count` beneath what is known of it already: all of that is
+    /// newer. Returns `false` if there is no memory for it.
     pub(crate) fn load_image(&self, partition: u32, image: &[u8], bucket_count: u32) -> bool {
-        lock(&self.partitions[partition as usize]).load_image(image, bucket_count, &self.budget)
+        lock(&self.partitions[partition as usize]).load_image(image, bucket_count)
     }
 
     /// Checks every partition in its turn.

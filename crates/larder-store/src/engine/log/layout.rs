@@ -1,10 +1,10 @@
 //! The segmented log: which record goes where, what must be written now, what is not yet on the device.
 //!
-//! Owns: the open unit and segment, units on their way, the order of segments. Does not: do I/O (it
-//! hands out [`Action`]s) or know the index. Invariants: records stand on the volume in the order
-//! they were appended; a segment is used again only after every older one of its generation was, a main one after every older
-//! one, so that a tombstone outlives what it buries (see [`generations`]).
-//! Idea: STREAM and its packetizer (Markatos et al., USITS 1999), whole segments as in CacheLib's large-object cache.
+//! Owns: the open unit and segment, units on their way, the order of segments. Does not: do I/O (it hands out
+//! [`Action`]s) or know the index. Invariants: records stand on the volume in the order they were appended; a segment
+//! is used again only after every older one of its generation was, a main one after every older one, so that a
+//! tombstone outlives what it buries (see [`generations`]). Idea: STREAM and its packetizer (Markatos et al., USITS
+//! 1999), whole segments as in CacheLib's large-object cache.
 
 mod check;
 pub(crate) mod checkpoint;
@@ -36,14 +36,16 @@ use std::{collections::VecDeque, sync::Arc};
 
 /// A unit is sent off when it has this many bytes.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
-/// On volumes of small segments it has a quarter of one, but this much: what a unit begins with and is filled up with is a part of it.
+/// On volumes of small segments it has a quarter of one, but this much: what a unit begins with and is filled up with
+/// is a part of it.
 const UNIT_BYTES_MIN: u64 = 64 << 10;
 /// Most bytes of segments begun without a sync between: a crash of the machine may lose or keep them in any
 /// order, so recovery looks this far behind the last one it finds.
 const UNSYNCED_BYTES_MAX: u64 = 4 << 30;
 /// The last sequence that is used.
 pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
-/// From this sequence on it is time to see to it that the volume's next start begins anew: enough are left for whoever runs now.
+/// From this sequence on it is time to see to it that the volume's next start begins anew: enough are left for whoever
+/// runs now.
 pub(crate) const SEQUENCE_NEAR_END: u32 = SEQUENCE_LAST - (1 << 28);
 
 /// The state of the log.
@@ -183,8 +185,8 @@ impl Log {
         self.has_probation
     }
 
-    /// Puts records of one group side by side; what that moves must be taken by [`Self::take_moved`]. Groups come side by side as far
-    /// as a unit goes, so it takes as much as may wait in memory while as much again is on its way.
+    /// Puts records of one group side by side; what that moves must be taken by [`Self::take_moved`]. Groups come side
+    /// by side as far as a unit goes, so it takes as much as may wait in memory while as much again is on its way.
     pub(crate) fn group_records(&mut self) {
         self.grouped = true;
         self.unit_bytes = (self.dirty_bytes_max / 2 / BLOCK_BYTES * BLOCK_BYTES)
@@ -396,8 +398,8 @@ impl Log {
         self.waiting.take()
     }
 
-    /// Has clients append only while so many segments are free: reclaim then finds room for all of a segment, whatever else is appended.
-    /// Returns who waits, if fewer than before are kept.
+    /// Has clients append only while so many segments are free: reclaim then finds room for all of a segment, whatever
+    /// else is appended. Returns who waits, if fewer than before are kept.
     pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> Woken {
         assert!(free_count < self.geometry.segment_count as usize, "not every segment is kept for reclaim");
         let is_lowered = free_count < std::mem::replace(&mut self.reclaim_only_count, free_count);
@@ -479,8 +481,8 @@ fn unsynced_count_max(geometry: &Geometry) -> u32 {
     (UNSYNCED_BYTES_MAX / geometry.segment_bytes) as u32
 }
 
-/// Most sequences that may have been begun beyond the last that a start finds: those without a sync between, and the two that were open when it was
-/// made and had nothing written yet.
+/// Most sequences that may have been begun beyond the last that a start finds: those without a sync between, and the
+/// two that were open when it was made and had nothing written yet.
 pub(crate) fn unknown_count_max(geometry: &Geometry) -> u32 {
     unsynced_count_max(geometry) + 2
 }

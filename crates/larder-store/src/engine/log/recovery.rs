@@ -159,8 +159,8 @@ fn unknown_count(engine: &LogEngine) -> u32 {
     unknown_count_max(&engine.geometry)
 }
 
-/// Gives the volume a new identity on the device while there still are sequences, so that its next start finds nothing, and
-/// numbers from the beginning. This run goes on with the old one.
+/// Gives the volume a new identity on the device while there still are sequences, so that its next start finds nothing,
+/// and numbers from the beginning. This run goes on with the old one.
 pub(super) async fn start_over_when_spent(engine: &LogEngine) {
     let next = {
         let log = engine.lock_log();
@@ -236,7 +236,8 @@ fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32)
     Loaded::new(listing.key_hash, slot, listing.tombstone)
 }
 
-/// Loads the images a root names; the partitions, in order, of which there is none, or whose image is not what it should be.
+/// Loads the images a root names; the partitions, in order, of which there is none, or whose image is not what it
+/// should be.
 async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Root) -> Vec<u32> {
     let shape = engine.index.buckets().shape();
     let named = (0..).zip(&root.images).filter(|(_, image)| image.stamp > 0);

@@ -114,8 +114,8 @@ fn what_is_found_after_a_kill_is_the_newest_of_every_key_however_crowded() {
         let wrong = gone.filter(|&key| version_of(&store, key) != expected[key as usize]).count() as u64;
         assert!(wrong <= lost, "removals took nobody else's entry");
     }
-    // Where there is no room for two slots of which nobody can tell whether they are of one key, one goes: two or three of a volume's 5,000
-    // keys on average, but which, and how many, follows from its secret.
+    // Where there is no room for two slots of which nobody can tell whether they are of one key, one goes: two or three
+    // of a volume's 5,000 keys on average, but which, and how many, follows from its secret.
     let lost = lost_of_all;
     assert!(lost <= all / 1000, "what was there before the kill is there after it: {lost} of {all} are not");
 }
@@ -215,7 +215,8 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
     assert!(wanted.iter().all(|&key| version_of(&store, key).is_none()));
 }
 
-/// At stake: a long download that breaks in a busy store, because what others append takes the room of what is written again.
+/// At stake: a long download that breaks in a busy store, because what others append takes the room of what is written
+/// again.
 #[test]
 fn an_entry_that_is_held_outlives_turnovers_by_many_writers_at_once() {
     let mut options =

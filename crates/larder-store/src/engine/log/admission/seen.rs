@@ -4,7 +4,8 @@
 
 use crate::hash::KeyHash;
 
-/// A generation has so many bits for each key that it takes: with four probes 1.2% are taken for seen wrongly when it is full.
+/// A generation has so many bits for each key that it takes: with four probes 1.2% are taken for seen wrongly when it
+/// is full.
 const BITS_PER_PLACING: u64 = 10;
 const PROBES: u64 = 4;
 
@@ -30,8 +31,8 @@ impl Seen {
         self.generations.iter().any(|words| is_in(key_hash, words))
     }
 
-    /// Notes a key, where the volume holds about `entries` now, and `bits` may be taken. As many others follow before it is forgotten, as far as there
-    /// are bits for them; how many, a generation has from its beginning.
+    /// Notes a key of a volume that holds about `entries` now. The key stays known until as many others were noted, as
+    /// far as `bits` of memory allow.
     pub(super) fn note(&mut self, key_hash: KeyHash, entries: u64, bits: u64) {
         if is_in(key_hash, &self.generations[0]) {
             return;
@@ -44,6 +45,7 @@ impl Seen {
             (self.taken, self.taken_max) = (0, bits / BITS_PER_PLACING);
         }
         self.taken += 1;
+        assert!(!self.generations[0].is_empty(), "a generation that takes keys has bits");
         let words = &mut self.generations[0];
         probes(key_hash, words).for_each(|(at, bit)| words[at] |= bit);
     }

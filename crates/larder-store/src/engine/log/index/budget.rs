@@ -1,10 +1,11 @@
-//! How much memory the index may take: what its tables have together, and the most of it.
+//! The memory budget of the index, which its tables share.
 //!
-//! Invariant: no table grows beyond it, but for one bucket of a table that has none. Cost: two atomic operations when a table changes its length.
+//! Invariant: no table grows beyond it, but for one bucket of a table that has none. Cost: two atomic operations when a
+//! table changes its length.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module.
+/// Bytes that the tables of an index take together, and the most that they may.
 pub(crate) struct IndexBudget {
     used_bytes: AtomicU64,
     max_bytes: u64,
@@ -20,11 +21,12 @@ impl IndexBudget {
         self.max_bytes
     }
 
-    /// Notes that a table of `before` bytes is replaced by one of `after`; `false` if there is no room for what it has more.
+    /// Counts a table of `before` bytes that is replaced by one of `after`. Returns `false` if the budget has no room
+    /// for the growth.
     pub(super) fn replace(&self, before: usize, after: usize) -> bool {
         let (before, after) = (before as u64, after as u64);
         if after <= before {
-            self.used_bytes.fetch_sub(before - after, Ordering::Relaxed);
+            self.give_back((before - after) as usize);
             return true;
         }
         let more = after - before;
@@ -36,12 +38,15 @@ impl IndexBudget {
         false
     }
 
-    /// Takes what has to be.
+    /// Takes bytes that must be taken, beyond the budget if need be.
     pub(super) fn overdraw(&self, bytes: usize) {
-        self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let used = self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        assert!(used.checked_add(bytes as u64).is_some(), "memory is counted without overflow");
     }
 
+    /// Returns bytes of a table that is gone.
     pub(super) fn give_back(&self, bytes: usize) {
-        self.used_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        let used = self.used_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        assert!(used >= bytes as u64, "what is given back was taken");
     }
 }

@@ -1,8 +1,8 @@
 //! The index of the log's rows: two-choice buckets, or HashCache's sets.
 //!
-//! Does not: anything of its own. Invariant: both answer alike but for what they forget: sets when they are full, and where
-//! two keys have one address, as HashCache does.
-//! An enum, so that the engine, its readers and its recovery are not generic over it (docs/rfcs). Cost: one match a call.
+//! Does not: anything of its own. Invariant: both answer alike but for what they forget: sets when they are full, and
+//! where two keys have one address, as HashCache does. An enum, so that the engine, its readers and its recovery are
+//! not generic over it (docs/rfcs). Cost: one match a call.
 
 use super::{Index, Inserted, Loaded, Matches, Slot};
 use crate::{
@@ -107,8 +107,8 @@ impl LogIndex {
         }
     }
 
-    /// Whether another slot of `key_hash`'s address finds room beside those that there are, of which there is one. It may be taken
-    /// by somebody else.
+    /// Whether another slot of `key_hash`'s address finds room beside those that there are, of which there is one. It
+    /// may be taken by somebody else.
     pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => index.has_room_beside(key_hash),

@@ -1,10 +1,10 @@
 //! What a partition has to know while an earlier run's entries are loaded beneath newer ones.
 //!
-//! Slots do not have their keys, so whether what is loaded is an older record of a key whose newer one is here already is told by
-//! what is remembered of the newer ones until loading ends: a fingerprint of each slot's key, keys that were removed, and addresses of
-//! which nothing may be loaded. Does not: touch slots. Invariant: a record is only let in if no newer one of its key is known; two
-//! keys of one address that have the same fingerprint (one pair of 65,535) count as one, and the older is forgotten.
-//! Cost: two bytes a slot of partitions with news, until loading ends.
+//! Slots do not have their keys, so whether what is loaded is an older record of a key whose newer one is here already
+//! is told by what is remembered of the newer ones until loading ends: a fingerprint of each slot's key, keys that were
+//! removed, and addresses of which nothing may be loaded. Does not: touch slots. Invariant: a record is only let in if
+//! no newer one of its key is known; two keys of one address that have the same fingerprint (one pair of 65,535) count
+//! as one, and the older is forgotten. Cost: two bytes a slot of partitions with news, until loading ends.
 
 use crate::hash::KeyHash;
 

@@ -1,10 +1,12 @@
 //! One lock's share of the index: a table of buckets as packed bytes, which grows and shrinks with what is in it.
 //!
-//! Does not: know keys, only the bits of their hashes that tell them apart here: an *address*. It has as many slots as there are
-//! records that may be its: of different keys, or of one key whose older record nobody has told apart yet. A slot's bucket and tag give its
-//! address back, so the table is built anew without a key ([`Partition::rebuild`]). Invariant: as
-//! for [`super::Index`]. Cost of an operation: two buckets scanned, up to 32 more when both are full; of a table that grows by a 24th, each
-//! slot is moved once, about 24 moves for each slot that comes.
+//! Does not: know keys, only the bits of their hashes that tell them apart here: an *address*. It has as many slots as
+//! there are records that may be its: of different keys, or of one key whose older record nobody has told apart yet. A
+//! slot's bucket and tag give its address back, so the table is rebuilt without a key ([`Partition::rebuild`]).
+//! Invariant: as for [`super::Index`]. Cost of an operation: two buckets scanned, up to 32 more when both are full; of
+//! a table that grows by a 24th, each slot is moved once, about 24 moves for each slot that comes.
+
+mod table;
 
 use super::{
     Inserted, Matches, WAYS,
@@ -17,17 +19,9 @@ use crate::{
     hash::KeyHash,
     units::{Geometry, Sector},
 };
+use std::sync::Arc;
 
-/// A table grows when more of its slots are in use, in percent: up to there two choices nearly always find room.
-const GROW_PERCENT: u64 = 95;
-/// It shrinks when fewer are.
-const SHRINK_PERCENT: u64 = 86;
-/// What a rebuilt table is filled to, in percent.
-const REBUILT_PERCENT: u64 = 91;
-/// The same while an earlier run's entries are loaded, so that few rebuilds come of it.
-const REBUILT_LOADING_PERCENT: u64 = 70;
-
-/// Bits of a key's hash that tell it from others of its partition.
+/// Low bits of a key's hash: all that a partition knows of the key.
 pub(super) type Address = u32;
 
 /// The buckets under one lock.
@@ -36,6 +30,7 @@ pub(super) struct Partition {
     bytes: Box<[u8]>,
     bucket_count: u32,
     volume: VolumeWidths,
+    budget: Arc<IndexBudget>,
     /// Of a slot in this table.
     widths: SlotWidths,
     entries: u64,
@@ -62,9 +57,9 @@ struct Loose {
 }
 
 impl Partition {
-    pub(super) fn new(volume: VolumeWidths) -> Self {
-        let widths = volume.in_table(1);
-        Self { bytes: Box::default(), bucket_count: 1, volume, widths, entries: 0, loading: None, changed: false }
+    pub(super) fn new(volume: VolumeWidths, budget: Arc<IndexBudget>) -> Self {
+        let (bytes, widths) = (Box::default(), volume.in_table(1));
+        Self { bytes, bucket_count: 1, volume, budget, widths, entries: 0, loading: None, changed: false }
     }
 
     /// Counts a hit of the address's slot at `position`, or of all its slots.
@@ -84,18 +79,11 @@ impl Partition {
 
     /// Adds a slot of `key_hash` in the stead of those at `replaced`, which are gone. Slots of the same address
     /// elsewhere stay.
-    pub(super) fn insert(
-        &mut self,
-        key_hash: KeyHash,
-        address: Address,
-        slot: Slot,
-        replaced: &[Sector],
-        budget: &IndexBudget,
-    ) -> Inserted {
+    pub(super) fn insert(&mut self, key_hash: KeyHash, address: Address, slot: Slot, replaced: &[Sector]) -> Inserted {
         self.loading.iter_mut().for_each(|loading| loading.note_inserted(key_hash));
         let before = self.take_out(address, replaced);
         let loose = Loose { address, bits: slot.to_bits(), fingerprint: fingerprint(key_hash) };
-        let inserted = self.put(loose, budget);
+        let inserted = self.put(loose);
         assert!(self.entries > 0, "a slot that was inserted is counted");
         match before {
             Some(before) if inserted == Inserted::New => Inserted::Replaced(before),
@@ -104,7 +92,7 @@ impl Partition {
     }
 
     /// Removes the address's slots at `positions`. Returns how many there were.
-    pub(super) fn remove(&mut self, address: Address, positions: &[Sector], budget: &IndexBudget) -> u64 {
+    pub(super) fn remove(&mut self, address: Address, positions: &[Sector]) -> u64 {
         let before = self.entries;
         if self.take_out(address, positions).is_some()
             && let Some(loading) = &mut self.loading
@@ -116,7 +104,7 @@ impl Partition {
             "slots at these positions go"
         );
         let removed = before - self.entries;
-        self.shrink_if_due(budget);
+        self.shrink_if_due();
         removed
     }
 
@@ -132,13 +120,14 @@ impl Partition {
         self.loading = Some(Loading::new(self.slot_count() as usize));
     }
 
-    pub(super) fn end_loading(&mut self, budget: &IndexBudget) {
+    pub(super) fn end_loading(&mut self) {
         self.loading = None;
-        self.shrink_if_due(budget);
+        self.shrink_if_due();
+        assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
     /// Inserts unless something newer is known of the key. Never displaces: what is loaded later is older.
-    pub(super) fn load(&mut self, key_hash: KeyHash, address: Address, bits: u64, budget: &IndexBudget) {
+    pub(super) fn load(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let Some(loading) = &self.loading else { return };
         if loading.is_newer(key_hash, address.into()) {
             return;
@@ -148,7 +137,7 @@ impl Partition {
         if self.ways_of(address).any(is_same) {
             return;
         }
-        if !self.put_if_room(Loose { address, bits, fingerprint: fingerprint(key_hash) }, budget) {
+        if !self.put_if_room(Loose { address, bits, fingerprint: fingerprint(key_hash) }) {
             self.loading.iter_mut().for_each(|loading| loading.note_forgotten(address.into()));
         }
     }
@@ -185,16 +174,16 @@ impl Partition {
         self.bytes.len() as u64
     }
 
-    /// Puts an image of a table of `bucket_count` beneath what is here; `false` if there is no memory for it. Where both have slots of an
-    /// address they stay side by side, as nobody can
-    /// tell yet whether they are of one key: those from here are newer, and are looked at first. Where an image has slots of
-    /// the address of a key that was removed, the removal's record gets a slot, for the same reason. Where there is no room
-    /// for both, the image's slots of that address go: most of them are older records of the same key.
-    pub(super) fn load_image(&mut self, image: &[u8], bucket_count: u32, budget: &IndexBudget) -> bool {
+    /// Puts an image of a table of `bucket_count` beneath what is here; `false` if there is no memory for it. Where
+    /// both have slots of an address they stay side by side, as nobody can tell yet whether they are of one key: those
+    /// from here are newer, and are looked at first. Where an image has slots of the address of a key that was removed,
+    /// the removal's record gets a slot, for the same reason. Where there is no room for both, the image's slots of
+    /// that address go: most of them are older records of the same key.
+    pub(super) fn load_image(&mut self, image: &[u8], bucket_count: u32) -> bool {
         let widths = self.volume.in_table(bucket_count);
         debug_assert_eq!(image.len(), bucket_count as usize * widths.bucket_bytes(), "an image of all buckets");
         let newer = self.loose();
-        if !budget.replace(self.bytes.len(), image.len() + FILL_BYTES) {
+        if !self.budget.replace(self.bytes.len(), image.len() + FILL_BYTES) {
             return false;
         }
         let mut loading = self.loading.take().unwrap_or_else(|| Loading::new(0));
@@ -213,14 +202,14 @@ impl Partition {
         for (key_hash, address, bits) in removed {
             let address = address as Address;
             let tombstone = Loose { address, bits, fingerprint: fingerprint(key_hash) };
-            if self.ways_of(address).next().is_some() && !self.put_if_room(tombstone, budget) {
+            if self.ways_of(address).next().is_some() && !self.put_if_room(tombstone) {
                 self.take_out_all(address);
             }
         }
         for loose in newer {
-            if !self.put_if_room(loose, budget) {
+            if !self.put_if_room(loose) {
                 self.take_out_all(loose.address);
-                self.put(loose, budget);
+                self.put(loose);
             }
         }
         true
@@ -295,17 +284,17 @@ impl Partition {
 
     fn take_out_all(&mut self, address: Address) {
         self.ways_of(address).for_each(|at| self.empty(at));
+        debug_assert!(self.ways_of(address).next().is_none(), "no slot of the address is left");
     }
 
     /// Puts a slot where there is room, in a larger table if there is memory for it.
-    fn put_if_room(&mut self, loose: Loose, budget: &IndexBudget) -> bool {
-        let is_crowded = self.bytes.is_empty() || (self.entries + 1) * 100 > self.slot_count() * GROW_PERCENT;
-        let has_grown = is_crowded && self.grow(budget);
+    fn put_if_room(&mut self, loose: Loose) -> bool {
+        let has_grown = self.is_crowded() && self.grow();
         if self.bytes.is_empty() {
             return false;
         }
         // Two full buckets in a table that is not: a table of another length has them elsewhere.
-        self.place(loose) || (!has_grown && self.grow(budget) && self.place(loose))
+        self.place(loose) || (!has_grown && self.grow() && self.place(loose))
     }
 
     /// Puts a slot into a bucket of this table that has room.
@@ -317,18 +306,20 @@ impl Partition {
         let tag = self.remainder(loose.address) << 1 | u32::from(is_second);
         self.write(at, self.widths.pack(tag, loose.bits), loose.fingerprint);
         self.entries += 1;
+        assert!(self.entries <= self.slot_count(), "slots have ways");
         true
     }
 
     /// Puts a slot where there is room; where there is none it displaces the least hit, and with it every other
     /// slot of that one's address: one of them might be of the same key, and older.
-    fn put(&mut self, loose: Loose, budget: &IndexBudget) -> Inserted {
-        if self.put_if_room(loose, budget) {
+    fn put(&mut self, loose: Loose) -> Inserted {
+        if self.put_if_room(loose) {
             return Inserted::New;
         }
         if self.bytes.is_empty() {
-            // The budget is spent: one bucket is kept all the same, as the index otherwise had nothing of these keys, ever.
-            budget.overdraw(self.table_bytes(1));
+            // The budget is spent: one bucket is kept all the same, as the index otherwise had nothing of these keys,
+            // ever.
+            self.budget.overdraw(self.table_bytes(1));
             self.bytes = vec![0; self.table_bytes(1)].into();
         }
         let at = self.least_hit(loose.address);
@@ -345,103 +336,6 @@ impl Partition {
         let placed = self.place(loose);
         assert!(placed, "a way was emptied");
         Inserted::Displaced(self.widths.unpack(before), address.into())
-    }
-
-    /// Builds a larger table; `false` if there is no memory for it.
-    fn grow(&mut self, budget: &IndexBudget) -> bool {
-        let percent = if self.loading.is_some() { REBUILT_LOADING_PERCENT } else { REBUILT_PERCENT };
-        let wanted = self.buckets_for(percent).max(self.bucket_count + 1);
-        match self.bytes.is_empty() {
-            true => self.rebuild(1, budget),
-            false => self.rebuild(wanted, budget) || self.rebuild(self.bucket_count + 1, budget),
-        }
-    }
-
-    /// Buckets of a table that one slot more fills to `percent`.
-    fn buckets_for(&self, percent: u64) -> u32 {
-        ((self.entries + 1) * 100).div_ceil(percent * WAYS as u64) as u32
-    }
-
-    /// Moves everything to a table of `bucket_count`; `false` if there is no memory for it.
-    fn rebuild(&mut self, bucket_count: u32, budget: &IndexBudget) -> bool {
-        let loose = self.loose();
-        if !budget.replace(self.bytes.len(), self.table_bytes(bucket_count)) {
-            return false;
-        }
-        self.reset(bucket_count);
-        while !loose.iter().all(|&loose| self.place(loose)) {
-            // Once in very many times: what does not fit is tried in another table, as it must not be lost.
-            let larger = self.bucket_count + 1 + self.bucket_count / WAYS as u32;
-            budget.overdraw(self.table_bytes(larger) - self.bytes.len());
-            self.reset(larger);
-        }
-        assert_eq!(self.entries, loose.len() as u64, "no slot is lost");
-        true
-    }
-
-    /// Takes an empty table of `bucket_count`.
-    fn reset(&mut self, bucket_count: u32) {
-        self.bytes = vec![0; self.table_bytes(bucket_count)].into();
-        (self.bucket_count, self.widths) = (bucket_count, self.volume.in_table(bucket_count));
-        self.entries = 0;
-        let slot_count = self.slot_count() as usize;
-        self.loading.iter_mut().for_each(|loading| loading.forget_fingerprints(slot_count));
-        self.changed = true;
-    }
-
-    fn table_bytes(&self, bucket_count: u32) -> usize {
-        bucket_count as usize * self.volume.in_table(bucket_count).bucket_bytes() + FILL_BYTES
-    }
-
-    /// Gives memory back where few slots are in use.
-    fn shrink_if_due(&mut self, budget: &IndexBudget) {
-        if self.loading.is_some() || self.bytes.is_empty() {
-            return;
-        }
-        if self.entries == 0 {
-            let bytes = std::mem::take(&mut self.bytes);
-            budget.give_back(bytes.len());
-            (self.bucket_count, self.widths) = (1, self.volume.in_table(1));
-            return;
-        }
-        let wanted = self.buckets_for(REBUILT_PERCENT);
-        if self.entries * 100 < self.slot_count() * SHRINK_PERCENT && wanted < self.bucket_count {
-            self.rebuild(wanted, budget);
-        }
-    }
-
-    /// All slots, as they go into another table.
-    fn loose(&self) -> Vec<Loose> {
-        let mut all = Vec::with_capacity(self.entries as usize);
-        if self.entries > 0 {
-            all.extend(self.slots().map(|(at, packed)| Loose {
-                address: self.address_of(at.0, self.widths.tag_of(packed)),
-                bits: self.widths.slot_bits_of(packed),
-                fingerprint: self.loading.as_ref().map_or(0, |loading| loading.fingerprint_at(slot_number(at))),
-            }));
-        }
-        assert_eq!(all.len() as u64, self.entries, "slots are counted");
-        all
-    }
-
-    /// The first bucket of an address, and what of the address that does not tell.
-    fn first_bucket(&self, address: Address) -> u32 {
-        ((u64::from(address) * u64::from(self.bucket_count)) >> self.volume.hash_bits) as u32
-    }
-
-    fn remainder(&self, address: Address) -> u32 {
-        address - self.first_address(self.first_bucket(address))
-    }
-
-    /// The least address whose first bucket this is.
-    fn first_address(&self, bucket: u32) -> Address {
-        (u64::from(bucket) << self.volume.hash_bits).div_ceil(self.bucket_count.into()) as Address
-    }
-
-    /// The address of a slot of this tag in `bucket`.
-    fn address_of(&self, bucket: u32, tag: u32) -> Address {
-        let first = if tag & 1 == 0 { bucket } else { self.other_bucket(bucket, tag >> 1) };
-        self.first_address(first) + (tag >> 1)
     }
 
     /// Looks into both buckets of an address.
@@ -501,13 +395,6 @@ impl Partition {
             packed => Some(self.widths.unpack(packed).hits),
         };
         slots.min_by_key(worth).unwrap_or((first, 0))
-    }
-
-    /// The other bucket of what stands in `bucket` with this remainder. Its own inverse.
-    fn other_bucket(&self, bucket: u32, remainder: u32) -> u32 {
-        let spread = (u64::from(remainder) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let sum = ((spread * u64::from(self.bucket_count)) >> 32) as u32;
-        if sum >= bucket { sum - bucket } else { sum + self.bucket_count - bucket }
     }
 
     fn empty_way(&self, bucket: u32) -> Option<At> {

@@ -1,7 +1,7 @@
 //! A slot of the index: its fields, and how they are packed into as few bits as the volume allows.
 //!
-//! Owns: [`VolumeWidths`] and [`SlotWidths`], the one place where widths are decided. Invariant: a packed slot is never 0, which stands for an
-//! empty one.
+//! Owns: [`VolumeWidths`] and [`SlotWidths`], the one place where widths are decided. Invariant: a packed slot is never
+//! 0, which stands for an empty one.
 
 use super::WAYS;
 use crate::{format::record::RECORD_SECTORS_MAX, units::Sector};
@@ -53,7 +53,7 @@ const SHORT_LIVED_BITS: u32 = 1;
 const FIXED_BITS: u32 = SIZE_BITS + HIT_BITS + SHORT_LIVED_BITS;
 
 impl Slot {
-    /// Returns the fields as one number: what a packed slot has above its tag.
+    /// Returns the fields as one number, which a packed slot has above its tag.
     pub(crate) fn to_bits(self) -> u64 {
         assert!(self.position.0 > 0, "no record begins in the first sector");
         let mut bits = self.position.0;
@@ -62,7 +62,7 @@ impl Slot {
         bits << SIZE_BITS | u64::from(self.size.0)
     }
 
-    /// Reads what [`Self::to_bits`] returned.
+    /// Reverses [`Self::to_bits`].
     pub(crate) fn from_bits(bits: u64) -> Self {
         let hits = bits >> SIZE_BITS;
         let short_lived = hits >> HIT_BITS;
@@ -75,7 +75,7 @@ impl Slot {
     }
 }
 
-/// Bits of a hash that tell keys of a partition apart, and bits of a position, for one size of volume.
+/// Widths of addresses and positions for one size of volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeWidths {
     pub(crate) position_bits: u32,
@@ -83,15 +83,16 @@ pub(crate) struct VolumeWidths {
 }
 
 impl VolumeWidths {
-    /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB. Larger ones have fewer bits of hash, so that an entry takes no more than 60 bits: there,
-    /// only entries far shorter than the web's make a partition so full that this costs reads.
+    /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB. Larger ones have fewer bits of hash, so that an entry takes no
+    /// more than 60 bits: there, only entries far shorter than the web's make a partition so full that this costs
+    /// reads.
     pub(super) const ALL: [Self; 4] = [Self::new(24, 23), Self::new(28, 22), Self::new(31, 21), Self::new(35, 20)];
 
     const fn new(position_bits: u32, hash_bits: u32) -> Self {
         Self { position_bits, hash_bits }
     }
 
-    /// The narrowest widths whose positions reach every sector of a volume.
+    /// Returns the narrowest widths whose positions reach every sector of a volume.
     ///
     /// # Panics
     /// Beyond 16 TiB, which options refuse before.
@@ -100,7 +101,8 @@ impl VolumeWidths {
         *Self::ALL.iter().find(reaches).expect("sizes over 16 TiB are refused when the volume is opened")
     }
 
-    /// The widths of a slot in a table of `bucket_count`: the more buckets, the more of the hash follows from the bucket.
+    /// Returns a slot's widths in a table of `bucket_count`. The more buckets, the more of the address follows from the
+    /// bucket.
     pub(super) fn in_table(self, bucket_count: u32) -> SlotWidths {
         assert!(bucket_count > 0, "a table has buckets");
         SlotWidths { position_bits: self.position_bits, tag_bits: self.hash_bits - bucket_count.ilog2() + 1 }
@@ -111,7 +113,7 @@ impl VolumeWidths {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotWidths {
     position_bits: u32,
-    /// What of the hash the bucket does not tell, and in the lowest bit, whether this is the second of its key's buckets.
+    /// Address bits that the bucket does not imply; the lowest bit marks the second of the address's two buckets.
     tag_bits: u32,
 }
 
@@ -150,7 +152,7 @@ impl SlotWidths {
 }
 
 // The widest slot, in a table of one bucket, fits into 64 bits.
-const _: () = assert!(FIXED_BITS + 35 + 20 + 1 <= u64::BITS);
+const _: () = assert!(FIXED_BITS + 35 + 20 < u64::BITS);
 
 #[cfg(test)]
 mod tests {

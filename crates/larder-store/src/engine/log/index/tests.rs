@@ -1,4 +1,5 @@
-//! What is at stake: among the slots found must be that of the newest record, no other key's may get lost, and nearly all fit.
+//! What is at stake: among the slots found must be that of the newest record, no other key's may get lost, and nearly
+//! all fit.
 
 use super::*;
 use crate::{Dice, hash::KeyHash};

@@ -1,9 +1,10 @@
 //! Where the parts of a checkpoint lie in the index area, and which of them the next one may overwrite.
 //!
-//! Owns: the two places of the root, and which blocks behind them the images' frames have. Does not: do I/O, or know what is in an
-//! image. Images are as long as their tables, so each gets the first run of free blocks that holds it; one for which there is none is
-//! left out, and what it would have held is read from the segments. Invariant: no block that the last durable root names is written before the next root is durable,
-//! so that at any moment one whole checkpoint is on the volume. Idea: shadow paging (Lorie, 1977).
+//! Owns: the two places of the root, and which blocks behind them the images' frames have. Does not: do I/O, or know
+//! what is in an image. Images are as long as their tables, so each gets the first run of free blocks that holds it;
+//! one for which there is none is left out, and what it would have held is read from the segments. Invariant: no block
+//! that the last durable root names is written before the next root is durable, so that at any moment one whole
+//! checkpoint is on the volume. Idea: shadow paging (Lorie, 1977).
 
 use crate::{
     format::checkpoint::{ImageAt, frame_bytes, root_bytes},
@@ -28,7 +29,8 @@ impl CheckpointArea {
         (block_count > 0).then_some(Self { start_bytes: area.start, root_bytes, block_count })
     }
 
-    /// Bytes of an area in which tables of `table_bytes` together are kept twice, and some blocks between them are lost.
+    /// Bytes of an area in which tables of `table_bytes` together are kept twice, and some blocks between them are
+    /// lost.
     pub(crate) fn bytes_for(segment_count: u32, partition_count: u32, table_bytes: u64) -> u64 {
         let frames = 2 * (table_bytes + u64::from(partition_count) * 2 * BLOCK_BYTES);
         2 * root_bytes(segment_count, partition_count) + frames.next_multiple_of(BLOCK_BYTES)
@@ -51,9 +53,9 @@ fn blocks_of(image_bytes: usize) -> u32 {
     (frame_bytes(image_bytes) / BLOCK_BYTES) as u32
 }
 
-/// An image, and the blocks it has.
+/// An image's place and length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Placed {
+struct ImagePlace {
     at: ImageAt,
     block_count: u32,
 }
@@ -61,8 +63,8 @@ struct Placed {
 /// Which images and root count now, and which the next checkpoint will name.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    durable: Vec<Placed>,
-    next: Vec<Placed>,
+    durable: Vec<ImagePlace>,
+    next: Vec<ImagePlace>,
     /// Of each block of the area, whether an image that counts now or next is in it.
     used: Vec<bool>,
     /// Where the search for free blocks begins.
@@ -74,7 +76,7 @@ pub(crate) struct Places {
 impl Places {
     /// No checkpoint yet.
     pub(crate) fn new(area: Option<&CheckpointArea>, partition_count: u32) -> Self {
-        let none = vec![Placed::default(); partition_count as usize];
+        let none = vec![ImagePlace::default(); partition_count as usize];
         let used = vec![false; area.map_or(0, |area| area.block_count as usize)];
         Self { durable: none.clone(), next: none, used, cursor: 0, stamp: 0, root_second: true }
     }
@@ -87,8 +89,8 @@ impl Places {
         root_second: bool,
     ) -> Self {
         let placed = |(at, image_bytes): (ImageAt, usize)| match at.bucket_count {
-            0 => Placed { at, block_count: 0 },
-            _ => Placed { at, block_count: blocks_of(image_bytes) },
+            0 => ImagePlace { at, block_count: 0 },
+            _ => ImagePlace { at, block_count: blocks_of(image_bytes) },
         };
         let durable: Vec<_> = images.map(placed).collect();
         let used = vec![false; area.block_count as usize];
@@ -106,18 +108,20 @@ impl Places {
             Some(first) => {
                 self.used[first..first + block_count as usize].fill(true);
                 self.cursor = first + block_count as usize;
-                Placed { at: ImageAt { stamp, block: first as u32, bucket_count }, block_count }
+                ImagePlace { at: ImageAt { stamp, block: first as u32, bucket_count }, block_count }
             }
-            None => Placed { at: ImageAt { stamp, block: 0, bucket_count: 0 }, block_count: 0 },
+            None => ImagePlace { at: ImageAt { stamp, block: 0, bucket_count: 0 }, block_count: 0 },
         };
         self.next[partition as usize] = placed;
+        assert!(placed.at.stamp > self.stamp, "the durable root does not name it");
         placed.at
     }
 
     /// Notes that `partition` is empty at a checkpoint.
     pub(crate) fn place_nothing(&mut self, partition: u32) {
         self.free_next(partition);
-        self.next[partition as usize] = Placed::default();
+        self.next[partition as usize] = ImagePlace::default();
+        assert_eq!(self.next.len(), self.durable.len(), "an image of each partition");
     }
 
     /// Gives back what was placed for the next checkpoint, unless it counts now.
@@ -168,6 +172,7 @@ impl Places {
         assert!(stamp > self.stamp, "stamps grow");
         self.durable.clone_from(&self.next);
         self.count_used();
+        assert!(self.stamp < stamp, "stamps grow");
         self.stamp = stamp;
         self.root_second = !self.root_second;
     }

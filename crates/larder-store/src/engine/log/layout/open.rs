@@ -26,7 +26,8 @@ pub(super) struct OpenSegment {
     oldest: Oldest,
     pub(super) listings: Vec<Listing>,
     pub(super) unit: Option<OpenUnit>,
-    /// The ticket of the segment's first unit, if that could not be written: only the trailer shows what comes after it.
+    /// The ticket of the segment's first unit, if that could not be written: only the trailer shows what comes after
+    /// it.
     pub(super) hidden_from: Option<u64>,
     /// Where the open unit begins, or the next one will, from the segment's start.
     unit_start_bytes: u64,

@@ -1,0 +1,127 @@
+//! The length of a partition's table, and where in it an address has its buckets.
+//!
+//! Does not: find, put or take slots. Invariant: a rebuilt table has every slot of the one before.
+
+use super::{Address, Loose, Partition, slot_number};
+use crate::engine::log::index::{WAYS, image::FILL_BYTES};
+
+/// Share of a table's slots in use, in percent, above which it grows. Up to there two choices nearly always find room.
+const GROW_PERCENT: u64 = 95;
+/// Share of a table's slots in use, in percent, below which it shrinks.
+const SHRINK_PERCENT: u64 = 86;
+/// Share of a rebuilt table's slots in use, in percent.
+const REBUILT_PERCENT: u64 = 91;
+/// Share of a rebuilt table's slots in use while an earlier run's entries are loaded, so that few rebuilds follow.
+const REBUILT_LOADING_PERCENT: u64 = 70;
+
+impl Partition {
+    /// Whether one slot more makes the table so full that it grows.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.bytes.is_empty() || (self.entries + 1) * 100 > self.slot_count() * GROW_PERCENT
+    }
+
+    /// Builds a larger table; `false` if there is no memory for it.
+    pub(super) fn grow(&mut self) -> bool {
+        let percent = if self.loading.is_some() { REBUILT_LOADING_PERCENT } else { REBUILT_PERCENT };
+        let wanted = self.buckets_for(percent).max(self.bucket_count + 1);
+        match self.bytes.is_empty() {
+            true => self.rebuild(1),
+            false => self.rebuild(wanted) || self.rebuild(self.bucket_count + 1),
+        }
+    }
+
+    /// Buckets of a table that one slot more fills to `percent`.
+    fn buckets_for(&self, percent: u64) -> u32 {
+        ((self.entries + 1) * 100).div_ceil(percent * WAYS as u64) as u32
+    }
+
+    /// Moves everything to a table of `bucket_count`; `false` if there is no memory for it.
+    fn rebuild(&mut self, bucket_count: u32) -> bool {
+        let loose = self.loose();
+        if !self.budget.replace(self.bytes.len(), self.table_bytes(bucket_count)) {
+            return false;
+        }
+        self.reset(bucket_count);
+        while !loose.iter().all(|&loose| self.place(loose)) {
+            // Once in very many times: what does not fit is tried in another table, as it must not be lost.
+            let larger = self.bucket_count + 1 + self.bucket_count / WAYS as u32;
+            self.budget.overdraw(self.table_bytes(larger) - self.bytes.len());
+            self.reset(larger);
+        }
+        assert_eq!(self.entries, loose.len() as u64, "no slot is lost");
+        true
+    }
+
+    /// Takes an empty table of `bucket_count`.
+    fn reset(&mut self, bucket_count: u32) {
+        self.bytes = vec![0; self.table_bytes(bucket_count)].into();
+        (self.bucket_count, self.widths) = (bucket_count, self.volume.in_table(bucket_count));
+        self.entries = 0;
+        assert!(!self.bytes.is_empty(), "a table has a bucket");
+        let slot_count = self.slot_count() as usize;
+        self.loading.iter_mut().for_each(|loading| loading.forget_fingerprints(slot_count));
+        self.changed = true;
+    }
+
+    pub(super) fn table_bytes(&self, bucket_count: u32) -> usize {
+        bucket_count as usize * self.volume.in_table(bucket_count).bucket_bytes() + FILL_BYTES
+    }
+
+    /// Gives memory back where few slots are in use.
+    pub(super) fn shrink_if_due(&mut self) {
+        if self.loading.is_some() || self.bytes.is_empty() {
+            return;
+        }
+        if self.entries == 0 {
+            let bytes = std::mem::take(&mut self.bytes);
+            self.budget.give_back(bytes.len());
+            (self.bucket_count, self.widths) = (1, self.volume.in_table(1));
+            return;
+        }
+        let wanted = self.buckets_for(REBUILT_PERCENT);
+        if self.entries * 100 < self.slot_count() * SHRINK_PERCENT && wanted < self.bucket_count {
+            self.rebuild(wanted);
+        }
+    }
+
+    /// All slots, as they go into another table.
+    pub(super) fn loose(&self) -> Vec<Loose> {
+        let mut all = Vec::with_capacity(self.entries as usize);
+        if self.entries > 0 {
+            all.extend(self.slots().map(|(at, packed)| Loose {
+                address: self.address_of(at.0, self.widths.tag_of(packed)),
+                bits: self.widths.slot_bits_of(packed),
+                fingerprint: self.loading.as_ref().map_or(0, |loading| loading.fingerprint_at(slot_number(at))),
+            }));
+        }
+        assert_eq!(all.len() as u64, self.entries, "slots are counted");
+        all
+    }
+
+    /// The first bucket of an address, and what of the address that does not tell.
+    pub(super) fn first_bucket(&self, address: Address) -> u32 {
+        ((u64::from(address) * u64::from(self.bucket_count)) >> self.volume.hash_bits) as u32
+    }
+
+    pub(super) fn remainder(&self, address: Address) -> u32 {
+        address - self.first_address(self.first_bucket(address))
+    }
+
+    /// The least address whose first bucket this is.
+    fn first_address(&self, bucket: u32) -> Address {
+        (u64::from(bucket) << self.volume.hash_bits).div_ceil(self.bucket_count.into()) as Address
+    }
+
+    /// The address of a slot of this tag in `bucket`.
+    pub(super) fn address_of(&self, bucket: u32, tag: u32) -> Address {
+        let first = if tag & 1 == 0 { bucket } else { self.other_bucket(bucket, tag >> 1) };
+        self.first_address(first) + (tag >> 1)
+    }
+
+    /// The other bucket of what stands in `bucket` with this remainder. Its own inverse.
+    pub(super) fn other_bucket(&self, bucket: u32, remainder: u32) -> u32 {
+        let spread = (u64::from(remainder) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let sum = ((spread * u64::from(self.bucket_count)) >> 32) as u32;
+        if sum >= bucket { sum - bucket } else { sum + self.bucket_count - bucket }
+    }
+}
