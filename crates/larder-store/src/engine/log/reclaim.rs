@@ -25,7 +25,7 @@ use crate::{
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 /// Most of a probation segment that is written again.
 const PROBATION_SHARE_MAX: f64 = 0.875;
@@ -90,7 +90,8 @@ impl LogEngine {
         let LogRow::Packed(eviction) = self.row else { return Choice::default() };
         let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
         let standard = self.standard(self.segments.segment_use(segment));
-        let (room_sectors, now_s) = (self.room_for_hit_sectors(standard.generation), self.volume.clock.now_s());
+        let room_sectors = self.room_for_hit_sectors(standard.generation).min(self.write_credit_sectors());
+        let now_s = self.volume.clock.now_s();
         let reclaimed = Reclaimed { live: &live, room_sectors, standard, now_s };
         eviction::choose(eviction, &reclaimed)
     }
@@ -121,6 +122,15 @@ impl LogEngine {
             Generation::Probation => PROBATION_SHARE_MAX,
         };
         (segment_sectors as f64 * share) as u64
+    }
+
+    /// Returns how much may be written again, so that what is written in all stays within its share of what is admitted.
+    fn write_credit_sectors(&self) -> u64 {
+        let counters = &self.volume.counters;
+        let admitted = counters.admitted_bytes.load(Ordering::Relaxed) as f64;
+        let written = counters.written_bytes.load(Ordering::Relaxed) + self.lock_log().dirty_bytes();
+        let allowed = admitted * self.volume.options.tuning.write_factor_max;
+        (allowed - written as f64).max(0.0) as u64 / SECTOR_BYTES
     }
 
     /// The slot that needs a listed record: its own, or possibly that of a new head for its body.

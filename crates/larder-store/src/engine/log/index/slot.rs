@@ -86,7 +86,7 @@ impl VolumeWidths {
     /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB. Larger ones have fewer bits of hash, so that an entry takes no
     /// more than 60 bits: there, only entries far shorter than the web's make a partition so full that this costs
     /// reads.
-    pub(super) const ALL: [Self; 4] = [Self::new(24, 23), Self::new(28, 22), Self::new(31, 21), Self::new(35, 20)];
+    pub(super) const ALL: [Self; 4] = [Self::new(24, 22), Self::new(28, 22), Self::new(31, 21), Self::new(35, 20)];
 
     const fn new(position_bits: u32, hash_bits: u32) -> Self {
         Self { position_bits, hash_bits }

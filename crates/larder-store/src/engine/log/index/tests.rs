@@ -110,9 +110,9 @@ fn what_is_displaced_takes_the_others_of_its_address_along() {
 
 #[test]
 fn a_miss_in_a_full_index_rarely_matches_another_key() {
-    // A volume full of entries of a little more than 1 KiB.
+    // A volume full of entries of a little more than 2 KiB.
     let index = index();
-    for n in 0..450_000 {
+    for n in 0..225_000 {
         index.insert(key_hash(n), slot(n + 1), &[]);
     }
     let matched = (1_000_000..1_200_000).filter(|&n| !index.peek(key_hash(n)).is_empty()).count() as f64;
