@@ -248,7 +248,7 @@ table! {
     reinsertion_share: f64 = 0.75, share in 0.0..=0.75;
     /// `log`, `log-clock`: most bytes that are written for each byte admitted, everything counted: entries written again, headers, padding,
     /// checkpoints. More: more hits where few entries are asked for again and again; less: less wear of flash.
-    write_factor_max: f64 = 1.35, share in 1.0..=16.0;
+    write_factor_max: f64 = 2.0, share in 1.0..=16.0;
     /// `log`: of what the store is to have most. `requests`: hits, so that short entries stay rather than long ones; `bytes`: bytes
     /// of hits, as mirrors of large files want; `balanced`: something of both.
     objective: Objective = Objective::Requests, word in Objective::WORDS;

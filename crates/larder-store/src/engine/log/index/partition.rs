@@ -140,6 +140,7 @@ impl Partition {
         if !self.put_if_room(Loose { address, bits, fingerprint: fingerprint(key_hash) }) {
             self.loading.iter_mut().for_each(|loading| loading.note_forgotten(address.into()));
         }
+        assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
     /// Notes that nothing older counts of a key that this record removed, unless something newer is known of it.
@@ -158,6 +159,7 @@ impl Partition {
     /// Returns the table as an image has it, and the number of its buckets; from now on it counts as unchanged.
     pub(super) fn take_image<T>(&mut self, take: impl FnOnce(&[u8], u32) -> T) -> T {
         self.changed = false;
+        assert!(self.bytes.len() != FILL_BYTES, "a table that is there has buckets");
         take(&self.bytes[..self.bytes.len().saturating_sub(FILL_BYTES)], self.bucket_count)
     }
 
