@@ -94,6 +94,7 @@ fn info(path: &Path) -> Result<(), Failure> {
     let mut lines = vec![
         ("policy", info.policy.map_or_else(String::new, |policy| format!("{policy}: {}", policy.about))),
         ("size", size::show(info.size_bytes)),
+        ("format", format!("{}{}", info.format, if info.has_probation { ", with probation" } else { "" })),
         ("identity", info.identity.clone()),
         ("entries", report::entries(&stats)),
         ("memory", format!("{} for the index, as for entries of {mean} on average", size::show(stats.index_bytes))),
@@ -102,11 +103,11 @@ fn info(path: &Path) -> Result<(), Failure> {
         ("written", format!("the superblock {} times", info.generation)),
     ];
     if info.is_block_device {
-        lines.insert(2, ("device", size::show(info.volume_bytes)));
+        lines.insert(3, ("device", size::show(info.volume_bytes)));
     }
     if let Some(all) = info.size_bytes.checked_div(info.segment_size_bytes) {
         let (used, each) = (stats.segments_in_use, size::show(info.segment_size_bytes));
-        lines.insert(2, ("segments", format!("{used} of about {all} in use, {each} each")));
+        lines.insert(3, ("segments", format!("{used} of about {all} in use, {each} each")));
     }
     print_line!("{}", path.display())?;
     lines.iter().try_for_each(|(name, value)| print_line!("  {name:9}{value}"))

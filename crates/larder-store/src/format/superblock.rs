@@ -98,8 +98,8 @@ impl Shape {
         self.index_area().end..last_superblock_bytes(self.size_bytes)
     }
 
-    /// The oldest format that has what this volume has.
-    fn format_version(&self) -> u32 {
+    /// Returns the volume's format: the oldest that has its features.
+    pub(crate) fn format_version(&self) -> u32 {
         match (self.has_probation, self.journal_pages) {
             (true, _) => FORMAT_VERSION,
             (false, 1..) => FORMAT_VERSION_JOURNAL,

@@ -50,6 +50,10 @@ pub struct StoreInfo {
     pub size_bytes: u64,
     /// Size of its segments in bytes; 0 in rows that have none.
     pub segment_size_bytes: u64,
+    /// Version of its format.
+    pub format: u32,
+    /// Whether new entries go on probation, which volumes of `log` of format 3 or later have.
+    pub has_probation: bool,
     /// Its random identity, in hexadecimal.
     pub identity: String,
     /// How often its superblock was written.
@@ -168,6 +172,8 @@ impl StoreInfo {
             policy,
             size_bytes: shape.size_bytes + if keeps_files { shape.files_bytes() } else { 0 },
             segment_size_bytes: superblock.shape.segment_bytes,
+            format: shape.format_version(),
+            has_probation: shape.has_probation,
             identity: superblock.id.0.iter().map(|byte| format!("{byte:02x}")).collect(),
             generation: superblock.generation,
             site_rule_count: superblock.epochs.site_before.len(),

@@ -48,7 +48,12 @@ fn a_formatted_store_is_used_as_it_is() {
         0,
         &["an empty store of 83.9 MB, policy log"],
     );
-    check(&home, &["info", shown], 0, &["policy log: ", "size 83.9 MB", "entries 0 of at most"]);
+    check(
+        &home,
+        &["info", shown],
+        0,
+        &["policy log: ", "size 83.9 MB", "format 3, with probation", "entries 0 of at most"],
+    );
     let address = format!("http://{}", origin.address);
     let larder = Larder::start(&home, &["--disk", shown, "--origin", &address]);
     assert!(larder.start_lines.contains(": 83.9 MB on "), "{}", larder.start_lines);
