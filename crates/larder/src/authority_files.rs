@@ -125,6 +125,11 @@ impl AuthorityFiles {
         Ok(())
     }
 
+    /// Returns the failure of a command that needs a CA, where there is none.
+    pub(crate) fn missing(&self) -> Failure {
+        self.unreadable(&self.certificate(), &rustix::io::Errno::NOENT.into())
+    }
+
     fn unreadable(&self, path: &Path, error: &io::Error) -> Failure {
         let help = match error.kind() {
             io::ErrorKind::NotFound => format!("make one with larder ca init{}", self.said()),

@@ -8,6 +8,7 @@ mod trust;
 use crate::{
     authority_files::AuthorityFiles,
     failure::Failure,
+    mirrors::Intercepted,
     output::{self, print_line},
     value,
 };
@@ -64,10 +65,16 @@ pub(crate) struct Directory {
 pub(crate) struct Making {
     #[command(flatten)]
     directory: Directory,
-    /// Host that it may sign for, such as pypi.org or *.debian.org (repeatable) [default: any; for rotate: those of the one that is
-    /// there]
-    #[arg(long = "host", value_name = "HOST", value_parser = value::host_pattern)]
-    hosts: Vec<HostPattern>,
+    /// Host that it may sign for, such as pypi.org or *.debian.org, or a package registry such as npm (repeatable) [default: any; for
+    /// rotate: those of the one that is there]
+    #[arg(long = "host", value_name = "HOST", value_parser = Intercepted::parse)]
+    hosts: Vec<Intercepted>,
+}
+
+impl Making {
+    fn patterns(&self) -> Vec<HostPattern> {
+        self.hosts.iter().flat_map(Intercepted::patterns).collect()
+    }
 }
 
 /// Runs it.
@@ -76,16 +83,21 @@ pub(crate) struct Making {
 /// A failure that says what is wrong with the authority, or what could not be done.
 pub(crate) fn run(command: CaCommand) -> Result<(), Failure> {
     match command {
-        CaCommand::Init(Making { directory, hosts }) => {
-            let files = AuthorityFiles::at(directory.dir)?;
+        CaCommand::Init(making) => {
+            let hosts = making.patterns();
+            let files = AuthorityFiles::at(making.directory.dir)?;
             if files.exist() {
                 let help = "use it (larder ca show), or make another in its place with larder ca rotate";
                 return Err(Failure::runtime(format!("there is an authority: {}", files.directory().display()), help));
             }
             make(&files, &hosts)
         }
-        CaCommand::Rotate(Making { directory, hosts }) => {
-            let files = AuthorityFiles::at(directory.dir)?;
+        CaCommand::Rotate(making) => {
+            let hosts = making.patterns();
+            let files = AuthorityFiles::at(making.directory.dir)?;
+            if !files.exist() {
+                return Err(files.missing());
+            }
             // One that cannot be read any more is what is to be replaced.
             let before = if hosts.is_empty() { files.load().ok() } else { None };
             let kept = before.as_ref().and_then(Authority::permitted).unwrap_or_default();

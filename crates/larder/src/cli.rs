@@ -3,13 +3,14 @@
 //! Owns: flags, their help, and laying them over the settings. Does not: start anything. Invariant: every value is
 //! parsed by the parser that the configuration file uses too.
 
+mod usage_error;
+
 use crate::{
     ca_command::CaCommand,
     duration,
     env_command::EnvFlags,
     exec_command::ExecFlags,
     explain_command::{EXPLAIN_EXAMPLES, RequestFlags, SHOW_EXAMPLES},
-    failure::Failure,
     ls_command::LsFlags,
     manual_command::{CompletionsFlags, ManualFlags},
     mirror_command::MirrorCommand,
@@ -26,17 +27,15 @@ use crate::{
     top_command::TopFlags,
     tuning::{self, PolicyChoice, Tuned},
     upgrade_command::UpgradeFlags,
-    value::{self, BadValue},
+    value,
     warm_command::WarmFlags,
 };
-use clap::{
-    Args, Parser, Subcommand,
-    error::{ContextKind, ContextValue, ErrorKind},
-};
+use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 use larder_proxy::{AccessLogTarget, Direct, Listener, LogFormat, Offline, OriginUrl, Parent, TlsIdentity};
 use larder_store::IoChoice;
-use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+pub(crate) use usage_error::failure;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -331,81 +330,21 @@ impl RunFlags {
     }
 }
 
-/// What clap says about a wrong command line, in our words. `None`: it was a request for help or version.
-pub(crate) fn failure(error: &clap::Error) -> Option<Failure> {
-    let context = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.clone(),
-        Some(ContextValue::Strings(texts)) => texts.join(", "),
-        Some(ContextValue::StyledStr(text)) => text.to_string(),
-        _ => String::new(),
-    };
-    let help = format!("see {} --help", command_of(&context(ContextKind::Usage)));
-    let flag = context(ContextKind::InvalidArg);
-    let value = context(ContextKind::InvalidValue);
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            None
-        }
-        ErrorKind::ValueValidation => {
-            let bad = error.source().and_then(|source| source.downcast_ref::<BadValue>());
-            let flag = flag.split(' ').next().unwrap_or(&flag);
-            Some(match bad {
-                Some(bad) => Failure::usage(format!("{flag}: {}", bad.problem), bad.help.clone()),
-                None => Failure::usage(format!("{flag}: not accepted: `{value}`"), help),
-            })
-        }
-        ErrorKind::UnknownArgument => {
-            let help = match context(ContextKind::SuggestedArg).as_str() {
-                "" => format!("{help} for the flags there are"),
-                suggested => format!("did you mean `{suggested}`? {help}"),
-            };
-            Some(Failure::usage(format!("unknown flag or argument: `{flag}`"), help))
-        }
-        ErrorKind::MissingRequiredArgument => Some(Failure::usage(format!("missing: {flag}"), help)),
-        ErrorKind::InvalidSubcommand => {
-            let name = context(ContextKind::InvalidSubcommand);
-            let help = match context(ContextKind::SuggestedSubcommand).as_str() {
-                "" => format!("{help} for the commands there are"),
-                suggested => format!("did you mean `{suggested}`? {help}"),
-            };
-            Some(Failure::usage(format!("unknown command: `{name}`"), help))
-        }
-        _ => {
-            let text = error.to_string();
-            let problem = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            Some(Failure::usage(problem, help))
-        }
-    }
-}
-
-/// The command that a line of usage is about: its words up to the first that stands for something.
-fn command_of(usage: &str) -> String {
-    let words = usage.trim_start_matches("Usage:").split_whitespace();
-    let is_name =
-        |word: &&str| !word.starts_with('-') && word.bytes().all(|octet| octet.is_ascii_lowercase() || octet == b'-');
-    let names: Vec<&str> = words.take_while(is_name).collect();
-    if names.is_empty() { "larder".to_owned() } else { names.join(" ") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure::Failure;
     use clap::CommandFactory;
+    use std::ffi::OsString;
 
     fn parse(arguments: &[&str]) -> Result<Settings, Failure> {
-        let arguments = ["larder", "run"].iter().chain(arguments);
-        let cli = Cli::try_parse_from(arguments).map_err(|error| failure(&error).expect("no help was asked for"))?;
+        let arguments: Vec<OsString> = ["larder", "run"].iter().chain(arguments).map(OsString::from).collect();
+        let cli = Cli::try_parse_from(&arguments)
+            .map_err(|error| failure(&error, arguments.clone()).expect("no help was requested"))?;
         let Command::Run(flags) = cli.command else { panic!("the command was run") };
         let mut settings = Settings::default();
         flags.apply(&mut settings);
         Ok(settings)
-    }
-
-    #[test]
-    fn what_is_missing_is_named() {
-        let error = Cli::try_parse_from(["larder", "plan", "--disk", "1TB"]).expect_err("memory is not given");
-        let failure = failure(&error).expect("no help was asked for");
-        assert!(format!("{failure:?}").contains("missing: --memory <SIZE>"), "{failure:?}");
     }
 
     #[test]

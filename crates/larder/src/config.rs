@@ -123,7 +123,9 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         if let Some(named) = section.take("hosts", |value| each(value, "a host", Intercepted::parse))? {
             intercept.set_hosts(&named);
         }
-        section.set("except", &mut intercept.hosts.except, |value| each(value, "a host", value::host_pattern))?;
+        if let Some(named) = section.take("except", |value| each(value, "a host", Intercepted::parse))? {
+            intercept.hosts.except = named.iter().flat_map(Intercepted::patterns).collect();
+        }
         section.set("authority", &mut intercept.authority, |value| value.parsed("a path", value::path).map(Some))
     })?;
     top.table("pac", |section| read_hosts(section, &mut proxy.pac))?;

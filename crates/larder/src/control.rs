@@ -5,7 +5,7 @@
 
 pub(crate) mod server;
 
-use crate::{failure::Failure, settings::Settings, store_path};
+use crate::{failure::Failure, report, settings::Settings, store_path};
 use serde::{Deserialize, Serialize};
 use std::{
     env,
@@ -77,7 +77,7 @@ impl About {
     /// Returns it of a proxy by these settings that listens at these addresses.
     pub(crate) fn of(settings: &Settings, listeners: &[SocketAddr]) -> Self {
         let plain = settings.proxy.listeners.iter().zip(listeners).find(|(listener, _)| !listener.tls);
-        let listener = plain.map(|(_, address)| *address);
+        let listener = plain.map(|(_, address)| report::reachable(*address));
         let proxy = listener.filter(|_| settings.forwards());
         let intercept = settings.proxy.intercept.as_ref();
         // It was read when the proxy took the settings.

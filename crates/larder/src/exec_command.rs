@@ -14,7 +14,7 @@ use crate::{
     failure::Failure,
     mirrors::Intercepted,
     output::tell,
-    size, value,
+    size,
 };
 use clap::{Args, ValueEnum};
 use environment::Environment;
@@ -52,9 +52,9 @@ pub(crate) struct ExecFlags {
     #[arg(long, value_name = "HOST", value_parser = Intercepted::parse)]
     intercept: Vec<Intercepted>,
 
-    /// Host among them that is left alone (repeatable)
-    #[arg(long, value_name = "HOST", value_parser = value::host_pattern)]
-    except: Vec<HostPattern>,
+    /// Host or package registry among them that is left alone (repeatable)
+    #[arg(long, value_name = "HOST", value_parser = Intercepted::parse)]
+    except: Vec<Intercepted>,
 
     /// Answer from what is stored alone, however old, and ask nobody
     #[arg(long)]
@@ -89,7 +89,8 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     let named = flags.intercept.iter().flat_map(Intercepted::patterns).collect::<Vec<_>>();
     let hosts = if named.is_empty() { vec![HostPattern::All] } else { named };
     let shown = |patterns: &[HostPattern]| patterns.iter().map(ToString::to_string).collect();
-    let ask = Ask::Open { hosts: shown(&hosts), except: shown(&flags.except), offline: flags.offline };
+    let except = flags.except.iter().flat_map(Intercepted::patterns).collect::<Vec<_>>();
+    let ask = Ask::Open { hosts: shown(&hosts), except: shown(&except), offline: flags.offline };
     let (mut control, proxy, certificate) = open(&ask)?;
     if let Some(before) = proxy_before::find() {
         warn_of(&before, &mut control);

@@ -5,9 +5,9 @@
 use crate::{
     admin_client::{self, AdminFlags, Sent, Told},
     failure::Failure,
-    output::print_line,
+    output::{print_line, tell},
     progress::Shown,
-    size, url_list,
+    size, url_list, value,
 };
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ pub(crate) struct LsFlags {
     sort: Option<Sort>,
 
     /// How many are listed; 0 is all, or 100,000 where they are sorted
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = value::limit)]
     limit: u64,
 
     /// Print JSON: an object for each response, and one for all
@@ -68,15 +68,17 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     if let Some(what) = &flags.what {
         text = format!("{text}\n{}", url_list::pattern(&whole(what))?);
     }
-    let (shown, mut before) = (Shown::new("looking through the store"), 0);
+    let (shown, mut before, mut listed_count) = (Shown::new("looking through the store"), 0, 0);
     let mut tell = |told: Told<'_>| {
         match told {
             Told::Progress { done, of } => {
                 shown.advance(done.saturating_sub(before), of);
                 before = done;
             }
-            Told::Line(line) if flags.json => print_line!("{line}")?,
-            Told::Line(line) => print_response(line)?,
+            Told::Line(line) => {
+                listed_count += 1;
+                if flags.json { print_line!("{line}")? } else { print_response(line)? }
+            }
             Told::Data(_) => {}
         }
         Ok(())
@@ -84,10 +86,17 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     let sent = Sent { len_bytes: text.len() as u64, reader: &mut text.as_bytes() };
     let done = admin_client::converse(flags.admin, "LIST /", sent, &mut tell)?;
     shown.finish();
+    let (count, bytes) = (number(&done["responses"]), number(&done["body_bytes"]));
+    if listed_count < count {
+        let more = match flags.limit {
+            0 => "that is the most that --sort puts in order; name a site or a prefix to list fewer",
+            _ => "--limit 0 lists all, --limit N the first N",
+        };
+        tell!("larder: {} of {} are listed; {more}", size::show_count(listed_count), size::show_count(count));
+    }
     if flags.json {
         return print_line!("{done}");
     }
-    let (count, bytes) = (number(&done["responses"]), number(&done["body_bytes"]));
     print_line!("{} responses, {}", size::show_count(count), size::show(bytes))
 }
 

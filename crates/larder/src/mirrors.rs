@@ -86,14 +86,8 @@ pub(crate) struct OriginOf {
 /// Finds a world by its name.
 pub(crate) fn named(name: &str) -> Result<&'static World, BadValue> {
     WORLDS.iter().find(|world| world.name == name).ok_or_else(|| {
-        let names = || WORLDS.iter().map(|world| world.name);
-        let help = match value::nearest(name, names()) {
-            Some(near) => format!("did you mean `{near}`? `larder mirror list` names all"),
-            None => format!(
-                "known are {}; another server is a [[mirror]] in the configuration",
-                names().collect::<Vec<_>>().join(", ")
-            ),
-        };
+        let names = value::names_help("mirrors", name, WORLDS.iter().map(|world| world.name));
+        let help = format!("{names}; another server is a [[mirror]] in the configuration");
         BadValue::new(format!("no mirror is known by this name: `{name}`"), help)
     })
 }

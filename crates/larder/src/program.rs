@@ -31,7 +31,7 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            return match cli::failure(&error) {
+            return match cli::failure(&error, env::args_os()) {
                 Some(failure) => failure.report(),
                 None => output::help(&error),
             };

@@ -42,7 +42,7 @@ pub(crate) struct PurgeFlags {
     #[arg(long, conflicts_with_all = ["all", "tag"])]
     site: bool,
 
-    /// Purge every response that lists one of these tags (in Surrogate-Key or Cache-Tag).
+    /// Purge every response that lists one of these tags (in Surrogate-Key or Cache-Tag); each argument is a tag.
     #[arg(long, conflicts_with = "all")]
     tag: bool,
 
@@ -67,9 +67,12 @@ pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
     if flags.all {
         return purge(flags, ALL_TARGET, "Purge-Scope: all", "everything");
     }
+    if flags.tag {
+        // Before the first one is purged.
+        flags.what.iter().try_for_each(|tag| check_tag(tag))?;
+    }
     for what in &flags.what {
         if flags.tag {
-            check_tag(what)?;
             purge(flags, ALL_TARGET, &format!("Surrogate-Key: {what}"), what)?;
         } else if flags.prefix {
             for prefix in whole_prefixes(what) {
@@ -104,6 +107,10 @@ fn whole_prefixes(prefix: &str) -> Vec<String> {
 }
 
 fn check_tag(tag: &str) -> Result<(), Failure> {
+    if ["http://", "https://"].iter().any(|scheme| tag.starts_with(scheme)) {
+        let help = "purge URLs and tags by a command each: larder purge URL, and larder purge --tag TAG";
+        return Err(Failure::usage(format!("a URL among the tags: `{tag}`"), help));
+    }
     if !tag.is_empty() && tag.bytes().all(|octet| octet.is_ascii_graphic() && octet != b',') {
         return Ok(());
     }

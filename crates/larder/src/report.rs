@@ -9,7 +9,11 @@ use crate::{
 };
 use larder_proxy::{HostPattern, Offline, ProxyConfig};
 use larder_store::{Policy, Stats};
-use std::{fmt, net::SocketAddr, path::PathBuf};
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+};
 
 /// What is running.
 pub(crate) struct Report<'a> {
@@ -161,6 +165,7 @@ impl Report<'_> {
     }
 
     fn example(&self, address: SocketAddr) -> String {
+        let address = reachable(address);
         // Whose certificate it is, an example cannot know.
         let tls = self.config.listeners.first().is_some_and(|listener| listener.tls);
         let (url, trust, trust_proxy) = if tls {
@@ -177,6 +182,17 @@ impl Report<'_> {
             _ => format!("curl {trust}{url}/"),
         }
     }
+}
+
+/// Returns an address that a client on this machine can connect to: loopback for a listener on every address.
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    address
 }
 
 /// Which requests a site is about.
@@ -265,6 +281,15 @@ mod tests {
                 "try      curl -H 'Host: a.example' http://127.0.0.1:3128/",
             ],
         );
+    }
+
+    #[test]
+    fn example_names_an_address_that_a_client_can_use() {
+        for (listen, shown) in
+            [("0.0.0.0:3128", "127.0.0.1:3128"), ("[::]:3128", "[::1]:3128"), ("192.168.0.1:3128", "192.168.0.1:3128")]
+        {
+            assert_eq!(reachable(listen.parse().unwrap()).to_string(), shown);
+        }
     }
 
     #[test]

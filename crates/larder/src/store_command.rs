@@ -25,13 +25,13 @@ const DAMAGES_SHOWN_MAX: usize = 20;
 pub(crate) enum StoreCommand {
     /// Say what is in a store.
     Info {
-        /// The file, block device or directory.
-        path: PathBuf,
+        /// The file, block device or directory [default: the store in your cache directory]
+        path: Option<PathBuf>,
     },
     /// Read all of a store and verify every byte; the exit code is 1 if anything is damaged.
     Check {
-        /// The file, block device or directory.
-        path: PathBuf,
+        /// The file, block device or directory [default: the store in your cache directory]
+        path: Option<PathBuf>,
     },
     /// Make an empty store in a new file or on a block device.
     Format(FormatFlags),
@@ -70,20 +70,27 @@ pub(crate) struct FormatFlags {
 /// A failure that says what to do.
 pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
-        StoreCommand::Info { path } => info(&existing(&path)?),
-        StoreCommand::Check { path } => check(&existing(&path)?),
+        StoreCommand::Info { path } => info(&existing(path)?),
+        StoreCommand::Check { path } => check(&existing(path)?),
         StoreCommand::Format(flags) => format(flags),
     }
 }
 
-/// The store at `path`, or in it.
-fn existing(path: &Path) -> Result<PathBuf, Failure> {
-    match path.try_exists() {
-        Ok(false) => Err(Failure::runtime(
-            format!("there is no such file: {}", path.display()),
-            "give the path of a store, as --disk has it; without --disk it is larder in your cache directory",
-        )),
-        _ => Ok(store_path::existing(path)),
+/// Returns the path of the store at `path`, or in it; without `path`, that of the default store.
+fn existing(path: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let (place, what, help) = match path {
+        Some(path) => {
+            (path, "file", "give the path of a store, as --disk has it; without a path it is the default store")
+        }
+        None => (
+            store_path::default_store()?,
+            "default store",
+            "larder run and larder exec make it; give the path of another store, as --disk has it",
+        ),
+    };
+    match place.try_exists() {
+        Ok(false) => Err(Failure::runtime(format!("there is no such {what}: {}", place.display()), help)),
+        _ => Ok(store_path::existing(&place)),
     }
 }
 

@@ -87,6 +87,16 @@ pub(crate) fn user_folder() -> Result<PathBuf, Failure> {
     Ok(strategy.cache_dir().join("larder"))
 }
 
+/// Returns the path of the default store, whether or not it exists: the file, or the directory of a policy that keeps files.
+///
+/// # Errors
+/// The user has no cache directory.
+pub(crate) fn default_store() -> Result<PathBuf, Failure> {
+    let folder = user_folder()?;
+    let [file, directory] = [FILE_NAME, DIRECTORY_NAME].map(|name| folder.join(name));
+    Ok(if !file.exists() && directory.exists() { directory } else { file })
+}
+
 fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {
     let (folder, help) = (user_folder()?, USER_CACHE_HELP);
     make_private(&folder)

@@ -172,6 +172,20 @@ pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     count.ok_or_else(|| BadValue::new(format!("not a count: `{text}`"), format!("a count is from 1 to {COUNT_MAX}")))
 }
 
+/// A count of things that are listed, of which 0 means all.
+pub(crate) fn limit(text: &str) -> Result<u64, BadValue> {
+    text.parse().map_err(|_| BadValue::new(format!("not a count: `{text}`"), "a limit is a whole number; 0 means all"))
+}
+
+/// A count of fetches at a time.
+pub(crate) fn jobs(text: &str) -> Result<u8, BadValue> {
+    let count = text.parse().ok().filter(|count| JOBS.contains(count));
+    count.ok_or_else(|| {
+        let help = format!("it can be from {} to {}", JOBS.start(), JOBS.end());
+        BadValue::new(format!("not a count of fetches at once: `{text}`"), help)
+    })
+}
+
 /// A number of bytes a second.
 pub(crate) fn rate(text: &str) -> Result<NonZeroU64, BadValue> {
     NonZeroU64::new(size::parse(text)?)
@@ -289,6 +303,9 @@ const COUNT_MAX: usize = 10_000_000;
 
 /// Enough for every list that is short by its nature.
 const SMALL_COUNT_MAX: u32 = 65_535;
+
+/// More fetches at once help no origin.
+const JOBS: RangeInclusive<u8> = 1..=64;
 
 /// What the HTTP library works with.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=1 << 20;

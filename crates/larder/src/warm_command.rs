@@ -50,7 +50,7 @@ pub(crate) struct WarmFlags {
     sitemap: Vec<String>,
 
     /// How many are fetched at once, from 1 to 64
-    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value::jobs)]
     jobs: u8,
 
     /// Most bytes a second, all together, such as 500KB [default: as fast as it goes]

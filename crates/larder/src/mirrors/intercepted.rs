@@ -14,10 +14,23 @@ pub(crate) enum Intercepted {
 }
 
 impl Intercepted {
-    /// Reads a host, `*.` and a name, `all`, or the name of a package world, which counts before a host of the same name.
+    /// Reads a host, `*.` and a name, `all`, or the name of a package registry, which counts before a host of the same name.
+    ///
+    /// # Errors
+    /// The text is none of these, or one word that looks like a misspelt registry: as a host it would intercept nothing, silently.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
-        if let Some(world) = WORLDS.iter().find(|world| world.name == text && world.kind == Kind::Files) {
-            return Ok(Self::World(world.name));
+        match WORLDS.iter().find(|world| world.name == text) {
+            Some(World { name, kind: Kind::Files, .. }) => return Ok(Self::World(name)),
+            Some(World { kind: Kind::Registries, .. }) => {
+                let help = format!("run it as a mirror with --mirror {text}, or name its hosts, such as ghcr.io");
+                return Err(BadValue::new(format!("not a registry that can be intercepted: `{text}`"), help));
+            }
+            None => {}
+        }
+        if is_misspelt(text) {
+            let names = value::names_help("registries", text, registry_names());
+            let help = format!("{names}; a host of this name is written with a dot at its end, as in {text}.");
+            return Err(BadValue::new(format!("neither a registry nor a host with a domain: `{text}`"), help));
         }
         value::host_pattern(text).map(Self::Hosts)
     }
@@ -51,6 +64,20 @@ impl World {
     }
 }
 
+/// Returns the names of the registries that can be intercepted.
+fn registry_names() -> impl Iterator<Item = &'static str> + Clone {
+    WORLDS.iter().filter(|world| world.kind == Kind::Files).map(|world| world.name)
+}
+
+/// Whether a word without a dot is closer to a registry's name than a host's name is by chance.
+fn is_misspelt(text: &str) -> bool {
+    let is_word = text != "all" && !text.contains(['.', ':', '*', '[']);
+    is_word && registry_names().any(|name| strsim::normalized_damerau_levenshtein(text, name) >= MISSPELT_MIN)
+}
+
+/// Similarity from which on a word is taken for a misspelling: `pipy` and `pypi` have 0.5; `nexus` and `nix`, `git` and `go` have less.
+const MISSPELT_MIN: f64 = 0.5;
+
 fn world(name: &str) -> &'static World {
     named(name).expect("it was read from the table")
 }
@@ -69,5 +96,18 @@ mod tests {
         assert_eq!((host.patterns().len(), host.rules().len()), (1, 0));
         assert_eq!(Intercepted::parse("intranet").unwrap().patterns()[0].to_string(), "intranet");
         assert!(Intercepted::parse("a b").unwrap_err().help.contains("package world"));
+        for host in ["nexus", "git", "mirror", "localhost", "pypy.org", "*.npn", "pypy.", "10.0.0.1", "[::1]", "all"] {
+            assert!(matches!(Intercepted::parse(host), Ok(Intercepted::Hosts(_))), "{host}");
+        }
+        for (text, meant) in
+            [("pypy", "pypi"), ("pipy", "pypi"), ("nmp", "npm"), ("crago", "cargo"), ("maven2", "maven")]
+        {
+            let help = Intercepted::parse(text).unwrap_err().help;
+            assert!(
+                help.contains(&format!("did you mean `{meant}`?")) && help.contains("huggingface"),
+                "{text}: {help}"
+            );
+        }
+        assert!(Intercepted::parse("oci").unwrap_err().help.contains("--mirror oci"));
     }
 }

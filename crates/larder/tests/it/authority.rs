@@ -57,6 +57,15 @@ fn authority_is_made_once_for_its_owner_alone_and_its_key_is_never_printed() {
 }
 
 #[test]
+fn rotation_of_no_authority_makes_none() {
+    let home = TempDir::new().unwrap();
+    for flags in [&["rotate"][..], &["rotate", "--host", "pypi.org"]] {
+        refused(&ca(&home, flags), 1, "make one with larder ca init");
+        assert!(!home.path().join("data").exists(), "{flags:?}");
+    }
+}
+
+#[test]
 fn rotation_makes_another_for_the_same_hosts() {
     let home = TempDir::new().unwrap();
     let print =

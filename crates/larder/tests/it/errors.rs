@@ -75,6 +75,52 @@ fn wrong_flags_are_refused_with_what_is_right() {
     }
 }
 
+/// At stake: a user who has to read the whole help to find out which words a flag takes.
+#[test]
+fn wrong_word_is_answered_with_the_words_there_are_and_the_command_whose_help_to_see() {
+    let home = TempDir::new().unwrap();
+    for (arguments, expected) in [
+        (
+            &["exec", "--summary", "xml", "true"][..],
+            &["--summary: no such value: `xml`", "text, json", "larder exec --help"][..],
+        ),
+        (&["ls", "--sort", "colour"], &["--sort: no such value: `colour`", "size, age, hits", "larder ls --help"]),
+        (
+            &["completions", "tcsh"],
+            &["no such value: `tcsh`", "bash, elvish, fish, powershell, zsh", "larder completions --help"],
+        ),
+        (&["env", "--shell", "csh"], &["no such value: `csh`", "bash, fish, powershell, github", "larder env --help"]),
+        (&["offline", "of"], &["no such value: `of`", "did you mean `off`?", "larder offline --help"]),
+        (&["sim", "run", "--output", "xml"], &["no such value: `xml`", "table, json, csv", "larder sim run --help"]),
+        (&["sim", "run", "--format", "pcap"], &["`pcap`", "squid", "larder sim run --help"]),
+        (&["sim", "paper", "markatos-tabel2"], &["did you mean `markatos-table2`?", "larder sim papers"]),
+        (&["bench", "--workload", "zipff"], &["`zipff`", "polymix-4", "larder bench --help"]),
+        (&["bench", "device", "/", "--io", "magic"], &["auto, uring or threads", "larder bench device --help"]),
+        (&["plan", "--disk", "1TB", "--memory", "1GB", "--tune", "x=1"], &["the constants are", "larder plan --help"]),
+        (
+            &["store", "format", "x", "--policy", "lru"],
+            &["the policies are", "hashcache-log", "larder store format --help"],
+        ),
+        (&["run", "--policy", "lru"], &["the policies are", "hashcache-log", "larder run --help"]),
+        (&["run", "--offline", "maybe"], &["off, auto, on or on-even-forbidden", "larder run --help"]),
+        (&["run", "--log-format", "w3c"], &["squid, common, combined, json", "larder run --help"]),
+        (&["run", "--mirror", "pypy"], &["did you mean `pypi`?", "npm, cargo, go, maven", "larder run --help"]),
+        (
+            &["run", "--origin-of", "pypy=http://a"],
+            &["did you mean `pypi`?", "npm, cargo, go, maven", "larder run --help"],
+        ),
+        (&["mirror", "show", "nmp"], &["did you mean `npm`?", "larder mirror show --help"]),
+        (&["run", "--intercept", "pypy"], &["`pypy`", "did you mean `pypi`?", "npm, cargo, go", "larder run --help"]),
+        (&["exec", "--intercept", "nmp", "true"], &["`nmp`", "did you mean `npm`?", "larder exec --help"]),
+        (&["exec", "--except", "crago", "true"], &["`crago`", "did you mean `cargo`?", "larder exec --help"]),
+        (&["ca", "init", "--host", "pypy"], &["`pypy`", "did you mean `pypi`?", "larder ca init --help"]),
+        (&["ls", "--limit", "many"], &["--limit: not a count: `many`", "0 means all", "larder ls --help"]),
+        (&["warm", "--missing", "--jobs", "0"], &["--jobs: ", "from 1 to 64", "larder warm --help"]),
+    ] {
+        check(&home, arguments, 2, expected);
+    }
+}
+
 #[test]
 fn wrong_configuration_is_pointed_at() {
     let home = TempDir::new().unwrap();
@@ -86,6 +132,7 @@ fn wrong_configuration_is_pointed_at() {
         ("listen = \"3128\"\n", &["larder.toml:1:10", "found: string", "a list"]),
         ("[store\n", &["larder.toml:1:", "this is not TOML"]),
         ("[[site]]\nhosts = [\"a\"]\n", &["larder.toml:1:1", "[[site]] has no `origin`"]),
+        ("[intercept]\nhosts = [\"pypy\"]\n", &["larder.toml:2:10", "did you mean `pypi`?"]),
         ("listen = [\"0.0.0.0:1\"]\n", &["needs a list of clients: 0.0.0.0:1"]),
         ("[store]\nsize = \"1MB\"\n", &["no store can be made so: ", "--size is 1 MB and can be from 64MiB"]),
         (

@@ -2,7 +2,7 @@
 
 use crate::{
     origin::Origin,
-    process::{Larder, refused, said},
+    process::{Larder, errors, refused, run, said},
     serving::admin_of,
 };
 use rustix::process::Signal;
@@ -81,6 +81,8 @@ fn purge_takes_what_it_says_and_tells_what_is_wrong() {
         (&["--prefix", "ftp://a.example/"], "not a URL"),
         (&["--tag", "--prefix", "a"], "cannot be used with"),
         (&["--tag"], "missing: <URL|TAG>"),
+        (&["http://a.example/x", "--tag", "a"], "a URL among the tags"),
+        (&["--tag", "a", "https://a.example/x"], "a URL among the tags"),
     ] {
         let found = refused(&home, &[&["purge"], flags].concat(), 2);
         assert!(found.contains(told), "{flags:?}: {found}");
@@ -105,6 +107,14 @@ fn ls_and_show_tell_what_is_stored() {
     assert!(lines[0].ends_with("200  http://www.example.test/tagged/a/film?bytes=2500000"), "{longest}");
     assert!(lines[1].contains("/9?bytes=27100") && lines.len() == 3, "{longest}");
     assert_eq!(said(&home, &["ls", "other.example"]), "0 responses, 0 B\n");
+    for (flags, told) in [
+        (&["--limit", "2"][..], "2 of 23 are listed; --limit 0 lists all"),
+        (&["--limit", "2", "--json"], "2 of 23 are listed"),
+        (&["--limit", "23"], ""),
+    ] {
+        let errors = errors(&run(&home, &[&["ls"], flags].concat()));
+        assert!(errors.contains(told) && errors.is_empty() == told.is_empty(), "{flags:?}: {errors}");
+    }
     let json = said(&home, &["ls", "www.example.test", "--sort", "age", "--json", "--limit", "1"]);
     let lines: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), lines[0]["status"].as_u64(), lines[1]["responses"].as_u64()), (2, Some(200), Some(23)));

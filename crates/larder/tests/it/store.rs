@@ -38,6 +38,18 @@ fn entries(home: &TempDir, arguments: &[&str]) -> u64 {
 }
 
 #[test]
+fn info_and_check_without_a_path_look_at_the_default_store() {
+    let home = TempDir::new().unwrap();
+    for command in ["info", "check"] {
+        check(&home, &[command], 1, &["there is no such default store: ", "cache/larder/store.larder", "larder run"]);
+    }
+    assert_eq!(Larder::start(&home, &["--size", "64MiB"]).stop(), Some(0));
+    for command in ["info", "check"] {
+        check(&home, &[command], 0, &["cache/larder/store.larder", "entries 0 "]);
+    }
+}
+
+#[test]
 fn a_formatted_store_is_used_as_it_is() {
     let (home, origin) = (TempDir::new().unwrap(), Origin::start());
     let path = home.path().join("store.larder");

@@ -1,0 +1,127 @@
+//! The parser's errors about the command line, in our words.
+//!
+//! Owns: the wording, and which help a mistake points to. Does not: parse. Invariant: a wrong value is answered with what would be right.
+
+use super::Cli;
+use crate::{
+    failure::Failure,
+    value::{self, BadValue},
+};
+use clap::{
+    CommandFactory,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
+use std::{error::Error, ffi::OsString};
+
+/// Returns the failure to show for what the parser says about `arguments`, the program's name first. `None`: help or the version was
+/// requested.
+pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = OsString>) -> Option<Failure> {
+    let help = format!("see {} --help", command_of(arguments));
+    let flag = text_of(error, ContextKind::InvalidArg);
+    let value = text_of(error, ContextKind::InvalidValue);
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            None
+        }
+        ErrorKind::ValueValidation => Some(refused_by_parser(error, name_of(&flag), &value, &help)),
+        ErrorKind::InvalidValue if !value.is_empty() => {
+            let valid = texts_of(error, ContextKind::ValidValue);
+            let names = value::names_help("values", &value, valid.iter().map(String::as_str));
+            Some(Failure::usage(format!("{}: no such value: `{value}`", name_of(&flag)), format!("{names}; {help}")))
+        }
+        ErrorKind::UnknownArgument => {
+            let help = match text_of(error, ContextKind::SuggestedArg).as_str() {
+                "" => format!("{help} for the flags there are"),
+                suggested => format!("did you mean `{suggested}`? {help}"),
+            };
+            Some(Failure::usage(format!("unknown flag or argument: `{flag}`"), help))
+        }
+        ErrorKind::MissingRequiredArgument => Some(Failure::usage(format!("missing: {flag}"), help)),
+        ErrorKind::InvalidSubcommand => {
+            let name = text_of(error, ContextKind::InvalidSubcommand);
+            let help = match text_of(error, ContextKind::SuggestedSubcommand).as_str() {
+                "" => format!("{help} for the commands there are"),
+                suggested => format!("did you mean `{suggested}`? {help}"),
+            };
+            Some(Failure::usage(format!("unknown command: `{name}`"), help))
+        }
+        _ => {
+            let text = error.to_string();
+            let problem = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            Some(Failure::usage(problem, help))
+        }
+    }
+}
+
+/// Returns the failure for a value that the flag's own parser refused.
+fn refused_by_parser(error: &clap::Error, flag: &str, value: &str, help: &str) -> Failure {
+    match error.source().map(|source| (source.downcast_ref::<BadValue>(), source)) {
+        Some((Some(bad), _)) => Failure::usage(format!("{flag}: {}", bad.problem), format!("{}; {help}", bad.help)),
+        Some((None, source)) => Failure::usage(format!("{flag}: not accepted: `{value}`"), format!("{source}; {help}")),
+        None => Failure::usage(format!("{flag}: not accepted: `{value}`"), help),
+    }
+}
+
+/// Returns a flag's name without its values.
+fn name_of(flag: &str) -> &str {
+    flag.split(' ').next().unwrap_or(flag)
+}
+
+fn text_of(error: &clap::Error, kind: ContextKind) -> String {
+    match error.get(kind) {
+        Some(ContextValue::StyledStr(text)) => text.to_string(),
+        _ => texts_of(error, kind).join(", "),
+    }
+}
+
+fn texts_of(error: &clap::Error, kind: ContextKind) -> Vec<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the command that these arguments are for, with the commands that it belongs to.
+///
+/// The parser's own line of usage would say it, but errors about values have none.
+fn command_of(arguments: impl IntoIterator<Item = OsString>) -> String {
+    let mut command = &Cli::command();
+    let mut names = vec![command.get_name()];
+    for argument in arguments.into_iter().skip(1) {
+        let Some(found) = command.find_subcommand(&argument) else { break };
+        command = found;
+        names.push(command.get_name());
+    }
+    names.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn shown(arguments: &[&str]) -> String {
+        let error = Cli::try_parse_from(arguments).expect_err("it is wrong");
+        let failure = failure(&error, arguments.iter().map(OsString::from)).expect("no help was requested");
+        format!("{failure:?}")
+    }
+
+    #[test]
+    fn missing_flag_is_named() {
+        let shown = shown(&["larder", "plan", "--disk", "1TB"]);
+        assert!(shown.contains("missing: --memory <SIZE>"), "{shown}");
+    }
+
+    #[test]
+    fn help_of_the_very_command_is_pointed_to() {
+        for (arguments, help) in [
+            (&["larder", "purge", "--sofft"][..], "see larder purge --help"),
+            (&["larder", "store", "format", "x", "--size", "1XB"], "see larder store format --help"),
+            (&["larder", "--versio"], "see larder --help"),
+        ] {
+            let shown = shown(arguments);
+            assert!(shown.contains(help), "{shown}");
+        }
+    }
+}
