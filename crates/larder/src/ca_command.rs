@@ -65,8 +65,8 @@ pub(crate) struct Directory {
 pub(crate) struct Making {
     #[command(flatten)]
     directory: Directory,
-    /// Host that it may sign for, such as pypi.org or *.debian.org, or a package registry such as npm (repeatable) [default: any; for
-    /// rotate: those of the one that is there]
+    /// Host that it may sign for, such as pypi.org or *.debian.org, or a package registry such as npm (repeatable)
+    /// [default: any; for rotate: those of the one that is there]
     #[arg(long = "host", value_name = "HOST", value_parser = Intercepted::parse)]
     hosts: Vec<Intercepted>,
 }

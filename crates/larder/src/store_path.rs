@@ -87,7 +87,8 @@ pub(crate) fn user_folder() -> Result<PathBuf, Failure> {
     Ok(strategy.cache_dir().join("larder"))
 }
 
-/// Returns the path of the default store, whether or not it exists: the file, or the directory of a policy that keeps files.
+/// Returns the path of the default store, whether or not it exists: the file, or the directory of a policy that keeps
+/// files.
 ///
 /// # Errors
 /// The user has no cache directory.

@@ -14,10 +14,12 @@ pub(crate) enum Intercepted {
 }
 
 impl Intercepted {
-    /// Reads a host, `*.` and a name, `all`, or the name of a package registry, which counts before a host of the same name.
+    /// Reads a host, `*.` and a name, `all`, or the name of a package registry, which counts before a host of the same
+    /// name.
     ///
     /// # Errors
-    /// The text is none of these, or one word that looks like a misspelt registry: as a host it would intercept nothing, silently.
+    /// The text is none of these, or one word that looks like a misspelt registry: as a host it would intercept nothing,
+    /// silently.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         match WORLDS.iter().find(|world| world.name == text) {
             Some(World { name, kind: Kind::Files, .. }) => return Ok(Self::World(name)),
@@ -75,7 +77,8 @@ fn is_misspelt(text: &str) -> bool {
     is_word && registry_names().any(|name| strsim::normalized_damerau_levenshtein(text, name) >= MISSPELT_MIN)
 }
 
-/// Similarity from which on a word is taken for a misspelling: `pipy` and `pypi` have 0.5; `nexus` and `nix`, `git` and `go` have less.
+/// Similarity from which on a word is taken for a misspelling. `pipy` and `pypi` have 0.5; `nexus` and `nix`, `git` and
+/// `go` have less.
 const MISSPELT_MIN: f64 = 0.5;
 
 fn world(name: &str) -> &'static World {
