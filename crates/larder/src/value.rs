@@ -281,9 +281,19 @@ pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
 
 /// The one of `known` that `name` is most probably a misspelling of.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let scored = known.into_iter().map(|known| (strsim::jaro_winkler(name, known), known));
+    let scored = known.into_iter().map(|known| (similarity(name, known), known));
     let (score, known) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
     (score >= SIMILARITY_MIN).then_some(known)
+}
+
+/// Returns how alike two names are, from 0 to 1.
+fn similarity(name: &str, known: &str) -> f64 {
+    strsim::jaro_winkler(name, known).max(if is_slip(name, known) { SIMILARITY_MIN } else { 0.0 })
+}
+
+/// Returns whether two names differ by a few letters only: missing, wrong, or the wrong way round.
+pub(crate) fn is_slip(name: &str, known: &str) -> bool {
+    strsim::normalized_damerau_levenshtein(name, known) >= SLIP_MIN
 }
 
 /// Help for a name that is none of `known`, which are `what`: the one that was probably meant, and all there are.
@@ -291,6 +301,9 @@ pub(crate) fn names_help<'a>(what: &str, name: &str, known: impl Iterator<Item =
     let meant = nearest(name, known.clone()).map_or_else(String::new, |known| format!("did you mean `{known}`? "));
     format!("{meant}the {what} are {}", known.collect::<Vec<_>>().join(", "))
 }
+
+/// `pipy` and `pypi` have 0.5; `nexus` and `nix`, `git` and `go` have less.
+const SLIP_MIN: f64 = 0.5;
 
 /// Names that are less alike are no misspellings of each other.
 const SIMILARITY_MIN: f64 = 0.7;

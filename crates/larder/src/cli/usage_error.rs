@@ -1,7 +1,7 @@
 //! The parser's errors about the command line, in our words.
 //!
-//! Owns: the wording, and which help a mistake points to. Does not: parse. Invariant: a wrong value is answered with what
-//! would be right.
+//! Owns: the wording, and which help a mistake points to. Does not: parse.
+//! Invariant: a wrong value is answered with what would be right.
 
 use super::Cli;
 use crate::{
@@ -14,8 +14,8 @@ use clap::{
 };
 use std::{error::Error, ffi::OsString};
 
-/// Returns the failure to show for what the parser says about `arguments`, the program's name first. `None`: help or the
-/// version was requested.
+/// Returns the failure to show for what the parser says about `arguments`, the program's name first.
+/// `None`: help or the version was requested.
 pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = OsString>) -> Option<Failure> {
     let help = format!("see {} --help", command_of(arguments));
     let flag = text_of(error, ContextKind::InvalidArg);

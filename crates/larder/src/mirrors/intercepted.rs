@@ -18,8 +18,7 @@ impl Intercepted {
     /// name.
     ///
     /// # Errors
-    /// The text is none of these, or one word that looks like a misspelt registry: as a host it would intercept nothing,
-    /// silently.
+    /// The text is none of these, or one word that looks like a misspelt registry, which as a host would match nothing.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         match WORLDS.iter().find(|world| world.name == text) {
             Some(World { name, kind: Kind::Files, .. }) => return Ok(Self::World(name)),
@@ -74,12 +73,8 @@ fn registry_names() -> impl Iterator<Item = &'static str> + Clone {
 /// Whether a word without a dot is closer to a registry's name than a host's name is by chance.
 fn is_misspelt(text: &str) -> bool {
     let is_word = text != "all" && !text.contains(['.', ':', '*', '[']);
-    is_word && registry_names().any(|name| strsim::normalized_damerau_levenshtein(text, name) >= MISSPELT_MIN)
+    is_word && registry_names().any(|name| value::is_slip(text, name))
 }
-
-/// Similarity from which on a word is taken for a misspelling. `pipy` and `pypi` have 0.5; `nexus` and `nix`, `git` and
-/// `go` have less.
-const MISSPELT_MIN: f64 = 0.5;
 
 fn world(name: &str) -> &'static World {
     named(name).expect("it was read from the table")
