@@ -4,7 +4,7 @@
 //! every part is delimited or has its length before it. Equivalences are only those of RFC 9110 4.2.3
 //! that are always safe: the host's case, the default port, the empty path. Cost: one allocation.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, net::Ipv6Addr};
 
 use http::HeaderMap;
 
@@ -181,13 +181,15 @@ pub(crate) fn default_port(scheme: &str) -> Option<u16> {
     }
 }
 
-/// The octets that a host may have: those that are visible, but for those that end an authority or a user's name.
+/// The octets of a registered name (RFC 3986 3.2.2). Anything else could end the authority, a user's name or a
+/// quoted string.
 const IS_OF_HOST: [bool; 256] = {
     let mut is_of_host = [false; 256];
     let mut octet = 0;
     while octet < is_of_host.len() {
-        is_of_host[octet] =
-            (octet as u8).is_ascii_graphic() && !matches!(octet as u8, b'@' | b'/' | b'?' | b'#' | b'\\');
+        is_of_host[octet] = (octet as u8).is_ascii_alphanumeric()
+            || matches!(octet as u8, b'-' | b'.' | b'_' | b'~' | b'%')
+            || matches!(octet as u8, b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=');
         octet += 1;
     }
     is_of_host
@@ -195,21 +197,23 @@ const IS_OF_HOST: [bool; 256] = {
 
 /// Returns host and port of an authority. User information is refused (RFC 9110 4.2.4 distrusts it).
 pub(crate) fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
-    // Authorities are short: one pass over their octets is quicker than searches.
-    let end_octet = if authority.starts_with('[') { b']' } else { b':' };
     let mut host_end = authority.len();
-    for (at, octet) in authority.bytes().enumerate() {
-        if octet == end_octet {
-            host_end = at;
-            break;
+    if let Some(inner) = authority.strip_prefix('[') {
+        // The brackets are the host's, and stand around an IPv6 address.
+        let inner = &inner[..inner.find(']')?];
+        inner.parse::<Ipv6Addr>().ok()?;
+        host_end = inner.len() + 2;
+    } else {
+        // Authorities are short: one pass over their octets is quicker than searches.
+        for (at, octet) in authority.bytes().enumerate() {
+            if octet == b':' {
+                host_end = at;
+                break;
+            }
+            if !IS_OF_HOST[usize::from(octet)] {
+                return None;
+            }
         }
-        if !IS_OF_HOST[usize::from(octet)] {
-            return None;
-        }
-    }
-    if end_octet == b']' {
-        // The bracket is the host's; without one, or with nothing in front of it, this is none.
-        host_end = Some(host_end + 1).filter(|end| (3..=authority.len()).contains(end))?;
     }
     let (host, rest) = authority.split_at(host_end);
     if host.is_empty() {

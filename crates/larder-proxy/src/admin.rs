@@ -6,8 +6,10 @@
 //! can send it either, for they are neither methods nor targets of theirs. What an operator has the proxy do besides is in `operator`;
 //! a command of the user whose proxy it is comes by the control socket, and needs no listener.
 
+mod connections;
 mod dashboard;
 mod figures;
+mod guard;
 mod listing;
 mod operator;
 mod overview;
@@ -16,22 +18,15 @@ mod pinning;
 mod purging;
 mod told;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header, request};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use http::{HeaderValue, Method, Response, StatusCode, header, request};
+use hyper::body::Incoming;
 use larder_http::fields::strip_hop_by_hop;
 use prometheus_client::registry::Registry;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-};
 
 use crate::{
-    admin_tokens::Access,
     client::response_body::ResponseBody,
     exposition::Exposition,
     request::{explain, show},
@@ -41,6 +36,8 @@ use crate::{
 /// What the pages show.
 #[derive(Clone)]
 pub(crate) struct Pages(Arc<Registry>);
+
+pub(crate) use connections::{serve, serve_operator};
 
 impl Pages {
     pub(crate) fn new(exposition: Exposition) -> Self {
@@ -57,11 +54,10 @@ impl Pages {
         let Some(worker) = &thread.latest() else {
             return page(StatusCode::SERVICE_UNAVAILABLE, "the proxy is stopping\n".into());
         };
-        let tokens = worker.shared.admin_tokens.as_ref().filter(|_| comes_by == ComesBy::Listener);
-        match tokens.map_or(Access::Granted, |tokens| tokens.judge(request)) {
-            Access::Granted => {}
-            Access::TooLittle => return page(StatusCode::FORBIDDEN, "this token is for less than that\n".into()),
-            Access::Unknown => return unknown(),
+        if comes_by == ComesBy::Listener
+            && let Some(refusal) = guard::refusal(worker, request)
+        {
+            return refusal;
         }
         if let Some(answered) = operator::answer(worker, request, body).await {
             return answered;
@@ -73,7 +69,7 @@ impl Pages {
             return explain(worker, request, method).await;
         }
         if request.method == Method::POST {
-            return match dashboard::command(worker, request.clone()) {
+            return match dashboard::command(request.clone()) {
                 Ok(command) => purging::purge(worker, &command).await,
                 Err(refusal) => *refusal,
             };
@@ -84,21 +80,12 @@ impl Pages {
         match request.uri.path() {
             "/healthz" | "/readyz" => health(worker),
             "/metrics" => figures::answer(&self.0, &request.headers),
-            "/overview.json" => overview::answer(worker, request),
-            _ => dashboard::file(worker, request).unwrap_or_else(|| {
+            "/overview.json" => overview::answer(worker),
+            _ => dashboard::file(request).unwrap_or_else(|| {
                 page(StatusCode::NOT_FOUND, "here are /, /metrics, /overview.json and /healthz\n".into())
             }),
         }
     }
-}
-
-/// The answer to who shows no token.
-fn unknown() -> Response<ResponseBody> {
-    let mut response = page(StatusCode::UNAUTHORIZED, "this takes a token\n".into());
-    for challenge in ["Bearer realm=\"larder\"", "Basic realm=\"larder: the password is a token\""] {
-        response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-    }
-    response
 }
 
 /// Whether this proxy is to get requests. It answers them from the start, but until the store is loaded what is in it is
@@ -133,63 +120,11 @@ async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -
 
 /// How a request gets here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ComesBy {
+enum ComesBy {
     /// By the listener, which anybody can connect to who reaches it.
     Listener,
     /// From the operator, which was checked.
     Operator,
-}
-
-/// Serves the pages until aborted.
-pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, pages: Pages) {
-    let room = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
-    loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let Ok((socket, _)) = listener.accept().await else {
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let (pages, thread) = (pages.clone(), Arc::clone(&thread));
-        tokio::spawn(async move {
-            serve_socket(&thread, socket, &pages).await;
-            drop(permit);
-        });
-    }
-}
-
-/// Serves the pages on a connection to the listener, over TLS if that is configured.
-async fn serve_socket(thread: &WorkerThread, socket: TcpStream, pages: &Pages) {
-    let Some(worker) = thread.latest() else { return };
-    let acceptor = worker.shared.acceptor.clone().filter(|_| worker.shared.config.admin_tls);
-    drop(worker);
-    let Some(acceptor) = acceptor else {
-        return serve_connection(thread, socket, pages, ComesBy::Listener).await;
-    };
-    match tokio::time::timeout(HEADER_PATIENCE, acceptor.accept(socket)).await {
-        Ok(Ok(stream)) => serve_connection(thread, stream, pages, ComesBy::Listener).await,
-        Ok(Err(error)) => tracing::debug!(%error, "admin connection ended in its handshake"),
-        Err(_) => tracing::debug!("an admin connection took too long for its handshake"),
-    }
-}
-
-/// Serves the pages on one connection.
-pub(crate) async fn serve_connection(
-    thread: &WorkerThread,
-    socket: impl AsyncRead + AsyncWrite + Unpin + Send,
-    pages: &Pages,
-    comes_by: ComesBy,
-) {
-    let service = service_fn(|request: Request<Incoming>| {
-        let (head, body) = request.into_parts();
-        async move { Ok::<_, Infallible>(pages.answer(thread, comes_by, &head, body).await) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_PATIENCE)
-        .serve_connection(TokioIo::new(socket), service);
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "admin connection ended");
-    }
 }
 
 fn page(status: StatusCode, text: Bytes) -> Response<ResponseBody> {
@@ -198,7 +133,3 @@ fn page(status: StatusCode, text: Bytes) -> Response<ResponseBody> {
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
-
-const CONNECTION_COUNT_MAX: usize = 64;
-const HEADER_PATIENCE: Duration = Duration::from_secs(30);
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -7,7 +7,7 @@
 use std::{fmt, net::IpAddr};
 
 use http::StatusCode;
-use larder_http::proxy_status::ProxyError;
+use larder_http::{fields::HostError, proxy_status::ProxyError};
 
 use crate::origin::fault::Fault;
 
@@ -30,7 +30,7 @@ pub(crate) enum Failure {
     TargetDenied { host: String, address: IpAddr, why: &'static str },
     /// The request asks for a version of WebSocket that there is not (RFC 6455 4.4).
     WebSocketVersion,
-    /// The request is for a name that the connection's certificate does not speak for (RFC 9110 7.4).
+    /// The request is for a host that the connection's certificate does not cover (RFC 9110 7.4).
     Misdirected,
     /// The request names no user with the right password.
     NoPassword,
@@ -151,9 +151,9 @@ impl fmt::Display for Failure {
             Self::SlowBody => f.write_str("the body of your request came too slowly"),
             Self::UnknownExpectation => f.write_str("your request expects what this proxy does not know"),
             Self::WebSocketVersion => f.write_str("your request is for a version of WebSocket other than 13"),
-            Self::Misdirected => {
-                f.write_str("this connection's certificate does not speak for the host of your request: open another")
-            }
+            Self::Misdirected => f.write_str(
+                "the certificate of this connection does not cover the host of your request: connect under a name that it covers",
+            ),
             Self::NoSite => f.write_str(
                 "this is a proxy, and it serves no site of its own under this name. To use it as a forward proxy, \
                  configure your client with this address as its HTTP and HTTPS proxy, for example: \
@@ -193,6 +193,16 @@ impl fmt::Display for Failure {
                  fetched when the line is back."
             ),
         }
+    }
+}
+
+impl From<HostError> for Failure {
+    fn from(error: HostError) -> Self {
+        Self::BadRequest(match error {
+            HostError::Missing => "it has no Host",
+            HostError::Repeated => "it has more than one Host",
+            HostError::Invalid => "its host is not a name with an optional port",
+        })
     }
 }
 

@@ -29,6 +29,7 @@ mod clock;
 mod config;
 mod delays;
 mod digest;
+mod dots;
 mod encoder;
 mod errors;
 mod exposition;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
+    HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
     header::{
         ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_LOCATION, ETAG, IF_NONE_MATCH,
         IF_RANGE, LOCATION, RANGE, WWW_AUTHENTICATE,
@@ -19,10 +19,13 @@ use http::{
 };
 
 use larder_http::{coding::BODY_DIGESTS, fields::media_type};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{
     cache::mark::Mark,
     config::{Mirror, MirrorLink},
+    dots::may_climb,
+    errors::Failure,
     links::{Replacements, Replacing},
     origin::target::Origin,
     registries::{self, OpenTokens, Registry},
@@ -92,18 +95,34 @@ impl Mirrors {
         self.known.is_empty()
     }
 
-    /// Makes a request to a mirror one to its server, and notes that it was. `is_ours`: it is for us, not for another through us.
-    pub(crate) fn divert<B>(&self, own_scheme: &str, request: &mut Request<B>, is_ours: impl FnOnce(&Uri) -> bool) {
+    /// Makes a request to a mirror one to its server, and marks it as one. `is_ours`: it is for us, not for another
+    /// through us.
+    ///
+    /// # Errors
+    /// Its path leads out of the mirror, by any server's reading.
+    pub(crate) fn divert<B>(
+        &self,
+        own_scheme: &str,
+        request: &mut Request<B>,
+        is_ours: impl FnOnce(&Uri) -> bool,
+    ) -> Result<(), Failure> {
         if request.method() == Method::CONNECT {
-            return;
+            return Ok(());
         }
-        let Some((mirror, target)) = self.target(request.uri()).filter(|_| is_ours(request.uri())) else { return };
+        let Some((mirror, target)) = self.target(request.uri()).filter(|_| is_ours(request.uri())) else {
+            return Ok(());
+        };
+        if may_climb(request.uri().path()) {
+            return Err(Failure::BadRequest("its path leads out of the mirror"));
+        }
         let host = request.uri().authority().map(|authority| authority.as_str().to_owned());
         let host = host.or_else(|| {
             let host = request.headers().get(http::header::HOST)?;
             host.to_str().ok().map(str::to_owned)
         });
-        let base = format!("{own_scheme}://{}", host.unwrap_or_default()).into();
+        // It goes into HTML and JSON. Octets that could end a string there are encoded: the URL stays the same.
+        let host = host.unwrap_or_default();
+        let base = format!("{own_scheme}://{}", utf8_percent_encode(&host, NOT_IN_STRINGS)).into();
         let mut mirrored = Mirrored { mirror, base, is_anybodys: false };
         if mirrored.changes_documents() {
             mirrored.ask_for_whole(request.headers_mut());
@@ -117,6 +136,7 @@ impl Mirrors {
         }
         *request.uri_mut() = target;
         request.extensions_mut().insert(mirrored);
+        Ok(())
     }
 
     fn target(&self, uri: &Uri) -> Option<(Arc<Known>, Uri)> {
@@ -137,6 +157,9 @@ impl Mirrors {
 impl Mirrors {
     /// The registry in which a client finds a repository by this name, as a request to it comes, and the name that it has there.
     pub(crate) fn registry_of(&self, asking: &Mirrored, name: &str) -> Option<(Mirrored, String)> {
+        if may_climb(name) {
+            return None;
+        }
         let api = asking.mirror.path.split("/v2").next().unwrap_or_default();
         let uri = format!("{api}/v2/{name}/manifests/x").parse().ok()?;
         let (mirror, target) = self.target(&uri)?;
@@ -301,10 +324,13 @@ impl Mirrored {
     }
 }
 
-/// Whether a request's target is of a server as its clients write it (RFC 9112 3.2.1), not of a proxy: over HTTP/2, where all
-/// look alike, one for the name that the connection was made to.
-pub(crate) fn is_for_server(version: Version, uri: &Uri, server_name: Option<&str>) -> bool {
-    uri.scheme().is_none()
-        || (version == Version::HTTP_2
-            && uri.host().zip(server_name).is_some_and(|(host, name)| host.eq_ignore_ascii_case(name)))
-}
+/// Octets of an authority that could end a string in HTML, JSON or a script.
+const NOT_IN_STRINGS: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b':')
+    .remove(b'[')
+    .remove(b']')
+    .remove(b'%');

@@ -9,6 +9,7 @@ pub(crate) mod exchange;
 pub(crate) mod explain;
 pub(crate) mod failure_page;
 pub(crate) mod final_recipient;
+mod gate;
 pub(crate) mod hit;
 pub(crate) mod intercept;
 pub(crate) mod pac;

@@ -137,6 +137,12 @@ impl Routes {
         }
     }
 
+    /// Whether a request is to us as to an origin, not to another through us.
+    pub(crate) fn is_for_us(&self, own_scheme: &str, uri: &Uri, version: Version, authority: &str) -> bool {
+        let is_for_site = self.route(host_of(authority), path_of(uri)).is_some();
+        is_for_site || !self.forward || self.asked_scheme(own_scheme, uri, version).is_none()
+    }
+
     /// Whether a request whose target is as clients of servers write it goes to an origin of one of the sites.
     pub(crate) fn is_for_site(&self, authority: &str, path: &str) -> bool {
         self.route(host_of(authority), path).is_some()
@@ -182,13 +188,7 @@ impl Routes {
     }
 
     fn authority<'a>(&self, uri: &'a Uri, fields: &'a HeaderMap, version: Version) -> Result<Option<&'a str>, Failure> {
-        effective_authority(uri, fields, version).map_err(|error| match error {
-            larder_http::fields::HostError::Missing => Failure::BadRequest("it has no Host"),
-            larder_http::fields::HostError::Repeated => Failure::BadRequest("it has more than one Host"),
-            larder_http::fields::HostError::Invalid => {
-                Failure::BadRequest("its host is not a name with an optional port")
-            }
-        })
+        Ok(effective_authority(uri, fields, version)?)
     }
 
     /// Where the first site that names a host and a path and has an origin has them go.

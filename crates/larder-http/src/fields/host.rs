@@ -19,8 +19,8 @@ pub enum HostError {
 
 /// Returns the host and port that a request is for.
 ///
-/// They are those of a target in absolute form, because a proxy must then ignore Host (RFC 9112 3.2.2). Otherwise they
-/// are those of Host. Returns `None` for an HTTP/1.0 request without either.
+/// They are those of a target in absolute form, because a proxy must then ignore Host (RFC 9112 3.2.2). Otherwise
+/// they are those of Host. Returns `None` for an HTTP/1.0 request without either.
 ///
 /// # Errors
 /// Host is missing, repeated or malformed, or the target's authority is malformed. The response to all of them is a
@@ -30,6 +30,27 @@ pub fn effective_authority<'a>(
     fields: &'a HeaderMap,
     version: Version,
 ) -> Result<Option<&'a str>, HostError> {
+    let host = host_field(target, fields, version)?;
+    match target.authority() {
+        // An authority alone is a target for CONNECT (RFC 9112 3.2.3); elsewhere it is a path that lacks its slash.
+        Some(_) if target.scheme().is_none() => Err(HostError::Invalid),
+        Some(authority) if split_authority(authority.as_str()).is_none() => Err(HostError::Invalid),
+        Some(authority) => Ok(Some(authority.as_str())),
+        None if host == Some("") => Err(HostError::Invalid),
+        None => Ok(host),
+    }
+}
+
+/// Checks the Host of a request whose target is checked by itself, as that of a CONNECT.
+///
+/// # Errors
+/// Host is missing, repeated or malformed: answer 400.
+pub fn check_host(target: &Uri, fields: &HeaderMap, version: Version) -> Result<(), HostError> {
+    host_field(target, fields, version).map(|_| ())
+}
+
+/// The value of Host, which is empty or a host with an optional port. None if the request needs none.
+fn host_field<'a>(target: &Uri, fields: &'a HeaderMap, version: Version) -> Result<Option<&'a str>, HostError> {
     let mut lines = fields.get_all(HOST).iter();
     let host = lines.next();
     if lines.next().is_some() {
@@ -43,14 +64,7 @@ pub fn effective_authority<'a>(
     if !is_named && matches!(version, Version::HTTP_11 | Version::HTTP_2) {
         return Err(HostError::Missing);
     }
-    match target.authority() {
-        // An authority alone is a target for CONNECT (RFC 9112 3.2.3); elsewhere it is a path that lacks its slash.
-        Some(_) if target.scheme().is_none() => Err(HostError::Invalid),
-        Some(authority) if split_authority(authority.as_str()).is_none() => Err(HostError::Invalid),
-        Some(authority) => Ok(Some(authority.as_str())),
-        None if host == Some("") => Err(HostError::Invalid),
-        None => Ok(host),
-    }
+    Ok(host)
 }
 
 impl fmt::Display for HostError {

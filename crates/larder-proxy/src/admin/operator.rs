@@ -1,22 +1,16 @@
 //! What an operator's commands have the proxy do: each a method of its own, answered in plain text or JSON.
 //!
-//! Owns: the methods, and the words. Does not: do it. Invariant: a page in a browser cannot send these: their methods are none of its
-//! own, and a name that leads here by a trick of name servers is not a name of this machine.
+//! Owns: the methods, and the words. Does not: do it, or check where a request comes from (see `guard`).
 
-use std::{future::poll_fn, net::IpAddr, pin::Pin, sync::Arc};
+use std::{future::poll_fn, pin::Pin, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use http::{Response, StatusCode, header, request, uri::Authority};
+use http::{Response, StatusCode, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
 use super::{listing, packing, page, pinning};
-use crate::{
-    client::response_body::ResponseBody,
-    config::Offline,
-    origin::{target::host_of, uplink::LineStatus},
-    worker::Worker,
-};
+use crate::{client::response_body::ResponseBody, config::Offline, origin::uplink::LineStatus, worker::Worker};
 
 /// Answers a request of an operator's command; `None` if it is none.
 pub(super) async fn answer(
@@ -38,9 +32,6 @@ pub(super) async fn answer(
         "UNPACK" => Command::Long(Long::Unpack),
         _ => return None,
     };
-    if !is_for_this_machine(worker, request) {
-        return Some(misdirected());
-    }
     let done = match command {
         Command::Short(answer) => answer(worker, request),
         Command::Long(command) => return Some(answer_long(worker, command, request, body).await),
@@ -49,11 +40,6 @@ pub(super) async fn answer(
         Ok(text) => page(StatusCode::OK, text.into()),
         Err(text) => page(StatusCode::BAD_REQUEST, text.into()),
     })
-}
-
-/// The answer to what came under another name than this machine's.
-pub(super) fn misdirected() -> Response<ResponseBody> {
-    page(StatusCode::MISDIRECTED_REQUEST, "this is for an address of this machine\n".into())
 }
 
 /// What takes long, and is answered as `told` says.
@@ -159,16 +145,4 @@ fn told(status: &LineStatus) -> String {
             format!("auto: the line has been down for {seconds} s; no answer from {failing}\n")
         }
     }
-}
-
-/// Whether the Host of a request is an address, or this machine's own name: a name that leads here otherwise is somebody else's. Who shows a
-/// token may use any: a browser shows it to the name that its user gave it for.
-pub(super) fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
-    if worker.shared.admin_tokens.is_some() {
-        return true;
-    }
-    let Some(host) = request.headers.get(header::HOST) else { return true };
-    let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
-    let name = host_of(authority.as_str()).trim_matches(['[', ']']);
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }

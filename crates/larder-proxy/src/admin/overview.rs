@@ -1,20 +1,17 @@
 //! `/overview.json`: what people look at, for the dashboard and `larder top`.
 //!
-//! Does not: gather it, see `overview`. Invariant: a page of another site gets none of it, for URLs are private: its name is not this
-//! machine's, and no field allows it to read.
+//! Does not: gather it, see `overview`. Invariant: a page of another site gets none of it, for URLs are private: see
+//! `guard`, and no field allows it to read.
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Response, StatusCode, header, request};
+use http::{HeaderValue, Response, StatusCode, header};
 
-use super::{operator, page};
+use super::page;
 use crate::{client::response_body::ResponseBody, overview::Overview, worker::Worker};
 
 /// Answers a request for it.
-pub(super) fn answer(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
-    if !operator::is_for_this_machine(worker, request) {
-        return operator::misdirected();
-    }
+pub(super) fn answer(worker: &Arc<Worker>) -> Response<ResponseBody> {
     let Ok(text) = serde_json::to_vec(&Overview::of(&worker.shared)) else {
         return page(StatusCode::INTERNAL_SERVER_ERROR, "the overview cannot be encoded\n".into());
     };

@@ -8,12 +8,13 @@
 use std::{
     collections::HashMap,
     fmt,
+    net::IpAddr,
     path::Path,
     sync::{Arc, PoisonError, RwLock},
 };
 
 use rustls::{
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
@@ -48,15 +49,11 @@ impl Certificates {
         Ok(Self { identities: identities.to_vec(), table: RwLock::new(table) })
     }
 
-    /// Whether a connection that asked for `name` may be used for requests to `host` (RFC 9110 7.4): both are names of the
-    /// certificate that was shown. Whoever asked for a name that no certificate has goes by something else.
-    pub(crate) fn speak_for(&self, name: &str, host: &str) -> bool {
-        if name.eq_ignore_ascii_case(host) {
-            return true;
-        }
+    /// Whether the certificate for clients that ask for `name` covers `host`, a name or an address, as that of a
+    /// connection for requests to it must (RFC 9110 7.4).
+    pub(crate) fn speak_for(&self, name: Option<&str>, host: &str) -> bool {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(shown) = table.named(name).next() else { return true };
-        table.named(host).any(|good| Arc::ptr_eq(good, shown))
+        table.covers(table.choose(name), host)
     }
 
     /// Reads the files again.
@@ -120,10 +117,23 @@ impl Table {
         name.and_then(|name| self.named(name).next()).unwrap_or(&self.first)
     }
 
+    /// Whether a certificate is good for a host.
+    fn covers(&self, shown: &Arc<CertifiedKey>, host: &str) -> bool {
+        let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host);
+        if let Ok(address) = bare.parse::<IpAddr>() {
+            let certificate = shown.cert.first().and_then(|der| EndEntityCert::try_from(der).ok());
+            let name = ServerName::from(address);
+            return certificate.is_some_and(|certificate| certificate.verify_is_valid_for_subject_name(&name).is_ok());
+        }
+        // Certificates have names without the dot of the root; a host is no pattern.
+        let name = host.strip_suffix('.').unwrap_or(host);
+        !name.contains('*') && self.named(name).any(|good| Arc::ptr_eq(good, shown))
+    }
+
     /// The certificates that are good for a name, best first.
     fn named(&self, name: &str) -> impl Iterator<Item = &Arc<CertifiedKey>> {
         let name = name.to_ascii_lowercase();
-        let wildcard = name.find('.').map(|dot| format!("*{}", &name[dot..]));
+        let wildcard = name.find('.').filter(|dot| *dot > 0).map(|dot| format!("*{}", &name[dot..]));
         let wildcard = wildcard.and_then(|wildcard| self.by_name.get(&wildcard));
         self.by_name.get(&name).into_iter().chain(wildcard).flatten()
     }
@@ -138,10 +148,20 @@ fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
     let chain = chain.collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))?;
     let end = chain.first().ok_or_else(|| unreadable(&"no certificate in PEM form is in it"))?;
     let parsed = EndEntityCert::try_from(end).map_err(|error| unreadable(&error))?;
-    let names = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
+    let names: Vec<String> = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
+    if !has_alternative_names(end) {
+        let path = certificate.display();
+        tracing::warn!(%path, "a certificate has no alternative names: every request that uses it is answered with 421");
+    }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| say("cannot read private key", key, &error))?;
     let provider = rustls::crypto::ring::default_provider();
     let certified = CertifiedKey::from_der(chain, private, &provider)
         .map_err(|error| say("private key does not go with its certificate", key, &error))?;
     Ok((certified, names))
+}
+
+/// Whether a certificate has names of the only kind that counts (RFC 9110 4.3.4); its common name does not.
+fn has_alternative_names(certificate: &CertificateDer<'_>) -> bool {
+    let parsed = X509Certificate::from_der(certificate);
+    parsed.is_ok_and(|(_, parsed)| matches!(parsed.subject_alternative_name(), Ok(Some(_))))
 }

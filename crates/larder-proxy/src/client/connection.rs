@@ -42,9 +42,8 @@ use crate::{
         stream::ClientStream,
     },
     config::Listener,
-    errors::Failure,
     origin::target::Origin,
-    request::{exchange, intercept},
+    request::exchange,
     session::SessionState,
     watch::{Order, Watched, Watching},
     worker::Worker,
@@ -151,21 +150,13 @@ impl Service<Request<Incoming>> for Answering {
     type Error = h2::Error;
     type Future = Answer;
 
-    fn call(&self, mut request: Request<Incoming>) -> Answer {
+    fn call(&self, request: Request<Incoming>) -> Answer {
         let fault = self.0.begin();
         if self.0.is_http2() && http2::is_malformed(&request) {
             self.0.end(true);
             return Answer::Reset;
         }
-        let placed =
-            fault.map_or(Ok(()), |fault| Err(Failure::BadRequest(fault))).and_then(|()| match &self.0.inside {
-                Some(origin) => intercept::place(origin, &mut request),
-                None => Ok(()),
-            });
-        match placed {
-            Ok(()) => exchange::answer(&self.0, request),
-            Err(failure) => exchange::refuse(&self.0, &request, &failure),
-        }
+        exchange::answer(&self.0, request, fault)
     }
 }
 

@@ -1,7 +1,8 @@
 //! A client as its requests see it: what is known of its connection, in which phase that is, and when it is closed.
 //!
-//! Owns: the phase and its deadline. Does not: drive the connection, see `connection`. Invariant: a connection is always in a phase with
-//! a deadline, except while it waits for an origin, which has deadlines of its own. Cost: no timers and no allocation per request.
+//! Owns: the phase and its deadline. Does not: drive the connection, see `connection`. Invariant: a connection is
+//! always in a phase with a deadline, except while it waits for an origin, which has deadlines of its own. Cost: no
+//! timers and no allocation per request.
 
 use std::{
     net::SocketAddr,
@@ -12,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+use http::{Uri, Version, uri::Authority};
 use larder_http::reuse::StaleAllowed;
 
 use crate::{
@@ -35,7 +37,8 @@ use crate::{
 
 /// A client connection, as its requests see it.
 pub(crate) struct Client {
-    /// The worker as it was when the connection was accepted, for what is the connection's: each request asks for its successor.
+    /// The worker as it was when the connection was accepted, for what is the connection's: each request asks for
+    /// its successor.
     pub(crate) worker: Arc<Worker>,
     pub(crate) peer: SocketAddr,
     /// The listener it came through, by its address in the configuration.
@@ -78,8 +81,8 @@ pub(super) enum Phase {
     Busy,
 }
 
-/// How many requests a client gave up of late. Opening streams and resetting them at once costs a client nothing and us
-/// a request each ("rapid reset").
+/// How many requests a client gave up of late. Opening streams and resetting them at once costs a client nothing and
+/// us a request each ("rapid reset").
 #[derive(Default)]
 pub(super) struct Abandoned {
     since_tick: AtomicU32,
@@ -115,12 +118,26 @@ impl Client {
         }
     }
 
-    /// Whether a request to this authority, as one of ours, belongs on a connection for another (RFC 9110 7.4).
-    pub(crate) fn is_misdirected(&self, authority: &str) -> bool {
-        let Some((name, certificates)) = self.server_name.as_ref().zip(self.worker.shared.certificates.as_ref()) else {
-            return false;
+    /// Whether its connection is TLS with one of our certificates, not inside a tunnel.
+    pub(crate) fn shows_certificate(&self) -> bool {
+        self.secure && self.inside.is_none()
+    }
+
+    /// Whether the certificate of its connection covers an authority's host (RFC 9110 7.4).
+    pub(crate) fn speaks_for(&self, authority: &str) -> bool {
+        let certificates = self.worker.shared.certificates.as_ref().filter(|_| self.shows_certificate());
+        certificates.is_some_and(|certificates| certificates.speak_for(self.server_name(), host_of(authority)))
+    }
+
+    /// Whether a target is written as for a server (RFC 9112 3.2.1), not for a proxy. Over HTTP/2, where both look
+    /// alike, it is one for the name that the connection was made to, or without such a name for any that its
+    /// certificate covers.
+    pub(crate) fn is_server_for(&self, version: Version, target: &Uri) -> bool {
+        let is_for_name = |authority: &Authority| match self.server_name() {
+            Some(name) => authority.host().eq_ignore_ascii_case(name),
+            None => self.speaks_for(authority.as_str()),
         };
-        !certificates.speak_for(name, host_of(authority))
+        target.scheme().is_none() || version == Version::HTTP_2 && target.authority().is_some_and(is_for_name)
     }
 
     /// Whether an answer is to say that its connection closes, for another proxy goes on.
@@ -147,7 +164,8 @@ impl Client {
         !networks.is_empty() && !is_within(networks, self.peer.ip())
     }
 
-    /// Whether it need not name a user: it did so when it asked for the tunnel that it is in, or belongs to who opened a session.
+    /// Whether it need not name a user: it did so when it asked for the tunnel that it is in, or belongs to who
+    /// opened a session.
     pub(crate) fn is_admitted(&self) -> bool {
         self.inside.is_some() || self.session.is_some()
     }
@@ -194,7 +212,8 @@ impl Client {
         accepted
     }
 
-    /// Frames of HTTP/2 came in; tells how many of their bytes may go on. Those that are no request keep no connection open.
+    /// Frames of HTTP/2 came in; tells how many of their bytes may go on. Those that are no request keep no
+    /// connection open.
     fn note_frames(&self, Arrived { in_head, flood }: Arrived, count: usize) -> usize {
         let limits = &self.worker.shared.config.limits;
         let is_busy = self.phase.load(Relaxed) == Phase::Busy as u8;
@@ -211,8 +230,8 @@ impl Client {
         0
     }
 
-    /// Why nothing more is read, if that is so: something is wrong with the body of the request that is being answered, or
-    /// the connection began with no request, or floods us.
+    /// Why nothing more is read, if that is so: something is wrong with the body of the request that is being
+    /// answered, or the connection began with no request, or floods us.
     pub(crate) fn fatal_fault(&self) -> Option<Fault> {
         self.fatal_fault.get().copied()
     }

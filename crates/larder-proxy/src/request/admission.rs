@@ -25,10 +25,12 @@ use crate::{
     asked::{Asked, Before, InterimTaker, has_body},
     client::{http2, interim::Interim, peer::Client},
     digest::NamedDigest,
+    dots::may_climb,
     errors::Failure,
     git,
     mirrors::Mirrored,
     origin::target::path_of,
+    request::gate::AboutServer,
     routes::Destination,
     shared::Shared,
     worker::Worker,
@@ -50,7 +52,6 @@ pub(crate) async fn admit(
     if shared.counts.waiting.load(Relaxed) > shared.config.limits.waiting_count_max {
         return Err(Failure::Overloaded);
     }
-    http2::check(request, &shared.config.limits).map_err(Failure::BadRequest)?;
     if expects_unknown(request.headers()) {
         return Err(Failure::UnknownExpectation);
     }
@@ -102,23 +103,18 @@ pub(crate) fn take_apart(
         None => shared.routes.locate(client.scheme(), request.uri(), request.version(), &fields)?,
     };
     shared.origins.check_listed(&destination.origin)?;
-    let is_named = fields.contains_key(HOST) || request.uri().authority().is_some();
-    if mirrored.is_none() && destination.origin.trusted && is_named && client.is_misdirected(&destination.authority) {
-        return Err(Failure::Misdirected);
-    }
     let rules = &shared.config.cache.http.key_rules;
     let key = rules.key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
     let key = key.map(|key| destination.mark.on(key));
     let Destination { scheme, authority, origin, choice, prefix, .. } = destination;
     let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
-    if path_of(request.uri()) == "*" && request.method() != Method::OPTIONS {
-        return Err(Failure::BadRequest("the target * is for OPTIONS"));
-    }
-    let is_about_server = request.method() == Method::OPTIONS && request.uri().scheme().is_some();
     let path = match request.uri().path_and_query() {
-        Some(_) if is_about_server && client.asks_server() => PathAndQuery::from_static("*"),
+        Some(_) if request.extensions().get::<AboutServer>().is_some() => PathAndQuery::from_static("*"),
         path => path.cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
     };
+    if !prefix.is_empty() && may_climb(path.path()) {
+        return Err(Failure::BadRequest("its path leads out of the site's folder at its origin"));
+    }
     let target = target(prefix, &path).ok_or(Failure::BadRequest("the target is not a URI"))?;
     let normal = key::normal_authority(scheme.as_str(), &authority);
     let authority = normal.ok_or(Failure::BadRequest("the host is not a name"))?;

@@ -18,11 +18,11 @@ use larder_http::{CacheStatus, Reuse, cache_status::Tier, coding::CodingWish, re
 use crate::{
     asked::Asked,
     cache::{entry::EntryBody, lookup, mark::Mark},
-    client::{answer::Answer, http2, peer::Client, response_body::ResponseBody},
+    client::{answer::Answer, http2, peer::Client, raw_head::Fault, response_body::ResponseBody},
     clock,
     errors::Failure,
     metrics::WorkerMetrics,
-    mirrors::{self, Mirrored, RegistryAsk},
+    mirrors::{Mirrored, RegistryAsk},
     origin::{
         request_body::ClientBody,
         target::{host_of, path_of},
@@ -31,7 +31,7 @@ use crate::{
     popular::Subject,
     request::{
         accounting::{Met, Start, finish, name_of},
-        admission, change, encode,
+        admission, change, encode, gate,
         hit::{self, Wanted},
         intercept, pac, question,
         refusal::Form,
@@ -43,17 +43,23 @@ use crate::{
     worker::Worker,
 };
 
-/// Answers a request.
-pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>) -> Answer {
+/// Answers a request. `fault` is what its octets have against it.
+pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault: Option<Fault>) -> Answer {
     let started = Instant::now();
     if client.is_http2() {
         http2::join_cookies(request.headers_mut());
     }
     // Chosen once: what one request meets is of one configuration.
     let worker = client.worker.latest();
+    let passed = gate::pass(client, &worker, fault, &mut request);
+    if let Err(failure) = passed {
+        return refuse(client, &worker, &request, &failure);
+    }
     // Before a mirror asks in another coding than its client.
     let wish = if worker.shared.compresses { CodingWish::of(&request) } else { None };
-    divert(client, &worker, &mut request);
+    if let Err(failure) = divert(client, &worker, &mut request) {
+        return refuse(client, &worker, &request, &failure);
+    }
     let worker = worker_for(client, &worker, &request);
     let name = name_of(client, worker, &request);
     let met = Met { started, subject: subject_of(worker, &request, name) };
@@ -82,20 +88,23 @@ fn subject_of(worker: &Worker, request: &Request<Incoming>, name: Option<(&str, 
 }
 
 /// Makes a request to a mirror one to its server. A site's own paths are its own.
-fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) {
+///
+/// # Errors
+/// Its path leads out of the mirror.
+fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> Result<(), Failure> {
     let shared = &worker.shared;
     if shared.mirrors.is_empty() {
-        return;
+        return Ok(());
     }
     let (version, host) = (request.version(), request.headers().get(header::HOST).cloned());
     let host = host.as_ref().and_then(|host| host.to_str().ok());
     let is_ours = |uri: &http::Uri| {
         let authority = uri.authority().map(http::uri::Authority::as_str).or(host);
         client.inside.is_none()
-            && mirrors::is_for_server(version, uri, client.server_name())
+            && client.is_server_for(version, uri)
             && !authority.is_some_and(|authority| shared.routes.is_for_site(authority, path_of(uri)))
     };
-    shared.mirrors.divert(client.scheme(), request, is_ours);
+    shared.mirrors.divert(client.scheme(), request, is_ours)
 }
 
 /// The worker as it serves the site of a request.
@@ -109,10 +118,9 @@ fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<In
     worker.for_site(named.and_then(|(_, authority, _)| routes.site(authority, path, Some(client.listener))))
 }
 
-/// Refuses a request before anything is looked at.
-pub(crate) fn refuse(client: &Arc<Client>, request: &Request<Incoming>, failure: &Failure) -> Answer {
+/// Refuses a request before it is looked up.
+fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming>, failure: &Failure) -> Answer {
     let served = Served::failure(failure, Form::for_request(request));
-    let worker = &client.worker.latest();
     let met = Met { started: Instant::now(), subject: None };
     Answer::Ready(Some(finish(client, Start::new(client, worker, request, met), served)))
 }
@@ -129,7 +137,6 @@ fn answer_from_memory(
     {
         return None;
     }
-    http2::check(request, &worker.shared.config.limits).ok()?;
     let passwords = worker.shared.passwords.as_ref().filter(|_| !client.is_admitted());
     if passwords.is_some_and(|passwords| !passwords.knows(fields)) {
         return None;
@@ -140,10 +147,6 @@ fn answer_from_memory(
     }
     let (scheme, authority, mark) = name?;
     if mirrored.is_none() && worker.shared.origins.lists.as_ref().is_some_and(|lists| lists.block(host_of(authority))) {
-        return None;
-    }
-    // The long way knows whether it is misdirected, or for an origin of its own.
-    if mirrored.is_none() && client.is_misdirected(authority) {
         return None;
     }
     let key = mark.on(worker.cache.http.key_rules.key(scheme, authority, path_of(request.uri())).ok()?);

@@ -8,7 +8,10 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use http::{Method, Request, Uri, uri::Scheme};
+use http::{
+    Method, Request, Uri,
+    uri::{PathAndQuery, Scheme},
+};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use larder_http::{fields::effective_authority, key::normal_authority};
@@ -29,7 +32,7 @@ use crate::{
     errors::Failure,
     origin::target::Origin,
     outcome::Outcome,
-    request::tunnel,
+    request::{gate::AboutServer, tunnel},
     watch::{Order, Watching},
     worker::{Presence, Worker},
 };
@@ -162,8 +165,7 @@ pub(crate) fn place<B>(origin: &Origin, request: &mut Request<B>) -> Result<(), 
     if *request.method() == Method::CONNECT || uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTPS) {
         return Err(Failure::Misdirected);
     }
-    // What is malformed is refused where all that is malformed is.
-    let Ok(authority) = effective_authority(uri, request.headers(), version) else { return Ok(()) };
+    let authority = effective_authority(uri, request.headers(), version)?;
     let named = origin.to_string();
     let own = normal_authority("https", &named).ok_or(Failure::Misdirected)?;
     let is_own = |authority: &str| normal_authority("https", authority).is_some_and(|asked| asked == own);
@@ -171,10 +173,14 @@ pub(crate) fn place<B>(origin: &Origin, request: &mut Request<B>) -> Result<(), 
         return Err(Failure::Misdirected);
     }
     if uri.scheme().is_none() {
-        let path = uri.path_and_query().cloned().filter(|path| *path != "*");
-        let path = path.ok_or(Failure::BadRequest("its target is no path"))?;
+        let path = uri.path_and_query().cloned().ok_or(Failure::BadRequest("its target is no path"))?;
+        let is_about_server = path == "*";
+        let path = if is_about_server { PathAndQuery::from_static("/") } else { path };
         let whole = Uri::builder().scheme(Scheme::HTTPS).authority(&*own).path_and_query(path).build();
         *request.uri_mut() = whole.map_err(|_| Failure::BadRequest("its target is no path"))?;
+        if is_about_server {
+            request.extensions_mut().insert(AboutServer);
+        }
     }
     Ok(())
 }

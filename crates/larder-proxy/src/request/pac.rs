@@ -9,7 +9,6 @@ use hyper::body::Incoming;
 use crate::{
     client::{peer::Client, response_body::ResponseBody},
     config::{HostPattern, HostRules, ProxyConfig},
-    mirrors,
     origin::target::{is_plain_host, path_of},
     outcome::Outcome,
     request::served::Served,
@@ -25,7 +24,7 @@ pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incomin
     if !is_script || !is_read || !shared.config.forward || shared.config.default_origin.is_some() {
         return None;
     }
-    if !mirrors::is_for_server(request.version(), uri, client.server_name()) {
+    if !client.is_server_for(request.version(), uri) {
         return None;
     }
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());

@@ -251,10 +251,7 @@ fn open_operator(
 ) {
     let (thread, pages) = (Arc::clone(thread), pages.clone());
     match stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)) {
-        Ok(stream) => drop(
-            accepting
-                .spawn(async move { admin::serve_connection(&thread, stream, &pages, admin::ComesBy::Operator).await }),
-        ),
+        Ok(stream) => drop(accepting.spawn(async move { admin::serve_operator(thread, stream, pages).await })),
         Err(error) => tracing::error!(%error, "a connection of the operator cannot be used"),
     }
 }

@@ -59,7 +59,7 @@ fn guarded(directory: &TempDir) -> Fixture {
 fn status(fixture: &Fixture, method: &str, target: &str, token: &str) -> u16 {
     let credentials = format!("Authorization: Bearer {token}");
     let fields = if token.is_empty() { Vec::new() } else { vec![credentials.as_str()] };
-    Connection::open(fixture.proxy.admin_addr().unwrap()).request(method, target, &fields).status
+    Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request(method, target, &fields).status
 }
 
 #[test]
@@ -147,4 +147,86 @@ fn pages_are_served_over_tls() {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200") && text.ends_with("ok\n"), "{text}");
+}
+
+/// A page of another site sends what a browser lets it, under a name that leads here by a trick of name servers.
+///
+/// At stake: a page that somebody only looks at purges everything, or reads what is cached.
+#[test]
+fn pages_of_other_sites_reach_nothing_but_health() {
+    let fixture = Fixture::with(
+        |_, _| Reply::ok(&["Cache-Control: max-age=60"], "stored"),
+        |config| config.admin = Some("127.0.0.1:0".parse().unwrap()),
+    );
+    let address = fixture.proxy.admin_addr().unwrap();
+    fixture.get_hit("/a", &[]);
+    let ask = |request: &str, lines: &str| {
+        let mut connection = Connection::open(address);
+        connection.send(format!("{request} HTTP/1.1\r\nContent-Length: 0\r\n{lines}\r\n\r\n"));
+        connection.read_response("GET").status
+    };
+    let requests = [
+        "GET /",
+        "HEAD /",
+        "GET /metrics",
+        "GET /overview.json",
+        "GET /readyz",
+        "GET /dashboard.js",
+        "PURGE /",
+        "PURGE http://site.example/a",
+        "EXPLAIN http://site.example/a",
+        "SHOW http://site.example/a",
+        "POST /purge",
+        "LIST /",
+        "PIN /",
+        "OFFLINE /on",
+        "MISSING /clear",
+    ];
+    for request in requests {
+        for (lines, status) in [
+            ("Host: evil.example:3180\r\nPurge-Scope: all", 421),
+            ("Host: site.example\r\nPurge-Scope: all", 421),
+            ("Host: 192.0.2.1\r\nPurge-Scope: all", 421),
+            ("Purge-Scope: all", 400),
+            ("Host: localhost\r\nHost: localhost\r\nPurge-Scope: all", 400),
+            ("Host: localhost\r\nOrigin: http://evil.example\r\nPurge-Scope: all", 403),
+            ("Host: localhost\r\nOrigin: http://localhost:8000\r\nPurge-Scope: all", 403),
+            ("Host: localhost\r\nOrigin: null\r\nPurge-Scope: all", 403),
+            ("Host: localhost\r\nSec-Fetch-Site: cross-site\r\nPurge-Scope: all", 403),
+            ("Host: localhost\r\nSec-Fetch-Site: same-site\r\nPurge-Scope: all", 403),
+        ] {
+            assert_eq!(ask(request, lines), status, "{request} {lines}");
+        }
+    }
+    assert_eq!(ask("GET /healthz", "Host: evil.example\r\nSec-Fetch-Site: cross-site"), 200);
+    assert!(fixture.get("/a", &[]).is_hit(), "nothing was purged");
+    for host in ["127.0.0.1:3180", "localhost", "LOCALHOST:1", "[::1]:3180", &address.to_string()] {
+        assert_eq!(ask("GET /metrics", &format!("Host: {host}\r\nSec-Fetch-Site: none")), 200, "{host}");
+    }
+    assert_eq!(ask("PURGE http://site.example/a", &format!("Host: {address}\r\nOrigin: http://{address}")), 200);
+}
+
+/// At stake: a probe of health that fails, so that a healthy proxy is restarted.
+#[test]
+fn health_is_answered_while_idle_connections_are_open() {
+    let fixture = Fixture::with(|_, _| Reply::default(), |config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
+    let address = fixture.proxy.admin_addr().unwrap();
+    let mut idle: Vec<Connection> = (0..200).map(|_| Connection::open_admin(address)).collect();
+    assert_eq!(Connection::open_admin(address).request("GET", "/healthz", &[]).status, 200);
+    assert!(idle.first_mut().unwrap().is_closed(), "the oldest made room");
+    assert_eq!(idle.last_mut().unwrap().request("GET", "/healthz", &[]).status, 200, "the latest did not");
+}
+
+#[test]
+fn slow_head_ends_its_connection() {
+    let fixture = Fixture::with(
+        |_, _| Reply::default(),
+        |config| {
+            config.admin = Some("127.0.0.1:0".parse().unwrap());
+            config.limits.header = std::time::Duration::from_millis(1);
+        },
+    );
+    let mut slow = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
+    slow.send("GET /healthz HTTP/1.1\r\nHost: ");
+    assert!(slow.is_closed());
 }

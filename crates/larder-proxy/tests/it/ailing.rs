@@ -152,7 +152,7 @@ fn purge_that_cannot_be_written_is_refused_and_what_it_is_about_is_not_served() 
     for ailment in [Ailment::Full, Ailment::ReadOnly, Ailment::Dead, Ailment::Hung] {
         let (fixture, device) = Fixture::ailing(answer, |config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
         let _recovering = device.recovering();
-        let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+        let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
         let targets = ["/short/purged", "/short/posted", "/short/gone"];
         for target in targets {
             check(&fixture, target, "");

@@ -60,7 +60,7 @@ fn body_that_comes_too_slowly_is_answered_with_408_and_no_origin_is_blamed() {
         },
     );
     check_slow(fixture.proxy.local_addrs()[0]);
-    let page = Connection::open(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]).text();
+    let page = Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]).text();
     assert!(page.contains("larder_origin_failures_total 0\n"), "{page}");
     assert_eq!(fixture.origin.count(), 0);
 }

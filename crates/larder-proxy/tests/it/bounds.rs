@@ -179,7 +179,7 @@ fn connections_to_one_origin_are_bounded_and_who_waits_is_served() {
     }
     eventually("two have reached the origin", || fixture.origin.count() == 2);
     eventually("the others wait", || fixture.proxy.stats().origin_waits == 6);
-    let page = Connection::open(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]).text();
+    let page = Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]).text();
     assert!(page.contains("\nlarder_origin_waiting_requests 6\n"), "{page}");
     // Longer than a connection may take: they do not fail while their origin works.
     let since = Instant::now();

@@ -158,7 +158,7 @@ fn operators_find_what_any_origin_answered_by_its_url() {
     };
     store("/a", "default /a");
     store("/m/a", "mirrored /a");
-    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
     let both = format!("http://{host}/a");
     let told = admin.request("EXPLAIN", &both, &[]).text();
     let keys: Vec<&str> = told.lines().filter_map(|line| line.strip_prefix("key      ")).collect();

@@ -220,7 +220,7 @@ fn operator_is_told_of_a_body_with_a_gap_and_where_the_rest_comes_from() {
         );
         fixture.get("/long", &[]);
         fixture.get_hit("/long", &[]);
-        let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+        let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
         let mut explain = || admin.request("EXPLAIN", "http://site.example/long", &[]).text();
         let whole = explain();
         assert!(whole.contains("answer   from the cache ("), "{whole}");

@@ -18,6 +18,7 @@ mod delays;
 mod expectations;
 mod flights;
 mod forward;
+mod gate;
 mod git;
 mod groups;
 mod http2;

@@ -18,7 +18,7 @@ fn fixture() -> Fixture {
 }
 
 fn metrics(fixture: &Fixture) -> String {
-    Connection::open(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]).text()
+    Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]).text()
 }
 
 /// The value of the series that begins with this.

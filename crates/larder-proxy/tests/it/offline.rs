@@ -23,7 +23,7 @@ fn operate(fixture: &Fixture, command: &str) -> Response {
 }
 
 fn operate_as(fixture: &Fixture, command: &str, host: &str) -> Response {
-    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
     admin.send(format!("{command} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
     admin.read_response("GET")
 }
@@ -48,7 +48,7 @@ fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
     for target in ["/fresh", "/stale", "/forbidden"] {
         fixture.get(target, &[]);
         eventually("it is stored", || {
-            let told = operate_as(&fixture, &format!("EXPLAIN http://site.example{target}"), "site.example").text();
+            let told = operate(&fixture, &format!("EXPLAIN http://site.example{target}")).text();
             told.contains("stored   in memory") || told.contains("stored   on the disk")
         });
     }
@@ -73,9 +73,9 @@ fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
         );
         assert!(refused.text().contains("this proxy is offline") || method == "HEAD", "{}", refused.text());
     }
-    let explained = operate_as(&fixture, "EXPLAIN http://site.example/stale", "site.example").text();
+    let explained = operate(&fixture, "EXPLAIN http://site.example/stale").text();
     assert!(explained.contains("answer   from the cache (offline)"), "{explained}");
-    let explained = operate_as(&fixture, "EXPLAIN http://site.example/missing", "site.example").text();
+    let explained = operate(&fixture, "EXPLAIN http://site.example/missing").text();
     assert!(explained.contains("answer   504, for the origin cannot be asked (offline)"), "{explained}");
     operate(&fixture, "OFFLINE /on-even-forbidden");
     assert_eq!(fixture.get("/forbidden", &[]).text(), "no");

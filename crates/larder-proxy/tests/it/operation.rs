@@ -80,7 +80,7 @@ fn figures_are_shown_on_the_admin_listener() {
     );
     fixture.get("/", &[]);
     fixture.get_hit("/", &[]);
-    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
     assert_eq!(admin.request("GET", "/healthz", &[]).text(), "ok\n");
     assert_eq!(admin.request("GET", "/readyz", &[]).text(), "ok\n");
     let plain = admin.request("GET", "/metrics", &[]);
@@ -235,7 +235,7 @@ fn operator_is_told_what_a_request_would_come_to_and_why() {
         },
         |config| config.admin = Some("127.0.0.1:0".parse().unwrap()),
     );
-    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
     let mut explain = |url: &str, fields: &[&str]| {
         let told = admin.request("EXPLAIN", url, fields);
         (told.status, told.text())
@@ -293,7 +293,7 @@ fn health_says_when_the_store_is_loaded() {
     let mut config = Fixture::config(&Origin::start(|_, _| Reply::default()));
     config.admin = Some("127.0.0.1:0".parse().unwrap());
     let proxy = Proxy::start(config, Some(store.clone())).unwrap();
-    let mut admin = Connection::open(proxy.admin_addr().unwrap());
+    let mut admin = Connection::open_admin(proxy.admin_addr().unwrap());
     let loading = admin.request("GET", "/healthz", &[]);
     assert_eq!((loading.status, &*loading.text()), (503, "the store is being loaded\n"));
     device.set(Ailment::Nothing);
@@ -310,7 +310,7 @@ fn operator_purges_a_url_a_site_or_everything() {
         },
         |config| config.admin = Some("127.0.0.1:0".parse().unwrap()),
     );
-    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
     let mut purge = |url: &str, fields: &[&str]| admin.request("PURGE", url, fields).status;
     let mut other = fixture.connect();
     let mut stored = || {

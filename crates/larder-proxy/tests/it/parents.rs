@@ -137,7 +137,7 @@ fn operator_is_told_which_parent_and_which_list_decide() {
         config.parents.except = vec![Direct::Network("10.0.0.0/8".parse().unwrap())];
         config.lists.block = vec![list];
     });
-    let mut admin = Connection::open(proxy.admin_addr().unwrap());
+    let mut admin = Connection::open_admin(proxy.admin_addr().unwrap());
     let mut explain = |url: &str| admin.request("EXPLAIN", url, &[]).text();
     let through = format!("parent   {}", origin.address);
     let told = explain("http://far.example/");

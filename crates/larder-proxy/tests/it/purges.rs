@@ -46,7 +46,7 @@ fn with_admin(config: &mut ProxyConfig) {
 }
 
 fn purge(fixture: &Fixture, target: &str, fields: &[&str]) -> u16 {
-    Connection::open(fixture.proxy.admin_addr().unwrap()).request("PURGE", target, fields).status
+    Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request("PURGE", target, fields).status
 }
 
 fn is_served(fixture: &Fixture, (target, field): (&str, &str)) -> bool {
@@ -337,7 +337,7 @@ fn what_no_purge_is_is_told() {
         (URL, &["Purge-Mode: gentle"], "hard or soft"),
     ];
     for (target, fields, told) in cases {
-        let answered = Connection::open(fixture.proxy.admin_addr().unwrap()).request("PURGE", target, fields);
+        let answered = Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request("PURGE", target, fields);
         assert_eq!(answered.status, 400, "{target} {fields:?}");
         assert!(answered.text().contains(told), "{target} {fields:?}: {}", answered.text());
     }

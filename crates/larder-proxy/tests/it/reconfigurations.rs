@@ -138,7 +138,7 @@ fn what_was_found_out_and_said_stays() {
     );
     let admin = Some("127.0.0.1:0".parse().unwrap());
     let ask = |request: &str| {
-        let mut connection = Connection::open(fixture.proxy.admin_addr().unwrap());
+        let mut connection = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
         connection.send(format!("{request} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         connection.read_response("GET").text()
     };

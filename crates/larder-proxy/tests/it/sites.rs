@@ -78,7 +78,7 @@ fn site_has_settings_of_its_own() {
             assert!(!fixture.get(path, &[]).is_hit(), "{path}");
         }
     }
-    let mut admin = Connection::open(fixture.proxy.admin_addr().unwrap());
+    let mut admin = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
     let mut site_of = |path: &str| {
         let told = admin.request("EXPLAIN", &format!("http://site.example{path}"), &[]).text();
         told.lines().find_map(|line| line.strip_prefix("site     ").map(str::to_owned))

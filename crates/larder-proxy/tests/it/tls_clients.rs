@@ -6,10 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use larder_proxy::{Listener, Proxy, ProxyConfig, TlsIdentity};
+use larder_proxy::{Listener, Mirror, Proxy, ProxyConfig, TlsIdentity};
 use rustls::{
-    ClientConfig, ClientConnection, StreamOwned,
-    pki_types::{CertificateDer, ServerName},
+    ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
 use crate::support::{
@@ -198,4 +199,104 @@ fn request_for_a_name_that_the_connection_does_not_speak_for_is_misdirected() {
     assert_eq!(status_of(&mut by_b, "both.example"), "200", "though the first certificate has it too");
     assert_eq!(status_of(&mut by_b, "a.example"), "421", "also of what is in memory");
     assert_eq!(fixture.origin.count(), 5);
+}
+
+/// A client whose handshake names no host, or `name`, and that takes any certificate, as `curl -k` does.
+fn unverified(address: SocketAddr, name: &str) -> Stream {
+    let mut config = Arc::unwrap_or_clone(client_config(&[], &["http/1.1"]));
+    config.dangerous().set_certificate_verifier(Arc::new(AnyCertificate));
+    connect(address, name, Arc::new(config))
+}
+
+#[derive(Debug)]
+struct AnyCertificate;
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// RFC 9110 7.4. At stake: a client without a name in its handshake, or with one that nobody has, is served any host.
+#[test]
+fn host_that_the_certificate_in_use_does_not_cover_is_misdirected_whatever_the_handshake_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = Made::new(directory.path(), "a", &["a.example", "*.a.example", "127.0.0.1"]);
+    let other = Made::new(directory.path(), "b", &["b.example"]);
+    let (fixture, address) = fixture(vec![one.identity.clone(), other.identity.clone()]);
+    // An address is never named in a handshake; the others are shown the first certificate.
+    for name in ["127.0.0.1", "nobody.example"] {
+        let mut stream = unverified(address, name);
+        for (host, status) in [
+            ("a.example", "200"),
+            ("a.example.", "200"),
+            ("x.a.example", "200"),
+            ("127.0.0.1", "200"),
+            ("x.y.a.example", "421"),
+            ("*.a.example", "421"),
+            ("b.example", "421"),
+            ("nobody.example", "421"),
+            ("127.0.0.2", "421"),
+            ("[::1]", "421"),
+        ] {
+            assert_eq!(status_of(&mut stream, host), status, "{host} by {name}");
+        }
+    }
+    let mut http2 = Http2::tls(address, "b.example", client_config(&[&other.der], &["h2"]));
+    for (host, status) in [("b.example", 200), ("a.example", 421), ("nobody.example", 421)] {
+        assert_eq!(http2.get(&format!("https://{host}/x"), &[]).status, status, "{host} over HTTP/2");
+    }
+    assert_eq!(
+        fixture.origin.count(),
+        5,
+        "four by the first connection, which the second gets from the cache, and one over HTTP/2"
+    );
+}
+
+/// At stake: a mirror's path over TLS that is served under any name.
+#[test]
+fn request_by_a_mirrors_path_is_misdirected_like_any_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Made::new(directory.path(), "a", &["a.example"]);
+    let fixture = Fixture::with(storable, |config| {
+        config.listeners.push(Listener::tls("127.0.0.1:0".parse().unwrap()));
+        config.identities = vec![made.identity.clone()];
+        let origin = config.default_origin.take().unwrap();
+        // Its path is the host, as `status_of` asks for it.
+        config.mirrors.extend(["/a.example", "/b.example"].map(|path| Mirror::of_files(path, origin.clone())));
+        config.forward = true;
+    });
+    let mut stream = unverified(fixture.proxy.local_addrs()[1], "127.0.0.1");
+    assert_eq!(status_of(&mut stream, "a.example"), "200");
+    assert_eq!(status_of(&mut stream, "b.example"), "421");
+    assert_eq!(fixture.origin.count(), 1);
 }

@@ -147,6 +147,11 @@ impl Response {
         Self::to(address, &format!("GET {path} HTTP/1.1\r\nHost: www.example.test\r\nConnection: close\r\n\r\n"))
     }
 
+    /// As [`Response::get`], from an admin listener, which is asked under its own address.
+    pub(crate) fn get_admin(address: SocketAddr, path: &str) -> Self {
+        Self::to(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
+    }
+
     /// The response to `request`, read to the end of the connection.
     fn to(address: SocketAddr, request: &str) -> Self {
         let mut connection = TcpStream::connect(address).unwrap();

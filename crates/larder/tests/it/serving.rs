@@ -136,7 +136,7 @@ fn admin_listener_counts_requests() {
     let admin = admin_of(&larder);
     larder.get("/a");
     larder.get("/a");
-    let get = |path: &str| Response::get(admin, path);
+    let get = |path: &str| Response::get_admin(admin, path);
     assert_eq!(get("/healthz").status, 200);
     let metrics = get("/metrics");
     assert_eq!(metrics.status, 200);

@@ -41,11 +41,18 @@ impl Response {
 /// A connection to the proxy.
 pub(crate) struct Connection {
     pub(crate) reader: BufReader<TcpStream>,
+    /// The Host of its requests.
+    host: &'static str,
 }
 
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Self {
         Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// Connects to an admin listener, as a client of this machine.
+    pub(crate) fn open_admin(address: SocketAddr) -> Self {
+        Self { host: "localhost", ..Self::open(address) }
     }
 
     /// As another client: from another loopback address than the usual one.
@@ -60,7 +67,7 @@ impl Connection {
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.set_write_timeout(Some(PATIENCE)).unwrap();
-        Self { reader: BufReader::with_capacity(64 << 10, socket) }
+        Self { reader: BufReader::with_capacity(64 << 10, socket), host: "site.example" }
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -79,7 +86,7 @@ impl Connection {
 
     /// Sends a request for the fixture's site and reads the response.
     pub(crate) fn request(&mut self, method: &str, target: &str, fields: &[&str]) -> Response {
-        self.send(request_text(method, target, fields));
+        self.send(request_text_for(self.host, method, target, fields));
         self.read_response(method)
     }
 
@@ -194,7 +201,11 @@ impl Connection {
 
 /// A request for the fixture's site.
 pub(crate) fn request_text(method: &str, target: &str, fields: &[&str]) -> String {
-    let mut text = format!("{method} {target} HTTP/1.1\r\nHost: site.example\r\n");
+    request_text_for("site.example", method, target, fields)
+}
+
+fn request_text_for(host: &str, method: &str, target: &str, fields: &[&str]) -> String {
+    let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n");
     for field in fields {
         text.push_str(field);
         text.push_str("\r\n");

@@ -1,0 +1,179 @@
+//! The admin listener's connections.
+//!
+//! Owns: their number, and the time for a request's head. Does not: answer requests. Invariant: connections that
+//! wait for a request never keep a new one out: the oldest of them makes room for it, so that `/healthz` is
+//! answered. Cost: a search among 64 for each connection.
+
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Request;
+use http_body::{Body, Frame, SizeHint};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::{TcpListener, TcpStream},
+    task::AbortHandle,
+};
+
+use super::{ComesBy, Pages};
+use crate::{client::response_body::ResponseBody, worker::WorkerThread};
+
+/// Serves the pages until aborted.
+pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, pages: Pages) {
+    let mut open = VecDeque::new();
+    loop {
+        let Ok((socket, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        if !make_room(&mut open) {
+            tracing::warn!(limit = CONNECTION_COUNT_MAX, "an admin connection is refused: all that are open are busy");
+            continue;
+        }
+        let exchanges = Exchanges::default();
+        let task = tokio::spawn(serve_socket(Arc::clone(&thread), socket, pages.clone(), exchanges.clone()));
+        open.push_back(OpenConnection { exchanges, task: task.abort_handle() });
+    }
+}
+
+/// An open connection.
+struct OpenConnection {
+    exchanges: Exchanges,
+    task: AbortHandle,
+}
+
+/// Makes room for a connection, if need be by ending the oldest that waits for a request. Returns whether there is
+/// room.
+fn make_room(open: &mut VecDeque<OpenConnection>) -> bool {
+    open.retain(|connection| !connection.task.is_finished());
+    if open.len() < CONNECTION_COUNT_MAX {
+        return true;
+    }
+    let idle = open.iter().position(|connection| connection.exchanges.is_idle());
+    let ended = idle.and_then(|at| open.remove(at)).map(|connection| connection.task.abort());
+    assert!(open.len() <= CONNECTION_COUNT_MAX, "no more connections are open than may be");
+    ended.is_some()
+}
+
+/// The number of a connection's exchanges that go on, each from a request's head to the last byte of its response.
+#[derive(Clone, Default)]
+struct Exchanges(Arc<AtomicUsize>);
+
+impl Exchanges {
+    fn begin(&self) -> ExchangeGuard {
+        self.0.fetch_add(1, Relaxed);
+        ExchangeGuard(self.clone())
+    }
+
+    fn is_idle(&self) -> bool {
+        self.0.load(Relaxed) == 0
+    }
+}
+
+/// An exchange that goes on.
+struct ExchangeGuard(Exchanges);
+
+impl Drop for ExchangeGuard {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The body of a response, whose end is that of its exchange.
+struct GuardedBody {
+    body: ResponseBody,
+    _exchange: ExchangeGuard,
+}
+
+impl Body for GuardedBody {
+    type Data = Bytes;
+    type Error = <ResponseBody as Body>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Serves the pages on a connection to the listener, over TLS if that is configured.
+async fn serve_socket(thread: Arc<WorkerThread>, socket: TcpStream, pages: Pages, exchanges: Exchanges) {
+    let Some(worker) = thread.latest() else { return };
+    let acceptor = worker.shared.acceptor.clone().filter(|_| worker.shared.config.admin_tls);
+    let patience = worker.shared.config.limits.header.min(HEAD_PATIENCE);
+    drop(worker);
+    let server = PageServer { thread, pages, comes_by: ComesBy::Listener, exchanges, patience };
+    let Some(acceptor) = acceptor else { return server.serve(socket).await };
+    match tokio::time::timeout(patience, acceptor.accept(socket)).await {
+        Ok(Ok(stream)) => server.serve(stream).await,
+        Ok(Err(error)) => tracing::debug!(%error, "admin connection ended in its handshake"),
+        Err(_) => tracing::debug!("an admin connection took too long for its handshake"),
+    }
+}
+
+/// Serves the pages on a connection that the operator has by the control socket.
+pub(crate) async fn serve_operator(
+    thread: Arc<WorkerThread>,
+    socket: impl AsyncRead + AsyncWrite + Unpin + Send,
+    pages: Pages,
+) {
+    let (comes_by, exchanges, patience) = (ComesBy::Operator, Exchanges::default(), HEAD_PATIENCE);
+    PageServer { thread, pages, comes_by, exchanges, patience }.serve(socket).await;
+}
+
+/// The server of one connection.
+struct PageServer {
+    thread: Arc<WorkerThread>,
+    pages: Pages,
+    comes_by: ComesBy,
+    exchanges: Exchanges,
+    /// The time for a request's head.
+    patience: Duration,
+}
+
+impl PageServer {
+    async fn serve(&self, socket: impl AsyncRead + AsyncWrite + Unpin + Send) {
+        let service = service_fn(|request: Request<Incoming>| {
+            let (head, body) = request.into_parts();
+            let exchange = self.exchanges.begin();
+            async move {
+                let response = self.pages.answer(&self.thread, self.comes_by, &head, body).await;
+                Ok::<_, Infallible>(response.map(|body| GuardedBody { body, _exchange: exchange }))
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.patience)
+            .serve_connection(TokioIo::new(socket), service);
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "admin connection ended");
+        }
+    }
+}
+
+/// Most connections that are open at once.
+const CONNECTION_COUNT_MAX: usize = 64;
+/// The time for a request's head, and for the wait before it.
+const HEAD_PATIENCE: Duration = Duration::from_secs(5);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

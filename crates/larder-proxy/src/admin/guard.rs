@@ -1,0 +1,73 @@
+//! Which requests the admin listener answers: none that a page of another site can have a browser send.
+//!
+//! Owns: the checks of tokens, Host, Origin and Sec-Fetch-Site. Does not: guard the control socket, which no browser
+//! reaches. Invariants: everything but `/healthz` is checked; a name that leads here by a trick of name servers (DNS
+//! rebinding) is not a name of this machine.
+
+use std::net::IpAddr;
+
+use http::{HeaderValue, Method, Response, StatusCode, header, request, uri::Authority};
+use larder_http::fields::check_host;
+
+use super::page;
+use crate::{admin_tokens::Access, client::response_body::ResponseBody, origin::target::host_of, worker::Worker};
+
+/// The response to a request that is not to be answered; `None` if it is.
+pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Response<ResponseBody>> {
+    let is_read = matches!(request.method, Method::GET | Method::HEAD);
+    if is_read && request.uri.path() == "/healthz" {
+        return None;
+    }
+    if check_host(&request.uri, &request.headers, request.version).is_err() {
+        return Some(page(StatusCode::BAD_REQUEST, "the request has not one well-formed Host\n".into()));
+    }
+    match worker.shared.admin_tokens.as_ref().map(|tokens| tokens.judge(request)) {
+        None if is_for_this_machine(worker, request) => {}
+        None => return Some(page(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED.into())),
+        // A browser shows a token to the name that its user gave it for, and to no other that leads here.
+        Some(Access::Granted) => {}
+        Some(Access::TooLittle) => {
+            return Some(page(StatusCode::FORBIDDEN, "this token is for less than that\n".into()));
+        }
+        Some(Access::Unknown) => return Some(unauthorized()),
+    }
+    (!is_from_here(worker, request)).then(|| page(StatusCode::FORBIDDEN, FOREIGN.into()))
+}
+
+/// The response to a request without a token that there is.
+fn unauthorized() -> Response<ResponseBody> {
+    let mut response = page(StatusCode::UNAUTHORIZED, "this takes a token\n".into());
+    for challenge in ["Bearer realm=\"larder\"", "Basic realm=\"larder: the password is a token\""] {
+        response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    }
+    response
+}
+
+/// Whether the Host of a request is this machine's: a loopback address or name, the listener's own address, or a
+/// name that our certificate covers, since no other site has a certificate for it.
+fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
+    let Some(host) = request.headers.get(header::HOST) else { return true };
+    let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
+    let (shared, name) = (&worker.shared, host_of(authority.as_str()));
+    if let Ok(address) = name.trim_matches(['[', ']']).parse::<IpAddr>() {
+        let own = shared.config.admin.map(|admin| admin.ip());
+        return address.to_canonical().is_loopback() || own == Some(address);
+    }
+    let certificates = shared.certificates.as_ref().filter(|_| shared.config.admin_tls);
+    name.eq_ignore_ascii_case("localhost")
+        || certificates.is_some_and(|certificates| certificates.speak_for(Some(name), name))
+}
+
+/// Whether a browser says that a request comes from a page of this listener or from its user, or says nothing of
+/// that.
+fn is_from_here(worker: &Worker, request: &request::Parts) -> bool {
+    let site = request.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    let is_ours = matches!(site, None | Some(b"same-origin" | b"none"));
+    let host = request.headers.get(header::HOST).map(HeaderValue::as_bytes).unwrap_or_default();
+    let scheme = if worker.shared.config.admin_tls { "https://" } else { "http://" };
+    let mut origins = request.headers.get_all(header::ORIGIN).iter().map(HeaderValue::as_bytes);
+    is_ours && origins.all(|origin| origin.strip_prefix(scheme.as_bytes()) == Some(host))
+}
+
+const MISDIRECTED: &str = "this is for an address of this machine, such as 127.0.0.1 or localhost\n";
+const FOREIGN: &str = "a page of another site may not send this: open the address of this listener itself\n";

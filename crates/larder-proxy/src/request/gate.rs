@@ -1,0 +1,96 @@
+//! The gate: the first look at a request, whichever way it came, before mirrors, sites and interception look at it.
+//!
+//! Owns: the checks of Host and target, and whether the certificate of a client's connection covers the host. Does
+//! not: choose an origin (see `routes`) or check the framing (see `raw_head`). Invariant: behind the gate a request
+//! names one well-formed host, or none if it is of HTTP/1.0; its target is a path, a whole `http` or `https` URI or
+//! the authority of a CONNECT. Cost: a few comparisons; a look at the certificates' names on a connection with TLS.
+
+use http::{
+    Method, Request, Uri, Version,
+    uri::{PathAndQuery, Scheme},
+};
+use larder_http::fields::{check_host, effective_authority};
+
+use crate::{
+    client::{http2, peer::Client, raw_head::Fault},
+    errors::Failure,
+    origin::target::path_of,
+    request::intercept,
+    worker::Worker,
+};
+
+/// Marks a request about a server as a whole (RFC 9112 3.2.4), whose target `/` stands for `*`: among the request's
+/// extensions.
+#[derive(Clone, Copy)]
+pub(crate) struct AboutServer;
+
+/// Checks a request and gives it the form in which all that follows expects it. `fault` is what its octets have
+/// against it.
+///
+/// # Errors
+/// It names no one host or no target that can be served, or it is on a connection for another host.
+pub(crate) fn pass<B>(
+    client: &Client,
+    worker: &Worker,
+    fault: Option<Fault>,
+    request: &mut Request<B>,
+) -> Result<(), Failure> {
+    if let Some(fault) = fault {
+        return Err(Failure::BadRequest(fault));
+    }
+    http2::check(request, &worker.shared.config.limits).map_err(Failure::BadRequest)?;
+    let is_connect = *request.method() == Method::CONNECT;
+    if is_connect {
+        check_host(request.uri(), request.headers(), request.version())?;
+    } else {
+        effective_authority(request.uri(), request.headers(), request.version())?;
+        check_target(client, request)?;
+    }
+    match &client.inside {
+        Some(origin) => intercept::place(origin, request),
+        None if !is_connect && is_misdirected(client, worker, request) => Err(Failure::Misdirected),
+        None => Ok(()),
+    }
+}
+
+/// Checks the form of a target that is not a CONNECT's (RFC 9112 3.2, RFC 9113 8.3.1).
+fn check_target<B>(client: &Client, request: &mut Request<B>) -> Result<(), Failure> {
+    let uri = request.uri();
+    if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
+        return Err(Failure::BadRequest("only http and https targets are served"));
+    }
+    let (is_options, is_whole) = (*request.method() == Method::OPTIONS, uri.scheme().is_some());
+    match path_of(uri) {
+        "*" if !is_options => Err(Failure::BadRequest("the target * is for OPTIONS")),
+        "*" if is_whole => mark_about_server(request),
+        "*" => Ok(()),
+        // The HTTP library would join it to the authority, as part of the host's name.
+        path if request.version() == Version::HTTP_2 && !path.starts_with('/') => {
+            Err(Failure::BadRequest("its path does not begin with a slash"))
+        }
+        _ if is_options && is_whole && client.asks_server() => mark_about_server(request),
+        _ => Ok(()),
+    }
+}
+
+/// Marks a request about a server as a whole, and makes its target one that every URI can have.
+fn mark_about_server<B>(request: &mut Request<B>) -> Result<(), Failure> {
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.path_and_query = Some(PathAndQuery::from_static("/"));
+    *request.uri_mut() = Uri::from_parts(parts).map_err(|_| Failure::BadRequest("the target is not a URI"))?;
+    request.extensions_mut().insert(AboutServer);
+    Ok(())
+}
+
+/// Whether a request to us, not through us, came on a connection whose certificate does not cover its host (RFC 9110
+/// 7.4).
+fn is_misdirected<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
+    if !client.shows_certificate() {
+        return false;
+    }
+    let (uri, version) = (request.uri(), request.version());
+    let Ok(Some(authority)) = effective_authority(uri, request.headers(), version) else { return false };
+    let is_for_us =
+        client.is_server_for(version, uri) || worker.shared.routes.is_for_us(client.scheme(), uri, version, authority);
+    is_for_us && !client.speaks_for(authority)
+}
