@@ -112,7 +112,7 @@ async fn open(
 ) -> std::io::Result<Tunnel> {
     let mut stream = TokioIo::new(client_side.await.map_err(std::io::Error::other)?);
     let mut read = BytesMut::new();
-    let first = hello::listen(&mut stream, &mut read).await?;
+    let first = hello::listen(&mut stream, &mut read, hello::silence_limit(origin.port)).await?;
     let stream = Rewound::new(read.freeze(), stream);
     let host = normal_host(&origin.host);
     let name = match first {

@@ -22,23 +22,34 @@ pub(crate) enum First {
     Nothing,
 }
 
-/// Reads what comes first into `read`, which was empty.
+/// Returns how long a client of a tunnel to this port may be silent before the server is taken to speak first.
+///
+/// On the ports of `https://` there is no such limit: a slow client, as on a busy machine, would get a tunnel past the
+/// cache. The deadline of the whole handshake ends the wait.
+pub(crate) fn silence_limit(port: u16) -> Option<Duration> {
+    if HTTPS_PORTS.contains(&port) { None } else { Some(SILENCE) }
+}
+
+/// Reads the first bytes of a tunnel into `read`, which was empty. Waits at most `silence` for them, if it is given.
 ///
 /// # Errors
 /// The connection broke off.
-pub(crate) async fn listen(stream: &mut (impl AsyncRead + Unpin), read: &mut BytesMut) -> io::Result<First> {
+pub(crate) async fn listen(
+    stream: &mut (impl AsyncRead + Unpin),
+    read: &mut BytesMut,
+    silence: Option<Duration>,
+) -> io::Result<First> {
     let mut acceptor = Acceptor::default();
     loop {
         let before = read.len();
         read.reserve(READ_BYTES);
         let reading = stream.read_buf(read);
-        let count = if before == 0 {
-            match tokio::time::timeout(SILENCE, reading).await {
+        let count = match silence.filter(|_| before == 0) {
+            Some(silence) => match tokio::time::timeout(silence, reading).await {
                 Ok(count) => count?,
                 Err(_) => return Ok(First::Other),
-            }
-        } else {
-            reading.await?
+            },
+            None => reading.await?,
         };
         if count == 0 {
             return Ok(if before == 0 { First::Nothing } else { First::Other });
@@ -71,7 +82,9 @@ const HANDSHAKE: u8 = 0x16;
 /// Longest handshake message that is looked at, in bytes.
 const HELLO_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 4 << 10;
-/// How long a client may be silent before the other side is taken to be the one that speaks first.
+/// Ports whose clients speak first, and speak TLS.
+const HTTPS_PORTS: [u16; 2] = [443, 8443];
+/// Longest silence of a client on other ports. After it the server is taken to speak first.
 const SILENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -104,7 +117,7 @@ mod tests {
             far
         });
         let mut read = BytesMut::new();
-        let first = listen(&mut near, &mut read).await.unwrap();
+        let first = listen(&mut near, &mut read, None).await.unwrap();
         drop(near);
         drop(sending.await);
         (first, read.len())
@@ -137,11 +150,25 @@ mod tests {
             tokio::io::AsyncWriteExt::write_all(&mut far, &sent).await.unwrap();
             drop(far);
             let mut read = BytesMut::new();
-            assert_eq!(listen(&mut near, &mut read).await.unwrap(), First::Other, "{sent:?}");
+            assert_eq!(listen(&mut near, &mut read, None).await.unwrap(), First::Other, "{sent:?}");
             assert!(sent.starts_with(&read) && read.len() <= HELLO_BYTES_MAX + READ_BYTES + 1);
         }
         let (mut near, far) = tokio::io::duplex(1);
         drop(far);
-        assert_eq!(listen(&mut near, &mut BytesMut::new()).await.unwrap(), First::Nothing);
+        assert_eq!(listen(&mut near, &mut BytesMut::new(), None).await.unwrap(), First::Nothing);
+    }
+
+    /// At stake: on a busy machine a client's first bytes come late, and its host is cached all the same.
+    #[tokio::test]
+    async fn silent_client_is_waited_for_on_ports_of_https_and_tunnelled_on_others() {
+        assert_eq!([443, 8443, 22, 9418].map(silence_limit), [None, None, Some(SILENCE), Some(SILENCE)]);
+        let (mut near, mut far) = tokio::io::duplex(64 << 10);
+        let at_once = Some(Duration::ZERO);
+        assert_eq!(listen(&mut near, &mut BytesMut::new(), at_once).await.unwrap(), First::Other);
+        let listening = tokio::spawn(async move { listen(&mut near, &mut BytesMut::new(), None).await.unwrap() });
+        tokio::task::yield_now().await;
+        assert!(!listening.is_finished(), "nothing has come yet");
+        tokio::io::AsyncWriteExt::write_all(&mut far, &hello("site.example", &[])).await.unwrap();
+        assert_eq!(listening.await.unwrap(), First::Tls { name: Some("site.example".to_owned()) });
     }
 }
