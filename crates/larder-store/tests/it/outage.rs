@@ -1,13 +1,12 @@
 //! A volume that fails and works again while its store is open. At stake: what it holds, for a moment of errors;
 //! and that nothing comes back that was removed, replaced or purged while it was out, whenever the process ends.
 
-use crate::support::{SIZE_BYTES, block_on, head, insert, key_bytes, options, version_of};
+use crate::support::{SIZE_BYTES, block_on, head, insert, key_bytes, options, refuse, version_of};
 use larder_store::{
     ErrorKind, Hints, Invalidation, Store, StoreOptions,
     device::{Device, MemoryDevice, Transfer},
 };
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -63,11 +62,7 @@ impl Device for Mortal {
         if self.own.take() && self.process.take() {
             return self.inner.submit(transfer);
         }
-        let dead = || io::Error::other("the device is dead");
-        match transfer {
-            Transfer::Read { completion, .. } => completion.complete(Err(dead())),
-            Transfer::Write { completion, .. } | Transfer::Sync { completion } => completion.complete(Err(dead())),
-        }
+        refuse(transfer);
     }
 
     fn len_bytes(&self) -> u64 {
@@ -119,6 +114,14 @@ impl Subject {
         assert_eq!(self.store.stats().volumes_out, 1);
     }
 
+    /// Kills the first volume. Returns those of the keys found before that are missed now.
+    fn lose_first(&self, before: &[u64]) -> Vec<u64> {
+        self.devices[0].die_after(0);
+        self.notice();
+        let left = self.found();
+        before.iter().copied().filter(|key| !left.contains(key)).collect()
+    }
+
     fn found(&self) -> Vec<u64> {
         KEYS.filter(|&key| version_of(&self.store, key).is_some()).collect()
     }
@@ -158,10 +161,8 @@ fn a_volume_that_works_again_is_taken_back_within_ten_seconds_with_what_it_held(
     for count in [1, 2] {
         let subject = Subject::new(count);
         let before = subject.found();
-        subject.devices[0].die_after(0);
-        subject.notice();
-        let left = subject.found();
-        assert!(left.len() < before.len());
+        let lost = subject.lose_first(&before);
+        assert!(!lost.is_empty());
         for _ in 0..20 {
             subject.wait(10);
         }
@@ -170,7 +171,7 @@ fn a_volume_that_works_again_is_taken_back_within_ten_seconds_with_what_it_held(
         (0..10).for_each(|_| subject.wait(1));
         assert_eq!((subject.store.stats().volumes_out, subject.store.stats().outages), (0, 1));
         assert_eq!(subject.found(), before, "of {count} volumes");
-        let lost = *before.iter().find(|key| !left.contains(key)).unwrap();
+        let lost = lost[0];
         assert!(insert(&subject.store, lost, 2, 700));
         block_on(subject.store.close()).unwrap();
         let again = subject.after_kill();
@@ -185,10 +186,7 @@ fn what_was_removed_replaced_or_purged_while_a_volume_was_out_never_comes_back()
     for count in [1, 2] {
         let subject = Subject::new(count);
         let before = subject.found();
-        subject.devices[0].die_after(0);
-        subject.notice();
-        let left = subject.found();
-        let lost: Vec<u64> = before.iter().copied().filter(|key| !left.contains(key)).collect();
+        let lost = subject.lose_first(&before);
         let (removed, replaced) = (&lost[..10], &lost[10..20]);
         for &key in removed {
             let outcome = block_on(subject.store.remove(&key_bytes(key)));
@@ -228,10 +226,8 @@ fn a_kill_at_any_moment_of_a_volumes_return_brings_nothing_back() {
 fn returns_whole_within(transfers: i64, is_kill: bool) -> bool {
     let subject = Subject::new(2);
     let before = subject.found();
-    subject.devices[0].die_after(0);
-    subject.notice();
-    let left = subject.found();
-    let mut lost: Vec<u64> = before.iter().copied().filter(|key| !left.contains(key)).take(4).collect();
+    let mut lost = subject.lose_first(&before);
+    lost.truncate(4);
     let another = lost.pop().unwrap();
     lost.iter().for_each(|&key| subject.remove(key));
     assert!(

@@ -8,6 +8,7 @@ use larder_store::{
     device::{AlignedBuffer, Device, MemoryDevice, Transfer},
 };
 use std::{
+    io,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -30,6 +31,15 @@ pub(crate) fn options() -> StoreOptions {
 pub(crate) fn open_image(image: Vec<u8>) -> Store {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_contents(image));
     Store::open_on(device, &options()).expect("the image has a whole superblock")
+}
+
+/// Answers a transfer as a device does that is dead.
+pub(crate) fn refuse(transfer: Transfer) {
+    let dead = || io::Error::other("the device is dead");
+    match transfer {
+        Transfer::Read { completion, .. } => completion.complete(Err(dead())),
+        Transfer::Write { completion, .. } | Transfer::Sync { completion } => completion.complete(Err(dead())),
+    }
 }
 
 /// A memory device that remembers every write in order.

@@ -2,7 +2,6 @@
 //! was away never brings back what was removed or replaced meanwhile.
 
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -15,7 +14,7 @@ use larder_store::{
     device::{Device, MemoryDevice, Transfer},
 };
 
-use crate::support::{SIZE_BYTES, block_on, insert, key_bytes, options, version_of};
+use crate::support::{SIZE_BYTES, block_on, insert, key_bytes, options, refuse, version_of};
 
 const KEYS: std::ops::Range<u64> = 0..300;
 const BODY_BYTES: usize = 700;
@@ -41,11 +40,7 @@ impl Device for MortalDevice {
         if !self.is_dead.load(Ordering::SeqCst) {
             return self.inner.submit(transfer);
         }
-        let dead = || io::Error::other("the device is dead");
-        match transfer {
-            Transfer::Read { completion, .. } => completion.complete(Err(dead())),
-            Transfer::Write { completion, .. } | Transfer::Sync { completion } => completion.complete(Err(dead())),
-        }
+        refuse(transfer);
     }
 
     fn len_bytes(&self) -> u64 {
