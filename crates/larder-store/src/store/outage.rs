@@ -52,7 +52,7 @@ impl Volumes {
         let Some(_turn) = volume.health.begin_probe(volume.clock.now(), insists) else {
             return !volume.health.is_out();
         };
-        let probed = superblocks::probe(volume).await.map_err(|source| cannot("be read and written", source));
+        let probed = superblocks::probe(volume).await.map_err(cannot_probe);
         let outcome = match probed {
             Ok(()) => self.settle(engine).await,
             Err(error) => Err(error),
@@ -122,6 +122,6 @@ impl Volumes {
     }
 }
 
-fn cannot(what: &str, source: io::Error) -> Error {
-    Error::io(ErrorKind::Unavailable, format!("its superblock cannot {what}"), source)
+fn cannot_probe(source: io::Error) -> Error {
+    Error::io(ErrorKind::Unavailable, "its superblock cannot be read and written", source)
 }
