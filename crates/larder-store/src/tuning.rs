@@ -246,8 +246,9 @@ table! {
     /// `log`, `log-clock`: most of a main segment that is written again, as a share of it. More: more hits; bytes written grow to as
     /// much as 1 / (1 - share) times what is admitted.
     reinsertion_share: f64 = 0.75, share in 0.0..=0.75;
-    /// `log`, `log-clock`: most bytes that are written for each byte admitted, everything counted: entries written again, headers, padding,
-    /// checkpoints. More: more hits where few entries are asked for again and again; less: less wear of flash.
+    /// `log`, `log-clock`: limit on rewriting. Entries are written again only while all bytes written, with headers, padding
+    /// and checkpoints, stay within this multiple of the bytes admitted. More: more hits where few entries are requested
+    /// again and again. Less: less wear of flash.
     write_factor_max: f64 = 2.0, share in 1.0..=16.0;
     /// `log`: of what the store is to have most. `requests`: hits, so that short entries stay rather than long ones; `bytes`: bytes
     /// of hits, as mirrors of large files want; `balanced`: something of both.
