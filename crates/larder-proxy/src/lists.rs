@@ -118,7 +118,7 @@ impl Lists {
         matches!(self.listed(host), Listed::Blocked | Listed::NotAllowed)
     }
 
-    /// What the lists say of a host, which is a name or an address, with or without brackets.
+    /// Returns the verdict of the lists on a host, which is a name or an address, with or without brackets.
     pub(crate) fn listed(&self, host: &str) -> Listed {
         let host = canonical(host);
         let sets = self.sets.read().unwrap_or_else(PoisonError::into_inner);

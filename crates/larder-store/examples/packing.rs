@@ -17,7 +17,7 @@ const ROUNDS: f64 = 2.2;
 const MAINTAINED_BYTES: u64 = 256 << 10;
 const HEAD: &[u8] = b"a head of some sixty bytes, about as long as a short response has";
 
-/// How long entries are.
+/// The lengths of the entries.
 #[derive(Clone, Copy)]
 enum Sizes {
     Fixed(u64),

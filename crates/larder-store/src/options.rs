@@ -27,9 +27,9 @@ pub struct StoreOptions {
     pub policy: &'static Policy,
     /// Constants of the rows.
     pub tuning: Tuning,
-    /// Expected mean size of an entry with its head, in bytes. `log` needs none for its index, which takes memory as
-    /// entries come: a new volume gets room for checkpoints of about `size / mean` entries, and where there are more, a
-    /// start takes longer. HashCache's policies and `tiny` have room for so many entries. Default
+    /// Expected mean size of an entry with its head, in bytes. The index of `log` does not depend on it: its memory
+    /// grows with the entries. A new volume gets room for checkpoints of about `size / mean` entries; with more entries
+    /// a start takes longer. HashCache's policies and `tiny` have room for `size / mean` entries. Default
     /// [`mean_entry_bytes_default`]; from 512 B to 1 MiB.
     pub mean_entry_bytes: u64,
     /// Most memory that the index of `log` takes, in bytes. At this limit a new entry displaces the one that was hit

@@ -200,9 +200,14 @@ impl Store {
         }
     }
 
-    /// Where `key`'s entry is, if there is one: told by its record's front, not by a few bits of its hash as
-    /// [`Store::may_contain`] does. Costs one read of 4 KiB in rows on the log and of a bin or set in disk tables, none
-    /// for (nearly all) misses, none in rows that know all their entries.
+    /// Returns the location of `key`'s entry without reading its body.
+    ///
+    /// [`Store::may_contain`] compares a few bits of the hash in memory and can be wrong. This reads the front of the
+    /// record and compares the whole key.
+    ///
+    /// # Cost
+    /// Policies on the log: one read of 4 KiB. Disk tables: one bin or set. Policies that know all their entries: no
+    /// read. Misses almost never read.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -296,9 +301,10 @@ impl Store {
         self.volumes.sound().map(|engine| engine.volume().superblock().label)
     }
 
-    /// Keeps a number with the store, on each of its volumes; durable when this returns. By it a user of the store
-    /// knows what he keeps beside it: a file that has no such number, or another, is not the one that belongs to what
-    /// is stored.
+    /// Stores a number on each volume of the store. It is durable when this returns.
+    ///
+    /// A user of the store can write the same number to a file that belongs to it. A file with another number, or none,
+    /// then belongs to other contents.
     ///
     /// # Errors
     /// `Unavailable` when a superblock cannot be written.
@@ -340,11 +346,12 @@ impl Store {
         self.volumes.all().all(|engine| engine.volume().policy.can_pin())
     }
 
-    /// Has eviction spare `key`'s entry, whose head and body take `len_bytes`, from now on until it is unpinned,
-    /// removed, expired or invalidated, or the store is closed; what replaces the entry is spared too, and an entry
-    /// that is yet to come may be pinned. To be said again after each start, before anything is stored. Returns
-    /// `false`, and spares nothing, if more would be pinned than `Tuning::pin_share` of its volume (a million keys at
-    /// most), or its row cannot.
+    /// Exempts `key`'s entry, whose head and body take `len_bytes`, from eviction.
+    ///
+    /// The pin ends when the entry is unpinned, removed, expired or invalidated, or the store is closed. It also covers
+    /// an entry that replaces this one, and one that is stored later. Pin again after each start, before anything is
+    /// stored. Returns `false`, and pins nothing, if more than `Tuning::pin_share` of the volume (or a million keys)
+    /// would be pinned, or if the policy cannot pin.
     pub fn pin(&self, key: &[u8], len_bytes: u64) -> bool {
         let engine = self.volumes.of(key);
         let (volume, key_bytes) = (engine.volume(), key.len() as u64);

@@ -72,8 +72,8 @@ pub(crate) struct Volume {
     pub(crate) options: StoreOptions,
     pub(crate) hasher: KeyHasher,
     pub(crate) clock: Clock,
-    /// Whether it was formatted by this opening, so that it holds nothing. A device that reads blank does not prove
-    /// that: the read may have gone elsewhere.
+    /// This opening formatted the volume, so it holds nothing. A device that reads blank does not prove that: the read
+    /// may have gone elsewhere.
     pub(crate) is_new: bool,
     pub(crate) counters: Counters,
     pub(crate) wakeup: Wakeup,
@@ -199,8 +199,8 @@ impl Volume {
         is_due.then_some(turn)
     }
 
-    /// Returns the right to write what a start writes anew, if nobody else is at it: of two who reserve numbers, the
-    /// one who asked for fewer could be the last to write.
+    /// Returns the right to write the records of a start, if no other task has it. Of two tasks that reserve numbers,
+    /// the one that needed fewer could otherwise be the last to write.
     pub(crate) fn head_turn(&self) -> Option<Turn<'_>> {
         Turn::take(&self.is_starting)
     }
@@ -305,8 +305,10 @@ impl Volume {
         self.begin_neighbours.get().map(|begin| begin())
     }
 
-    /// What a sink gets of a record that was read along with another and whose front was `decoded`, if it is an entry
-    /// that may be given out. Its body is verified by who reads it, so that those nobody reads cost no pass over them.
+    /// Returns a record that was read along with another and whose front was `decoded`, if it is an entry that may be
+    /// served.
+    ///
+    /// Its reader verifies the body, so bodies that nobody reads cost no pass over them.
     pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: Decoded) -> Option<Neighbour> {
         let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
         let key = record.slice(decoded.key.clone());

@@ -1,9 +1,9 @@
-//! The dashboard: a page that shows `/overview.json`, and what it may have the proxy do.
+//! The dashboard: a page that shows `/overview.json` and sends the commands of its buttons.
 //!
-//! Owns: the page's three files, which need nothing from elsewhere, and what it may change. Does not: gather
-//! figures, or purge. Invariants: the page runs no script and loads nothing but its own files, whatever is in the
-//! figures (Content-Security-Policy); a page of another site can change nothing: `guard` refuses it, and it cannot
-//! send the field that is required here without being allowed to.
+//! Owns: the page's three files, which load nothing from elsewhere, and the list of commands that it may send. Does
+//! not: gather figures, or purge. Invariants: the page runs no script and loads no file but its own, whatever the
+//! figures contain (Content-Security-Policy). A page of another site can change nothing: `guard` refuses its requests,
+//! and a browser does not let it send the field that is required here.
 
 use http::{HeaderValue, Response, StatusCode, Uri, header, request};
 
@@ -32,8 +32,8 @@ pub(super) fn file(request: &request::Parts) -> Option<Response<ResponseBody>> {
     Some(response)
 }
 
-/// What a POST of the page asks for, as the request of a command: `/purge`, with the URL in `Purge-Url`. Or the
-/// answer that refuses it.
+/// Turns a POST of the page into the request of a command: `/purge`, with the URL in `Purge-Url`. The error is the
+/// refusal.
 pub(super) fn command(mut request: request::Parts) -> Result<request::Parts, Box<Response<ResponseBody>>> {
     let refuse = |status, why: &'static str| Err(Box::new(page(status, why.into())));
     if !request.headers.contains_key(OPERATOR) {

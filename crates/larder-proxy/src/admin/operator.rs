@@ -1,6 +1,7 @@
-//! What an operator's commands have the proxy do: each a method of its own, answered in plain text or JSON.
+//! The commands of operators: each is a method of its own and is answered in plain text or JSON.
 //!
-//! Owns: the methods, and the words. Does not: do it, or check where a request comes from (see `guard`).
+//! Owns: the methods and the words of the responses. Does not: execute them, or check the sender of a request (see
+//! `guard`).
 
 use std::{future::poll_fn, pin::Pin, sync::Arc};
 

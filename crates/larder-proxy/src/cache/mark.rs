@@ -1,8 +1,8 @@
 //! The part of a key that names the origin that answers.
 //!
 //! Owns: its form. Does not: choose the origin (see `routes` and `mirrors`). Invariant: two origins never share a key.
-//! A URL alone is the key of responses of the URL's own server. An origin of the operator's answers whatever Host a
-//! client sends, so keys of its responses have the origin's name besides.
+//! The URL alone is the key of a response from the URL's own server. A configured origin answers whatever Host a client
+//! sends, so the keys of its responses also contain the origin's name.
 
 /// The name of an origin that is not a URL's own server, as keys have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

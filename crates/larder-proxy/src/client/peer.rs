@@ -81,8 +81,8 @@ pub(super) enum Phase {
     Busy,
 }
 
-/// How many requests a client gave up of late. Opening streams and resetting them at once costs a client nothing and
-/// us a request each ("rapid reset").
+/// The number of requests that a client has recently abandoned. Opening streams and resetting them at once costs a
+/// client nothing and Larder a request each ("rapid reset").
 #[derive(Default)]
 pub(super) struct Abandoned {
     since_tick: AtomicU32,
@@ -118,7 +118,7 @@ impl Client {
         }
     }
 
-    /// Whether its connection is TLS with one of our certificates, not inside a tunnel.
+    /// Returns whether the client's connection is TLS with one of our certificates, and not inside a tunnel.
     pub(crate) fn shows_certificate(&self) -> bool {
         self.secure && self.inside.is_none()
     }
@@ -164,8 +164,8 @@ impl Client {
         !networks.is_empty() && !is_within(networks, self.peer.ip())
     }
 
-    /// Whether it need not name a user: it did so when it asked for the tunnel that it is in, or belongs to who
-    /// opened a session.
+    /// Returns whether the client need not name a user. It did so when it opened its tunnel, or its session belongs to
+    /// a user.
     pub(crate) fn is_admitted(&self) -> bool {
         self.inside.is_some() || self.session.is_some()
     }

@@ -1,8 +1,9 @@
-//! Whether a client may read what others were given for their credentials, where a rule has its origin asked.
+//! Permission for one client to read a response that was fetched with another client's credentials.
 //!
-//! Owns: the question, and which responses its answer covers. Does not: answer the request (see `serve`). Invariant: a
-//! client gets a response to another's credentials, or shares such a fetch, only if the origin has answered a HEAD of
-//! the same URL with this client's own, and that answer describes the very response. Cost: a request for each time.
+//! Owns: the question to the origin, and the decision which responses its answer covers. Does not: answer the request
+//! (see `serve`). Invariant: a client gets such a response, or shares such a fetch, only if the origin has answered a
+//! HEAD for the same URL with this client's own credentials, and that answer describes the same response. Cost: one
+//! request each time.
 
 use std::sync::Arc;
 

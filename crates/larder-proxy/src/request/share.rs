@@ -57,7 +57,7 @@ pub(crate) struct Sharing {
     pub(crate) forward: CacheStatus,
     /// Whether it wants an answer no older than itself.
     pub(crate) is_reload: bool,
-    /// The origin's answer about its client, which says what it may read of what others' credentials fetch.
+    /// The origin's answer about this client, which decides which responses to others' credentials the client may read.
     pub(crate) permission: Option<Arc<Permission>>,
 }
 

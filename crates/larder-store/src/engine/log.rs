@@ -55,9 +55,10 @@ pub(crate) use walk::walk;
 /// Free segments below which reclaim begins, whatever the volume's size.
 const RESERVE_SEGMENTS_MIN: usize = 3;
 
-/// Free segments that are for reclaim alone while entries are pinned or held: what one segment holds, all of which may
-/// have to be written again, fits into one, and into a second for what units begin and end with elsewhere; the last is
-/// for what clients begin meanwhile.
+/// Free segments that are reserved for reclaim while entries are pinned or held.
+///
+/// Reclaiming a segment may have to write all of it again. That fills one segment and, because units begin and end
+/// elsewhere in the new one, a part of a second. The third takes the entries that clients write in the meantime.
 const RECLAIM_ONLY_SEGMENTS: usize = 3;
 /// Fewest segments of a volume of which some are left to reclaim for the sake of entries that are held.
 const SPARING_SEGMENTS_MIN: u32 = 32;

@@ -142,7 +142,7 @@ impl Root {
     }
 }
 
-/// Which partition's image it is, of how long a table, and for which checkpoint.
+/// Identifies an image: its partition, the length of its table, and its checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageOf {
     pub(crate) partition: u32,

@@ -1,8 +1,8 @@
-//! The end of a store: one close, whoever asks for it and however often.
+//! The end of a store: one close, however many callers ask for it.
 //!
-//! Owns: the order of closing. Does not: know how an engine ends its run ([`AnyEngine::finish`]). Invariant: everybody
-//! who closes a store returns when it is closed, with the same outcome. Whoever polls drives the close; one that is
-//! dropped leaves the rest to the others, or to the next.
+//! Owns: the order of closing. Does not: know how an engine ends its run ([`AnyEngine::finish`]). Invariant: every
+//! caller returns when the store is closed, with the same outcome. The callers that poll drive the close. If one of
+//! them is dropped, the others, or the next one, go on.
 
 use super::Volumes;
 use crate::{Result, families::AnyEngine};

@@ -1,8 +1,8 @@
-//! Changing a volume's superblock: what the volume is, and which of its entries are invalid.
+//! Changes a volume's superblock: its identity, and the rules by which entries are invalid.
 //!
-//! Owns: that one change comes after the other, each durable on both copies before it counts in memory. Does not: know
-//! when a superblock is to be changed. Invariants: one copy is always whole; of what is in memory nothing is newer than
-//! what was written. Cost: two small writes and two syncs.
+//! Owns: the order of changes. Each is durable on both copies before it counts in memory. Does not: decide when a
+//! superblock changes. Invariants: one copy is always whole; memory is never newer than the copies. Cost: two small
+//! writes and two syncs.
 
 use super::{
     Volume,

@@ -6,7 +6,7 @@
 use super::texts::{Place, Prose};
 use regex::Regex;
 
-/// Which part of a text a rule reads.
+/// The part of a text that a rule reads.
 #[derive(Clone, Copy)]
 enum Scope {
     /// The first paragraph of an item's documentation.
@@ -34,7 +34,7 @@ const fn pattern(rule: &'static str, scope: Scope, matches: &'static str) -> Pat
 /// Matches no text.
 const NEVER: &str = r"[^\s\S]";
 
-/// A participle or infinitive after "has", "have" and an object: "has clients fetch" for "makes clients fetch".
+/// A participle or infinitive after a causative verb and its object: "has readers wait" for "makes readers wait".
 const CAUSATIVE: &str = r"\b(?:[Hh]as|[Hh]ave|had) (?:it|them|others|answers|clients|origins|(?:a|an|the|its) [\w-]+(?: [\w-]+)?|[a-z]+s) (?:be|go|do|say|speak|stored?|done|keep|kept|ask|asked|write|written|begin|make|made|fetch|fetched|validated|intercepted|serve|served|take|taken|trust|come|print|printed|forget|forgotten|read|looked|named|evicted|notice)\b";
 
 const PATTERNS: [Pattern; 17] = [

@@ -5,7 +5,7 @@
 
 use crate::tidy::source::{Source, Text};
 
-/// Where a text stands, which decides the rules that apply to it.
+/// The place of a text, which decides the rules that apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// A `///` comment, on a function or on something else.

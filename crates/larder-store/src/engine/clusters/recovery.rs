@@ -1,10 +1,10 @@
-//! How the tables of `ucfs` come over a stop or a kill: from a snapshot and the journal of what has changed since.
+//! Restores the tables of `ucfs` after a stop or a kill, from a snapshot and the journal of later changes.
 //!
-//! An entry is put into the journal when the device has it, and taken out when it leaves the table after that; so
-//! what the journal says up to any change is what was on the device then. Which clusters are full follows from the
-//! entries. Does not: read clusters: each is judged when somebody asks for an entry of it. Invariant: what an
-//! entry that comes back needs is free, or both are not of one moment, and then the journal says which of them
-//! went. Cost: 24 bytes an entry, read once.
+//! An entry enters the journal when the device has it, and leaves it when the entry leaves the table after that. The
+//! journal up to any change therefore lists the entries that the device had at that time. The entries also determine
+//! which clusters are full. Does not: read clusters; each is judged by the first lookup of an entry in it. Invariant:
+//! the room of a restored entry is free. If two restored entries overlap, they are not of one moment, and the journal
+//! says which of them was removed. Cost: 24 bytes an entry, read once.
 
 use super::{
     ClustersEngine, ClustersState,

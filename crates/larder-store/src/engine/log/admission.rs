@@ -64,7 +64,7 @@ pub(crate) struct Admission {
     objective: Objective,
     index: IndexShape,
     sectors: f64,
-    /// Of what was offered; 0 before that.
+    /// Moving mean of the lengths of offered entries; 0 before the first.
     mean_sectors: f64,
     offer_count: u64,
     dice: Dice,
@@ -133,8 +133,8 @@ impl Admission {
         self.remember(key_hash);
     }
 
-    /// Remembers a key for as long as about as many others are as the volume holds entries: who comes back later is not
-    /// wanted enough.
+    /// Remembers a key until about as many others were remembered as the volume holds entries. A key that returns later
+    /// is not in enough demand to be admitted for it.
     fn remember(&mut self, key_hash: KeyHash) {
         let entries = self.sectors / self.mean_sectors.max(1.0);
         debug_assert!(entries.is_finite() && entries >= 0.0, "the store has a number of entries: {entries}");

@@ -1,8 +1,8 @@
-//! Who is let in: admission as the engine of the log asks for it.
+//! Admission, as the engine of the log uses it.
 //!
-//! Owns: the lock around [`Admission`], and whether room is short. Does not: decide. While there are free segments
-//! beyond the reserve, or the segment that was reclaimed last was less than half full of entries, everything is let in.
-//! Cost: a lock for each entry that is offered, stored or evicted; none for a hit.
+//! Owns: the lock around [`Admission`], and whether room is short. Does not: decide. Every entry is admitted while
+//! there are free segments beyond the reserve, or if the segment that was reclaimed last was less than half full of
+//! entries. Cost: a lock for each entry that is offered, stored or evicted; none for a hit.
 
 use super::{
     LogEngine,

@@ -1,10 +1,10 @@
-//! The segmented log: which record goes where, what must be written now, what is not yet on the device.
+//! The segmented log: places records, and hands out the writes that are due.
 //!
-//! Owns: the open unit and segment, units on their way, the order of segments. Does not: do I/O (it hands out
-//! [`Action`]s) or know the index. Invariants: records stand on the volume in the order they were appended; a segment
-//! is used again only after every older one of its generation was, a main one after every older one, so that a
-//! tombstone outlives what it buries (see [`generations`]). Idea: STREAM and its packetizer (Markatos et al., USITS
-//! 1999), whole segments as in CacheLib's large-object cache.
+//! Owns: the open unit and segment, units on their way to the device, the order of segments. Does not: do I/O (it hands
+//! out [`Action`]s) or know the index. Invariants: records stand on the volume in the order they were appended. A
+//! segment is used again only after every older one of its generation was, and a main one only after every older one,
+//! so that a tombstone outlives the record it removes (see [`generations`]). Idea: STREAM and its packetizer (Markatos
+//! et al., USITS 1999), whole segments as in CacheLib's large-object cache.
 
 mod check;
 pub(crate) mod checkpoint;
@@ -44,8 +44,8 @@ const UNIT_BYTES_MIN: u64 = 64 << 10;
 const UNSYNCED_BYTES_MAX: u64 = 4 << 30;
 /// The last sequence that is used.
 pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
-/// From this sequence on it is time to see to it that the volume's next start begins anew: enough are left for whoever
-/// runs now.
+/// From this sequence on, the volume's next start must restart the numbering. The sequences left suffice for the
+/// running process.
 pub(crate) const SEQUENCE_NEAR_END: u32 = SEQUENCE_LAST - (1 << 28);
 
 /// The state of the log.
@@ -398,8 +398,8 @@ impl Log {
         self.waiting.take()
     }
 
-    /// Has clients append only while so many segments are free: reclaim then finds room for all of a segment, whatever
-    /// else is appended. Returns who waits, if fewer than before are kept.
+    /// Lets clients append only while `free_count` segments are free, so that reclaim finds room for all of a segment.
+    /// Returns the waiters to wake if fewer are kept than before.
     pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> Woken {
         assert!(free_count < self.geometry.segment_count as usize, "not every segment is kept for reclaim");
         let is_lowered = free_count < std::mem::replace(&mut self.reclaim_only_count, free_count);

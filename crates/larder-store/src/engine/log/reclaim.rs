@@ -124,7 +124,8 @@ impl LogEngine {
         (segment_sectors as f64 * share) as u64
     }
 
-    /// Returns how much may be written again, so that what is written in all stays within its share of what is admitted.
+    /// Returns how many sectors may be written again while all bytes written stay within `write_factor_max` times those
+    /// admitted.
     fn write_credit_sectors(&self) -> u64 {
         let counters = &self.volume.counters;
         let admitted = counters.admitted_bytes.load(Ordering::Relaxed) as f64;

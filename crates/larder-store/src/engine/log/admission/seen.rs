@@ -9,7 +9,7 @@ use crate::hash::KeyHash;
 const BITS_PER_PLACING: u64 = 8;
 const PROBES: u64 = 4;
 
-/// Of as many keys as the volume holds entries, so many are a generation.
+/// Number of generations that hold as many keys together as the volume holds entries.
 const GENERATION_DIVISOR: u64 = 2;
 
 /// Placings that were noted lately.

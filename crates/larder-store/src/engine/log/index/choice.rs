@@ -107,8 +107,8 @@ impl LogIndex {
         }
     }
 
-    /// Whether another slot of `key_hash`'s address finds room beside those that there are, of which there is one. It
-    /// may be taken by somebody else.
+    /// Returns whether another slot of `key_hash`'s address finds room next to the existing ones. There is at least
+    /// one. Another thread may take the room.
     pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => index.has_room_beside(key_hash),

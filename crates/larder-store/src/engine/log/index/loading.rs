@@ -1,10 +1,10 @@
-//! What a partition has to know while an earlier run's entries are loaded beneath newer ones.
+//! The facts that a partition needs while entries of an earlier run are loaded beneath newer ones.
 //!
-//! Slots do not have their keys, so whether what is loaded is an older record of a key whose newer one is here already
-//! is told by what is remembered of the newer ones until loading ends: a fingerprint of each slot's key, keys that were
-//! removed, and addresses of which nothing may be loaded. Does not: touch slots. Invariant: a record is only let in if
-//! no newer one of its key is known; two keys of one address that have the same fingerprint (one pair of 65,535) count
-//! as one, and the older is forgotten. Cost: two bytes a slot of partitions with news, until loading ends.
+//! Slots do not contain their keys. To recognize an older record of a key that has a newer one already, a partition
+//! remembers until loading ends: a fingerprint of each newer slot's key, the keys that were removed, and the addresses
+//! of which nothing may be loaded. Does not: touch slots. Invariant: a record is loaded only if no newer one of its key
+//! is known. Two keys of one address with the same fingerprint (one pair in 65,535) count as one, and the older is
+//! forgotten. Cost: two bytes a slot of partitions with newer entries, until loading ends.
 
 use crate::hash::KeyHash;
 
@@ -81,7 +81,7 @@ impl Loading {
         self.fingerprints[slot_number] = fingerprint;
     }
 
-    /// Forgets whose the slots are: others come in their place, in a table of so many.
+    /// Forgets all fingerprints. The table is replaced by one of `slot_count` slots.
     pub(super) fn forget_fingerprints(&mut self, slot_count: usize) {
         self.fingerprints = Box::default();
         self.slot_count = slot_count;

@@ -40,7 +40,7 @@ impl CheckpointArea {
         self.start_bytes + u64::from(second) * self.root_bytes
     }
 
-    /// Where the frame of an image of `image_bytes` is, if it lies in the area.
+    /// Returns the offset of the frame of an image of `image_bytes`, if the frame lies in the area.
     pub(crate) fn frame_offset(&self, at: ImageAt, image_bytes: usize) -> Option<u64> {
         let end = u64::from(at.block) + u64::from(blocks_of(image_bytes));
         let first = self.start_bytes + 2 * self.root_bytes;
@@ -67,7 +67,7 @@ pub(crate) struct Places {
     next: Vec<ImagePlace>,
     /// Of each block of the area, whether an image that counts now or next is in it.
     used: Vec<bool>,
-    /// Where the search for free blocks begins.
+    /// Block at which the search for free blocks begins.
     cursor: usize,
     stamp: u32,
     root_second: bool,
@@ -99,7 +99,8 @@ impl Places {
         found
     }
 
-    /// Where the image of `partition` goes for a checkpoint of `stamp`; it is missing if there is no room.
+    /// Chooses the place for the image of `partition` in a checkpoint of `stamp`. The image is left out if there is no
+    /// room.
     pub(crate) fn place(&mut self, partition: u32, stamp: u32, image_bytes: usize, bucket_count: u32) -> ImageAt {
         assert!(stamp > self.stamp, "stamps grow, so that no two images of a partition have the same");
         self.free_next(partition);
