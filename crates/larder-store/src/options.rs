@@ -22,6 +22,9 @@ pub struct StoreOptions {
     pub path: PathBuf,
     /// Hard bound of the file, in bytes. At least eight segments, at most 16 TiB. An existing store must match.
     pub size_bytes: u64,
+    /// Whether a new file takes disk space as it is written, not all at once. A disk that is full then costs entries:
+    /// they are not stored. Default no.
+    pub is_sparse: bool,
     /// The row: how entries are found, placed, moved and evicted. An existing store must be of this row.
     /// Default `log`.
     pub policy: &'static Policy,
@@ -64,6 +67,7 @@ impl StoreOptions {
         Self {
             path: path.into(),
             size_bytes,
+            is_sparse: false,
             policy: Policy::default_row(),
             tuning: Tuning::default(),
             mean_entry_bytes: mean_entry_bytes_default(size_bytes),

@@ -86,7 +86,8 @@ impl fmt::Display for Told {
 
 /// The keys of a store's settings that are not as they were.
 fn changed(now: &settings::Store, before: &settings::Store) -> Vec<&'static str> {
-    let settings::Store { disks, sizes, policy, tuning, mean_object_size_bytes, io } = now;
+    // No key sets `is_sparse`.
+    let settings::Store { disks, sizes, is_sparse: _, policy, tuning, mean_object_size_bytes, io } = now;
     let keys = [
         ("store.path", *disks == before.disks),
         ("store.size", *sizes == before.sizes),

@@ -73,6 +73,8 @@ pub(crate) struct Store {
     pub(crate) disks: Vec<Disk>,
     /// None: what is there, or the default. One: of every disk. Else one for each.
     pub(crate) sizes: Vec<u64>,
+    /// Whether files that are made take disk space as they fill, not at once.
+    pub(crate) is_sparse: bool,
     /// `None`: that of the store that is there, or the default.
     pub(crate) policy: Option<PolicyChoice>,
     pub(crate) tuning: Tuning,
@@ -199,6 +201,7 @@ impl Default for Settings {
             store: Store {
                 disks: vec![Disk::UserCache],
                 sizes: Vec::new(),
+                is_sparse: false,
                 policy: None,
                 tuning: Tuning::default(),
                 mean_object_size_bytes: None,

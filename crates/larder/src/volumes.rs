@@ -122,6 +122,7 @@ pub(crate) fn options_of(path: &Path, there: &Content, settings: &Settings, inde
     };
     let size_bytes = said_size(settings, index).or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
     StoreOptions {
+        is_sparse: settings.is_sparse,
         policy: settings.row().or(policy_there).unwrap_or_else(Policy::default_row),
         tuning: settings.tuning.clone(),
         mean_entry_bytes: settings.mean_entry_bytes(size_bytes),

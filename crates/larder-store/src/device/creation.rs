@@ -19,15 +19,16 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Creates a file for the volume `name`, under another name.
-    pub(crate) fn create(name: &Path, size_bytes: u64) -> Result<(VolumeFile, Self)> {
+    /// Creates a file for the volume `name`, under another name, with room for all of it unless it is sparse.
+    pub(crate) fn create(name: &Path, size_bytes: u64, is_sparse: bool) -> Result<(VolumeFile, Self)> {
         let path = unfinished_path(name);
         if path.exists() {
             // Another store may be creating it right now; then it holds the lock.
             drop(VolumeFile::open(&path)?);
             remove(&path)?;
         }
-        let file = VolumeFile::create(&path, size_bytes)?;
+        let create = if is_sparse { VolumeFile::create_sparse } else { VolumeFile::create };
+        let file = create(&path, size_bytes)?;
         Ok((file, Self { path, name: name.to_owned(), is_finished: false }))
     }
 

@@ -53,13 +53,32 @@ impl VolumeFile {
     /// `Full`: the file system has no room. `Invalid`: it cannot hold a file that long. `Unavailable`: the file
     /// exists already, or cannot be created.
     pub fn create(path: &Path, size_bytes: u64) -> Result<Self> {
+        Self::create_with(path, size_bytes, reserve)
+    }
+
+    /// Creates a file of `size_bytes`, readable by its owner alone, that takes blocks only as it is written. What it
+    /// holds is zeros. When this fails, nothing stays behind.
+    ///
+    /// # Errors
+    /// As [`VolumeFile::create`], but for room.
+    pub fn create_sparse(path: &Path, size_bytes: u64) -> Result<Self> {
+        Self::create_with(path, size_bytes, |file, path, size_bytes| {
+            file.set_len(size_bytes).map_err(|error| not_reserved(path, size_bytes, error))
+        })
+    }
+
+    fn create_with(
+        path: &Path,
+        size_bytes: u64,
+        give_length: impl FnOnce(&File, &Path, u64) -> Result<()>,
+    ) -> Result<Self> {
         let file = options()
             .create_new(true)
             .mode(0o600)
             .open(path)
             .map_err(|error| unavailable("cannot create the volume", path, error))?;
         let created = lock(&file, path, wait_for_lock)
-            .and_then(|()| reserve(&file, path, size_bytes))
+            .and_then(|()| give_length(&file, path, size_bytes))
             .and_then(|()| Self::locked(file, path));
         if created.is_err()
             && let Err(error) = fs::remove_file(path)
@@ -304,17 +323,17 @@ fn reserve(file: &File, path: &Path, size_bytes: u64) -> Result<()> {
             ));
         }
     }
-    match allocate(file, size_bytes) {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            let kind = match error.kind() {
-                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
-                io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => ErrorKind::Invalid,
-                _ => ErrorKind::Unavailable,
-            };
-            Err(Error::io(kind, format!("cannot reserve {size_bytes} bytes for the volume {}", path.display()), error))
-        }
-    }
+    allocate(file, size_bytes).map_err(|error| not_reserved(path, size_bytes, error))
+}
+
+/// Returns the error of a file that did not get its length.
+fn not_reserved(path: &Path, size_bytes: u64, error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
+        io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => ErrorKind::Invalid,
+        _ => ErrorKind::Unavailable,
+    };
+    Error::io(kind, format!("cannot reserve {size_bytes} bytes for the volume {}", path.display()), error)
 }
 
 #[cfg(target_os = "linux")]

@@ -154,7 +154,7 @@ fn format_directory(options: &StoreOptions, shape: Shape) -> Result<()> {
 }
 
 fn create_file(options: &StoreOptions, shape: Shape) -> Result<(Arc<dyn Device>, Superblock)> {
-    let (file, unfinished) = Unfinished::create(&options.path, options.size_bytes)?;
+    let (file, unfinished) = Unfinished::create(&options.path, options.size_bytes, options.is_sparse)?;
     let device = device_of(file, options.io)?;
     let superblock = format(&device, shape, options.identity_seed)?;
     unfinished.finish()?;
