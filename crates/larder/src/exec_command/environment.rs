@@ -10,9 +10,10 @@ use std::{
     collections::HashSet,
     env,
     ffi::{OsStr, OsString},
-    fs, io,
+    fs,
+    io::{self, Write as _},
     net::SocketAddr,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 use tempfile::TempDir;
@@ -40,6 +41,7 @@ impl Environment {
         let mut variables = proxy_variables(proxy);
         variables.push((SESSION_VARIABLE, proxy.to_string().into()));
         variables.extend(trust(files.path(), &bundle).map_err(failed)?);
+        variables.push((NODE_VARIABLE, preload_in_node(files.path()).map_err(failed)?));
         if java::is_there() {
             let options = java::options(proxy, &bundle, &files.path().join("authorities.jks")).map_err(failed)?;
             variables.push((java::VARIABLE, options));
@@ -58,7 +60,24 @@ pub(crate) fn proxy_variables(proxy: SocketAddr) -> Vec<(&'static str, OsString)
     let mut variables: Vec<_> = PROXY_VARIABLES.iter().map(|name| (*name, url.clone())).collect();
     // What is on this machine is not reached through it. What else was excepted before is ours to cache.
     variables.extend(DIRECT_VARIABLES.iter().map(|name| (*name, OsString::from(DIRECT))));
+    variables.extend(SWITCH_VARIABLES.iter().map(|name| (*name, OsString::from("1"))));
+    let of_gcloud = ["http".to_owned(), proxy.ip().to_string(), proxy.port().to_string()];
+    variables.extend(GCLOUD_VARIABLES.into_iter().zip(of_gcloud.map(OsString::from)));
     variables
+}
+
+/// Writes the script that leads Node's `fetch` to the proxy, and returns the options that have Node load it.
+fn preload_in_node(folder: &Path) -> io::Result<OsString> {
+    let script = folder.join("node-fetch.cjs");
+    fs::write(&script, NODE_SCRIPT)?;
+    let mut options = env::var_os(NODE_VARIABLE).filter(|before| !before.is_empty()).unwrap_or_default();
+    if !options.is_empty() {
+        options.push(" ");
+    }
+    options.push("--require \"");
+    options.push(script.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\""));
+    options.push("\"");
+    Ok(options)
 }
 
 /// Writes the authorities into a folder, and returns the variables that have programs trust them.
@@ -72,7 +91,35 @@ pub(crate) fn trust(folder: &Path, bundle: &str) -> io::Result<Vec<(&'static str
     fs::write(&apt, apt_configuration(before.as_deref(), &authorities))?;
     let mut variables: Vec<_> = TRUST_VARIABLES.iter().map(|name| (*name, authorities.clone().into())).collect();
     variables.push((APT_VARIABLE, apt.into()));
+    variables.push((WGET_VARIABLE, wget(folder, &authorities)?));
     Ok(variables)
+}
+
+/// Writes the settings of wget, which knows no variable for CAs: those of the user and the bundle. They may hold a
+/// password.
+fn wget(folder: &Path, authorities: &Path) -> io::Result<OsString> {
+    let path = folder.join(WGET_FILE);
+    let before = wget_before().filter(|before| *before != path).and_then(|before| fs::read_to_string(before).ok());
+    let settings = format!("{}\nca_certificate = {}\n", before.unwrap_or_default(), authorities.display());
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+    file.write_all(settings.as_bytes())?;
+    Ok(path.into())
+}
+
+/// Returns the file of settings that wget reads without us.
+fn wget_before() -> Option<PathBuf> {
+    let named = env::var_os(WGET_VARIABLE).filter(|named| !named.is_empty()).map(PathBuf::from);
+    named.or_else(|| env::home_dir().map(|home| home.join(".wgetrc")))
+}
+
+/// Returns the file of CAs that wget's settings name.
+fn wget_authorities() -> Option<OsString> {
+    let settings = fs::read_to_string(wget_before()?).ok()?;
+    settings.lines().rev().find_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        let name = name.trim().to_ascii_lowercase().replace(['-', '_'], "");
+        (name == "cacertificate").then(|| value.trim().into())
+    })
 }
 
 /// What apt is to read: what it was to read before, and which authorities to trust (apt.conf(5)).
@@ -83,7 +130,8 @@ fn apt_configuration(before: Option<&OsStr>, authorities: &Path) -> String {
 
 /// Every variable that is ever set.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    PROXY_VARIABLES.into_iter().chain(DIRECT_VARIABLES).chain(TRUST_VARIABLES).chain([APT_VARIABLE])
+    let of_proxy = PROXY_VARIABLES.into_iter().chain(DIRECT_VARIABLES).chain(SWITCH_VARIABLES).chain(GCLOUD_VARIABLES);
+    of_proxy.chain(TRUST_VARIABLES).chain([APT_VARIABLE, WGET_VARIABLE])
 }
 
 /// The authorities that programs trusted before, and one more, in PEM.
@@ -91,7 +139,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// There are no authorities on this system.
 pub(crate) fn bundle(certificate: &str) -> Result<String, Failure> {
-    let said = TRUST_VARIABLES.iter().filter_map(env::var_os).map(PathBuf::from);
+    let said = TRUST_VARIABLES.iter().filter_map(env::var_os).chain(wget_authorities()).map(PathBuf::from);
     let system = SYSTEM_BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
     let mut seen = HashSet::new();
     let mut bundle = String::new();
@@ -126,8 +174,13 @@ const PROXY_VARIABLES: [&str; 7] =
 pub(super) const SESSION_VARIABLE: &str = "LARDER_SESSION";
 const DIRECT_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
 const DIRECT: &str = "localhost,127.0.0.1,::1";
-/// OpenSSL, Go and uv; curl; Python's requests; pip; node; npm; cargo; git; AWS; deno.
-const TRUST_VARIABLES: [&str; 10] = [
+/// Have Node heed the proxy's variables, where its version can, and Perl's LWP.
+const SWITCH_VARIABLES: [&str; 2] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"];
+/// The kind of proxy, its address and its port for gcloud, which may have another in its settings.
+const GCLOUD_VARIABLES: [&str; 3] = ["CLOUDSDK_PROXY_TYPE", "CLOUDSDK_PROXY_ADDRESS", "CLOUDSDK_PROXY_PORT"];
+/// OpenSSL, Go, Ruby and uv; curl; Python's requests; pip; node; npm; cargo; git; AWS; deno; Perl's LWP, by two
+/// libraries; bundler; gcloud.
+const TRUST_VARIABLES: [&str; 14] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
     "REQUESTS_CA_BUNDLE",
@@ -138,10 +191,20 @@ const TRUST_VARIABLES: [&str; 10] = [
     "GIT_SSL_CAINFO",
     "AWS_CA_BUNDLE",
     "DENO_CERT",
+    "PERL_LWP_SSL_CA_FILE",
+    "HTTPS_CA_FILE",
+    "BUNDLE_SSL_CA_CERT",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
 ];
 /// Names a file of settings to apt, which has no variable for authorities.
 const APT_VARIABLE: &str = "APT_CONFIG";
 const APT_FILE: &str = "larder-apt.conf";
+/// Names a file of settings to wget, in place of `~/.wgetrc`.
+const WGET_VARIABLE: &str = "WGETRC";
+const WGET_FILE: &str = "larder-wgetrc";
+/// Options of every Node.
+const NODE_VARIABLE: &str = "NODE_OPTIONS";
+const NODE_SCRIPT: &str = include_str!("node_fetch.cjs");
 /// Where Debian, Fedora, Alpine and others, and SUSE keep theirs.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
@@ -160,6 +223,18 @@ mod tests {
         assert_eq!(alone, "Acquire::https::CAInfo \"/a/authorities.pem\";\n");
         let after = apt_configuration(Some(OsStr::new("/etc/my.conf")), Path::new("/a/authorities.pem"));
         assert_eq!(after, format!("#include \"/etc/my.conf\";\n{alone}"));
+    }
+
+    #[test]
+    fn wget_keeps_its_settings_and_trusts_the_bundle() {
+        let folder = tempfile::tempdir().unwrap();
+        let set: Vec<_> = trust(folder.path(), "").unwrap();
+        let value = |name: &str| set.iter().find(|(known, _)| *known == name).unwrap().1.clone();
+        let settings = fs::read_to_string(value(WGET_VARIABLE)).unwrap();
+        let bundle = value("PERL_LWP_SSL_CA_FILE").into_string().unwrap();
+        assert!(settings.ends_with(&format!("\nca_certificate = {bundle}\n")), "{settings}");
+        let mode = fs::metadata(value(WGET_VARIABLE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "it may hold a password");
     }
 
     #[test]
