@@ -34,7 +34,11 @@ pub struct Matches {
     methods: Vec<Method>,
     statuses: Vec<StatusPattern>,
     types: Vec<TypePattern>,
+    test: Option<RequestTest>,
 }
+
+/// Tells requests apart that no pattern can describe.
+pub type RequestTest = fn(&RuledRequest<'_>) -> bool;
 
 /// Which responses a rule is about, as an operator writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +75,8 @@ pub struct RuledRequest<'a> {
     pub authority: &'a str,
     /// Path and query.
     pub path: &'a str,
+    /// The value of Accept; empty if there is none.
+    pub accept: &'a str,
 }
 
 /// A host, and a port if only one is meant.
@@ -199,6 +205,12 @@ impl Rule {
         });
         Ok(Self { matches: Matches::new(texts)?, ruling, of_errors })
     }
+
+    /// Narrows the rule to responses to requests that pass `test`.
+    pub fn only_if(mut self, test: RequestTest) -> Self {
+        self.matches.test = Some(test);
+        self
+    }
 }
 
 /// Returns whether a rule that names no status gives a response of this one a lifetime. An error or a temporary
@@ -221,6 +233,7 @@ impl Matches {
             methods: texts.methods.iter().map(|text| method(text)).collect::<Result<_, _>>()?,
             statuses: texts.statuses.iter().map(|text| status(text)).collect::<Result<_, _>>()?,
             types: texts.types.iter().map(|text| media_type_pattern(text)).collect::<Result<_, _>>()?,
+            test: None,
         })
     }
 
@@ -240,6 +253,7 @@ impl Matches {
         is_any(&self.hosts, |server| server.is(request))
             && is_named_method
             && is_any(&self.paths, |pattern| pattern.is_match(path))
+            && self.test.is_none_or(|test| test(request))
     }
 }
 
@@ -382,7 +396,7 @@ mod tests {
         if !content_type.is_empty() {
             fields.insert(http::header::CONTENT_TYPE, content_type.parse().unwrap());
         }
-        let request = RuledRequest { method: &Method::GET, scheme: "http", authority, path };
+        let request = RuledRequest { method: &Method::GET, scheme: "http", authority, path, accept: "" };
         let ruling = rules.find(&request, StatusCode::from_u16(status).unwrap(), &fields);
         ruling.map_or_else(|| "-".to_owned(), |ruling| ruling.name.clone())
     }
@@ -430,7 +444,7 @@ mod tests {
             (Method::POST, &MatchTexts::default(), false),
             (Method::HEAD, &MatchTexts::default(), true),
         ] {
-            let request = RuledRequest { method: &method, scheme: "http", authority: "a", path: "/" };
+            let request = RuledRequest { method: &method, scheme: "http", authority: "a", path: "/", accept: "" };
             let rules = rules(&[("a", texts.clone())]);
             assert_eq!(rules.find(&request, StatusCode::OK, &HeaderMap::new()).is_some(), is_meant, "{method}");
         }

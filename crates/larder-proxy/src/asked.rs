@@ -8,7 +8,7 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, Version,
     header::{
-        AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
+        ACCEPT, AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
         IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING, VARY,
     },
     uri::{PathAndQuery, Scheme},
@@ -58,6 +58,8 @@ pub(crate) struct Asked {
     pub(crate) scheme: Scheme,
     /// What the rules say before there is a response.
     pub(crate) before: Before,
+    /// The rules of its client's session, which come after those of the configuration.
+    pub(crate) session_rules: Option<Arc<Rules>>,
     /// What it asks by its body, if that is answered like a GET: it is sent by POST.
     pub(crate) question: Option<Question>,
 }
@@ -187,8 +189,10 @@ impl Asked {
     /// Puts what the rules say of a response with status `about` among the fields of one with `status`.
     fn put_ruling_of(&self, rules: &Rules, about: StatusCode, status: StatusCode, fields: &mut HeaderMap) {
         let authority = self.host.to_str().unwrap_or_default();
-        let request = RuledRequest { method: &self.method, scheme: self.scheme.as_str(), authority, path: self.path() };
-        let Some(ruling) = rules.find(&request, about, fields) else { return };
+        let (scheme, path, accept) = (self.scheme.as_str(), self.path(), accept_of(&self.fields));
+        let request = RuledRequest { method: &self.method, scheme, authority, path, accept };
+        let of_session = || self.session_rules.as_ref()?.find(&request, about, fields);
+        let Some(ruling) = rules.find(&request, about, fields).or_else(of_session) else { return };
         if !ruling.varies.is_empty() && (status != StatusCode::NOT_MODIFIED || fields.contains_key(VARY)) {
             // Caches beyond us are to know.
             for name in &ruling.varies {
@@ -233,6 +237,11 @@ impl Asked {
     pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
         self.expectation.clone()
     }
+}
+
+/// Returns the value of Accept as rules look at it.
+pub(crate) fn accept_of(fields: &HeaderMap) -> &str {
+    fields.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// What a rule that has git's answers cached says of one: packs stay what they are, and references are asked for anew each time, but what was

@@ -24,6 +24,7 @@ use prometheus_client::{
 
 use self::{memory::MemoryParts, process::Process, sites::SiteLabels};
 use crate::{
+    client::intercept::bypass::Bypass,
     errors::BodyError,
     history::{Kept, Moment, Sums},
     metrics::{STATUS_CLASS_COUNT, WorkerMetrics},
@@ -71,6 +72,8 @@ pub struct ProxyStats {
     pub aborted: u64,
     /// Responses among them that ended because their bytes could be had from nowhere, by why.
     pub broken: [u64; BodyError::ALL.len()],
+    /// Tunnels to hosts listed for interception that were passed on unread, by reason.
+    pub bypassed: [u64; Bypass::ALL.len()],
     /// Fetches of what was missing of stored bodies.
     pub rests_fetched: u64,
     /// Responses not stored because the store could not keep up with them.
@@ -124,6 +127,9 @@ impl ProxyStats {
             sum.store_bypassed += worker.store_bypassed.value();
             sum.aborted += worker.aborted.value();
             for (total, count) in sum.broken.iter_mut().zip(&worker.broken) {
+                *total += count.value();
+            }
+            for (total, count) in sum.bypassed.iter_mut().zip(&worker.bypassed) {
                 *total += count.value();
             }
             sum.rests_fetched += worker.rests_fetched.value();
@@ -208,6 +214,12 @@ impl Collector for Exposition {
         for error in BodyError::ALL {
             let labels = [("why", error.token())];
             ConstCounter::new(stats.broken[error as usize]).encode(broken.encode_family(&labels)?)?;
+        }
+        let help = "Tunnels to hosts listed for interception that were passed on unread";
+        let mut bypassed = encoder.encode_descriptor("interception_bypassed", help, None, zero.metric_type())?;
+        for reason in Bypass::ALL {
+            let labels = [("reason", reason.token())];
+            ConstCounter::new(stats.bypassed[reason as usize]).encode(bypassed.encode_family(&labels)?)?;
         }
         for (name, help, value) in counters(&stats) {
             encode_counter(&mut encoder, name, help, value)?;

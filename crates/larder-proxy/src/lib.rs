@@ -67,6 +67,7 @@ mod watch;
 mod worker;
 
 pub use authority::Authority;
+pub use client::intercept::bypass::Bypass;
 pub use config::{
     AccessLogTarget, Balance, CacheSettings, Delay, Direct, HostPattern, HostRules, HostSent, Intercept,
     InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl,

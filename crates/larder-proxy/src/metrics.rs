@@ -14,6 +14,7 @@ use std::{
 use http::StatusCode;
 
 use crate::{
+    client::intercept::bypass::Bypass,
     errors::BodyError,
     outcome::{Kind, MissReason, Outcome},
     popular::{Popular, Subject},
@@ -103,6 +104,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) connections_refused: Counter,
     /// Tunnels, each of which is a connection too.
     pub(crate) tunnels_open: Counter,
+    /// Tunnels to hosts listed for interception that were passed on unread, by reason.
+    pub(crate) bypassed: [Counter; Bypass::ALL.len()],
     /// Requests that may change something at the origin, until what they make invalid is so.
     pub(crate) changes_open: Counter,
     pub(crate) store_errors: Counter,

@@ -6,22 +6,29 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
+use larder_http::Rules;
 use tokio::sync::watch;
 
-use crate::{client::intercept::Interceptor, config::HostRules, outcome::Outcome};
+use crate::{
+    client::intercept::{Interceptor, bypass::Bypass},
+    config::HostRules,
+    outcome::Outcome,
+};
 
 /// What a session is opened with.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
     /// Hosts whose `https://` is answered and cached here, not tunnelled.
     pub hosts: HostRules,
     /// Whether origins are not asked at all: what is stored answers, also when it is stale, unless its origin forbids that.
     pub offline: bool,
+    /// Caching rules for what its clients request, looked at after those of the configuration.
+    pub rules: Rules,
 }
 
 /// A session. Dropped, its listener closes; connections that are open finish what they are at.
@@ -33,8 +40,8 @@ pub struct Session {
     pub(crate) _open: watch::Sender<()>,
 }
 
-/// What the clients of a session were sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The figures of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionStats {
     /// Requests answered, and tunnels.
     pub requests: u64,
@@ -44,6 +51,14 @@ pub struct SessionStats {
     pub sent_bytes: u64,
     /// Bytes among them that the cache had.
     pub hit_bytes: u64,
+    /// Tunnels that went past the cache though their hosts are listed for interception.
+    pub bypassed_count: u64,
+    /// Targets of these tunnels, as `host:port`, with the reasons; as many as there is room for.
+    pub bypassed: Vec<(String, Bypass)>,
+    /// Requests that got no response because no origin may be asked.
+    pub missing_count: u64,
+    /// The URLs of these requests, with the method where it is not GET; as many as there is room for.
+    pub missing: Vec<String>,
 }
 
 /// A session as its clients' connections see it.
@@ -51,7 +66,18 @@ pub struct SessionStats {
 pub(crate) struct SessionState {
     pub(crate) interceptor: Arc<Interceptor>,
     pub(crate) offline: bool,
+    pub(crate) rules: Arc<Rules>,
     figures: Figures,
+    notes: Mutex<Notes>,
+}
+
+/// Lists of a session, each without duplicates and with a bound.
+#[derive(Debug, Default)]
+struct Notes {
+    bypassed_count: u64,
+    bypassed: Vec<(String, Bypass)>,
+    missing_count: u64,
+    missing: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -76,18 +102,23 @@ impl Session {
     /// Figures since it was opened.
     pub fn stats(&self) -> SessionStats {
         let Figures { requests, hits, sent_bytes, hit_bytes } = &self.state.figures;
+        let notes = self.state.notes();
         SessionStats {
             requests: requests.load(Relaxed),
             hits: hits.load(Relaxed),
             sent_bytes: sent_bytes.load(Relaxed),
             hit_bytes: hit_bytes.load(Relaxed),
+            bypassed_count: notes.bypassed_count,
+            bypassed: notes.bypassed.clone(),
+            missing_count: notes.missing_count,
+            missing: notes.missing.clone(),
         }
     }
 }
 
 impl SessionState {
-    pub(crate) fn new(interceptor: Arc<Interceptor>, offline: bool) -> Self {
-        Self { interceptor, offline, figures: Figures::default() }
+    pub(crate) fn new(interceptor: Arc<Interceptor>, offline: bool, rules: Rules) -> Self {
+        Self { interceptor, offline, rules: Arc::new(rules), figures: Figures::default(), notes: Mutex::default() }
     }
 
     /// Counts an exchange.
@@ -103,4 +134,31 @@ impl SessionState {
             self.figures.hit_bytes.fetch_add(bytes, Relaxed);
         }
     }
+
+    /// Notes a tunnel that goes past the cache though its host is listed for interception.
+    pub(crate) fn note_bypass(&self, target: &str, why: Bypass) {
+        let mut notes = self.notes();
+        notes.bypassed_count += 1;
+        let is_known = notes.bypassed.iter().any(|(known, reason)| known == target && *reason == why);
+        if !is_known && notes.bypassed.len() < NOTE_COUNT_MAX {
+            notes.bypassed.push((target.to_owned(), why));
+        }
+    }
+
+    /// Notes a request that got no response because no origin may be asked.
+    pub(crate) fn note_missing(&self, what: String) {
+        let mut notes = self.notes();
+        notes.missing_count += 1;
+        if notes.missing.len() < NOTE_COUNT_MAX && what.len() <= NOTE_BYTES_MAX && !notes.missing.contains(&what) {
+            notes.missing.push(what);
+        }
+    }
+
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+/// Most notes of a kind that a session keeps, and the longest. Together they fit into one message of a control socket.
+const NOTE_COUNT_MAX: usize = 60;
+const NOTE_BYTES_MAX: usize = 400;

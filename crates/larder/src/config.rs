@@ -417,6 +417,7 @@ mod tests {
             scheme: "http",
             authority: "repo.example:80",
             path: "/a/b.jar?x",
+            accept: "",
         };
         let ruling = rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).unwrap();
         assert_eq!(

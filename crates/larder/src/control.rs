@@ -49,13 +49,25 @@ pub(crate) enum Answer {
     Refused { problem: String, help: String },
 }
 
-/// What the clients of a session were sent.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+/// The figures of a session.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) requests: u64,
     pub(crate) from_cache: u64,
     pub(crate) bytes: u64,
     pub(crate) saved_bytes: u64,
+    /// Tunnels that went past the cache though their hosts are listed for interception.
+    #[serde(default)]
+    pub(crate) bypassed_count: u64,
+    /// Targets of these tunnels, with the reasons.
+    #[serde(default)]
+    pub(crate) bypassed: Vec<(String, String)>,
+    /// Requests that got no response because no origin may be asked.
+    #[serde(default)]
+    pub(crate) missing_count: u64,
+    /// URLs of these requests.
+    #[serde(default)]
+    pub(crate) missing: Vec<String>,
 }
 
 /// What a Larder serves on its own listeners.

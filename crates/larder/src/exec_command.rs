@@ -8,15 +8,15 @@ mod child;
 pub(crate) mod environment;
 pub(crate) mod java;
 pub(crate) mod proxy_before;
+mod summary;
 
 use crate::{
-    control::{Answer, Ask, Control, ControlPath, Figures},
+    control::{Answer, Ask, Control, ControlPath},
     failure::Failure,
     mirrors::Intercepted,
     output::tell,
-    size,
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 use environment::Environment;
 use larder_proxy::HostPattern;
 use proxy_before::ProxyBefore;
@@ -29,6 +29,7 @@ use std::{
     process::{Command, ExitCode, Stdio},
     time::Instant,
 };
+use summary::Form;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -73,13 +74,6 @@ pub(crate) struct ExecFlags {
     command: Vec<OsString>,
 }
 
-/// How the figures are shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    Text,
-    Json,
-}
-
 /// Runs it; gives the code to exit with.
 ///
 /// # Errors
@@ -96,7 +90,7 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
         warn_of(&before, &mut control);
     }
     let environment = Environment::for_session(proxy, &certificate)?;
-    let code = child::run(&flags.command, &environment)?;
+    let end = child::run(&flags.command, &environment)?;
     drop(environment);
     let figures = match control.ask(&Ask::Figures) {
         Ok(Answer::Figures(figures)) => Some(figures),
@@ -104,11 +98,11 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     };
     control.close();
     match figures {
-        _ if flags.quiet => {}
-        Some(figures) => tell_figures(&figures, flags.summary, begun.elapsed().as_secs_f64()),
+        _ if flags.quiet || !end.was_run => {}
+        Some(figures) => summary::print(&figures, flags.summary, begun.elapsed().as_secs_f64()),
         None => tell!("larder: it ended before the command did; see {}", ControlPath::find()?.log().display()),
     }
-    Ok(code)
+    Ok(end.code)
 }
 
 /// Opens a session with the Larder that runs, or with one that is started for it.
@@ -176,27 +170,6 @@ fn start(path: &ControlPath) -> Result<Option<Control>, Failure> {
     let control = path.connect();
     drop(lock);
     Ok(control)
-}
-
-fn tell_figures(figures: &Figures, form: Form, seconds: f64) {
-    let Figures { requests, from_cache, bytes, saved_bytes } = figures;
-    match form {
-        Form::Text => {
-            let (requests, from_cache) = (size::show_count(*requests), size::show_count(*from_cache));
-            let (saved, all) = (size::show(*saved_bytes), size::show(*bytes));
-            tell!("larder: {requests} requests, {from_cache} from cache, {saved} of {all} saved, {seconds:.0} s");
-        }
-        Form::Json => {
-            let told = serde_json::json!({
-                "requests": requests,
-                "from_cache": from_cache,
-                "bytes": bytes,
-                "saved_bytes": saved_bytes,
-                "seconds": (seconds * 1000.0).round() / 1000.0,
-            });
-            tell!("{told}");
-        }
-    }
 }
 
 /// How often a Larder that ends as it is asked is replaced.

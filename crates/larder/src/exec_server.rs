@@ -7,7 +7,6 @@ use crate::{
     control::{Answer, ControlPath},
     exec_command::proxy_before,
     failure::Failure,
-    mirrors,
     settings::Settings,
     wiring::{self, Sessions},
 };
@@ -61,9 +60,10 @@ fn settings() -> Settings {
         ..settings.proxy
     };
     settings.proxy = proxy;
-    settings.proxy.rules.extend(mirrors::rules_for_all());
     settings.proxy.targets.allow = everywhere.to_vec();
     settings.proxy.parents = proxy_before::find().and_then(|before| before.parents).unwrap_or_default();
+    // CI jobs save and restore it as a whole.
+    settings.store.is_sparse = true;
     // Whoever still uses it when the last command has ended was left behind by it.
     settings.drain = Duration::ZERO;
     settings

@@ -5,6 +5,7 @@
 //! data; what is said of its files holds however they are asked for, by the mirror or through interception.
 
 mod intercepted;
+mod layouts;
 mod worlds;
 
 use crate::value::{self, BadValue};
@@ -16,6 +17,7 @@ use larder_http::{
     ruling::{Following, Ignored},
 };
 use larder_proxy::{Mirror, MirrorLink, OriginUrl, ProxyConfig};
+use layouts::{Keeps, Layout};
 use std::time::Duration;
 use worlds::BY_DIGEST;
 pub(crate) use worlds::WORLDS;
@@ -27,6 +29,8 @@ pub(crate) struct World {
     pub(crate) name: &'static str,
     /// Its servers; the first is the one that documents come from.
     pub(crate) servers: &'static [Server],
+    /// Paths and media types of a registry of this kind on any host.
+    pub(crate) layouts: &'static [Layout],
     /// Media types of documents whose links to its servers are made to lead here.
     pub(crate) documents: &'static [&'static str],
     /// How to use it; `{}` is our address.
@@ -58,15 +62,20 @@ pub(crate) struct Server {
     pub(crate) fresh: Duration,
     /// Whether its redirections are followed here, so that what is kept is the file and not a link that ends.
     pub(crate) follows: bool,
+    /// Set if the host serves this registry alone, so that everything else there is a listing.
+    pub(crate) is_dedicated: bool,
 }
 
 /// For how long what is there may stand in for a server that cannot be reached.
 const STALE_ON_ERROR: Duration = Duration::from_hours(30 * 24);
 
-/// What is said of the files of all worlds, for clients that ask their servers themselves.
+/// Returns the caching rules for clients that ask registries themselves: those in the table, and others that have their
+/// layout.
 pub(crate) fn rules_for_all() -> Vec<Rule> {
-    let of_files = WORLDS.iter().filter(|world| world.kind == Kind::Files);
-    of_files.flat_map(World::rules_for_all).chain([rule_of_git()]).collect()
+    let of_files = || WORLDS.iter().filter(|world| world.kind == Kind::Files);
+    // Servers of packages have repositories of git, too, and the first rule counts.
+    let known = [rule_of_git()].into_iter().chain(of_files().flat_map(World::rules_for_all));
+    known.chain(of_files().flat_map(World::rules_anywhere)).collect()
 }
 
 /// What is said of repositories of git, wherever they are: what is asked for by the names of objects is answered from the cache.
@@ -140,6 +149,11 @@ impl World {
     /// What is said of its files for clients that ask its servers themselves.
     fn rules_for_all(&self) -> Vec<Rule> {
         self.servers.iter().flat_map(|server| server.rules_for_all(self.name)).collect()
+    }
+
+    /// Returns the rules for files of this registry on any host.
+    fn rules_anywhere(&self) -> Vec<Rule> {
+        self.layouts.iter().flat_map(|layout| layout.rules(self.name)).collect()
     }
 
     fn add_registries_to(&self, proxy: &mut ProxyConfig, first: Option<&OriginUrl>) {
@@ -218,13 +232,14 @@ impl Server {
         Said { immutable, fresh, stands_in: true, follows, at_any_port: false }.rules(world, origin)
     }
 
-    /// What is said of its files wherever they are asked for: those that never change do not, and the others may stand in for a server that
-    /// cannot be reached. For how long those are fresh is the server's to say.
+    /// Returns the rules for its files wherever they are asked for, which are those of the mirror. On a host that
+    /// serves other things, too, the server says for how long these are fresh.
     fn rules_for_all(&self, world: &str) -> Vec<Rule> {
         let urls = [self.url].into_iter().chain(self.aliases.iter().copied());
         let rules = urls.flat_map(|url| {
             let (immutable, follows) = (self.immutable, self.follows);
-            let said = Said { immutable, fresh: None, stands_in: true, follows, at_any_port: true };
+            let fresh = self.is_dedicated.then_some(self.fresh);
+            let said = Said { immutable, fresh, stands_in: true, follows, at_any_port: true };
             said.rules(world, &url.parse().expect("the table holds URLs"))
         });
         rules.collect()
@@ -273,23 +288,53 @@ impl Said<'_> {
             let redirects = self.follows.then(|| rule(patterns, REDIRECTS, of_redirects));
             [rule(patterns, &["200"], of_files)].into_iter().chain(redirects)
         };
-        let ignored = Ignored { client_directives: true, ..Ignored::default() };
-        let kept = || Ruling {
-            name: format!("{name}: never changes"),
-            immutable: true,
-            ignored: ignored.clone(),
-            ..Ruling::default()
-        };
-        let other = Ruling {
-            name: format!("{name}: the rest"),
-            fresh: self.fresh,
-            stale_on_error: self.stands_in.then_some(STALE_ON_ERROR),
-            ignored: Ignored { must_revalidate: true, client_directives: self.fresh.is_some(), ..Ignored::default() },
-            ..Ruling::default()
-        };
-        let kept = (!self.immutable.is_empty()).then(|| rules(self.immutable, kept()));
-        let other = (self.fresh.is_some() || self.follows || self.stands_in).then(|| rules(&["/**"], other));
+        let kept = (!self.immutable.is_empty()).then(|| rules(self.immutable, never_changes(name)));
+        let rest = the_rest(name, self.fresh, self.stands_in);
+        let other = (self.fresh.is_some() || self.follows || self.stands_in).then(|| rules(&["/**"], rest));
         kept.into_iter().flatten().chain(other.into_iter().flatten()).collect()
+    }
+}
+
+impl Layout {
+    /// Returns the rules for files of this layout, which have `name` in theirs. Redirects to what never changes are
+    /// followed: they lead to URLs that end, such as those of an object store.
+    fn rules(&self, name: &str) -> Vec<Rule> {
+        let rule = |statuses: &[&str], types: &[&str], ruling: Ruling| {
+            let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
+            let (paths, statuses, types) = (texts(self.paths), texts(statuses), texts(types));
+            let texts = MatchTexts { paths, statuses, types, ..MatchTexts::default() };
+            let rule = Rule::new(&texts, ruling).expect("patterns are tried where they are read");
+            self.test.map_or(rule.clone(), |test| rule.only_if(test))
+        };
+        match self.keeps {
+            Keeps::Always => {
+                let following = Following::Safe;
+                let redirect = Ruling { name: format!("{name}: followed"), following, ..Ruling::default() };
+                let kept = Ruling { following, ..never_changes(name) };
+                vec![rule(&["200"], self.types, kept), rule(REDIRECTS, &[], redirect)]
+            }
+            Keeps::Minutes(minutes) => {
+                let fresh = Some(Duration::from_mins(minutes));
+                vec![rule(&["200"], self.types, the_rest(name, fresh, true))]
+            }
+        }
+    }
+}
+
+/// Returns the ruling on files that never change.
+fn never_changes(name: &str) -> Ruling {
+    let ignored = Ignored { client_directives: true, ..Ignored::default() };
+    Ruling { name: format!("{name}: never changes"), immutable: true, ignored, ..Ruling::default() }
+}
+
+/// Returns the ruling on all other files, above all listings.
+fn the_rest(name: &str, fresh: Option<Duration>, stands_in: bool) -> Ruling {
+    Ruling {
+        name: format!("{name}: the rest"),
+        fresh,
+        stale_on_error: stands_in.then_some(STALE_ON_ERROR),
+        ignored: Ignored { must_revalidate: true, client_directives: fresh.is_some(), ..Ignored::default() },
+        ..Ruling::default()
     }
 }
 
@@ -318,7 +363,7 @@ mod tests {
         let world = named(world).unwrap();
         world.add_to(&mut proxy, None);
         let scheme = world.servers[0].url.split(':').next().unwrap();
-        let request = RuledRequest { method: &http::Method::GET, scheme, authority, path };
+        let request = RuledRequest { method: &http::Method::GET, scheme, authority, path, accept: "" };
         let found = proxy.rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new());
         found.map_or_else(String::new, |ruling| ruling.name.clone())
     }
@@ -337,6 +382,9 @@ mod tests {
             ("go", "proxy.golang.org", "/github.com/google/uuid/@v/list", false),
             ("maven", "repo.maven.apache.org", "/maven2/junit/junit/4.13.2/junit-4.13.2.pom", true),
             ("maven", "repo.maven.apache.org", "/maven2/junit/junit/maven-metadata.xml", false),
+            ("maven", "repo.maven.apache.org", "/maven2/junit/junit/maven-metadata.xml.sha1", false),
+            ("go", "proxy.golang.org", "/github.com/google/uuid/@v/master.info", false),
+            ("go", "proxy.golang.org", "/sumdb/sum.golang.org/lookup/github.com/google/uuid@v1.6.0", true),
             ("github-releases", "github.com", "/a/b/releases/download/v1.0/b.tar.gz", true),
             ("github-releases", "github.com", "/a/b/releases/download/nightly/b.tar.gz", false),
             (
@@ -355,24 +403,89 @@ mod tests {
         assert_eq!(rule_of("maven", "repo.maven.apache.org", "/other/a.jar"), "", "not below its URL");
     }
 
-    #[test]
-    fn who_asks_the_servers_themselves_has_what_never_changes_and_is_told_the_rest() {
+    /// What is known of a response of this type to a GET, for clients that ask registries themselves: whether it never
+    /// changes, and for how many minutes it is fresh.
+    fn known(url: &str, content_type: &'static str, accept: &str) -> Option<(bool, Option<u64>)> {
         let rules = larder_http::Rules::new(rules_for_all());
-        let find = |authority, path| {
-            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path };
-            rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).cloned()
-        };
-        for (authority, path, is_kept) in [
-            ("repo1.maven.org", "/maven2/junit/junit/4.13.2/junit-4.13.2.pom", true),
-            ("repo.maven.apache.org", "/maven2/junit/junit/maven-metadata.xml", false),
-            ("files.pythonhosted.org", "/packages/ab/cd/six-1.16.0-py2.py3-none-any.whl", true),
-            ("pypi.org", "/simple/six/", false),
+        let (authority, path) = url.split_at(url.find('/').unwrap());
+        let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, accept };
+        let fields = [(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type))];
+        let ruling = rules.find(&request, http::StatusCode::OK, &fields.into_iter().collect())?;
+        assert_eq!(ruling.stale_on_error.is_some(), !ruling.immutable && ruling.name != "git", "{url}");
+        Some((ruling.immutable, ruling.fresh.map(|fresh| fresh.as_secs() / 60)))
+    }
+
+    #[test]
+    fn clients_that_ask_registries_themselves_have_the_rules_of_the_mirrors() {
+        for (url, expected) in [
+            ("repo1.maven.org/maven2/junit/junit/4.13.2/junit-4.13.2.pom", Some((true, None))),
+            ("repo.maven.apache.org/maven2/junit/junit/maven-metadata.xml", Some((false, Some(10)))),
+            ("files.pythonhosted.org/packages/ab/cd/six-1.16.0-py2.py3-none-any.whl", Some((true, None))),
+            ("pypi.org/simple/six/", Some((false, Some(5)))),
+            ("github.com/a/b/releases/download/v1.0/b.tar.gz", Some((true, None))),
+            ("github.com/a/b", Some((false, None))),
+            ("github.com/a/b/info/refs?service=git-upload-pack", Some((false, None))),
+            ("www.example.com/a.jar", None),
         ] {
-            let ruling = find(authority, path).unwrap();
-            assert_eq!((ruling.immutable, ruling.ignored.client_directives), (is_kept, is_kept), "{path}");
-            assert_eq!((ruling.fresh, ruling.stale_on_error.is_some()), (None, !is_kept), "{path}");
+            assert_eq!(known(url, "application/octet-stream", "*/*"), expected, "{url}");
         }
-        assert!(find("www.example.com", "/a.jar").is_none());
+        let rules = larder_http::Rules::new(rules_for_all());
+        let path = "/a/b/info/refs?service=git-upload-pack";
+        let request =
+            RuledRequest { method: &http::Method::GET, scheme: "https", authority: "github.com", path, accept: "" };
+        assert!(rules.find_before(&request).unwrap().caches_git, "a server of packages has repositories, too");
+    }
+
+    /// At stake: a company's Artifactory or Nexus, whose host no table has.
+    #[test]
+    fn registries_are_recognized_on_any_host_by_path_and_type() {
+        let (packument, simple) = (
+            "application/vnd.npm.install-v1+json; q=1.0, application/json; q=0.8",
+            "application/vnd.pypi.simple.v1+json",
+        );
+        let (never_changes, listing) = (Some((true, None)), Some((false, Some(5))));
+        for (url, content_type, accept, expected) in [
+            ("a.example/artifactory/api/pypi/pypi/simple/six/", "text/html; charset=utf-8", "*/*", listing),
+            ("a.example/index/six/", "application/vnd.pypi.simple.v1+json", simple, listing),
+            (
+                "a.example/repository/pypi/packages/six/1.16.0/six-1.16.0.tar.gz",
+                "application/x-gzip",
+                "*/*",
+                never_changes,
+            ),
+            (
+                "a.example/any/six-1.16.0-py2.py3-none-any.whl.metadata",
+                "application/octet-stream",
+                "*/*",
+                never_changes,
+            ),
+            ("a.example/any/six-1.16.0-py2.py3-none-any.whl", "text/html", "*/*", None),
+            ("a.example/repository/npm/@types%2fnode", "application/json", packument, listing),
+            ("a.example/@types/node/-/node-1.0.0.tgz", "application/octet-stream", packument, never_changes),
+            ("a.example/left-pad", "application/vnd.npm.install-v1+json", "", listing),
+            ("a.example/left-pad", "application/json", "*/*", None),
+            ("a.example/index/it/oa/itoa", "text/plain", "*/*", listing),
+            ("a.example/api/v1/crates/itoa/1.0.0/download", "application/gzip", "*/*", never_changes),
+            ("a.example/goproxy/github.com/google/uuid/@v/v1.6.0.zip", "application/zip", "*/*", never_changes),
+            ("a.example/goproxy/github.com/google/uuid/@v/list", "text/plain", "*/*", listing),
+            ("a.example/libs/junit/junit/4.13.2/junit-4.13.2.jar", "application/java-archive", "*/*", never_changes),
+            ("a.example/libs/junit/junit/maven-metadata.xml", "application/xml", "*/*", listing),
+            (
+                "a.example/debian/pool/main/h/hello/hello_2.10_amd64.deb",
+                "application/x-debian-package",
+                "*/*",
+                never_changes,
+            ),
+            (
+                "a.example/debian/dists/bookworm/main/by-hash/SHA256/12",
+                "application/octet-stream",
+                "*/*",
+                never_changes,
+            ),
+            ("a.example/debian/dists/bookworm/InRelease", "application/octet-stream", "*/*", listing),
+        ] {
+            assert_eq!(known(url, content_type, accept), expected, "{url} {content_type}");
+        }
     }
 
     #[test]
@@ -383,7 +496,7 @@ mod tests {
         }
         proxy.rules.extend(rules_for_all());
         let find = |authority, path, status: u16| {
-            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path };
+            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority, path, accept: "" };
             let status = http::StatusCode::from_u16(status).unwrap();
             proxy.rules.find(&request, status, &http::HeaderMap::new()).cloned().unwrap_or_default()
         };
@@ -415,7 +528,7 @@ mod tests {
         rules.extend(of("two", 8082, &["/**/*.jar"]));
         let rules = larder_http::Rules::new(rules);
         let find = |authority, path| {
-            let request = RuledRequest { method: &http::Method::GET, scheme: "http", authority, path };
+            let request = RuledRequest { method: &http::Method::GET, scheme: "http", authority, path, accept: "" };
             rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).map(|ruling| ruling.name.clone())
         };
         assert_eq!(find("127.0.0.1:8081", "/a").as_deref(), Some("one: never changes"));
@@ -440,7 +553,8 @@ mod tests {
             Said { immutable: &["/**/*.jar"], fresh: None, stands_in: false, follows: false, at_any_port: false };
         let rules = larder_http::Rules::new(said.rules("a", &origin));
         let find = |path| {
-            let request = RuledRequest { method: &http::Method::GET, scheme: "https", authority: "a.example", path };
+            let request =
+                RuledRequest { method: &http::Method::GET, scheme: "https", authority: "a.example", path, accept: "" };
             rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).is_some()
         };
         assert!(find("/}releases[1]*/b/c.jar") && !find("/}releases1x/b/c.jar"));

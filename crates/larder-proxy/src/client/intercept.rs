@@ -4,6 +4,7 @@
 //! Invariants: no certificate is shown that its host's clients would take for longer than a week; the certificates kept are
 //! bounded. Cost: a host's first connection waits for one signature, made on a thread that serves nobody.
 
+pub(crate) mod bypass;
 pub(crate) mod hello;
 mod refusals;
 
@@ -23,7 +24,10 @@ use rustls::{
 
 use crate::{
     authority::{Authority, LEAF_LIFETIME},
-    client::{intercept::refusals::Refusals, socket::ALPN_PROTOCOLS},
+    client::{
+        intercept::{bypass::Bypass, refusals::Refusals},
+        socket::ALPN_PROTOCOLS,
+    },
     config::{HostRules, Intercept},
 };
 
@@ -77,11 +81,17 @@ impl Interceptor {
         Self::new(config.hosts.clone(), authority)
     }
 
-    /// Returns whether a client's tunnel to `host` is intercepted.
-    pub(crate) fn wants(&self, client: IpAddr, host: &str) -> bool {
+    /// Whether `host` is listed for interception.
+    pub(crate) fn lists(&self, host: &str) -> bool {
         self.rules.contain(host)
-            && self.authority.permits(host)
-            && !self.refusals.is_let_through(client, host, Instant::now())
+    }
+
+    /// Returns why a client's tunnels to `host`, which is listed, are passed on unread, if they are.
+    pub(crate) fn bypass(&self, client: IpAddr, host: &str) -> Option<Bypass> {
+        if !self.authority.permits(host) {
+            return Some(Bypass::NotPermitted);
+        }
+        self.refusals.is_let_through(client, host, Instant::now()).then_some(Bypass::Refused)
     }
 
     /// When its authority ends.

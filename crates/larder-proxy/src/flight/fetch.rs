@@ -169,7 +169,11 @@ impl Fetch {
             return false;
         }
         let stored_status = found.entry.head.status();
-        if stored_status != StatusCode::OK {
+        // The 304 was taken for one about a 200 of its own type, which it need not name.
+        if stored_status != StatusCode::OK || !answer.head.headers.contains_key(header::CONTENT_TYPE) {
+            if let Some(stored_type) = found.entry.head.fields().get(header::CONTENT_TYPE) {
+                answer.head.headers.entry(header::CONTENT_TYPE).or_insert_with(|| stored_type.clone());
+            }
             self.asked.put_confirmed_ruling(&self.cache().shared.rules, stored_status, &mut answer.head.headers);
         }
         let settings = &self.cache().http;

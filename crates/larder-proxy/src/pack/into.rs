@@ -221,7 +221,7 @@ impl Unpacking<'_> {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let scheme = uri.scheme_str().unwrap_or("http");
-        let request = RuledRequest { method: &Method::GET, scheme, authority, path };
+        let request = RuledRequest { method: &Method::GET, scheme, authority, path, accept: "" };
         if let Some(ruling) = self.cache.shared.rules.find(&request, status, fields) {
             ruling.put(fields);
         }

@@ -17,12 +17,12 @@ use larder_http::{
     fields::{self, BodyLength, check_request, count_down, strip_named, via},
     interim::{expects_continue, expects_unknown},
     key,
-    rules::RuledRequest,
+    rules::{RuledRequest, Rules},
 };
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
-    asked::{Asked, Before, InterimTaker, has_body},
+    asked::{Asked, Before, InterimTaker, accept_of, has_body},
     client::{http2, interim::Interim, peer::Client},
     digest::NamedDigest,
     dots::may_climb,
@@ -125,13 +125,15 @@ pub(crate) fn take_apart(
     };
     let (method, version) = (request.method().clone(), request.version());
     let goes_on = count_down(&method, &mut fields);
+    let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
     let (line, key, client) = (client.line_to(&origin), key.map(Arc::from), client.peer.ip());
     // A client of HTTP/1.0 cannot be waiting.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
     let named = host.to_str().unwrap_or_default();
     let is_anybodys = mirrored.is_some_and(Mirrored::is_anybodys);
-    let request = RuledRequest { method: &method, scheme: scheme.as_str(), authority: named, path: path.as_str() };
-    let before = Before { is_anybodys, ..before(shared, &request, &mut fields) };
+    let rules = [Some(&shared.cache.rules), session_rules.as_deref()];
+    let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
+    let before = Before { is_anybodys, ..before };
     let (interim, expectation) = (None, expects.then(Arc::default));
     Ok(Asked {
         method,
@@ -150,21 +152,28 @@ pub(crate) fn take_apart(
         host,
         scheme,
         before,
+        session_rules,
         question: None,
     })
 }
 
-/// What the rules say of a request before there is a response. What is not heeded of its fields is taken out.
-fn before(shared: &Shared, request: &RuledRequest<'_>, fields: &mut HeaderMap) -> Before {
-    let may_be_git = git::may_be_question(request.method, request.path, fields);
+/// Returns what the first rule that is about a request says before there is a response. What is not heeded of its
+/// fields is taken out.
+fn before(
+    rules: [Option<&Rules>; 2],
+    (method, scheme, authority, path): (&Method, &str, &str, &str),
+    fields: &mut HeaderMap,
+) -> Before {
+    let may_be_git = git::may_be_question(method, path, fields);
     // It is answered like a GET, and so are the rules.
-    let method = if may_be_git { &Method::GET } else { request.method };
-    let request = &RuledRequest { method, ..*request };
-    let Some(ruling) = shared.cache.rules.find_before(request) else { return Before::default() };
+    let method = if may_be_git { &Method::GET } else { method };
+    let request = RuledRequest { method, scheme, authority, path, accept: accept_of(fields) };
+    let ruling = rules.into_iter().flatten().find_map(|rules| rules.find_before(&request));
+    let Some(ruling) = ruling else { return Before::default() };
     if ruling.ignores_client() && RequestDirectives::from_fields(fields).no_store {
         RequestDirectives::drop_no_store(fields);
     }
-    let digest = if ruling.checks_digest { NamedDigest::of_path(request.path) } else { None };
+    let digest = if ruling.checks_digest { NamedDigest::of_path(path) } else { None };
     // What the origin says to one who shows credentials is not asked about by POST.
     let is_for_all = !fields.contains_key(header::AUTHORIZATION) || ruling.ignored.authorization;
     let caches_git = may_be_git && ruling.caches_git && is_for_all;

@@ -256,8 +256,24 @@ async fn serve_request(
     worker: &Arc<Worker>,
     mut request: Request<Incoming>,
 ) -> Result<Served, Failure> {
-    let mut asked = admission::admit(client, worker, &mut request).await?;
-    let mut body = ClientBody::Arriving(request.into_body());
+    let asked = admission::admit(client, worker, &mut request).await?;
+    // No second owner of the request: a question of git is made of it.
+    let named = client.session.as_ref().map(|session| (session, asked.method.clone(), asked.uri()));
+    let served = serve_admitted(client, worker, asked, request.into_body()).await;
+    if let (Err(Failure::Offline { .. }), Some((session, method, Some(uri)))) = (&served, named) {
+        let method = if method == Method::GET { String::new() } else { format!("{method} ") };
+        session.note_missing(format!("{method}{uri}"));
+    }
+    served
+}
+
+async fn serve_admitted(
+    client: &Arc<Client>,
+    worker: &Arc<Worker>,
+    mut asked: Arc<Asked>,
+    body: Incoming,
+) -> Result<Served, Failure> {
+    let mut body = ClientBody::Arriving(body);
     if question::may_be(&asked) {
         let read = question::read(worker, body).await?;
         asked = question::asked(asked, &read);
@@ -342,7 +358,10 @@ async fn run_tunnel(
         worker.shared.origins.check_listed(&origin)?;
         match intercept::interceptor(client, worker, &origin) {
             Some(interceptor) => Ok((Err(interceptor), origin)),
-            None if client.line_to(&origin).is_down() => Err(Failure::Offline { host: origin.to_string() }),
+            None if client.line_to(&origin).is_down() => {
+                client.session.iter().for_each(|session| session.note_missing(format!("CONNECT {origin}")));
+                Err(Failure::Offline { host: origin.to_string() })
+            }
             None => Ok((Ok(tunnel::open(worker, &origin).await?), origin)),
         }
     };

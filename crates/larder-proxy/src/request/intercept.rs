@@ -21,6 +21,7 @@ use crate::{
     client::{
         intercept::{
             Interceptor,
+            bypass::Bypass,
             hello::{self, First},
             refusing_config,
         },
@@ -37,18 +38,39 @@ use crate::{
     worker::{Presence, Worker},
 };
 
-/// What looks into a client's tunnel to `origin`, if anything does.
+/// Returns the interceptor for a client's tunnel to `origin`, if the tunnel is looked into. One to a listed host that
+/// is not is noted.
 pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &Origin) -> Option<&'a Arc<Interceptor>> {
     let of_session = client.session.as_ref().map(|session| &session.interceptor);
     let interceptor = of_session.or(worker.shared.interceptor.as_ref())?;
+    let host = normal_host(&origin.host);
+    if !interceptor.lists(&host) {
+        return None;
+    }
     let asks_certificate = worker.shared.origins.certificate_askers.contain(origin);
-    (interceptor.wants(client.peer.ip(), &normal_host(&origin.host)) && !asks_certificate).then_some(interceptor)
+    let why =
+        if asks_certificate { Some(Bypass::ClientCertificate) } else { interceptor.bypass(client.peer.ip(), &host) };
+    match why {
+        Some(why) => note_bypass(client, worker, origin, why),
+        None => return Some(interceptor),
+    }
+    None
+}
+
+/// Logs and counts a tunnel that goes past the cache though its host is listed.
+fn note_bypass(client: &Client, worker: &Worker, origin: &Origin, why: Bypass) {
+    let reason = why.token();
+    tracing::info!(%origin, reason, "a tunnel to a host listed for interception is passed on unread");
+    worker.metrics.bypassed[why as usize].add(1);
+    if let Some(session) = &client.session {
+        session.note_bypass(&origin.to_string(), why);
+    }
 }
 
 /// What became of a tunnel.
 enum Tunnel {
     Http(Box<TlsStream<Tunnelled>>),
-    Other(Tunnelled),
+    Other(Tunnelled, Bypass),
     Nothing,
 }
 
@@ -79,11 +101,13 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Openin
                 let kept = Box::new((ticket, presence));
                 worker.serve_inside(Inside { stream, peer, listener, origin, session, kept });
             }
-            Some(Ok(Tunnel::Other(_))) if client.line_to(&origin).is_down() => {
+            Some(Ok(Tunnel::Other(..))) if client.line_to(&origin).is_down() => {
                 ticket.note_sent(0, true);
+                client.session.iter().for_each(|session| session.note_missing(format!("CONNECT {origin}")));
                 tracing::debug!(%origin, "a tunnel is closed: its target would have to be asked");
             }
-            Some(Ok(Tunnel::Other(stream))) => {
+            Some(Ok(Tunnel::Other(stream, why))) => {
+                note_bypass(&client, worker, &origin, why);
                 client.count(Outcome::Tunnel);
                 match tunnel::open(worker, &origin).await {
                     Ok(target) => {
@@ -117,7 +141,7 @@ async fn open(
     let host = normal_host(&origin.host);
     let name = match first {
         First::Tls { name } => name,
-        First::Other => return Ok(Tunnel::Other(stream)),
+        First::Other(why) => return Ok(Tunnel::Other(stream, why)),
         First::Nothing => return Ok(Tunnel::Nothing),
     };
     if let Some(name) = name.filter(|name| *name != host) {

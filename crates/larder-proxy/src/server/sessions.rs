@@ -32,10 +32,10 @@ impl ProxyHandle {
             let why = "a session needs a forward proxy, and this one serves sites alone";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let SessionOptions { hosts, offline } = options;
+        let SessionOptions { hosts, offline, rules } = options;
         let authority = Authority::generate(&hosts.hosts, AUTHORITY_LIFETIME)?;
         let interceptor = Arc::new(Interceptor::new(hosts, authority)?);
-        let state = Arc::new(SessionState::new(interceptor, offline));
+        let state = Arc::new(SessionState::new(interceptor, offline, rules));
         let (open, closes) = watch::channel(());
         let mut address = (Ipv4Addr::LOCALHOST, 0).into();
         for opening in &self.openings {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use larder_proxy::{Authority, HostRules, Intercept, ProxyConfig, RunningProxy, SessionOptions, TlsIdentity};
+use larder_proxy::{Authority, Bypass, HostRules, Intercept, ProxyConfig, RunningProxy, SessionOptions, TlsIdentity};
 use rustls::{
     ClientConfig, ClientConnection, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
@@ -409,7 +409,9 @@ fn authority_that_cannot_be_used_is_an_error_at_start() {
 fn session_has_rules_an_authority_and_figures_of_its_own() {
     let stage = Stage::new(&["nobody.example"]);
     let handle = stage.proxy.handle();
-    let open = |offline| handle.open_session(SessionOptions { hosts: rules(&["all"]), offline }).unwrap();
+    let open = |offline| {
+        handle.open_session(SessionOptions { hosts: rules(&["all"]), offline, ..SessionOptions::default() }).unwrap()
+    };
     let (session, offline) = (open(false), open(true));
     assert_ne!(session.certificate_pem(), offline.certificate_pem());
     let get = |session: &larder_proxy::Session, target: &str, fields: &str| {
@@ -437,6 +439,9 @@ fn session_has_rules_an_authority_and_figures_of_its_own() {
         assert_eq!(get(&offline, target, fields).text(), target, "{fields}");
     }
     assert_eq!((stage.origin.heads().len(), stage.origin.connections()), (from_origin, connections));
+    let authority = stage.origin.authority();
+    let missing = [format!("https://{authority}/x"), format!("CONNECT {authority}")];
+    assert_eq!((offline.stats().missing, offline.stats().missing_count), (missing.to_vec(), 2));
     let stats = session.stats();
     assert!(stats.requests >= 3 && stats.hits == stats.requests - 2, "{stats:?}");
     eventually("the bytes are counted", || session.stats().sent_bytes == 8 + 2 * stats.hits);
@@ -446,4 +451,22 @@ fn session_has_rules_an_authority_and_figures_of_its_own() {
     eventually("its listener is closed", || TcpStream::connect(address).is_err());
     assert_eq!(get(&offline, "/x", "").status, 200, "others go on");
     assert!(!stage.is_intercepted(), "the proxy's own listener has rules of its own");
+}
+
+/// At stake: a host that its user believes to be cached.
+#[test]
+fn tunnel_to_a_listed_host_that_is_passed_on_unread_is_counted_with_its_reason() {
+    let stage = Stage::new(&["localhost"]);
+    let options = SessionOptions { hosts: rules(&["all"]), ..SessionOptions::default() };
+    let session = stage.proxy.handle().open_session(options).unwrap();
+    for address in [session.address(), stage.address()] {
+        let mut other = tunnel(address, &stage.origin.authority());
+        other.write_all(b"SSH-2.0-x\r\n").unwrap();
+        eventually("it is passed on", || other.read(&mut [0]).is_ok());
+    }
+    assert_eq!(
+        (session.stats().bypassed_count, session.stats().bypassed),
+        (1, vec![(stage.origin.authority(), Bypass::NotTls)])
+    );
+    assert_eq!(stage.proxy.stats().bypassed[Bypass::NotTls as usize], 2);
 }

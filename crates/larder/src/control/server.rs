@@ -4,7 +4,7 @@
 //! the user whose process this is, and root, is answered.
 
 use super::{About, Answer, Ask, ControlPath, Figures, MESSAGE_BYTES_MAX};
-use crate::{failure::Failure, output::tell, reload::Reloader, upgrade::Wanted};
+use crate::{failure::Failure, mirrors, output::tell, reload::Reloader, upgrade::Wanted};
 use larder_proxy::{HostPattern, HostRules, ProxyHandle, Session, SessionOptions};
 use std::{
     io,
@@ -212,7 +212,8 @@ impl ControlServer {
             (Ok(hosts), Ok(except)) => HostRules { hosts, except },
             (Err(error), _) | (_, Err(error)) => return refused(&error.to_string(), "name hosts as --intercept does"),
         };
-        match self.handle.open_session(SessionOptions { hosts, offline }) {
+        let rules = larder_http::Rules::new(mirrors::rules_for_all());
+        match self.handle.open_session(SessionOptions { hosts, offline, rules }) {
             Ok(opened) => {
                 let (proxy, certificate) = (opened.address(), opened.certificate_pem().to_owned());
                 *session = Some(opened);
@@ -253,7 +254,17 @@ fn refused(problem: &str, help: &str) -> Answer {
 
 fn figures(session: &Session) -> Figures {
     let stats = session.stats();
-    Figures { requests: stats.requests, from_cache: stats.hits, bytes: stats.sent_bytes, saved_bytes: stats.hit_bytes }
+    let bypassed = stats.bypassed.into_iter().map(|(target, why)| (target, why.to_string())).collect();
+    Figures {
+        requests: stats.requests,
+        from_cache: stats.hits,
+        bytes: stats.sent_bytes,
+        saved_bytes: stats.hit_bytes,
+        bypassed_count: stats.bypassed_count,
+        bypassed,
+        missing_count: stats.missing_count,
+        missing: stats.missing,
+    }
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -21,11 +21,19 @@ use tokio::{
     task,
 };
 
-/// Runs the command to its end; gives the code to exit with.
+/// The end of a command.
+pub(super) struct CommandEnd {
+    /// The code to exit with.
+    pub(super) code: ExitCode,
+    /// Set if the program was found and started.
+    pub(super) was_run: bool,
+}
+
+/// Runs the command to its end.
 ///
 /// # Errors
 /// Its signals cannot be listened to.
-pub(super) fn run(command: &[OsString], environment: &Environment) -> Result<ExitCode, Failure> {
+pub(super) fn run(command: &[OsString], environment: &Environment) -> Result<CommandEnd, Failure> {
     let system = |error: io::Error| {
         Failure::runtime(
             format!("cannot wait for the command: {error}"),
@@ -38,7 +46,7 @@ pub(super) fn run(command: &[OsString], environment: &Environment) -> Result<Exi
         let (program, arguments) = command.split_first().expect("the command line asks for one");
         let mut child = match Command::new(program).args(arguments).envs(environment.variables()).spawn() {
             Ok(child) => child,
-            Err(error) => return Ok(not_run(program, &error)),
+            Err(error) => return Ok(CommandEnd { code: not_run(program, &error), was_run: false }),
         };
         let id = Pid::from_child(&child);
         let ended = task::spawn_blocking(move || child.wait());
@@ -47,7 +55,7 @@ pub(super) fn run(command: &[OsString], environment: &Environment) -> Result<Exi
             select! {
                 status = &mut ended => {
                     let status = status.map_err(io::Error::other).and_then(|status| status).map_err(system)?;
-                    return Ok(code_of(status));
+                    return Ok(CommandEnd { code: code_of(status), was_run: true });
                 }
                 number = signals.next() => {
                     // It may have ended just now.

@@ -1,6 +1,10 @@
 //! The table of package worlds. A new one is a row here.
 
-use super::{Kind, Server, World};
+use super::{
+    Kind, Server, World,
+    layouts::{FILES, Keeps, Layout, TEXTS, asks_packument, asks_simple_index, is_in_sparse_index, is_maven_release},
+};
+use larder_http::rules::RequestTest;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -16,6 +20,7 @@ pub(crate) const WORLDS: &[World] = &[
                 immutable: &[],
                 fresh: Duration::from_mins(5),
                 follows: false,
+                is_dedicated: true,
             },
             Server {
                 suffix: "-files",
@@ -24,7 +29,16 @@ pub(crate) const WORLDS: &[World] = &[
                 immutable: &["/packages/**"],
                 fresh: HOUR,
                 follows: false,
+                is_dedicated: true,
             },
+        ],
+        layouts: &[
+            Layout::files(&[
+                "/**/*-[0-9]*-*-*.{whl,whl.metadata}",
+                "/**/{packages,+f}/**/*-[0-9]*.{tar.gz,tar.bz2,zip}",
+            ]),
+            Layout::listing(&[], Some(asks_simple_index), SIMPLE_INDEX),
+            Layout::listing(&["/**/simple/*/", "/**/simple/*"], None, SIMPLE_INDEX),
         ],
         documents: &["text/html", "application/vnd.pypi.simple.v1+html", "application/vnd.pypi.simple.v1+json"],
         usage: "pip install --index-url {}/pypi/simple/ NAME",
@@ -39,7 +53,13 @@ pub(crate) const WORLDS: &[World] = &[
             immutable: &["/**/-/**/*.tgz"],
             fresh: Duration::from_mins(5),
             follows: false,
+            is_dedicated: true,
         }],
+        layouts: &[
+            Layout::files(&["/**/-/**/*-[0-9]*.tgz"]),
+            Layout::listing(&[], Some(asks_packument), PACKUMENT),
+            Layout::listing(&[], None, &["application/vnd.npm.install-v1+json"]),
+        ],
         documents: &["application/json", "application/vnd.npm.install-v1+json"],
         usage: "npm install --registry {}/npm/ NAME",
         kind: Kind::Files,
@@ -54,6 +74,7 @@ pub(crate) const WORLDS: &[World] = &[
                 immutable: &[],
                 fresh: Duration::from_mins(5),
                 follows: false,
+                is_dedicated: true,
             },
             Server {
                 suffix: "-files",
@@ -62,7 +83,12 @@ pub(crate) const WORLDS: &[World] = &[
                 immutable: &["/crates/**"],
                 fresh: HOUR,
                 follows: false,
+                is_dedicated: true,
             },
+        ],
+        layouts: &[
+            Layout::files(&["/**/*-[0-9]*.crate", "/**/crates/*/[0-9]*/download"]),
+            Layout::listing(&[], Some(is_in_sparse_index), TEXTS),
         ],
         documents: &["application/json"],
         usage: "in ~/.cargo/config.toml: [source.crates-io] replace-with = \"larder\" and [source.larder] registry = \"sparse+{}/cargo/\"",
@@ -74,10 +100,16 @@ pub(crate) const WORLDS: &[World] = &[
             suffix: "",
             url: "https://proxy.golang.org",
             aliases: &[],
-            immutable: &["/**/@v/*.{info,mod,zip}"],
+            immutable: GO_FILES,
             fresh: Duration::from_mins(5),
             follows: false,
+            is_dedicated: true,
         }],
+        layouts: &[
+            Layout::files(GO_FILES),
+            Layout::files(&["/lookup/**/*@v*", "/tile/[0-9]*/**"]),
+            Layout::listing(&["/**/@v/{list,*.info}", "/**/@latest"], None, TEXTS),
+        ],
         documents: &[],
         usage: "GOPROXY={}/go go build",
         kind: Kind::Files,
@@ -88,10 +120,16 @@ pub(crate) const WORLDS: &[World] = &[
             suffix: "",
             url: "https://repo.maven.apache.org/maven2",
             aliases: &["https://repo1.maven.org/maven2"],
-            immutable: &["/**/*.{jar,pom,war,aar,module,asc,sha1,sha256,sha512,md5,zip,tar.gz}"],
+            // `maven-metadata.xml` and its checksums change.
+            immutable: &["/**/*-*[0-9]*.{jar,pom,war,aar,module,asc,sha1,sha256,sha512,md5,zip,tar.gz}"],
             fresh: Duration::from_mins(10),
             follows: false,
+            is_dedicated: true,
         }],
+        layouts: &[
+            Layout { test: Some(is_maven_release), ..Layout::files(&[]) },
+            Layout::listing(&["/**/maven-metadata.{xml,xml.sha1,xml.sha256,xml.sha512,xml.md5}"], None, FILES),
+        ],
         documents: &[],
         usage: "in ~/.m2/settings.xml: <mirror><id>larder</id><mirrorOf>central</mirrorOf><url>{}/maven</url></mirror>",
         kind: Kind::Files,
@@ -105,7 +143,15 @@ pub(crate) const WORLDS: &[World] = &[
             immutable: &["/pool/**", "/dists/**/by-hash/**"],
             fresh: Duration::from_mins(5),
             follows: false,
+            is_dedicated: true,
         }],
+        layouts: &[
+            Layout::files(&[
+                "/**/pool/**/*_*.{deb,udeb,ddeb,dsc,tar.gz,tar.xz,tar.bz2,tar.zst}",
+                "/**/dists/**/by-hash/**",
+            ]),
+            Layout::listing(&["/**/dists/**"], None, FILES),
+        ],
         documents: &[],
         usage: "in sources.list: deb {}/debian bookworm main",
         kind: Kind::Files,
@@ -119,7 +165,9 @@ pub(crate) const WORLDS: &[World] = &[
             immutable: &["/pool/**", "/dists/**/by-hash/**"],
             fresh: Duration::from_mins(5),
             follows: false,
+            is_dedicated: true,
         }],
+        layouts: &[],
         documents: &[],
         usage: "in sources.list: deb {}/debian-security bookworm-security main",
         kind: Kind::Files,
@@ -133,7 +181,9 @@ pub(crate) const WORLDS: &[World] = &[
             immutable: &["/pool/**", "/dists/**/by-hash/**"],
             fresh: Duration::from_mins(5),
             follows: false,
+            is_dedicated: true,
         }],
+        layouts: &[],
         documents: &[],
         usage: "in sources.list: deb {}/ubuntu noble main",
         kind: Kind::Files,
@@ -147,7 +197,12 @@ pub(crate) const WORLDS: &[World] = &[
             immutable: &["/gems/*.gem", "/quick/**/*.gemspec.rz"],
             fresh: Duration::from_mins(5),
             follows: false,
+            is_dedicated: true,
         }],
+        layouts: &[
+            Layout::files(&["/**/gems/*-[0-9]*.gem", "/**/quick/**/*.gemspec.rz"]),
+            Layout::listing(&["/**/*specs.4.8.gz"], None, FILES),
+        ],
         documents: &[],
         usage: "bundle config mirror.https://rubygems.org {}/rubygems",
         kind: Kind::Files,
@@ -161,7 +216,12 @@ pub(crate) const WORLDS: &[World] = &[
             immutable: &["/nar/**"],
             fresh: HOUR,
             follows: false,
+            is_dedicated: true,
         }],
+        layouts: &[
+            Layout::files(&["/**/nar/*.{nar,nar.xz,nar.zst,nar.bz2}"]),
+            Layout::listing(&["/**/*.narinfo"], None, &[]),
+        ],
         documents: &[],
         usage: "nix-build --option substituters {}/nix",
         kind: Kind::Files,
@@ -175,7 +235,16 @@ pub(crate) const WORLDS: &[World] = &[
             immutable: &["/**/*.{conda,tar.bz2}"],
             fresh: Duration::from_mins(10),
             follows: false,
+            is_dedicated: true,
         }],
+        layouts: &[
+            Layout::files(&["/**/{noarch,linux-*,osx-*,win-*}/*-*-*.{conda,tar.bz2}"]),
+            Layout::listing(
+                &["/**/{noarch,linux-*,osx-*,win-*}/*repodata*.{json,json.zst,json.bz2,json.gz}"],
+                None,
+                FILES,
+            ),
+        ],
         documents: &[],
         usage: "conda install --override-channels -c {}/conda/conda-forge NAME",
         kind: Kind::Files,
@@ -194,7 +263,9 @@ pub(crate) const WORLDS: &[World] = &[
             ],
             fresh: Duration::from_mins(5),
             follows: true,
+            is_dedicated: false,
         }],
+        layouts: &[],
         documents: &[],
         usage: "curl -O {}/github-releases/OWNER/REPOSITORY/releases/download/TAG/FILE",
         kind: Kind::Files,
@@ -215,7 +286,9 @@ pub(crate) const WORLDS: &[World] = &[
             )],
             fresh: Duration::from_mins(5),
             follows: true,
+            is_dedicated: false,
         }],
+        layouts: &[],
         documents: &[],
         usage: "HF_HUB_DISABLE_XET=1 HF_ENDPOINT={}/huggingface hf download NAME",
         kind: Kind::Files,
@@ -231,15 +304,47 @@ pub(crate) const WORLDS: &[World] = &[
             registry("mcr.microsoft.com", "https://mcr.microsoft.com/v2"),
             registry("public.ecr.aws", "https://public.ecr.aws/v2"),
         ],
+        layouts: &[],
         documents: &[],
         usage: "with {} for HOST:PORT, skopeo copy --src-tls-verify=false docker://HOST:PORT/library/debian:12 dir:debian, and HOST:PORT/ghcr.io/OWNER/NAME for others",
         kind: Kind::Registries,
     },
 ];
 
+/// Files of modules by canonical versions; others, such as the name of a branch, get new files. Checksums of a version
+/// stay, too.
+const GO_FILES: &[&str] = &["/**/@v/v[0-9]*.[0-9]*.[0-9]*.{info,mod,zip}", "/**/sumdb/*/{lookup,tile}/**"];
+const SIMPLE_INDEX: &[&str] =
+    &["application/vnd.pypi.simple.v1+json", "application/vnd.pypi.simple.v1+html", "text/html", "application/json"];
+const PACKUMENT: &[&str] = &["application/vnd.npm.install-v1+json", "application/json"];
+
+impl Layout {
+    /// Returns the layout of files that never change.
+    const fn files(paths: &'static [&'static str]) -> Self {
+        Self { paths, test: None, types: FILES, keeps: Keeps::Always }
+    }
+
+    /// Returns the layout of listings.
+    const fn listing(
+        paths: &'static [&'static str],
+        test: Option<RequestTest>,
+        types: &'static [&'static str],
+    ) -> Self {
+        Self { paths, test, types, keeps: Keeps::Minutes(5) }
+    }
+}
+
 /// What registries have by its digest.
 pub(super) const BY_DIGEST: &[&str] = &["/**/blobs/sha*:*", "/**/manifests/sha*:*"];
 
 const fn registry(name: &'static str, url: &'static str) -> Server {
-    Server { suffix: name, url, aliases: &[], immutable: BY_DIGEST, fresh: Duration::ZERO, follows: true }
+    Server {
+        suffix: name,
+        url,
+        aliases: &[],
+        immutable: BY_DIGEST,
+        fresh: Duration::ZERO,
+        follows: true,
+        is_dedicated: true,
+    }
 }

@@ -15,7 +15,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     sync::Arc,
@@ -174,7 +174,10 @@ fn exit_code_and_streams_are_the_commands() {
             &["--summary", "json"],
             "exit 3",
             3,
-            "{\"bytes\":0,\"from_cache\":0,\"requests\":0,\"saved_bytes\":0,\"seconds\":",
+            concat!(
+                r#"{"bypassed":[],"bypassed_count":0,"bytes":0,"from_cache":0,"missing":[],"missing_count":0,"#,
+                r#""requests":0,"saved_bytes":0,"seconds":"#
+            ),
         ),
     ] {
         let output = exec(home.path(), flags, script).output().unwrap();
@@ -189,7 +192,8 @@ fn exit_code_and_streams_are_the_commands() {
     for (program, code) in [("/nonexistent/program", 127), (home.path().join("text").to_str().unwrap(), 126)] {
         let output = run(&home, &["exec", "--", program]);
         assert_eq!(output.status.code(), Some(code), "{}", errors(&output));
-        assert!(errors(&output).contains("help: "), "{}", errors(&output));
+        let told = errors(&output);
+        assert!(told.contains("help: ") && !told.contains("requests"), "nothing to sum up: {told}");
     }
     assert_eq!(run(&home, &["exec"]).status.code(), Some(2));
 }
@@ -211,7 +215,7 @@ fn proxy_that_was_there_before_is_gone_through() {
     let nobodys = exec(home.path(), &["--quiet"], "exit 0").env("https_proxy", "http://10.0.0.1:1").output().unwrap();
     let told = errors(&nobodys).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(told.contains(&format!("asks origins through {}", parent.address)), "{told}");
-    assert!(first.end().starts_with("larder: 1 requests"), "nothing to warn of");
+    assert!(first.end().starts_with("larder: 1 request"), "nothing to warn of");
     let second = behind("127.0.0.0/8");
     assert_eq!(second.get(origin.address, "/past").0, 200);
     second.end();
@@ -264,7 +268,7 @@ fn what_one_command_fetched_the_next_has_from_the_cache() {
     assert!(fs::read_to_string(&bundle).unwrap().matches("BEGIN CERTIFICATE").count() > 1);
     assert_eq!(first.get(origin.address, "/ab"), (200, "/ab".to_owned()));
     let told = first.end();
-    assert!(told.starts_with("larder: 1 requests, 0 from cache, 0 B of 3 B saved, "), "{told}");
+    assert!(told.starts_with("larder: 1 request, 0 from cache, 0 B of 3 B saved, "), "{told}");
     assert!(!bundle.exists(), "nothing is left behind");
     assert!(!home.path().join("cache/larder/control.sock").exists());
     let second = Running::start(home.path(), &["--offline"], |command| {
@@ -277,7 +281,66 @@ fn what_one_command_fetched_the_next_has_from_the_cache() {
     assert_eq!(second.get(origin.address, "/other").0, 504);
     let told = second.end();
     assert!(told.starts_with("larder: 2 requests, 1 from cache, 3 B of "), "{told}");
+    let missing = format!(
+        "larder: offline, 1 request got no response because nothing usable is stored:\n  http://{}/other\n",
+        origin.address
+    );
+    assert!(told.ends_with(&missing), "{told}");
     assert_eq!(origin.count(), 1);
+}
+
+/// At stake: a registry that says nothing of freshness, as many do: every run would fetch all of it again.
+#[test]
+fn files_of_a_registry_are_served_again_through_whichever_larder_there_is() {
+    for is_running in [false, true] {
+        let (home, origin) = (home(), Origin::start());
+        let running = is_running.then(|| Larder::start(&home, &["--allow-target", "127.0.0.0/8"]));
+        let paths =
+            ["/bare/pypi/packages/a-1.0-py3-none-any.whl", "/bare/pypi/simple/a/", "/bare/libs/a/b/1.0/b-1.0.jar"];
+        for _ in 0..2 {
+            let command = Running::start(home.path(), &[], |_| {});
+            for path in paths {
+                assert_eq!(command.get(origin.address, path), (200, path.to_owned()));
+            }
+            command.end();
+        }
+        assert_eq!(origin.count(), paths.len(), "beside a larder that runs: {is_running}");
+        assert_eq!(running.map_or(Some(0), Larder::stop), Some(0));
+    }
+}
+
+/// At stake: a CI job that saves and restores a gigabyte for a few packages.
+#[test]
+fn store_of_a_command_takes_the_room_that_its_content_takes() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let command = Running::start(home.path(), &[], |_| {});
+    assert_eq!(command.get(origin.address, "/bytes=3000000").0, 200);
+    command.end();
+    let blocks = |folder: &Path| -> u64 {
+        let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
+        entries.filter(|entry| entry.file_type().unwrap().is_file()).map(|file| file.metadata().unwrap().blocks()).sum()
+    };
+    let bytes = 512 * blocks(&home.path().join("cache/larder"));
+    assert!((3_000_000..12_000_000).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn tunnel_that_goes_past_the_cache_is_told_with_its_reason() {
+    let home = home();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let command = Running::start(home.path(), &[], |_| {});
+    let mut socket = TcpStream::connect(command.proxy()).unwrap();
+    write!(socket, "CONNECT localhost:{port} HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n").unwrap();
+    socket.read_exact(&mut [0; 12]).unwrap();
+    socket.write_all(b"SSH-2.0-x\r\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(listener.accept().unwrap().0).read_line(&mut line).unwrap();
+    assert_eq!(line, "SSH-2.0-x\r\n");
+    drop(socket);
+    let told = command.end();
+    let expected = format!("larder: 1 tunnel went past the cache:\n  localhost:{port}: no TLS\n");
+    assert!(told.ends_with(&expected), "{told}");
 }
 
 #[test]
@@ -301,12 +364,12 @@ fn https_is_cached_and_only_the_commands_own_processes_trust_it() {
     };
     assert_ne!(ours(&first), ours(&second));
     let told = second.end();
-    assert!(told.starts_with("larder: 1 requests, 0 from cache, 0 B of "), "a tunnel: {told}");
+    assert!(told.starts_with("larder: 1 request, 0 from cache, 0 B of "), "a tunnel: {told}");
     let told = first.end();
-    assert!(told.starts_with("larder: 1 requests, 0 from cache, 0 B of 6 B saved"), "{told}");
+    assert!(told.starts_with("larder: 1 request, 0 from cache, 0 B of 6 B saved"), "{told}");
     let third = Running::start(home.path(), &["--offline"], trusting);
     assert_eq!(third.get_secure(port, "/x"), (200, "secret".to_owned()));
-    assert!(third.end().starts_with("larder: 1 requests, 1 from cache, 6 B of 6 B saved"));
+    assert!(third.end().starts_with("larder: 1 request, 1 from cache, 6 B of 6 B saved"));
 }
 
 #[test]
@@ -322,7 +385,7 @@ fn several_commands_share_one_larder_which_ends_with_the_last() {
         assert_eq!(command.get(origin.address, "/a").0, 200);
         let told = command.end();
         let hits = usize::from(at > 0);
-        assert!(told.starts_with(&format!("larder: 1 requests, {hits} from cache")), "{at} of {count}: {told}");
+        assert!(told.starts_with(&format!("larder: 1 request, {hits} from cache")), "{at} of {count}: {told}");
     }
     assert_eq!(origin.count(), 1);
     // It has ended, and its store is closed.

@@ -1,5 +1,6 @@
 //! A small origin: answers every GET with its path as the body (so often that it is as long as `bytes=` at the path's end says), storable
-//! for an hour, and counts. What is below `/vary/` varies by Accept-Language; what is below `/tagged/x/` lists the tag `x`.
+//! for an hour, and counts. What is below `/vary/` varies by Accept-Language; what is below `/tagged/x/` lists the tag
+//! `x`; what is below `/bare/` says nothing of freshness, as static servers do.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -106,8 +107,12 @@ fn serve(connection: TcpStream, count: &AtomicUsize, before: &impl Fn(&str)) {
         let vary = if path.starts_with("/vary/") { "Vary: Accept-Language\r\n" } else { "" };
         let tag = path.strip_prefix("/tagged/").and_then(|path| path.split('/').next());
         let tags = tag.map_or(String::new(), |tag| format!("Surrogate-Key: all {tag}\r\n"));
-        let head =
-            format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\n{vary}{tags}Content-Length: {length}\r\n\r\n");
+        let fresh = match (path.starts_with("/bare/"), path.ends_with('/')) {
+            (false, _) => "Cache-Control: max-age=3600\r\n",
+            (true, false) => "Content-Type: application/octet-stream\r\nETag: \"a\"\r\n",
+            (true, true) => "Content-Type: text/html\r\nETag: \"a\"\r\n",
+        };
+        let head = format!("HTTP/1.1 200 OK\r\n{fresh}{vary}{tags}Content-Length: {length}\r\n\r\n");
         if writer.write_all(format!("{head}{body}").as_bytes()).is_err() {
             return;
         }

@@ -9,15 +9,18 @@ use bytes::BytesMut;
 use rustls::server::{Accepted, Acceptor};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-use crate::{client::socket::ALPN_PROTOCOLS, config::normal_host};
+use crate::{
+    client::{intercept::bypass::Bypass, socket::ALPN_PROTOCOLS},
+    config::normal_host,
+};
 
-/// What comes first.
+/// The first bytes of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum First {
     /// A handshake, for this name if it names one.
     Tls { name: Option<String> },
-    /// No handshake, one for another protocol than HTTP, or nothing, as where the server is to speak first.
-    Other,
+    /// Something that cannot lead to HTTP inside TLS.
+    Other(Bypass),
     /// The end.
     Nothing,
 }
@@ -47,25 +50,25 @@ pub(crate) async fn listen(
         let count = match silence.filter(|_| before == 0) {
             Some(silence) => match tokio::time::timeout(silence, reading).await {
                 Ok(count) => count?,
-                Err(_) => return Ok(First::Other),
+                Err(_) => return Ok(First::Other(Bypass::Silence)),
             },
             None => reading.await?,
         };
         if count == 0 {
-            return Ok(if before == 0 { First::Nothing } else { First::Other });
+            return Ok(if before == 0 { First::Nothing } else { First::Other(Bypass::NotTls) });
         }
         if read[0] != HANDSHAKE || read.len() > HELLO_BYTES_MAX {
-            return Ok(First::Other);
+            return Ok(First::Other(Bypass::NotTls));
         }
         let mut rest = &read[before..];
         while !rest.is_empty() {
             if !acceptor.read_tls(&mut rest).is_ok_and(|taken| taken > 0) {
-                return Ok(First::Other);
+                return Ok(First::Other(Bypass::NotTls));
             }
             match acceptor.accept() {
                 Ok(None) => {}
                 Ok(Some(accepted)) => return Ok(of_hello(&accepted)),
-                Err(_) => return Ok(First::Other),
+                Err(_) => return Ok(First::Other(Bypass::NotTls)),
             }
         }
     }
@@ -74,7 +77,10 @@ pub(crate) async fn listen(
 fn of_hello(accepted: &Accepted) -> First {
     let hello = accepted.client_hello();
     let speaks_http = hello.alpn().is_none_or(|mut offered| offered.any(|name| ALPN_PROTOCOLS.contains(&name)));
-    if speaks_http { First::Tls { name: hello.server_name().map(normal_host) } } else { First::Other }
+    if !speaks_http {
+        return First::Other(Bypass::NotHttp);
+    }
+    First::Tls { name: hello.server_name().map(normal_host) }
 }
 
 /// The first byte of a TLS record that carries a handshake (RFC 8446 5.1).
@@ -130,7 +136,7 @@ mod tests {
             ("Site.Example", &["h2", "http/1.1"][..], tls(Some("site.example"))),
             ("site.example", &[], tls(Some("site.example"))),
             ("127.0.0.1", &["http/1.1"], tls(None)),
-            ("site.example", &["imap"], First::Other),
+            ("site.example", &["imap"], First::Other(Bypass::NotHttp)),
         ] {
             let sent = hello(name, alpn);
             for piece_bytes in [1, 7, 64 << 10] {
@@ -150,7 +156,8 @@ mod tests {
             tokio::io::AsyncWriteExt::write_all(&mut far, &sent).await.unwrap();
             drop(far);
             let mut read = BytesMut::new();
-            assert_eq!(listen(&mut near, &mut read, None).await.unwrap(), First::Other, "{sent:?}");
+            let first = listen(&mut near, &mut read, None).await.unwrap();
+            assert_eq!(first, First::Other(Bypass::NotTls), "{sent:?}");
             assert!(sent.starts_with(&read) && read.len() <= HELLO_BYTES_MAX + READ_BYTES + 1);
         }
         let (mut near, far) = tokio::io::duplex(1);
@@ -164,7 +171,7 @@ mod tests {
         assert_eq!([443, 8443, 22, 9418].map(silence_limit), [None, None, Some(SILENCE), Some(SILENCE)]);
         let (mut near, mut far) = tokio::io::duplex(64 << 10);
         let at_once = Some(Duration::ZERO);
-        assert_eq!(listen(&mut near, &mut BytesMut::new(), at_once).await.unwrap(), First::Other);
+        assert_eq!(listen(&mut near, &mut BytesMut::new(), at_once).await.unwrap(), First::Other(Bypass::Silence));
         let listening = tokio::spawn(async move { listen(&mut near, &mut BytesMut::new(), None).await.unwrap() });
         tokio::task::yield_now().await;
         assert!(!listening.is_finished(), "nothing has come yet");

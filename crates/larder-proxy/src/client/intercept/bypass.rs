@@ -1,0 +1,53 @@
+//! Reasons why the tunnel to a listed host goes past the cache.
+//!
+//! Owns: the reasons and their names. Does not: decide or count (see `request::intercept`).
+
+use std::fmt;
+
+/// Why a tunnel to a host that is listed for interception was passed on unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bypass {
+    /// Clients refused the certificates made for the host.
+    Refused,
+    /// The CA may not sign for the host.
+    NotPermitted,
+    /// The origin asks clients for certificates, which only they have.
+    ClientCertificate,
+    /// The client sent nothing, as where the server speaks first.
+    Silence,
+    /// The client sent something else than a TLS handshake.
+    NotTls,
+    /// The client's handshake offers no version of HTTP.
+    NotHttp,
+}
+
+impl Bypass {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 6] =
+        [Self::Refused, Self::NotPermitted, Self::ClientCertificate, Self::Silence, Self::NotTls, Self::NotHttp];
+
+    /// The reason as metrics name it.
+    pub const fn token(self) -> &'static str {
+        match self {
+            Self::Refused => "certificate-refused",
+            Self::NotPermitted => "ca-not-permitted",
+            Self::ClientCertificate => "client-certificate",
+            Self::Silence => "client-silent",
+            Self::NotTls => "not-tls",
+            Self::NotHttp => "not-http",
+        }
+    }
+}
+
+impl fmt::Display for Bypass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "clients refused the certificate",
+            Self::NotPermitted => "the CA may not sign for it",
+            Self::ClientCertificate => "it asks for a client certificate",
+            Self::Silence => "the client waits for the server to speak first",
+            Self::NotTls => "no TLS",
+            Self::NotHttp => "TLS for another protocol than HTTP",
+        })
+    }
+}

@@ -1,0 +1,109 @@
+//! The lines of `larder exec` on standard error once its command has ended.
+//!
+//! Owns: their wording, as text and as JSON. Does not: count (see `larder_proxy::Session`).
+
+use crate::{control::Figures, output::tell, size};
+use clap::ValueEnum;
+
+/// The form of the summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Form {
+    Text,
+    Json,
+}
+
+/// Prints the figures of a session that took `seconds`.
+pub(super) fn print(figures: &Figures, form: Form, seconds: f64) {
+    match form {
+        Form::Text => text(figures, seconds).iter().for_each(|line| tell!("{line}")),
+        Form::Json => tell!("{}", json(figures, seconds)),
+    }
+}
+
+fn text(figures: &Figures, seconds: f64) -> Vec<String> {
+    let Figures { requests, from_cache, bytes, saved_bytes, .. } = figures;
+    let (saved, all) = (size::show(*saved_bytes), size::show(*bytes));
+    let requests = counted(*requests, "request", "requests");
+    let from_cache = size::show_count(*from_cache);
+    let mut lines =
+        vec![format!("larder: {requests}, {from_cache} from cache, {saved} of {all} saved, {seconds:.0} s")];
+    if figures.bypassed_count > 0 {
+        let tunnels = counted(figures.bypassed_count, "tunnel", "tunnels");
+        lines.push(format!("larder: {tunnels} went past the cache:"));
+        lines.extend(figures.bypassed.iter().take(SHOWN_COUNT_MAX).map(|(target, why)| format!("  {target}: {why}")));
+        lines.extend(further(figures.bypassed.len(), "targets"));
+    }
+    if figures.missing_count > 0 {
+        let requests = counted(figures.missing_count, "request", "requests");
+        lines.push(format!("larder: offline, {requests} got no response because nothing usable is stored:"));
+        lines.extend(figures.missing.iter().take(SHOWN_COUNT_MAX).map(|url| format!("  {url}")));
+        lines.extend(further(figures.missing.len(), "URLs"));
+    }
+    lines
+}
+
+/// Says how many of a list are not shown, if any are not.
+fn further(count: usize, of: &str) -> Option<String> {
+    let hidden = count.checked_sub(SHOWN_COUNT_MAX).filter(|hidden| *hidden > 0)?;
+    Some(format!("  and {hidden} more {of}; --summary json lists them"))
+}
+
+fn json(figures: &Figures, seconds: f64) -> serde_json::Value {
+    let bypassed: Vec<_> = figures
+        .bypassed
+        .iter()
+        .map(|(target, reason)| serde_json::json!({ "target": target, "reason": reason }))
+        .collect();
+    serde_json::json!({
+        "requests": figures.requests,
+        "from_cache": figures.from_cache,
+        "bytes": figures.bytes,
+        "saved_bytes": figures.saved_bytes,
+        "bypassed_count": figures.bypassed_count,
+        "bypassed": bypassed,
+        "missing_count": figures.missing_count,
+        "missing": figures.missing,
+        "seconds": (seconds * 1000.0).round() / 1000.0,
+    })
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", size::show_count(count), if count == 1 { one } else { many })
+}
+
+/// Most lines of a list.
+const SHOWN_COUNT_MAX: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_a_thing_is_not_several() {
+        let one = Figures { requests: 1, bytes: 3, ..Figures::default() };
+        assert_eq!(text(&one, 0.4), ["larder: 1 request, 0 from cache, 0 B of 3 B saved, 0 s"]);
+        let none = text(&Figures::default(), 2.0);
+        assert_eq!(none, ["larder: 0 requests, 0 from cache, 0 B of 0 B saved, 2 s"]);
+    }
+
+    #[test]
+    fn tunnels_past_the_cache_and_missing_urls_are_listed_up_to_a_bound() {
+        let figures = Figures {
+            requests: 1200,
+            bypassed_count: 1,
+            bypassed: vec![("db.example:5432".to_owned(), "no TLS".to_owned())],
+            missing_count: 30,
+            missing: (0..25).map(|number| format!("https://a.example/{number}")).collect(),
+            ..Figures::default()
+        };
+        let lines = text(&figures, 1.0);
+        assert_eq!(lines[1..3], ["larder: 1 tunnel went past the cache:", "  db.example:5432: no TLS"]);
+        assert_eq!(
+            lines[3..5],
+            ["larder: offline, 30 requests got no response because nothing usable is stored:", "  https://a.example/0"]
+        );
+        assert_eq!(lines.last().unwrap(), "  and 5 more URLs; --summary json lists them");
+        assert_eq!(lines.len(), 3 + 1 + SHOWN_COUNT_MAX + 1);
+        assert_eq!(json(&figures, 1.0)["missing"].as_array().unwrap().len(), 25);
+    }
+}

@@ -1,0 +1,137 @@
+//! Layouts of registries: requests for their files on any host, where no pattern of a path can tell them apart.
+//!
+//! Owns: these tests. Does not: know which registry has which layout (see `worlds`). Invariant: a test looks at the
+//! request alone.
+
+use larder_http::rules::RuledRequest;
+
+/// Files of a registry that are recognized on any host.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// Patterns of the paths; any path if there is none.
+    pub(crate) paths: &'static [&'static str],
+    /// A test that requests for the files pass.
+    pub(crate) test: Option<fn(&RuledRequest<'_>) -> bool>,
+    /// Media types of the files.
+    pub(crate) types: &'static [&'static str],
+    /// Lifetime of the files.
+    pub(crate) keeps: Keeps,
+}
+
+/// Lifetime of the files of a layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// A name gets one file and no other.
+    Always,
+    /// A listing, which changes with what is published.
+    Minutes(u64),
+}
+
+/// Media types of packages and of what goes with them. HTML is none: it is a page to log in, or an error.
+pub(super) const FILES: &[&str] = &["application/*", "binary/*", "text/plain", "text/xml"];
+/// Media types of listings that are lines of text or of JSON.
+pub(super) const TEXTS: &[&str] =
+    &["text/plain", "application/json", "application/octet-stream", "binary/octet-stream"];
+
+/// Returns whether a client of Python packages requests the list of a project's files.
+pub(super) fn asks_simple_index(request: &RuledRequest<'_>) -> bool {
+    request.accept.contains("application/vnd.pypi.simple.")
+}
+
+/// Returns whether a client of npm packages requests the versions of a package.
+pub(super) fn asks_packument(request: &RuledRequest<'_>) -> bool {
+    request.accept.contains("application/vnd.npm.install-v1+json")
+}
+
+/// Returns whether the path is that of a file of cargo's sparse index: `1/a`, `2/ab`, `3/a/abc`, `ab/cd/abcd...` at the
+/// end of the path.
+pub(super) fn is_in_sparse_index(request: &RuledRequest<'_>) -> bool {
+    let mut from_end = path_of(request).rsplit('/');
+    let (Some(name), Some(parent)) = (from_end.next(), from_end.next()) else { return false };
+    let grandparent = from_end.next().unwrap_or_default();
+    let is_name = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_';
+    if !name.bytes().all(is_name) {
+        return false;
+    }
+    let (name, parent, grandparent) =
+        (name.to_ascii_lowercase(), parent.to_ascii_lowercase(), grandparent.to_ascii_lowercase());
+    match name.len() {
+        0 => false,
+        1 => parent == "1",
+        2 => parent == "2",
+        3 => grandparent == "3" && parent == name[..1],
+        _ => grandparent == name[..2] && parent == name[2..4],
+    }
+}
+
+/// Returns whether the path is that of a file of a released version in a Maven repository:
+/// `.../ARTIFACT/VERSION/ARTIFACT-VERSION...`.
+///
+/// Of a snapshot only files with a time in their names count, for the others are replaced.
+pub(super) fn is_maven_release(request: &RuledRequest<'_>) -> bool {
+    let mut from_end = path_of(request).rsplit('/');
+    let (Some(file), Some(version), Some(artifact)) = (from_end.next(), from_end.next(), from_end.next()) else {
+        return false;
+    };
+    let Some(rest) = file.strip_prefix(artifact).and_then(|rest| rest.strip_prefix('-')) else { return false };
+    if artifact.is_empty() || !version.bytes().any(|octet| octet.is_ascii_digit()) {
+        return false;
+    }
+    match version.strip_suffix("-SNAPSHOT") {
+        None => rest.strip_prefix(version).is_some_and(|rest| rest.starts_with(['.', '-'])),
+        Some(base) => {
+            let time = rest.strip_prefix(base).and_then(|rest| rest.strip_prefix('-'));
+            time.is_some_and(|time| time.starts_with(|first: char| first.is_ascii_digit()))
+        }
+    }
+}
+
+/// The path without its query.
+fn path_of<'a>(request: &RuledRequest<'a>) -> &'a str {
+    request.path.split('?').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(path: &str) -> RuledRequest<'_> {
+        RuledRequest { method: &http::Method::GET, scheme: "https", authority: "a.example", path, accept: "" }
+    }
+
+    #[test]
+    fn files_of_a_sparse_index_are_told_by_the_first_letters_of_their_names() {
+        for (path, expected) in [
+            ("/it/oa/itoa", true),
+            ("/api/cargo/index/se/rd/Serde_json?x", true),
+            ("/1/a", true),
+            ("/index/2/ab", true),
+            ("/3/l/log", true),
+            ("/3/x/log", false),
+            ("/it/oa/tokio", false),
+            ("/it/oa/", false),
+            ("/it/oa/itoa.html", false),
+            ("/itoa", false),
+            ("/ab/cd/abcé", false),
+        ] {
+            assert_eq!(is_in_sparse_index(&request(path)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn files_of_a_maven_release_are_told_from_snapshots_and_pages() {
+        for (path, expected) in [
+            ("/maven2/junit/junit/4.13.2/junit-4.13.2.pom", true),
+            ("/artifactory/libs/a/b/1.0/b-1.0-sources.jar.sha1", true),
+            ("/r/a/b/1.0-SNAPSHOT/b-1.0-20240102.030405-6.jar", true),
+            ("/r/a/b/1.0-SNAPSHOT/b-1.0-SNAPSHOT.jar", false),
+            ("/r/a/b/1.0-SNAPSHOT/maven-metadata.xml", false),
+            ("/maven2/junit/junit/maven-metadata.xml", false),
+            ("/maven2/junit/junit/4.13.2/junit-4.13.jar", false),
+            ("/download/app.jar", false),
+            ("/a/latest/a-latest.jar", false),
+        ] {
+            assert_eq!(is_maven_release(&request(path)), expected, "{path}");
+        }
+    }
+}
