@@ -67,6 +67,9 @@ pub(crate) struct Admission {
     /// Moving mean of the lengths of offered entries; 0 before the first.
     mean_sectors: f64,
     offer_count: u64,
+    /// Mean length of evicted entries, in sectors.
+    evicted_sectors: f64,
+    evicted_count: u64,
     dice: Dice,
     /// Dropped addresses, and the use of the segment that has their record.
     dropped: HashMap<u64, SegmentUse>,
@@ -87,6 +90,8 @@ impl Admission {
             sectors: scale.sectors as f64,
             mean_sectors: 0.0,
             offer_count: 0,
+            evicted_sectors: 0.0,
+            evicted_count: 0,
             dice: Dice::new(scale.sectors),
             dropped: HashMap::new(),
             removed: HashMap::new(),
@@ -128,15 +133,21 @@ impl Admission {
         self.dropped.contains_key(&address) || self.removed.contains_key(&address) || self.seen.knows(key_hash)
     }
 
-    /// Notes that an entry was evicted.
-    pub(crate) fn note_evicted(&mut self, key_hash: KeyHash) {
+    /// Notes that an entry of so many sectors was evicted.
+    pub(crate) fn note_evicted(&mut self, key_hash: KeyHash, sectors: u64) {
+        self.evicted_count += 1;
+        let share = MEAN_SHARE.max(1.0 / self.evicted_count as f64);
+        self.evicted_sectors += (sectors as f64 - self.evicted_sectors) * share;
+        assert!(self.evicted_sectors.is_finite() && self.evicted_sectors >= 0.0, "a mean of lengths");
         self.remember(key_hash);
     }
 
     /// Remembers a key until about as many others were remembered as the volume holds entries. A key that returns later
     /// is not in enough demand to be admitted for it.
     fn remember(&mut self, key_hash: KeyHash) {
-        let entries = self.sectors / self.mean_sectors.max(1.0);
+        // Entries that are stored without being offered have no part in the mean of offers.
+        let mean_sectors = if self.evicted_count > 0 { self.evicted_sectors } else { self.mean_sectors };
+        let entries = self.sectors / mean_sectors.max(1.0);
         debug_assert!(entries.is_finite() && entries >= 0.0, "the store has a number of entries: {entries}");
         let held = (entries * LIVE_SHARE) as u64;
         let bits = held * seen_bits_per_entry(&self.index, held);
@@ -201,11 +212,11 @@ mod tests {
         let known = |admission: &Admission, keys: std::ops::Range<u64>| {
             keys.filter(|&n| admission.knows(offer(n).key_hash, n)).count()
         };
-        (0..2_000).for_each(|n| admission.note_evicted(offer(n).key_hash));
+        (0..2_000).for_each(|n| admission.note_evicted(offer(n).key_hash, 16));
         assert_eq!(known(&admission, 0..2_000), 2_000);
         let falsely = known(&admission, 2_000..4_000);
         assert!(falsely <= 60, "{falsely} of 2000 taken for seen");
-        (100_000..130_000).for_each(|n| admission.note_evicted(offer(n).key_hash));
+        (100_000..130_000).for_each(|n| admission.note_evicted(offer(n).key_hash, 16));
         let remembered = known(&admission, 0..2_000);
         assert!(remembered <= 80, "{remembered} of 2000 remembered for longer");
     }

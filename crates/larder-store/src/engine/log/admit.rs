@@ -83,9 +83,9 @@ impl LogEngine {
     }
 
     /// Notes that an entry was evicted.
-    pub(super) fn note_evicted(&self, key_hash: KeyHash) {
+    pub(super) fn note_evicted(&self, key_hash: KeyHash, sectors: u64) {
         if let Some(gate) = &self.gate {
-            gate.lock().note_evicted(key_hash);
+            gate.lock().note_evicted(key_hash, sectors);
         }
     }
 

@@ -19,7 +19,6 @@ use crate::{
         record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
         trailer::Listing,
     },
-    hash::KeyHash,
     units::{SECTOR_BYTES, Sector, SegmentId, sectors},
     volume::{counters::add, turn::Turn},
 };
@@ -69,7 +68,7 @@ impl LogEngine {
         let gone = listings
             .iter()
             .filter(|listing| self.index.remove(listing.key_hash, &[position(listing)]) > 0 && !listing.tombstone)
-            .inspect(|listing| self.note_gone(listing.key_hash));
+            .inspect(|listing| self.note_gone(listing));
         add(&self.volume.counters.evicted, gone.count() as u64);
         self.forget_dropped(self.segments.segment_use(segment));
         let woken = self.lock_log().release(segment);
@@ -104,9 +103,9 @@ impl LogEngine {
     }
 
     /// Remembers an entry that is no longer there, and unpins it, so that nothing is spared for it.
-    fn note_gone(&self, key_hash: KeyHash) {
-        self.note_evicted(key_hash);
-        if self.volume.pins.remove(key_hash) {
+    fn note_gone(&self, listing: &Listing) {
+        self.note_evicted(listing.key_hash, listing.sectors.into());
+        if self.volume.pins.remove(listing.key_hash) {
             add(&self.volume.counters.unpinned, 1);
         }
     }
