@@ -197,7 +197,7 @@ impl<T: Read + Write> Connection for T {}
 /// There is none.
 pub(crate) fn connect(admin: AdminFlags) -> Result<Box<dyn Connection>, Failure> {
     if admin.admin.is_none()
-        && let Some(mut control) = ControlPath::connect_any()
+        && let Some(mut control) = ControlPath::connect_any()?
         && let Ok(Answer::Operate) = control.ask(&Ask::Operate)
     {
         return Ok(Box::new(control.into_stream()));

@@ -295,7 +295,9 @@ mod tests {
     fn every_key_of_the_documentation_is_read() {
         let document = include_str!("../../../docs/configuration.md");
         let (_, rest) = document.split_once("```toml\n").expect("the documentation has an example");
-        let (example, _) = rest.split_once("```").expect("the example ends");
+        let (example, rest) = rest.split_once("```").expect("the example ends");
+        let (_, rest) = rest.split_once("```toml\n").expect("there is another for a reverse proxy");
+        let (reverse, _) = rest.split_once("```").expect("the example ends");
         let Settings { proxy, forward, store, drain, intercept, worlds } = parse(example).unwrap();
         assert_eq!(worlds.names, ["pypi", "npm", "oci"]);
         assert_eq!(worlds.registries[0].name, "registry.example.com:5000");
@@ -322,7 +324,7 @@ mod tests {
         assert_eq!(proxy.clients, ["192.168.0.0/16".parse().unwrap()]);
         let origin_url = |text: &str| text.parse::<OriginUrl>().unwrap();
         let default = origin_url("http://127.0.0.1:9000").with_host(HostSent::Client);
-        assert_eq!(proxy.default_origin, Some(default));
+        assert_eq!(parse(reverse).unwrap().proxy.default_origin, Some(default));
         assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
         assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| Disk::At(path.into())));
         assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));

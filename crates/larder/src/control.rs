@@ -3,20 +3,23 @@
 //! Owns: where it is, and the messages, a line of JSON each. Does not: proxy. Invariants: the socket is in a directory of its
 //! owner's alone, and whoever is at the other end is checked to be that owner; a message has a bound.
 
+mod private;
 pub(crate) mod server;
 
 use crate::{failure::Failure, report, settings::Settings, store_path};
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::HashSet,
     env,
     fs::{self, File, OpenOptions},
     io::{self, BufRead, BufReader, Read, Write},
     net::SocketAddr,
     os::unix::{
-        fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+        fs::{OpenOptionsExt, PermissionsExt},
         net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
+    process,
     time::Duration,
 };
 
@@ -99,45 +102,61 @@ impl About {
     }
 }
 
-/// Where the control socket is, and what lies beside it.
+/// Where a control socket is, and what lies beside it.
 pub(crate) struct ControlPath {
     folder: PathBuf,
-    /// Whether it is in the user's runtime directory, which is made for such things.
-    is_for_runtime: bool,
+    /// The socket's name in it.
+    name: String,
 }
 
 impl ControlPath {
-    /// Finds the place: the directory that a service manager made for this, the user's runtime directory, or else the directory of the
-    /// default store.
+    /// Finds a folder for the socket and makes it, for its owner alone: the directory that a service manager made for this,
+    /// the user's runtime directory, the directory of the default store, or one in the system's temporary directory.
     ///
     /// # Errors
-    /// The user has neither.
+    /// None of them can be used; says why not the last one.
     pub(crate) fn find() -> Result<Self, Failure> {
-        // systemd.exec(5): one or more absolute paths with colons between.
-        let service = env::var_os("RUNTIME_DIRECTORY").and_then(|paths| env::split_paths(&paths).next());
-        if let Some(folder) = service.filter(|path| path.is_absolute() && path.is_dir()) {
-            return Ok(Self { folder, is_for_runtime: true });
+        let mut refused = None;
+        for folder in folders() {
+            match private::make(&folder) {
+                Ok(()) => return Ok(Self { folder, name: SOCKET_NAME.to_owned() }),
+                Err(error) => refused = Some((folder, error)),
+            }
         }
-        let runtime =
-            env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute() && path.is_dir());
-        let is_for_runtime = runtime.is_some();
-        let folder = runtime.map_or_else(store_path::user_folder, |runtime| Ok(runtime.join("larder")))?;
-        Ok(Self { folder, is_for_runtime })
+        let (folder, error) = refused.expect("there is always the one in the temporary directory");
+        let help = "set XDG_RUNTIME_DIR to a directory of yours that is closed to others (chmod 700)";
+        Err(Failure::runtime(format!("no place for the control socket: {error}: {}", folder.display()), help))
     }
 
-    /// Connects to a Larder that listens: this user's own, or the one that is a service of this machine, if this user may.
-    pub(crate) fn connect_any() -> Option<Control> {
-        let service = Self { folder: PathBuf::from(SERVICE_FOLDER), is_for_runtime: true };
-        Self::find().ok().and_then(|path| path.connect()).or_else(|| service.connect())
+    /// Connects to the Larder of this user that was started first, as `larder exec` does.
+    pub(crate) fn connect_own() -> Option<Control> {
+        private_folders().find_map(|folder| Self { folder, name: SOCKET_NAME.to_owned() }.connect())
     }
 
-    /// Makes the directory, for its owner alone.
-    pub(crate) fn prepare(&self) -> io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)
-    }
-
-    pub(crate) fn exists(&self) -> bool {
-        self.folder.is_dir()
+    /// Connects to the Larder that a command is for: the only one that this user may reach, or the one that is chosen.
+    ///
+    /// # Errors
+    /// There are several and none is chosen, or the chosen one does not answer.
+    pub(crate) fn connect_any() -> Result<Option<Control>, Failure> {
+        if let Some(chosen) = env::var_os(CHOICE).map(PathBuf::from) {
+            let control = connect_to(&chosen);
+            return control.map(Some).ok_or_else(|| {
+                let help = format!("unset {CHOICE}, or set it to the control socket of a larder that runs");
+                Failure::runtime(format!("no larder listens where {CHOICE} says: {}", chosen.display()), help)
+            });
+        }
+        let mut found: Vec<(PathBuf, Control)> = Vec::new();
+        for socket in sockets() {
+            if let Some(control) = connect_to(&socket) {
+                found.push((socket, control));
+            }
+        }
+        if found.len() < 2 {
+            return Ok(found.pop().map(|(_, control)| control));
+        }
+        let listed: Vec<String> = found.into_iter().map(|(socket, control)| describe(&socket, control)).collect();
+        let help = format!("choose one, as in {CHOICE}={} larder ls", listed[0].split(' ').next().unwrap_or_default());
+        Err(Failure::runtime(format!("several larders run: {}", listed.join(", ")), help))
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -145,7 +164,13 @@ impl ControlPath {
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
-        self.folder.join("control.sock")
+        self.folder.join(&self.name)
+    }
+
+    /// Returns the place for a Larder beside another one that has the usual place.
+    pub(crate) fn beside(mut self) -> Self {
+        self.name = format!("control-{}.sock", process::id());
+        self
     }
 
     /// Where a Larder that serves a command alone tells what it has to tell.
@@ -187,11 +212,68 @@ impl ControlPath {
 
     /// Connects to the Larder that listens, if one does.
     pub(crate) fn connect(&self) -> Option<Control> {
-        let stream = UnixStream::connect(self.socket()).ok()?;
-        // It waits for its store; a proxy that answers nothing at all is none.
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        stream.set_write_timeout(Some(PATIENCE)).ok()?;
-        Some(Control { stream: BufReader::new(stream) })
+        connect_to(&self.socket())
+    }
+}
+
+fn connect_to(socket: &Path) -> Option<Control> {
+    let stream = UnixStream::connect(socket).ok()?;
+    // It waits for its store; a proxy that answers nothing at all is none.
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    Some(Control { stream: BufReader::new(stream) })
+}
+
+/// Returns the folders in which this user's own sockets may be, best first.
+fn folders() -> Vec<PathBuf> {
+    // systemd.exec(5): one or more absolute paths with colons between.
+    let service = env::var_os("RUNTIME_DIRECTORY").and_then(|paths| env::split_paths(&paths).next());
+    let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let is_usable = |path: &PathBuf| path.is_absolute() && path.is_dir();
+    let runtime = runtime.filter(is_usable).map(|runtime| runtime.join("larder"));
+    let temporary = env::temp_dir().join(format!("larder-{}", rustix::process::geteuid().as_raw()));
+    [service.filter(is_usable), runtime, store_path::user_folder().ok(), Some(temporary)]
+        .into_iter()
+        .flatten()
+        // A longer path is no address of a socket (unix(7)).
+        .filter(|folder| folder.as_os_str().len() <= FOLDER_BYTES_MAX)
+        .collect()
+}
+
+/// Returns those of [`folders`] in which nobody else can have put a socket.
+fn private_folders() -> impl Iterator<Item = PathBuf> {
+    folders().into_iter().filter(|folder| private::check(folder).is_ok())
+}
+
+/// Returns the sockets of all Larders that this user may reach, dead ones too: its own, and that of the machine's service.
+fn sockets() -> Vec<PathBuf> {
+    let mut sockets = Vec::new();
+    let service = PathBuf::from(SERVICE_FOLDER);
+    for folder in private_folders().chain([service]) {
+        let names = fs::read_dir(&folder).into_iter().flatten().flatten();
+        let mut here: Vec<PathBuf> = names.map(|entry| entry.path()).filter(|path| is_socket_name(path)).collect();
+        // A folder that can be entered and not read has the usual one.
+        here.push(folder.join(SOCKET_NAME));
+        here.sort_unstable();
+        sockets.extend(here);
+    }
+    let mut seen = HashSet::new();
+    sockets.retain(|socket| seen.insert(socket.clone()));
+    sockets
+}
+
+fn is_socket_name(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name == SOCKET_NAME || (name.starts_with("control-") && name.ends_with(".sock"))
+}
+
+/// Returns a Larder's socket, and where it listens.
+fn describe(socket: &Path, mut control: Control) -> String {
+    match control.ask(&Ask::About) {
+        Ok(Answer::About(About { listener: Some(listener), .. })) => {
+            format!("{} (listens on {listener})", socket.display())
+        }
+        _ => socket.display().to_string(),
     }
 }
 
@@ -239,6 +321,11 @@ impl Control {
     }
 }
 
+/// Names the control socket of the Larder that commands are for.
+const CHOICE: &str = "LARDER_CONTROL";
+const SOCKET_NAME: &str = "control.sock";
+/// Room for a folder in the address of a socket, which is at most 107 bytes: what is left is for its name.
+const FOLDER_BYTES_MAX: usize = 80;
 /// Where the service of a package has its socket; `RuntimeDirectory=larder` of its unit.
 const SERVICE_FOLDER: &str = "/run/larder";
 /// Longest message, in bytes.

@@ -82,7 +82,7 @@ pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
 }
 
 fn about() -> Result<About, Failure> {
-    let asked = ControlPath::connect_any().and_then(|mut control| control.ask(&Ask::About).ok());
+    let asked = ControlPath::connect_any()?.and_then(|mut control| control.ask(&Ask::About).ok());
     match asked {
         Some(Answer::About(about)) => Ok(about),
         _ => {

@@ -109,7 +109,7 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
 fn open(ask: &Ask) -> Result<(Control, std::net::SocketAddr, String), Failure> {
     let path = ControlPath::find()?;
     for _ in 0..ATTEMPT_COUNT_MAX {
-        let control = match path.connect() {
+        let control = match ControlPath::connect_own() {
             Some(control) => Some(control),
             None => start(&path)?,
         };
@@ -151,7 +151,6 @@ fn start(path: &ControlPath) -> Result<Option<Control>, Failure> {
         let help = "it needs a directory of yours: set XDG_RUNTIME_DIR or XDG_CACHE_HOME to one that you may write to";
         Failure::runtime(format!("cannot start larder: {error}: {}", path.folder().display()), help)
     };
-    path.prepare().map_err(failed)?;
     let lock = path.lock().map_err(failed)?;
     if let Some(control) = path.connect() {
         return Ok(Some(control));

@@ -33,7 +33,7 @@ pub(crate) fn run(_: &ReloadFlags) -> Result<(), Failure> {
         let help = "start it with larder run; if another user did, be that user or root, or send SIGHUP to its process";
         Failure::runtime("no larder of yours runs", help)
     };
-    let mut control = ControlPath::connect_any().ok_or_else(none)?;
+    let mut control = ControlPath::connect_any()?.ok_or_else(none)?;
     let answer = control.ask(&Ask::Reload).map_err(|error| {
         let help = "see on its standard error how it went; it may be stopping";
         Failure::runtime(format!("the larder that runs does not answer: {error}"), help)

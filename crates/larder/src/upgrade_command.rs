@@ -47,7 +47,7 @@ pub(crate) fn run(flags: &UpgradeFlags) -> Result<(), Failure> {
     let program = flags.program.as_deref().map(absolute).transpose().map_err(|error| {
         Failure::usage(format!("cannot find --program: {error}"), "give the path of a program of larder")
     })?;
-    let mut control = ControlPath::connect_any().ok_or_else(none)?;
+    let mut control = ControlPath::connect_any()?.ok_or_else(none)?;
     let broken = |error| {
         let help = "see on its standard error how it went; an older larder that knows no upgrade has to be restarted";
         Failure::runtime(format!("the larder that runs does not answer: {error}"), help)

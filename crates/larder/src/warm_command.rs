@@ -109,8 +109,7 @@ pub(crate) fn run(flags: &WarmFlags) -> Result<(), Failure> {
 
 /// Where the Larder of this user that runs listens.
 fn running_proxy() -> Result<SocketAddr, Failure> {
-    let control = ControlPath::connect_any();
-    let mut control = control.ok_or_else(|| {
+    let mut control = ControlPath::connect_any()?.ok_or_else(|| {
         let help = "start it with larder run, or say where one of another user or machine listens with --proxy ADDRESS";
         Failure::runtime("no larder of yours runs", help)
     })?;

@@ -13,7 +13,7 @@ use crate::{
     reload::{Read, Reloader},
     report::{Report, StoreReport},
     service_manager,
-    settings::{Disk, Settings},
+    settings::Settings,
     signals::Signals,
     size, store_path,
     upgrade::{HandedOver, Rejected, Successor, Taking, Turn, Wanted},
@@ -166,7 +166,7 @@ impl Started {
         let (wants, upgrades) = mpsc::unbounded_channel();
         let about = About::of(settings, running.local_addrs());
         let control = ControlServer::new(running.handle(), about, Arc::clone(&reloader), wants, sessions.is_some());
-        let commands = listen_for_commands(runtime, &control, sessions, settings)?;
+        let commands = listen_for_commands(runtime, &control, sessions)?;
         let is_low = open_files::is_low(plan.open_files, config.limits.connection_count_max);
         let report = Report {
             config: &config,
@@ -363,11 +363,10 @@ fn listen_for_commands(
     runtime: &Runtime,
     control: &Arc<ControlServer>,
     sessions: Option<&Sessions<'_>>,
-    settings: &Settings,
 ) -> Result<Commands, Failure> {
     let (place, listener) = match sessions {
         Some(sessions) => (None, Some(sessions.listener.try_clone().map_err(system_failure)?)),
-        None => ControlServer::bind(settings.store.disks == [Disk::UserCache]).unzip(),
+        None => ControlServer::bind().unzip(),
     };
     let answering = listener.map(|listener| {
         let control = Arc::clone(control);

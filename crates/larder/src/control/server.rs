@@ -56,25 +56,20 @@ impl ControlServer {
         })
     }
 
-    /// Listens in the usual place, unless another Larder does or there is no such place; that is no reason not to run.
-    pub(crate) fn bind(is_default_store: bool) -> Option<(ControlPath, StdListener)> {
-        let path = ControlPath::find().ok()?;
-        let is_ours = is_default_store || path.is_for_runtime || path.exists();
-        if !is_ours {
-            return None;
-        }
-        path.prepare().ok()?;
-        let _lock = path.lock().ok()?;
+    /// Listens in the usual place, or beside it if another Larder listens there. A proxy that has no place for its socket runs
+    /// without, and says so.
+    pub(crate) fn bind() -> Option<(ControlPath, StdListener)> {
+        let unfound =
+            |why: &str| tell!("  warning  larder exec, ls, purge and other commands do not find this proxy: {why}");
+        let mut path = ControlPath::find().map_err(|failure| unfound(failure.told().0)).ok()?;
+        let lock = path.lock();
         if path.connect().is_some() {
-            return None;
+            path = path.beside();
         }
-        match path.bind() {
+        match lock.and_then(|_lock| path.bind()) {
             Ok(listener) => Some((path, listener)),
             Err(error) => {
-                tell!(
-                    "  warning  larder exec and larder env do not find this proxy: {error}: {}",
-                    path.socket().display()
-                );
+                unfound(&format!("{error}: {}", path.socket().display()));
                 None
             }
         }

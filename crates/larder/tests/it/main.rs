@@ -5,6 +5,8 @@
 
 mod authority;
 mod bench;
+mod control;
+mod documents;
 mod errors;
 mod exec;
 mod manual;

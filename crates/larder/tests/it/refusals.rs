@@ -20,7 +20,11 @@ fn exec_says_what_it_cannot_have() {
     fs::write(&file, "not a directory").unwrap();
     let (inside, nowhere) = (format!("{}/x", file.display()), format!("{}/none", home.path().display()));
     let exec = ["exec", "--", "/bin/true"];
-    refused(home.path(), &[("XDG_CACHE_HOME", &inside)], &exec, (1, "cannot start larder: Not a directory"));
+    let temporary = home.path().to_str().unwrap();
+    let no_cache = [("XDG_CACHE_HOME", inside.as_str()), ("TMPDIR", temporary)];
+    refused(home.path(), &no_cache, &exec, (1, &format!("cannot make directory {inside}/larder: Not a directory")));
+    let no_place = [("XDG_CACHE_HOME", inside.as_str()), ("TMPDIR", file.to_str().unwrap())];
+    refused(home.path(), &no_place, &exec, (1, "no place for the control socket: "));
     refused(home.path(), &[("TMPDIR", &nowhere)], &exec, (1, "cannot write down the authority: No such file"));
     refused(home.path(), &[], &["exec", "--", "/nonexistent"], (127, "cannot run the command: No such file"));
     refused(home.path(), &[], &["exec", "--", file.to_str().unwrap()], (126, "cannot run the command: Permission"));

@@ -1,0 +1,95 @@
+//! At stake: an example that is copied from the documentation and refused.
+
+use crate::process::{errors, run};
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+use tempfile::TempDir;
+
+/// A user and a password as `htpasswd -B` writes them.
+const PASSWORDS: &str = "user:$2y$05$abcdefghijklmnopqrstuuO2xvmq6XxYH9vGnIxBDbEhMyZJZ3bC2\n";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Returns every document for readers, with its name.
+fn documents() -> Vec<(String, String)> {
+    let mut folders = vec![root().join("docs")];
+    let mut files = vec![root().join("README.md"), root().join("ARCHITECTURE.md")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.extension() {
+                _ if path.is_dir() => folders.push(path),
+                Some(extension) if extension == "md" => files.push(path),
+                _ => {}
+            }
+        }
+    }
+    files.into_iter().map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap())).collect()
+}
+
+/// Returns the blocks of TOML in a document, each with its line. Another program's file is marked as `text`, not `toml`.
+fn blocks(text: &str) -> Vec<(usize, String)> {
+    let (mut found, mut open) = (Vec::new(), None);
+    for (number, line) in text.lines().enumerate() {
+        let trimmed = line.trim();
+        match &mut open {
+            None if trimmed.starts_with("```toml") => open = Some((number + 1, String::new())),
+            None => {}
+            Some(_) if trimmed == "```" => found.extend(open.take()),
+            Some((_, block)) => *block += &format!("{line}\n"),
+        }
+    }
+    found
+}
+
+/// Makes the files that the examples name, below `home`.
+fn make_files(home: &TempDir) {
+    let [etc, lib, log] = ["etc", "lib", "log"].map(|name| home.path().join(name));
+    for folder in [&etc, &lib, &log] {
+        fs::create_dir(folder).unwrap();
+    }
+    let made = run(home, &["ca", "init", "--dir", lib.join("ca").to_str().unwrap()]);
+    assert!(made.status.success(), "{}", errors(&made));
+    for (name, from) in [("example.pem", "ca.pem"), ("example.key", "ca.key"), ("origins.pem", "ca.pem")] {
+        fs::copy(lib.join("ca").join(from), etc.join(name)).unwrap();
+    }
+    for (name, text) in [
+        ("hosts", "0.0.0.0 ads.example\n"),
+        ("allowed", "example.com\n"),
+        ("school", "example.org\n"),
+        ("passwords", PASSWORDS),
+        ("tokens", "read 5d1f0c7be7a94a1f9a0e2c63b1f80d27\n"),
+    ] {
+        fs::write(etc.join(name), text).unwrap();
+        fs::set_permissions(etc.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+}
+
+#[test]
+fn every_configuration_in_the_documentation_passes_config_check() {
+    let home = TempDir::new().unwrap();
+    make_files(&home);
+    let (file, mut count, mut wrong) = (home.path().join("larder.toml"), 0, Vec::new());
+    for (name, text) in documents() {
+        for (line, block) in blocks(&text) {
+            let place = |folder: &str| format!("{}/{folder}/", home.path().display());
+            let here = block
+                .replace("/etc/larder/", &place("etc"))
+                .replace("/var/lib/larder/", &place("lib"))
+                .replace("/var/log/larder/", &place("log"));
+            fs::write(&file, here).unwrap();
+            let checked = run(&home, &["config", "check", file.to_str().unwrap()]);
+            if !checked.status.success() {
+                wrong.push(format!("{name}:{line}: {}", errors(&checked)));
+            }
+            count += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count >= 7, "the documentation has examples: {count}");
+}
