@@ -102,7 +102,7 @@ impl About {
     }
 }
 
-/// Where a control socket is, and what lies beside it.
+/// Where a control socket is, and the files next to it.
 pub(crate) struct ControlPath {
     folder: PathBuf,
     /// The socket's name in it.
@@ -167,8 +167,8 @@ impl ControlPath {
         self.folder.join(&self.name)
     }
 
-    /// Returns the place for a Larder beside another one that has the usual place.
-    pub(crate) fn beside(mut self) -> Self {
+    /// Returns the place of a further Larder, where another one has the usual place.
+    pub(crate) fn of_further(mut self) -> Self {
         self.name = format!("control-{}.sock", process::id());
         self
     }

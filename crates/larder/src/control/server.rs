@@ -56,7 +56,7 @@ impl ControlServer {
         })
     }
 
-    /// Listens in the usual place, or beside it if another Larder listens there. A proxy that has no place for its socket runs
+    /// Listens in the usual place, or next to it if another Larder listens there. A proxy that has no place for its socket runs
     /// without, and says so.
     pub(crate) fn bind() -> Option<(ControlPath, StdListener)> {
         let unfound =
@@ -64,7 +64,7 @@ impl ControlServer {
         let mut path = ControlPath::find().map_err(|failure| unfound(failure.told().0)).ok()?;
         let lock = path.lock();
         if path.connect().is_some() {
-            path = path.beside();
+            path = path.of_further();
         }
         match lock.and_then(|_lock| path.bind()) {
             Ok(listener) => Some((path, listener)),
