@@ -110,8 +110,8 @@ pub(crate) struct ControlPath {
 }
 
 impl ControlPath {
-    /// Finds a folder for the socket and makes it, for its owner alone: the directory that a service manager made for this,
-    /// the user's runtime directory, the directory of the default store, or one in the system's temporary directory.
+    /// Finds a folder for the socket and makes it, for its owner alone. It is the first that can be used of these: the one
+    /// of a service manager, the user's runtime directory, the default store's, one in the temporary directory.
     ///
     /// # Errors
     /// None of them can be used; says why not the last one.
@@ -245,7 +245,8 @@ fn private_folders() -> impl Iterator<Item = PathBuf> {
     folders().into_iter().filter(|folder| private::check(folder).is_ok())
 }
 
-/// Returns the sockets of all Larders that this user may reach, dead ones too: its own, and that of the machine's service.
+/// Returns the sockets of all Larders that this user may reach, dead ones too.
+/// They are the user's own, and that of the machine's service.
 fn sockets() -> Vec<PathBuf> {
     let mut sockets = Vec::new();
     let service = PathBuf::from(SERVICE_FOLDER);

@@ -56,8 +56,8 @@ impl ControlServer {
         })
     }
 
-    /// Listens in the usual place, or next to it if another Larder listens there. A proxy that has no place for its socket runs
-    /// without, and says so.
+    /// Listens in the usual place, or next to it if another Larder listens there.
+    /// A proxy that has no place for its socket runs without, and says so.
     pub(crate) fn bind() -> Option<(ControlPath, StdListener)> {
         let unfound =
             |why: &str| tell!("  warning  larder exec, ls, purge and other commands do not find this proxy: {why}");
