@@ -82,6 +82,7 @@ pub use overview::{AskedFor, Counted, Expiry, Latency, LineState, Named, OriginS
 pub use pace::{Bucket, Pace};
 pub use server::{
     Proxy, ProxyHandle, RunningProxy,
+    handover::ClientConnection,
     leaving::{Leaving, ListeningSocket, Remaining},
     reload::{NeedsRestart, Reloaded},
 };

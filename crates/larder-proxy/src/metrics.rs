@@ -106,6 +106,10 @@ pub(crate) struct WorkerMetrics {
     pub(crate) tunnels_open: Counter,
     /// Tunnels to hosts listed for interception that were passed on unread, by reason.
     pub(crate) bypassed: [Counter; Bypass::ALL.len()],
+    /// Connections that cannot be handed over to another process, or are not yet known to be such that can.
+    pub(crate) connections_unmovable: Counter,
+    /// Whether it accepts nothing any more, and its connections know.
+    pub(crate) has_left: Counter,
     /// Requests that may change something at the origin, until what they make invalid is so.
     pub(crate) changes_open: Counter,
     pub(crate) store_errors: Counter,

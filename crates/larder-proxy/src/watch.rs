@@ -12,12 +12,15 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
+        mpsc::Sender,
     },
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use slab::Slab;
+
+use crate::server::handover::ClientConnection;
 
 /// The deadlines of one worker.
 #[derive(Default)]
@@ -26,6 +29,9 @@ pub(crate) struct Watches {
     tick: AtomicU32,
     /// Whether another proxy is about to go on in the place of this one.
     says_goodbye: AtomicBool,
+    /// Whether there is a way to that proxy.
+    has_successor: AtomicBool,
+    successor: Mutex<Option<Sender<ClientConnection>>>,
     watched: Mutex<Slab<Arc<Watch>>>,
 }
 
@@ -42,7 +48,8 @@ pub(crate) struct Watch {
 pub(crate) enum Order {
     /// Go on.
     Run,
-    /// Finish what is in progress, then close; but what was opened since goodbye is said has its first request.
+    /// Finish what is in progress, then go over to the other proxy, or close where that cannot be. What was opened since
+    /// goodbye is said, and cannot go over, has its first request.
     Leave,
     /// Finish what is in progress, then close.
     Drain,
@@ -95,6 +102,23 @@ impl Watches {
     /// Whether every answer is to be the last of its connection.
     pub(crate) fn says_goodbye(&self) -> bool {
         self.says_goodbye.load(Relaxed)
+    }
+
+    /// Sets where connections without a request go once they are to leave.
+    pub(crate) fn lead_to(&self, successor: Option<Sender<ClientConnection>>) {
+        self.has_successor.store(successor.is_some(), Relaxed);
+        *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = successor;
+    }
+
+    /// Whether there is another proxy for connections without a request.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.has_successor.load(Relaxed)
+    }
+
+    /// Hands a connection over to the other proxy. It is closed if that is gone.
+    pub(crate) fn hand_over(&self, connection: ClientConnection) {
+        let successor = self.successor.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = successor.as_ref().map(|successor| successor.send(connection));
     }
 
     /// Seconds since the worker started.

@@ -3,11 +3,13 @@
 //! Owns: starting that process, and the order in which sockets and store change hands. Does not: start a proxy. Invariants: until the other
 //! has said that it would start, nothing changes; who connects meanwhile waits and is served, by the other or, if that does not start, by this one.
 
+mod forwarding;
 mod line;
 mod taking;
 
 use crate::{failure::Failure, output::tell, service_manager};
-use larder_proxy::{Leaving, ListeningSocket, ProxyHandle, Remaining, RunningProxy};
+pub(crate) use forwarding::Forwarding;
+use larder_proxy::{ClientConnection, Leaving, ListeningSocket, ProxyHandle, Remaining, RunningProxy};
 use larder_store::Store;
 use line::{Line, Message};
 use std::{
@@ -17,6 +19,7 @@ use std::{
     os::{fd::AsFd, unix::fs::FileTypeExt},
     path::PathBuf,
     process::{Child, Command, Stdio},
+    sync::{Arc, mpsc::Receiver},
     time::{Duration, Instant},
 };
 pub(crate) use taking::{Taking, Turn};
@@ -40,13 +43,15 @@ pub(crate) struct Wanted {
 /// A process that would go on in the place of this one.
 pub(crate) struct Successor {
     child: Child,
-    line: Line,
+    line: Arc<Line>,
     sockets: Vec<ListeningSocket>,
 }
 
 /// What is left of a proxy that handed over.
 pub(crate) struct HandedOver {
     pub(crate) leaving: Leaving,
+    /// Carries the connections that go over when their exchanges end.
+    pub(crate) forwarding: Forwarding,
     /// What is told of it.
     pub(crate) told: String,
 }
@@ -56,6 +61,8 @@ pub(crate) struct Rejected {
     pub(crate) leaving: Leaving,
     /// What it listened on.
     pub(crate) sockets: Vec<ListeningSocket>,
+    /// The clients' connections that were to go over.
+    pub(crate) connections: Receiver<ClientConnection>,
     pub(crate) failure: Failure,
 }
 
@@ -79,7 +86,7 @@ impl Successor {
         let child = command.stdin(Stdio::from(other)).spawn();
         drop(command);
         let child = child.map_err(|error| failure(&format!("cannot start {}", program.display()), &error))?;
-        let mut successor = Self { child, line, sockets };
+        let mut successor = Self { child, line: Arc::new(line), sockets };
         match successor.introduce() {
             Ok(()) => Ok(successor),
             Err(failure) => {
@@ -127,7 +134,7 @@ impl Successor {
         free: impl FnOnce(),
     ) -> Result<HandedOver, Box<Rejected>> {
         let begun = Instant::now();
-        let leaving = running.leave();
+        let (leaving, connections) = running.leave();
         let mut remaining = leaving.free_store(drain);
         if store.as_ref().is_some_and(has_device) {
             // A block device is claimed until nothing of this process has it open.
@@ -139,8 +146,15 @@ impl Successor {
         }
         drop(store);
         free();
-        if let Err(failure) = self.await_serving() {
-            return Err(self.rejected(leaving, failure));
+        let accepting = self.await_accepting();
+        let waited_ms = begun.elapsed().as_millis();
+        let forwarding = match accepting {
+            Ok(()) => Forwarding::start(&self.line, connections),
+            Err(failure) => return Err(self.rejected(leaving, connections, failure)),
+        };
+        let serving = self.await_message(SERVING_PATIENCE, |message| matches!(message, Message::Serving));
+        if let Err(failure) = serving {
+            return Err(self.rejected(leaving, forwarding.give_back(), failure));
         }
         service_manager::tell_successor(self.child.id());
         // If it has gone meanwhile, its service manager knows what to do.
@@ -150,9 +164,9 @@ impl Successor {
             Remaining::Connections(1) => "; one connection goes on with the one before until it ends".to_owned(),
             Remaining::Connections(count) => format!("; {count} connections go on with the one before until they end"),
         };
-        let (id, waited_ms) = (self.child.id(), begun.elapsed().as_millis());
+        let id = self.child.id();
         let told = format!("process {id} goes on; who connected meanwhile waited {waited_ms} ms at most{on}");
-        Ok(HandedOver { leaving, told })
+        Ok(HandedOver { leaving, forwarding, told })
     }
 
     fn introduce(&mut self) -> Result<(), Failure> {
@@ -164,9 +178,9 @@ impl Successor {
         self.await_message(READY_PATIENCE, |message| matches!(message, Message::Ready))
     }
 
-    fn await_serving(&self) -> Result<(), Failure> {
+    fn await_accepting(&self) -> Result<(), Failure> {
         self.line.send(&Message::StoreFree).map_err(|error| self.silent(&error))?;
-        self.await_message(SERVING_PATIENCE, |message| matches!(message, Message::Serving))
+        self.await_message(SERVING_PATIENCE, |message| matches!(message, Message::Accepting))
     }
 
     fn await_message(&self, patience: Duration, is_it: impl Fn(&Message) -> bool) -> Result<(), Failure> {
@@ -188,10 +202,15 @@ impl Successor {
         Failure::runtime(why, format!("{BEFORE_RUNS}; its standard error is that of the larder that runs: see there"))
     }
 
-    fn rejected(mut self, leaving: Leaving, failure: Failure) -> Box<Rejected> {
+    fn rejected(
+        mut self,
+        leaving: Leaving,
+        connections: Receiver<ClientConnection>,
+        failure: Failure,
+    ) -> Box<Rejected> {
         let sockets = std::mem::take(&mut self.sockets);
         self.end();
-        Box::new(Rejected { leaving, sockets, failure })
+        Box::new(Rejected { leaving, sockets, connections, failure })
     }
 
     fn end(mut self) {

@@ -19,14 +19,14 @@ use crate::{
     upgrade::{HandedOver, Rejected, Successor, Taking, Turn, Wanted},
     volumes,
 };
-use larder_proxy::{Listener, ListeningSocket, Proxy, ProxyConfig, RunningProxy};
+use larder_proxy::{ClientConnection, Listener, ListeningSocket, Proxy, ProxyConfig, RunningProxy};
 use larder_store::Store;
 use std::{
     io,
     net::TcpListener,
     os::unix::net::UnixListener,
     process,
-    sync::Arc,
+    sync::{Arc, mpsc::Receiver},
     thread,
     time::{Duration, Instant},
 };
@@ -104,14 +104,15 @@ fn serve(
         }
     }
     let plan = Plan { read_settings, settings: &settings, read, automatic, index_bytes, open_files, sessions };
-    let mut taking = taking;
+    let (mut taking, mut connections) = (taking, None);
     loop {
-        let started = Started::start(&runtime, &plan, sockets)?;
+        let started = Started::start(&runtime, &plan, sockets, taking)?;
         taking.take().inspect(|taking| taking.tell_serving());
+        started.adopt(connections.take());
         service_manager::tell_ready(&started.running.handle());
         match started.go_on(&runtime, &mut signals, sessions)? {
             End::Ended => return Ok(()),
-            End::GoesOn(inherited) => sockets = inherited,
+            End::GoesOn(inherited, left) => (sockets, connections) = (inherited, Some(left)),
         }
     }
 }
@@ -144,12 +145,17 @@ struct Started {
 enum End {
     /// In order.
     Ended,
-    /// Another process was to go on and does not: this one has to, on these sockets.
-    GoesOn(Vec<ListeningSocket>),
+    /// Another process was to go on and does not: this one has to, on these sockets and with these clients' connections.
+    GoesOn(Vec<ListeningSocket>, Receiver<ClientConnection>),
 }
 
 impl Started {
-    fn start(runtime: &Runtime, plan: &Plan<'_>, sockets: Vec<ListeningSocket>) -> Result<Self, Failure> {
+    fn start(
+        runtime: &Runtime,
+        plan: &Plan<'_>,
+        sockets: Vec<ListeningSocket>,
+        taking: Option<&Taking>,
+    ) -> Result<Self, Failure> {
         let Plan { settings, sessions, .. } = *plan;
         let mut config = settings.proxy_config();
         let opened = volumes::open(&settings.store)?;
@@ -157,6 +163,7 @@ impl Started {
         let path = store.as_ref().and_then(|store| store.volumes().next().map(|volume| volume.path.to_owned()));
         config.state_base = path.and_then(|path| store_path::state_base(&path));
         let running = Proxy::start_on(config.clone(), store.clone(), sockets).map_err(start_failure)?;
+        taking.inspect(|taking| taking.tell_accepting(running.handle()));
         if let Some(store) = &store {
             await_loading(runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
         }
@@ -179,6 +186,12 @@ impl Started {
         tell!("{report}");
         drop(report);
         Ok(Self { running, store, reloader, control, commands, upgrades })
+    }
+
+    /// Goes on with the connections of the proxy before, as they come.
+    fn adopt(&self, connections: Option<Receiver<ClientConnection>>) {
+        let proxy = self.running.handle();
+        connections.map(|connections| thread::spawn(move || connections.into_iter().for_each(|one| proxy.adopt(one))));
     }
 
     /// Serves until a signal says stop, the last session ends, or another process goes on.
@@ -232,7 +245,7 @@ impl Started {
         tell!("a new process takes over");
         let drain = reloader.drain();
         match meanwhile(runtime, || successor.hand_over(running, store, drain, || commands.end())) {
-            Ok(HandedOver { leaving, told }) => {
+            Ok(HandedOver { leaving, forwarding, told }) => {
                 tell!("{told}");
                 let _ = answer.send(Ok(told));
                 let handle = leaving.handle();
@@ -245,14 +258,15 @@ impl Started {
                     }
                     let _ = finished.await;
                 });
+                forwarding.finish();
                 End::Ended
             }
             Err(rejected) => {
-                let Rejected { leaving, sockets, failure } = *rejected;
+                let Rejected { leaving, sockets, connections, failure } = *rejected;
                 tell!("no new process takes over: {failure}; this one goes on");
                 let _ = answer.send(Err(failure));
                 runtime.spawn_blocking(move || leaving.finish());
-                End::GoesOn(sockets)
+                End::GoesOn(sockets, connections)
             }
         }
     }

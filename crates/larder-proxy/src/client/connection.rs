@@ -35,15 +35,17 @@ use crate::{
         flushed::Flushed,
         http2,
         interim::Interim,
-        opening::{self, Opened},
+        opening::{self, Opened, Peer},
         peer::{Abandoned, Client, Phase},
         response_body::ResponseBody,
         socket::{Inside, Protocol, Socket},
         stream::ClientStream,
     },
     config::Listener,
+    metrics::Counting,
     origin::target::Origin,
     request::exchange,
+    server::handover::ClientConnection,
     session::SessionState,
     watch::{Order, Watched, Watching},
     worker::Worker,
@@ -56,7 +58,7 @@ pub(crate) struct Door {
 }
 
 /// Serves an accepted connection until it ends.
-pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketAddr, door: &Door) {
+pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: Peer, door: &Door) {
     let listener = &door.listener;
     let config = &worker.shared.config;
     let is_fresh = worker.watches.says_goodbye();
@@ -67,14 +69,54 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: SocketA
     } else {
         config.limits.idle
     });
+    if door.session.is_none() && !await_first(&watched, &socket).await {
+        if !matches!(watched.order(), Order::Expire) && worker.watches.has_successor() {
+            let client = match peer {
+                Peer::Accepted(_) => None,
+                Peer::Known(client) => Some(client),
+            };
+            hand_over(worker, listener.address, client, socket);
+        }
+        return;
+    }
+    // From its first byte on it stays with this process until it is known to be HTTP/1 without TLS.
+    let opening_count = count_unmovable(worker);
     let opening = opening::open(worker, listener, socket, peer);
     let opened = match Watching::new(opening, &watched, &[Order::Drain, Order::Expire]).await {
         Some(Ok(Some(opened))) => opened,
-        Some(Err(error)) => return tracing::debug!(%error, %peer, "client connection was not opened"),
+        Some(Err(error)) => {
+            return tracing::debug!(%error, peer = %peer.address(), "client connection was not opened");
+        }
         Some(Ok(None)) | None => return,
     };
+    drop(opening_count);
     let about = About { inside: None, session: door.session.clone(), watched, listener: listener.address, is_fresh };
     serve_opened(worker, opened, about).await;
+}
+
+/// Waits until a client has sent something. Returns false if the connection is to leave or to close before.
+async fn await_first(watched: &Watched, socket: &TcpStream) -> bool {
+    let ends_on: &[Order] = &[Order::Leave, Order::Drain, Order::Expire];
+    let mut first = [0];
+    // Not `readable`, which is true at once for a socket that was just accepted.
+    let arrived = Watching::new(socket.peek(&mut first), watched, ends_on).await;
+    if let Some(Err(error)) = &arrived {
+        tracing::debug!(%error, "client connection was not opened");
+    }
+    matches!(arrived, Some(Ok(_)))
+}
+
+/// Counts a connection that another process cannot go on with.
+fn count_unmovable(worker: &Worker) -> Counting {
+    Counting::begin(&worker.metrics, |metrics| &metrics.connections_unmovable)
+}
+
+/// Hands a connection over to the proxy that goes on.
+fn hand_over(worker: &Worker, listener: SocketAddr, client: Option<SocketAddr>, socket: TcpStream) {
+    match socket.into_std() {
+        Ok(socket) => worker.watches.hand_over(ClientConnection { listener, client, socket }),
+        Err(error) => tracing::debug!(%error, "client connection cannot be handed over"),
+    }
 }
 
 /// Serves a connection inside a tunnel until it ends.
@@ -102,6 +144,8 @@ async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
     let About { inside, session, watched, listener, is_fresh } = about;
     let config = &worker.shared.config;
     watched.arm(config.limits.idle);
+    let is_movable = protocol == Protocol::Http1 && !socket.is_tls() && inside.is_none() && session.is_none();
+    let _unmovable = (!is_movable).then(|| count_unmovable(worker));
     let client = Arc::new(Client {
         worker: Arc::clone(worker),
         peer,
@@ -111,6 +155,8 @@ async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
         protocol,
         inside,
         session,
+        is_movable,
+        is_unsent: AtomicBool::new(false),
         phase: AtomicU8::new(Phase::Idle as u8),
         exchange_count: AtomicU32::new(0),
         abandoned: Abandoned::default(),
@@ -139,7 +185,7 @@ async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
             Connected::Http2(Box::new(connection))
         }
     };
-    Serving { connection, client, is_fresh, started: false, draining: false }.await;
+    Serving { connection, client, is_fresh, started: false, draining: false, late_head: None }.await;
 }
 
 /// What the HTTP library calls for each request.
@@ -167,6 +213,8 @@ struct Serving {
     is_fresh: bool,
     started: bool,
     draining: bool,
+    /// Counts it while its next request is one that this proxy answers although it leaves.
+    late_head: Option<Counting>,
 }
 
 /// The HTTP library's connection.
@@ -174,6 +222,8 @@ struct Serving {
 enum Connected {
     Http1(UpgradeableConnection<TokioIo<ClientStream>, Answering>),
     Http2(Box<Connection<TokioIo<ClientStream>, Answering, TokioExecutor>>),
+    /// It is on its way to another proxy.
+    HandedOver,
 }
 
 impl Future for Serving {
@@ -184,7 +234,8 @@ impl Future for Serving {
             self.started = true;
             self.client.watched.remember(context);
         }
-        match self.client.watched.order() {
+        let order = self.client.watched.order();
+        match order {
             Order::Run => {}
             Order::Expire if !self.is_idle_http2() || self.draining => return Poll::Ready(()),
             Order::Expire => {
@@ -194,6 +245,7 @@ impl Future for Serving {
                 self.drain();
             }
             Order::Leave | Order::Drain if self.draining => {}
+            Order::Leave | Order::Drain if self.client.is_for_successor() => return self.leave(order, context),
             Order::Leave if self.is_fresh && !self.client.is_http2() => {}
             Order::Leave => {
                 // A request that is there already is answered.
@@ -216,7 +268,43 @@ impl Serving {
         match &mut self.connection {
             Connected::Http1(connection) => Pin::new(connection).poll(context),
             Connected::Http2(connection) => Pin::new(connection).poll(context),
+            Connected::HandedOver => Poll::Ready(Ok(())),
         }
+    }
+
+    /// Goes on with what has begun to be read, and lets the other proxy go on after that.
+    fn leave(&mut self, order: Order, context: &mut Context<'_>) -> Poll<()> {
+        if let Poll::Ready(ended) = self.turn(context) {
+            return self.told(ended);
+        }
+        let client = &self.client;
+        if client.can_go_over() {
+            return self.go_over();
+        }
+        if client.is_in_head() {
+            // There was time for the rest of it. Nobody waits for a change that could still begin here.
+            if order == Order::Drain {
+                return Poll::Ready(());
+            }
+            self.late_head.get_or_insert_with(|| count_unmovable(&client.worker));
+        } else if client.has_pipelined() {
+            // What follows is lost, as it is with every connection that closes: its client repeats it.
+            self.drain();
+            return self.turn(context).map(drop);
+        }
+        Poll::Pending
+    }
+
+    /// Hands the connection over to the proxy that goes on.
+    fn go_over(&mut self) -> Poll<()> {
+        let connection = std::mem::replace(&mut self.connection, Connected::HandedOver);
+        if let Connected::Http1(connection) = connection
+            && let Some(socket) = connection.into_parts().and_then(|parts| parts.io.into_inner().into_plain())
+        {
+            let client = &self.client;
+            hand_over(&client.worker, client.listener, Some(client.peer), socket);
+        }
+        Poll::Ready(())
     }
 
     fn told(&self, ended: hyper::Result<()>) -> Poll<()> {
@@ -231,6 +319,7 @@ impl Serving {
         match &mut self.connection {
             Connected::Http1(connection) => Pin::new(connection).graceful_shutdown(),
             Connected::Http2(connection) => Pin::new(&mut **connection).graceful_shutdown(),
+            Connected::HandedOver => {}
         }
     }
 

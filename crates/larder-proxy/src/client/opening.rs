@@ -30,6 +30,23 @@ pub(crate) struct Opened {
     pub(crate) protocol: Protocol,
 }
 
+/// A client's address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Peer {
+    /// As the system says. The client may be another proxy, which says in a PROXY header for whom it connects.
+    Accepted(SocketAddr),
+    /// As it was found out before another proxy handed the connection over.
+    Known(SocketAddr),
+}
+
+impl Peer {
+    pub(crate) fn address(self) -> SocketAddr {
+        match self {
+            Self::Accepted(address) | Self::Known(address) => address,
+        }
+    }
+}
+
 /// Finds out what a client speaks. `None`: it left before it said anything.
 ///
 /// # Errors
@@ -38,8 +55,12 @@ pub(crate) async fn open(
     worker: &Worker,
     listener: &Listener,
     mut socket: TcpStream,
-    mut peer: SocketAddr,
+    peer: Peer,
 ) -> io::Result<Option<Opened>> {
+    let mut peer = match peer {
+        Peer::Known(client) => return listen_first(socket, client).await,
+        Peer::Accepted(address) => address,
+    };
     let from = peer.ip().to_canonical();
     if listener.proxied_by.iter().any(|network| network.contains(&from)) {
         peer = proxied::read(&mut socket).await?.unwrap_or(peer);

@@ -31,7 +31,7 @@ use crate::{
     },
     outcome::Outcome,
     session::SessionState,
-    watch::Watched,
+    watch::{Order, Watched},
     worker::Worker,
 };
 
@@ -52,6 +52,10 @@ pub(crate) struct Client {
     pub(crate) inside: Option<Origin>,
     /// The session that it belongs to, if it came through one's listener.
     pub(crate) session: Option<Arc<SessionState>>,
+    /// Whether another process can go on with it: it is HTTP/1 without TLS, and through a listener of the configuration.
+    pub(crate) is_movable: bool,
+    /// Whether the socket has not taken all that was written.
+    pub(super) is_unsent: AtomicBool,
     pub(super) phase: AtomicU8,
     /// Requests that are being answered; over HTTP/1.1 one at most.
     pub(super) exchange_count: AtomicU32,
@@ -142,7 +146,36 @@ impl Client {
 
     /// Whether an answer is to say that its connection closes, for another proxy goes on.
     pub(crate) fn says_goodbye(&self) -> bool {
-        !self.is_http2() && self.worker.watches.says_goodbye()
+        !self.is_http2() && !self.is_movable && self.worker.watches.says_goodbye()
+    }
+
+    /// Whether its next request is for the proxy that goes on in the place of this one.
+    pub(crate) fn is_for_successor(&self) -> bool {
+        // The order is looked at first: before every read this is all that costs.
+        matches!(self.watched.order(), Order::Leave | Order::Drain)
+            && self.is_movable
+            && self.worker.watches.has_successor()
+    }
+
+    /// Whether nothing is read from it any more, as the next octet is of a request for the proxy that goes on.
+    pub(crate) fn is_left_unread(&self) -> bool {
+        self.is_for_successor() && self.raw().is_at_start()
+    }
+
+    /// Whether a client of HTTP/1 has sent more than the request that is being answered.
+    pub(super) fn has_pipelined(&self) -> bool {
+        self.raw().has_waiting()
+    }
+
+    /// Whether a part of a request's head has been read.
+    pub(super) fn is_in_head(&self) -> bool {
+        self.phase.load(Relaxed) == Phase::Head as u8
+    }
+
+    /// Whether its last response has gone out, and nothing of another request has been read.
+    pub(super) fn can_go_over(&self) -> bool {
+        let is_idle = self.phase.load(Relaxed) == Phase::Idle as u8 && !self.is_unsent.load(Relaxed);
+        is_idle && self.is_left_unread() && !self.has_pipelined()
     }
 
     /// The name that its connection asked for in the handshake, if it is TLS.
@@ -244,6 +277,11 @@ impl Client {
     /// What comes from now on is no longer requests.
     pub(crate) fn note_opaque(&self) {
         self.raw().stop();
+    }
+
+    /// Notes whether there is something that the socket has not taken.
+    pub(crate) fn note_unsent(&self, is_unsent: bool) {
+        self.is_unsent.store(is_unsent, Relaxed);
     }
 
     /// Bytes went out.

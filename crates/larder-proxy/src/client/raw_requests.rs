@@ -107,6 +107,17 @@ impl RawRequests {
         *self = Self { place: Place::Off, ..Self::default() };
     }
 
+    /// Whether the next octet is the first of a request.
+    pub(crate) fn is_at_start(&self) -> bool {
+        let has_fault = self.head_fault.is_some() || self.fatal_fault.is_some();
+        matches!(self.place, Place::Head) && self.partial.is_empty() && self.head.is_at_start() && !has_fault
+    }
+
+    /// Whether requests have come that the library has not handed over.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.good_count > self.taken_count
+    }
+
     /// Why nothing more is to be read, if that is so.
     pub(crate) fn fatal_fault(&self) -> Option<Fault> {
         self.fatal_fault

@@ -15,7 +15,10 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
 
 use crate::client::{peer::Client, socket::Socket};
 
@@ -32,6 +35,14 @@ impl ClientStream {
         Self { socket, first, client }
     }
 
+    /// Returns the socket if it has no TLS, and nothing that was read is left.
+    pub(crate) fn into_plain(self) -> Option<TcpStream> {
+        match self.socket {
+            Socket::Plain(socket) if self.first.is_empty() => Some(socket),
+            _ => None,
+        }
+    }
+
     /// Writes the interim responses that wait, before anything else.
     fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.client.interim.poll_write(Pin::new(&mut self.socket), cx)
@@ -42,6 +53,10 @@ impl AsyncRead for ClientStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Some(fault) = self.client.fatal_fault() {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
+        }
+        if self.first.is_empty() && self.client.is_left_unread() {
+            // The connection's task looks after every turn, and hands it over; nothing wakes it for a read.
+            return Poll::Pending;
         }
         let before = buf.filled().len();
         let result = if self.first.is_empty() {
@@ -65,6 +80,7 @@ impl AsyncRead for ClientStream {
 
 impl AsyncWrite for ClientStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.client.note_unsent(true);
         ready!(self.poll_interim(cx))?;
         let result = ready!(Pin::new(&mut self.socket).poll_write(cx, buf));
         self.client.note_sent(*result.as_ref().unwrap_or(&0));
@@ -79,6 +95,7 @@ impl AsyncWrite for ClientStream {
         if let [only] = bufs {
             return self.poll_write(cx, only);
         }
+        self.client.note_unsent(true);
         ready!(self.poll_interim(cx))?;
         let socket = Pin::new(&mut self.socket);
         let total: usize = bufs.iter().map(|buf| buf.len()).sum();
@@ -106,6 +123,7 @@ impl AsyncWrite for ClientStream {
         ready!(self.poll_interim(cx))?;
         ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
         // The HTTP library flushes once it has written all it had.
+        self.client.note_unsent(false);
         self.client.flushed.note();
         Poll::Ready(Ok(()))
     }

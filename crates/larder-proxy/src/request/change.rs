@@ -25,7 +25,6 @@ use crate::{
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
-    metrics::Counting,
     origin::request_body::ClientBody,
     outcome::{MissReason, Outcome},
     request::{
@@ -44,7 +43,6 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Clien
     if !asked.goes_on {
         return Ok(final_recipient::answer(asked));
     }
-    let _counting = Counting::begin(&worker.metrics, |metrics| &metrics.changes_open);
     let (began, request_time) = (worker.cache.shared.begin(), clock::now());
     let (head, body) = pass::ask(worker, asked, Some(body)).await?;
     let (status, fields) = (head.status, head.headers);

@@ -13,7 +13,7 @@ use std::{
 use http::{HeaderValue, Method, Request, Response, Version, header};
 use hyper::body::{Body as _, Incoming};
 use hyper_util::rt::TokioIo;
-use larder_http::{CacheStatus, Reuse, cache_status::Tier, coding::CodingWish, reuse};
+use larder_http::{CacheStatus, Reuse, cache_status::Tier, coding::CodingWish, invalidate, reuse};
 
 use crate::{
     asked::Asked,
@@ -21,7 +21,7 @@ use crate::{
     client::{answer::Answer, http2, peer::Client, raw_head::Fault, response_body::ResponseBody},
     clock,
     errors::Failure,
-    metrics::WorkerMetrics,
+    metrics::{Counting, WorkerMetrics},
     mirrors::{Mirrored, RegistryAsk},
     origin::{
         request_body::ClientBody,
@@ -188,6 +188,9 @@ async fn respond(begun: &Begun, request: Request<Incoming>, wish: Option<CodingW
     if let Some(served) = pac::answer(client, worker, &request) {
         return finish(client, start, served);
     }
+    // From here on, so that a proxy that leaves waits for what this makes invalid.
+    let is_change = !invalidate::is_safe(request.method());
+    let _counting = is_change.then(|| Counting::begin(&worker.metrics, |metrics| &metrics.changes_open));
     let (mirrored, form) = (Mirrored::of(&request).cloned(), Form::for_request(&request));
     let answered = match request.extensions().get::<RegistryAsk>().copied() {
         Some(ask) => Box::pin(registry::answer(client, worker, &request, ask)).await,

@@ -15,7 +15,7 @@ use std::{
 use crate::{
     history::Moment,
     metrics::WorkerMetrics,
-    server::{ProxyHandle, RunningProxy, Stop, opening::Opening},
+    server::{ProxyHandle, RunningProxy, Stop, handover::ClientConnection, opening::Opening},
 };
 
 /// A socket that listens already.
@@ -94,11 +94,18 @@ impl RunningProxy {
         Ok(sockets)
     }
 
-    /// Stops accepting; exchanges go on, and connections that were accepted of late have their first. Who has the sockets accepts.
-    pub fn leave(mut self) -> Leaving {
+    /// Stops accepting; exchanges go on. Whoever has the sockets accepts, and goes on with the connections that come out of
+    /// the receiver: those without TLS, each once its last exchange is over. The others close; those that were accepted
+    /// recently may first send a request.
+    pub fn leave(mut self) -> (Leaving, mpsc::Receiver<ClientConnection>) {
         self.has_left = true;
+        let (successor, connections) = mpsc::channel();
+        for worker in &self.handle.openings {
+            // A worker that has stopped has no connections.
+            let _ = worker.send(Opening::HandOver(successor.clone()));
+        }
         self.handle.stop.send_replace(Some(Stop { grace: LEAVING_MAX, respite: RESPITE }));
-        Leaving { proxy: self, begun: Instant::now() }
+        (Leaving { proxy: self, begun: Instant::now() }, connections)
     }
 }
 
@@ -113,7 +120,10 @@ impl Leaving {
             let connections = sum(|worker| worker.connections_open.value());
             let tunnels = sum(|worker| worker.tunnels_open.value());
             let passed = self.begun.elapsed();
-            if changes == 0 && (connections <= tunnels || passed >= PATIENCE) {
+            let has_left = sum(|worker| worker.has_left.value()) >= self.proxy.metrics.len() as u64;
+            let unmovable = sum(|worker| worker.connections_unmovable.value());
+            let patience = if unmovable > 0 { PATIENCE } else { EXCHANGE_PATIENCE };
+            if has_left && changes == 0 && (connections <= tunnels || passed >= patience) {
                 self.save();
                 return if connections == 0 { Remaining::Nothing } else { Remaining::Connections(connections) };
             }
@@ -163,7 +173,9 @@ impl Leaving {
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a connection that was accepted just now may take to ask something.
 const RESPITE: Duration = Duration::from_secs(1);
-/// How long exchanges are waited for that can do without the store: longer than requests can still begin, so that changes among them are counted.
+/// How long exchanges are waited for that can do without the store, where no request can begin any more.
+const EXCHANGE_PATIENCE: Duration = Duration::from_millis(50);
+/// The same where some can, on connections that are not handed over: longer than they can, so that changes are counted.
 const PATIENCE: Duration = Duration::from_millis(1250);
 /// How long the exchanges that go on may take.
 const LEAVING_MAX: Duration = Duration::from_hours(1);

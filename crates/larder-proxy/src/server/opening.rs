@@ -9,7 +9,11 @@ use std::{
 
 use tokio::sync::watch;
 
-use crate::{client::connection::Door, server::leaving::ListeningSocket, shared::Shared};
+use crate::{
+    client::connection::Door,
+    server::{handover::ClientConnection, leaving::ListeningSocket},
+    shared::Shared,
+};
 
 /// What is on its way to a worker's thread.
 pub(crate) enum Opening {
@@ -23,6 +27,10 @@ pub(crate) enum Opening {
     Ping(Sender<()>),
     /// Whether answers are to say that their connections close.
     Goodbye(bool),
+    /// Where connections without a request go, once the proxy leaves.
+    HandOver(Sender<ClientConnection>),
+    /// A connection that another proxy handed over.
+    Connection(ClientConnection),
     /// A question for the sockets that the configuration has it listen on.
     Sockets(Sender<io::Result<Vec<ListeningSocket>>>),
 }

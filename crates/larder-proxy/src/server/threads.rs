@@ -15,7 +15,7 @@ use std::{
 use larder_store::device::ThreadDriver;
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    net::{TcpListener, UnixStream},
+    net::{TcpListener, TcpStream, UnixStream},
     sync::{
         mpsc::{self, UnboundedReceiver},
         watch,
@@ -28,6 +28,7 @@ use crate::{
     cache::{Cache, purges::Purges},
     client::{
         connection::{self, Door},
+        opening::Peer,
         shed::shed,
         socket::Inside,
     },
@@ -37,6 +38,7 @@ use crate::{
     origin::uplink,
     server::{
         Stop,
+        handover::ClientConnection,
         leaving::ListeningSocket,
         opening::{NewConfiguration, NewListener, Opening},
         sockets::WorkerSockets,
@@ -98,6 +100,8 @@ async fn run_inside(start: Start) -> io::Result<()> {
                 Opening::Ping(answer) => drop(answer.send(())),
                 Opening::Sockets(answer) => drop(answer.send(doors.sockets())),
                 Opening::Goodbye(says) => thread.watches.say_goodbye(says),
+                Opening::HandOver(successor) => thread.watches.lead_to(Some(successor)),
+                Opening::Connection(connection) => doors.adopt(connection),
                 Opening::Operator(stream) => open_operator(&mut accepting, &thread, stream, &pages),
             },
         }
@@ -105,7 +109,14 @@ async fn run_inside(start: Start) -> io::Result<()> {
     };
     accepting.shutdown().await;
     let worker = doors.close().await;
+    // It was sent before the order to stop, which may have been seen first.
+    while let Ok(opening) = openings.try_recv() {
+        if let Opening::HandOver(successor) = opening {
+            thread.watches.lead_to(Some(successor));
+        }
+    }
     drain(&thread, told, stop).await;
+    thread.watches.lead_to(None);
     ticking.abort();
     drop(worker);
     Ok(())
@@ -183,6 +194,24 @@ impl Doors {
         let accepting =
             own.into_iter().map(|own| tokio::spawn(accept(Arc::clone(&self.thread), own, Arc::clone(&door))));
         Ok(OpenDoor { listener, accepting: accepting.collect(), sockets })
+    }
+
+    /// Serves a connection that another proxy handed over.
+    fn adopt(&self, connection: ClientConnection) {
+        let ClientConnection { listener, client, socket } = connection;
+        let Some(open) = self.open.iter().find(|door| door.listener.address == listener) else {
+            return tracing::debug!(%listener, "a connection came for a listener that there is not any more");
+        };
+        let door = Arc::new(Door { listener: open.listener.clone(), session: None });
+        let accepted = socket.set_nonblocking(true).and_then(|()| {
+            let peer =
+                client.map_or_else(|| socket.peer_addr().map(Peer::Accepted), |client| Ok(Peer::Known(client)))?;
+            Ok((TcpStream::from_std(socket)?, peer))
+        });
+        match accepted {
+            Ok((socket, peer)) => serve(&self.worker, Presence::of(&self.worker), (socket, peer), door),
+            Err(error) => tracing::debug!(%error, "a connection that was handed over has ended"),
+        }
     }
 
     /// Returns the sockets of all of them.
@@ -279,14 +308,7 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<Door
                     }
                     continue;
                 }
-                // Responses are to leave at once; a socket that refuses the option still works.
-                let _ = socket.set_nodelay(true);
-                worker.metrics.connections.add(1);
-                let door = Arc::clone(&door);
-                tokio::spawn(async move {
-                    connection::serve(&worker, socket, peer, &door).await;
-                    drop(presence);
-                });
+                serve(&worker, presence, (socket, Peer::Accepted(peer)), Arc::clone(&door));
             }
             Err(error) => {
                 // Out of descriptors or memory: wait for connections to end instead of spinning.
@@ -295,6 +317,18 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<Door
             }
         }
     }
+}
+
+/// Serves a connection by a task of its own.
+fn serve(worker: &Arc<Worker>, presence: Presence, (socket, peer): (TcpStream, Peer), door: Arc<Door>) {
+    let worker = Arc::clone(worker);
+    // Responses are to leave at once; a socket that refuses the option still works.
+    let _ = socket.set_nodelay(true);
+    worker.metrics.connections.add(1);
+    tokio::spawn(async move {
+        connection::serve(&worker, socket, peer, &door).await;
+        drop(presence);
+    });
 }
 
 async fn tick(thread: Arc<WorkerThread>) {
@@ -373,6 +407,10 @@ async fn drain(thread: &WorkerThread, told: Stop, mut stop: watch::Receiver<Opti
     let draining = async {
         if !told.respite.is_zero() {
             thread.watches.give_all(Order::Leave);
+            // Behind the tasks that were woken by the order, so that each has seen it.
+            let metrics = Arc::clone(&thread.metrics);
+            let noted = tokio::spawn(async move { metrics.has_left.add(1) });
+            let _ = noted.await;
             let _ = tokio::time::timeout(told.respite, emptied(thread)).await;
         }
         thread.watches.give_all(Order::Drain);

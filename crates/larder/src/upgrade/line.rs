@@ -32,7 +32,11 @@ pub(super) enum Message {
     Cancel,
     /// Nothing is accepted any more, and the store is free.
     StoreFree,
-    /// The other accepts.
+    /// The other accepts, and goes on with connections that come from now on.
+    Accepting,
+    /// A client's connection, which comes with it: its listener, and who the client is if that is known.
+    Connection { listener: SocketAddr, client: Option<SocketAddr> },
+    /// The other can be found by commands.
     Serving,
     /// The other is known to the service manager as the one that runs.
     InCharge,

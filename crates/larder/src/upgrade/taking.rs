@@ -5,13 +5,22 @@
 
 use super::line::{Line, Message};
 use crate::failure::Failure;
-use larder_proxy::{ListeningSocket, ProxyConfig};
-use std::{cell::Cell, io, net::TcpListener, time::Duration};
+use larder_proxy::{ClientConnection, ListeningSocket, ProxyConfig, ProxyHandle};
+use std::{
+    cell::Cell,
+    io,
+    net::{TcpListener, TcpStream},
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
 /// What a process has of the proxy in whose place it goes on.
 pub(crate) struct Taking {
-    line: Line,
+    line: Arc<Line>,
     sockets: Cell<Vec<ListeningSocket>>,
+    /// Where it is told that the service manager knows this process.
+    in_charge: Cell<Option<mpsc::Receiver<()>>>,
 }
 
 /// What comes of saying that it would start.
@@ -28,7 +37,7 @@ impl Taking {
     /// # Errors
     /// No such process did.
     pub(crate) fn begin() -> Result<Self, Failure> {
-        let line = Line::of_stdin().map_err(gone)?;
+        let line = Arc::new(Line::of_stdin().map_err(gone)?);
         let mut sockets = Vec::new();
         loop {
             let received = line.receive(Some(PATIENCE)).map_err(gone)?;
@@ -36,7 +45,9 @@ impl Taking {
                 (Message::Socket { address }, Some(socket)) => {
                     sockets.push(ListeningSocket { address, socket: TcpListener::from(socket) });
                 }
-                (Message::AllSockets, _) => return Ok(Self { line, sockets: Cell::new(sockets) }),
+                (Message::AllSockets, _) => {
+                    return Ok(Self { line, sockets: Cell::new(sockets), in_charge: Cell::default() });
+                }
                 (other, _) => return Err(unexpected(&other)),
             }
         }
@@ -62,11 +73,36 @@ impl Taking {
         }
     }
 
-    /// Says that this process accepts, and waits until the service manager knows it.
-    pub(crate) fn tell_serving(&self) {
+    /// Says that this process accepts, and goes on with the connections that the other hands over, until the other ends.
+    pub(crate) fn tell_accepting(&self, proxy: ProxyHandle) {
         // If the other has gone meanwhile, nobody else serves.
-        if self.line.send(&Message::Serving).is_ok() {
-            let _ = self.line.receive(Some(PATIENCE));
+        if self.line.send(&Message::Accepting).is_err() {
+            return;
+        }
+        let line = Arc::clone(&self.line);
+        let (in_charge, is_in_charge) = mpsc::channel();
+        self.in_charge.set(Some(is_in_charge));
+        thread::spawn(move || {
+            while let Ok(received) = line.receive(None) {
+                match (received.message, received.socket) {
+                    (Message::Connection { listener, client }, Some(socket)) => {
+                        proxy.adopt(ClientConnection { listener, client, socket: TcpStream::from(socket) });
+                    }
+                    (Message::InCharge, _) => drop(in_charge.send(())),
+                    // It says nothing else any more.
+                    _ => return,
+                }
+            }
+        });
+    }
+
+    /// Says that this process can be found by commands, and waits until the service manager knows it.
+    pub(crate) fn tell_serving(&self) {
+        if self.line.send(&Message::Serving).is_ok()
+            && let Some(is_in_charge) = self.in_charge.take()
+        {
+            // The other has gone, or does not answer: then nobody else serves.
+            let _ = is_in_charge.recv_timeout(PATIENCE);
         }
     }
 

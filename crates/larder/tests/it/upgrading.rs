@@ -127,6 +127,32 @@ fn upgrade_under_load_loses_no_request_and_keeps_what_is_stored() {
     assert!(TcpStream::connect(larder.address).is_err());
 }
 
+/// At stake: a client that sends a request on a connection that was idle during the upgrade, just when it is closed.
+#[test]
+fn connections_without_a_request_go_over_and_changes_on_them_count() {
+    let (home, origin) = (home(), Origin::start());
+    let larder = Larder::start_reverse(&home, origin.address);
+    let mut kept = BufReader::new(TcpStream::connect(larder.address).unwrap());
+    let mut ask = |method: &str, path: &str| {
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: www.example.test\r\nContent-Length: 0\r\n\r\n");
+        kept.get_mut().write_all(head.as_bytes()).unwrap();
+        assert!(read_answer(&mut kept, path), "the connection is kept");
+    };
+    ask("GET", "/a");
+    // Nothing has been sent on this one yet.
+    let mut fresh = BufReader::new(TcpStream::connect(larder.address).unwrap());
+    let first = Successor::of(&said(&home, &["upgrade"]));
+    ask("GET", "/a");
+    let second = Successor::of(&said(&home, &["upgrade"]));
+    assert!((0..3).any(|_| Response::get(larder.address, "/a").is_hit()), "it is stored");
+    ask("DELETE", "/a");
+    assert!(!Response::get(larder.address, "/a").is_hit(), "what the request changed is not served");
+    fresh.get_mut().write_all(b"GET /b HTTP/1.1\r\nHost: www.example.test\r\n\r\n").unwrap();
+    assert!(read_answer(&mut fresh, "/b"));
+    drop((first, larder));
+    second.stop();
+}
+
 #[test]
 fn answer_that_has_begun_goes_on_after_an_upgrade() {
     let (home, origin) = (home(), Origin::start_halting());

@@ -1,0 +1,60 @@
+//! The way of clients' connections from the proxy that leaves to the process that goes on.
+//!
+//! Owns: the thread that carries them. Does not: decide which go. Invariant: a connection is either carried or stays in the queue, which is
+//! given back when the other process does not go on.
+
+use super::line::{Line, Message};
+use larder_proxy::ClientConnection;
+use std::{
+    os::fd::AsFd as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+/// A thread that carries connections.
+pub(crate) struct Forwarding {
+    thread: JoinHandle<Receiver<ClientConnection>>,
+    ends: Arc<AtomicBool>,
+}
+
+impl Forwarding {
+    /// Carries what comes out of `connections` by `line`, until the last is gone or the other end is.
+    pub(super) fn start(line: &Arc<Line>, connections: Receiver<ClientConnection>) -> Self {
+        let (line, ends) = (Arc::clone(line), Arc::new(AtomicBool::new(false)));
+        let is_ended = Arc::clone(&ends);
+        let thread = thread::spawn(move || {
+            loop {
+                match connections.recv_timeout(LOOK_INTERVAL) {
+                    Ok(ClientConnection { listener, client, socket }) => {
+                        let message = Message::Connection { listener, client };
+                        // If the other has ended, so do its clients' connections.
+                        let _ = line.send_socket(&message, socket.as_fd());
+                    }
+                    Err(RecvTimeoutError::Timeout) if !is_ended.load(Relaxed) => {}
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return connections,
+                }
+            }
+        });
+        Self { thread, ends }
+    }
+
+    /// Waits until the last connection has been carried; the proxy that leaves has to have ended. Blocks.
+    pub(crate) fn finish(self) {
+        self.ends.store(true, Relaxed);
+        let _ = self.thread.join();
+    }
+
+    /// Carries no more, and gives back what has not been carried. Blocks.
+    pub(super) fn give_back(self) -> Receiver<ClientConnection> {
+        self.ends.store(true, Relaxed);
+        self.thread.join().expect("the thread does not panic")
+    }
+}
+
+/// Time between two looks whether to end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
