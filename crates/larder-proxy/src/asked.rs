@@ -50,7 +50,7 @@ pub(crate) struct Asked {
     pub(crate) expectation: Option<Arc<Expectation>>,
     /// The key of the resource; `None` if it can have none.
     pub(crate) key: Option<Arc<[u8]>>,
-    /// Path and query as the client means them.
+    /// Returns the path and query that the client meant.
     pub(crate) path: PathAndQuery,
     /// What stands in the request line to the origin.
     pub(crate) target: Uri,
@@ -218,7 +218,7 @@ impl Asked {
         }
     }
 
-    /// Path and query as the client means them.
+    /// Returns the path and query that the client meant.
     pub(crate) fn path(&self) -> &str {
         self.path.as_str()
     }
@@ -228,7 +228,7 @@ impl Asked {
         Asker { client: self.client, now: clock::now() }
     }
 
-    /// Whether the client sends a body.
+    /// Returns whether the client sends a body.
     pub(crate) fn has_body(&self) -> bool {
         has_body(&self.fields)
     }
@@ -262,7 +262,7 @@ fn ruling_on(wanted: Wanted, ruling: &Ruling) -> Ruling {
 /// For how long references stand in for what their origin cannot tell.
 const REFERENCES_STAND_IN: Duration = Duration::from_hours(30 * 24);
 
-/// Whether a request with these fields has a body.
+/// Returns whether a request with these fields has a body.
 pub(crate) fn has_body(fields: &HeaderMap) -> bool {
     fields.contains_key(TRANSFER_ENCODING) || fields.get(CONTENT_LENGTH).is_some_and(|length| length.as_bytes() != b"0")
 }

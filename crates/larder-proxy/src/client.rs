@@ -5,6 +5,7 @@ pub(crate) mod certificates;
 pub(crate) mod connection;
 pub(crate) mod floods;
 pub(crate) mod flushed;
+pub(crate) mod handed;
 pub(crate) mod http2;
 pub(crate) mod intercept;
 pub(crate) mod interim;

@@ -67,6 +67,7 @@ mod watch;
 mod worker;
 
 pub use authority::Authority;
+pub use client::handed::ClientConnection;
 pub use client::intercept::bypass::Bypass;
 pub use config::{
     AccessLogTarget, Balance, CacheSettings, Delay, Direct, HostPattern, HostRules, HostSent, Intercept,
@@ -82,7 +83,6 @@ pub use overview::{AskedFor, Counted, Expiry, Latency, LineState, Named, OriginS
 pub use pace::{Bucket, Pace};
 pub use server::{
     Proxy, ProxyHandle, RunningProxy,
-    handover::ClientConnection,
     leaving::{Leaving, ListeningSocket, Remaining},
     reload::{NeedsRestart, Reloaded},
 };

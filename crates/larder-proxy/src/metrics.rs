@@ -106,9 +106,9 @@ pub(crate) struct WorkerMetrics {
     pub(crate) tunnels_open: Counter,
     /// Tunnels to hosts listed for interception that were passed on unread, by reason.
     pub(crate) bypassed: [Counter; Bypass::ALL.len()],
-    /// Connections that cannot be handed over to another process, or are not yet known to be such that can.
+    /// Connections that cannot be handed over to another process, or may prove to be such.
     pub(crate) connections_unmovable: Counter,
-    /// Whether it accepts nothing any more, and its connections know.
+    /// 1 once the worker accepts nothing more and its connections have been notified.
     pub(crate) has_left: Counter,
     /// Requests that may change something at the origin, until what they make invalid is so.
     pub(crate) changes_open: Counter,

@@ -20,7 +20,7 @@ use std::{
 
 use slab::Slab;
 
-use crate::server::handover::ClientConnection;
+use crate::client::handed::ClientConnection;
 
 /// The deadlines of one worker.
 #[derive(Default)]
@@ -48,7 +48,7 @@ pub(crate) struct Watch {
 pub(crate) enum Order {
     /// Go on.
     Run,
-    /// Finish what is in progress, then go over to the other proxy, or close where that cannot be. What was opened since
+    /// Finish what is in progress, then move to the other process, or close where that cannot be. What was opened since
     /// goodbye is said, and cannot go over, has its first request.
     Leave,
     /// Finish what is in progress, then close.

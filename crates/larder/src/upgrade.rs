@@ -8,7 +8,7 @@ mod line;
 mod taking;
 
 use crate::{failure::Failure, output::tell, service_manager};
-pub(crate) use forwarding::Forwarding;
+pub(crate) use forwarding::ConnectionForwarder;
 use larder_proxy::{ClientConnection, Leaving, ListeningSocket, ProxyHandle, Remaining, RunningProxy};
 use larder_store::Store;
 use line::{Line, Message};
@@ -51,8 +51,8 @@ pub(crate) struct Successor {
 pub(crate) struct HandedOver {
     pub(crate) leaving: Leaving,
     /// Carries the connections that go over when their exchanges end.
-    pub(crate) forwarding: Forwarding,
-    /// What is told of it.
+    pub(crate) forwarding: ConnectionForwarder,
+    /// The line for the operator.
     pub(crate) told: String,
 }
 
@@ -149,7 +149,7 @@ impl Successor {
         let accepting = self.await_accepting();
         let waited_ms = begun.elapsed().as_millis();
         let forwarding = match accepting {
-            Ok(()) => Forwarding::start(&self.line, connections),
+            Ok(()) => ConnectionForwarder::start(&self.line, connections),
             Err(failure) => return Err(self.rejected(leaving, connections, failure)),
         };
         let serving = self.await_message(SERVING_PATIENCE, |message| matches!(message, Message::Serving));

@@ -1,8 +1,8 @@
 //! One client connection's task, and the HTTP library that serves it.
 //!
-//! Owns: the order in which it is opened, drained and closed. Does not: keep what is known of the client (see `peer`) or answer
-//! requests (see `exchange`). Cost: no timers and no allocation per request; whole hits are answered within the call, without a
-//! future of their own.
+//! Owns: the order in which it is opened, drained, handed over and closed. Does not: keep state of the client (see
+//! `peer`) or answer requests (see `exchange`). Cost: no timer and no allocation per request; whole hits are answered
+//! within the call, without a future of their own.
 
 use std::{
     future::Future,
@@ -33,6 +33,7 @@ use crate::{
     client::{
         answer::Answer,
         flushed::Flushed,
+        handed::ClientConnection,
         http2,
         interim::Interim,
         opening::{self, Opened, Peer},
@@ -45,7 +46,6 @@ use crate::{
     metrics::Counting,
     origin::target::Origin,
     request::exchange,
-    server::handover::ClientConnection,
     session::SessionState,
     watch::{Order, Watched, Watching},
     worker::Worker,
@@ -79,7 +79,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: Peer, d
         }
         return;
     }
-    // From its first byte on it stays with this process until it is known to be HTTP/1 without TLS.
+    // After its first byte it is unmovable until it proves to be HTTP/1 without TLS.
     let opening_count = count_unmovable(worker);
     let opening = opening::open(worker, listener, socket, peer);
     let opened = match Watching::new(opening, &watched, &[Order::Drain, Order::Expire]).await {
@@ -94,7 +94,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: Peer, d
     serve_opened(worker, opened, about).await;
 }
 
-/// Waits until a client has sent something. Returns false if the connection is to leave or to close before.
+/// Waits for the client's first byte. Returns false if the connection must be handed over or closed before it comes.
 async fn await_first(watched: &Watched, socket: &TcpStream) -> bool {
     let ends_on: &[Order] = &[Order::Leave, Order::Drain, Order::Expire];
     let mut first = [0];
@@ -106,12 +106,12 @@ async fn await_first(watched: &Watched, socket: &TcpStream) -> bool {
     matches!(arrived, Some(Ok(_)))
 }
 
-/// Counts a connection that another process cannot go on with.
+/// Counts a connection that another process cannot continue.
 fn count_unmovable(worker: &Worker) -> Counting {
     Counting::begin(&worker.metrics, |metrics| &metrics.connections_unmovable)
 }
 
-/// Hands a connection over to the proxy that goes on.
+/// Hands a connection over to the process that replaces this one.
 fn hand_over(worker: &Worker, listener: SocketAddr, client: Option<SocketAddr>, socket: TcpStream) {
     match socket.into_std() {
         Ok(socket) => worker.watches.hand_over(ClientConnection { listener, client, socket }),
@@ -213,7 +213,7 @@ struct Serving {
     is_fresh: bool,
     started: bool,
     draining: bool,
-    /// Counts it while its next request is one that this proxy answers although it leaves.
+    /// Counts the connection as unmovable while a request that arrives late is answered here.
     late_head: Option<Counting>,
 }
 
@@ -222,7 +222,7 @@ struct Serving {
 enum Connected {
     Http1(UpgradeableConnection<TokioIo<ClientStream>, Answering>),
     Http2(Box<Connection<TokioIo<ClientStream>, Answering, TokioExecutor>>),
-    /// It is on its way to another proxy.
+    /// Its socket was sent to another process.
     HandedOver,
 }
 
@@ -272,7 +272,7 @@ impl Serving {
         }
     }
 
-    /// Goes on with what has begun to be read, and lets the other proxy go on after that.
+    /// Answers the request whose head has begun to arrive, then hands the connection over.
     fn leave(&mut self, order: Order, context: &mut Context<'_>) -> Poll<()> {
         if let Poll::Ready(ended) = self.turn(context) {
             return self.told(ended);
@@ -282,20 +282,20 @@ impl Serving {
             return self.go_over();
         }
         if client.is_in_head() {
-            // There was time for the rest of it. Nobody waits for a change that could still begin here.
+            // The client had time for the rest of the head. From here on, no request that changes something may begin.
             if order == Order::Drain {
                 return Poll::Ready(());
             }
             self.late_head.get_or_insert_with(|| count_unmovable(&client.worker));
         } else if client.has_pipelined() {
-            // What follows is lost, as it is with every connection that closes: its client repeats it.
+            // Pipelined requests are lost, as on every connection that closes; the client repeats them.
             self.drain();
             return self.turn(context).map(drop);
         }
         Poll::Pending
     }
 
-    /// Hands the connection over to the proxy that goes on.
+    /// Hands the connection over to the process that replaces this one.
     fn go_over(&mut self) -> Poll<()> {
         let connection = std::mem::replace(&mut self.connection, Connected::HandedOver);
         if let Connected::Http1(connection) = connection

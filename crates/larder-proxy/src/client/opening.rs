@@ -1,8 +1,8 @@
 //! From an accepted socket to a connection whose protocol is known: the PROXY header, the TLS handshake, and HTTP/1.1 or
 //! HTTP/2.
 //!
-//! Does not: serve. Invariant: nothing a client sent is lost; what was read to tell the protocols apart is read again by
-//! the one that was chosen. Cost: on a plain connection, one short copy of what came first; no buffer while nothing came.
+//! Does not: serve. Invariant: nothing that a client sent is lost; the bytes read to tell the protocols apart are read
+//! again by the chosen one. Cost: on a plain connection, one short copy of the first bytes; no buffer before they come.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -33,9 +33,9 @@ pub(crate) struct Opened {
 /// A client's address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Peer {
-    /// As the system says. The client may be another proxy, which says in a PROXY header for whom it connects.
+    /// The socket's peer address. It may be a proxy that names its client in a PROXY header.
     Accepted(SocketAddr),
-    /// As it was found out before another proxy handed the connection over.
+    /// The client's address, found by the process that handed the connection over.
     Known(SocketAddr),
 }
 

@@ -52,9 +52,9 @@ pub(crate) struct Client {
     pub(crate) inside: Option<Origin>,
     /// The session that it belongs to, if it came through one's listener.
     pub(crate) session: Option<Arc<SessionState>>,
-    /// Whether another process can go on with it: it is HTTP/1 without TLS, and through a listener of the configuration.
+    /// Whether another process can continue the connection: HTTP/1 without TLS, through a configured listener.
     pub(crate) is_movable: bool,
-    /// Whether the socket has not taken all that was written.
+    /// Whether written bytes wait for the socket.
     pub(super) is_unsent: AtomicBool,
     pub(super) phase: AtomicU8,
     /// Requests that are being answered; over HTTP/1.1 one at most.
@@ -144,12 +144,12 @@ impl Client {
         target.scheme().is_none() || version == Version::HTTP_2 && target.authority().is_some_and(is_for_name)
     }
 
-    /// Whether an answer is to say that its connection closes, for another proxy goes on.
+    /// Returns whether responses must say that their connection closes, because another process replaces this one.
     pub(crate) fn says_goodbye(&self) -> bool {
         !self.is_http2() && !self.is_movable && self.worker.watches.says_goodbye()
     }
 
-    /// Whether its next request is for the proxy that goes on in the place of this one.
+    /// Returns whether the process that replaces this one answers the next request.
     pub(crate) fn is_for_successor(&self) -> bool {
         // The order is looked at first: before every read this is all that costs.
         matches!(self.watched.order(), Order::Leave | Order::Drain)
@@ -157,22 +157,22 @@ impl Client {
             && self.worker.watches.has_successor()
     }
 
-    /// Whether nothing is read from it any more, as the next octet is of a request for the proxy that goes on.
+    /// Returns whether reading has stopped because the process that replaces this one must read the next byte.
     pub(crate) fn is_left_unread(&self) -> bool {
         self.is_for_successor() && self.raw().is_at_start()
     }
 
-    /// Whether a client of HTTP/1 has sent more than the request that is being answered.
+    /// Returns whether an HTTP/1 client has sent more than the request that is being answered.
     pub(super) fn has_pipelined(&self) -> bool {
         self.raw().has_waiting()
     }
 
-    /// Whether a part of a request's head has been read.
+    /// Returns whether part of a request's head has been read.
     pub(super) fn is_in_head(&self) -> bool {
         self.phase.load(Relaxed) == Phase::Head as u8
     }
 
-    /// Whether its last response has gone out, and nothing of another request has been read.
+    /// Returns whether the last response is sent and no byte of another request was read.
     pub(super) fn can_go_over(&self) -> bool {
         let is_idle = self.phase.load(Relaxed) == Phase::Idle as u8 && !self.is_unsent.load(Relaxed);
         is_idle && self.is_left_unread() && !self.has_pipelined()
@@ -191,7 +191,7 @@ impl Client {
         }
     }
 
-    /// Whether its address is outside the networks that are served.
+    /// Returns whether the client's address is outside the networks that are served.
     pub(crate) fn is_denied(&self, worker: &Worker) -> bool {
         let networks = &worker.shared.config.clients;
         !networks.is_empty() && !is_within(networks, self.peer.ip())
@@ -279,7 +279,7 @@ impl Client {
         self.raw().stop();
     }
 
-    /// Notes whether there is something that the socket has not taken.
+    /// Notes whether written bytes wait for the socket.
     pub(crate) fn note_unsent(&self, is_unsent: bool) {
         self.is_unsent.store(is_unsent, Relaxed);
     }

@@ -35,7 +35,7 @@ impl ClientStream {
         Self { socket, first, client }
     }
 
-    /// Returns the socket if it has no TLS, and nothing that was read is left.
+    /// Returns the socket if it has no TLS and no byte that was read waits.
     pub(crate) fn into_plain(self) -> Option<TcpStream> {
         match self.socket {
             Socket::Plain(socket) if self.first.is_empty() => Some(socket),
@@ -55,7 +55,7 @@ impl AsyncRead for ClientStream {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
         }
         if self.first.is_empty() && self.client.is_left_unread() {
-            // The connection's task looks after every turn, and hands it over; nothing wakes it for a read.
+            // No wake-up is registered: the connection's task checks after every turn, and hands it over.
             return Poll::Pending;
         }
         let before = buf.filled().len();

@@ -13,9 +13,10 @@ use std::{
 };
 
 use crate::{
+    client::handed::ClientConnection,
     history::Moment,
     metrics::WorkerMetrics,
-    server::{ProxyHandle, RunningProxy, Stop, handover::ClientConnection, opening::Opening},
+    server::{ProxyHandle, RunningProxy, Stop, opening::Opening},
 };
 
 /// A socket that listens already.
@@ -94,8 +95,8 @@ impl RunningProxy {
         Ok(sockets)
     }
 
-    /// Stops accepting; exchanges go on. Whoever has the sockets accepts, and goes on with the connections that come out of
-    /// the receiver: those without TLS, each once its last exchange is over. The others close; those that were accepted
+    /// Stops accepting; exchanges go on. The process with the sockets accepts, and continues the connections that the
+    /// receiver yields: those without TLS, each after its last exchange. The others close; those that were accepted
     /// recently may first send a request.
     pub fn leave(mut self) -> (Leaving, mpsc::Receiver<ClientConnection>) {
         self.has_left = true;
@@ -173,9 +174,9 @@ impl Leaving {
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a connection that was accepted just now may take to ask something.
 const RESPITE: Duration = Duration::from_secs(1);
-/// How long exchanges are waited for that can do without the store, where no request can begin any more.
+/// How long to wait for exchanges that do not need the store, if no request can begin any more.
 const EXCHANGE_PATIENCE: Duration = Duration::from_millis(50);
-/// The same where some can, on connections that are not handed over: longer than they can, so that changes are counted.
+/// The same if requests can still begin, on unmovable connections: longer than they may, so that changes are counted.
 const PATIENCE: Duration = Duration::from_millis(1250);
 /// How long the exchanges that go on may take.
 const LEAVING_MAX: Duration = Duration::from_hours(1);

@@ -10,8 +10,8 @@ use std::{
 use tokio::sync::watch;
 
 use crate::{
-    client::connection::Door,
-    server::{handover::ClientConnection, leaving::ListeningSocket},
+    client::{connection::Door, handed::ClientConnection},
+    server::leaving::ListeningSocket,
     shared::Shared,
 };
 
@@ -27,7 +27,7 @@ pub(crate) enum Opening {
     Ping(Sender<()>),
     /// Whether answers are to say that their connections close.
     Goodbye(bool),
-    /// Where connections without a request go, once the proxy leaves.
+    /// The queue for connections without a request, once the proxy stops accepting.
     HandOver(Sender<ClientConnection>),
     /// A connection that another proxy handed over.
     Connection(ClientConnection),

@@ -28,6 +28,7 @@ use crate::{
     cache::{Cache, purges::Purges},
     client::{
         connection::{self, Door},
+        handed::ClientConnection,
         opening::Peer,
         shed::shed,
         socket::Inside,
@@ -38,7 +39,6 @@ use crate::{
     origin::uplink,
     server::{
         Stop,
-        handover::ClientConnection,
         leaving::ListeningSocket,
         opening::{NewConfiguration, NewListener, Opening},
         sockets::WorkerSockets,

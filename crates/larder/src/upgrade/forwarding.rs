@@ -16,13 +16,13 @@ use std::{
     time::Duration,
 };
 
-/// A thread that carries connections.
-pub(crate) struct Forwarding {
+/// A thread that sends connections to the new process.
+pub(crate) struct ConnectionForwarder {
     thread: JoinHandle<Receiver<ClientConnection>>,
     ends: Arc<AtomicBool>,
 }
 
-impl Forwarding {
+impl ConnectionForwarder {
     /// Carries what comes out of `connections` by `line`, until the last is gone or the other end is.
     pub(super) fn start(line: &Arc<Line>, connections: Receiver<ClientConnection>) -> Self {
         let (line, ends) = (Arc::clone(line), Arc::new(AtomicBool::new(false)));

@@ -32,9 +32,9 @@ pub(super) enum Message {
     Cancel,
     /// Nothing is accepted any more, and the store is free.
     StoreFree,
-    /// The other accepts, and goes on with connections that come from now on.
+    /// The new process accepts, and continues the connections that are sent from now on.
     Accepting,
-    /// A client's connection, which comes with it: its listener, and who the client is if that is known.
+    /// A client's connection, whose socket comes with the message: its listener, and the client's address if known.
     Connection { listener: SocketAddr, client: Option<SocketAddr> },
     /// The other can be found by commands.
     Serving,

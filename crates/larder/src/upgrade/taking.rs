@@ -19,7 +19,7 @@ use std::{
 pub(crate) struct Taking {
     line: Arc<Line>,
     sockets: Cell<Vec<ListeningSocket>>,
-    /// Where it is told that the service manager knows this process.
+    /// Receives the news that the service manager knows this process.
     in_charge: Cell<Option<mpsc::Receiver<()>>>,
 }
 
@@ -73,7 +73,7 @@ impl Taking {
         }
     }
 
-    /// Says that this process accepts, and goes on with the connections that the other hands over, until the other ends.
+    /// Says that this process accepts, and continues the connections that the other hands over until that one ends.
     pub(crate) fn tell_accepting(&self, proxy: ProxyHandle) {
         // If the other has gone meanwhile, nobody else serves.
         if self.line.send(&Message::Accepting).is_err() {

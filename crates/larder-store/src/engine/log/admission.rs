@@ -133,7 +133,7 @@ impl Admission {
         self.dropped.contains_key(&address) || self.removed.contains_key(&address) || self.seen.knows(key_hash)
     }
 
-    /// Notes that an entry of so many sectors was evicted.
+    /// Notes that an entry of `sectors` sectors was evicted.
     pub(crate) fn note_evicted(&mut self, key_hash: KeyHash, sectors: u64) {
         self.evicted_count += 1;
         let share = MEAN_SHARE.max(1.0 / self.evicted_count as f64);
