@@ -12,6 +12,7 @@ use crate::{
     undo::EndsEarly,
     workload::WorkloadOptions,
 };
+use larder_workload::Request;
 pub use peak::{PeakSearch, PeakStep};
 use serde::{Deserialize, Serialize};
 use std::{io, sync::Arc, time::Duration};
@@ -25,6 +26,8 @@ pub struct BenchJob {
     pub load: Load,
     /// Numbers of the workload.
     pub options: WorkloadOptions,
+    /// The requests that [`crate::Workload::Trace`] replays.
+    pub trace: Vec<Request>,
     /// A search for the peak in place of a run.
     pub peak: Option<PeakSearch>,
     /// Processes and the disk to be counted.
@@ -76,7 +79,7 @@ impl BenchJob {
     /// When the proxy does not answer, or the system refuses what is needed.
     pub fn run(&self, origin: &Origin, progress: Progress<'_>) -> io::Result<BenchResult> {
         let early = EndsEarly::begin();
-        let requests = Requests::new(self.load.workload, self.options);
+        let requests = Requests::new(self.load.workload, self.options, self.trace.clone());
         let sampler = Sampler::start(Arc::new(self.watched.clone()))?;
         let before = origin.counts();
         let (figures, peak) = match &self.peak {
@@ -119,6 +122,7 @@ impl BenchJob {
                 )
             }
             (None, Loop::Open(rate)) => format!("open loop, {rate:.0} requests/s, {:.0} s", time.as_secs_f64()),
+            (None, Loop::Closed(users)) if time >= UNLIMITED => format!("closed loop, {users} users, to the end"),
             (None, Loop::Closed(users)) => format!("closed loop, {users} users, {:.0} s", time.as_secs_f64()),
         }
     }
@@ -231,6 +235,8 @@ impl BenchResult {
     }
 }
 
+/// A run of this length ends with its requests.
+const UNLIMITED: Duration = Duration::from_hours(24);
 /// Below that the requests' being late is not worth a word.
 const LATE_US_MIN: u64 = 500;
 /// From this share of the response times on it is.

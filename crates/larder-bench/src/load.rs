@@ -17,7 +17,7 @@ use crate::{
 };
 pub use client::Target;
 use client::{Clients, Fault, Fetched, Outcome};
-use larder_workload::Random;
+use larder_workload::{Random, Request};
 pub use record::{Complaint, Counts, PhaseFigures, SecondFigures};
 use record::{Due, Recorder};
 use std::{
@@ -152,7 +152,7 @@ impl Load {
                 }
                 let wanted = rate * Phase::at(phase.load, share);
                 let (recurrence, specials) = (Phase::at(phase.recurrence, share), Phase::at(phase.specials, share));
-                let arrival = requests.lock().arrival(recurrence, specials);
+                let Some(arrival) = requests.lock().arrival(recurrence, specials) else { break };
                 filled += fills(&arrival);
                 // The more an arrival brings along, the later the next one is due: so the rate is what was asked for.
                 let gap_s = random.exponential((1 + arrival.embedded.len()) as f64 / wanted.max(RATE_MIN));
@@ -189,7 +189,10 @@ impl Load {
             let (shared, requests) = (Arc::clone(shared), requests.clone());
             tasks.spawn(async move {
                 while !shared.is_over.load(Ordering::Relaxed) {
-                    let arrival = requests.lock().arrival(1.0, 1.0);
+                    let Some(arrival) = requests.lock().arrival(1.0, 1.0) else {
+                        shared.is_over.store(true, Ordering::Relaxed);
+                        break;
+                    };
                     for asked in arrival.first.into_iter().chain(arrival.embedded) {
                         if !shared.fetch(&asked, Due { phase: 0, at: shared.begun.elapsed() }).await {
                             // Without it a proxy that refuses at once would get all of the processor's questions.
@@ -201,7 +204,7 @@ impl Load {
             });
         }
         let timer = Timer::new()?;
-        while shared.begun.elapsed() < time && !shared.early.is_asked() {
+        while shared.begun.elapsed() < time && !shared.early.is_asked() && !shared.is_over.load(Ordering::Relaxed) {
             let next = (shared.begun.elapsed() + PROGRESS_EVERY).min(time);
             timer.wait_until(shared.begun + next).await?;
             progress("run", next.as_secs_f64() / time.as_secs_f64(), shared.lock().so_far());
@@ -220,9 +223,9 @@ impl Load {
 pub struct Requests(Arc<Mutex<Source>>);
 
 impl Requests {
-    /// Requests of `workload` from their begin.
-    pub fn new(workload: Workload, options: WorkloadOptions) -> Self {
-        Self(Arc::new(Mutex::new(Source::new(workload, options))))
+    /// Returns the requests of `workload` from their beginning. `trace` is what [`Workload::Trace`] replays.
+    pub fn new(workload: Workload, options: WorkloadOptions, trace: Vec<Request>) -> Self {
+        Self(Arc::new(Mutex::new(Source::new(workload, options, trace))))
     }
 
     fn lock(&self) -> MutexGuard<'_, Source> {

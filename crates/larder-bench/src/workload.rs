@@ -8,11 +8,12 @@ mod phases;
 
 use crate::content::{Class, LEN_BYTES_MAX, Object};
 pub(crate) use larder_workload::RequestKind as Kind;
-use larder_workload::{PolyMix, PolyMixClass, PolyMixObject, PolyMixRequest, PolyMixVersion, Random, Zipf};
+use larder_workload::{PolyMix, PolyMixClass, PolyMixObject, PolyMixRequest, PolyMixVersion, Random, Request, Zipf};
 pub use phases::Phase;
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     time::{SystemTime, UNIX_EPOCH},
+    vec,
 };
 
 /// The workloads.
@@ -30,10 +31,12 @@ pub enum Workload {
     Big,
     /// Pieces of long objects.
     Ranges,
+    /// The requests of a trace, in its order.
+    Trace,
 }
 
 impl Workload {
-    /// Every workload with its name on the command line.
+    /// Every workload but a trace, with its name on the command line.
     pub const ALL: [(&'static str, Self); 6] = [
         ("polymix-4", Self::PolyMix4),
         ("zipf", Self::Zipf),
@@ -50,7 +53,7 @@ impl Workload {
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, workload)| *workload == self).map_or("", |(name, _)| name)
+        Self::ALL.iter().find(|(_, workload)| *workload == self).map_or("trace", |(name, _)| name)
     }
 }
 
@@ -65,6 +68,8 @@ pub struct WorkloadOptions {
     pub alpha: f64,
     /// Where random numbers begin.
     pub seed: u64,
+    /// Arrivals after which the workload ends.
+    pub arrivals_max: u64,
 }
 
 impl WorkloadOptions {
@@ -80,11 +85,12 @@ impl WorkloadOptions {
             Workload::AllMiss => (u64::MAX, 10 << 10),
             Workload::Big => (4, 64 << 20),
             Workload::Ranges => (16, 32 << 20),
+            Workload::Trace => (0, 0),
         };
         // What nobody asked for before must not be what an earlier run asked for.
         let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let seed = if workload == Workload::AllMiss { now_s() % SEEDS_OF_TIME } else { 1 };
-        Self { object_count, object_bytes, alpha: 0.8, seed }
+        Self { object_count, object_bytes, alpha: 0.8, seed, arrivals_max: u64::MAX }
     }
 }
 
@@ -117,10 +123,13 @@ pub(crate) struct Source {
     polymix: PolyMix,
     next: u64,
     seen: HashSet<Object>,
+    trace: vec::IntoIter<Request>,
+    /// The length that each object of the trace was first asked for with.
+    lengths: HashMap<u64, u64>,
 }
 
 impl Source {
-    pub(crate) fn new(workload: Workload, options: WorkloadOptions) -> Self {
+    pub(crate) fn new(workload: Workload, options: WorkloadOptions, trace: Vec<Request>) -> Self {
         let zipf_count = if workload == Workload::Zipf { options.object_count } else { 1 };
         Self {
             workload,
@@ -130,13 +139,17 @@ impl Source {
             polymix: PolyMix::new(PolyMixVersion::Four, options.object_count),
             next: options.seed << 40,
             seen: HashSet::new(),
+            trace: trace.into_iter(),
+            lengths: HashMap::new(),
         }
     }
 
-    /// The next arrival. `recurrence` and `specials` are how much of the workload's full share of revisits and of
-    /// special requests there is at the moment, from 0 to 1.
-    pub(crate) fn arrival(&mut self, recurrence: f64, specials: f64) -> Arrival {
+    /// Returns the next arrival, or `None` after the last. `recurrence` and `specials` are shares, from 0 to 1, of the
+    /// workload's full rates of revisits and special requests.
+    pub(crate) fn arrival(&mut self, recurrence: f64, specials: f64) -> Option<Arrival> {
+        self.options.arrivals_max = self.options.arrivals_max.checked_sub(1)?;
         let mut arrival = match self.workload {
+            Workload::Trace => Arrival { first: Some(self.replayed()?), embedded: Vec::new() },
             Workload::PolyMix4 => {
                 let (first, embedded) = self.polymix.arrival(&mut self.random, recurrence, specials);
                 Arrival { first: Some(first.into()), embedded: embedded.into_iter().map(Asked::from).collect() }
@@ -146,14 +159,14 @@ impl Source {
         for asked in arrival.first.iter_mut().chain(&mut arrival.embedded) {
             asked.is_offered = offered(asked, &mut self.seen);
         }
-        arrival
+        Some(arrival)
     }
 
     /// Requests that bring into the cache what the workload takes for granted.
     pub(crate) fn warm_up(&mut self) -> Vec<Asked> {
         let numbers = match self.workload {
             Workload::AllHit | Workload::Big | Workload::Ranges => 0..self.options.object_count,
-            Workload::PolyMix4 | Workload::Zipf | Workload::AllMiss => 0..0,
+            Workload::PolyMix4 | Workload::Zipf | Workload::AllMiss | Workload::Trace => 0..0,
         };
         let objects = numbers.map(|number| Object { class: Class::Fixed(self.options.object_bytes), number });
         let mut asked: Vec<_> = objects.map(basic).collect();
@@ -161,12 +174,21 @@ impl Source {
         asked
     }
 
+    /// Returns the next request of the trace, for an object of the length that it was first asked for with.
+    fn replayed(&mut self) -> Option<Asked> {
+        let Request { key, size_bytes, .. } = self.trace.next()?;
+        let len_bytes = *self.lengths.entry(key).or_insert(size_bytes.clamp(1, LEN_BYTES_MAX));
+        Some(basic(Object { class: Class::Fixed(len_bytes), number: key }))
+    }
+
     fn one(&mut self) -> Asked {
         let class = Class::Fixed(self.options.object_bytes);
         let number = match self.workload {
             Workload::Zipf => {
                 let number = self.zipf.draw(&mut self.random);
-                return basic(Object { class: Class::Mix(PolyMixClass::of(number)), number });
+                let is_mixed = self.options.object_bytes == 0;
+                let class = if is_mixed { Class::Mix(PolyMixClass::of(number)) } else { class };
+                return basic(Object { class, number });
             }
             Workload::AllMiss => {
                 self.next += 1;

@@ -25,6 +25,8 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
          Ratios are what was simulated over what the paper has: a value that it prints, one that is derived from what it prints, or an \
          external one, of others than its authors; of a printed range the nearer end, and 1 within it. Where one is off by more than a quarter, the lines below its \
          table name it and\nsay what is known of the reason.\n\n## Traces, workloads, sweeps\n\n\
+         `tests/real/sim_live.sh` replays four traces through the running proxy and through the simulator, both with \
+         shipped\ndefaults, and fails if their hit ratios differ by more than half a point.\n\n\
          `larder sim run --trace FILE` reads Squid's native log, the common and combined log formats, columns, libCacheSim's \
          oracleGeneral and\nLarder's own format, plain, under gzip or zstd, from a file or from standard input (`-`). The \
          format is told by the first bytes, or by\n`--format`. Columns are separated by commas, semicolons, tabs or spaces; a \

@@ -35,8 +35,8 @@ pub struct BedOptions {
     pub policy: &'static Policy,
     /// Size of the store.
     pub size_bytes: u64,
-    /// Mean size of an entry, by which the index is sized.
-    pub mean_entry_bytes: u64,
+    /// Mean size of an entry, by which the index of some rows is sized; the engine's default if none.
+    pub mean_entry_bytes: Option<u64>,
     /// Size of a segment; the engine's default if none.
     pub segment_bytes: Option<u64>,
     /// Whether rows with one file use it as a raw device; else through the page cache of a file system.
@@ -53,7 +53,7 @@ impl BedOptions {
         Self {
             policy,
             size_bytes,
-            mean_entry_bytes: 4096,
+            mean_entry_bytes: None,
             segment_bytes: None,
             is_raw: true,
             tuning: Tuning::default(),
@@ -124,9 +124,7 @@ impl Bed {
         let mut store_options = StoreOptions::new("", options.size_bytes);
         store_options.policy = options.policy;
         store_options.tuning = options.tuning.clone();
-        // What the papers measured kept its map in memory only.
-        store_options.tuning.map_journal = false;
-        store_options.mean_entry_bytes = options.mean_entry_bytes;
+        store_options.mean_entry_bytes = options.mean_entry_bytes.unwrap_or(store_options.mean_entry_bytes);
         store_options.segment_size_bytes = options.segment_bytes.unwrap_or(store_options.segment_size_bytes);
         store_options.flush_interval = options.flush_interval;
         store_options.sync_interval = options.flush_interval.max(store_options.sync_interval);

@@ -12,9 +12,6 @@ use std::collections::HashMap;
 /// Bytes that a workload's footprint is about four times.
 const WORKLOAD_BYTES: u64 = 512 << 20;
 const WORKLOAD_REQUESTS: u64 = 1_500_000;
-/// The engine's smallest and largest segment here.
-const SEGMENT_BYTES: std::ops::RangeInclusive<u64> = 128 << 10..=16 << 20;
-const SEGMENT_COUNT: u64 = 128;
 /// A machine that all rows can run on; its times are not looked at.
 const MODEL: &str = "ssd-sata";
 
@@ -31,6 +28,8 @@ pub struct Evictions {
     pub requests: Option<u64>,
     /// The rows' constants.
     pub tuning: Tuning,
+    /// Mean size of an entry, by which the index of some rows is sized; the engine's default if none.
+    pub mean_entry_bytes: Option<u64>,
     /// Simulations at a time.
     pub jobs: usize,
 }
@@ -89,8 +88,7 @@ impl Evictions {
         }
         report.tables.push(together);
         report.remarks.extend([
-            "Rows: the shipping engine, its segments and reserve included, its index made for objects of half the mean size. Objects \
-             over 1 MiB count as 1 MiB."
+            "Policies: the shipping engine with its defaults, its segments and reserve included. Objects over 1 MiB count as 1 MiB."
                 .to_owned(),
             "The literature keeps no heads and no reserve; its bits an entry are not counted.".to_owned(),
         ]);
@@ -112,7 +110,7 @@ impl Evictions {
         let outcomes = parallel::map(&cases, self.jobs, |&(percentage, contender)| {
             let bytes = (requests.footprint_bytes as f64 * percentage / 100.0) as u64;
             let counts = match contender {
-                Contender::Row(policy) => requests.on_row(policy, bytes, &self.tuning),
+                Contender::Row(policy) => requests.on_row(policy, bytes, &self.tuning, self.mean_entry_bytes),
                 Contender::Literature(name) => Ok(requests.on_literature(name, bytes)),
             };
             progress(1, runs_count);
@@ -222,16 +220,17 @@ impl Requests {
         self.count(|_, key, size_bytes| cache.request(key, size_bytes))
     }
 
-    fn on_row(&self, policy: &'static Policy, bytes: u64, tuning: &Tuning) -> Result<Counts, SweepError> {
+    fn on_row(
+        &self,
+        policy: &'static Policy,
+        bytes: u64,
+        tuning: &Tuning,
+        mean_entry_bytes: Option<u64>,
+    ) -> Result<Counts, SweepError> {
         let refused = |error| SweepError::Store(policy.name.to_owned(), error);
         let model = Model::open(MODEL).expect("the laboratory has this machine");
         let mut options = BedOptions::new(policy, bytes / 4096 * 4096);
-        // Who keeps short objects rather than long ones has more entries than the mean says.
-        options.mean_entry_bytes = (self.mean_bytes / 2).clamp(512, 1 << 20);
-        // Long entries fit long segments, and bytes are in those.
-        let count = if tuning.objective == Objective::Bytes { SEGMENT_COUNT / 2 } else { SEGMENT_COUNT };
-        let segment_bytes = (bytes / count).clamp(*SEGMENT_BYTES.start(), *SEGMENT_BYTES.end());
-        options.segment_bytes = Some(1 << segment_bytes.ilog2());
+        options.mean_entry_bytes = mean_entry_bytes;
         options.tuning = tuning.clone();
         let mut bed = Bed::new(&model, &options).map_err(refused)?;
         let (mut written_before, mut admitted_bytes) = (0, 0);
@@ -249,7 +248,7 @@ impl Requests {
         });
         let stats = bed.stats();
         (counts.written_bytes, counts.admitted_bytes) = (stats.written_bytes - written_before, admitted_bytes);
-        counts.bits_per_entry = stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64;
+        counts.bits_per_entry = stats.index_bytes as f64 * 8.0 / stats.entries.max(1) as f64;
         Ok(counts)
     }
 
@@ -279,9 +278,10 @@ mod tests {
         let compared = Evictions {
             policies: vec![Policy::default_row(), Policy::named("log-clock").expect("it is in the table")],
             sources: vec![RequestSource::Workload("zipf".to_owned(), 7)],
-            percentages: vec![5.0],
+            percentages: vec![20.0],
             requests: Some(150_000),
             tuning: Tuning::default(),
+            mean_entry_bytes: None,
             jobs: 2,
         };
         let report = compared.run(&|_, _| {}).unwrap();
@@ -291,7 +291,7 @@ mod tests {
         };
         let (log, clock) = (of("log"), of("log-clock"));
         let together = &report.tables[1].rows[0].1;
-        assert_eq!(together[..4], [5.0, log[1], clock[1], of("lru")[1]]);
+        assert_eq!(together[..4], [20.0, log[1], clock[1], of("lru")[1]]);
         let best = BLIND.iter().map(|name| of(name)[1]).fold(0.0, f64::max);
         assert_eq!(together[together.len() - 2], log[1] - best);
         for name in ["lru", "sieve", "s3-fifo", "arc"] {

@@ -22,8 +22,8 @@ pub struct Experiment {
     pub disk_bytes: u64,
     /// Size of the memory tier.
     pub memory_bytes: u64,
-    /// Mean size of an entry, by which the index is sized.
-    pub mean_entry_bytes: u64,
+    /// Mean size of an entry, by which the index of some rows is sized; the engine's default if none.
+    pub mean_entry_bytes: Option<u64>,
     /// Requests before those that count.
     pub warm_up: u64,
     /// Requests that count.
@@ -78,7 +78,7 @@ impl Experiment {
             model,
             disk_bytes,
             memory_bytes,
-            mean_entry_bytes: 11 << 10,
+            mean_entry_bytes: None,
             warm_up: 0,
             requests: u64::MAX,
             tuning: Tuning::default(),

@@ -10,7 +10,7 @@ mod queue;
 mod squid;
 
 use crate::{Model, Report, parallel};
-use larder_store::{Error, Policy};
+use larder_store::{Error, Policy, Tuning};
 
 pub use markatos::{MarkatosOutcome, MarkatosRun};
 
@@ -163,4 +163,10 @@ impl PaperOptions<'_> {
 /// A row that is known to be there.
 fn row(name: &str) -> &'static Policy {
     Policy::named(name).expect("papers name rows of the table")
+}
+/// Returns the rows' constants for a paper. The systems that were measured kept their maps in memory only.
+fn paper_tuning() -> Tuning {
+    let mut tuning = Tuning::default();
+    tuning.map_journal = false;
+    tuning
 }

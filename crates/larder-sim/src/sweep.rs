@@ -53,6 +53,8 @@ pub struct Sweep {
     pub requests: Option<u64>,
     /// Constants of rows.
     pub tuning: Tuning,
+    /// Mean size of an entry, by which the index of some rows is sized; the engine's default if none.
+    pub mean_entry_bytes: Option<u64>,
     /// Whether to run the evictions of the literature as well.
     pub has_references: bool,
     /// Simulations at a time.
@@ -108,7 +110,7 @@ impl Sweep {
                 point.memory_bytes,
             );
             experiment.utilization = point.utilization;
-            experiment.mean_entry_bytes = survey.mean_bytes.clamp(512, 1 << 20);
+            experiment.mean_entry_bytes = self.mean_entry_bytes;
             experiment.tuning = self.tuning.clone();
             let warm_up = self.warm_up(survey.requests);
             let experiment = Experiment { warm_up, requests: survey.requests - warm_up, ..experiment.sampled(sample) };

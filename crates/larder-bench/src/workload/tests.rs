@@ -4,9 +4,9 @@ use super::*;
 use std::time::Duration;
 
 fn arrivals(workload: Workload, count: u64) -> Vec<Asked> {
-    let mut source = Source::new(workload, WorkloadOptions::new(workload));
+    let mut source = Source::new(workload, WorkloadOptions::new(workload), Vec::new());
     source.warm_up();
-    let arrivals = (0..count).map(|_| source.arrival(1.0, 1.0));
+    let arrivals = (0..count).map(|_| source.arrival(1.0, 1.0).unwrap());
     arrivals.flat_map(|arrival| arrival.first.into_iter().chain(arrival.embedded)).collect()
 }
 
@@ -65,4 +65,28 @@ fn phases_take_the_time_they_are_given() {
     );
     assert!(phases.windows(2).all(|pair| (pair[0].load.1 - pair[1].load.0).abs() < 0.06), "load never jumps");
     assert_eq!(Phase::of(Workload::Zipf, Duration::from_secs(3)).len(), 1);
+}
+
+#[test]
+fn trace_is_replayed_in_its_order_to_its_end() {
+    let request = |key, size_bytes| Request { time_ms: 0, key, size_bytes, site: 0, client: 0 };
+    let trace = vec![request(7, 100), request(8, 0), request(7, 200), request(9, 5)];
+    let options = WorkloadOptions { arrivals_max: 3, ..WorkloadOptions::new(Workload::Trace) };
+    let mut source = Source::new(Workload::Trace, options, trace);
+    let objects = std::iter::from_fn(|| source.arrival(1.0, 1.0)?.first).map(|asked| (asked.object, asked.is_offered));
+    let object = |number, len_bytes| Object { class: Class::Fixed(len_bytes), number };
+    let expected = [(object(7, 100), false), (object(8, 1), false), (object(7, 100), true)];
+    assert_eq!(
+        objects.collect::<Vec<_>>(),
+        expected,
+        "an object keeps its first length, and three arrivals are the most"
+    );
+}
+
+#[test]
+fn zipf_may_have_objects_of_one_length() {
+    let options = WorkloadOptions { object_bytes: 2000, ..WorkloadOptions::new(Workload::Zipf) };
+    let mut source = Source::new(Workload::Zipf, options, Vec::new());
+    let first = source.arrival(1.0, 1.0).and_then(|arrival| arrival.first).unwrap();
+    assert_eq!(first.object.class, Class::Fixed(2000));
 }

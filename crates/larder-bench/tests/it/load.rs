@@ -27,6 +27,7 @@ fn job(address: SocketAddr, origin: &Origin, workload: Workload, loop_kind: Loop
             closes_connections: workload == Workload::PolyMix4,
             origin_abort_share: 0.0,
         },
+        trace: Vec::new(),
         options,
         peak: None,
         watched: Watched { pids: vec![std::process::id()], ..Watched::default() },

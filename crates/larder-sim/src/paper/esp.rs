@@ -34,7 +34,8 @@ impl Case {
             model.system.request_us = 1e6 / load_per_s;
         }
         let mut experiment = Experiment::new(row(self.row), model, self.disk_bytes, 256 << 20);
-        experiment.mean_entry_bytes = OBJECT_BYTES / 2;
+        experiment.mean_entry_bytes = Some(OBJECT_BYTES / 2);
+        experiment.tuning = super::paper_tuning();
         for (name, value) in &self.tuned {
             experiment.tuning.set(name, *value)?;
         }

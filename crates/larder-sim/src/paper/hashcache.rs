@@ -32,7 +32,8 @@ pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let model = options.machine("hashcache-sata");
     let found = options.each(&MEMORY, |(name, ..)| {
         let mut bed = BedOptions::new(row(name), SIZE_BYTES);
-        bed.mean_entry_bytes = OBJECT_BYTES;
+        bed.mean_entry_bytes = Some(OBJECT_BYTES);
+        bed.tuning = super::paper_tuning();
         let stats = Bed::new(&model, &bed)?.stats();
         Ok((stats.index_bytes, stats.entries_max))
     })?;
@@ -200,7 +201,8 @@ impl TestBed {
     fn run(&self, name: &str, model: &Model, options: &PaperOptions<'_>) -> Result<Outcome, Error> {
         let disk_bytes = if name == "squid" { self.squid_bytes } else { self.disk_bytes };
         let mut experiment = Experiment::new(row(name), model.clone(), disk_bytes, self.memory_bytes);
-        experiment.mean_entry_bytes = OBJECT_BYTES;
+        experiment.mean_entry_bytes = Some(OBJECT_BYTES);
+        experiment.tuning = super::paper_tuning();
         experiment.is_on_file_system = false;
         set_constants(name, &mut experiment.tuning)?;
         let mut experiment = experiment.sampled(self.sample());

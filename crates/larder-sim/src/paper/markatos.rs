@@ -10,7 +10,7 @@ mod sensitivity;
 mod tables;
 
 use crate::{Assumed, Bed, BedOptions, Counts, Happened, Model, Operation, Pipeline, Served};
-use larder_store::{Error, LayoutAxis, Policy, Tuning, TuningValue};
+use larder_store::{Error, LayoutAxis, Policy, TuningValue};
 use std::time::Duration;
 
 pub(super) use figures::{figure_2, figure_4, figure_5, figure_6, figure_7, figure_8};
@@ -124,7 +124,7 @@ impl MarkatosRun {
             true => FILES_BYTES,
             false => (self.disk_bytes as f64 * 100.0 / self.utilization_percent) as u64 / 4096 * 4096,
         };
-        let mut tuning = Tuning::default();
+        let mut tuning = super::paper_tuning();
         // The pipeline decides what goes.
         tuning.set("stream_used_percent", TuningValue::Number(95))?;
         tuning.set("buddy_used_percent", TuningValue::Number(99))?;
@@ -135,7 +135,7 @@ impl MarkatosRun {
         }
         debug_assert!(self.policy.layout != LayoutAxis::Segments, "the paper has no segments");
         let mut options = BedOptions::new(self.policy, size_bytes);
-        options.mean_entry_bytes = ENTRY_BYTES;
+        options.mean_entry_bytes = Some(ENTRY_BYTES);
         options.is_raw = false;
         options.tuning = tuning;
         options.flush_interval = LONG;

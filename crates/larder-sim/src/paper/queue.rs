@@ -131,7 +131,8 @@ impl Origin<'_> {
         let model = self.model.clone().smaller(SAMPLE as f64);
         let disk_bytes = (self.disk_bytes / SAMPLE).next_multiple_of(1 << 20);
         let mut options = BedOptions::new(row(self.row), disk_bytes);
-        options.mean_entry_bytes = 8 << 10;
+        options.mean_entry_bytes = Some(8 << 10);
+        options.tuning = super::paper_tuning();
         options.is_raw = self.is_raw;
         let mut bed = Bed::new(&model, &options)?;
         let mut memory = Lru::new(self.memory_bytes / SAMPLE);

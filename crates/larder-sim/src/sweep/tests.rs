@@ -17,6 +17,7 @@ fn sweep(source: RequestSource) -> Sweep {
         working_set_bytes: None,
         requests: Some(40_000),
         tuning: Tuning::default(),
+        mean_entry_bytes: None,
         has_references: true,
         jobs: 2,
     }

@@ -29,6 +29,7 @@ const EXAMPLES: &str = "\
 Examples:
   larder bench                                            this larder, in a scratch folder, with PolyMix-4
   larder bench --workload all-hit --users 64 --time 20s   closed loop
+  larder bench --trace access.log --size 50MB             the requests of a trace, one after another
   larder bench --peak --rate 500 --html peak.html         the greatest rate with 99% within 50 ms
   larder bench --proxy http://127.0.0.1:3128 --pid 4711   any forward proxy
   larder bench report a.json b.json --html both.html      several on one page";

@@ -42,7 +42,7 @@ pub(crate) enum SimCommand {
     /// Run a trace or a workload against policies on a modelled machine.
     Run(Box<RunFlags>),
     /// Compare evictions: policies beside those of the literature, by shares of all that is asked for.
-    Evictions(EvictionsFlags),
+    Evictions(Box<EvictionsFlags>),
     /// Reproduce a table or figure of a paper, the printed values beside the simulated ones.
     Paper(PaperFlags),
     /// Write a trace or a workload as a trace of larder's own format.
@@ -95,6 +95,10 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     requests: Option<u64>,
 
+    /// Mean size of an entry, which sizes the index of HashCache's policies and `tiny` [default: as in larder run]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    mean_object_size: Option<u64>,
+
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
         long_help = tuning::tune_help())]
     tune: Vec<Tuned>,
@@ -124,6 +128,10 @@ pub(crate) struct EvictionsFlags {
     /// Requests [default: a whole trace, or 1,500,000 of a workload, the first half to warm up]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     requests: Option<u64>,
+
+    /// Mean size of an entry, which sizes the index of HashCache's policies and `tiny` [default: as in larder run]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    mean_object_size: Option<u64>,
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
         long_help = tuning::tune_help())]
@@ -207,7 +215,7 @@ enum Shown {
 pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
     match command {
         SimCommand::Run(flags) => run_sweep(*flags),
-        SimCommand::Evictions(flags) => evictions(flags),
+        SimCommand::Evictions(flags) => evictions(*flags),
         SimCommand::Paper(flags) => papers(&flags),
         SimCommand::Convert(flags) => convert::run(flags),
         SimCommand::Speed(flags) => speed::run(flags),
@@ -253,6 +261,7 @@ fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
         working_set_bytes: flags.working_set,
         requests: flags.requests,
         tuning: tuned,
+        mean_entry_bytes: flags.mean_object_size,
         has_references: flags.references,
         jobs: flags.output.jobs(),
     };
@@ -277,6 +286,7 @@ fn evictions(flags: EvictionsFlags) -> Result<(), Failure> {
         percentages: flags.percent,
         requests: flags.requests,
         tuning: tuned,
+        mean_entry_bytes: flags.mean_object_size,
         jobs: flags.output.jobs(),
     };
     let shown = Progress::new("comparing");

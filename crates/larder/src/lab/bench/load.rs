@@ -10,6 +10,7 @@ use larder_bench::{
     BenchJob, BenchResult, LarderOptions, LarderProcess, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, Target,
     Watched, Workload, WorkloadOptions, page, to_json,
 };
+use larder_workload::{Request, Trace, TraceError};
 use std::{env, path::Path, process, time::Duration};
 
 /// Measures, and writes what was found.
@@ -45,7 +46,8 @@ pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
 
 /// Starts what is missing, measures, and ends what was started.
 fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
-    let workload = flags.workload.unwrap_or(Workload::PolyMix4);
+    let workload = flags.workload();
+    let trace = flags.trace.as_deref().map_or(Ok(Vec::new()), read_trace)?;
     let is_polymix = workload == Workload::PolyMix4;
     let origin_abort_share = if is_polymix && !flags.peak { ABORT_SHARE } else { 0.0 };
     let origin = start_origin(flags, is_polymix, origin_abort_share)?;
@@ -56,18 +58,21 @@ fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
     let mut pids = flags.pid.clone();
     pids.extend(process.as_ref().map(LarderProcess::pid));
     let own = process.is_some();
+    let has_end = flags.trace.is_some() || flags.requests.is_some();
+    let time_default = if has_end { UNLIMITED } else { LOAD_TIME_DEFAULT };
     let job = BenchJob {
         name: flags.name.clone().unwrap_or_else(|| if own { "larder".to_owned() } else { address.to_string() }),
         load: Load {
             target: Target { address, origin: origin.address().to_string(), is_forward: flags.proxy.is_some() },
             workload,
-            loop_kind: flags.users.map_or(Loop::Open(flags.rate.unwrap_or(RATE_DEFAULT)), Loop::Closed),
-            phases: Phase::of(workload, flags.time.unwrap_or(LOAD_TIME_DEFAULT)),
+            loop_kind: loop_of(flags),
+            phases: Phase::of(workload, flags.time.unwrap_or(time_default)),
             fill_bytes: flags.fill,
             closes_connections: is_polymix,
             origin_abort_share,
         },
         options: options_of(flags, workload),
+        trace,
         peak: flags.peak.then(|| PeakSearch {
             limit: flags.limit.unwrap_or(LIMIT_DEFAULT),
             first: flags.rate.unwrap_or(RATE_DEFAULT),
@@ -81,6 +86,19 @@ fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
         },
     };
     run_job(&job, &origin)
+}
+
+/// Returns how requests come: a trace in a closed loop, since its order counts.
+fn loop_of(flags: &LoadFlags) -> Loop {
+    let users = flags.users.or(flags.trace.is_some().then_some(1));
+    users.map_or(Loop::Open(flags.rate.unwrap_or(RATE_DEFAULT)), Loop::Closed)
+}
+
+/// Reads a whole trace; the load must not wait for a file.
+fn read_trace(path: &Path) -> Result<Vec<Request>, Failure> {
+    let help = "give a trace in Squid's, common, CSV, oracleGeneral or larder's own format, plain, gzip or zstd";
+    let failed = |error: TraceError| Failure::runtime(error.to_string(), help);
+    Trace::open(path, None).map_err(failed)?.collect::<Result<_, _>>().map_err(failed)
 }
 
 fn start_origin(flags: &LoadFlags, is_polymix: bool, abort_share: f64) -> Result<Origin, Failure> {
@@ -126,6 +144,7 @@ fn options_of(flags: &LoadFlags, workload: Workload) -> WorkloadOptions {
     options.object_bytes = flags.object_size.unwrap_or(options.object_bytes);
     options.alpha = flags.alpha.unwrap_or(options.alpha);
     options.seed = flags.seed.unwrap_or(options.seed);
+    options.arrivals_max = flags.requests.unwrap_or(options.arrivals_max);
     options
 }
 
@@ -144,6 +163,8 @@ fn run_job(job: &BenchJob, origin: &Origin) -> Result<BenchResult, Failure> {
 }
 
 const RATE_DEFAULT: f64 = 200.0;
+/// A run that ends with its requests.
+const UNLIMITED: Duration = Duration::from_hours(24);
 const LOAD_TIME_DEFAULT: Duration = Duration::from_secs(120);
 const LIMIT_DEFAULT: Duration = Duration::from_millis(50);
 const STEP_DEFAULT: Duration = Duration::from_secs(10);

@@ -21,6 +21,15 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "NAME", value_parser = workload)]
     pub(super) workload: Option<Workload>,
 
+    /// Replay a trace in a closed loop, one request after another unless --users says otherwise (Squid, common, CSV,
+    /// oracleGeneral or larder's own format)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "rate", "peak", "objects", "object_size", "alpha", "seed", "fill"])]
+    pub(super) trace: Option<PathBuf>,
+
+    /// End after this number of requests, or of pages in PolyMix [default: end by --time, or with the trace]
+    #[arg(long, value_name = "COUNT", value_parser = requests, conflicts_with = "peak")]
+    pub(super) requests: Option<u64>,
+
     /// Forward proxy to measure, such as http://127.0.0.1:3128 [default: this program, in a scratch folder]
     #[arg(long, value_name = "URL", value_parser = proxy_address)]
     pub(super) proxy: Option<SocketAddr>,
@@ -53,7 +62,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "peak")]
     pub(super) step: Option<Duration>,
 
-    /// How long all phases take together [default: 2m]
+    /// How long all phases take together [default: 2m, or no limit with --trace or --requests]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "peak")]
     pub(super) time: Option<Duration>,
 
@@ -69,7 +78,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "COUNT", value_parser = objects)]
     pub(super) objects: Option<u64>,
 
-    /// Length of an object, where the workload has one length.
+    /// Length of an object, where the workload has one length, or of each in zipf [default there: PolyMix' lengths]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(super) object_size: Option<u64>,
 
@@ -128,12 +137,18 @@ pub(crate) struct LoadFlags {
 }
 
 impl LoadFlags {
+    /// Returns the workload that the flags ask for.
+    pub(super) fn workload(&self) -> Workload {
+        let usual = if self.trace.is_some() { Workload::Trace } else { Workload::PolyMix4 };
+        self.workload.unwrap_or(usual)
+    }
+
     /// Refuses what would be ignored, and what cannot be done at the end.
     ///
     /// # Errors
     /// A failure that says what to do.
     pub(super) fn check(&self) -> Result<(), Failure> {
-        let workload = self.workload.unwrap_or(Workload::PolyMix4);
+        let workload = self.workload();
         let name = workload.name();
         let refused = |flag: &str, help: &str| Err(Failure::usage(format!("{flag} means nothing to {name}"), help));
         if self.fill.is_some() && workload != Workload::PolyMix4 {
@@ -145,7 +160,7 @@ impl LoadFlags {
         if self.objects.is_some() && workload == Workload::AllMiss {
             return refused("--objects", "every object is a new one; leave it out");
         }
-        if self.object_size.is_some() && matches!(workload, Workload::PolyMix4 | Workload::Zipf) {
+        if self.object_size.is_some() && workload == Workload::PolyMix4 {
             return refused("--object-size", "its objects have PolyMix' lengths; leave it out");
         }
         let bytes_max = WorkloadOptions::OBJECT_BYTES_MAX;
@@ -203,6 +218,11 @@ fn proxy_address(text: &str) -> Result<SocketAddr, value::BadValue> {
 fn users(text: &str) -> Result<usize, value::BadValue> {
     let bad = || value::BadValue::new(format!("not a count of users: `{text}`"), "give from 1 to 8192 users");
     text.parse().ok().filter(|count| (1..=Load::UNDER_WAY_MAX).contains(count)).ok_or_else(bad)
+}
+
+fn requests(text: &str) -> Result<u64, value::BadValue> {
+    let bad = || value::BadValue::new(format!("not a count of requests: `{text}`"), "give a whole number from 1 on");
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(bad)
 }
 
 fn objects(text: &str) -> Result<u64, value::BadValue> {
