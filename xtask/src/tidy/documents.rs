@@ -1,13 +1,21 @@
-//! Rules about documents: links lead somewhere, and every test that docs/semantics.md names exists.
+//! Rules about documents: links lead somewhere, every page under docs/ is in the book's table of contents, and every
+//! test that docs/semantics.md names exists.
 
-use super::{Finding, source::Tree, test_names};
+use super::{
+    Finding,
+    source::{Text, Tree},
+    test_names,
+};
 
 const SEMANTICS: &str = "docs/semantics.md";
+
+/// The table of contents of the book that mdBook makes of docs/.
+const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Checks all documents.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let tests = test_names::of(tree);
-    let mut findings = Vec::new();
+    let mut findings = missing_from_the_summary(tree);
     for document in &tree.documents {
         let folder = document.path.rsplit_once('/').map_or("", |(folder, _)| folder);
         for (position, line) in document.text.lines().enumerate() {
@@ -23,6 +31,18 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Finds the pages under docs/ that the table of contents does not name exactly once.
+fn missing_from_the_summary(tree: &Tree) -> Vec<Finding> {
+    let summary = tree.document(SUMMARY).unwrap_or_default();
+    let listed: Vec<String> = summary.lines().flat_map(links).map(|link| format!("docs/{link}")).collect();
+    let pages = tree.documents.iter().filter(|page| page.path.starts_with("docs/") && page.path != SUMMARY);
+    let count_of = |page: &Text| listed.iter().filter(|path| **path == page.path).count();
+    let wrong = pages.map(|page| (page, count_of(page))).filter(|(_, count)| *count != 1);
+    wrong
+        .map(|(page, count)| Finding::new(&page.path, 1, format!("{SUMMARY} names it {count} times, not once")))
+        .collect()
 }
 
 /// Targets of the Markdown links of `line`.
@@ -65,13 +85,16 @@ fn leads_somewhere(tree: &Tree, folder: &str, link: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::source::{Source, Text};
+    use crate::tidy::source::Source;
 
     fn check_one(path: &str, text: &str) -> Vec<String> {
         let tree = Tree {
             sources: vec![Source::new("a/tests/b.rs", "#[test]\nfn a_b_c_d() {}\nfn e_f_g_h() {}")],
-            documents: vec![Text { path: path.to_owned(), text: text.to_owned() }],
-            paths: vec!["README.md".to_owned(), "docs".to_owned(), "docs/format.md".to_owned()],
+            documents: vec![
+                Text { path: path.to_owned(), text: text.to_owned() },
+                Text { path: SUMMARY.to_owned(), text: "- [x](index.md)\n- [y](semantics.md)\n".to_owned() },
+            ],
+            paths: ["README.md", "docs", "docs/format.md", "docs/index.md", SEMANTICS].map(str::to_owned).to_vec(),
             ..Tree::default()
         };
         check(&tree).iter().map(ToString::to_string).collect()
@@ -90,5 +113,13 @@ mod tests {
         assert_eq!(check_one(SEMANTICS, "`a_b_c_d` and `Store::open`, `two_words`"), Vec::<String>::new());
         assert_eq!(check_one(SEMANTICS, "1. `e_f_g_h`"), ["docs/semantics.md:1: no test is called `e_f_g_h`"]);
         assert_eq!(check_one("README.md", "1. `e_f_g_h`"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_page_of_the_docs_is_named_once_in_the_summary() {
+        assert_eq!(check_one("docs/index.md", ""), Vec::<String>::new());
+        assert_eq!(check_one("README.md", ""), Vec::<String>::new());
+        let found = check_one("docs/how-to/lost.md", "");
+        assert_eq!(found, ["docs/how-to/lost.md:1: docs/SUMMARY.md names it 0 times, not once"]);
     }
 }

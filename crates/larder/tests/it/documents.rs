@@ -1,6 +1,14 @@
 //! At stake: an example that is copied from the documentation and refused.
 
+mod compare;
+mod console;
+mod fences;
+mod session;
+mod standin;
+mod steps;
+
 use crate::process::{errors, run};
+use fences::fences;
 use std::{
     fs,
     os::unix::fs::PermissionsExt,
@@ -32,21 +40,6 @@ fn documents() -> Vec<(String, String)> {
     files.into_iter().map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap())).collect()
 }
 
-/// Returns the blocks of TOML in a document, each with its line. Another program's file is marked as `text`, not `toml`.
-fn blocks(text: &str) -> Vec<(usize, String)> {
-    let (mut found, mut open) = (Vec::new(), None);
-    for (number, line) in text.lines().enumerate() {
-        let trimmed = line.trim();
-        match &mut open {
-            None if trimmed.starts_with("```toml") => open = Some((number + 1, String::new())),
-            None => {}
-            Some(_) if trimmed == "```" => found.extend(open.take()),
-            Some((_, block)) => *block += &format!("{line}\n"),
-        }
-    }
-    found
-}
-
 /// Makes the files that the examples name, below `home`.
 fn make_files(home: &TempDir) {
     let [etc, lib, log] = ["etc", "lib", "log"].map(|name| home.path().join(name));
@@ -76,9 +69,11 @@ fn every_configuration_in_the_documentation_passes_config_check() {
     make_files(&home);
     let (file, mut count, mut wrong) = (home.path().join("larder.toml"), 0, Vec::new());
     for (name, text) in documents() {
-        for (line, block) in blocks(&text) {
+        for block in fences(&text).iter().filter(|block| block.language == "toml") {
+            let line = block.line;
             let place = |folder: &str| format!("{}/{folder}/", home.path().display());
             let here = block
+                .text()
                 .replace("/etc/larder/", &place("etc"))
                 .replace("/var/lib/larder/", &place("lib"))
                 .replace("/var/log/larder/", &place("log"));
