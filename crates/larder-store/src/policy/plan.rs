@@ -142,7 +142,8 @@ fn planned(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures
         tuning: &wishes.tuning,
     });
     let request = request_work(&costs, wishes);
-    let (seconds, cpu_seconds) = (device_seconds(&request, figures, wishes), cpu_seconds(&request, figures, wishes));
+    let (seconds, cpu_seconds) =
+        (device_seconds(&request, figures, wishes), cpu_seconds(&request, &costs, figures, wishes));
     let by_disk = 1.0 / seconds;
     let by_processors = wishes.processor_count / (wishes.request_cpu.as_secs_f64() + cpu_seconds);
     PlannedRow {
@@ -195,7 +196,7 @@ fn together(count: f64, bytes: f64, seconds: impl Fn(f64) -> f64) -> f64 {
 }
 
 /// Processor time of `work` in the store.
-fn cpu_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
+fn cpu_seconds(work: &Work, costs: &Costs, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
     let depth = wishes.depth;
     let transfers = together(work.random_reads, work.random_read_bytes, |bytes| figures.read_cpu_seconds(bytes, depth))
         + together(work.random_writes, work.random_write_bytes, |bytes| figures.write_cpu_seconds(bytes, depth));
@@ -203,7 +204,7 @@ fn cpu_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> f64
         let opened = work.file_reads + work.file_updates;
         (opened * files.read_cpu_us + work.file_replacements * files.replace_cpu_us) / 1e6
     });
-    STORE_CPU.as_secs_f64() + transfers + files
+    costs.cpu_us / 1e6 + transfers + files
 }
 
 /// The fastest that fits. Of those that are about as fast, the one that keeps what is wanted; of those that do about as
@@ -244,8 +245,6 @@ const AS_FAST: f64 = 0.85;
 const AS_GOOD: f64 = 0.03;
 /// Processor time of a proxied request apart from its transfers, hits and misses together (docs/planning.md).
 const PROXY_CPU: Duration = Duration::from_micros(20);
-/// Processor time of a look-up or an insertion apart from its transfers: hashes, checksums, copies.
-const STORE_CPU: Duration = Duration::from_micros(6);
 
 #[cfg(test)]
 mod tests;

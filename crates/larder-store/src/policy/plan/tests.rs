@@ -70,3 +70,37 @@ fn processors_limit_what_the_disk_does_not() {
     assert!((99.0..100.0).contains(&log.requests_per_second), "{log:?}");
     assert_eq!(plan.recommended, Some("log"), "of equally fast rows the first: {}", plan.reason);
 }
+
+/// Markatos et al., Table 2: each of their policies is at least as fast as the one before it.
+#[test]
+fn policies_of_one_paper_keep_its_order_on_a_spinning_disk() {
+    let plan = Plan::new(&PlanWishes::new(1 << 40, 1 << 36), &DeviceFigures::typical_spinning());
+    let names = ["simple", "squid", "multiple-dirs", "buddy", "stream", "stream-pack", "lazy-reads", "lazy-reads-loc"];
+    let rates = names.map(|name| row(&plan, name).requests_per_second);
+    assert!(rates.windows(2).all(|pair| pair[1] >= pair[0] * 0.999), "{rates:?}");
+    assert!(rates[4] > rates[3] * 2.0, "one file instead of one per entry: {rates:?}");
+}
+
+#[test]
+fn log_is_expected_to_hit_more_often_than_an_lru() {
+    let plan = Plan::new(&PlanWishes::new(1 << 40, 1 << 36), &DeviceFigures::typical_solid_state());
+    let hits = |name| row(&plan, name).hits_of_lru;
+    assert!(hits("log") > hits("log-clock") && hits("log-clock") > hits("stream"), "{:?}", plan.rows);
+}
+
+/// At stake: policies that differ by twenty times in processor time, and are planned at one rate.
+#[test]
+fn fast_flash_ranks_policies_by_their_processor_time() {
+    let mut figures = DeviceFigures::typical_solid_state();
+    for read in &mut figures.reads {
+        read.per_second = 2e6;
+    }
+    for write in &mut figures.writes {
+        write.per_second = 2e6;
+    }
+    (figures.sequential_read, figures.sequential_write) = (1e11, 1e11);
+    let plan = Plan::new(&PlanWishes::new(1 << 40, 1 << 36), &figures);
+    let rate = |name| row(&plan, name).requests_per_second;
+    assert_eq!(row(&plan, "log").bound, Bound::Processors);
+    assert!(rate("log") > rate("tiny") && rate("tiny") > rate("hashcache-setmem"), "{:?}", plan.rows);
+}
