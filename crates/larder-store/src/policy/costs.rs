@@ -117,7 +117,7 @@ pub struct Costs {
     pub miss: Work,
     /// Storing an entry in a store that is full.
     pub insert: Work,
-    /// Hits beside those of an LRU of the same bytes, as a share of them.
+    /// Hits as a share of those that an LRU of the same bytes has.
     pub hits_of_lru: f64,
     /// Processor time of a request besides that of its transfers and files, in microseconds.
     pub cpu_us: f64,
@@ -374,9 +374,9 @@ fn eviction_work(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
     }
 }
 
-/// Returns the hits of a policy as a share of those of an LRU. For `log` and `log-clock` it is the median of six request
-/// sequences at 10% of their footprint (docs/measurements.md); `hashcache-basic` keeps 1 - 1/e of what is hashed to as
-/// many bins; an LRU within sets of 8 and a FIFO lie between (docs/planning.md).
+/// Returns the hits of a policy as a share of those of an LRU. For `log` and `log-clock` it is the median of six
+/// request sequences at 10% of their footprint (docs/measurements.md). `hashcache-basic` keeps 1 - 1/e of the entries
+/// that are hashed to as many bins; an LRU within sets of 8 and a FIFO are in between (docs/planning.md).
 fn hits_of_lru(policy: &Policy, tuning: &Tuning) -> f64 {
     match policy.eviction {
         EvictionAxis::Lru | EvictionAxis::PacedLru => 1.0,
@@ -392,9 +392,9 @@ fn hits_of_lru(policy: &Policy, tuning: &Tuning) -> f64 {
     }
 }
 
-/// Returns the processor time of a request in the store itself: hashes, checksums, copies, sets that are read whole. Medians
-/// of three runs of `larder bench store --size 128MiB --time 3s`, less 5 us for each transfer, scaled so that `log` takes
-/// 6 us as it does on an idle machine.
+/// Returns the processor time of a request in the store itself: hashes, checksums, copies, sets that are read whole.
+/// Medians of three runs of `larder bench store --size 128MiB --time 3s`, less 5 us for each transfer, scaled so that
+/// `log` takes 6 us as on an idle machine.
 fn cpu_us(row: EngineRow) -> f64 {
     match row {
         EngineRow::Log(LogRow::Packed(LogEviction::Worth | LogEviction::Clock)) => 6.0,
