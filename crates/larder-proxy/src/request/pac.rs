@@ -32,7 +32,7 @@ pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incomin
     if shared.routes.is_for_site(authority.as_str(), path_of(uri)) {
         return None;
     }
-    let text = script(hosts_of(&shared.config), &own_address(&authority, client.scheme())?);
+    let text = script(&hosts_of(&shared.config), &own_address(&authority, client.scheme())?);
     let mut response = Response::new(ResponseBody::full(text.into()));
     let fields = response.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ns-proxy-autoconfig"));
@@ -40,10 +40,15 @@ pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incomin
     Some(Served { response, outcome: Outcome::Failed, origin: None, why: None })
 }
 
-/// The hosts that go through the proxy, if they are not all: those that are listed for it, or else those that are intercepted.
-fn hosts_of(config: &ProxyConfig) -> Option<&HostRules> {
-    let listed = Some(&config.pac).filter(|rules| !rules.hosts.is_empty());
-    listed.or_else(|| config.intercept.as_ref().map(|intercept| &intercept.hosts))
+/// Returns the hosts that browsers send to the proxy: those of `[pac]`, otherwise the intercepted ones, otherwise all.
+///
+/// Exceptions of `[pac]` apply in each case.
+fn hosts_of(config: &ProxyConfig) -> HostRules {
+    let listed = Some(&config.pac.hosts).filter(|hosts| !hosts.is_empty());
+    let intercepted = config.intercept.as_ref().map(|intercept| &intercept.hosts).filter(|_| listed.is_none());
+    let hosts = listed.or(intercepted.map(|rules| &rules.hosts)).cloned().unwrap_or_else(|| vec![HostPattern::All]);
+    let except = intercepted.map_or_else(Vec::new, |rules| rules.except.clone());
+    HostRules { hosts, except: [except, config.pac.except.clone()].concat() }
 }
 
 /// The proxy as the script names it, by the address that the client used.
@@ -55,11 +60,8 @@ fn own_address(authority: &Authority, scheme: &str) -> Option<String> {
     is_address.then(|| format!("{word} {host}:{}", authority.port_u16().unwrap_or(usual_port)))
 }
 
-fn script(hosts: Option<&HostRules>, proxy: &str) -> String {
-    let (listed, except) = match hosts {
-        Some(rules) => (names(&rules.hosts), names(&rules.except)),
-        None => (names(&[HostPattern::All]), names(&[])),
-    };
+fn script(hosts: &HostRules, proxy: &str) -> String {
+    let (listed, except) = (names(&hosts.hosts), names(&hosts.except));
     format!(
         "// Which hosts go through the cache; everything else is asked for directly.\n\
          var listed = [{listed}];\n\
@@ -112,7 +114,7 @@ mod tests {
     fn script_names_what_is_listed() {
         let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<HostPattern>>();
         let rules = HostRules { hosts: parse(&["pypi.org", "*.debian.org"]), except: parse(&["private.debian.org"]) };
-        let text = script(Some(&rules), "PROXY a:1");
+        let text = script(&rules, "PROXY a:1");
         for line in [
             "var listed = [\"pypi.org\", \"*.debian.org\"];",
             "var except = [\"private.debian.org\"];",
@@ -120,6 +122,16 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
         }
-        assert!(script(None, "PROXY a:1").contains("var listed = [\"all\"];"));
+    }
+
+    #[test]
+    fn exceptions_apply_without_a_list_of_hosts() {
+        let mut config = ProxyConfig::default();
+        assert_eq!(hosts_of(&config).hosts, [HostPattern::All]);
+        config.pac.except = vec!["intranet.example".parse().unwrap()];
+        assert_eq!(hosts_of(&config).except, config.pac.except);
+        config.pac.hosts = vec!["pypi.org".parse().unwrap()];
+        assert_eq!(hosts_of(&config).hosts, config.pac.hosts);
+        assert_eq!(hosts_of(&config).except, config.pac.except);
     }
 }

@@ -18,11 +18,12 @@ use std::{
 pub(crate) const ADDRESS: &str = "93.184.215.14";
 
 /// The names that exist.
-pub(crate) const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 18] = [
     "example.com",
     "www.example.com",
     "static.example.com",
     "docs.example.com",
+    "games.example.com",
     "downloads.example.com",
     "intranet.example.com",
     "example.org",
