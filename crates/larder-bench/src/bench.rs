@@ -6,8 +6,8 @@
 mod peak;
 
 use crate::{
-    kernel::{KernelCounts, Sampler, Watched, machine},
-    load::{Complaint, Counts, Load, LoadFigures, Loop, PhaseFigures, Requests, SecondFigures, Times},
+    kernel::{KernelCounts, Sampler, WatchedProcesses, machine},
+    load::{Complaint, Load, LoadFigures, Loop, PhaseFigures, RequestCounts, Requests, ResponseTimes, SecondFigures},
     origin::{Origin, OriginCounts},
     undo::EndsEarly,
     workload::WorkloadOptions,
@@ -31,7 +31,7 @@ pub struct BenchJob {
     /// A search for the peak in place of a run.
     pub peak: Option<PeakSearch>,
     /// Processes and the disk to be counted.
-    pub watched: Watched,
+    pub watched: WatchedProcesses,
 }
 
 /// A measurement.
@@ -70,7 +70,7 @@ pub struct BenchResult {
 }
 
 /// What is told while it runs.
-pub(crate) type Progress<'a> = &'a mut dyn FnMut(&str, f64, Counts);
+pub(crate) type Progress<'a> = &'a mut dyn FnMut(&str, f64, RequestCounts);
 
 impl BenchJob {
     /// Measures, with `origin` behind the proxy.
@@ -149,13 +149,13 @@ impl BenchResult {
     }
 
     /// All that was counted, in all phases.
-    pub fn totals(&self) -> Counts {
-        self.phases.iter().fold(Counts::default(), |sum, phase| sum.plus(&phase.counts))
+    pub fn totals(&self) -> RequestCounts {
+        self.phases.iter().fold(RequestCounts::default(), |sum, phase| sum.plus(&phase.counts))
     }
 
     /// All that was counted in the phases from which results are taken.
-    pub fn results(&self) -> Counts {
-        self.result_phases().iter().fold(Counts::default(), |sum, phase| sum.plus(&phase.counts))
+    pub fn results(&self) -> RequestCounts {
+        self.result_phases().iter().fold(RequestCounts::default(), |sum, phase| sum.plus(&phase.counts))
     }
 
     /// What the kernel counted from first to last.
@@ -177,8 +177,8 @@ impl BenchResult {
     }
 
     /// Response times of the phases from which results are taken, by what `kind` takes of each.
-    pub fn result_times(&self, kind: impl Fn(&PhaseFigures) -> &Times) -> Times {
-        Times::merged(self.result_phases().into_iter().map(kind))
+    pub fn result_times(&self, kind: impl Fn(&PhaseFigures) -> &ResponseTimes) -> ResponseTimes {
+        ResponseTimes::merged(self.result_phases().into_iter().map(kind))
     }
 
     /// Why its figures are not those of the proxy and the load, if that is so.
@@ -219,7 +219,7 @@ impl BenchResult {
     /// What makes this a failure: answers that lie, or none at all.
     pub fn failure(&self) -> Option<String> {
         let totals = self.totals();
-        let Counts { requests, wrong, outdated, forbidden, failed, .. } = totals;
+        let RequestCounts { requests, wrong, outdated, forbidden, failed, .. } = totals;
         let kinds = [(wrong, "wrong"), (outdated, "outdated"), (forbidden, "from a cache that may not give them")];
         let some: Vec<_> =
             kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();

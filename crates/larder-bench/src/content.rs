@@ -8,7 +8,7 @@ use larder_workload::{PolyMixClass, PolyMixNature, PolyMixObject, Random, mix};
 
 /// Kinds of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Class {
+pub(crate) enum ObjectClass {
     /// Of PolyMix.
     Mix(PolyMixClass),
     /// Of a length that the path says, and always storable.
@@ -17,14 +17,14 @@ pub(crate) enum Class {
 
 /// One object: a class and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Object {
-    pub(crate) class: Class,
+pub(crate) struct BenchObject {
+    pub(crate) class: ObjectClass,
     pub(crate) number: u64,
 }
 
 /// What the object's number decides.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Nature {
+pub(crate) struct ObjectNature {
     pub(crate) len_bytes: u64,
     pub(crate) is_storable: bool,
     /// Seconds from one modification to the next.
@@ -35,7 +35,7 @@ pub(crate) struct Nature {
 
 /// One state of an object, between two modifications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct ObjectVersion {
     pub(crate) number: u64,
     /// Unix time of the modification that made it.
     pub(crate) since_s: u64,
@@ -43,18 +43,18 @@ pub(crate) struct Version {
     pub(crate) until_s: u64,
 }
 
-impl Object {
+impl BenchObject {
     /// The object at `path`, if there is one.
     pub(crate) fn at(path: &str) -> Option<Self> {
         let (kind, rest) = path.strip_prefix('/')?.split_once('/')?;
         let (class, number) = match kind {
-            "i" => (Class::Mix(PolyMixClass::Image), rest),
-            "h" => (Class::Mix(PolyMixClass::Html), rest),
-            "d" => (Class::Mix(PolyMixClass::Download), rest),
-            "o" => (Class::Mix(PolyMixClass::Other), rest),
+            "i" => (ObjectClass::Mix(PolyMixClass::Image), rest),
+            "h" => (ObjectClass::Mix(PolyMixClass::Html), rest),
+            "d" => (ObjectClass::Mix(PolyMixClass::Download), rest),
+            "o" => (ObjectClass::Mix(PolyMixClass::Other), rest),
             "f" => {
                 let (len, number) = rest.split_once('/')?;
-                (Class::Fixed(len.parse().ok().filter(|len| *len <= LEN_BYTES_MAX)?), number)
+                (ObjectClass::Fixed(len.parse().ok().filter(|len| *len <= LEN_BYTES_MAX)?), number)
             }
             _ => return None,
         };
@@ -65,44 +65,44 @@ impl Object {
     pub(crate) fn path(self) -> String {
         let number = self.number;
         match self.class {
-            Class::Mix(PolyMixClass::Image) => format!("/i/{number}"),
-            Class::Mix(PolyMixClass::Html) => format!("/h/{number}"),
-            Class::Mix(PolyMixClass::Download) => format!("/d/{number}"),
-            Class::Mix(PolyMixClass::Other) => format!("/o/{number}"),
-            Class::Fixed(len_bytes) => format!("/f/{len_bytes}/{number}"),
+            ObjectClass::Mix(PolyMixClass::Image) => format!("/i/{number}"),
+            ObjectClass::Mix(PolyMixClass::Html) => format!("/h/{number}"),
+            ObjectClass::Mix(PolyMixClass::Download) => format!("/d/{number}"),
+            ObjectClass::Mix(PolyMixClass::Other) => format!("/o/{number}"),
+            ObjectClass::Fixed(len_bytes) => format!("/f/{len_bytes}/{number}"),
         }
     }
 
     pub(crate) fn content_type(self) -> &'static str {
         match self.class {
-            Class::Mix(PolyMixClass::Image) => "image/jpeg",
-            Class::Mix(PolyMixClass::Html) => "text/html",
-            Class::Mix(PolyMixClass::Download) | Class::Fixed(_) => "application/octet-stream",
-            Class::Mix(PolyMixClass::Other) => "application/x-other",
+            ObjectClass::Mix(PolyMixClass::Image) => "image/jpeg",
+            ObjectClass::Mix(PolyMixClass::Html) => "text/html",
+            ObjectClass::Mix(PolyMixClass::Download) | ObjectClass::Fixed(_) => "application/octet-stream",
+            ObjectClass::Mix(PolyMixClass::Other) => "application/x-other",
         }
     }
 
     /// What its number decides.
-    pub(crate) fn nature(self) -> Nature {
+    pub(crate) fn nature(self) -> ObjectNature {
         let number = self.number;
         let (kind, nature) = match self.class {
-            Class::Mix(class) => (class as u64, PolyMixObject { class, number }.nature()),
-            Class::Fixed(len_bytes) => {
+            ObjectClass::Mix(class) => (class as u64, PolyMixObject { class, number }.nature()),
+            ObjectClass::Fixed(len_bytes) => {
                 (len_bytes << 3 | FIXED_KIND, PolyMixNature { len_bytes, is_storable: true, cycle_s: FIXED_CYCLE_S })
             }
         };
         let seed = mix(mix(number.wrapping_add(0x9E37_79B9)) ^ kind.rotate_right(8));
         let PolyMixNature { len_bytes, is_storable, cycle_s } = nature;
-        Nature { len_bytes, is_storable, cycle_s, phase_s: Random::new(seed).below(cycle_s), seed }
+        ObjectNature { len_bytes, is_storable, cycle_s, phase_s: Random::new(seed).below(cycle_s), seed }
     }
 }
 
-impl Nature {
+impl ObjectNature {
     /// The version at a Unix time.
-    pub(crate) fn version_at(&self, now_s: u64) -> Version {
+    pub(crate) fn version_at(&self, now_s: u64) -> ObjectVersion {
         let number = (now_s + self.phase_s) / self.cycle_s;
         let since_s = (number * self.cycle_s).saturating_sub(self.phase_s);
-        Version { number, since_s, until_s: (number + 1) * self.cycle_s - self.phase_s }
+        ObjectVersion { number, since_s, until_s: (number + 1) * self.cycle_s - self.phase_s }
     }
 
     /// What of the version `number` stands at `offset_bytes` and behind.
@@ -152,18 +152,20 @@ mod tests {
 
     #[test]
     fn a_path_leads_to_its_object_and_nonsense_to_none() {
-        for class in [Class::Mix(PolyMixClass::Image), Class::Mix(PolyMixClass::Html), Class::Fixed(1000)] {
-            let object = Object { class, number: 42 };
-            assert_eq!(Object::at(&object.path()), Some(object));
+        for class in
+            [ObjectClass::Mix(PolyMixClass::Image), ObjectClass::Mix(PolyMixClass::Html), ObjectClass::Fixed(1000)]
+        {
+            let object = BenchObject { class, number: 42 };
+            assert_eq!(BenchObject::at(&object.path()), Some(object));
         }
         for path in ["", "/", "/i", "/i/", "/i/x", "/q/1", "/f/1", "/f/99999999999/1", "/i/1/2"] {
-            assert_eq!(Object::at(path), None, "{path}");
+            assert_eq!(BenchObject::at(path), None, "{path}");
         }
     }
 
     #[test]
     fn any_piece_of_an_object_is_told_from_a_damaged_one() {
-        let nature = Object { class: Class::Fixed(10_000), number: 7 }.nature();
+        let nature = BenchObject { class: ObjectClass::Fixed(10_000), number: 7 }.nature();
         let mut whole = vec![0; 10_000];
         nature.fill(3, 0, &mut whole);
         for offset in [0, 1, 7, 8, 4095, 4096, 9999] {
@@ -178,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_version_ends_when_the_next_begins() {
-        let nature = Object { class: Class::Mix(PolyMixClass::Html), number: 1 }.nature();
+        let nature = BenchObject { class: ObjectClass::Mix(PolyMixClass::Html), number: 1 }.nature();
         let version = nature.version_at(1_800_000_000);
         assert!((version.since_s..version.until_s).contains(&1_800_000_000));
         assert_eq!(nature.version_at(version.until_s).number, version.number + 1);

@@ -9,14 +9,14 @@ mod files;
 mod pump;
 mod scratch;
 
-use beside::Rates;
+use beside::MixedRates;
 use larder_store::{
     IoChoice,
     device::Device,
     plan::{BesideReads, DeviceFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure},
 };
-use pump::{Pump, Work};
-use scratch::Scratch;
+use pump::{Pump, PumpWork};
+use scratch::ScratchSpace;
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -91,11 +91,11 @@ pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> R
     }
     let load_average = load_average();
     progress("writing the scratch file", 0.0);
-    let scratch = Scratch::open(&job.path, job.span_bytes, job.io)?;
-    let mut steps = Steps { job, done: 0, progress };
+    let scratch = ScratchSpace::open(&job.path, job.span_bytes, job.io)?;
+    let mut steps = MeasureSteps { job, done: 0, progress };
     let device = &scratch.device;
-    let sequential_write = steps.sequential(device, "sequential writes", Work::SequentialWrite)?;
-    let sequential_read = steps.sequential(device, "sequential reads", Work::SequentialRead)?;
+    let sequential_write = steps.sequential(device, "sequential writes", PumpWork::SequentialWrite)?;
+    let sequential_read = steps.sequential(device, "sequential reads", PumpWork::SequentialRead)?;
     let reads = steps.reads(device)?;
     let writes = steps.writes(device)?;
     let beside_reads = Some(steps.beside_reads(device, sequential_write)?);
@@ -123,7 +123,7 @@ pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> R
 }
 
 /// The measurements one after the other, each with its share of the time.
-struct Steps<'a> {
+struct MeasureSteps<'a> {
     job: &'a DeviceJob,
     done: u32,
     progress: &'a mut dyn FnMut(&str, f64),
@@ -134,7 +134,7 @@ const PARTS: u32 = (READ_BYTES.len() * READ_DEPTHS.len() + WRITE_BYTES.len() * W
     + 4 * BESIDE_PARTS
     + FILE_PARTS;
 
-impl Steps<'_> {
+impl MeasureSteps<'_> {
     /// Tells what comes, and how long it may take.
     fn next(&mut self, what: &str, parts: u32) -> Duration {
         (self.progress)(what, f64::from(self.done) / f64::from(PARTS));
@@ -142,12 +142,17 @@ impl Steps<'_> {
         self.job.time * parts / PARTS
     }
 
-    fn run(&mut self, what: &str, parts: u32, pump: &mut Pump) -> Result<pump::Outcome, DeviceError> {
+    fn run(&mut self, what: &str, parts: u32, pump: &mut Pump) -> Result<pump::PumpFigures, DeviceError> {
         let time = self.next(what, parts);
         pump.run(time).map_err(|error| DeviceError::of("the device fails", &self.job.path, error))
     }
 
-    fn sequential(&mut self, device: &std::sync::Arc<dyn Device>, what: &str, work: Work) -> Result<f64, DeviceError> {
+    fn sequential(
+        &mut self,
+        device: &std::sync::Arc<dyn Device>,
+        what: &str,
+        work: PumpWork,
+    ) -> Result<f64, DeviceError> {
         let mut pump = Pump::new(device, work, SEQUENTIAL_BYTES, SEQUENTIAL_DEPTH);
         let outcome = self.run(what, SEQUENTIAL_PARTS, &mut pump)?;
         Ok(outcome.per_second * SEQUENTIAL_BYTES as f64)
@@ -157,7 +162,7 @@ impl Steps<'_> {
         let mut figures = Vec::new();
         for read_bytes in READ_BYTES {
             for depth in READ_DEPTHS {
-                let mut pump = Pump::new(device, Work::RandomRead, read_bytes, depth);
+                let mut pump = Pump::new(device, PumpWork::RandomRead, read_bytes, depth);
                 let what = format!("random reads of {} KiB, {depth} in flight", read_bytes >> 10);
                 let outcome = self.run(&what, 1, &mut pump)?;
                 figures.push(ReadFigure {
@@ -177,7 +182,7 @@ impl Steps<'_> {
         let mut figures = Vec::new();
         for write_bytes in WRITE_BYTES {
             for depth in WRITE_DEPTHS {
-                let mut pump = Pump::new(device, Work::RandomWrite, write_bytes, depth);
+                let mut pump = Pump::new(device, PumpWork::RandomWrite, write_bytes, depth);
                 let what = format!("random writes of {} KiB, {depth} in flight", write_bytes >> 10);
                 let outcome = self.run(&what, 1, &mut pump)?;
                 let (per_second, cpu_us) = (outcome.per_second, outcome.cpu_us);
@@ -193,17 +198,17 @@ impl Steps<'_> {
         device: &std::sync::Arc<dyn Device>,
         sequential_write: f64,
     ) -> Result<BesideReads, DeviceError> {
-        let group = |work: Work| work.write_every(BESIDE_BYTES).unwrap_or(1);
-        let mut rate = |what: &str, work: Work| {
+        let group = |work: PumpWork| work.write_every(BESIDE_BYTES).unwrap_or(1);
+        let mut rate = |what: &str, work: PumpWork| {
             let mut pump = Pump::new(device, work, BESIDE_BYTES, BESIDE_DEPTH);
             Ok(self.run(what, BESIDE_PARTS, &mut pump)?.per_second / group(work) as f64)
         };
-        let rates = Rates {
-            reads: rate("random reads", Work::RandomRead)?,
-            groups: rate("random reads beside sequential writes", Work::ReadsAndSequentialWrites)?,
-            writes: rate("random writes", Work::RandomWrite)?,
-            pairs: rate("random reads beside random writes", Work::ReadsAndWrites)?,
-            reads_per_group: (group(Work::ReadsAndSequentialWrites) - 1) as f64,
+        let rates = MixedRates {
+            reads: rate("random reads", PumpWork::RandomRead)?,
+            groups: rate("random reads beside sequential writes", PumpWork::ReadsAndSequentialWrites)?,
+            writes: rate("random writes", PumpWork::RandomWrite)?,
+            pairs: rate("random reads beside random writes", PumpWork::ReadsAndWrites)?,
+            reads_per_group: (group(PumpWork::ReadsAndSequentialWrites) - 1) as f64,
             group_bytes: SEQUENTIAL_BYTES as f64,
             sequential_write,
         };

@@ -47,7 +47,7 @@ pub struct KernelCounts {
 
 /// What is watched.
 #[derive(Clone, Debug, Default)]
-pub struct Watched {
+pub struct WatchedProcesses {
     /// Processes; their children count too.
     pub pids: Vec<u32>,
     /// Name of a disk or partition, such as `vda`.
@@ -56,7 +56,7 @@ pub struct Watched {
     pub store: Option<PathBuf>,
 }
 
-impl Watched {
+impl WatchedProcesses {
     /// The disk under `path`, by the kernel's name.
     pub fn disk_of(path: &Path) -> Option<String> {
         let number = fs::metadata(path).ok()?.dev();
@@ -146,7 +146,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    pub(crate) fn start(watched: Arc<Watched>) -> std::io::Result<Self> {
+    pub(crate) fn start(watched: Arc<WatchedProcesses>) -> std::io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::Builder::new().name("bench-kernel".to_owned()).spawn(move || {
             let begun = Instant::now();
@@ -207,11 +207,11 @@ mod tests {
 
     #[test]
     fn this_process_and_its_disk_are_counted() {
-        let disk = Watched::disk_of(Path::new("/"));
-        let watched = Watched { pids: vec![std::process::id()], disk, store: None };
+        let disk = WatchedProcesses::disk_of(Path::new("/"));
+        let watched = WatchedProcesses { pids: vec![std::process::id()], disk, store: None };
         let counts = watched.count(Instant::now());
         assert!(counts.is_known && counts.resident_bytes > 1 << 20, "{counts:?}");
-        let nobody = Watched { pids: vec![u32::MAX], disk: Some("nothing".to_owned()), store: None };
+        let nobody = WatchedProcesses { pids: vec![u32::MAX], disk: Some("nothing".to_owned()), store: None };
         assert!(!nobody.count(Instant::now()).is_known);
     }
 
@@ -220,7 +220,8 @@ mod tests {
         let store = tempfile::tempdir().unwrap();
         fs::create_dir(store.path().join("inner")).unwrap();
         fs::write(store.path().join("inner/file"), vec![1; 100_000]).unwrap();
-        let watched = Watched { pids: vec![std::process::id()], disk: None, store: Some(store.path().to_owned()) };
+        let watched =
+            WatchedProcesses { pids: vec![std::process::id()], disk: None, store: Some(store.path().to_owned()) };
         let samples = Sampler::start(Arc::new(watched)).unwrap().finish();
         assert_eq!(samples.len(), 2);
         assert!(samples[1].cpu_s >= samples[0].cpu_s);

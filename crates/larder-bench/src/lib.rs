@@ -21,9 +21,10 @@ mod workload;
 pub use bench::{BenchJob, BenchResult, PeakSearch, PeakStep};
 pub use device::{DeviceError, DeviceJob, measure_device};
 pub use json::{figures_from_json, to_json};
-pub use kernel::{KernelCounts, Watched};
+pub use kernel::{KernelCounts, WatchedProcesses};
 pub use load::{
-    Complaint, Counts, Load, LoadFigures, Loop, PhaseFigures, Recorded, Requests, SecondFigures, Target, Times,
+    Complaint, Load, LoadFigures, Loop, PhaseFigures, RecordedTimes, RequestCounts, Requests, ResponseTimes,
+    SecondFigures, Target,
 };
 pub use origin::{Origin, OriginCounts, OriginOptions};
 pub use report::page;

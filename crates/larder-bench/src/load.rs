@@ -13,13 +13,13 @@ mod times;
 use crate::{
     cpu,
     undo::EndsEarly,
-    workload::{Arrival, Asked, Phase, Source, Workload, WorkloadOptions},
+    workload::{BenchArrival, BenchRequest, Phase, RequestSource, Workload, WorkloadOptions},
 };
 pub use client::Target;
-use client::{Clients, Fault, Fetched, Outcome};
+use client::{Clients, FetchFault, FetchOutcome, FetchResult};
 use larder_workload::{Random, Request};
-pub use record::{Complaint, Counts, PhaseFigures, SecondFigures};
-use record::{Due, Recorder};
+pub use record::{Complaint, PhaseFigures, RequestCounts, SecondFigures};
+use record::{DueTime, Recorder};
 use std::{
     io,
     sync::{
@@ -29,7 +29,7 @@ use std::{
     time::{Duration, Instant},
 };
 use timer::Timer;
-pub use times::{Recorded, Times};
+pub use times::{RecordedTimes, ResponseTimes};
 use tokio::{runtime, task::JoinSet};
 
 /// How requests come.
@@ -82,7 +82,11 @@ impl Load {
     ///
     /// # Errors
     /// When the system refuses a runtime or a timer, or the proxy does not answer when it is first asked.
-    pub fn run(&self, requests: &Requests, progress: &mut dyn FnMut(&str, f64, Counts)) -> io::Result<LoadFigures> {
+    pub fn run(
+        &self,
+        requests: &Requests,
+        progress: &mut dyn FnMut(&str, f64, RequestCounts),
+    ) -> io::Result<LoadFigures> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(self.run_all(requests, progress))
     }
@@ -94,17 +98,17 @@ impl Load {
     async fn run_all(
         &self,
         requests: &Requests,
-        progress: &mut dyn FnMut(&str, f64, Counts),
+        progress: &mut dyn FnMut(&str, f64, RequestCounts),
     ) -> io::Result<LoadFigures> {
         let clients = Arc::new(Clients::new(self.target.clone(), self.closes_connections, self.origin_abort_share));
         let early = EndsEarly::begin();
-        progress("asking the proxy for something", 0.0, Counts::default());
+        progress("asking the proxy for something", 0.0, RequestCounts::default());
         // With connections of its own: the load begins with none.
         let probe = Clients::new(self.target.clone(), false, 0.0).probe(&early).await;
         probe.map_err(|fault| io::Error::other(fault.to_string()))?;
         let asked = requests.lock().warm_up();
         warm_up(&clients, asked, &early, progress).await?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RunState {
             clients,
             recorder: Mutex::new(Recorder::new()),
             under_way: AtomicUsize::new(0),
@@ -127,10 +131,10 @@ impl Load {
 
     async fn open(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Arc<RunState>,
         requests: &Requests,
         rate: f64,
-        progress: &mut dyn FnMut(&str, f64, Counts),
+        progress: &mut dyn FnMut(&str, f64, RequestCounts),
     ) -> io::Result<()> {
         let timer = Timer::new()?;
         let mut random = Random::new(ARRIVALS_SEED);
@@ -164,7 +168,7 @@ impl Load {
                     recorder.want(due, wanted);
                     progress(phase.name, due.as_secs_f64() / time.as_secs_f64(), recorder.so_far());
                 }
-                shared.start(arrival, Due { phase: number, at: due });
+                shared.start(arrival, DueTime { phase: number, at: due });
             }
             if shared.early.is_asked() {
                 break;
@@ -177,10 +181,10 @@ impl Load {
 
     async fn closed(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Arc<RunState>,
         requests: &Requests,
         users: usize,
-        progress: &mut dyn FnMut(&str, f64, Counts),
+        progress: &mut dyn FnMut(&str, f64, RequestCounts),
     ) -> io::Result<()> {
         shared.lock().begin_phase("run", true, Duration::ZERO);
         let time = self.time();
@@ -194,7 +198,7 @@ impl Load {
                         break;
                     };
                     for asked in arrival.first.into_iter().chain(arrival.embedded) {
-                        if !shared.fetch(&asked, Due { phase: 0, at: shared.begun.elapsed() }).await {
+                        if !shared.fetch(&asked, DueTime { phase: 0, at: shared.begun.elapsed() }).await {
                             // Without it a proxy that refuses at once would get all of the processor's questions.
                             tokio::time::sleep(FAILED_PAUSE).await;
                             break;
@@ -220,21 +224,21 @@ impl Load {
 
 /// The requests of a workload, which go on from one run to the next: what was asked for in the first may be hit in the second.
 #[derive(Clone)]
-pub struct Requests(Arc<Mutex<Source>>);
+pub struct Requests(Arc<Mutex<RequestSource>>);
 
 impl Requests {
     /// Returns the requests of `workload` from their beginning. `trace` is what [`Workload::Trace`] replays.
     pub fn new(workload: Workload, options: WorkloadOptions, trace: Vec<Request>) -> Self {
-        Self(Arc::new(Mutex::new(Source::new(workload, options, trace))))
+        Self(Arc::new(Mutex::new(RequestSource::new(workload, options, trace))))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Source> {
+    fn lock(&self) -> MutexGuard<'_, RequestSource> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What all requests of a run share.
-struct Shared {
+struct RunState {
     clients: Arc<Clients>,
     recorder: Mutex<Recorder>,
     under_way: AtomicUsize,
@@ -243,20 +247,20 @@ struct Shared {
     early: EndsEarly,
 }
 
-impl Shared {
+impl RunState {
     fn lock(&self) -> MutexGuard<'_, Recorder> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts what is due now.
-    fn start(self: &Arc<Self>, arrival: Arrival, due: Due) {
+    fn start(self: &Arc<Self>, arrival: BenchArrival, due: DueTime) {
         let count = 1 + arrival.embedded.len();
         if self.under_way.load(Ordering::Relaxed) + count > Load::UNDER_WAY_MAX {
-            let fault = Fault::new(
+            let fault = FetchFault::new(
                 format!("more than {} requests under way", Load::UNDER_WAY_MAX),
                 format!("{:.1} s after the begin", due.at.as_secs_f64()),
             );
-            let fetched = Fetched { outcome: Outcome::Failed(fault), body_bytes: 0 };
+            let fetched = FetchResult { outcome: FetchOutcome::Failed(fault), body_bytes: 0 };
             for asked in arrival.first.iter().chain(&arrival.embedded) {
                 self.lock().add(due, Duration::ZERO, &fetched, asked.is_offered);
             }
@@ -275,7 +279,7 @@ impl Shared {
                 }
             }
             // A browser knows of the images when it has the page, and asks for several at a time.
-            let due = Due { at: shared.begun.elapsed(), ..due };
+            let due = DueTime { at: shared.begun.elapsed(), ..due };
             let mut rest = arrival.embedded.into_iter();
             let mut asking = JoinSet::new();
             loop {
@@ -294,11 +298,11 @@ impl Shared {
     }
 
     /// Whether there was an answer, right or wrong.
-    async fn fetch(&self, asked: &Asked, due: Due) -> bool {
+    async fn fetch(&self, asked: &BenchRequest, due: DueTime) -> bool {
         let fetched = self.clients.fetch(asked).await;
         let took = self.begun.elapsed().saturating_sub(due.at);
         self.lock().add(due, took, &fetched, asked.is_offered);
-        !matches!(fetched.outcome, Outcome::Failed(_) | Outcome::BrokenOff)
+        !matches!(fetched.outcome, FetchOutcome::Failed(_) | FetchOutcome::BrokenOff)
     }
 
     /// Waits until a moment of the run, or until it is to end early.
@@ -314,7 +318,7 @@ impl Shared {
     }
 
     /// Waits until nothing is under way, or it is to end early; each request has an end of its own.
-    async fn drain(&self, progress: &mut dyn FnMut(&str, f64, Counts)) {
+    async fn drain(&self, progress: &mut dyn FnMut(&str, f64, RequestCounts)) {
         let begun = Instant::now();
         loop {
             let left = self.under_way.load(Ordering::Relaxed);
@@ -332,16 +336,16 @@ impl Shared {
 /// Asks for everything once, several at a time.
 async fn warm_up(
     clients: &Arc<Clients>,
-    asked: Vec<Asked>,
+    asked: Vec<BenchRequest>,
     early: &EndsEarly,
-    progress: &mut dyn FnMut(&str, f64, Counts),
+    progress: &mut dyn FnMut(&str, f64, RequestCounts),
 ) -> io::Result<()> {
     let count = asked.len().max(1) as f64;
     for (number, some) in asked.chunks(WARM_UP_COUNT).enumerate() {
         progress(
             "bringing into the cache what is to be hit",
             (number * WARM_UP_COUNT) as f64 / count,
-            Counts::default(),
+            RequestCounts::default(),
         );
         let mut tasks = JoinSet::new();
         for asked in some {
@@ -349,7 +353,7 @@ async fn warm_up(
             tasks.spawn(async move { clients.fetch(&asked).await });
         }
         while let Some(fetched) = tasks.join_next().await {
-            if let Ok(Fetched { outcome: Outcome::Failed(fault) | Outcome::Wrong(fault), .. }) = fetched {
+            if let Ok(FetchResult { outcome: FetchOutcome::Failed(fault) | FetchOutcome::Wrong(fault), .. }) = fetched {
                 return Err(io::Error::other(fault.to_string()));
             }
         }
@@ -361,7 +365,7 @@ async fn warm_up(
 }
 
 /// Bytes that an arrival brings into a cache that does not have them.
-fn fills(arrival: &Arrival) -> u64 {
+fn fills(arrival: &BenchArrival) -> u64 {
     let new = arrival.first.iter().chain(&arrival.embedded).filter(|asked| !asked.is_offered);
     new.map(|asked| asked.object.nature()).filter(|nature| nature.is_storable).map(|nature| nature.len_bytes).sum()
 }

@@ -6,7 +6,7 @@
 
 mod answer;
 
-use answer::{Made, answer};
+use answer::{MadeAnswer, answer};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use larder_workload::{Random, Zipf, mix};
@@ -66,13 +66,13 @@ pub struct OriginCounts {
 /// A running origin. Dropped, it stops.
 pub struct Origin {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<OriginState>,
     stop: watch::Sender<bool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 /// What all connections share.
-struct Shared {
+struct OriginState {
     options: OriginOptions,
     uses: Zipf,
     requests: AtomicU64,
@@ -91,7 +91,7 @@ impl Origin {
         let listener = TcpListener::bind(options.listen)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(OriginState {
             options,
             uses: Zipf::new(16, 1.0),
             requests: AtomicU64::new(0),
@@ -116,7 +116,7 @@ impl Origin {
 
     /// What it has counted.
     pub fn counts(&self) -> OriginCounts {
-        let Shared { requests, not_modified, body_bytes, aborted, connections, .. } = &*self.shared;
+        let OriginState { requests, not_modified, body_bytes, aborted, connections, .. } = &*self.shared;
         OriginCounts {
             requests: requests.load(Ordering::Relaxed),
             not_modified: not_modified.load(Ordering::Relaxed),
@@ -137,7 +137,7 @@ impl Drop for Origin {
     }
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+async fn serve(listener: TcpListener, shared: Arc<OriginState>, mut stopped: watch::Receiver<bool>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     loop {
         tokio::select! {
@@ -154,7 +154,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::R
     }
 }
 
-async fn connection(stream: TcpStream, shared: Arc<Shared>) {
+async fn connection(stream: TcpStream, shared: Arc<OriginState>) {
     // Without it small answers would wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let number = shared.connections.load(Ordering::Relaxed);
@@ -168,9 +168,13 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     let _ = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
-async fn respond(request: Request<Incoming>, shared: &Shared, is_last: bool) -> hyper::Response<answer::Body> {
+async fn respond(
+    request: Request<Incoming>,
+    shared: &OriginState,
+    is_last: bool,
+) -> hyper::Response<answer::ObjectBody> {
     shared.requests.fetch_add(1, Ordering::Relaxed);
-    let Made { mut response, request_number } = answer(&request, shared.options.abort_share);
+    let MadeAnswer { mut response, request_number } = answer(&request, shared.options.abort_share);
     answer::discard(request.into_body()).await;
     let (mean, deviation) = shared.options.think;
     if !mean.is_zero() {

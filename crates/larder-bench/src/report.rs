@@ -5,8 +5,8 @@
 
 mod table;
 
-use crate::{bench::BenchResult, load::Times};
-use larder_sim::{Content, Figure, Hue, Line, Scale};
+use crate::{bench::BenchResult, load::ResponseTimes};
+use larder_sim::{Figure, FigureContent, FigureLine, Hue, Scale};
 use std::fmt::Write;
 
 /// The page for these results.
@@ -25,7 +25,7 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     page += &table::summary(results);
     page += &table::costs(results);
     for (heading, text, plot) in plots(results) {
-        if matches!(&plot.content, Content::Lines(lines) if lines.iter().all(|line| line.points.len() < 2)) {
+        if matches!(&plot.content, FigureContent::Lines(lines) if lines.iter().all(|line| line.points.len() < 2)) {
             continue;
         }
         let svg = plot.to_svg().map_err(|error| error.to_string())?;
@@ -113,9 +113,13 @@ fn plots(results: &[BenchResult]) -> Vec<(&'static str, &'static str, Figure)> {
     plots
 }
 
-fn lines(results: &[BenchResult], is_dashed: bool, points: impl Fn(&BenchResult) -> Vec<(f64, f64)>) -> Vec<Line> {
+fn lines(
+    results: &[BenchResult],
+    is_dashed: bool,
+    points: impl Fn(&BenchResult) -> Vec<(f64, f64)>,
+) -> Vec<FigureLine> {
     let named = results.iter().enumerate();
-    let lines = named.map(|(place, result)| Line {
+    let lines = named.map(|(place, result)| FigureLine {
         label: if is_dashed { String::new() } else { result.name.clone() },
         points: points(result),
         hue: Hue::Of(place),
@@ -124,12 +128,12 @@ fn lines(results: &[BenchResult], is_dashed: bool, points: impl Fn(&BenchResult)
     lines.collect()
 }
 
-fn both(mut through: Vec<Line>, dashed: Vec<Line>) -> Vec<Line> {
+fn both(mut through: Vec<FigureLine>, dashed: Vec<FigureLine>) -> Vec<FigureLine> {
     through.extend(dashed);
     through
 }
 
-fn rates(results: &[BenchResult]) -> Vec<Line> {
+fn rates(results: &[BenchResult]) -> Vec<FigureLine> {
     let answered = lines(results, false, |result| {
         result.seconds.iter().map(|second| (second.at_s as f64, second.answered as f64)).collect()
     });
@@ -139,11 +143,11 @@ fn rates(results: &[BenchResult]) -> Vec<Line> {
     both(answered, wanted)
 }
 
-fn hits(results: &[BenchResult]) -> Vec<Line> {
+fn hits(results: &[BenchResult]) -> Vec<FigureLine> {
     // A second has too few requests for a ratio that does not jump.
-    let smooth = |result: &BenchResult, share: &dyn Fn(crate::load::Counts) -> f64| {
+    let smooth = |result: &BenchResult, share: &dyn Fn(crate::load::RequestCounts) -> f64| {
         let sum = |some: &[crate::load::SecondFigures]| {
-            some.iter().fold(crate::load::Counts::default(), |sum, second| sum.plus(&second.counts))
+            some.iter().fold(crate::load::RequestCounts::default(), |sum, second| sum.plus(&second.counts))
         };
         let windows = result.seconds.windows(SMOOTH_SECONDS.min(result.seconds.len().max(1)));
         let shares = windows.map(|some| (some[some.len() / 2].at_s as f64, sum(some)));
@@ -156,7 +160,7 @@ fn hits(results: &[BenchResult]) -> Vec<Line> {
     both(hits, offered)
 }
 
-fn response_times(results: &[BenchResult]) -> Vec<Line> {
+fn response_times(results: &[BenchResult]) -> Vec<FigureLine> {
     let at = |result: &BenchResult, time: &dyn Fn(&crate::load::SecondFigures) -> u64| {
         let some = result.seconds.iter().filter(|second| time(second) > 0);
         some.map(|second| (second.at_s as f64, time(second) as f64 / 1000.0)).collect()
@@ -167,8 +171,8 @@ fn response_times(results: &[BenchResult]) -> Vec<Line> {
     )
 }
 
-fn tails(results: &[BenchResult]) -> Vec<Line> {
-    let tail = |times: Times| {
+fn tails(results: &[BenchResult]) -> Vec<FigureLine> {
+    let tail = |times: ResponseTimes| {
         let some = times.quantiles_us.into_iter().filter(|(share, _)| *share < 0.99999);
         some.map(|(share, time)| (time as f64 / 1000.0, (1.0 - share) * 100.0)).collect()
     };
@@ -178,7 +182,7 @@ fn tails(results: &[BenchResult]) -> Vec<Line> {
     )
 }
 
-fn per_second(results: &[BenchResult], count: impl Fn(&crate::kernel::KernelCounts) -> f64) -> Vec<Line> {
+fn per_second(results: &[BenchResult], count: impl Fn(&crate::kernel::KernelCounts) -> f64) -> Vec<FigureLine> {
     lines(results, false, |result| {
         let pairs = result.kernel.windows(2).filter(|pair| pair[1].is_known && pair[1].at_s > pair[0].at_s + 0.5);
         let rate =
@@ -187,14 +191,14 @@ fn per_second(results: &[BenchResult], count: impl Fn(&crate::kernel::KernelCoun
     })
 }
 
-fn disk(results: &[BenchResult]) -> Vec<Line> {
+fn disk(results: &[BenchResult]) -> Vec<FigureLine> {
     let written = per_second(results, |count| count.disk_written_bytes as f64 / 1e6);
     let mut read = per_second(results, |count| count.disk_read_bytes as f64 / 1e6);
     read.iter_mut().for_each(|line| (line.label, line.is_dashed) = (String::new(), true));
     both(written, read)
 }
 
-fn stores(results: &[BenchResult]) -> Vec<Line> {
+fn stores(results: &[BenchResult]) -> Vec<FigureLine> {
     lines(results, false, |result| {
         let known = result.kernel.iter().filter(|sample| sample.store_bytes > 0);
         known.map(|sample| (sample.at_s, sample.store_bytes as f64 / 1e6)).collect()
@@ -211,13 +215,13 @@ fn peak_plot(results: &[BenchResult]) -> Figure {
     let limit = results.iter().map(|result| result.peak_limit_us).max().unwrap_or_default() as f64 / 1000.0;
     let (low, high) = (rates().fold(f64::INFINITY, f64::min), rates().fold(0.0, f64::max));
     let points = vec![(low, limit), (high, limit)];
-    lines.push(Line { points, hue: Hue::Grey, is_dashed: true, ..Line::default() });
+    lines.push(FigureLine { points, hue: Hue::Grey, is_dashed: true, ..FigureLine::default() });
     figure("requests per second", "99% take at most, milliseconds", Scale::Logarithmic, lines)
 }
 
-fn figure(x_label: &str, y_label: &str, scale: Scale, lines: Vec<Line>) -> Figure {
+fn figure(x_label: &str, y_label: &str, scale: Scale, lines: Vec<FigureLine>) -> Figure {
     let (x_label, y_label) = (x_label.to_owned(), y_label.to_owned());
-    Figure { x_label, y_label, scale, content: Content::Lines(lines), ..Figure::default() }
+    Figure { x_label, y_label, scale, content: FigureContent::Lines(lines), ..Figure::default() }
 }
 
 /// Text that is safe in a page.

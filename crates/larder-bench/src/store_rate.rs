@@ -94,7 +94,7 @@ pub fn measure_store(job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Res
         .map_err(|error| Error::io(ErrorKind::Unavailable, "cannot start a runtime", error))?;
     runtime.block_on(async {
         let store = Store::open(options)?;
-        let run = Arc::new(Run {
+        let run = Arc::new(RateRun {
             store,
             median_bytes: job.mean_bytes as f64 / libm::exp(Sizes::SIGMA * Sizes::SIGMA / 2.0),
             noise: noise(),
@@ -110,7 +110,7 @@ pub fn measure_store(job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Res
     })
 }
 
-struct Run {
+struct RateRun {
     store: Store,
     median_bytes: f64,
     noise: Bytes,
@@ -119,7 +119,7 @@ struct Run {
     hits: AtomicU64,
 }
 
-impl Run {
+impl RateRun {
     fn len_bytes(&self, number: u64) -> usize {
         let deviations = Random::new(mix(number)).normal() * Sizes::SIGMA;
         (self.median_bytes * libm::exp(deviations)).clamp(64.0, NOISE_BYTES as f64) as usize
@@ -139,7 +139,7 @@ impl Run {
     }
 
     /// One request, for what `round` has next or for what is new; whether it was a hit.
-    async fn request(&self, random: &mut Random, job: &StoreJob, round: &Round) -> Result<bool, Error> {
+    async fn request(&self, random: &mut Random, job: &StoreJob, round: &RecentRound) -> Result<bool, Error> {
         let number =
             if random.happens(job.hit_ratio) { round.next() } else { self.next.fetch_add(1, Ordering::Relaxed) };
         if let Some(reader) = self.store.get(&key(number)).await? {
@@ -157,12 +157,12 @@ impl Run {
 
 /// Entries that were stored last before the clock was started, in an order of chance and each once: what was read, and what comes, is
 /// in the page cache where a row keeps files, and a disk is to be measured.
-struct Round {
+struct RecentRound {
     numbers: Vec<u64>,
     asked: AtomicUsize,
 }
 
-impl Round {
+impl RecentRound {
     /// The last `count` numbers before `end`.
     fn new(end: u64, count: u64, random: &mut Random) -> Self {
         let mut numbers: Vec<u64> = (end.saturating_sub(count.max(1))..end).collect();
@@ -187,7 +187,7 @@ fn key(number: u64) -> [u8; 16] {
     key
 }
 
-async fn fill(run: &Arc<Run>, job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Result<(), Error> {
+async fn fill(run: &Arc<RateRun>, job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Result<(), Error> {
     let count = (job.size_bytes as f64 * FILL_TURNS / job.mean_bytes as f64) as u64;
     let mut tasks = JoinSet::new();
     loop {
@@ -211,7 +211,7 @@ async fn fill(run: &Arc<Run>, job: &StoreJob, progress: &mut dyn FnMut(&str, f64
 }
 
 async fn measure(
-    run: &Arc<Run>,
+    run: &Arc<RateRun>,
     job: &StoreJob,
     place: &Path,
     progress: &mut dyn FnMut(&str, f64),
@@ -224,7 +224,7 @@ async fn measure(
     while !is_over {
         progress("asking", time.as_secs_f64() / job.time.as_secs_f64());
         forget_files(place);
-        let round = Arc::new(Round::new(run.next.load(Ordering::Relaxed), kept, &mut random));
+        let round = Arc::new(RecentRound::new(run.next.load(Ordering::Relaxed), kept, &mut random));
         let (begun, cpu_begun) = (Instant::now(), cpu::own());
         let end = begun + job.time.saturating_sub(time);
         ask(run, job, &round, end, &mut random).await?;
@@ -252,9 +252,9 @@ async fn measure(
 
 /// Asks with as many users as there are to be requests under way, until `end` or until the round is over.
 async fn ask(
-    run: &Arc<Run>,
+    run: &Arc<RateRun>,
     job: &StoreJob,
-    round: &Arc<Round>,
+    round: &Arc<RecentRound>,
     end: Instant,
     random: &mut Random,
 ) -> Result<(), Error> {
@@ -321,12 +321,12 @@ mod tests {
 
     #[test]
     fn a_round_has_each_number_once_and_not_in_order() {
-        let round = Round::new(1000, 300, &mut Random::new(1));
+        let round = RecentRound::new(1000, 300, &mut Random::new(1));
         let mut asked: Vec<u64> = (0..300).map(|_| round.next()).collect();
         assert!(round.is_over() && !asked.is_sorted());
         assert_eq!(round.next(), asked[299]);
         asked.sort_unstable();
         assert_eq!(asked, (700..1000).collect::<Vec<_>>());
-        assert_eq!(Round::new(5, 300, &mut Random::new(1)).numbers.len(), 5);
+        assert_eq!(RecentRound::new(5, 300, &mut Random::new(1)).numbers.len(), 5);
     }
 }

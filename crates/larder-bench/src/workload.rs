@@ -6,7 +6,7 @@
 
 mod phases;
 
-use crate::content::{Class, LEN_BYTES_MAX, Object};
+use crate::content::{BenchObject, LEN_BYTES_MAX, ObjectClass};
 pub(crate) use larder_workload::RequestKind as Kind;
 use larder_workload::{PolyMix, PolyMixClass, PolyMixObject, PolyMixRequest, PolyMixVersion, Random, Request, Zipf};
 pub use phases::Phase;
@@ -96,8 +96,8 @@ impl WorkloadOptions {
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) object: Object,
+pub(crate) struct BenchRequest {
+    pub(crate) object: BenchObject,
     pub(crate) kind: Kind,
     /// First byte and length of the piece asked for.
     pub(crate) range: Option<(u64, u64)>,
@@ -109,26 +109,26 @@ pub(crate) struct Asked {
 
 /// One arrival: a request, and those that follow when its answer is there.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Arrival {
-    pub(crate) first: Option<Asked>,
-    pub(crate) embedded: Vec<Asked>,
+pub(crate) struct BenchArrival {
+    pub(crate) first: Option<BenchRequest>,
+    pub(crate) embedded: Vec<BenchRequest>,
 }
 
 /// Draws arrivals of a workload.
-pub(crate) struct Source {
+pub(crate) struct RequestSource {
     workload: Workload,
     options: WorkloadOptions,
     random: Random,
     zipf: Zipf,
     polymix: PolyMix,
     next: u64,
-    seen: HashSet<Object>,
+    seen: HashSet<BenchObject>,
     trace: vec::IntoIter<Request>,
     /// The length that each object of the trace was first asked for with.
     lengths: HashMap<u64, u64>,
 }
 
-impl Source {
+impl RequestSource {
     pub(crate) fn new(workload: Workload, options: WorkloadOptions, trace: Vec<Request>) -> Self {
         let zipf_count = if workload == Workload::Zipf { options.object_count } else { 1 };
         Self {
@@ -146,15 +146,18 @@ impl Source {
 
     /// Returns the next arrival, or `None` after the last. `recurrence` and `specials` are shares, from 0 to 1, of the
     /// workload's full rates of revisits and special requests.
-    pub(crate) fn arrival(&mut self, recurrence: f64, specials: f64) -> Option<Arrival> {
+    pub(crate) fn arrival(&mut self, recurrence: f64, specials: f64) -> Option<BenchArrival> {
         self.options.arrivals_max = self.options.arrivals_max.checked_sub(1)?;
         let mut arrival = match self.workload {
-            Workload::Trace => Arrival { first: Some(self.replayed()?), embedded: Vec::new() },
+            Workload::Trace => BenchArrival { first: Some(self.replayed()?), embedded: Vec::new() },
             Workload::PolyMix4 => {
                 let (first, embedded) = self.polymix.arrival(&mut self.random, recurrence, specials);
-                Arrival { first: Some(first.into()), embedded: embedded.into_iter().map(Asked::from).collect() }
+                BenchArrival {
+                    first: Some(first.into()),
+                    embedded: embedded.into_iter().map(BenchRequest::from).collect(),
+                }
             }
-            _ => Arrival { first: Some(self.one()), embedded: Vec::new() },
+            _ => BenchArrival { first: Some(self.one()), embedded: Vec::new() },
         };
         for asked in arrival.first.iter_mut().chain(&mut arrival.embedded) {
             asked.is_offered = offered(asked, &mut self.seen);
@@ -163,32 +166,33 @@ impl Source {
     }
 
     /// Requests that bring into the cache what the workload takes for granted.
-    pub(crate) fn warm_up(&mut self) -> Vec<Asked> {
+    pub(crate) fn warm_up(&mut self) -> Vec<BenchRequest> {
         let numbers = match self.workload {
             Workload::AllHit | Workload::Big | Workload::Ranges => 0..self.options.object_count,
             Workload::PolyMix4 | Workload::Zipf | Workload::AllMiss | Workload::Trace => 0..0,
         };
-        let objects = numbers.map(|number| Object { class: Class::Fixed(self.options.object_bytes), number });
+        let objects =
+            numbers.map(|number| BenchObject { class: ObjectClass::Fixed(self.options.object_bytes), number });
         let mut asked: Vec<_> = objects.map(basic).collect();
         asked.iter_mut().for_each(|asked| asked.is_offered = offered(asked, &mut self.seen));
         asked
     }
 
     /// Returns the next request of the trace, for an object of the length that it was first asked for with.
-    fn replayed(&mut self) -> Option<Asked> {
+    fn replayed(&mut self) -> Option<BenchRequest> {
         let Request { key, size_bytes, .. } = self.trace.next()?;
         let len_bytes = *self.lengths.entry(key).or_insert(size_bytes.clamp(1, LEN_BYTES_MAX));
-        Some(basic(Object { class: Class::Fixed(len_bytes), number: key }))
+        Some(basic(BenchObject { class: ObjectClass::Fixed(len_bytes), number: key }))
     }
 
-    fn one(&mut self) -> Asked {
-        let class = Class::Fixed(self.options.object_bytes);
+    fn one(&mut self) -> BenchRequest {
+        let class = ObjectClass::Fixed(self.options.object_bytes);
         let number = match self.workload {
             Workload::Zipf => {
                 let number = self.zipf.draw(&mut self.random);
                 let is_mixed = self.options.object_bytes == 0;
-                let class = if is_mixed { Class::Mix(PolyMixClass::of(number)) } else { class };
-                return basic(Object { class, number });
+                let class = if is_mixed { ObjectClass::Mix(PolyMixClass::of(number)) } else { class };
+                return basic(BenchObject { class, number });
             }
             Workload::AllMiss => {
                 self.next += 1;
@@ -196,7 +200,7 @@ impl Source {
             }
             _ => self.random.below(self.options.object_count),
         };
-        let mut asked = basic(Object { class, number });
+        let mut asked = basic(BenchObject { class, number });
         if self.workload == Workload::Ranges {
             let len = 1 + self.random.below(RANGE_BYTES_MAX.min(self.options.object_bytes));
             asked.range = Some((self.random.below(self.options.object_bytes - len + 1), len));
@@ -205,19 +209,19 @@ impl Source {
     }
 }
 
-impl From<PolyMixRequest> for Asked {
+impl From<PolyMixRequest> for BenchRequest {
     fn from(PolyMixRequest { object: PolyMixObject { class, number }, kind, goes_away }: PolyMixRequest) -> Self {
-        Self { kind, goes_away, ..basic(Object { class: Class::Mix(class), number }) }
+        Self { kind, goes_away, ..basic(BenchObject { class: ObjectClass::Mix(class), number }) }
     }
 }
 
 /// A plain GET.
-pub(crate) fn basic(object: Object) -> Asked {
-    Asked { object, kind: Kind::Basic, range: None, goes_away: false, is_offered: false }
+pub(crate) fn basic(object: BenchObject) -> BenchRequest {
+    BenchRequest { object, kind: Kind::Basic, range: None, goes_away: false, is_offered: false }
 }
 
 /// Whether a cache without bounds has what is asked for; it then has what can be stored.
-fn offered(asked: &Asked, seen: &mut HashSet<Object>) -> bool {
+fn offered(asked: &BenchRequest, seen: &mut HashSet<BenchObject>) -> bool {
     match asked.kind {
         Kind::Post(_) => false,
         Kind::Head => seen.contains(&asked.object),

@@ -3,7 +3,7 @@
 //!
 //! `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
 
-use larder_sim::{MODELS, Model, PAPERS, PaperOptions, Report, RequestSource, Speed, jobs_default};
+use larder_sim::{MODELS, Model, PAPERS, PaperOptions, Report, RequestSource, SpeedTest, jobs_default};
 use larder_store::Policy;
 use std::{error::Error, fmt::Write as _, fs, path::Path};
 
@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 
 /// The laboratory's own speed, on the machine this runs on.
 fn speed() -> Result<String, Box<dyn Error + Send + Sync>> {
-    let speed = Speed {
+    let speed = SpeedTest {
         source: RequestSource::Workload("zipf".to_owned(), 11),
         kept: 10_000_000,
         streamed: 100_000_000,

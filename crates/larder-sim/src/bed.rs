@@ -5,7 +5,7 @@
 //! runs and nothing waits, so the same requests take the same time on every machine. Cost: what the engine does
 //! for a request, in processor time; bodies are zeros and take no memory.
 
-use crate::model::{Model, ModelDevice, ModelDirectory, Served};
+use crate::model::{DiskWork, Model, ModelDevice, ModelDirectory};
 use bytes::Bytes;
 use larder_store::{
     Clock, Hints, NeighbourSink, Policy, Reader, Result, Stats, Store, StoreOptions, Tuning, Writer,
@@ -30,7 +30,7 @@ const MAINTENANCE_NS: u64 = 50_000_000;
 
 /// What a bed is made of.
 #[derive(Clone, Debug)]
-pub struct BedOptions {
+pub struct SimStoreOptions {
     /// The row.
     pub policy: &'static Policy,
     /// Size of the store.
@@ -47,7 +47,7 @@ pub struct BedOptions {
     pub flush_interval: Duration,
 }
 
-impl BedOptions {
+impl SimStoreOptions {
     /// A store of `policy` with `size_bytes`, on a raw device, with the engine's defaults.
     pub fn new(policy: &'static Policy, size_bytes: u64) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl BedOptions {
 
 /// What happened on a bed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Happened {
+pub struct StoreEvents {
     /// Lookups that found their entry.
     pub found: u64,
     /// Lookups that did not.
@@ -78,48 +78,48 @@ pub struct Happened {
 }
 
 /// A store on a modelled machine.
-pub struct Bed {
+pub struct SimStore {
     store: Store,
     clock: Clock,
-    place: Place,
+    place: EntryPlace,
     cpu_ns: u64,
     told_ms: u64,
     maintained_ns: u64,
     begun_ns: u64,
     request_ns: u64,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingLookup>,
     zeros: Bytes,
-    happened: Happened,
+    happened: StoreEvents,
     neighbours: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
 /// Where entries are.
-enum Place {
+enum EntryPlace {
     Device(Arc<ModelDevice>),
     Directory(Arc<ModelDirectory>),
 }
 
 /// A lookup that waits for others to go with.
-struct Waiting {
+struct WaitingLookup {
     lookup: Pin<Box<dyn Future<Output = Result<Option<Reader>>> + Send>>,
-    woken: Arc<Woken>,
+    woken: Arc<WokenFlag>,
 }
 
 #[derive(Default)]
-struct Woken(AtomicBool);
+struct WokenFlag(AtomicBool);
 
-impl Wake for Woken {
+impl Wake for WokenFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-impl Bed {
+impl SimStore {
     /// An empty store on `model`.
     ///
     /// # Errors
     /// When the store refuses its options.
-    pub fn new(model: &Model, options: &BedOptions) -> Result<Self> {
+    pub fn new(model: &Model, options: &SimStoreOptions) -> Result<Self> {
         let clock = Clock::manual(EPOCH);
         let mut store_options = StoreOptions::new("", options.size_bytes);
         store_options.policy = options.policy;
@@ -136,18 +136,18 @@ impl Bed {
             let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(options.size_bytes));
             let directory = Arc::new(ModelDirectory::new(model));
             let store = Store::open_on_files(device, Arc::clone(&directory) as _, &store_options)?;
-            (store, Place::Directory(directory))
+            (store, EntryPlace::Directory(directory))
         } else {
             let make = if options.is_raw { ModelDevice::raw } else { ModelDevice::file };
             let device = Arc::new(make(model, options.size_bytes));
-            (Store::open_on(Arc::clone(&device) as _, &store_options)?, Place::Device(device))
+            (Store::open_on(Arc::clone(&device) as _, &store_options)?, EntryPlace::Device(device))
         };
         let neighbours = Arc::<Mutex<Vec<(u64, u64)>>>::default();
         let kept = Arc::clone(&neighbours);
         store.set_neighbours(Arc::new(move || sink(&kept)));
         let request_ns = (model.system.request_us * 1e3) as u64;
         let zeros = Bytes::from(vec![0; Writer::BODY_MAX_BYTES as usize]);
-        let (cpu_ns, told_ms, maintained_ns, waiting, happened) = (0, 0, 0, Vec::new(), Happened::default());
+        let (cpu_ns, told_ms, maintained_ns, waiting, happened) = (0, 0, 0, Vec::new(), StoreEvents::default());
         let mut bed = Self {
             store,
             clock,
@@ -175,9 +175,11 @@ impl Bed {
     /// Looks an entry up and reads it; whether it was found. `None`: the answer comes later, with those of others.
     pub fn look_up(&mut self, key: u64) -> Option<bool> {
         let store = self.store.clone();
-        let woken = Arc::new(Woken::default());
-        let mut lookup: Waiting =
-            Waiting { lookup: Box::pin(async move { store.get(&key.to_le_bytes()).await }), woken: Arc::clone(&woken) };
+        let woken = Arc::new(WokenFlag::default());
+        let mut lookup: WaitingLookup = WaitingLookup {
+            lookup: Box::pin(async move { store.get(&key.to_le_bytes()).await }),
+            woken: Arc::clone(&woken),
+        };
         let answer = lookup.poll();
         // In a store without threads a read that waits asks to be asked again at once; here others come first.
         woken.0.store(false, Ordering::Relaxed);
@@ -234,15 +236,15 @@ impl Bed {
     }
 
     /// What happened.
-    pub fn happened(&self) -> Happened {
+    pub fn happened(&self) -> StoreEvents {
         self.happened
     }
 
     /// What the disk has done.
-    pub fn served(&self) -> Served {
+    pub fn served(&self) -> DiskWork {
         match &self.place {
-            Place::Device(device) => device.served(),
-            Place::Directory(directory) => directory.served(),
+            EntryPlace::Device(device) => device.served(),
+            EntryPlace::Directory(directory) => directory.served(),
         }
     }
 
@@ -257,8 +259,8 @@ impl Bed {
 
     fn disk_ns(&self) -> u64 {
         match &self.place {
-            Place::Device(device) => device.passed_ns(),
-            Place::Directory(directory) => directory.passed_ns(),
+            EntryPlace::Device(device) => device.passed_ns(),
+            EntryPlace::Directory(directory) => directory.passed_ns(),
         }
     }
 
@@ -268,7 +270,7 @@ impl Bed {
         let now_ms = now_ns / 1_000_000;
         self.clock.advance(Duration::from_millis(now_ms - self.told_ms));
         self.told_ms = now_ms;
-        if let Place::Directory(directory) = &self.place {
+        if let EntryPlace::Directory(directory) = &self.place {
             directory.note_time(now_ns);
         }
         if now_ns >= self.maintained_ns + MAINTENANCE_NS {
@@ -301,7 +303,7 @@ impl Bed {
     }
 }
 
-impl Waiting {
+impl WaitingLookup {
     /// Whether the entry was found, if that is known by now.
     fn poll(&mut self) -> Option<bool> {
         let waker = Waker::from(Arc::clone(&self.woken));
@@ -312,7 +314,7 @@ impl Waiting {
     }
 }
 
-impl fmt::Debug for Bed {
+impl fmt::Debug for SimStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bed").field("passed", &self.passed()).field("happened", &self.happened).finish_non_exhaustive()
     }

@@ -31,7 +31,7 @@ pub struct Conversion {
 
 /// What was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Converted {
+pub struct ConversionSummary {
     /// Requests.
     pub requests: u64,
     /// Of the file.
@@ -50,7 +50,7 @@ impl Conversion {
     ///
     /// # Errors
     /// When the source cannot be read or the file not be written.
-    pub fn run(&self, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<Converted, SweepError> {
+    pub fn run(&self, to: &Path, progress: &dyn Fn(u64, u64)) -> Result<ConversionSummary, SweepError> {
         let not_written = |error| SweepError::Write(to.to_owned(), error);
         let file = File::create_new(to).map_err(not_written)?;
         let is_packed = to.extension().is_some_and(|ending| ending == "zst");
@@ -64,7 +64,7 @@ impl Conversion {
         };
         let written = written.and_then(|(converted, outcome)| {
             let file_bytes = outcome.and_then(|()| fs::metadata(to)).map_err(not_written)?.len();
-            Ok(Converted { file_bytes, ..converted })
+            Ok(ConversionSummary { file_bytes, ..converted })
         });
         if written.is_err() {
             // What is not whole would be taken for a trace. If it cannot be removed either, why it is not whole counts.
@@ -78,7 +78,7 @@ impl Conversion {
         file: &TraceFile,
         progress: &dyn Fn(u64, u64),
         write: impl FnOnce(&mut dyn Iterator<Item = Request>) -> io::Result<()>,
-    ) -> Result<(Converted, io::Result<()>), SweepError> {
+    ) -> Result<(ConversionSummary, io::Result<()>), SweepError> {
         let mut trace = file.open()?;
         let (mut count, mut told_bytes, mut failure) = (0, 0, None);
         let outcome = write(&mut std::iter::from_fn(|| {
@@ -105,7 +105,9 @@ impl Conversion {
         match failure {
             Some(error) => Err(SweepError::Trace(error)),
             None if count == 0 => Err(SweepError::Trace(TraceError::no_request(&file.name, &trace.progress()))),
-            None => Ok((Converted { requests: count, file_bytes: 0, left_out, damaged, first_damage }, outcome)),
+            None => {
+                Ok((ConversionSummary { requests: count, file_bytes: 0, left_out, damaged, first_damage }, outcome))
+            }
         }
     }
 
@@ -114,7 +116,7 @@ impl Conversion {
         workload: Workload,
         progress: &dyn Fn(u64, u64),
         write: impl FnOnce(&mut dyn Iterator<Item = Request>) -> io::Result<()>,
-    ) -> (Converted, io::Result<()>) {
+    ) -> (ConversionSummary, io::Result<()>) {
         let (mut count, mut left_out) = (0, 0);
         let mut drawn = workload.inspect(|asked| left_out += u64::from(!asked.is_storable));
         let outcome = write(&mut std::iter::from_fn(|| {
@@ -128,7 +130,7 @@ impl Conversion {
             drawn.by_ref().find(|asked| asked.is_storable).map(|asked| asked.request)
         }));
         drop(drawn);
-        (Converted { requests: count, left_out, ..Converted::default() }, outcome)
+        (ConversionSummary { requests: count, left_out, ..ConversionSummary::default() }, outcome)
     }
 }
 
@@ -149,7 +151,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn convert(source: RequestSource, to: &Path) -> Result<Converted, SweepError> {
+    fn convert(source: RequestSource, to: &Path) -> Result<ConversionSummary, SweepError> {
         let conversion = Conversion { source, requests: 20_000, memory_bytes: 16 << 20, working_set_bytes: 256 << 20 };
         conversion.run(to, &|_, _| {})
     }

@@ -4,9 +4,9 @@
 //! same bytes; a row pays for its records' heads, its segments and its reserve out of them, the literature pays for nothing. Cost:
 //! 16 bytes of memory a request, of one source at a time.
 
-use crate::{Bed, BedOptions, Model, Reference, Report, RequestSource, SweepError, Table, parallel};
+use crate::{Model, Reference, Report, RequestSource, SimStore, SimStoreOptions, SweepError, Table, parallel};
 use larder_store::{Objective, Policy, Tuning, Writer};
-use larder_workload::{Asked, TraceError, Workload};
+use larder_workload::{TraceError, Workload, WorkloadRequest};
 use std::collections::HashMap;
 
 /// Bytes that a workload's footprint is about four times.
@@ -47,7 +47,7 @@ enum Contender {
 
 /// What a contender did.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
+struct ContenderCounts {
     asked: u64,
     hits: u64,
     asked_bytes: u64,
@@ -58,7 +58,7 @@ struct Counts {
 }
 
 /// Keys with their sizes, in order; as many as `warm_up` do not count.
-struct Requests {
+struct RequestList {
     all: Vec<(u64, u64)>,
     warm_up: usize,
     footprint_bytes: u64,
@@ -99,7 +99,7 @@ impl Evictions {
     fn on_requests(
         &self,
         name: &str,
-        requests: &Requests,
+        requests: &RequestList,
         together: &mut Table,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Table, SweepError> {
@@ -171,12 +171,14 @@ impl Evictions {
         rows.chain(Reference::NAMES.into_iter().map(Contender::Literature)).collect()
     }
 
-    fn requests(&self, source: &RequestSource) -> Result<Requests, SweepError> {
-        let size = |asked: Asked| (asked.request.key, asked.request.size_bytes.clamp(1, Writer::BODY_MAX_BYTES));
+    fn requests(&self, source: &RequestSource) -> Result<RequestList, SweepError> {
+        let size =
+            |asked: WorkloadRequest| (asked.request.key, asked.request.size_bytes.clamp(1, Writer::BODY_MAX_BYTES));
         let limit = |count: u64| usize::try_from(self.requests.unwrap_or(count)).unwrap_or(usize::MAX);
         let (mut all, warm_up_divisor): (Vec<(u64, u64)>, usize) = match source {
             RequestSource::Trace(file) => {
-                let read = file.open()?.take(limit(u64::MAX)).map(|request| request.map(Asked::from).map(size));
+                let read =
+                    file.open()?.take(limit(u64::MAX)).map(|request| request.map(WorkloadRequest::from).map(size));
                 (read.collect::<Result<_, TraceError>>().map_err(SweepError::Trace)?, usize::MAX)
             }
             RequestSource::Workload(name, seed) => {
@@ -190,7 +192,7 @@ impl Evictions {
         all.iter_mut().for_each(|(key, size_bytes)| *size_bytes = *sizes.entry(*key).or_insert(*size_bytes));
         let footprint_bytes: u64 = sizes.values().sum();
         let (warm_up, mean_bytes) = (all.len() / warm_up_divisor, footprint_bytes / sizes.len().max(1) as u64);
-        Ok(Requests { all, warm_up, footprint_bytes, mean_bytes: mean_bytes.max(1) })
+        Ok(RequestList { all, warm_up, footprint_bytes, mean_bytes: mean_bytes.max(1) })
     }
 }
 
@@ -203,7 +205,7 @@ impl Contender {
     }
 }
 
-impl Counts {
+impl ContenderCounts {
     /// What the objective counts, but for what lies between.
     fn hits_percent(&self, objective: Objective) -> f64 {
         let (part, whole) = match objective {
@@ -214,9 +216,9 @@ impl Counts {
     }
 }
 
-impl Requests {
-    fn on_literature(&self, name: &str, bytes: u64) -> Counts {
-        let Some(mut cache) = Reference::named(name, bytes) else { return Counts::default() };
+impl RequestList {
+    fn on_literature(&self, name: &str, bytes: u64) -> ContenderCounts {
+        let Some(mut cache) = Reference::named(name, bytes) else { return ContenderCounts::default() };
         self.count(|_, key, size_bytes| cache.request(key, size_bytes))
     }
 
@@ -226,13 +228,13 @@ impl Requests {
         bytes: u64,
         tuning: &Tuning,
         mean_entry_bytes: Option<u64>,
-    ) -> Result<Counts, SweepError> {
+    ) -> Result<ContenderCounts, SweepError> {
         let refused = |error| SweepError::Store(policy.name.to_owned(), error);
         let model = Model::open(MODEL).expect("the laboratory has this machine");
-        let mut options = BedOptions::new(policy, bytes / 4096 * 4096);
+        let mut options = SimStoreOptions::new(policy, bytes / 4096 * 4096);
         options.mean_entry_bytes = mean_entry_bytes;
         options.tuning = tuning.clone();
-        let mut bed = Bed::new(&model, &options).map_err(refused)?;
+        let mut bed = SimStore::new(&model, &options).map_err(refused)?;
         let (mut written_before, mut admitted_bytes) = (0, 0);
         let mut counts = self.count(|number, key, size_bytes| {
             if number == self.warm_up {
@@ -253,8 +255,8 @@ impl Requests {
     }
 
     /// Counts what `ask`, given each request's number, key and size, says of it: whether it is hit.
-    fn count(&self, mut ask: impl FnMut(usize, u64, u64) -> bool) -> Counts {
-        let mut counts = Counts::default();
+    fn count(&self, mut ask: impl FnMut(usize, u64, u64) -> bool) -> ContenderCounts {
+        let mut counts = ContenderCounts::default();
         for (number, &(key, size_bytes)) in self.all.iter().enumerate() {
             let is_hit = ask(number, key, size_bytes);
             if number >= self.warm_up {

@@ -4,9 +4,9 @@
 //! missed; long bodies in entries of 1 MiB), and what is counted of it. Does not: choose requests. Invariant: the store
 //! is the shipping engine; nothing here decides what it keeps.
 
-use crate::{Bed, BedOptions, Model, Served, pipeline::Lru};
+use crate::{DiskWork, Model, SimStore, SimStoreOptions, pipeline::Lru};
 use larder_store::{Error, Policy, Tuning, Writer};
-use larder_workload::Asked;
+use larder_workload::WorkloadRequest;
 
 /// What a response has besides its body.
 const HEAD_BYTES: u64 = 256;
@@ -61,7 +61,7 @@ pub struct Outcome {
     /// Transfers the disk serves at a time.
     pub channel_count: f64,
     /// What the disk did.
-    pub served: Served,
+    pub served: DiskWork,
     /// Bytes the store was given.
     pub admitted_bytes: u64,
     /// Memory of the index, at the size that is meant.
@@ -103,20 +103,20 @@ impl Experiment {
     ///
     /// # Errors
     /// When the store refuses its options.
-    pub fn run(&self, requests: impl Iterator<Item = Asked>) -> Result<Outcome, Error> {
-        let mut options = BedOptions::new(self.policy, self.disk_bytes);
+    pub fn run(&self, requests: impl Iterator<Item = WorkloadRequest>) -> Result<Outcome, Error> {
+        let mut options = SimStoreOptions::new(self.policy, self.disk_bytes);
         options.mean_entry_bytes = self.mean_entry_bytes;
         options.tuning = self.tuning.clone();
         options.is_raw = !self.is_on_file_system;
-        let mut bed = Bed::new(&self.model, &options)?;
+        let mut bed = SimStore::new(&self.model, &options)?;
         let kept = self.utilization.map(|share| Lru::new((self.disk_bytes as f64 * share) as u64));
-        let mut memory = Memory { lru: Lru::new(self.memory_bytes), neighbours: Vec::new(), kept };
+        let mut memory = MemoryTier { lru: Lru::new(self.memory_bytes), neighbours: Vec::new(), kept };
         let mut counted = Outcome::default();
-        let mut before = Before::of(&bed);
+        let mut before = CountsBefore::of(&bed);
         let most = self.warm_up.saturating_add(self.requests);
         for (number, asked) in (0..most).zip(requests) {
             if number == self.warm_up {
-                (counted, before) = (Outcome::default(), Before::of(&bed));
+                (counted, before) = (Outcome::default(), CountsBefore::of(&bed));
             }
             self.ask(&mut bed, &mut memory, asked, &mut counted);
         }
@@ -135,8 +135,8 @@ impl Experiment {
         })
     }
 
-    fn ask(&self, bed: &mut Bed, memory: &mut Memory, asked: Asked, counted: &mut Outcome) {
-        let Asked { request, is_storable, group } = asked;
+    fn ask(&self, bed: &mut SimStore, memory: &mut MemoryTier, asked: WorkloadRequest, counted: &mut Outcome) {
+        let WorkloadRequest { request, is_storable, group } = asked;
         bed.handle_requests(1);
         counted.requests += 1;
         counted.bytes += request.size_bytes;
@@ -181,7 +181,7 @@ impl Experiment {
 }
 
 /// The memory tier, and what is said from outside about what is on the disk.
-struct Memory {
+struct MemoryTier {
     lru: Lru,
     /// What the store has read along with others.
     neighbours: Vec<(u64, u64)>,
@@ -189,7 +189,7 @@ struct Memory {
     kept: Option<Lru>,
 }
 
-impl Memory {
+impl MemoryTier {
     fn note_uses(&mut self, entries: impl Iterator<Item = (u64, u64)>) {
         if let Some(kept) = &mut self.kept {
             for (key, _) in entries {
@@ -199,7 +199,7 @@ impl Memory {
     }
 
     /// Removes entries until one more may be stored.
-    fn make_room(&mut self, bed: &mut Bed, key: u64, len_bytes: u64) {
+    fn make_room(&mut self, bed: &mut SimStore, key: u64, len_bytes: u64) {
         if let Some(kept) = &mut self.kept
             && !kept.touch(key)
         {
@@ -209,15 +209,15 @@ impl Memory {
 }
 
 /// What had happened before what counts.
-struct Before {
+struct CountsBefore {
     cpu_s: f64,
-    served: Served,
+    served: DiskWork,
     admitted_bytes: u64,
     refused: u64,
 }
 
-impl Before {
-    fn of(bed: &Bed) -> Self {
+impl CountsBefore {
+    fn of(bed: &SimStore) -> Self {
         let (cpu_s, served) = (bed.cpu().as_secs_f64(), bed.served());
         Self { cpu_s, served, admitted_bytes: bed.stats().admitted_bytes, refused: bed.happened().refused }
     }

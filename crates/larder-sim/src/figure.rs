@@ -21,7 +21,7 @@ pub struct Figure {
     /// How the axes run.
     pub scale: Scale,
     /// Lines, or bars by name.
-    pub content: Content,
+    pub content: FigureContent,
 }
 
 /// How axes run.
@@ -60,14 +60,14 @@ impl Scale {
 
 /// What is drawn.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Content {
+pub enum FigureContent {
     /// Lines through points.
-    Lines(Vec<Line>),
+    Lines(Vec<FigureLine>),
     /// Groups of bars: the names of a group's bars, and each group's name and values.
     Bars(Vec<String>, Vec<(String, Vec<f64>)>),
 }
 
-impl Default for Content {
+impl Default for FigureContent {
     fn default() -> Self {
         Self::Lines(Vec::new())
     }
@@ -75,7 +75,7 @@ impl Default for Content {
 
 /// A line.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Line {
+pub struct FigureLine {
     /// What it is of; nothing for one that goes with another of its hue.
     pub label: String,
     /// Its points, from left to right. Those that an axis by ratios cannot show are left out.

@@ -1,7 +1,7 @@
 //! Larder's laboratory: machines in virtual time, and the evictions that Larder's rows are compared with.
 //!
 //! Everything here is metadata: a request is a key and a size, bodies do not exist. What is asked for comes from
-//! `larder_workload`. Start at [`Bed`] and [`Reference`].
+//! `larder_workload`. Start at [`SimStore`] and [`Reference`].
 
 mod bed;
 mod convert;
@@ -18,19 +18,19 @@ mod report;
 mod speed;
 mod sweep;
 
-pub use bed::{Bed, BedOptions, Happened};
-pub use convert::{Conversion, Converted};
+pub use bed::{SimStore, SimStoreOptions, StoreEvents};
+pub use convert::{Conversion, ConversionSummary};
 pub use evictions::Evictions;
 pub use experiment::{Experiment, Outcome};
-pub use figure::{Content, DrawError, Figure, Hue, Line, Scale, colour_of};
+pub use figure::{DrawError, Figure, FigureContent, FigureLine, Hue, Scale, colour_of};
 pub use model::{
-    Arm, Disk, DiskParameters, FileParameters, Flash, MODELS, Model, ModelDevice, ModelDirectory, ModelError, Note,
-    Served, SystemParameters,
+    Arm, Disk, DiskParameters, DiskWork, FileParameters, Flash, MODELS, Model, ModelDevice, ModelDirectory, ModelError,
+    Note, SystemParameters,
 };
 pub use paper::{MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions};
 pub use parallel::jobs_default;
-pub use pipeline::{Assumed, Counts, Operation, Pipeline, Victims};
+pub use pipeline::{Operation, OperationCounts, Pipeline, PipelineAssumptions, Victims};
 pub use reference::{NextUses, Reference};
-pub use report::{Comparison, Kind, Report, Table};
-pub use speed::Speed;
+pub use report::{Comparison, Report, Table, ValueKind};
+pub use speed::SpeedTest;
 pub use sweep::{RequestSource, Steps, Sweep, SweepError, TraceFile};

@@ -18,7 +18,7 @@ mod tree;
 
 pub use device::ModelDevice;
 pub use directory::ModelDirectory;
-pub use disk::{Disk, Served};
+pub use disk::{Disk, DiskWork};
 pub use parameters::{Arm, DiskParameters, FileParameters, Flash, Model, ModelError, Note, SystemParameters};
 
 /// The machines that come with Larder: name and file.

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 
 /// What is assumed of the second level where the paper does not say.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Assumed {
+pub struct PipelineAssumptions {
     /// Which documents go for want of room.
     pub victims: Victims,
     /// Share of the requests to documents on the disk that find a new version.
@@ -32,7 +32,7 @@ pub enum Victims {
     Pages(f64),
 }
 
-impl Default for Assumed {
+impl Default for PipelineAssumptions {
     fn default() -> Self {
         Self { victims: Victims::LeastRecentlyUsed, changed_share: 0.03, counts_memory_hits: false }
     }
@@ -51,7 +51,7 @@ pub enum Operation {
 
 /// How many of each, and of the requests that led to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct OperationCounts {
     /// Requests.
     pub gets: u64,
     /// Requests that the memory answered.
@@ -64,7 +64,7 @@ pub struct Counts {
     pub deletes: u64,
 }
 
-impl Counts {
+impl OperationCounts {
     /// Operations in all.
     pub fn operations(&self) -> u64 {
         self.reads + self.writes + self.deletes
@@ -88,16 +88,16 @@ pub struct Pipeline {
     memory: Lru,
     disk: Lru,
     random: Random,
-    counts: Counts,
+    counts: OperationCounts,
     pending: VecDeque<Operation>,
     disk_bytes: u64,
-    assumed: Assumed,
-    drawn: Drawn,
+    assumed: PipelineAssumptions,
+    drawn: DrawnVictims,
 }
 
 /// What was written, nearly in that order, for victims to be drawn from: documents or pages, and the documents of each.
 #[derive(Default)]
-struct Drawn {
+struct DrawnVictims {
     from: VecDeque<u64>,
     documents: HashMap<u64, Vec<u64>>,
 }
@@ -115,23 +115,23 @@ impl Pipeline {
             memory: Lru::new(memory_bytes),
             disk: Lru::new(disk_bytes),
             random: Random::new(seed ^ 0x00C0_FFEE),
-            counts: Counts::default(),
+            counts: OperationCounts::default(),
             pending: VecDeque::new(),
             disk_bytes,
-            assumed: Assumed::default(),
-            drawn: Drawn::default(),
+            assumed: PipelineAssumptions::default(),
+            drawn: DrawnVictims::default(),
         }
     }
 
     /// The same under other assumptions.
     #[must_use]
-    pub fn assuming(mut self, assumed: Assumed) -> Self {
+    pub fn assuming(mut self, assumed: PipelineAssumptions) -> Self {
         self.assumed = assumed;
         self
     }
 
     /// What happened so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> OperationCounts {
         self.counts
     }
 
@@ -167,7 +167,7 @@ impl Pipeline {
             Victims::Documents(share) => (document.number, share),
             Victims::Pages(share) => (document.view, share),
         };
-        let Drawn { from, documents } = &mut self.drawn;
+        let DrawnVictims { from, documents } = &mut self.drawn;
         while self.disk.bytes() + document.size_bytes > self.disk_bytes && !from.is_empty() {
             let among = (from.len() as f64 * share) as u64;
             from.swap(0, self.random.below(among.max(1)) as usize);
@@ -208,7 +208,7 @@ impl Iterator for Pipeline {
 mod tests {
     use super::*;
 
-    fn counts(seed: u64, operations: u64, disk_bytes: u64) -> Counts {
+    fn counts(seed: u64, operations: u64, disk_bytes: u64) -> OperationCounts {
         let mut pipeline = Pipeline::new(seed, 512 << 20, disk_bytes);
         while pipeline.counts().operations() < operations && pipeline.next().is_some() {}
         pipeline.counts()

@@ -31,7 +31,7 @@ pub struct Comparison {
     /// The unit of both.
     pub unit: &'static str,
     /// Where the paper's value comes from.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// The paper's value, or the least that it prints.
     pub paper: f64,
     /// The same value, or the greatest of a range that it prints.
@@ -42,7 +42,7 @@ pub struct Comparison {
 
 /// Where a paper's value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     /// The paper prints it, as a number or in words; or prints it for several disks, of which one is simulated.
     Printed,
     /// Computed from what the paper prints, or read off a figure.
@@ -51,7 +51,7 @@ pub enum Kind {
     External,
 }
 
-impl Kind {
+impl ValueKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Printed, Self::Derived, Self::External];
 
@@ -79,12 +79,12 @@ pub struct Table {
 impl Comparison {
     /// A comparison with a value that the paper prints.
     pub fn new(what: impl Into<String>, unit: &'static str, paper: f64, simulated: f64) -> Self {
-        Self { what: what.into(), unit, kind: Kind::Printed, paper, paper_most: paper, simulated }
+        Self { what: what.into(), unit, kind: ValueKind::Printed, paper, paper_most: paper, simulated }
     }
 
     /// The same, of a value from elsewhere.
     #[must_use]
-    pub fn of(self, kind: Kind) -> Self {
+    pub fn of(self, kind: ValueKind) -> Self {
         Self { kind, ..self }
     }
 
@@ -143,7 +143,7 @@ impl Report {
         let mut tally = Self::new("What is met: comparisons within 25%");
         let mut table = Table::new("", &["the paper's value is", "comparisons", "within 25%"]);
         let all = || reports.iter().flat_map(|report| report.comparisons.iter().map(move |line| (report, line)));
-        for kind in Kind::ALL {
+        for kind in ValueKind::ALL {
             let of_kind = || all().filter(|(_, line)| line.kind == kind);
             let met = of_kind().filter(|(_, line)| line.is_met()).count();
             table.push(kind.name(), vec![of_kind().count() as f64, met as f64]);
@@ -371,7 +371,7 @@ mod tests {
         let mut report = Report::new("Paper, Table 1: all");
         let within = Comparison::new("inside", "times", 8.0, 9.0).up_to(19.0);
         let above = Comparison::new("above", "times", 8.0, 38.0).up_to(19.0);
-        let half = Comparison::new("half", "s", 10.0, 4.0).of(Kind::Derived);
+        let half = Comparison::new("half", "s", 10.0, 4.0).of(ValueKind::Derived);
         assert_eq!([&within, &above, &half].map(Comparison::ratio), [1.0, 2.0, 0.4]);
         report.comparisons = vec![within, above, half];
         let Report { tables, .. } = Report::tally(&[report]);

@@ -1,12 +1,12 @@
 //! How fast the laboratory itself is: requests per second of one core, for evictions, traces and rows.
 //!
-//! Owns: [`Speed`] and its report. Does not: say what is hit where (see [`Sweep`](crate::Sweep)). Invariant: what is
+//! Owns: [`SpeedTest`] and its report. Does not: say what is hit where (see [`Sweep`](crate::Sweep)). Invariant: what is
 //! timed is the processor time of this thread, so that others on the machine do not count. Cost: 16 bytes for each
 //! request that is kept; those that are streamed are not kept.
 
 use crate::{Experiment, Model, NextUses, Reference, Report, RequestSource, SweepError, Table};
 use larder_store::Policy;
-use larder_workload::{Asked, Request, TraceError, Workload};
+use larder_workload::{Request, TraceError, Workload, WorkloadRequest};
 use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 
@@ -17,7 +17,7 @@ const BATCH: usize = 1024;
 
 /// What to time.
 #[derive(Clone, Debug)]
-pub struct Speed {
+pub struct SpeedTest {
     /// Where requests come from.
     pub source: RequestSource,
     /// Requests that are kept in memory for the evictions, at most.
@@ -32,7 +32,7 @@ pub struct Speed {
     pub policies: Vec<&'static Policy>,
 }
 
-impl Speed {
+impl SpeedTest {
     /// Times all of it, one after the other; `progress` hears of each that is done, and how many there are.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Speed {
         let kept: Vec<(u64, u64)> = self
             .requests()?
             .take(self.kept as usize)
-            .map(|asked| asked.map(|Asked { request, .. }| (request.key, request.size_bytes)))
+            .map(|asked| asked.map(|WorkloadRequest { request, .. }| (request.key, request.size_bytes)))
             .collect::<Result<_, _>>()?;
         let mut table = Table::new("", &["eviction, in memory", "requests", "requests/s", "ns a request", "hits, %"]);
         let mut time = |name: &str, mut cache: Reference| {
@@ -102,7 +102,7 @@ impl Speed {
 
     /// Requests in memory through rows, on a disk for those that keep files and on flash for others.
     fn rows(&self, progress: &dyn Fn()) -> Result<Table, SweepError> {
-        let kept: Vec<Asked> = self.requests()?.take(self.row_requests as usize).collect::<Result<_, _>>()?;
+        let kept: Vec<WorkloadRequest> = self.requests()?.take(self.row_requests as usize).collect::<Result<_, _>>()?;
         let mut table = Table::new("", &["policy, in memory", "requests", "requests/s", "ns a request", "hits, %"]);
         for policy in &self.policies {
             let name = if policy.layout.keeps_files() { "hdd-7200" } else { "nvme" };
@@ -120,7 +120,7 @@ impl Speed {
     }
 
     /// The source's requests, from the first.
-    fn requests(&self) -> Result<impl Iterator<Item = Result<Asked, SweepError>>, SweepError> {
+    fn requests(&self) -> Result<impl Iterator<Item = Result<WorkloadRequest, SweepError>>, SweepError> {
         let (read, drawn) = match &self.source {
             RequestSource::Trace(file) => {
                 let mut trace = file.open()?;
@@ -134,7 +134,7 @@ impl Speed {
                 (None, Some(drawn.ok_or_else(|| SweepError::Workload(name.clone()))?))
             }
         };
-        let read = read.into_iter().flatten().map(|read| read.map(Asked::from).map_err(SweepError::Trace));
+        let read = read.into_iter().flatten().map(|read| read.map(WorkloadRequest::from).map_err(SweepError::Trace));
         Ok(read.chain(drawn.into_iter().flatten().map(Ok)))
     }
 }
@@ -169,7 +169,7 @@ mod tests {
     /// At stake: speeds of runs that did nothing.
     #[test]
     fn everything_is_timed_and_hits() {
-        let speed = Speed {
+        let speed = SpeedTest {
             source: RequestSource::Workload("zipf".to_owned(), 1),
             kept: 20_000,
             streamed: 30_000,

@@ -9,11 +9,11 @@ mod steps;
 
 use crate::{
     Experiment, Model, NextUses, Outcome, Reference, Report, Table,
-    figure::{Content, Figure, Line},
+    figure::{Figure, FigureContent, FigureLine},
     parallel,
 };
 use larder_store::{Error, Policy, Tuning};
-use larder_workload::{Asked, TraceError, Workload};
+use larder_workload::{TraceError, Workload, WorkloadRequest};
 use std::{fmt, io, path::PathBuf};
 use steps::Point;
 
@@ -142,9 +142,9 @@ impl Sweep {
     }
 
     /// The requests, for everything `sample` times smaller. A trace ends where it cannot be read on.
-    fn open(&self, sample: u64) -> Result<Box<dyn Iterator<Item = Asked>>, SweepError> {
+    fn open(&self, sample: u64) -> Result<Box<dyn Iterator<Item = WorkloadRequest>>, SweepError> {
         match &self.source {
-            RequestSource::Trace(file) => Ok(Box::new(file.open()?.map_while(Result::ok).map(Asked::from))),
+            RequestSource::Trace(file) => Ok(Box::new(file.open()?.map_while(Result::ok).map(WorkloadRequest::from))),
             RequestSource::Workload(name, seed) => {
                 let set = self.working_set_bytes.unwrap_or_else(|| largest_bytes(&self.points()));
                 let (memory, set) = (self.memory_bytes / sample, set / sample);
@@ -264,15 +264,15 @@ impl Sweep {
             found.map(move |((_, point), outcome)| (point.at, value(outcome)))
         };
         let content = if pairs.len() > self.policies.len() {
-            let line = |policy: &&'static Policy| Line {
+            let line = |policy: &&'static Policy| FigureLine {
                 label: policy.name.to_owned(),
                 points: of(policy).collect(),
-                ..Line::default()
+                ..FigureLine::default()
             };
-            Content::Lines(self.policies.iter().map(line).collect())
+            FigureContent::Lines(self.policies.iter().map(line).collect())
         } else {
             let bar = |policy: &&'static Policy| (policy.name.to_owned(), of(policy).map(|(_, value)| value).collect());
-            Content::Bars(vec![label.to_owned()], self.policies.iter().map(bar).collect())
+            FigureContent::Bars(vec![label.to_owned()], self.policies.iter().map(bar).collect())
         };
         let (x_label, scale) = self.steps.axis();
         let values = || outcomes.iter().map(value);
@@ -323,7 +323,7 @@ impl Sweep {
             };
             let warm_up = self.warm_up(survey.requests);
             let (mut asked, mut hits) = (0_u64, 0_u64);
-            for (number, Asked { request, is_storable, .. }) in (0..).zip(told(requests()?, tell)) {
+            for (number, WorkloadRequest { request, is_storable, .. }) in (0..).zip(told(requests()?, tell)) {
                 let is_hit = is_storable && cache.request(request.key, request.size_bytes);
                 asked += u64::from(number >= warm_up);
                 hits += u64::from(is_hit && number >= warm_up);
@@ -344,7 +344,10 @@ fn largest_bytes(points: &[Point]) -> u64 {
 }
 
 /// The same requests, with `tell` told of every so many.
-fn told(requests: impl Iterator<Item = Asked>, tell: &(dyn Fn(u64) + Sync)) -> impl Iterator<Item = Asked> {
+fn told(
+    requests: impl Iterator<Item = WorkloadRequest>,
+    tell: &(dyn Fn(u64) + Sync),
+) -> impl Iterator<Item = WorkloadRequest> {
     requests.zip(1_u64..).map(move |(asked, number)| {
         if number.is_multiple_of(TOLD_EVERY) {
             tell(TOLD_EVERY);

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 /// What a lookup found: which head, and how long a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenEntry {
     /// The version that the head names.
     pub head: u64,
     /// Length of the body in bytes.
@@ -22,16 +22,16 @@ pub struct Seen {
 /// Everything that was done to one key.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    events: Vec<Event>,
+    events: Vec<HistoryEvent>,
     /// Whether what a crash left is owed.
     is_kept: bool,
     /// Every version that ever was begun.
-    versions: HashMap<u64, Version>,
+    versions: HashMap<u64, EntryVersion>,
 }
 
 /// A version: of a whole entry, or a head given to an entry that was there.
 #[derive(Clone, Debug)]
-struct Version {
+struct EntryVersion {
     begun: u64,
     body: Body,
     /// Seconds since the Unix epoch after which it must not be found; 0 is never.
@@ -53,8 +53,8 @@ enum Body {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Event {
-    change: Change,
+struct HistoryEvent {
+    change: HistoryChange,
     begun: u64,
     /// [`NEVER`] until it is acknowledged.
     ended: u64,
@@ -63,7 +63,7 @@ struct Event {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+enum HistoryChange {
     Version(u64),
     Removal,
     /// Hides every entry that was begun before this was.
@@ -75,15 +75,16 @@ const NEVER: u64 = u64::MAX;
 impl History {
     /// An entry of `version` is being stored from `now` on.
     pub fn begin_insert(&mut self, version: u64, body_bytes: u64, expires_at: u32, now: u64) {
-        self.versions.insert(version, Version { begun: now, body: Body::Own { len_bytes: body_bytes }, expires_at });
-        self.begin(Change::Version(version), now);
+        self.versions
+            .insert(version, EntryVersion { begun: now, body: Body::Own { len_bytes: body_bytes }, expires_at });
+        self.begin(HistoryChange::Version(version), now);
     }
 
     /// A head of `version` is being given to whatever entry is there.
     pub fn begin_head(&mut self, version: u64, expires_at: u32, now: u64) {
         let (mut bodies, mut since_all, mut are_whole) = (Vec::new(), now, true);
         for event in self.events.iter().filter(|event| !is_superseded(event, &self.events, now)) {
-            let Change::Version(before) = event.change else { continue };
+            let HistoryChange::Version(before) = event.change else { continue };
             are_whole &= event.begun != 0 || self.is_kept;
             match &self.versions[&before].body {
                 Body::Own { .. } => bodies.push(before),
@@ -96,18 +97,18 @@ impl History {
         }
         self.versions.insert(
             version,
-            Version {
+            EntryVersion {
                 begun: now,
                 body: Body::OfOneOf { before: bodies, since: since_all, is_whole: are_whole },
                 expires_at,
             },
         );
-        self.begin(Change::Version(version), now);
+        self.begin(HistoryChange::Version(version), now);
     }
 
     /// The key is being removed.
     pub fn begin_removal(&mut self, now: u64) {
-        self.begin(Change::Removal, now);
+        self.begin(HistoryChange::Removal, now);
     }
 
     /// What was begun at `begun` was acknowledged at `now`.
@@ -124,15 +125,15 @@ impl History {
 
     /// An invalidation that covers the key, from `begun` to `ended`, durable when it ended.
     pub fn invalidate(&mut self, begun: u64, ended: u64) {
-        self.events.push(Event { change: Change::Invalidation, begun, ended, is_unsure: false });
+        self.events.push(HistoryEvent { change: HistoryChange::Invalidation, begun, ended, is_unsure: false });
     }
 
     /// The device failed: what was not durable by then may be lost. A removal that was acknowledged is durable.
     pub fn doubt(&mut self, durable: u64) {
-        let is_doubted = |event: &&mut Event| match event.change {
-            Change::Version(_) => event.ended > durable,
-            Change::Removal => event.ended == NEVER,
-            Change::Invalidation => false,
+        let is_doubted = |event: &&mut HistoryEvent| match event.change {
+            HistoryChange::Version(_) => event.ended > durable,
+            HistoryChange::Removal => event.ended == NEVER,
+            HistoryChange::Invalidation => false,
         };
         self.events.iter_mut().filter(is_doubted).for_each(|event| event.is_unsure = true);
     }
@@ -144,12 +145,14 @@ impl History {
     pub fn crash(&mut self, durable: u64, (is_kill, is_kept): (bool, bool), now: u64) {
         let events = std::mem::take(&mut self.events);
         let was_kept = self.is_kept;
-        let is_durable = |event: &Event| !event.is_unsure && event.ended <= durable;
-        let lasting = |event: &&Event| event.change != Change::Invalidation && !is_superseded(event, &events, durable);
-        let is_whole = |event: &Event| is_durable(event) && (event.begun != 0 || was_kept);
+        let is_durable = |event: &HistoryEvent| !event.is_unsure && event.ended <= durable;
+        let lasting = |event: &&HistoryEvent| {
+            event.change != HistoryChange::Invalidation && !is_superseded(event, &events, durable)
+        };
+        let is_whole = |event: &HistoryEvent| is_durable(event) && (event.begun != 0 || was_kept);
         self.is_kept = is_kept && events.iter().filter(lasting).all(is_whole);
-        let is_sure = |later: &Event| is_kill && later.change == Change::Removal && later.ended < NEVER;
-        let is_left = |event: &&Event| {
+        let is_sure = |later: &HistoryEvent| is_kill && later.change == HistoryChange::Removal && later.ended < NEVER;
+        let is_left = |event: &&HistoryEvent| {
             let is_removed = events.iter().any(|later| is_sure(later) && later.begun > event.ended);
             !is_lost_by(event, &events, durable) && !is_removed
         };
@@ -160,14 +163,19 @@ impl History {
     /// The device lied, or could not be read: any version there ever was may come back, and what was invalidated
     /// only unless `keeps_invalidations`.
     pub fn forgive(&mut self, keeps_invalidations: bool, now: u64) {
-        let is_kept = |event: &&Event| keeps_invalidations && event.change == Change::Invalidation;
-        let invalidations: Vec<Event> = self.events.iter().filter(is_kept).copied().collect();
-        let change = |&version: &u64| Event { change: Change::Version(version), begun: 0, ended: now, is_unsure: true };
+        let is_kept = |event: &&HistoryEvent| keeps_invalidations && event.change == HistoryChange::Invalidation;
+        let invalidations: Vec<HistoryEvent> = self.events.iter().filter(is_kept).copied().collect();
+        let change = |&version: &u64| HistoryEvent {
+            change: HistoryChange::Version(version),
+            begun: 0,
+            ended: now,
+            is_unsure: true,
+        };
         self.is_kept = false;
         self.events = self.versions.keys().map(change).chain(invalidations).collect();
         self.events.sort_by_key(|event| match event.change {
-            Change::Version(version) => version,
-            Change::Removal | Change::Invalidation => NEVER,
+            HistoryChange::Version(version) => version,
+            HistoryChange::Removal | HistoryChange::Invalidation => NEVER,
         });
     }
 
@@ -178,11 +186,12 @@ impl History {
     }
 
     /// After `seen` was found for sure, what a crash left besides it cannot come back.
-    pub fn narrow(&mut self, seen: Seen) {
-        let found = Change::Version(seen.head);
+    pub fn narrow(&mut self, seen: SeenEntry) {
+        let found = HistoryChange::Version(seen.head);
         if self.events.iter().any(|event| event.change == found && event.begun == 0) {
-            let stays =
-                |event: &Event| event.begun != 0 || event.change == found || event.change == Change::Invalidation;
+            let stays = |event: &HistoryEvent| {
+                event.begun != 0 || event.change == found || event.change == HistoryChange::Invalidation
+            };
             self.events.retain(stays);
         }
     }
@@ -191,7 +200,7 @@ impl History {
     ///
     /// # Errors
     /// Why not.
-    pub fn allows(&self, seen: Seen, begun: u64, unix_s: u32) -> Result<(), String> {
+    pub fn allows(&self, seen: SeenEntry, begun: u64, unix_s: u32) -> Result<(), String> {
         let Some(version) = self.versions.get(&seen.head) else {
             return Err(format!("version {} was never stored", seen.head));
         };
@@ -201,7 +210,7 @@ impl History {
         if self.bodies(seen).is_empty() {
             return Err(format!("version {} has no body of {} bytes: {version:?}", seen.head, seen.body_bytes));
         }
-        let found = Change::Version(seen.head);
+        let found = HistoryChange::Version(seen.head);
         let Some(event) = self.events.iter().find(|event| event.change == found) else {
             return Err(format!("version {} was replaced or removed before; left are {:?}", seen.head, self.events));
         };
@@ -211,7 +220,7 @@ impl History {
         // What counts is when the entry was begun, not when it was given its head.
         let is_hidden = |version: &u64| {
             let begun_at = self.versions[version].begun;
-            let mut invalidations = self.events.iter().filter(|event| event.change == Change::Invalidation);
+            let mut invalidations = self.events.iter().filter(|event| event.change == HistoryChange::Invalidation);
             invalidations.any(|event| begun_at < event.begun && event.ended <= begun)
         };
         if self.bodies(seen).iter().all(is_hidden) {
@@ -223,14 +232,15 @@ impl History {
     /// Whether a lookup from `begun` to now must find something: all that may be the key's last is acknowledged, still of
     /// use, and was begun after `since`, when something happened last that excuses a loss.
     pub fn owes(&self, begun: u64, since: u64) -> bool {
-        let is_alive =
-            |event: &&Event| event.change != Change::Invalidation && !is_superseded(event, &self.events, begun);
+        let is_alive = |event: &&HistoryEvent| {
+            event.change != HistoryChange::Invalidation && !is_superseded(event, &self.events, begun)
+        };
         let mut alive = self.events.iter().filter(is_alive).peekable();
         alive.peek().is_some() && alive.all(|event| self.is_owed(event, begun, since))
     }
 
-    fn is_owed(&self, event: &Event, begun: u64, since: u64) -> bool {
-        let Change::Version(version) = event.change else { return false };
+    fn is_owed(&self, event: &HistoryEvent, begun: u64, since: u64) -> bool {
+        let HistoryChange::Version(version) = event.change else { return false };
         let version = &self.versions[&version];
         // An entry with a new head is as old as its body.
         let oldest = match &version.body {
@@ -240,32 +250,32 @@ impl History {
             }
         };
         let is_invalidated =
-            self.events.iter().any(|other| other.change == Change::Invalidation && other.ended > oldest);
+            self.events.iter().any(|other| other.change == HistoryChange::Invalidation && other.ended > oldest);
         let is_kept = event.begun != 0 || self.is_kept;
         let is_whole = !matches!(version.body, Body::OfOneOf { is_whole: false, .. });
         event.ended <= begun && is_kept && is_whole && oldest > since && version.expires_at == 0 && !is_invalidated
     }
 
     /// Whether `seen` is a version there ever was, and still of use at `unix_s`.
-    pub fn existed(&self, seen: Seen, unix_s: u32) -> bool {
-        let is_of_use = |version: &Version| version.expires_at == 0 || version.expires_at >= unix_s;
+    pub fn existed(&self, seen: SeenEntry, unix_s: u32) -> bool {
+        let is_of_use = |version: &EntryVersion| version.expires_at == 0 || version.expires_at >= unix_s;
         self.versions.get(&seen.head).is_some_and(is_of_use) && !self.any_bodies(seen).is_empty()
     }
 
     /// Versions of any time whose body is as long as that of `seen`.
-    pub fn any_bodies(&self, seen: Seen) -> Vec<u64> {
+    pub fn any_bodies(&self, seen: SeenEntry) -> Vec<u64> {
         let is_long =
-            |version: &Version| matches!(version.body, Body::Own { len_bytes } if len_bytes == seen.body_bytes);
+            |version: &EntryVersion| matches!(version.body, Body::Own { len_bytes } if len_bytes == seen.body_bytes);
         self.versions.iter().filter(|(_, version)| is_long(version)).map(|(&number, _)| number).collect()
     }
 
     /// Versions whose body an entry that was `seen` may have.
-    pub fn bodies(&self, seen: Seen) -> Vec<u64> {
+    pub fn bodies(&self, seen: SeenEntry) -> Vec<u64> {
         let is_long = |version: &u64| matches!(self.versions[version].body, Body::Own { len_bytes } if len_bytes == seen.body_bytes);
         match self.versions.get(&seen.head) {
             None => Vec::new(),
-            Some(Version { body: Body::Own { .. }, .. }) => Some(seen.head).into_iter().filter(is_long).collect(),
-            Some(Version { body: Body::OfOneOf { before, since, .. }, .. }) => {
+            Some(EntryVersion { body: Body::Own { .. }, .. }) => Some(seen.head).into_iter().filter(is_long).collect(),
+            Some(EntryVersion { body: Body::OfOneOf { before, since, .. }, .. }) => {
                 let later = self.versions.iter().filter(|(_, version)| version.begun > *since);
                 let later = later.map(|(number, _)| number);
                 before.iter().chain(later).copied().filter(is_long).collect()
@@ -273,41 +283,44 @@ impl History {
         }
     }
 
-    fn begin(&mut self, change: Change, now: u64) {
-        self.events.push(Event { change, begun: now, ended: NEVER, is_unsure: false });
+    fn begin(&mut self, change: HistoryChange, now: u64) {
+        self.events.push(HistoryEvent { change, begun: now, ended: NEVER, is_unsure: false });
     }
 }
 
 /// Whether something that began after `event` was acknowledged ended by `until`.
-fn is_superseded(event: &Event, events: &[Event], until: u64) -> bool {
-    event.change != Change::Invalidation
-        && events
-            .iter()
-            .any(|later| later.change != Change::Invalidation && later.begun > event.ended && later.ended <= until)
+fn is_superseded(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> bool {
+    event.change != HistoryChange::Invalidation
+        && events.iter().any(|later| {
+            later.change != HistoryChange::Invalidation && later.begun > event.ended && later.ended <= until
+        })
 }
 
 /// As [`is_superseded`], by something that is sure not to be lost.
-fn is_lost_by(event: &Event, events: &[Event], until: u64) -> bool {
-    let supersedes = |later: &Event| {
-        later.change != Change::Invalidation && !later.is_unsure && later.begun > event.ended && later.ended <= until
+fn is_lost_by(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> bool {
+    let supersedes = |later: &HistoryEvent| {
+        later.change != HistoryChange::Invalidation
+            && !later.is_unsure
+            && later.begun > event.ended
+            && later.ended <= until
     };
-    event.change != Change::Invalidation && events.iter().any(supersedes)
+    event.change != HistoryChange::Invalidation && events.iter().any(supersedes)
 }
 
 /// An event of before a crash at `now`.
-fn merged(event: Event, now: u64) -> Event {
-    if event.change == Change::Invalidation {
+fn merged(event: HistoryEvent, now: u64) -> HistoryEvent {
+    if event.change == HistoryChange::Invalidation {
         return event;
     }
-    Event { begun: 0, ended: event.ended.min(now), ..event }
+    HistoryEvent { begun: 0, ended: event.ended.min(now), ..event }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const fn seen(head: u64) -> Seen {
-        Seen { head, body_bytes: 10 }
+    const fn seen(head: u64) -> SeenEntry {
+        SeenEntry { head, body_bytes: 10 }
     }
 
     fn stored(versions: &[(u64, u64)]) -> History {
@@ -325,7 +338,7 @@ mod tests {
         assert!(history.allows(seen(2), 30, 0).is_ok());
         assert!(history.allows(seen(1), 30, 0).is_err() && history.allows(seen(3), 30, 0).is_err());
         assert!(history.allows(seen(1), 15, 0).is_ok(), "the lookup began before the second was stored");
-        assert!(history.allows(Seen { head: 2, body_bytes: 9 }, 30, 0).is_err());
+        assert!(history.allows(SeenEntry { head: 2, body_bytes: 9 }, 30, 0).is_err());
         history.begin_removal(40);
         assert!(history.allows(seen(2), 50, 0).is_ok(), "the removal is still under way");
         history.acknowledge(40, 41);

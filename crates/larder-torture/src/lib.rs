@@ -13,5 +13,5 @@ mod history;
 mod trial;
 
 pub use drive::{Stuck, drive};
-pub use history::{History, Seen};
+pub use history::{History, SeenEntry};
 pub use trial::{Crash, Operation, SITE_COUNT, SIZE_BYTES, Tally, Trial, options, varied_options};

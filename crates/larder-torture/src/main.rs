@@ -66,7 +66,7 @@ fn kind_of_faults(name: &str) -> Result<Faults, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let run = Run::new(arguments);
+    let run = SeedRun::new(arguments);
     let threads = match run.arguments.threads {
         0 => thread::available_parallelism().map_or(1, usize::from),
         count => count,
@@ -86,7 +86,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 const PRINTED_EVERY: u64 = 60;
 
 /// All schedules of one call.
-struct Run {
+struct SeedRun {
     arguments: Arguments,
     rows: Vec<&'static Policy>,
     kinds: Vec<Faults>,
@@ -105,7 +105,7 @@ struct RunState {
     shown: u64,
 }
 
-impl Run {
+impl SeedRun {
     fn new(arguments: Arguments) -> Self {
         let rows = arguments.policy.map_or_else(|| Policy::all().iter().collect(), |policy| vec![policy]);
         let kinds = arguments.faults.clone().map_or_else(faults::all, |faults| vec![faults]);

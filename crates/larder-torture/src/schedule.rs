@@ -17,7 +17,7 @@ use std::{
 
 /// What a schedule came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct ScheduleEnd {
     /// What happened.
     pub tally: Tally,
     /// Hash of all bytes on the device and of what it did.
@@ -63,7 +63,7 @@ const CLOCK_STEPS_ONE_IN: u64 = 3;
 ///
 /// # Errors
 /// The law that was broken.
-pub fn run(plan: &SchedulePlan) -> Result<End, String> {
+pub fn run(plan: &SchedulePlan) -> Result<ScheduleEnd, String> {
     let mut dice = Dice::new(plan.seed);
     let mut faults = plan.faults.clone();
     if faults.fails_once {
@@ -84,7 +84,7 @@ pub fn run(plan: &SchedulePlan) -> Result<End, String> {
     let mut hasher = DefaultHasher::new();
     schedule.trial.device().contents().hash(&mut hasher);
     let tally = schedule.trial.tally();
-    Ok(End { tally, digest: hasher.finish() })
+    Ok(ScheduleEnd { tally, digest: hasher.finish() })
 }
 
 /// Among how many transfers the one is that fails, where one does: about as many as a schedule makes.

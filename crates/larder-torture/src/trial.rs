@@ -8,7 +8,7 @@ mod debt;
 mod life;
 mod task;
 
-use crate::{History, Seen, content, drive, faults::Faults};
+use crate::{History, SeenEntry, content, drive, faults::Faults};
 use debt::Debt;
 use larder_store::{
     Clock, Dice, Error, IndexAxis, Policy, Store, StoreOptions, Tuning,
@@ -16,7 +16,7 @@ use larder_store::{
 };
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
 pub(crate) use task::Task;
-use task::{Found, Part, TaskOutcome, Work};
+use task::{FoundEntry, ModelWork, Part, TaskOutcome};
 
 /// Something to do to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,7 +305,7 @@ impl Trial {
     ///
     /// # Errors
     /// The law that it broke.
-    pub(crate) fn judge_outcome(&mut self, work: Work, outcome: TaskOutcome) -> Result<(), String> {
+    pub(crate) fn judge_outcome(&mut self, work: ModelWork, outcome: TaskOutcome) -> Result<(), String> {
         self.note_faults();
         let ended = self.tick();
         // What memory says has to fit together whatever the device did.
@@ -314,10 +314,14 @@ impl Trial {
         self.note_evictions();
         self.say(|_| format!("{ended} {work:?}: {outcome:?}"));
         match (work, outcome) {
-            (Work::Change { key, begun }, TaskOutcome::Done(Ok(()))) => self.history(key).acknowledge(begun, ended),
-            (Work::Head { key, begun }, TaskOutcome::Updated(Ok(true))) => self.history(key).acknowledge(begun, ended),
-            (Work::Head { key, begun }, TaskOutcome::Updated(Ok(false))) => self.history(key).withdraw(begun),
-            (Work::Look { key, begun, unix_s }, TaskOutcome::Found(Ok(found))) => {
+            (ModelWork::Change { key, begun }, TaskOutcome::Done(Ok(()))) => {
+                self.history(key).acknowledge(begun, ended)
+            }
+            (ModelWork::Head { key, begun }, TaskOutcome::Updated(Ok(true))) => {
+                self.history(key).acknowledge(begun, ended)
+            }
+            (ModelWork::Head { key, begun }, TaskOutcome::Updated(Ok(false))) => self.history(key).withdraw(begun),
+            (ModelWork::Look { key, begun, unix_s }, TaskOutcome::Found(Ok(found))) => {
                 self.tally.lookups += 1;
                 let is_owed = self.is_owed(key, begun);
                 self.tally.owed += u64::from(is_owed);
@@ -327,15 +331,15 @@ impl Trial {
                     None => {}
                 }
             }
-            (Work::Sync { begun }, TaskOutcome::Done(Ok(()))) => {
+            (ModelWork::Sync { begun }, TaskOutcome::Done(Ok(()))) => {
                 self.durable.kill = self.durable.kill.max(begun);
                 self.durable.power = self.durable.power.max(begun);
             }
-            (Work::Wait { flushed, synced }, TaskOutcome::Maintained) if self.is_trusted(flushed) => {
+            (ModelWork::Wait { flushed, synced }, TaskOutcome::Maintained) if self.is_trusted(flushed) => {
                 self.durable.kill_when_idle = self.durable.kill_when_idle.max(flushed);
                 self.durable.power_when_idle = self.durable.power_when_idle.max(synced);
             }
-            (Work::Wait { .. }, TaskOutcome::Maintained) => {}
+            (ModelWork::Wait { .. }, TaskOutcome::Maintained) => {}
             (
                 work,
                 TaskOutcome::Done(Err(error)) | TaskOutcome::Updated(Err(error)) | TaskOutcome::Found(Err(error)),
@@ -378,14 +382,14 @@ impl Trial {
         self.store.as_ref()
     }
 
-    fn judge(&mut self, key: u64, begun: u64, unix_s: u32, found: &Found) -> Result<(), String> {
+    fn judge(&mut self, key: u64, begun: u64, unix_s: u32, found: &FoundEntry) -> Result<(), String> {
         let Some((own_key, version)) = content::parse_head(&found.head) else {
             return Err(format!("key {key}: a head that was never stored: {:?}", found.head));
         };
         if own_key != key {
             return Err(format!("key {key}: the entry of key {own_key}"));
         }
-        let seen = Seen { head: version, body_bytes: found.body_bytes };
+        let seen = SeenEntry { head: version, body_bytes: found.body_bytes };
         let lies = self.device.stats().lies();
         let history = self.histories.entry(key).or_default();
         let is_excused = lies > 0 && !remembers_writes(self.options.policy) && history.existed(seen, unix_s);
@@ -408,10 +412,10 @@ impl Trial {
     }
 
     /// Errors are for devices that fail, and for want of room.
-    fn excuse(&mut self, work: &Work, error: &Error) -> Result<(), String> {
+    fn excuse(&mut self, work: &ModelWork, error: &Error) -> Result<(), String> {
         self.tally.failures += 1;
         let is_full = error.kind() == larder_store::ErrorKind::Full;
-        if is_full && let Work::Change { key, begun } | Work::Head { key, begun } = work {
+        if is_full && let ModelWork::Change { key, begun } | ModelWork::Head { key, begun } = work {
             self.history(*key).withdraw(*begun);
             // What found no room may have taken the older version with it.
             self.debt.excuse(self.now);

@@ -12,6 +12,6 @@ pub use random::{Random, Zipf, mix};
 pub use request::Request;
 pub use trace::{Format, Progress, Trace, TraceError, write_compact};
 pub use workload::{
-    Asked, Document, Markatos, PolyMix, PolyMixClass, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests,
-    PolyMixVersion, RequestKind, Workload, ZipfRequests,
+    Document, Markatos, PolyMix, PolyMixClass, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests,
+    PolyMixVersion, RequestKind, Workload, WorkloadRequest, ZipfRequests,
 };

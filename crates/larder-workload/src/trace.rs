@@ -159,7 +159,7 @@ impl Trace {
         let file = File::open(path).map_err(|error| failed("cannot open the trace", Some(error)))?;
         let file_bytes = file.metadata().map_err(|error| failed("cannot look at the trace", Some(error)))?.len();
         let read_bytes = Arc::new(AtomicU64::new(0));
-        let counted = Counted { file, read_bytes: Arc::clone(&read_bytes) };
+        let counted = CountedFile { file, read_bytes: Arc::clone(&read_bytes) };
         let unreadable = |error| failed("cannot read the trace", Some(error));
         let mut input = decompressed(BufReader::with_capacity(BUFFER_BYTES, counted)).map_err(unreadable)?;
         let first = input.fill_buf().map_err(unreadable)?;
@@ -275,12 +275,12 @@ impl std::error::Error for TraceError {
 }
 
 /// A file that counts what is read of it.
-struct Counted {
+struct CountedFile {
     file: File,
     read_bytes: Arc<AtomicU64>,
 }
 
-impl Read for Counted {
+impl Read for CountedFile {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(to)?;
         self.read_bytes.fetch_add(count as u64, Ordering::Relaxed);

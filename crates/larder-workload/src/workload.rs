@@ -20,7 +20,7 @@ const SIZE_COUNT: usize = 1 << 16;
 
 /// A request, and whether a cache may keep the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct WorkloadRequest {
     /// The request.
     pub request: Request,
     /// Whether the response is storable.
@@ -29,7 +29,7 @@ pub struct Asked {
     pub group: u64,
 }
 
-impl From<Request> for Asked {
+impl From<Request> for WorkloadRequest {
     fn from(request: Request) -> Self {
         Self { request, is_storable: true, group: 0 }
     }
@@ -65,15 +65,15 @@ impl Workload {
 }
 
 impl Iterator for Workload {
-    type Item = Asked;
+    type Item = WorkloadRequest;
 
-    fn next(&mut self) -> Option<Asked> {
+    fn next(&mut self) -> Option<WorkloadRequest> {
         match self {
             Self::Zipf(requests) => Some(requests.draw().into()),
             Self::Markatos(documents) => documents.next().map(|document| {
                 let Document { number, size_bytes, server, client, view } = document;
                 let request = Request { time_ms: 0, key: number, size_bytes, site: server, client };
-                Asked { request, is_storable: true, group: view }
+                WorkloadRequest { request, is_storable: true, group: view }
             }),
             Self::PolyMix(requests) => Some(requests.draw()),
         }

@@ -5,7 +5,7 @@
 use larder_store::plan::BesideReads;
 
 /// Rates per second of reads alone, of writes alone, and of both together.
-pub(super) struct Rates {
+pub(super) struct MixedRates {
     /// Random reads, alone.
     pub(super) reads: f64,
     /// Random writes, alone.
@@ -21,7 +21,7 @@ pub(super) struct Rates {
     pub(super) sequential_write: f64,
 }
 
-impl Rates {
+impl MixedRates {
     /// Returns what is left of a group's or a pair's time for its write when its reads have theirs.
     pub(super) fn beside_reads(&self) -> BesideReads {
         let (read_seconds, write_seconds) = (1.0 / self.reads, 1.0 / self.writes);
@@ -42,7 +42,7 @@ mod tests {
     #[test]
     fn writes_beside_reads_take_what_the_reads_lose() {
         // 5,000 of 10,000 reads are left beside 100 MB of writes a second, or 4,000 beside as many random writes.
-        let disturbed = Rates {
+        let disturbed = MixedRates {
             reads: 10_000.0,
             writes: 10_000.0,
             groups: 100.0,
@@ -54,7 +54,7 @@ mod tests {
         let beside = disturbed.beside_reads();
         assert!((beside.sequential_write - 2e8).abs() < 1.0, "{beside:?}");
         assert!((beside.random_write_times - 1.5).abs() < 1e-9, "{beside:?}");
-        let undisturbed = Rates { groups: 200.0, pairs: 10_000.0, ..disturbed };
+        let undisturbed = MixedRates { groups: 200.0, pairs: 10_000.0, ..disturbed };
         let expected = BesideReads { sequential_write: 4e9, random_write_times: 1.0 };
         assert_eq!(undisturbed.beside_reads(), expected);
     }

@@ -98,13 +98,13 @@ fn name(number: u64) -> FileName {
 }
 
 /// What was done in which time.
-struct Done {
+struct TimedCount {
     count: u64,
     time: Duration,
     cpu: Duration,
 }
 
-impl Done {
+impl TimedCount {
     fn per_second(&self) -> f64 {
         self.count.max(1) as f64 / self.time.as_secs_f64()
     }
@@ -118,7 +118,7 @@ impl Done {
 type Tell = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Begins pieces of work, [`DEPTH`] at a time, until there are `count_max` or the time is over.
-fn in_flight(count_max: u64, time: Duration, mut begin: impl FnMut(u64, Tell)) -> io::Result<Done> {
+fn in_flight(count_max: u64, time: Duration, mut begin: impl FnMut(u64, Tell)) -> io::Result<TimedCount> {
     let (begun, cpu_begun) = (Instant::now(), cpu::own());
     let (sender, done) = mpsc::channel();
     let (mut submitted, mut count) = (0, 0);
@@ -133,7 +133,7 @@ fn in_flight(count_max: u64, time: Duration, mut begin: impl FnMut(u64, Tell)) -
             count += 1;
         }
     }
-    Ok(Done { count, time: begun.elapsed(), cpu: cpu::own() - cpu_begun })
+    Ok(TimedCount { count, time: begun.elapsed(), cpu: cpu::own() - cpu_begun })
 }
 
 fn wait(begin: impl FnOnce(Completion<()>)) -> io::Result<()> {

@@ -17,7 +17,7 @@ use std::{
 
 /// What is transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(super) enum PumpWork {
     RandomRead,
     RandomWrite,
     SequentialRead,
@@ -29,7 +29,7 @@ pub(super) enum Work {
     ReadsAndSequentialWrites,
 }
 
-impl Work {
+impl PumpWork {
     /// Of how many transfers one is a write; `None` if all are of one kind.
     pub(super) fn write_every(self, transfer_bytes: u64) -> Option<u64> {
         match self {
@@ -42,14 +42,14 @@ impl Work {
 
 /// A transfer to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Next {
+struct NextTransfer {
     is_write: bool,
     offset_bytes: u64,
 }
 
 /// What was counted.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Outcome {
+pub(super) struct PumpFigures {
     pub(super) per_second: f64,
     pub(super) mean_us: f64,
     pub(super) p99_us: f64,
@@ -59,7 +59,7 @@ pub(super) struct Outcome {
 /// Transfers to keep in flight.
 pub(super) struct Pump {
     device: Arc<dyn Device>,
-    work: Work,
+    work: PumpWork,
     transfer_bytes: u64,
     depth: u32,
     random: Random,
@@ -67,37 +67,37 @@ pub(super) struct Pump {
     begun_count: u64,
     sequential_count: u64,
     written: Arc<AlignedBuffer>,
-    returned: Arc<Returned>,
+    returned: Arc<ReturnedTransfers>,
 }
 
 /// What came back and was not looked at yet.
 #[derive(Default)]
-struct Returned {
-    done: Mutex<Vec<Transferred>>,
+struct ReturnedTransfers {
+    done: Mutex<Vec<FinishedTransfer>>,
     some: Condvar,
 }
 
 /// A transfer that is over.
-struct Transferred {
+struct FinishedTransfer {
     begun: Instant,
     ended: Instant,
     outcome: io::Result<Option<AlignedBuffer>>,
 }
 
-impl Returned {
-    fn lock(&self) -> MutexGuard<'_, Vec<Transferred>> {
+impl ReturnedTransfers {
+    fn lock(&self) -> MutexGuard<'_, Vec<FinishedTransfer>> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn put(&self, begun: Instant, outcome: io::Result<Option<AlignedBuffer>>) {
         let mut done = self.lock();
-        done.push(Transferred { begun, ended: Instant::now(), outcome });
+        done.push(FinishedTransfer { begun, ended: Instant::now(), outcome });
         if done.len() == 1 {
             self.some.notify_one();
         }
     }
 
-    fn take(&self) -> Vec<Transferred> {
+    fn take(&self) -> Vec<FinishedTransfer> {
         let mut done = self.lock();
         while done.is_empty() {
             done = self.some.wait(done).unwrap_or_else(PoisonError::into_inner);
@@ -107,8 +107,8 @@ impl Returned {
 }
 
 impl Pump {
-    pub(super) fn new(device: &Arc<dyn Device>, work: Work, transfer_bytes: u64, depth: u32) -> Self {
-        let written_bytes = if work == Work::ReadsAndSequentialWrites { SEQUENTIAL_BYTES } else { transfer_bytes };
+    pub(super) fn new(device: &Arc<dyn Device>, work: PumpWork, transfer_bytes: u64, depth: u32) -> Self {
+        let written_bytes = if work == PumpWork::ReadsAndSequentialWrites { SEQUENTIAL_BYTES } else { transfer_bytes };
         let mut written = AlignedBuffer::with_len(written_bytes as usize);
         noise(written.as_mut_slice());
         Self {
@@ -125,7 +125,7 @@ impl Pump {
     }
 
     /// Transfers for `time`.
-    pub(super) fn run(&mut self, time: Duration) -> io::Result<Outcome> {
+    pub(super) fn run(&mut self, time: Duration) -> io::Result<PumpFigures> {
         let mut times =
             Histogram::<u64>::new_with_bounds(1, TIME_MAX_NS, 3).expect("the bounds and digits are allowed");
         let (begun, cpu_begun) = (Instant::now(), cpu::own());
@@ -139,7 +139,7 @@ impl Pump {
             if in_flight == 0 {
                 break;
             }
-            for Transferred { begun, ended, outcome } in self.returned.take() {
+            for FinishedTransfer { begun, ended, outcome } in self.returned.take() {
                 in_flight -= 1;
                 count += 1;
                 spare.extend(outcome?);
@@ -147,7 +147,7 @@ impl Pump {
             }
         }
         let count = count.max(1) as f64;
-        Ok(Outcome {
+        Ok(PumpFigures {
             per_second: count / begun.elapsed().as_secs_f64(),
             mean_us: times.mean() / 1000.0,
             p99_us: times.value_at_quantile(0.99) as f64 / 1000.0,
@@ -156,7 +156,7 @@ impl Pump {
     }
 
     fn submit(&mut self, spare: Option<AlignedBuffer>) {
-        let Next { is_write, offset_bytes } = self.next();
+        let NextTransfer { is_write, offset_bytes } = self.next();
         let returned = Arc::clone(&self.returned);
         let begun = Instant::now();
         self.device.submit(if is_write {
@@ -179,15 +179,15 @@ impl Pump {
     }
 
     /// The next transfer. All begin at a multiple of their length.
-    fn next(&mut self) -> Next {
+    fn next(&mut self) -> NextTransfer {
         self.begun_count += 1;
         let mixed_in =
             self.work.write_every(self.transfer_bytes).is_some_and(|every| self.begun_count.is_multiple_of(every));
-        let is_write = mixed_in || matches!(self.work, Work::RandomWrite | Work::SequentialWrite);
+        let is_write = mixed_in || matches!(self.work, PumpWork::RandomWrite | PumpWork::SequentialWrite);
         let is_sequential = match self.work {
-            Work::SequentialRead | Work::SequentialWrite => true,
-            Work::ReadsAndSequentialWrites => mixed_in,
-            Work::RandomRead | Work::RandomWrite | Work::ReadsAndWrites => false,
+            PumpWork::SequentialRead | PumpWork::SequentialWrite => true,
+            PumpWork::ReadsAndSequentialWrites => mixed_in,
+            PumpWork::RandomRead | PumpWork::RandomWrite | PumpWork::ReadsAndWrites => false,
         };
         let transfer_bytes = if is_write { self.written.len() as u64 } else { self.transfer_bytes };
         let places = self.device.len_bytes() / transfer_bytes;
@@ -197,7 +197,7 @@ impl Pump {
         } else {
             self.random.below(places)
         };
-        Next { is_write, offset_bytes: place * transfer_bytes }
+        NextTransfer { is_write, offset_bytes: place * transfer_bytes }
     }
 }
 
@@ -211,8 +211,8 @@ mod tests {
     #[test]
     fn every_kind_of_transfer_is_counted_and_timed() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
-        let pure = [Work::RandomRead, Work::RandomWrite, Work::SequentialRead, Work::SequentialWrite];
-        for work in pure.into_iter().chain([Work::ReadsAndWrites, Work::ReadsAndSequentialWrites]) {
+        let pure = [PumpWork::RandomRead, PumpWork::RandomWrite, PumpWork::SequentialRead, PumpWork::SequentialWrite];
+        for work in pure.into_iter().chain([PumpWork::ReadsAndWrites, PumpWork::ReadsAndSequentialWrites]) {
             // On a busy machine a run of 5 ms may end before the first read does.
             let mut runs = (0..100).map(|_| Pump::new(&device, work, 4096, 4).run(Duration::from_millis(5)).unwrap());
             let outcome = runs.find(|outcome| outcome.per_second > 0.0 && outcome.mean_us > 0.0);
@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn random_places_are_spread_and_sequential_ones_go_round() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
-        let mut pump = Pump::new(&device, Work::SequentialRead, 1 << 18, 1);
+        let mut pump = Pump::new(&device, PumpWork::SequentialRead, 1 << 18, 1);
         assert_eq!((0..5).map(|_| pump.next().offset_bytes >> 18).collect::<Vec<_>>(), [0, 1, 2, 3, 0]);
-        let mut pump = Pump::new(&device, Work::RandomRead, 4096, 1);
+        let mut pump = Pump::new(&device, PumpWork::RandomRead, 4096, 1);
         let mut seen = [0_u32; 256];
         (0..25_600).for_each(|_| seen[pump.next().offset_bytes as usize / 4096] += 1);
         assert!(seen.iter().all(|count| (50..200).contains(count)), "{seen:?}");
@@ -235,11 +235,11 @@ mod tests {
     #[test]
     fn mixed_work_writes_as_many_bytes_as_it_reads() {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(4 << 20));
-        let mut pump = Pump::new(&device, Work::ReadsAndSequentialWrites, 1 << 18, 1);
+        let mut pump = Pump::new(&device, PumpWork::ReadsAndSequentialWrites, 1 << 18, 1);
         let made: Vec<_> = (0..15).map(|_| pump.next()).collect();
         let written: Vec<_> = made.iter().filter(|next| next.is_write).map(|next| next.offset_bytes >> 20).collect();
         assert_eq!(written, [0, 1, 2], "{made:?}");
-        let mut pump = Pump::new(&device, Work::ReadsAndWrites, 4096, 1);
+        let mut pump = Pump::new(&device, PumpWork::ReadsAndWrites, 4096, 1);
         assert_eq!((0..10).filter(|_| pump.next().is_write).count(), 5);
     }
 }

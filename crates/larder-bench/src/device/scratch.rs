@@ -21,7 +21,7 @@ const FILL_DEPTH: usize = 8;
 const FILE_NAME: &str = "larder-bench.scratch";
 
 /// A filled place to measure on.
-pub(super) struct Scratch {
+pub(super) struct ScratchSpace {
     pub(super) device: Arc<dyn Device>,
     pub(super) is_direct: bool,
     /// Where files can be made, if it is on a file system.
@@ -29,7 +29,7 @@ pub(super) struct Scratch {
     _undo: Undo,
 }
 
-impl Scratch {
+impl ScratchSpace {
     /// Makes and fills it.
     pub(super) fn open(path: &Path, span_bytes: u64, io: IoChoice) -> Result<Self, DeviceError> {
         let (file, made, directory) = match inspect(path) {

@@ -5,10 +5,10 @@
 //! connection for each request under way; unused ones are kept.
 
 use crate::{
-    content::{Class, Object, Version},
+    content::{BenchObject, ObjectClass, ObjectVersion},
     fields,
     undo::EndsEarly,
-    workload::{Asked, Kind, basic},
+    workload::{BenchRequest, Kind, basic},
 };
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -49,7 +49,7 @@ pub struct Target {
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum FetchOutcome {
     /// The origin made the answer for this request.
     Miss,
     /// It made it for another.
@@ -57,52 +57,52 @@ pub(super) enum Outcome {
     /// The client or the origin broke off, as the workload wants it.
     BrokenOff,
     /// No answer, or one that was not asked for.
-    Failed(Fault),
+    Failed(FetchFault),
     /// Bytes that are not the origin's.
-    Wrong(Fault),
+    Wrong(FetchFault),
     /// What the origin had before, after it was to be used no more.
-    Outdated(Fault),
+    Outdated(FetchFault),
     /// An answer made for another request, which no cache may keep or give.
-    Forbidden(Fault),
+    Forbidden(FetchFault),
 }
 
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct FetchFault {
     /// The same words for the same fault.
     pub(super) what: String,
     /// Where: path, place or the error of the system.
     pub(super) place: String,
 }
 
-impl Fault {
+impl FetchFault {
     pub(super) fn new(what: impl Into<String>, place: impl Into<String>) -> Self {
         Self { what: what.into(), place: place.into() }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for FetchFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.what, self.place)
     }
 }
 
 /// A request that is over.
-pub(super) struct Fetched {
-    pub(super) outcome: Outcome,
+pub(super) struct FetchResult {
+    pub(super) outcome: FetchOutcome,
     pub(super) body_bytes: u64,
 }
 
 /// A connection, and how many requests it may still have.
-struct Connection {
-    sender: SendRequest<Sent>,
+struct BenchConnection {
+    sender: SendRequest<SentBody>,
     left: u64,
 }
 
 /// The clients, all together.
 pub(super) struct Clients {
     target: Target,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<BenchConnection>>,
     /// Requests a connection is used for; `None` is any number.
     uses: Option<Zipf>,
     random: Mutex<Random>,
@@ -127,43 +127,43 @@ impl Clients {
     }
 
     /// Sends what is asked for, and reads and checks the answer.
-    pub(super) async fn fetch(&self, asked: &Asked) -> Fetched {
+    pub(super) async fn fetch(&self, asked: &BenchRequest) -> FetchResult {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         // Dropped also with a future that is given up.
-        let _listed = Listed::new(&self.under_way, number);
+        let _listed = ListedRequest::new(&self.under_way, number);
         let fetched = tokio::time::timeout(TIME_MAX, self.exchange(asked, number)).await;
         let fetched = fetched.unwrap_or_else(|_| {
             failed(format!("no whole answer within {} s", TIME_MAX.as_secs()), asked.object.path())
         });
         // What a proxy makes of an answer that breaks off is its own: nothing at all, a part, or an error.
-        let Fetched { outcome, body_bytes } = fetched;
-        let is_wanted = matches!(outcome, Outcome::Failed(_)) && self.breaks_off(number);
-        Fetched { outcome: if is_wanted { Outcome::BrokenOff } else { outcome }, body_bytes }
+        let FetchResult { outcome, body_bytes } = fetched;
+        let is_wanted = matches!(outcome, FetchOutcome::Failed(_)) && self.breaks_off(number);
+        FetchResult { outcome: if is_wanted { FetchOutcome::BrokenOff } else { outcome }, body_bytes }
     }
 
     /// Asks for something until there is an answer, as a proxy that has just been started may need a moment.
     ///
     /// # Errors
     /// What there was in place of an answer.
-    pub(super) async fn probe(&self, early: &EndsEarly) -> Result<(), Fault> {
+    pub(super) async fn probe(&self, early: &EndsEarly) -> Result<(), FetchFault> {
         let begun = Instant::now();
         let number = unix_time();
-        let asked = basic(Object { class: Class::Fixed(PROBE_BYTES), number });
+        let asked = basic(BenchObject { class: ObjectClass::Fixed(PROBE_BYTES), number });
         loop {
             let left = PROBE_TIME_MAX.saturating_sub(begun.elapsed());
             let silent = || failed(format!("no answer within {} s", PROBE_TIME_MAX.as_secs()), asked.object.path());
             match tokio::time::timeout(left, self.fetch(&asked)).await.unwrap_or_else(|_| silent()).outcome {
-                Outcome::Failed(fault) if begun.elapsed() + PROBE_PAUSE > PROBE_TIME_MAX || early.is_asked() => {
+                FetchOutcome::Failed(fault) if begun.elapsed() + PROBE_PAUSE > PROBE_TIME_MAX || early.is_asked() => {
                     return Err(fault);
                 }
-                Outcome::Failed(_) => tokio::time::sleep(PROBE_PAUSE).await,
+                FetchOutcome::Failed(_) => tokio::time::sleep(PROBE_PAUSE).await,
                 // What is wrong is counted in the run.
                 _ => return Ok(()),
             }
         }
     }
 
-    async fn exchange(&self, asked: &Asked, number: u64) -> Fetched {
+    async fn exchange(&self, asked: &BenchRequest, number: u64) -> FetchResult {
         let now_s = unix_time();
         let oldest = lock(&self.under_way).first().copied().unwrap_or(number);
         let mut may_repeat = true;
@@ -183,7 +183,7 @@ impl Clients {
         }
     }
 
-    async fn connection(&self) -> std::io::Result<(Connection, bool)> {
+    async fn connection(&self) -> std::io::Result<(BenchConnection, bool)> {
         loop {
             let kept = lock(&self.idle).pop();
             let Some(mut connection) = kept else { break };
@@ -197,10 +197,10 @@ impl Clients {
         let (sender, connection) = handshake.map_err(std::io::Error::other)?;
         tokio::spawn(connection);
         let left = self.uses.as_ref().map_or(u64::MAX, |uses| uses.draw(&mut lock(&self.random)) + 1);
-        Ok((Connection { sender, left }, false))
+        Ok((BenchConnection { sender, left }, false))
     }
 
-    fn request(&self, asked: &Asked, number: u64, now_s: u64, is_last: bool) -> Request<Sent> {
+    fn request(&self, asked: &BenchRequest, number: u64, now_s: u64, is_last: bool) -> Request<SentBody> {
         let Target { origin, is_forward, .. } = &self.target;
         let path = asked.object.path();
         let uri = if *is_forward { format!("http://{origin}{path}") } else { path };
@@ -226,22 +226,22 @@ impl Clients {
         if let Some((first, len)) = asked.range {
             request = request.header(header::RANGE, format!("bytes={first}-{}", first + len - 1));
         }
-        request.body(Sent(body_bytes)).expect("paths, dates and numbers make a request")
+        request.body(SentBody(body_bytes)).expect("paths, dates and numbers make a request")
     }
 
     /// Reads the answer, and gives the connection back if it is still good. `numbers` are the request's and that of the
     /// oldest that was under way when this was sent.
     async fn read(
         &self,
-        asked: &Asked,
+        asked: &BenchRequest,
         numbers: (u64, u64),
         response: Response<Incoming>,
-        connection: Connection,
-    ) -> Fetched {
+        connection: BenchConnection,
+    ) -> FetchResult {
         let path = || asked.object.path();
-        let expected = match Expected::of(asked, &response) {
+        let expected = match ExpectedBody::of(asked, &response) {
             Ok(expected) => expected,
-            Err(outcome) => return Fetched { outcome, body_bytes: 0 },
+            Err(outcome) => return FetchResult { outcome, body_bytes: 0 },
         };
         let (number, oldest) = numbers;
         let answered = fields::number(response.headers(), &fields::ANSWERED);
@@ -255,41 +255,44 @@ impl Clients {
                 Ok(Err(_)) => continue,
                 // Who shares an answer that the origin breaks off gets no more of it than who asked for it.
                 Err(_) if answered.is_some_and(|answered| self.breaks_off(answered)) => {
-                    return Fetched { outcome: Outcome::BrokenOff, body_bytes: at };
+                    return FetchResult { outcome: FetchOutcome::BrokenOff, body_bytes: at };
                 }
                 Err(error) => {
                     let place = format!("{} after {at} bytes: {error}", path());
-                    return Fetched {
-                        outcome: Outcome::Failed(Fault::new("the answer broke off", place)),
+                    return FetchResult {
+                        outcome: FetchOutcome::Failed(FetchFault::new("the answer broke off", place)),
                         body_bytes: at,
                     };
                 }
             };
             if let Some(place) = expected.first_wrong(at, &data) {
-                let fault = Fault::new("bytes that are not the origin's", format!("{} at byte {place}", path()));
-                return Fetched { outcome: Outcome::Wrong(fault), body_bytes: at };
+                let fault = FetchFault::new("bytes that are not the origin's", format!("{} at byte {place}", path()));
+                return FetchResult { outcome: FetchOutcome::Wrong(fault), body_bytes: at };
             }
             at += data.len() as u64;
             if asked.goes_away && at < expected.len_bytes {
-                return Fetched { outcome: Outcome::BrokenOff, body_bytes: at };
+                return FetchResult { outcome: FetchOutcome::BrokenOff, body_bytes: at };
             }
         }
         if at != expected.len_bytes {
             let place = format!("{} has {at} bytes and not {}", path(), expected.len_bytes);
-            return Fetched { outcome: Outcome::Wrong(Fault::new("another length", place)), body_bytes: at };
+            return FetchResult {
+                outcome: FetchOutcome::Wrong(FetchFault::new("another length", place)),
+                body_bytes: at,
+            };
         }
         if connection.left > 0 {
             lock(&self.idle).push(connection);
         }
         let outcome = match (is_hit, forbids_hit(asked, is_shared)) {
-            (true, Some(why)) => Outcome::Forbidden(Fault::new(why, path())),
+            (true, Some(why)) => FetchOutcome::Forbidden(FetchFault::new(why, path())),
             _ if expected.is_outdated => {
-                Outcome::Outdated(Fault::new("what the origin had before, after its time", path()))
+                FetchOutcome::Outdated(FetchFault::new("what the origin had before, after its time", path()))
             }
-            (true, None) => Outcome::Hit,
-            (false, _) => Outcome::Miss,
+            (true, None) => FetchOutcome::Hit,
+            (false, _) => FetchOutcome::Miss,
         };
-        Fetched { outcome, body_bytes: at }
+        FetchResult { outcome, body_bytes: at }
     }
 
     fn breaks_off(&self, number: u64) -> bool {
@@ -302,26 +305,29 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What the body of an answer must be.
-struct Expected {
-    object: Object,
+struct ExpectedBody {
+    object: BenchObject,
     version: u64,
     first: u64,
     len_bytes: u64,
     is_outdated: bool,
 }
 
-impl Expected {
+impl ExpectedBody {
     /// By the head of the answer; refused if that is not one to what was asked.
-    fn of(asked: &Asked, response: &Response<Incoming>) -> Result<Self, Outcome> {
+    fn of(asked: &BenchRequest, response: &Response<Incoming>) -> Result<Self, FetchOutcome> {
         let (status, headers) = (response.status(), response.headers());
-        let refused = |what: String| Outcome::Failed(Fault::new(what, asked.object.path()));
+        let refused = |what: String| FetchOutcome::Failed(FetchFault::new(what, asked.object.path()));
         let nature = asked.object.nature();
         let bodiless = Self { object: asked.object, version: 0, first: 0, len_bytes: 0, is_outdated: false };
         match (status, asked.kind) {
             (StatusCode::OK, Kind::Head)
                 if fields::number(headers, &header::CONTENT_LENGTH).is_some_and(|len| len != nature.len_bytes) =>
             {
-                return Err(Outcome::Wrong(Fault::new("another length", format!("{} by HEAD", asked.object.path()))));
+                return Err(FetchOutcome::Wrong(FetchFault::new(
+                    "another length",
+                    format!("{} by HEAD", asked.object.path()),
+                )));
             }
             (StatusCode::NOT_MODIFIED, Kind::ImsNew) | (StatusCode::OK, Kind::Head | Kind::Post(_)) => {
                 return Ok(bodiless);
@@ -345,7 +351,7 @@ impl Expected {
             }
             _ => (0, nature.len_bytes),
         };
-        let Version { number, since_s, .. } = nature.version_at(unix_time());
+        let ObjectVersion { number, since_s, .. } = nature.version_at(unix_time());
         let is_outdated = version < number && nature.is_storable && unix_time() > since_s + OUTDATED_AFTER_S;
         Ok(Self { object: asked.object, version, first, len_bytes, is_outdated })
     }
@@ -361,7 +367,7 @@ impl Expected {
 
 /// Why an answer to this may not come from a cache, if so. One that was made for a request that was under way at the same time
 /// is not a stored one: several may share it (RFC 9111 4), also when they want it from the origin.
-fn forbids_hit(asked: &Asked, is_shared: bool) -> Option<&'static str> {
+fn forbids_hit(asked: &BenchRequest, is_shared: bool) -> Option<&'static str> {
     match asked.kind {
         Kind::Post(_) => Some("an answer to POST from a cache"),
         _ if !asked.object.nature().is_storable => Some("what is not to be stored, from a cache"),
@@ -371,23 +377,23 @@ fn forbids_hit(asked: &Asked, is_shared: bool) -> Option<&'static str> {
 }
 
 /// A number on the list of those that are under way, as long as this lives.
-struct Listed<'a>(&'a Mutex<BTreeSet<u64>>, u64);
+struct ListedRequest<'a>(&'a Mutex<BTreeSet<u64>>, u64);
 
-impl<'a> Listed<'a> {
+impl<'a> ListedRequest<'a> {
     fn new(list: &'a Mutex<BTreeSet<u64>>, number: u64) -> Self {
         lock(list).insert(number);
         Self(list, number)
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for ListedRequest<'_> {
     fn drop(&mut self) {
         lock(self.0).remove(&self.1);
     }
 }
 
-fn failed(what: String, place: String) -> Fetched {
-    Fetched { outcome: Outcome::Failed(Fault::new(what, place)), body_bytes: 0 }
+fn failed(what: String, place: String) -> FetchResult {
+    FetchResult { outcome: FetchOutcome::Failed(FetchFault::new(what, place)), body_bytes: 0 }
 }
 
 fn http_date(unix_s: u64) -> String {
@@ -399,9 +405,9 @@ fn unix_time() -> u64 {
 }
 
 /// The body of a request: so many bytes that mean nothing.
-struct Sent(u64);
+struct SentBody(u64);
 
-impl Body for Sent {
+impl Body for SentBody {
     type Data = Bytes;
     type Error = Infallible;
 

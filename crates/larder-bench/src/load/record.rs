@@ -6,8 +6,8 @@
 //! histogram for each second.
 
 use super::{
-    client::{Fault, Fetched, Outcome},
-    times::{Times, histogram, short_histogram},
+    client::{FetchFault, FetchOutcome, FetchResult},
+    times::{ResponseTimes, histogram, short_histogram},
 };
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Counts of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Counts {
+pub struct RequestCounts {
     /// Requests that were due.
     pub requests: u64,
     /// Answers that the origin had made for another request.
@@ -40,7 +40,7 @@ pub struct Counts {
     pub forbidden: u64,
 }
 
-impl Counts {
+impl RequestCounts {
     /// Hits of all requests but those that were broken off on purpose.
     pub fn hit_ratio(&self) -> f64 {
         self.hits as f64 / (self.requests - self.broken_off).max(1) as f64
@@ -78,21 +78,21 @@ impl Counts {
         }
     }
 
-    fn add(&mut self, fetched: &Fetched, is_offered: bool) {
+    fn add(&mut self, fetched: &FetchResult, is_offered: bool) {
         self.requests += 1;
         self.offered += u64::from(is_offered);
         self.body_bytes += fetched.body_bytes;
         match fetched.outcome {
-            Outcome::Hit => {
+            FetchOutcome::Hit => {
                 self.hits += 1;
                 self.hit_bytes += fetched.body_bytes;
             }
-            Outcome::Miss => self.misses += 1,
-            Outcome::BrokenOff => self.broken_off += 1,
-            Outcome::Failed(_) => self.failed += 1,
-            Outcome::Wrong(_) => self.wrong += 1,
-            Outcome::Outdated(_) => self.outdated += 1,
-            Outcome::Forbidden(_) => self.forbidden += 1,
+            FetchOutcome::Miss => self.misses += 1,
+            FetchOutcome::BrokenOff => self.broken_off += 1,
+            FetchOutcome::Failed(_) => self.failed += 1,
+            FetchOutcome::Wrong(_) => self.wrong += 1,
+            FetchOutcome::Outdated(_) => self.outdated += 1,
+            FetchOutcome::Forbidden(_) => self.forbidden += 1,
         }
     }
 }
@@ -109,17 +109,17 @@ pub struct PhaseFigures {
     /// How long it lasted.
     pub lasted_s: f64,
     /// Requests that became due in it.
-    pub counts: Counts,
+    pub counts: RequestCounts,
     /// Answers that came while it lasted, per second.
     pub per_second: f64,
     /// Of all.
-    pub times: Times,
+    pub times: ResponseTimes,
     /// Of hits.
-    pub hit_times: Times,
+    pub hit_times: ResponseTimes,
     /// Of misses.
-    pub miss_times: Times,
+    pub miss_times: ResponseTimes,
     /// By how much requests were sent later than they were due: what the benchmark itself, not the proxy, has of the times.
-    pub late: Times,
+    pub late: ResponseTimes,
 }
 
 /// Figures of one second.
@@ -130,7 +130,7 @@ pub struct SecondFigures {
     /// Load that was wanted, in requests per second; 0 in a closed loop.
     pub wanted: f64,
     /// Requests that were due in it.
-    pub counts: Counts,
+    pub counts: RequestCounts,
     /// Answers that came in it.
     pub answered: u64,
     /// Response time that half of them take at most, in microseconds.
@@ -141,7 +141,7 @@ pub struct SecondFigures {
 
 /// When a request was due.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Due {
+pub(super) struct DueTime {
     /// In which phase.
     pub(super) phase: usize,
     /// From the begin of the run.
@@ -179,7 +179,7 @@ struct PhaseRecord {
 
 struct SecondRecord {
     wanted: f64,
-    counts: Counts,
+    counts: RequestCounts,
     answered: u64,
     times: Histogram<u64>,
 }
@@ -232,15 +232,18 @@ impl Recorder {
     }
 
     /// A request that is over after `took`.
-    pub(super) fn add(&mut self, due: Due, took: Duration, fetched: &Fetched, is_offered: bool) {
-        let Due { phase, at: due } = due;
+    pub(super) fn add(&mut self, due: DueTime, took: Duration, fetched: &FetchResult, is_offered: bool) {
+        let DueTime { phase, at: due } = due;
         let took_us = micros(took);
-        let is_answer = matches!(fetched.outcome, Outcome::Hit | Outcome::Miss);
+        let is_answer = matches!(fetched.outcome, FetchOutcome::Hit | FetchOutcome::Miss);
         match &fetched.outcome {
-            Outcome::Failed(fault) | Outcome::Wrong(fault) | Outcome::Outdated(fault) | Outcome::Forbidden(fault) => {
+            FetchOutcome::Failed(fault)
+            | FetchOutcome::Wrong(fault)
+            | FetchOutcome::Outdated(fault)
+            | FetchOutcome::Forbidden(fault) => {
                 self.complain(fault);
             }
-            Outcome::Hit | Outcome::Miss | Outcome::BrokenOff => {}
+            FetchOutcome::Hit | FetchOutcome::Miss | FetchOutcome::BrokenOff => {}
         }
         if is_answer {
             self.second(due + took).answered += 1;
@@ -259,24 +262,24 @@ impl Recorder {
             record.times.saturating_record(took_us);
         }
         match fetched.outcome {
-            Outcome::Hit => record.hit_times.saturating_record(took_us),
-            Outcome::Miss => record.miss_times.saturating_record(took_us),
+            FetchOutcome::Hit => record.hit_times.saturating_record(took_us),
+            FetchOutcome::Miss => record.miss_times.saturating_record(took_us),
             _ => {}
         }
     }
 
     /// Requests that were due so far, and those that were hits, for a line of progress.
-    pub(super) fn so_far(&self) -> Counts {
+    pub(super) fn so_far(&self) -> RequestCounts {
         self.phases.last().map(|phase| phase.figures.counts).unwrap_or_default()
     }
 
     pub(super) fn finish(self) -> (Vec<PhaseFigures>, Vec<SecondFigures>, Vec<Complaint>) {
         let phases = self.phases.into_iter().map(|record| PhaseFigures {
             per_second: record.answered as f64 / record.figures.lasted_s,
-            times: Times::of(&record.times),
-            hit_times: Times::of(&record.hit_times),
-            miss_times: Times::of(&record.miss_times),
-            late: Times::of(&record.late),
+            times: ResponseTimes::of(&record.times),
+            hit_times: ResponseTimes::of(&record.hit_times),
+            miss_times: ResponseTimes::of(&record.miss_times),
+            late: ResponseTimes::of(&record.late),
             ..record.figures
         });
         let seconds = self.seconds.into_iter().zip(0..).map(|(record, at_s)| SecondFigures {
@@ -290,7 +293,7 @@ impl Recorder {
         (phases.collect(), seconds.collect(), self.complaints)
     }
 
-    fn complain(&mut self, fault: &Fault) {
+    fn complain(&mut self, fault: &FetchFault) {
         if let Some(known) = self.complaints.iter_mut().find(|known| known.what == fault.what) {
             known.count += 1;
         } else if self.complaints.len() < COMPLAINTS_MAX {
@@ -305,7 +308,7 @@ impl Recorder {
             let wanted = self.seconds.last().filter(|_| goes_on).map_or(0.0, |last| last.wanted);
             self.seconds.push(SecondRecord {
                 wanted,
-                counts: Counts::default(),
+                counts: RequestCounts::default(),
                 answered: 0,
                 times: short_histogram(),
             });

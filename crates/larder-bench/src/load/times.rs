@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 /// Response times in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Times {
+pub struct ResponseTimes {
     /// How many.
     pub count: u64,
     /// Their mean.
@@ -18,14 +18,14 @@ pub struct Times {
     /// Shares of requests, and the time that so many take at most.
     pub quantiles_us: Vec<(f64, u64)>,
     /// All of them.
-    pub histogram: Recorded,
+    pub histogram: RecordedTimes,
 }
 
 /// Times that were recorded, ascending, and how often each was; as text `time*count time*count ..`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Recorded(Vec<(u64, u64)>);
+pub struct RecordedTimes(Vec<(u64, u64)>);
 
-impl Times {
+impl ResponseTimes {
     /// Those of a histogram.
     pub(super) fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
@@ -37,7 +37,7 @@ impl Times {
             count: histogram.len(),
             mean_us: histogram.mean(),
             quantiles_us: quantiles_us.to_vec(),
-            histogram: Recorded(recorded.collect()),
+            histogram: RecordedTimes(recorded.collect()),
         }
     }
 
@@ -78,7 +78,7 @@ impl Times {
     }
 }
 
-impl Recorded {
+impl RecordedTimes {
     fn add_to(&self, histogram: &mut Histogram<u64>) {
         for &(time_us, count) in &self.0 {
             histogram.saturating_record_n(time_us, count);
@@ -86,14 +86,14 @@ impl Recorded {
     }
 }
 
-impl Serialize for Recorded {
+impl Serialize for RecordedTimes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let words: Vec<_> = self.0.iter().map(|(time, count)| format!("{time}*{count}")).collect();
         serializer.serialize_str(&words.join(" "))
     }
 }
 
-impl<'de> Deserialize<'de> for Recorded {
+impl<'de> Deserialize<'de> for RecordedTimes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let one = |word: &str| {
@@ -128,18 +128,18 @@ const QUANTILES: [f64; 14] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98,
 mod tests {
     use super::*;
 
-    fn times(recorded: impl IntoIterator<Item = u64>) -> Times {
+    fn times(recorded: impl IntoIterator<Item = u64>) -> ResponseTimes {
         let mut histogram = histogram();
         recorded.into_iter().for_each(|time| histogram.saturating_record(time));
-        Times::of(&histogram)
+        ResponseTimes::of(&histogram)
     }
 
     #[test]
     fn several_together_are_as_if_recorded_in_one() {
         let (fast, slow) = (times((1..=1000).map(|n| n * 3)), times((1..=500).map(|n| n * 7919)));
         let both = times((1..=1000).map(|n| n * 3).chain((1..=500).map(|n| n * 7919)));
-        assert_eq!(Times::merged([&fast, &slow]), both);
-        assert_eq!(Times::merged([]), Times::default());
+        assert_eq!(ResponseTimes::merged([&fast, &slow]), both);
+        assert_eq!(ResponseTimes::merged([]), ResponseTimes::default());
     }
 
     #[test]
@@ -147,8 +147,8 @@ mod tests {
         let some = times([1, 5, 5, 999, 123_456, 99_000_000]);
         let text = serde_json::to_string(&some).unwrap();
         assert!(text.contains("\"1*1 5*2 999*1 "), "{text}");
-        assert_eq!(serde_json::from_str::<Times>(&text).unwrap(), some);
-        assert!(serde_json::from_str::<Times>(&text.replace("5*2", "5x2")).is_err());
+        assert_eq!(serde_json::from_str::<ResponseTimes>(&text).unwrap(), some);
+        assert!(serde_json::from_str::<ResponseTimes>(&text.replace("5*2", "5x2")).is_err());
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! One answer of the origin: status, fields, and a body that is computed as it is sent.
 //!
 //! Owns: conditional and range requests as far as the workloads make them. Does not: count or wait. Invariant: what a body
-//! says at a place is what [`Nature::fill`] says for the object and the version in the answer's field.
+//! says at a place is what [`ObjectNature::fill`] says for the object and the version in the answer's field.
 
 use crate::{
-    content::{Nature, Object},
+    content::{BenchObject, ObjectNature},
     fields,
 };
 use bytes::Bytes;
@@ -23,14 +23,14 @@ use std::{
 };
 
 /// An answer, and the number of the request it is for.
-pub(super) struct Made {
-    pub(super) response: Response<Body>,
+pub(super) struct MadeAnswer {
+    pub(super) response: Response<ObjectBody>,
     pub(super) request_number: u64,
 }
 
 /// A piece of an object, computed as it is sent.
-pub(super) struct Body {
-    nature: Nature,
+pub(super) struct ObjectBody {
+    nature: ObjectNature,
     version: u64,
     rest: Range<u64>,
     /// Where it breaks off, if it does.
@@ -52,9 +52,9 @@ impl std::fmt::Display for BrokenOff {
 impl std::error::Error for BrokenOff {}
 
 /// Makes the answer to `request`. Of those with a body, `abort_share` break off.
-pub(super) fn answer(request: &Request<Incoming>, abort_share: f64) -> Made {
+pub(super) fn answer(request: &Request<Incoming>, abort_share: f64) -> MadeAnswer {
     let request_number = fields::number(request.headers(), &fields::REQUEST).unwrap_or_default();
-    let mut response = match Object::at(request.uri().path()) {
+    let mut response = match BenchObject::at(request.uri().path()) {
         Some(object) => answer_object(request, object),
         None => empty(StatusCode::NOT_FOUND),
     };
@@ -63,7 +63,7 @@ pub(super) fn answer(request: &Request<Incoming>, abort_share: f64) -> Made {
         let body = response.body_mut();
         body.end = Some(body.rest.start + body.len_bytes() / 2);
     }
-    Made { response, request_number }
+    MadeAnswer { response, request_number }
 }
 
 /// Reads a request's body to its end, so that the connection can be used again.
@@ -71,7 +71,7 @@ pub(super) async fn discard(mut body: Incoming) {
     while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {}
 }
 
-fn answer_object(request: &Request<Incoming>, object: Object) -> Response<Body> {
+fn answer_object(request: &Request<Incoming>, object: BenchObject) -> Response<ObjectBody> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let nature = object.nature();
     let version = nature.version_at(now);
@@ -123,23 +123,23 @@ fn requested(headers: &HeaderMap, len_bytes: u64) -> Option<Range<u64>> {
     (first <= last && first < len_bytes).then(|| first..last.saturating_add(1).min(len_bytes))
 }
 
-fn insert(response: &mut Response<Body>, name: HeaderName, value: &str) {
+fn insert(response: &mut Response<ObjectBody>, name: HeaderName, value: &str) {
     let value = HeaderValue::from_str(value).expect("digits, dates and tokens are field values");
     response.headers_mut().insert(name, value);
 }
 
-fn with_body(nature: Nature, version: u64, rest: Range<u64>) -> Response<Body> {
-    Response::new(Body { nature, version, rest, end: None, is_sent: false })
+fn with_body(nature: ObjectNature, version: u64, rest: Range<u64>) -> Response<ObjectBody> {
+    Response::new(ObjectBody { nature, version, rest, end: None, is_sent: false })
 }
 
-fn empty(status: StatusCode) -> Response<Body> {
-    let nature = Object { class: crate::content::Class::Fixed(0), number: 0 }.nature();
+fn empty(status: StatusCode) -> Response<ObjectBody> {
+    let nature = BenchObject { class: crate::content::ObjectClass::Fixed(0), number: 0 }.nature();
     let mut response = with_body(nature, 0, 0..0);
     *response.status_mut() = status;
     response
 }
 
-impl Body {
+impl ObjectBody {
     pub(super) fn len_bytes(&self) -> u64 {
         self.rest.end - self.rest.start
     }
@@ -149,7 +149,7 @@ impl Body {
     }
 }
 
-impl HttpBody for Body {
+impl HttpBody for ObjectBody {
     type Data = Bytes;
     type Error = BrokenOff;
 

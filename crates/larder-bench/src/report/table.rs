@@ -3,7 +3,7 @@
 use super::escaped;
 use crate::{
     bench::BenchResult,
-    load::{Complaint, Times},
+    load::{Complaint, ResponseTimes},
 };
 use larder_sim::colour_of;
 use std::fmt::Write;
@@ -21,7 +21,7 @@ pub(super) fn summary(results: &[BenchResult]) -> String {
         let phases = result.result_phases();
         let seconds: f64 = phases.iter().map(|phase| phase.lasted_s).sum();
         let answers: f64 = phases.iter().map(|phase| phase.per_second * phase.lasted_s).sum();
-        let times = |times: Times| {
+        let times = |times: ResponseTimes| {
             format!("{} / {}", milliseconds(times.quantile_us(0.5)), milliseconds(times.quantile_us(0.99)))
         };
         let mut cells = vec![

@@ -4,14 +4,20 @@ use super::*;
 use crate::{
     bench::PeakStep,
     kernel::KernelCounts,
-    load::{Complaint, Counts, PhaseFigures, SecondFigures, Times},
+    load::{Complaint, PhaseFigures, RequestCounts, ResponseTimes, SecondFigures},
 };
 
 fn result(name: &str) -> BenchResult {
-    let counts =
-        Counts { requests: 1000, hits: 500, misses: 498, offered: 550, body_bytes: 1 << 20, ..Counts::default() };
+    let counts = RequestCounts {
+        requests: 1000,
+        hits: 500,
+        misses: 498,
+        offered: 550,
+        body_bytes: 1 << 20,
+        ..RequestCounts::default()
+    };
     let histogram = serde_json::from_str("\"800*900 5000*89 9000*9\"").unwrap();
-    let times = Times { histogram, count: 998, ..Times::default() };
+    let times = ResponseTimes { histogram, count: 998, ..ResponseTimes::default() };
     let phase = PhaseFigures {
         name: "top1".to_owned(),
         counts_as_result: true,

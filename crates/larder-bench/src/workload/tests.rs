@@ -3,8 +3,8 @@
 use super::*;
 use std::time::Duration;
 
-fn arrivals(workload: Workload, count: u64) -> Vec<Asked> {
-    let mut source = Source::new(workload, WorkloadOptions::new(workload), Vec::new());
+fn arrivals(workload: Workload, count: u64) -> Vec<BenchRequest> {
+    let mut source = RequestSource::new(workload, WorkloadOptions::new(workload), Vec::new());
     source.warm_up();
     let arrivals = (0..count).map(|_| source.arrival(1.0, 1.0).unwrap());
     arrivals.flat_map(|arrival| arrival.first.into_iter().chain(arrival.embedded)).collect()
@@ -13,17 +13,17 @@ fn arrivals(workload: Workload, count: u64) -> Vec<Asked> {
 #[test]
 fn polymix_has_its_mix_its_recurrence_and_its_kinds() {
     let asked = arrivals(Workload::PolyMix4, 60_000);
-    let share = |wanted: &dyn Fn(&Asked) -> bool| {
+    let share = |wanted: &dyn Fn(&BenchRequest) -> bool| {
         asked.iter().filter(|asked| wanted(asked)).count() as f64 / asked.len() as f64
     };
     assert!((asked.len() as f64 / 60_000.0 / PolyMix::requests_per_arrival() - 1.0).abs() < 0.08, "{}", asked.len());
     for (class, expected) in [(PolyMixClass::Image, 0.65), (PolyMixClass::Html, 0.15), (PolyMixClass::Other, 0.195)] {
-        let found = share(&|asked| asked.object.class == Class::Mix(class));
+        let found = share(&|asked| asked.object.class == ObjectClass::Mix(class));
         assert!((found / expected - 1.0).abs() < 0.1, "{class:?}: {found}");
     }
     let offered = share(&|asked| asked.is_offered);
     assert!((0.50..0.58).contains(&offered), "{offered}: 55% basic hits, less what is reloaded");
-    let bytes = |wanted: &dyn Fn(&Asked) -> bool| {
+    let bytes = |wanted: &dyn Fn(&BenchRequest) -> bool| {
         asked.iter().filter(|asked| wanted(asked)).map(|asked| asked.object.nature().len_bytes).sum::<u64>() as f64
     };
     let byte_ratio = bytes(&|asked| asked.is_offered) / bytes(&|_| true);
@@ -32,8 +32,9 @@ fn polymix_has_its_mix_its_recurrence_and_its_kinds() {
         let found = share(&|asked| asked.kind == kind);
         assert!((found / expected - 1.0).abs() < 0.1, "{kind:?}: {found}");
     }
-    let posts =
-        share(&|asked| matches!(asked.kind, Kind::Post(_)) && asked.object.class != Class::Mix(PolyMixClass::Image));
+    let posts = share(&|asked| {
+        matches!(asked.kind, Kind::Post(_)) && asked.object.class != ObjectClass::Mix(PolyMixClass::Image)
+    });
     assert!((posts / (0.015 * 0.35) - 1.0).abs() < 0.25, "{posts}");
     assert!((share(&|asked| asked.goes_away) / 0.001 - 1.0).abs() < 0.5);
 }
@@ -43,7 +44,7 @@ fn every_workload_asks_for_what_it_says() {
     assert!(arrivals(Workload::AllHit, 1000).iter().all(|asked| asked.is_offered));
     assert!(arrivals(Workload::AllMiss, 1000).iter().all(|asked| !asked.is_offered));
     let ranges = arrivals(Workload::Ranges, 1000);
-    let within = |asked: &Asked| asked.range.is_some_and(|(first, len)| len > 0 && first + len <= 32 << 20);
+    let within = |asked: &BenchRequest| asked.range.is_some_and(|(first, len)| len > 0 && first + len <= 32 << 20);
     assert!(ranges.iter().all(within));
     let zipf = arrivals(Workload::Zipf, 20_000);
     let first = zipf.iter().filter(|asked| asked.object.number == 0).count();
@@ -72,9 +73,9 @@ fn trace_is_replayed_in_its_order_to_its_end() {
     let request = |key, size_bytes| Request { time_ms: 0, key, size_bytes, site: 0, client: 0 };
     let trace = vec![request(7, 100), request(8, 0), request(7, 200), request(9, 5)];
     let options = WorkloadOptions { arrivals_max: 3, ..WorkloadOptions::new(Workload::Trace) };
-    let mut source = Source::new(Workload::Trace, options, trace);
+    let mut source = RequestSource::new(Workload::Trace, options, trace);
     let objects = std::iter::from_fn(|| source.arrival(1.0, 1.0)?.first).map(|asked| (asked.object, asked.is_offered));
-    let object = |number, len_bytes| Object { class: Class::Fixed(len_bytes), number };
+    let object = |number, len_bytes| BenchObject { class: ObjectClass::Fixed(len_bytes), number };
     let expected = [(object(7, 100), false), (object(8, 1), false), (object(7, 100), true)];
     assert_eq!(
         objects.collect::<Vec<_>>(),
@@ -86,7 +87,7 @@ fn trace_is_replayed_in_its_order_to_its_end() {
 #[test]
 fn zipf_may_have_objects_of_one_length() {
     let options = WorkloadOptions { object_bytes: 2000, ..WorkloadOptions::new(Workload::Zipf) };
-    let mut source = Source::new(Workload::Zipf, options, Vec::new());
+    let mut source = RequestSource::new(Workload::Zipf, options, Vec::new());
     let first = source.arrival(1.0, 1.0).and_then(|arrival| arrival.first).unwrap();
-    assert_eq!(first.object.class, Class::Fixed(2000));
+    assert_eq!(first.object.class, ObjectClass::Fixed(2000));
 }

@@ -1,7 +1,7 @@
 //! At stake: a benchmark that takes damage for an answer, or figures that say what did not happen.
 
 use larder_bench::{
-    BenchJob, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, Target, Watched, Workload, WorkloadOptions,
+    BenchJob, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, Target, WatchedProcesses, Workload, WorkloadOptions,
 };
 use std::{
     collections::HashMap,
@@ -30,7 +30,7 @@ fn job(address: SocketAddr, origin: &Origin, workload: Workload, loop_kind: Loop
         trace: Vec::new(),
         options,
         peak: None,
-        watched: Watched { pids: vec![std::process::id()], ..Watched::default() },
+        watched: WatchedProcesses { pids: vec![std::process::id()], ..WatchedProcesses::default() },
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: colours, sizes and axes. Does not: decide what is shown. Invariant: one picture for one figure.
 
-use super::{Content, Figure, Hue, Line, Scale, ticks::Ticks};
+use super::{Figure, FigureContent, FigureLine, Hue, Scale, ticks::Ticks};
 use plotters::{
     coord::{Shift, ranged1d::IntoSegmentedCoord},
     prelude::*,
@@ -43,7 +43,7 @@ const DOTS_MAX: usize = 40;
 const PRINTED: RGBColor = RGBColor(150, 150, 150);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-pub(super) type Drawn<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
+pub(super) type DrawResult<B> = Result<(), DrawingAreaErrorKind<<B as DrawingBackend>::ErrorType>>;
 
 /// Dresses the axes of a chart.
 macro_rules! axes {
@@ -103,13 +103,18 @@ impl Figure {
             debug_assert!(registered.is_ok(), "the font that comes along is one");
         });
         let drawn = match &self.content {
-            Content::Lines(lines) => self.lines(area, lines, factor),
-            Content::Bars(names, groups) => self.bars(area, names, groups, factor),
+            FigureContent::Lines(lines) => self.lines(area, lines, factor),
+            FigureContent::Bars(names, groups) => self.bars(area, names, groups, factor),
         };
         drawn.map_err(|error| DrawError::from(error.to_string()))
     }
 
-    fn lines<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>, lines: &[Line], factor: u32) -> Drawn<B> {
+    fn lines<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, Shift>,
+        lines: &[FigureLine],
+        factor: u32,
+    ) -> DrawResult<B> {
         let points = || lines.iter().flat_map(|line| line.points.iter().copied()).filter(|point| self.can_show(*point));
         let labels = lines.iter().filter(|line| !line.label.is_empty()).count();
         let x = reach(points().map(|point| point.0));
@@ -220,7 +225,7 @@ impl Figure {
         names: &[String],
         groups: &[(String, Vec<f64>)],
         factor: u32,
-    ) -> Drawn<B> {
+    ) -> DrawResult<B> {
         let most = reach(groups.iter().flat_map(|(_, values)| values.iter().copied())).end;
         area.fill(&WHITE)?;
         let caption = (FONT, 22 * factor).into_font();
@@ -280,7 +285,7 @@ pub fn colour_of(place: usize) -> String {
 }
 
 /// Names of lines with their colours and dots, one below the other.
-fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Line], factor: u32) -> Drawn<B> {
+fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[FigureLine], factor: u32) -> DrawResult<B> {
     let one = factor as i32;
     for (row, (place, line)) in lines.iter().enumerate().filter(|(_, line)| !line.label.is_empty()).enumerate() {
         let (middle, colour) = ((54 + 21 * row as i32) * one, line.hue.colour(place));
@@ -305,7 +310,7 @@ fn name_of_bars<B: DrawingBackend>(
     (middle, bottom): (f64, f64),
     wide: f64,
     factor: u32,
-) -> Drawn<B> {
+) -> DrawResult<B> {
     let style = (FONT, 14 * factor).into_font().color(&BLACK);
     let wide_of = |text: &str| area.estimate_text_size(text, &style).map(|(wide, _)| wide);
     let mut lines: Vec<String> = Vec::new();
@@ -327,7 +332,7 @@ fn name_of_bars<B: DrawingBackend>(
 }
 
 /// Names of bars with their colours, side by side above them.
-fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String], factor: u32) -> Drawn<B> {
+fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String], factor: u32) -> DrawResult<B> {
     let one = factor as i32;
     let (mut left, top, side) = (118 * one, 54 * one, 13 * one);
     for (bar, name) in names.iter().enumerate() {
@@ -395,12 +400,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let points = vec![(1.0, 2.0), (10.0, 30.0), (100.0, 25.0)];
         let lines = vec![
-            Line { label: "a line".to_owned(), points, ..Line::default() },
-            Line {
+            FigureLine { label: "a line".to_owned(), points, ..FigureLine::default() },
+            FigureLine {
                 points: vec![(0.0, 1.0), (2.0, 2.0), (50.0, 3.0)],
                 is_dashed: true,
                 hue: Hue::Grey,
-                ..Line::default()
+                ..FigureLine::default()
             },
         ];
         for (name, scale) in [
@@ -409,7 +414,7 @@ mod tests {
             ("y", Scale::LogarithmicY),
             ("both", Scale::Logarithmic),
         ] {
-            let content = Content::Lines(lines.clone());
+            let content = FigureContent::Lines(lines.clone());
             let figure =
                 Figure { name: name.to_owned(), title: "A figure".to_owned(), scale, content, ..Figure::default() };
             let drawn = figure.draw(folder.path()).unwrap();
@@ -417,15 +422,15 @@ mod tests {
             assert!(svg.contains("A figure") && svg.contains("a line") && svg.contains("DejaVu"), "{svg}");
             assert!(fs::read(&drawn[1]).unwrap().starts_with(b"\x89PNG"));
         }
-        let many = (0..20).map(|at| Line {
+        let many = (0..20).map(|at| FigureLine {
             label: format!("line {at}"),
             points: vec![(1.0, f64::from(at))],
-            ..Line::default()
+            ..FigureLine::default()
         });
-        let figure = Figure { content: Content::Lines(many.collect()), ..Figure::default() };
+        let figure = Figure { content: FigureContent::Lines(many.collect()), ..Figure::default() };
         assert!((0..20).all(|at| figure.to_svg().unwrap().contains(&format!("line {at}"))));
         let names = vec!["paper".to_owned(), "simulated".to_owned()];
-        let content = Content::Bars(names, vec![("squid".to_owned(), vec![20.0, 23.0])]);
+        let content = FigureContent::Bars(names, vec![("squid".to_owned(), vec![20.0, 23.0])]);
         let figure = Figure { name: "bars".to_owned(), content, ..Figure::default() };
         assert!(figure.to_svg().unwrap().contains("squid"));
         let empty = Figure { name: "empty".to_owned(), ..Figure::default() };

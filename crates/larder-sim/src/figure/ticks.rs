@@ -51,7 +51,7 @@ impl Ticks {
         area: &DrawingArea<B, Shift>,
         (across, down): (Range<i32>, Range<i32>),
         factor: u32,
-    ) -> draw::Drawn<B> {
+    ) -> draw::DrawResult<B> {
         let style = (draw::FONT, 14 * factor).into_font().color(&BLACK);
         let gap = 6 * factor as i32;
         let mut end = i32::MIN;

@@ -1,13 +1,13 @@
 //! The engine's device in virtual time: what it writes is kept, and what that takes is added up.
 //!
-//! Owns: the written bytes ([`Sparse`]), the disk, and in front of it the page cache of a file system, or nothing (a raw
+//! Owns: the written bytes ([`SparseBytes`]), the disk, and in front of it the page cache of a file system, or nothing (a raw
 //! device). Does not: wait. Invariant: every transfer completes inside `submit`; bytes read are bytes written.
 
 use super::{
-    disk::{Disk, Served},
+    disk::{Disk, DiskWork},
     one_file::OneFile,
     parameters::Model,
-    sparse::Sparse,
+    sparse::SparseBytes,
 };
 use larder_store::device::{Device, Transfer};
 use std::{
@@ -26,7 +26,7 @@ pub struct ModelDevice {
 struct State {
     disk: Disk,
     file: Option<OneFile>,
-    contents: Sparse,
+    contents: SparseBytes,
     passed_ns: u64,
 }
 
@@ -44,7 +44,7 @@ impl ModelDevice {
     fn new(model: &Model, len_bytes: u64, file: Option<OneFile>) -> Self {
         let mut disk = Disk::new(&model.disk);
         disk.set_used_share(len_bytes as f64 / model.disk.capacity_bytes());
-        Self { len_bytes, state: Mutex::new(State { disk, file, contents: Sparse::default(), passed_ns: 0 }) }
+        Self { len_bytes, state: Mutex::new(State { disk, file, contents: SparseBytes::default(), passed_ns: 0 }) }
     }
 
     /// Time that transfers have taken so far.
@@ -53,7 +53,7 @@ impl ModelDevice {
     }
 
     /// What the disk has done.
-    pub fn served(&self) -> Served {
+    pub fn served(&self) -> DiskWork {
         self.lock().disk.served()
     }
 

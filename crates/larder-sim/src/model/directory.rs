@@ -5,10 +5,10 @@
 //! Does not: wait. Invariant: all work completes inside `submit`; bytes read are bytes written.
 
 use super::{
-    disk::{Disk, Served},
+    disk::{Disk, DiskWork},
     open_files::OpenFiles,
     parameters::Model,
-    sparse::{SECTOR_BYTES, Sparse},
+    sparse::{SECTOR_BYTES, SparseBytes},
     tree::{Inode, Tree},
 };
 use larder_store::device::{Directory, FileName, FileWork};
@@ -38,7 +38,7 @@ struct File {
     /// Its number among those kept open.
     open: Option<u32>,
     len_bytes: u64,
-    contents: Sparse,
+    contents: SparseBytes,
 }
 
 impl ModelDirectory {
@@ -70,7 +70,7 @@ impl ModelDirectory {
     }
 
     /// What the disk has done.
-    pub fn served(&self) -> Served {
+    pub fn served(&self) -> DiskWork {
         self.lock().disk.served()
     }
 
@@ -126,7 +126,7 @@ impl State {
         let Some(file) = self.files.get_mut(&name) else {
             let (inode, ns) = self.tree.create(&mut self.disk, name.as_str(), offset_bytes + len_bytes);
             self.passed_ns += ns;
-            let mut contents = Sparse::default();
+            let mut contents = SparseBytes::default();
             contents.write(offset_bytes, from);
             self.files.insert(name, File { inode, open: None, len_bytes: offset_bytes + len_bytes, contents });
             return Ok(());

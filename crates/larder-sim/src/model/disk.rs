@@ -6,7 +6,7 @@ use super::parameters::{Arm, DiskParameters, Flash};
 
 /// What a disk has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Served {
+pub struct DiskWork {
     /// Transfers.
     pub reads: u64,
     /// Bytes of those.
@@ -23,7 +23,7 @@ pub struct Served {
     pub late_ns: u64,
 }
 
-impl Served {
+impl DiskWork {
     /// What was done since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -41,12 +41,12 @@ impl Served {
 /// A disk.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    kind: Kind,
-    served: Served,
+    kind: DiskKind,
+    served: DiskWork,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum DiskKind {
     Spinning { arm: Arm, head: u64 },
     Flash { flash: Flash, next_write: u64, used_share: f64 },
 }
@@ -55,21 +55,21 @@ impl Disk {
     /// A disk whose arm rests at its beginning.
     pub fn new(parameters: &DiskParameters) -> Self {
         let kind = match parameters {
-            DiskParameters::Spinning(arm) => Kind::Spinning { arm: arm.clone(), head: 0 },
-            DiskParameters::Flash(flash) => Kind::Flash { flash: flash.clone(), next_write: 0, used_share: 0.0 },
+            DiskParameters::Spinning(arm) => DiskKind::Spinning { arm: arm.clone(), head: 0 },
+            DiskParameters::Flash(flash) => DiskKind::Flash { flash: flash.clone(), next_write: 0, used_share: 0.0 },
         };
-        Self { kind, served: Served::default() }
+        Self { kind, served: DiskWork::default() }
     }
 
     /// Reads; how long that takes.
     pub fn read(&mut self, at: u64, len_bytes: u64) -> u64 {
         let ns = match &mut self.kind {
-            Kind::Spinning { arm, head } => {
+            DiskKind::Spinning { arm, head } => {
                 let ns = arm.transfer_ns(*head, at, len_bytes);
                 *head = at + len_bytes;
                 ns
             }
-            Kind::Flash { flash, .. } => ns(flash.read_us * 1e3 + len_bytes as f64 / flash.read_bytes_per_s * 1e9),
+            DiskKind::Flash { flash, .. } => ns(flash.read_us * 1e3 + len_bytes as f64 / flash.read_bytes_per_s * 1e9),
         };
         self.served.reads += 1;
         self.served.read_bytes += len_bytes;
@@ -79,12 +79,12 @@ impl Disk {
     /// Writes; how long that takes.
     pub fn write(&mut self, at: u64, len_bytes: u64) -> u64 {
         let (ns, media_bytes) = match &mut self.kind {
-            Kind::Spinning { arm, head } => {
+            DiskKind::Spinning { arm, head } => {
                 let ns = arm.transfer_ns(*head, at, len_bytes);
                 *head = at + len_bytes;
                 (ns, len_bytes)
             }
-            Kind::Flash { flash, next_write, used_share } => {
+            DiskKind::Flash { flash, next_write, used_share } => {
                 let goes_on = *next_write == at || len_bytes as f64 >= flash.unamplified_bytes;
                 let factor = if goes_on { 1.0 } else { flash.amplified(*used_share) };
                 *next_write = at + len_bytes;
@@ -111,12 +111,12 @@ impl Disk {
     /// Moves the arm, for somebody who has nothing to transfer there yet; how long that takes.
     pub fn seek(&mut self, at: u64) -> u64 {
         let ns = match &mut self.kind {
-            Kind::Spinning { arm, head } => {
+            DiskKind::Spinning { arm, head } => {
                 let ns = arm.transfer_ns(*head, at, 0);
                 *head = at;
                 ns
             }
-            Kind::Flash { .. } => 0,
+            DiskKind::Flash { .. } => 0,
         };
         self.spend(ns)
     }
@@ -124,8 +124,8 @@ impl Disk {
     /// Passes over bytes that follow the arm, as read-ahead does on the way of writes.
     pub fn pass(&mut self, len_bytes: u64) -> u64 {
         let rate = match &self.kind {
-            Kind::Spinning { arm, .. } => arm.sequential_bytes_per_s,
-            Kind::Flash { flash, .. } => flash.read_bytes_per_s,
+            DiskKind::Spinning { arm, .. } => arm.sequential_bytes_per_s,
+            DiskKind::Flash { flash, .. } => flash.read_bytes_per_s,
         };
         self.served.reads += 1;
         self.served.read_bytes += len_bytes;
@@ -134,13 +134,13 @@ impl Disk {
 
     /// Says how much of the disk is in use, on which amplification depends.
     pub fn set_used_share(&mut self, share: f64) {
-        if let Kind::Flash { used_share, .. } = &mut self.kind {
+        if let DiskKind::Flash { used_share, .. } = &mut self.kind {
             *used_share = share;
         }
     }
 
     /// What it has done.
-    pub fn served(&self) -> Served {
+    pub fn served(&self) -> DiskWork {
         self.served
     }
 

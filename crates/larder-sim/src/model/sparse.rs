@@ -13,7 +13,7 @@ const CHUNK_SECTORS: u64 = 512;
 
 /// Written bytes by sector.
 #[derive(Default)]
-pub(super) struct Sparse {
+pub(super) struct SparseBytes {
     chunks: BTreeMap<u64, Chunk>,
 }
 
@@ -21,14 +21,14 @@ pub(super) struct Sparse {
 #[derive(Default)]
 struct Chunk {
     /// In order.
-    sectors: Vec<Kept>,
+    sectors: Vec<KeptSector>,
     /// Their bytes, in the same order.
     bytes: Vec<u8>,
 }
 
 /// A sector that is not all zeros.
 #[derive(Clone, Copy)]
-struct Kept {
+struct KeptSector {
     /// Its number within the chunk.
     sector: u16,
     len_bytes: u16,
@@ -36,7 +36,7 @@ struct Kept {
     start: u32,
 }
 
-impl Sparse {
+impl SparseBytes {
     /// Takes over `bytes`, whole sectors at a sector's start.
     pub(super) fn write(&mut self, offset_bytes: u64, bytes: &[u8]) {
         for (chunk, first, part) in parts(offset_bytes, bytes.len() as u64) {
@@ -80,7 +80,7 @@ impl Chunk {
             if bytes.iter().fold(0, |all, byte| all | byte) != 0 {
                 let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
                 let start = chunk.bytes.len() as u32;
-                chunk.sectors.push(Kept { sector, len_bytes: end as u16, start });
+                chunk.sectors.push(KeptSector { sector, len_bytes: end as u16, start });
                 chunk.bytes.extend_from_slice(&bytes[..end]);
             }
         }
@@ -111,7 +111,7 @@ impl Chunk {
     }
 }
 
-impl Kept {
+impl KeptSector {
     fn range(self) -> Range<usize> {
         let start = self.start as usize;
         start..start + usize::from(self.len_bytes)
@@ -147,7 +147,7 @@ mod tests {
             writes in prop::collection::vec((0_u64..1600, 1_usize..40, any::<u8>(), any::<u8>()), 1..60)
         ) {
             let mut plain = vec![0; 2048 * SECTOR_BYTES];
-            let mut sparse = Sparse::default();
+            let mut sparse = SparseBytes::default();
             for (sector, count, value, every) in writes {
                 let bytes: Vec<u8> = (0..count * SECTOR_BYTES)
                     .map(|at| if at % (usize::from(every) * 8 + 1) == 0 { value } else { 0 })

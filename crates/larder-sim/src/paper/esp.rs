@@ -6,7 +6,7 @@
 use super::queue::{CHANGES, Demand, Origin, Proxy, disk_ms, hits_percent, peak};
 use crate::{
     Comparison, Experiment, Model, Outcome, Report, Table,
-    figure::{Content, Figure, Line, Scale},
+    figure::{Figure, FigureContent, FigureLine, Scale},
     paper::{PaperOptions, row},
 };
 use larder_store::{Error, TuningValue};
@@ -16,7 +16,7 @@ const SAMPLE: u64 = 16;
 const OBJECT_BYTES: u64 = 11 << 10;
 
 /// One row on one machine.
-struct Case {
+struct EspCase {
     label: &'static str,
     row: &'static str,
     machine: &'static str,
@@ -27,7 +27,7 @@ struct Case {
     load_per_s: Option<f64>,
 }
 
-impl Case {
+impl EspCase {
     fn run(&self, options: &PaperOptions<'_>) -> Result<Outcome, Error> {
         let mut model = options.machine(self.machine);
         if let Some(load_per_s) = self.load_per_s {
@@ -144,7 +144,7 @@ pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
         name: "esp-squid".to_owned(),
         title: "ESP and Squid at a mean response time of 1.5 s".to_owned(),
         y_label: "requests per second".to_owned(),
-        content: Content::Bars(vec!["simulated".to_owned()], bars.collect()),
+        content: FigureContent::Bars(vec!["simulated".to_owned()], bars.collect()),
         ..Figure::default()
     });
     report.tables.extend([table, sensitivity(options, &model)?]);
@@ -155,7 +155,7 @@ const THRESHOLDS_KB: [u64; 7] = [64, 256, 1024, 4096, 16_384, 65_536, 262_144];
 
 pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let cases = |load_per_s| {
-        THRESHOLDS_KB.map(|kilobytes| Case {
+        THRESHOLDS_KB.map(|kilobytes| EspCase {
             label: "ESP",
             row: "esp",
             machine: "esp-ide",
@@ -202,14 +202,14 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
 
 /// Hits against the threshold, for all the disk can do and for each of the loads of these names.
 fn threshold_figure(names: &[String], outcomes: &[Outcome], loaded: &[Outcome]) -> Figure {
-    let line = |(label, outcomes): (String, &[Outcome])| Line {
+    let line = |(label, outcomes): (String, &[Outcome])| FigureLine {
         label,
         points: THRESHOLDS_KB
             .iter()
             .zip(outcomes)
             .map(|(kilobytes, outcome)| (*kilobytes as f64, outcome.hit_ratio() * 100.0))
             .collect(),
-        ..Line::default()
+        ..FigureLine::default()
     };
     let loads = names.iter().map(|name| format!("{name} offered")).zip(loaded.chunks(THRESHOLDS_KB.len()));
     let lines = std::iter::once(("all the disk can do".to_owned(), outcomes)).chain(loads).map(line);
@@ -219,7 +219,7 @@ fn threshold_figure(names: &[String], outcomes: &[Outcome], loaded: &[Outcome]) 
         x_label: "threshold, KB".to_owned(),
         y_label: "hits, %".to_owned(),
         scale: Scale::LogarithmicX,
-        content: Content::Lines(lines.collect()),
+        content: FigureContent::Lines(lines.collect()),
     }
 }
 
@@ -231,7 +231,7 @@ fn spread(values: &[f64]) -> f64 {
 }
 
 pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
-    let case = |label, row, machine| Case {
+    let case = |label, row, machine| EspCase {
         label,
         row,
         machine,
@@ -276,7 +276,7 @@ pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
         name: "ucfs-squid".to_owned(),
         title: "UCFS and Squid: disk time of a request".to_owned(),
         y_label: "ms a request".to_owned(),
-        content: Content::Bars(vec!["simulated".to_owned()], bars.collect()),
+        content: FigureContent::Bars(vec!["simulated".to_owned()], bars.collect()),
         ..Figure::default()
     });
     report.tables.push(table);

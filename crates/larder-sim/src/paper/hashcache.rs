@@ -4,8 +4,8 @@
 //! derived from the descriptions of the policies, and not the paper's own Table 4, which could not be had.
 
 use crate::{
-    Bed, BedOptions, Comparison, DiskParameters, Experiment, Kind, Model, Outcome, Report, Table,
-    figure::{Content, Figure},
+    Comparison, DiskParameters, Experiment, Model, Outcome, Report, SimStore, SimStoreOptions, Table, ValueKind,
+    figure::{Figure, FigureContent},
     paper::{PaperOptions, row},
 };
 use larder_store::{Error, Tuning, TuningValue};
@@ -17,24 +17,24 @@ const SAMPLE: u64 = 16;
 const OBJECT_BYTES: u64 = 8 << 10;
 
 /// Bits of memory an object: the paper's, and whether it prints them.
-const MEMORY: [(&str, f64, Kind); 7] = [
-    ("hashcache-basic", 0.0, Kind::Printed),
-    ("hashcache-set", 0.0, Kind::Printed),
-    ("hashcache-setmem", 11.0, Kind::Printed),
-    ("hashcache-setmem-lru", 8.8, Kind::Derived),
-    ("hashcache-log-n", 47.0, Kind::Printed),
-    ("hashcache-log", 55.0, Kind::Derived),
-    ("hashcache-log-lru", 35.0, Kind::Printed),
+const MEMORY: [(&str, f64, ValueKind); 7] = [
+    ("hashcache-basic", 0.0, ValueKind::Printed),
+    ("hashcache-set", 0.0, ValueKind::Printed),
+    ("hashcache-setmem", 11.0, ValueKind::Printed),
+    ("hashcache-setmem-lru", 8.8, ValueKind::Derived),
+    ("hashcache-log-n", 47.0, ValueKind::Printed),
+    ("hashcache-log", 55.0, ValueKind::Derived),
+    ("hashcache-log-lru", 35.0, ValueKind::Printed),
 ];
 
 pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
     const SIZE_BYTES: u64 = 4 << 30;
     let model = options.machine("hashcache-sata");
     let found = options.each(&MEMORY, |(name, ..)| {
-        let mut bed = BedOptions::new(row(name), SIZE_BYTES);
+        let mut bed = SimStoreOptions::new(row(name), SIZE_BYTES);
         bed.mean_entry_bytes = Some(OBJECT_BYTES);
         bed.tuning = super::paper_tuning();
-        let stats = Bed::new(&model, &bed)?.stats();
+        let stats = SimStore::new(&model, &bed)?.stats();
         Ok((stats.index_bytes, stats.entries_max))
     })?;
     let mut report = Report::new("HashCache: memory of its policies");
@@ -58,7 +58,7 @@ pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
         name: "hashcache-memory".to_owned(),
         title: "Memory of HashCache's policies".to_owned(),
         y_label: "bits an object".to_owned(),
-        content: Content::Bars(vec!["paper".to_owned(), "Larder".to_owned()], bars),
+        content: FigureContent::Bars(vec!["paper".to_owned(), "Larder".to_owned()], bars),
         ..Figure::default()
     });
     Ok(report)
@@ -172,7 +172,7 @@ impl TestBed {
             name: self.name.to_owned(),
             title: self.title.to_owned(),
             y_label: "requests per second and disk".to_owned(),
-            content: Content::Bars(vec!["paper".to_owned(), "simulated".to_owned()], bars),
+            content: FigureContent::Bars(vec!["paper".to_owned(), "simulated".to_owned()], bars),
             ..Figure::default()
         });
         Ok(report)
@@ -242,7 +242,7 @@ pub(crate) fn formulas(options: &PaperOptions<'_>) -> Result<Report, Error> {
         for (name, paper) in bed.rows.iter().filter(|(name, _)| *name != "squid") {
             let what = format!("{name} on {}", bed.model);
             let line = Comparison::new(what, "requests/s a disk", *paper, formula(name, &model));
-            report.comparisons.push(line.of(Kind::Derived));
+            report.comparisons.push(line.of(ValueKind::Derived));
         }
     }
     (options.progress)(1);
@@ -256,7 +256,7 @@ pub(crate) fn formulas(options: &PaperOptions<'_>) -> Result<Report, Error> {
         name: "hashcache-formulas".to_owned(),
         title: "HashCache's throughput formulas".to_owned(),
         y_label: "requests per second and disk".to_owned(),
-        content: Content::Bars(vec!["measured".to_owned(), "formula".to_owned()], bars.collect()),
+        content: FigureContent::Bars(vec!["measured".to_owned(), "formula".to_owned()], bars.collect()),
         ..Figure::default()
     });
     Ok(report)

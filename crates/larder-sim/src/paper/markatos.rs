@@ -9,7 +9,9 @@ mod operations;
 mod sensitivity;
 mod tables;
 
-use crate::{Assumed, Bed, BedOptions, Counts, Happened, Model, Operation, Pipeline, Served};
+use crate::{
+    DiskWork, Model, Operation, OperationCounts, Pipeline, PipelineAssumptions, SimStore, SimStoreOptions, StoreEvents,
+};
 use larder_store::{Error, LayoutAxis, Policy, TuningValue};
 use std::time::Duration;
 
@@ -42,7 +44,7 @@ pub struct MarkatosRun {
     /// How much of the one file the documents take, in percent, for rows with one file.
     pub utilization_percent: f64,
     /// What is assumed of the second level.
-    pub assumed: Assumed,
+    pub assumed: PipelineAssumptions,
     /// Operations before those that count.
     pub warm_up: u64,
     /// Constants of the row that are not the defaults.
@@ -53,13 +55,13 @@ pub struct MarkatosRun {
 #[derive(Clone, Copy, Debug)]
 pub struct MarkatosOutcome {
     /// The workload's operations.
-    pub counts: Counts,
+    pub counts: OperationCounts,
     /// Virtual time.
     pub passed: Duration,
     /// What the store did since it was opened.
-    pub happened: Happened,
+    pub happened: StoreEvents,
     /// What the disk did.
-    pub served: Served,
+    pub served: DiskWork,
 }
 
 impl MarkatosOutcome {
@@ -80,7 +82,7 @@ impl MarkatosRun {
             operations,
             disk_bytes,
             utilization_percent: 71.0,
-            assumed: Assumed::default(),
+            assumed: PipelineAssumptions::default(),
             warm_up: 0,
             tuned: Vec::new(),
         }
@@ -91,7 +93,7 @@ impl MarkatosRun {
     /// # Errors
     /// When the store refuses its options.
     pub fn run(&self, model: &Model) -> Result<MarkatosOutcome, Error> {
-        let mut bed = Bed::new(model, &self.bed_options()?)?;
+        let mut bed = SimStore::new(model, &self.bed_options()?)?;
         let mut pipeline = Pipeline::new(self.seed, MEMORY_BYTES, self.disk_bytes).assuming(self.assumed);
         let mut gets = 0;
         let mut before = (bed.passed(), bed.served(), pipeline.counts());
@@ -119,7 +121,7 @@ impl MarkatosRun {
         })
     }
 
-    fn bed_options(&self) -> Result<BedOptions, Error> {
+    fn bed_options(&self) -> Result<SimStoreOptions, Error> {
         let size_bytes = match self.policy.layout.keeps_files() {
             true => FILES_BYTES,
             false => (self.disk_bytes as f64 * 100.0 / self.utilization_percent) as u64 / 4096 * 4096,
@@ -134,7 +136,7 @@ impl MarkatosRun {
             tuning.set(name, value)?;
         }
         debug_assert!(self.policy.layout != LayoutAxis::Segments, "the paper has no segments");
-        let mut options = BedOptions::new(self.policy, size_bytes);
+        let mut options = SimStoreOptions::new(self.policy, size_bytes);
         options.mean_entry_bytes = Some(ENTRY_BYTES);
         options.is_raw = false;
         options.tuning = tuning;

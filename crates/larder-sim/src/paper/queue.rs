@@ -4,9 +4,9 @@
 //! search for a peak. Does not: model the network, but for the servers' think time at a miss. Invariant: arrivals and
 //! demands follow from the seed; the process and the disks serve in order of arrival.
 
-use crate::{Bed, BedOptions, Model, paper::row, pipeline::Lru};
+use crate::{Model, SimStore, SimStoreOptions, paper::row, pipeline::Lru};
 use larder_store::Error;
-use larder_workload::{Asked, Random, Workload};
+use larder_workload::{Random, Workload, WorkloadRequest};
 
 const SAMPLE: u64 = 16;
 const REQUESTS: usize = 60_000;
@@ -130,17 +130,17 @@ impl Origin<'_> {
     pub(super) fn demands(&self) -> Result<Vec<Demand>, Error> {
         let model = self.model.clone().smaller(SAMPLE as f64);
         let disk_bytes = (self.disk_bytes / SAMPLE).next_multiple_of(1 << 20);
-        let mut options = BedOptions::new(row(self.row), disk_bytes);
+        let mut options = SimStoreOptions::new(row(self.row), disk_bytes);
         options.mean_entry_bytes = Some(8 << 10);
         options.tuning = super::paper_tuning();
         options.is_raw = self.is_raw;
-        let mut bed = Bed::new(&model, &options)?;
+        let mut bed = SimStore::new(&model, &options)?;
         let mut memory = Lru::new(self.memory_bytes / SAMPLE);
         let requests =
             Workload::named(self.workload, self.seed, 1 << 20, disk_bytes).expect("papers name workloads there are");
         let warm_up = (FILLS * (disk_bytes / ENTRY_BYTES) as f64) as usize;
         let mut demands = Vec::with_capacity(REQUESTS);
-        for (number, Asked { request, is_storable, group }) in requests.take(warm_up + REQUESTS).enumerate() {
+        for (number, WorkloadRequest { request, is_storable, group }) in requests.take(warm_up + REQUESTS).enumerate() {
             bed.handle_requests(1);
             let mut demand = Demand { is_hit: false, read_s: 0.0, store_s: 0.0, late_s: 0.0 };
             if is_storable {

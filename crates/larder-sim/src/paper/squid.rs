@@ -6,8 +6,8 @@
 
 use super::queue::{CHANGES, Demand, Origin, Proxy, disk_ms, gather, hits_percent, peak, serve};
 use crate::{
-    Comparison, Kind, Model, Report, Table,
-    figure::{Content, Figure, Hue, Line, Scale},
+    Comparison, Model, Report, Table, ValueKind,
+    figure::{Figure, FigureContent, FigureLine, Hue, Scale},
     paper::PaperOptions,
 };
 use larder_store::Error;
@@ -132,9 +132,9 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     }
     let rise_of = |points: &[(f64, f64)]| points[points.len() - 1].1 / points[0].1;
     let rise = rise_of(&points);
-    report
-        .comparisons
-        .push(Comparison::new("rise of the time of hits from 200 to 450/s", "times", 18.0, rise).of(Kind::Derived));
+    report.comparisons.push(
+        Comparison::new("rise of the time of hits from 200 to 450/s", "times", 18.0, rise).of(ValueKind::Derived),
+    );
     report.tables.extend([table, sensitivity(options, &model)?]);
     let further = (simulated_peak / last.peak_paper - 1.0) * 100.0;
     report.remarks = remarks(&demands, rise_of(&slowed_points), further);
@@ -208,13 +208,13 @@ fn figures(bars: Vec<(String, Vec<f64>)>, points: Vec<(f64, f64)>, slowed: Vec<(
         name: "squid-peak".to_owned(),
         title: "Peak rate of four versions of Squid".to_owned(),
         y_label: "requests per second".to_owned(),
-        content: Content::Bars(vec!["paper".to_owned(), "simulated".to_owned()], bars),
+        content: FigureContent::Bars(vec!["paper".to_owned(), "simulated".to_owned()], bars),
         ..Figure::default()
     };
     let lines = vec![
-        Line { label: "paper".to_owned(), points: HIT_TIMES.to_vec(), hue: Hue::Grey, ..Line::default() },
-        Line { label: "simulated".to_owned(), points, ..Line::default() },
-        Line { label: "simulated, peak at 450/s".to_owned(), points: slowed, ..Line::default() },
+        FigureLine { label: "paper".to_owned(), points: HIT_TIMES.to_vec(), hue: Hue::Grey, ..FigureLine::default() },
+        FigureLine { label: "simulated".to_owned(), points, ..FigureLine::default() },
+        FigureLine { label: "simulated, peak at 450/s".to_owned(), points: slowed, ..FigureLine::default() },
     ];
     let hit_times = Figure {
         name: "squid-hit-time".to_owned(),
@@ -222,7 +222,7 @@ fn figures(bars: Vec<(String, Vec<f64>)>, points: Vec<(f64, f64)>, slowed: Vec<(
         x_label: "requests per second".to_owned(),
         y_label: "time of a hit, ms".to_owned(),
         scale: Scale::LogarithmicY,
-        content: Content::Lines(lines),
+        content: FigureContent::Lines(lines),
     };
     vec![peaks, hit_times]
 }
@@ -286,7 +286,9 @@ pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let mut table = Table::new("", &["scheme", "disk, ms a request", "hits, %"]);
     let mut bars = Vec::new();
     for (scheme, (peak, disk_ms, hits)) in SCHEMES.iter().zip(outcomes) {
-        report.comparisons.push(Comparison::new(scheme.name, "requests/s", scheme.printed, peak).of(Kind::External));
+        report
+            .comparisons
+            .push(Comparison::new(scheme.name, "requests/s", scheme.printed, peak).of(ValueKind::External));
         table.push(scheme.name, vec![disk_ms, hits]);
         bars.push((scheme.name.replace(", soft updates, async, noatime", " *"), vec![scheme.printed, peak]));
     }
@@ -310,7 +312,7 @@ pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
         name: "squid-guide".to_owned(),
         title: "Storage schemes of Squid (* soft updates, async, noatime)".to_owned(),
         y_label: "requests per second".to_owned(),
-        content: Content::Bars(vec!["printed".to_owned(), "simulated".to_owned()], bars),
+        content: FigureContent::Bars(vec!["printed".to_owned(), "simulated".to_owned()], bars),
         ..Figure::default()
     });
     Ok(report)

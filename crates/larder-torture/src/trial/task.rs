@@ -8,13 +8,13 @@ use std::{fmt, future::Future, ops::Range, pin::Pin, time::Duration};
 
 /// An operation that waits for its store.
 pub(crate) struct Task {
-    pub(crate) work: Work,
+    pub(crate) work: ModelWork,
     pub(crate) future: Pin<Box<dyn Future<Output = TaskOutcome>>>,
 }
 
 /// What the model must be told when a task is done.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Work {
+pub(crate) enum ModelWork {
     Change {
         key: u64,
         begun: u64,
@@ -43,13 +43,13 @@ pub(crate) enum Work {
 pub(crate) enum TaskOutcome {
     Done(Result<()>),
     Updated(Result<bool>),
-    Found(Result<Option<Found>>),
+    Found(Result<Option<FoundEntry>>),
     Maintained,
 }
 
 /// What a lookup showed.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundEntry {
     pub(crate) head: Bytes,
     pub(crate) body_bytes: u64,
     /// The part of the body that was read; `None` if it turned out damaged.
@@ -101,11 +101,11 @@ impl Trial {
                 let begun = self.tick();
                 self.history(key).begin_removal(begun);
                 let future = async move { TaskOutcome::Done(store.remove(&content::key_bytes(key)).await) };
-                Some(Task { work: Work::Change { key, begun }, future: Box::pin(future) })
+                Some(Task { work: ModelWork::Change { key, begun }, future: Box::pin(future) })
             }
             Operation::UpdateHead { key } => Some(self.start_head(store, key)),
             Operation::Sync => {
-                let work = Work::Sync { begun: self.tick() };
+                let work = ModelWork::Sync { begun: self.tick() };
                 Some(Task { work, future: Box::pin(async move { TaskOutcome::Done(store.sync().await) }) })
             }
             Operation::Wait { milliseconds } => Some(self.start_wait(store, Duration::from_millis(milliseconds))),
@@ -116,8 +116,8 @@ impl Trial {
         }
     }
 
-    fn look(&mut self, key: u64) -> Work {
-        Work::Look { key, begun: self.tick(), unix_s: self.unix_s() }
+    fn look(&mut self, key: u64) -> ModelWork {
+        ModelWork::Look { key, begun: self.tick(), unix_s: self.unix_s() }
     }
 
     fn start_insert(&mut self, store: &Store, key: u64, body_bytes: u64, short_lived: bool) -> Option<Task> {
@@ -132,7 +132,7 @@ impl Trial {
         }
         self.history(key).begin_insert(version, body_bytes, expires_at, begun);
         let future = Box::pin(async move { TaskOutcome::Done(writer.commit().await) });
-        Some(Task { work: Work::Change { key, begun }, future })
+        Some(Task { work: ModelWork::Change { key, begun }, future })
     }
 
     fn start_head(&mut self, store: Store, key: u64) -> Task {
@@ -142,7 +142,7 @@ impl Trial {
             let (name, head) = (content::key_bytes(key), content::head(key, version));
             TaskOutcome::Updated(store.update_head(&name, head, hints(key)).await)
         });
-        Task { work: Work::Head { key, begun }, future }
+        Task { work: ModelWork::Head { key, begun }, future }
     }
 
     fn start_wait(&mut self, store: Store, time: Duration) -> Task {
@@ -158,7 +158,7 @@ impl Trial {
             store.maintain().await;
             TaskOutcome::Maintained
         });
-        Task { work: Work::Wait { flushed, synced }, future }
+        Task { work: ModelWork::Wait { flushed, synced }, future }
     }
 
     fn new_version(&mut self) -> u64 {
@@ -172,20 +172,20 @@ fn hints(key: u64) -> Hints {
     Hints { site: 1 + key % SITE_COUNT, group: 1 + key / 4, ..Hints::default() }
 }
 
-async fn read_whole(store: &Store, key: u64) -> Result<Option<Found>> {
+async fn read_whole(store: &Store, key: u64) -> Result<Option<FoundEntry>> {
     let Some(reader) = store.get(&content::key_bytes(key)).await? else { return Ok(None) };
     let range = 0..reader.len();
     found(reader, range).await.map(Some)
 }
 
-async fn read_part(store: &Store, key: u64, part: u64) -> Result<Option<Found>> {
+async fn read_part(store: &Store, key: u64, part: u64) -> Result<Option<FoundEntry>> {
     let Some(reader) = store.front(&content::key_bytes(key)).await? else { return Ok(None) };
     let from = part % (reader.len() + 1);
     let to = from + (part >> 20) % (reader.len() - from + 1);
     found(reader, from..to).await.map(Some)
 }
 
-async fn found(reader: Reader, range: Range<u64>) -> Result<Found> {
+async fn found(reader: Reader, range: Range<u64>) -> Result<FoundEntry> {
     let read = reader.read(range.clone()).await?.map(|bytes| Part { range, bytes });
-    Ok(Found { head: reader.head(), body_bytes: reader.len(), read })
+    Ok(FoundEntry { head: reader.head(), body_bytes: reader.len(), read })
 }

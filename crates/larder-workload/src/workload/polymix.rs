@@ -6,7 +6,7 @@
 //! those of all robots together, each of which would make 0.4 requests a second. Invariant: images come only with their page,
 //! and those of a page seen before were seen before. Source: the workload files of Polygraph 4.9.0.
 
-use super::Asked;
+use super::WorkloadRequest;
 use crate::{
     Random, Request,
     random::{Zipf, mix},
@@ -213,7 +213,7 @@ impl PolyMixRequests {
         Self { random: Random::new(seed), polymix, pending: Vec::new(), client: 0, group: 0 }
     }
 
-    pub(super) fn draw(&mut self) -> Asked {
+    pub(super) fn draw(&mut self) -> WorkloadRequest {
         let PolyMixRequest { object, .. } = match self.pending.pop() {
             Some(request) => request,
             None => {
@@ -227,7 +227,7 @@ impl PolyMixRequests {
         let PolyMixNature { len_bytes, is_storable, .. } = object.nature();
         let site = mix(self.group) % SERVERS;
         let request = Request { time_ms: 0, key: key(object), size_bytes: len_bytes, site, client: self.client };
-        Asked { request, is_storable, group: self.group }
+        WorkloadRequest { request, is_storable, group: self.group }
     }
 }
 
@@ -293,7 +293,7 @@ mod tests {
             let (mut storable, mut hits, mut bytes) = (0_u32, 0_u32, 0_u64);
             let count = 300_000;
             for _ in 0..count {
-                let Asked { request, is_storable, .. } = requests.draw();
+                let WorkloadRequest { request, is_storable, .. } = requests.draw();
                 storable += u32::from(is_storable);
                 hits += u32::from(is_storable && !seen.insert(request.key));
                 bytes += request.size_bytes;

@@ -3,8 +3,8 @@
 
 use super::{MACHINE, MEMORY_BYTES, MarkatosRun, sensitivity};
 use crate::{
-    Comparison, Kind, Pipeline, Report, Table,
-    figure::{Content, Figure, Line, Scale},
+    Comparison, Pipeline, Report, Table, ValueKind,
+    figure::{Figure, FigureContent, FigureLine, Scale},
     paper::{PaperOptions, row},
 };
 use larder_store::{Error, TuningValue};
@@ -37,17 +37,17 @@ pub(crate) fn figure_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
          paper, until all that the synthetic workload comes back to fits.",
         at_2_gb.reads as f64 * per / 1e6
     ));
-    let line = |label: &str, value: fn(&crate::Counts) -> u64| Line {
+    let line = |label: &str, value: fn(&crate::OperationCounts) -> u64| FigureLine {
         label: label.to_owned(),
         points: SIZES_GB.iter().zip(&counts).map(|(size, counts)| (*size, value(counts) as f64 / 1e6)).collect(),
-        ..Line::default()
+        ..FigureLine::default()
     };
     report.figures.push(Figure {
         name: "markatos-figure2".to_owned(),
         title: "Disk operations of five million requests".to_owned(),
         x_label: "disk, GB".to_owned(),
         y_label: "operations, million".to_owned(),
-        content: Content::Lines(vec![
+        content: FigureContent::Lines(vec![
             line("reads + writes", |counts| counts.reads + counts.writes),
             line("writes", |counts| counts.writes),
             line("reads", |counts| counts.reads),
@@ -76,7 +76,7 @@ pub(crate) fn figure_4(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let mut bars = Vec::new();
     for ((what, _, rate), outcome) in ROWS.iter().zip(&outcomes) {
         let (paper, simulated) = (398_034.0 / rate * options.share, outcome.passed.as_secs_f64());
-        report.comparisons.push(Comparison::new(*what, "s", paper, simulated).of(Kind::Derived));
+        report.comparisons.push(Comparison::new(*what, "s", paper, simulated).of(ValueKind::Derived));
         bars.push(((*what).to_owned(), vec![paper / 3600.0, simulated / 3600.0]));
     }
     report.remarks.push(
@@ -89,7 +89,7 @@ pub(crate) fn figure_4(options: &PaperOptions<'_>) -> Result<Report, Error> {
         name: "markatos-figure4".to_owned(),
         title: "300,000 operations on 1 GB".to_owned(),
         y_label: "completion time, hours".to_owned(),
-        content: Content::Bars(vec!["paper".to_owned(), "simulated".to_owned()], bars),
+        content: FigureContent::Bars(vec!["paper".to_owned(), "simulated".to_owned()], bars),
         ..Figure::default()
     });
     Ok(report)
@@ -115,9 +115,9 @@ pub(crate) fn figure_5(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let (at_1, at_10, at_256) = (points[0].1, points[5].1, points[9].1);
     report.comparisons = vec![
         Comparison::new("BUDDY at 256 blocks, rate of Table 2", "gets/s", 133.0, outcomes[9].gets_per_s())
-            .of(Kind::Derived),
+            .of(ValueKind::Derived),
         Comparison::new("time at 64 blocks over that at 256: flat", "times", 1.0, points[8].1 / at_256)
-            .of(Kind::Derived),
+            .of(ValueKind::Derived),
     ];
     report.tables.push(table);
     report.remarks.push(format!(
@@ -132,7 +132,7 @@ pub(crate) fn figure_5(options: &PaperOptions<'_>) -> Result<Report, Error> {
         x_label: "threshold, blocks of 512 B".to_owned(),
         y_label: "completion time, hours".to_owned(),
         scale: Scale::LogarithmicX,
-        content: Content::Lines(vec![Line { label: "BUDDY".to_owned(), points, ..Line::default() }]),
+        content: FigureContent::Lines(vec![FigureLine { label: "BUDDY".to_owned(), points, ..FigureLine::default() }]),
     });
     Ok(report)
 }
@@ -172,17 +172,17 @@ fn utilization_report(number: u32, title: &str, curves: &[Curve], seconds: &[Vec
         table.push(percent.to_string(), seconds.iter().map(|curve| curve[at]).collect());
     }
     report.tables.push(table);
-    let lines = curves.iter().zip(seconds).map(|(curve, seconds)| Line {
+    let lines = curves.iter().zip(seconds).map(|(curve, seconds)| FigureLine {
         label: curve.label.to_owned(),
         points: UTILIZATIONS.iter().copied().zip(seconds.iter().copied()).collect(),
-        ..Line::default()
+        ..FigureLine::default()
     });
     report.figures.push(Figure {
         name: format!("markatos-figure{number}"),
         title: title.to_owned(),
         x_label: "utilization of the file, %".to_owned(),
         y_label: "completion time, s".to_owned(),
-        content: Content::Lines(lines.collect()),
+        content: FigureContent::Lines(lines.collect()),
         ..Figure::default()
     });
     report
@@ -253,7 +253,7 @@ pub(crate) fn figure_8(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let least = (0..UTILIZATIONS.len()).map(gain).fold(f64::INFINITY, f64::min);
     report.comparisons = vec![
         Comparison::new("LOC-128 over LAZY-READS, at least", "times", 1.30, least),
-        Comparison::new("LOC-128 over LAZY-READS at 71% (Table 1)", "times", 1.245, gain(2)).of(Kind::Derived),
+        Comparison::new("LOC-128 over LAZY-READS at 71% (Table 1)", "times", 1.245, gain(2)).of(ValueKind::Derived),
         Comparison::new("LOC-128 over LAZY-READS at 76%", "times", 2.5, gain(3)),
     ];
     report.remarks.push(

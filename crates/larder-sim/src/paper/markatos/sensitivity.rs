@@ -4,7 +4,7 @@
 
 use super::{MACHINE, MEMORY_BYTES, MarkatosRun};
 use crate::{
-    Assumed, Model, Table, Victims,
+    Model, PipelineAssumptions, Table, Victims,
     paper::{PaperOptions, row},
 };
 use larder_store::{Error, TuningValue};
@@ -21,7 +21,7 @@ const DOCUMENTS_SAMPLED: usize = 100_000;
 
 /// One line of a table: what is assumed instead.
 #[derive(Clone, Copy, Default)]
-struct Case {
+struct SensitivityCase {
     label: &'static str,
     victims: Option<Victims>,
     changed_share: Option<f64>,
@@ -31,7 +31,7 @@ struct Case {
     reads_nothing_ahead: bool,
 }
 
-impl Case {
+impl SensitivityCase {
     fn labelled(label: &'static str) -> Self {
         Self { label, ..Self::default() }
     }
@@ -44,8 +44,8 @@ impl Case {
         if self.counts_slots {
             run.utilization_percent /= slots_share(options.seed);
         }
-        let known = Assumed::default();
-        run.assumed = Assumed {
+        let known = PipelineAssumptions::default();
+        run.assumed = PipelineAssumptions {
             victims: self.victims.unwrap_or(known.victims),
             changed_share: self.changed_share.unwrap_or(known.changed_share),
             counts_memory_hits: self.counts_memory_hits,
@@ -80,7 +80,7 @@ fn slots_share(seed: u64) -> f64 {
 fn table(
     options: &PaperOptions<'_>,
     (title, columns): (&str, [&str; 6]),
-    cases: &[Case],
+    cases: &[SensitivityCase],
     subjects: [Subject; 4],
     ratio: fn(f64, f64) -> f64,
 ) -> Result<Table, Error> {
@@ -98,24 +98,30 @@ fn table(
 /// How STREAM and STREAM-PACK rise from 71 to 95%.
 pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
-        Case::labelled("as above"),
-        Case { counts_slots: true, ..Case::labelled("utilization of slots instead of bytes") },
-        Case { counts_memory_hits: true, ..Case::labelled("hits in memory are uses on the disk") },
-        Case { changed_share: Some(0.10), ..Case::labelled("10% new versions instead of 3") },
-        Case { reads_nothing_ahead: true, ..Case::labelled("no read-ahead") },
-        Case { begins_full: true, ..Case::labelled("begins full: the second million") },
-        Case { victims: Some(Victims::Documents(1.0)), ..Case::labelled("any document goes") },
-        Case { victims: Some(Victims::Documents(OLDEST)), ..Case::labelled("any of the oldest tenth goes") },
-        Case {
+        SensitivityCase::labelled("as above"),
+        SensitivityCase { counts_slots: true, ..SensitivityCase::labelled("utilization of slots instead of bytes") },
+        SensitivityCase {
+            counts_memory_hits: true,
+            ..SensitivityCase::labelled("hits in memory are uses on the disk")
+        },
+        SensitivityCase { changed_share: Some(0.10), ..SensitivityCase::labelled("10% new versions instead of 3") },
+        SensitivityCase { reads_nothing_ahead: true, ..SensitivityCase::labelled("no read-ahead") },
+        SensitivityCase { begins_full: true, ..SensitivityCase::labelled("begins full: the second million") },
+        SensitivityCase { victims: Some(Victims::Documents(1.0)), ..SensitivityCase::labelled("any document goes") },
+        SensitivityCase {
+            victims: Some(Victims::Documents(OLDEST)),
+            ..SensitivityCase::labelled("any of the oldest tenth goes")
+        },
+        SensitivityCase {
             victims: Some(Victims::Documents(OLDEST)),
             begins_full: true,
-            ..Case::labelled("begins full, and any of the oldest tenth goes")
+            ..SensitivityCase::labelled("begins full, and any of the oldest tenth goes")
         },
-        Case {
+        SensitivityCase {
             victims: Some(Victims::Documents(OLDEST)),
             begins_full: true,
             reads_nothing_ahead: true,
-            ..Case::labelled("the same, and no read-ahead")
+            ..SensitivityCase::labelled("the same, and no read-ahead")
         },
     ];
     let subject = |row, utilization_percent| Subject { row, buffers: None, utilization_percent };
@@ -129,21 +135,24 @@ pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
 /// What 128 locality buffers gain at 71 and 76%.
 pub(super) fn of_figure_8(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
-        Case::labelled("as above"),
-        Case { counts_slots: true, ..Case::labelled("utilization of slots instead of bytes") },
-        Case { reads_nothing_ahead: true, ..Case::labelled("no read-ahead") },
-        Case { begins_full: true, ..Case::labelled("begins full: the second million") },
-        Case { victims: Some(Victims::Documents(1.0)), ..Case::labelled("any document goes") },
-        Case { victims: Some(Victims::Pages(1.0)), ..Case::labelled("any page goes, with all its documents") },
-        Case {
+        SensitivityCase::labelled("as above"),
+        SensitivityCase { counts_slots: true, ..SensitivityCase::labelled("utilization of slots instead of bytes") },
+        SensitivityCase { reads_nothing_ahead: true, ..SensitivityCase::labelled("no read-ahead") },
+        SensitivityCase { begins_full: true, ..SensitivityCase::labelled("begins full: the second million") },
+        SensitivityCase { victims: Some(Victims::Documents(1.0)), ..SensitivityCase::labelled("any document goes") },
+        SensitivityCase {
+            victims: Some(Victims::Pages(1.0)),
+            ..SensitivityCase::labelled("any page goes, with all its documents")
+        },
+        SensitivityCase {
             victims: Some(Victims::Pages(1.0)),
             begins_full: true,
-            ..Case::labelled("begins full, and any page goes")
+            ..SensitivityCase::labelled("begins full, and any page goes")
         },
-        Case {
+        SensitivityCase {
             victims: Some(Victims::Pages(OLDEST)),
             begins_full: true,
-            ..Case::labelled("begins full, and any page of the oldest tenth goes")
+            ..SensitivityCase::labelled("begins full, and any page of the oldest tenth goes")
         },
     ];
     let subject = |buffers: Option<u64>, utilization_percent| {

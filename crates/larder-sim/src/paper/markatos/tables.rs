@@ -2,8 +2,8 @@
 
 use super::{MACHINE, MarkatosRun};
 use crate::{
-    Comparison, Kind, Report,
-    figure::{Content, Figure},
+    Comparison, Report, ValueKind,
+    figure::{Figure, FigureContent},
     paper::{PaperOptions, row},
 };
 use larder_store::{Error, TuningValue};
@@ -49,7 +49,7 @@ pub(crate) fn table_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ] {
         let paper = TABLE_2[over].2 / TABLE_2[under].2;
         let line = Comparison::new(what, "times", paper, simulated[over] / simulated[under]);
-        report.comparisons.push(line.of(Kind::Derived));
+        report.comparisons.push(line.of(ValueKind::Derived));
     }
     report.comparisons.push(Comparison::new("LAZY-READS-LOC over SQUID", "times", 25.0, simulated[7] / simulated[1]));
     let order = if simulated.is_sorted() { "the order is the paper's" } else { "the order is NOT the paper's" };
@@ -75,7 +75,7 @@ pub(crate) fn table_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
         name: "markatos-table2".to_owned(),
         title: "Requests per second of eight file-space policies".to_owned(),
         y_label: "URL-gets per second".to_owned(),
-        content: Content::Bars(vec!["paper".to_owned(), "simulated".to_owned()], bars.collect()),
+        content: FigureContent::Bars(vec!["paper".to_owned(), "simulated".to_owned()], bars.collect()),
         ..Figure::default()
     });
     Ok(report)
@@ -118,7 +118,7 @@ pub(crate) fn table_1(options: &PaperOptions<'_>) -> Result<Report, Error> {
         name: "markatos-table1".to_owned(),
         title: "A million operations at 71% utilization".to_owned(),
         y_label: "completion time, s".to_owned(),
-        content: Content::Bars(vec!["paper".to_owned(), "simulated".to_owned()], bars.collect()),
+        content: FigureContent::Bars(vec!["paper".to_owned(), "simulated".to_owned()], bars.collect()),
         ..Figure::default()
     });
     Ok(report)

@@ -8,7 +8,7 @@ use crate::{failure::Failure, output::print_line};
 pub(super) use flags::LoadFlags;
 use larder_bench::{
     BenchJob, BenchResult, LarderOptions, LarderProcess, Load, Loop, Origin, OriginOptions, PeakSearch, Phase, Target,
-    Watched, Workload, WorkloadOptions, page, to_json,
+    WatchedProcesses, Workload, WorkloadOptions, page, to_json,
 };
 use larder_workload::{Request, Trace, TraceError};
 use std::{env, path::Path, process, time::Duration};
@@ -79,9 +79,9 @@ fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
             step: flags.step.unwrap_or(STEP_DEFAULT),
             bits: PEAK_BITS,
         }),
-        watched: Watched {
+        watched: WatchedProcesses {
             pids,
-            disk: flags.count_disk.clone().or_else(|| Watched::disk_of(&scratch)),
+            disk: flags.count_disk.clone().or_else(|| WatchedProcesses::disk_of(&scratch)),
             store: flags.store.clone().or_else(|| process.as_ref().map(|process| process.folder().to_owned())),
         },
     };

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{failure::Failure, output::print_line, progress::Shown, size};
 use clap::Args;
-use larder_sim::{Conversion, Converted};
+use larder_sim::{Conversion, ConversionSummary};
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -51,7 +51,7 @@ pub(super) fn run(flags: ConvertFlags) -> Result<(), Failure> {
     let shown = Shown::new("converting");
     let converted = conversion.run(&flags.to, &|count, of| shown.advance(count, of));
     shown.finish();
-    let Converted { requests, file_bytes, left_out, damaged, first_damage } = converted.map_err(failed)?;
+    let ConversionSummary { requests, file_bytes, left_out, damaged, first_damage } = converted.map_err(failed)?;
     print_line!("{requests} requests in {file_bytes} bytes: {}", flags.to.display())?;
     print_line!("left out as no cache could answer them: {left_out}; damaged: {damaged}")?;
     if let Some((number, why)) = first_damage {

@@ -3,7 +3,7 @@
 use super::{OutputFlags, Policies, Progress, SourceFlags, failed, listed, show};
 use crate::{failure::Failure, size};
 use clap::Args;
-use larder_sim::Speed;
+use larder_sim::SpeedTest;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -44,7 +44,7 @@ pub(crate) struct SpeedFlags {
 
 pub(super) fn run(flags: SpeedFlags) -> Result<(), Failure> {
     flags.output.prepare()?;
-    let speed = Speed {
+    let speed = SpeedTest {
         source: flags.source.source()?,
         kept: flags.requests,
         streamed: flags.streamed,

@@ -5,7 +5,7 @@
 
 use crate::{duration, failure::Failure, size, value};
 use clap::Args;
-use larder_bench::{Load, Watched, Workload, WorkloadOptions};
+use larder_bench::{Load, WatchedProcesses, Workload, WorkloadOptions};
 use std::{
     ffi::OsString,
     fs,
@@ -173,7 +173,7 @@ impl LoadFlags {
                 return Err(Failure::usage(format!("{flag} is no time at all: 0"), "give a duration such as 10s"));
             }
         }
-        if let Some(disk) = self.count_disk.as_ref().filter(|disk| !Watched::has_disk(disk)) {
+        if let Some(disk) = self.count_disk.as_ref().filter(|disk| !WatchedProcesses::has_disk(disk)) {
             let help = "give a name from /proc/diskstats, such as sda";
             return Err(Failure::usage(format!("--count-disk: there is no such disk: `{disk}`"), help));
         }
