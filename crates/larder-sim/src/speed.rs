@@ -1,7 +1,7 @@
 //! How fast the laboratory itself is: requests per second of one core, for evictions, traces and rows.
 //!
-//! Owns: [`SpeedTest`] and its report. Does not: say what is hit where (see [`Sweep`](crate::Sweep)). Invariant: what is
-//! timed is the processor time of this thread, so that others on the machine do not count. Cost: 16 bytes for each
+//! Owns: [`SpeedTest`] and its report. Does not: say what is hit where (see [`Sweep`](crate::Sweep)). Invariant: what
+//! is timed is the processor time of this thread, so that others on the machine do not count. Cost: 16 bytes for each
 //! request that is kept; those that are streamed are not kept.
 
 use crate::{Experiment, Model, NextUses, Reference, Report, RequestSource, SweepError, Table};

@@ -1,7 +1,7 @@
 //! The engine's device in virtual time: what it writes is kept, and what that takes is added up.
 //!
-//! Owns: the written bytes ([`SparseBytes`]), the disk, and in front of it the page cache of a file system, or nothing (a
-//! raw device). Does not: wait. Invariant: every transfer completes inside `submit`; bytes read are bytes written.
+//! Owns: the written bytes ([`SparseBytes`]), the disk, and in front of it the page cache of a file system, or nothing
+//! (a raw device). Does not: wait. Invariant: every transfer completes inside `submit`; bytes read are bytes written.
 
 use super::{
     disk::{Disk, DiskWork},
