@@ -1,5 +1,6 @@
 //! At stake: an example that is copied from the documentation and refused.
 
+mod command_line;
 mod compare;
 mod console;
 mod fences;
