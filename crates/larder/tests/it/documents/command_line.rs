@@ -19,8 +19,8 @@ This page contains the help of every command, as `larder COMMAND --help` prints 
 change of the help, write it with
 `LARDER_WRITE_DOCS=1 cargo test -p larder --test it reference_of_the_command_line_is_the_help_of_every_command`.
 
-Lists of policies and constants stand at the first command that takes them. Sizes, durations, networks and addresses are written as
-in the [configuration](../configuration.md). [Errors and exit codes](errors.md) lists the codes.
+Lists of policies and constants stand at the first command that takes them. Sizes, durations, networks and addresses
+are written as in the [configuration](../configuration.md). [Errors and exit codes](errors.md) lists the codes.
 ";
 
 #[test]
