@@ -19,6 +19,7 @@ pub(crate) mod snapshot;
 pub(crate) mod superblock;
 pub(crate) mod trailer;
 pub(crate) mod unit;
+pub(crate) mod written;
 
 pub(crate) use segment_use::{Generation, LogOrder, SegmentUse};
 use siphasher::sip::SipHasher13;

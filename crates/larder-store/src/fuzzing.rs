@@ -16,6 +16,7 @@ use crate::{
         superblock::{Epochs, Membership, PARAMETER_COUNT, Shape, Superblock},
         trailer::{self, Footer, Listing, trailer_bytes},
         unit::{Generations, UnitHeader},
+        written::WrittenSequences,
     },
     hash::{FullHash, KeyHash},
     units::{Geometry, SUPERBLOCK_BYTES, SegmentId, Site},
@@ -130,6 +131,7 @@ fn superblock_samples() -> Vec<Vec<u8>> {
             epochs,
             sequence_floor: 77,
             label: 0,
+            written: WrittenSequences::default(),
             membership: Membership::default(),
         };
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];

@@ -41,12 +41,12 @@ use crate::{
     hash::KeyHash,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector},
-    volume::{START_RETRY_PAUSE, Volume, waiters::Woken, wakeup::TICK},
+    volume::{START_RETRY_PAUSE, Volume, superblocks, waiters::Woken, wakeup::TICK},
 };
 use admit::Gate;
 use checkpoint::Checkpoints;
 use index::{Index, IndexShape, LogIndex, SizeClass};
-use layout::{Log, checkpoint::CheckpointArea, segments::SegmentTable};
+use layout::{Log, SequenceTraces, checkpoint::CheckpointArea, segments::SegmentTable};
 use located::LocatedSets;
 use positions::PositionFile;
 use std::{sync::Arc, time::Duration};
@@ -235,17 +235,36 @@ impl LogEngine {
 
     /// Syncs when many segments were begun since the last time.
     async fn sync_segments_begun(&self) {
-        let next_sequence = {
-            let log = self.lock_log();
-            if !log.needs_sync() {
-                return;
-            }
-            log.next_sequence()
-        };
-        match self.volume.sync().await {
-            Ok(()) => self.lock_log().synced_before(next_sequence),
-            Err(error) => self.volume.note_failure(&error),
+        if !self.lock_log().needs_sync() {
+            return;
         }
+        if let Err(error) = self.sync_and_vouch().await {
+            self.volume.note_failure(&error);
+        }
+    }
+
+    /// Makes what was written durable, and has the superblock vouch for the segments that are found from now on.
+    async fn sync_and_vouch(&self) -> Result<()> {
+        let (next_sequence, traces) = {
+            let log = self.lock_log();
+            (log.next_sequence(), log.traces())
+        };
+        self.volume.sync().await?;
+        self.lock_log().synced_before(next_sequence);
+        self.vouch_for(&traces).await
+    }
+
+    async fn vouch_for(&self, traces: &SequenceTraces) -> Result<()> {
+        let changed = superblocks::change(&self.volume, |superblock| {
+            // A volume that starts over has another identity, and none of these sequences.
+            if superblock.id == self.volume.id {
+                superblock.written.extend(traces.before, traces.absent.iter().map(|&sequence| sequence..sequence + 1));
+            }
+        });
+        let place = "cannot write the store's superblock";
+        changed.await.map_err(|source| Error::io(ErrorKind::Unavailable, place, source))?;
+        self.lock_log().vouched(traces);
+        Ok(())
     }
 
     /// Segments kept free, so that writers do not wait for reclaim.
@@ -366,7 +385,9 @@ impl Engine for LogEngine {
         self.reported_failures.store(self.lock_log().failed_units(), Ordering::Release);
         self.seal_and_wait().await;
         self.flush().await?;
-        self.write_checkpoint().await
+        self.write_checkpoint().await?;
+        let is_begun = self.lock_log().is_barred().is_none();
+        if is_begun { self.sync_and_vouch().await } else { Ok(()) }
     }
 
     fn check(&self) {

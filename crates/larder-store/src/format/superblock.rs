@@ -6,6 +6,7 @@
 use super::{
     VolumeId,
     bytes::{Fields, FieldsMut},
+    written::{WRITTEN_BYTES, WrittenSequences},
 };
 use crate::units::{BLOCK_BYTES, DATA_START_BYTES, Geometry, SUPERBLOCK_BYTES, Site, last_superblock_bytes};
 use std::ops::Range;
@@ -27,6 +28,7 @@ pub(crate) const PARAMETER_COUNT: usize = 6;
 const FILES_BYTES_AT: usize = 0;
 /// Where the index area's size and the parameters stand, behind the longest list of site rules.
 const SHAPE_AT: usize = 3584;
+const _: () = assert!(SHAPE_AT + 100 + WRITTEN_BYTES <= SUPERBLOCK_BYTES as usize, "written sequences fit the end");
 
 /// What a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +44,8 @@ pub(crate) struct Superblock {
     pub(crate) sequence_floor: u32,
     /// A number that the store's user keeps with it, see [`crate::Store::set_label`]; 0 before one was set.
     pub(crate) label: u64,
+    /// Of logs: which segments must be found, and how old the oldest is that counts.
+    pub(crate) written: WrittenSequences,
 }
 
 /// Which volumes made up the store when this was last one of them. All zeros: it was always alone.
@@ -202,6 +206,7 @@ impl Superblock {
         fields.put(&self.sequence_floor.to_le_bytes());
         fields.put(&self.shape.journal_pages.to_le_bytes());
         fields.put(&self.label.to_le_bytes());
+        self.written.put(&mut fields);
         let checksum = checksum(block);
         block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -237,7 +242,7 @@ impl Superblock {
             Membership { generation: shape_fields.u64()?, nonce: shape_fields.u64()?, set: shape_fields.u64()? };
         let (sequence_floor, journal_pages) = (shape_fields.u32()?, shape_fields.u64()?);
         let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, has_probation };
-        let label = shape_fields.u64()?;
+        let (label, written) = (shape_fields.u64()?, WrittenSequences::take(shape_fields)?);
         if !shape.is_sound() {
             return None;
         }
@@ -250,7 +255,7 @@ impl Superblock {
             site_before.push(SiteRule { site: Site(fields.u64()?), before: fields.u32()? });
         }
         let epochs = Epochs { current, all_before, site_before };
-        Some(Self { id, hash_key, shape, generation, epochs, membership, sequence_floor, label })
+        Some(Self { id, hash_key, shape, generation, epochs, membership, sequence_floor, label, written })
     }
 }
 
@@ -290,6 +295,11 @@ mod tests {
             membership: Membership { generation: 1, nonce: 2, set: 3 },
             sequence_floor: 12,
             label: 5,
+            written: {
+                let mut written = WrittenSequences::default();
+                written.begin_run(&[2, 5], 9);
+                written
+            },
         }
     }
 

@@ -12,6 +12,7 @@ use crate::{
     format::{
         VolumeId,
         superblock::{Epochs, FORMAT_VERSION, Membership, Refusal, Shape, Superblock},
+        written::WrittenSequences,
     },
     units::{SECTOR_BYTES, SUPERBLOCK_BYTES, last_superblock_bytes},
     volume::{Volume, superblocks},
@@ -344,8 +345,9 @@ fn format(device: &Arc<dyn Device>, shape: Shape, identity_seed: Option<u64>) ->
         }
     }
     let (epochs, membership, sequence_floor, label) = (Epochs::default(), Membership::default(), 0, 0);
+    let (id, written) = (VolumeId(id), WrittenSequences::default());
     let superblock =
-        Superblock { id: VolumeId(id), hash_key, shape, generation: 1, epochs, membership, sequence_floor, label };
+        Superblock { id, hash_key, shape, generation: 1, epochs, membership, sequence_floor, label, written };
     let written = block_on(superblocks::write(device, &superblock));
     written.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the new store's superblock", source))?;
     Ok(superblock)

@@ -2,10 +2,10 @@
 
 use crate::support::{RecordingDevice, SIZE_BYTES, block_on, insert, open_image, options, version_of};
 use larder_store::{
-    Invalidation, Store,
+    Invalidation, Policy, Store, StoreOptions,
     device::{Device, FaultPlan, FaultyDevice, MemoryDevice},
 };
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 const KEYS: u64 = 60;
 
@@ -115,4 +115,86 @@ fn a_foreign_device_is_refused() {
     let device: Arc<dyn Device> = Arc::new(larder_store::device::MemoryDevice::from_contents(image));
     let error = Store::open_on(device, &options()).err().expect("a foreign device is refused");
     assert_eq!(error.kind(), larder_store::ErrorKind::Invalid);
+}
+
+const LOG_ROWS: [&str; 5] = ["hashcache-log-n", "hashcache-log", "hashcache-log-lru", "log-clock", "log"];
+const REPLACED_KEYS: u64 = 600;
+
+fn options_of(row: &str) -> StoreOptions {
+    StoreOptions { policy: Policy::named(row).unwrap(), size_bytes: 24 << 20, identity_seed: Some(1), ..options() }
+}
+
+/// A volume on which every entry was replaced, as a clean stop or a kill leaves it.
+fn replaced(row: &str, is_killed: bool) -> Vec<u8> {
+    let device = Arc::new(MemoryDevice::new(options_of(row).size_bytes));
+    let options = options_of(row);
+    let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+    for version in 1..=2 {
+        for key in 0..REPLACED_KEYS {
+            assert!(insert(&store, key, version, 12_000));
+            options.clock.advance(Duration::from_millis(100));
+            block_on(store.maintain());
+        }
+    }
+    if is_killed {
+        block_on(store.sync()).unwrap();
+        block_on(store.maintain());
+    } else {
+        block_on(store.close()).unwrap();
+    }
+    device.contents()
+}
+
+/// How many replaced entries a store shows, and how many that replaced them.
+fn old_and_new(row: &str, image: Vec<u8>) -> (usize, usize) {
+    let store = Store::open_on(Arc::new(MemoryDevice::from_contents(image)), &options_of(row)).unwrap();
+    let versions: Vec<_> = (0..REPLACED_KEYS).filter_map(|key| version_of(&store, key)).collect();
+    let old = versions.iter().filter(|&&version| version == 1).count();
+    (old, versions.len() - old)
+}
+
+/// At stake: what was replaced or removed comes back where a device lost whole segments.
+#[test]
+fn replaced_entry_stays_replaced_when_the_segment_of_its_replacement_is_erased() {
+    for row in LOG_ROWS {
+        for is_killed in [false, true] {
+            let image = replaced(row, is_killed);
+            let segment_bytes = options_of(row).segment_size_bytes as usize;
+            let index_bytes = u64::from_le_bytes(image[3584..3592].try_into().unwrap()) as usize;
+            let data_start = (64 << 10) + index_bytes;
+            let (old, whole) = old_and_new(row, image.clone());
+            assert!(old == 0 && whole > 550, "{row}: {old} replaced, {whole} new before anything is erased");
+            let segment_count = (image.len() - data_start) / segment_bytes;
+            // After a kill the newest quarter of the segments may be what the kill kept from the device.
+            let end = if is_killed { 31 + (segment_count - 31) / 4 } else { segment_count };
+            let mut new_total = 0;
+            for first in (0..end).step_by(3) {
+                let mut erased = image.clone();
+                let count = 4.min(segment_count - first);
+                erased[data_start + first * segment_bytes..][..count * segment_bytes].fill(0);
+                let (old, new) = old_and_new(row, erased);
+                assert_eq!(old, 0, "{row}, killed: {is_killed}, erased from {first}: {new} new");
+                new_total += new;
+            }
+            assert!(new_total > 0, "{row}: something is believed");
+        }
+    }
+}
+
+/// At stake: starts after kills leave sequences out, which must not pass for erased segments.
+#[test]
+fn kills_without_end_lose_nothing_that_was_synced() {
+    for row in LOG_ROWS {
+        let options = options_of(row);
+        let mut image = MemoryDevice::new(options.size_bytes).contents();
+        for key in 0..80 {
+            let device = Arc::new(MemoryDevice::from_contents(image));
+            let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options).unwrap();
+            assert!(insert(&store, key, 1, 12_000));
+            block_on(store.sync()).unwrap();
+            let found = (0..=key).filter(|&key| version_of(&store, key) == Some(1)).count() as u64;
+            assert_eq!(found, key + 1, "{row}");
+            image = device.contents();
+        }
+    }
 }

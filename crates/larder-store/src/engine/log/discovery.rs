@@ -1,12 +1,20 @@
-//! Which segments are in use, and since when: the first thing a start finds out.
+//! Which segments are in use, and since when: the first thing that a start finds out.
 //!
-//! A checkpoint's root lists all segments in the order of their next use, those of either generation by themselves, so only those are
-//! looked at that may have been begun since: from the front of that order, until so many in a row are as the root says that no
-//! crash can have hidden one behind them. Without a root every segment is looked at. Of the header of a segment's first
-//! unit and its trailer the newer rules (the first unit may be the one that could not be written); where there is neither, the root. Invariants: segments whose use was over when a newer
-//! one began do not count, even where the write that would have shown it was lost (else what a lost tombstone buried
-//! would come back); where a header is certainly damaged and nothing else tells what the segment's last use is, no
-//! segment counts, because that use may have removed anything. Cost: two blocks read per segment looked at.
+//! A checkpoint's root lists all segments in the order of their next use, those of either generation by themselves.
+//! Only segments that may have been begun since are probed: from the front of that order, until so many in a row
+//! are as the root says that no crash can have hidden one behind them. Without a root every segment is probed. Of
+//! the header of a segment's first unit and its trailer the newer one counts, because the first unit may be the one
+//! that could not be written; if there is neither, the root counts.
+//!
+//! Invariants:
+//! - Segments whose use was over when a newer use began do not count, even if the write was lost that would have shown it.
+//!   Otherwise entries would come back that a lost tombstone had removed.
+//! - If a header is certainly damaged and nothing else tells the segment's last use, no segment counts: that use may have
+//!   removed anything.
+//! - If a segment that the superblock vouches for is not found though its use was not over, it was erased, and nothing
+//!   older counts.
+//!
+//! Cost: two blocks read per probed segment.
 
 use super::{LogEngine, layout::unknown_count_max, listing::read_blocks};
 use crate::{
@@ -17,6 +25,7 @@ use crate::{
         unit::UnitHeader,
     },
     units::{BLOCK_BYTES, SegmentId},
+    volume::counters::add,
 };
 use futures_util::{StreamExt, future::join, stream};
 
@@ -31,6 +40,10 @@ pub(super) struct Discovered {
     pub(super) used: Vec<(SegmentId, SegmentUse)>,
     /// The greatest sequence that may have been in use.
     pub(super) last_sequence: u32,
+    /// The sequences that were found, in order, also of uses that are over.
+    pub(super) sequences: Vec<u32>,
+    /// The newest main use, by its sequence, before which nothing counts, nor itself, because it was erased; or 0.
+    pub(super) void_through: u32,
 }
 
 /// What a segment shows of its last use.
@@ -67,6 +80,7 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&Root>) -> Discove
         known: Vec::new(),
         damaged: Vec::new(),
         oldest: OldestUse { main: 0, probation: 0 },
+        is_any_blank: false,
     };
     // They are used again in the order of the list: the free ones first, then those of either generation by turns.
     let (free, used): (Vec<_>, Vec<_>) = listed.into_iter().partition(|(_, of)| of.sequence == 0);
@@ -75,15 +89,31 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&Root>) -> Discove
     let unchanged = search.go_over(&free, 0).await;
     search.go_over(&main, unchanged).await;
     search.go_over(&probation, unchanged).await;
-    let Search { known, damaged, mut oldest, .. } = search;
-    let last_sequence = known.iter().map(|(_, of)| of.sequence).chain(root.map(|root| root.stamp)).max().unwrap_or(0);
+    let Search { known, damaged, mut oldest, is_any_blank, .. } = search;
+    let mut sequences: Vec<u32> = known.iter().map(|(_, of)| of.sequence).filter(|&sequence| sequence > 0).collect();
+    sequences.sort_unstable();
+    let stamp = root.map_or(0, |root| root.stamp);
+    let written = engine.volume.superblock().written.clone();
+    let last_sequence = sequences.last().copied().unwrap_or(0).max(stamp).max(written.last());
+    // Of two generations it cannot be told which of them a sequence was of: a missing one may be of a use that was
+    // over and overwritten. Then a segment without any use is needed to show that one was erased.
+    let can_miss = is_any_blank || !engine.volume.shape.has_probation;
+    let missing = written.newest_missing(&sequences, oldest.main.max(stamp + 1)).filter(|_| can_miss);
+    if let Some(missing) = missing {
+        let place = "a segment of the store was erased, and may have held removals: nothing older is believed";
+        tracing::error!(sequence = missing, "{place}");
+        add(&engine.volume.counters.corrupt, 1);
+    }
+    let void_through = missing.unwrap_or(0).max(written.void_through);
     if is_anything_lost(&known, oldest, &damaged) {
         tracing::error!("a segment of the store is damaged, and may have held removals: the store starts empty");
         oldest = OldestUse { main: u32::MAX, probation: u32::MAX };
     }
-    let (mut used, free): (Vec<_>, Vec<_>) = known.into_iter().partition(|&(_, of)| is_in_use(of, oldest));
+    let counts = |of: SegmentUse| is_in_use(of, oldest) && of.order() > SegmentUse::main(void_through).order();
+    let (mut used, free): (Vec<_>, Vec<_>) = known.into_iter().partition(|&(_, of)| counts(of));
     used.sort_by_key(|(_, of)| of.order());
-    Discovered { free: free.into_iter().map(|(segment, _)| segment).collect(), used, last_sequence }
+    let free = free.into_iter().map(|(segment, _)| segment).collect();
+    Discovered { free, used, last_sequence, sequences, void_through }
 }
 
 /// The segments as a root lists them: the used ones from the oldest to the newest, so that the main segment behind a probation one tells its
@@ -117,6 +147,8 @@ struct Search<'a> {
     /// The uses, as far as known, of segments with a damaged header.
     damaged: Vec<SegmentUse>,
     oldest: OldestUse,
+    /// Whether a segment shows no use, nor what is left of one.
+    is_any_blank: bool,
 }
 
 /// The oldest use of a segment of either generation that is not over, by its sequence.
@@ -150,6 +182,7 @@ impl Search<'_> {
                 // sequence all the same.
                 Shown::Nothing => (listed_use, listed_use.sequence == 0),
             };
+            self.is_any_blank |= matches!(shown, Shown::Nothing) && !is_damaged;
             unchanged = if is_as_listed { unchanged + 1 } else { 0 };
             if is_damaged {
                 self.damaged.push(of);

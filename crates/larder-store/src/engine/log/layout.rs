@@ -14,6 +14,7 @@ mod groups;
 mod open;
 mod pending;
 pub(crate) mod segments;
+mod syncing;
 
 use crate::{
     clock::Moment,
@@ -33,15 +34,14 @@ pub(crate) use groups::Moved;
 use open::{OpenSegment, OpenUnit};
 use segments::SegmentTable;
 use std::{collections::VecDeque, sync::Arc};
+use syncing::unsynced_count_max;
+pub(crate) use syncing::{SequenceTraces, unknown_count_max};
 
 /// A unit is sent off when it has this many bytes.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
 /// On volumes of small segments it has a quarter of one, but this much: what a unit begins with and is filled up with
 /// is a part of it.
 const UNIT_BYTES_MIN: u64 = 64 << 10;
-/// Most bytes of segments begun without a sync between: a crash of the machine may lose or keep them in any
-/// order, so recovery looks this far behind the last one it finds.
-const UNSYNCED_BYTES_MAX: u64 = 4 << 30;
 /// The last sequence that is used.
 pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
 /// From this sequence on, the volume's next start must restart the numbering. The sequences left suffice for the
@@ -67,6 +67,9 @@ pub(crate) struct Log {
     last_sequence: u32,
     /// Segments of sequences before this were begun before the last sync.
     synced_sequence: u32,
+    /// Sequences of this run that may have left nothing on the volume, because writes failed; in order, not vouched
+    /// for yet.
+    untraced: Vec<u32>,
     next_ticket: u64,
     dirty_bytes: u64,
     dirty_bytes_max: u64,
@@ -157,6 +160,7 @@ impl Log {
             next_sequence: 1,
             last_sequence: 0,
             synced_sequence: 1,
+            untraced: Vec::new(),
             next_ticket: 1,
             dirty_bytes: 0,
             dirty_bytes_max,
@@ -377,22 +381,6 @@ impl Log {
         Some(Lost { key_hash: listing.key_hash, position, key: record[key].into() })
     }
 
-    /// The first sequence not begun yet: what [`Self::synced_before`] is told once a sync is done.
-    pub(crate) fn next_sequence(&self) -> u32 {
-        self.next_sequence
-    }
-
-    /// Notes that a sync was made when `sequence` was the next one.
-    pub(crate) fn synced_before(&mut self, sequence: u32) {
-        assert!(sequence <= self.next_sequence, "a sync covers nothing that is to come");
-        self.synced_sequence = self.synced_sequence.max(sequence);
-    }
-
-    /// Whether a sync is needed soon, lest [`UNSYNCED_BYTES_MAX`] keeps writers waiting.
-    pub(crate) fn needs_sync(&self) -> bool {
-        self.next_sequence - self.synced_sequence > unsynced_count_max(&self.geometry) / 2
-    }
-
     /// Takes all that wait.
     pub(crate) fn take_waiting(&mut self) -> Woken {
         self.waiting.take()
@@ -474,17 +462,6 @@ fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
         Some(buffer) if buffer.len() as u64 >= len_bytes => buffer,
         _ => AlignedBuffer::with_len(len_bytes as usize),
     }
-}
-
-/// Most segments that are begun without a sync between.
-fn unsynced_count_max(geometry: &Geometry) -> u32 {
-    (UNSYNCED_BYTES_MAX / geometry.segment_bytes) as u32
-}
-
-/// Most sequences that may have been begun beyond the last that a start finds: those without a sync between, and the
-/// two that were open when it was made and had nothing written yet.
-pub(crate) fn unknown_count_max(geometry: &Geometry) -> u32 {
-    unsynced_count_max(geometry) + 2
 }
 
 /// Bytes a unit gathers, less on volumes of small segments.

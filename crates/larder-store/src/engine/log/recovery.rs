@@ -28,6 +28,7 @@ use crate::{
         checkpoint::{ImageAt, ImageOf, Root, frame_bytes, image_of},
         record::RECORD_SECTORS_MAX,
         trailer::Listing,
+        written::WrittenSequences,
     },
     hash::KeyHash,
     units::{SECTOR_BYTES, Sector, SegmentId},
@@ -92,17 +93,18 @@ async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(Root,
 
 /// Finds the segments and starts the log; those in use, oldest first.
 async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, SegmentUse)> {
-    let Discovered { mut free, mut used, last_sequence } = discover(engine, root).await;
-    // Writers need room at once: the oldest go first anyway.
-    let missing = engine.reserve_segments().saturating_sub(free.len()).min(used.len());
-    free.extend(used.drain(..missing).map(|(segment, _)| segment));
-    let first_sequence = match reserve_sequences(engine, last_sequence).await {
+    let found = discover(engine, root).await;
+    let first_sequence = match reserve_sequences(engine, RunStart::after(&found)).await {
         Ok(first_sequence) => Some(first_sequence),
         Err(error) => {
             tracing::error!("{error}");
             None
         }
     };
+    let Discovered { mut free, mut used, last_sequence, .. } = found;
+    // Writers need room at once: the oldest go first anyway.
+    let missing = engine.reserve_segments().saturating_sub(free.len()).min(used.len());
+    free.extend(used.drain(..missing).map(|(segment, _)| segment));
     let woken = engine.lock_log().begin(free, &used, last_sequence, first_sequence);
     for state in root.iter().flat_map(|root| &root.segments) {
         if state.sequence > 0 && engine.segments.sequence(state.segment) == state.sequence {
@@ -122,7 +124,7 @@ pub(super) async fn retry(engine: &LogEngine) {
     let Some(_turn) = engine.volume.start_turn() else { return };
     // As it is now: somebody else may just have been done.
     let Some(last_sequence) = engine.lock_log().is_barred() else { return };
-    if let Ok(first_sequence) = reserve_sequences(engine, last_sequence).await {
+    if let Ok(first_sequence) = reserve_sequences(engine, RunStart { last_sequence, ..RunStart::default() }).await {
         let woken = engine.lock_log().lift_bar(first_sequence);
         woken.wake();
     }
@@ -133,18 +135,47 @@ pub(super) async fn retry(engine: &LogEngine) {
 /// After a power cut parts of segments may be on the volume whose first unit is not, so that nobody knows their
 /// sequences; used again, those parts would pass for new. Hence no two runs share one: where the last run began is
 /// in the superblock, and how far it can have come without a trace is bounded.
-async fn reserve_sequences(engine: &LogEngine, last_sequence: u32) -> Result<u32> {
-    let first = first_sequence_after(engine, last_sequence).ok_or_else(spent)?;
+///
+/// After that the superblock vouches for the segments that were found: a later start misses one that was erased.
+async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u32> {
+    let first = first_sequence_after(engine, start.last_sequence).ok_or_else(spent)?;
     // A floor without anything above it ends the volume's numbers.
     let next_floor = first.saturating_add(unknown_count(engine));
-    superblocks::change(&engine.volume, |superblock| superblock.sequence_floor = next_floor).await.map_err(
-        |source| {
-            add(&engine.volume.counters.io_errors, 1);
-            engine.volume.note_failed_start();
-            Error::io(ErrorKind::Unavailable, "the store takes nothing: its superblock cannot be written", source)
-        },
-    )?;
+    let changed = superblocks::change(&engine.volume, |superblock| {
+        superblock.sequence_floor = next_floor;
+        let written = &mut superblock.written;
+        written.void_through = written.void_through.max(start.void_through);
+        written.begin_run(start.sequences, first);
+        written.forget_before(start.oldest_sequence);
+    });
+    changed.await.map_err(|source| {
+        add(&engine.volume.counters.io_errors, 1);
+        engine.volume.note_failed_start();
+        Error::io(ErrorKind::Unavailable, "the store takes nothing: its superblock cannot be written", source)
+    })?;
     Ok(first)
+}
+
+/// The findings of a start that the superblock keeps.
+#[derive(Default)]
+struct RunStart<'a> {
+    /// The greatest sequence that may have been in use.
+    last_sequence: u32,
+    /// As [`Discovered::sequences`]. None of them if the start could not write the superblock: then nothing of the
+    /// run before it is vouched for.
+    sequences: &'a [u32],
+    /// As [`Discovered::void_through`].
+    void_through: u32,
+    /// The oldest sequence in use, or 0.
+    oldest_sequence: u32,
+}
+
+impl<'a> RunStart<'a> {
+    fn after(found: &'a Discovered) -> Self {
+        let Discovered { used, last_sequence, sequences, void_through, .. } = found;
+        let oldest_sequence = used.iter().map(|(_, of)| of.sequence).min().unwrap_or(0);
+        Self { last_sequence: *last_sequence, sequences, void_through: *void_through, oldest_sequence }
+    }
 }
 
 /// The first sequence of a run that finds `last_sequence`; `None` if there is none left.
@@ -174,6 +205,7 @@ pub(super) async fn start_over_when_spent(engine: &LogEngine) {
     let renewed = superblocks::change(&engine.volume, |superblock| {
         superblock.id = superblock.id.successor(&superblock.hash_key);
         superblock.sequence_floor = 0;
+        superblock.written = WrittenSequences::default();
     });
     match renewed.await {
         Ok(()) => tracing::warn!("the store has used nearly all its sequence numbers: its next start begins empty"),

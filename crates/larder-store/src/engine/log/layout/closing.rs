@@ -51,6 +51,11 @@ impl Log {
         self.segments.set_clean(segment);
         if let Some(at) = self.trailers_in_flight.iter().position(|trailer| trailer.segment == segment) {
             let trailer = self.trailers_in_flight.swap_remove(at);
+            if !ok {
+                // It may be the only trace of this use: nobody vouches for that.
+                self.untraced.push(self.segments.sequence(segment));
+                self.untraced.sort_unstable();
+            }
             if !ok && trailer.hidden_from.is_some() {
                 // Whoever asks next whether all is written has to hear of it.
                 self.failed_units += 1;

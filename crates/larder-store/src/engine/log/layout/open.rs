@@ -79,6 +79,11 @@ impl OpenSegment {
         true
     }
 
+    /// Whether a unit of it was sent off.
+    pub(super) fn has_units(&self) -> bool {
+        self.unit_count > 0
+    }
+
     /// Whether a record of `len_bytes` fits into an empty segment.
     pub(super) fn fits_empty(geometry: &Geometry, len_bytes: u64) -> bool {
         (UNIT_HEADER_BYTES + len_bytes).next_multiple_of(BLOCK_BYTES) + trailer_bytes(1) <= geometry.segment_bytes
