@@ -138,6 +138,10 @@ struct TinyState {
     given_up_count: u64,
     /// When to write again what the device did not take.
     retry_at: Option<Duration>,
+    /// Whether packs went to another place, and the device has taken nothing since: it may take nothing anywhere.
+    is_device_doubted: bool,
+    /// Moves of the oldest segment that failed in a row because the device took no sets.
+    failed_moves: u32,
     /// Packs of the long ring that could not be written.
     failed_packs: u64,
     /// How many of them have been told to those who flushed.
@@ -167,6 +171,8 @@ impl TinyEngine {
             appended_again_until: 0,
             given_up_count: 0,
             retry_at: None,
+            is_device_doubted: false,
+            failed_moves: 0,
             failed_packs: 0,
             reported_failures: 0,
             waiting: Waiters::default(),

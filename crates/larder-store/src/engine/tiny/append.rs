@@ -1,7 +1,8 @@
 //! The write side of `tiny`: commits, removals and new heads go to the front; due packs go to the device.
 //!
-//! Invariants: a record and its slot appear together, under the state's lock; a removal whose news cannot be
-//! written still removes; what the device does not take of the front is kept and written again. Cost: a short entry is written once here, with others; a long one once to its ring.
+//! Invariants: a record and its slot appear together, under the state's lock; a removal that is tried again takes
+//! no more room while its tombstone waits for the device; what the device does not take of the front is kept and
+//! written again. Cost: a short entry is written once here, with others; a long one once to its ring.
 
 use super::{
     FRONT_SPARE, TinyEngine, TinyState,
@@ -82,18 +83,35 @@ impl TinyEngine {
     pub(super) async fn remove_entry(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let hash = self.volume.hash(key).1;
-        let given_up_before = self.lock().given_up_count;
-        match self.append(Load::Tombstone(hash), None).await {
-            Ok(Some(place)) => {
-                self.flush_removal(prefix_of(hash.key_hash()), place.offset_bytes, given_up_before).await
-            }
-            Ok(None) => Ok(()),
-            Err(error) => {
-                self.lock().forget_key(hash.key_hash());
-                self.volume.wakeup.wake_if_idle();
-                Err(error)
-            }
+        let (given_up_before, unwritten) = {
+            let state = self.lock();
+            (state.given_up_count, self.unwritten_tombstone(&state, hash))
+        };
+        let offset_bytes = match unwritten {
+            Some(offset_bytes) => offset_bytes,
+            // If there is no room, the removal is owed, and hidden until it is paid (see `arrears`): nothing is
+            // forgotten here.
+            None => match self.append(Load::Tombstone(hash), None).await? {
+                Some(place) => place.offset_bytes,
+                None => return Ok(()),
+            },
+        };
+        if self.lock().takes_nothing_now(self.volume.clock.now()) {
+            // Each removal would fill a pack of its own with one tombstone, until the front is full.
+            return Err(unwritten_removal());
         }
+        self.flush_removal(prefix_of(hash.key_hash()), offset_bytes, given_up_before).await
+    }
+
+    /// Returns the place of the key's tombstone, if that is the newest of it in the front and not with the device
+    /// yet.
+    fn unwritten_tombstone(&self, state: &TinyState, hash: FullHash) -> Option<u64> {
+        let slot = state.newest(prefix_of(hash.key_hash())).filter(|slot| slot.state == FrontState::Removed)?;
+        let offset_bytes = self.front_offset(slot.granule);
+        let bytes = state.front.dirty_copy(offset_bytes, STUB_BYTES as u64)?;
+        let stub = Stub::decode(self.volume.id, &bytes).filter(|stub| stub.len_bytes == 0 && stub.hash == hash)?;
+        debug_assert_eq!(stub.hash, hash, "another key that looks alike has its own tombstone");
+        Some(offset_bytes)
     }
 
     /// Writes a long entry again that was hit when the ring is about to go over it, if it is still the key's and
@@ -302,7 +320,7 @@ impl TinyEngine {
         if self.flush_until(is_written).await {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Unavailable, "a removal could not be written to the store"))
+        Err(unwritten_removal())
     }
 
     /// Sends off everything, and again what the device did not take, a bounded number of times until `is_written`;
@@ -354,6 +372,7 @@ impl TinyEngine {
     fn pack_written(&self, ring: Ringed, sequence: u32, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
         let mut state = self.lock();
+        state.is_device_doubted &= outcome.is_err();
         match (ring, outcome) {
             (Ringed::Front, Ok(())) => state.front.written(sequence),
             (Ringed::Front, Err(_)) => {
@@ -375,6 +394,11 @@ impl TinyEngine {
 }
 
 impl TinyState {
+    /// Whether the device took nothing anywhere a moment ago.
+    fn takes_nothing_now(&self, now: Duration) -> bool {
+        self.is_device_doubted && !retry::is_over(self.retry_at, now)
+    }
+
     /// Forgets everything of the keys with this hash's prefix, in the front and in their sets, because
     /// the newest of it is lost.
     pub(super) fn forget_key(&mut self, key_hash: KeyHash) {
@@ -387,6 +411,10 @@ impl TinyState {
         self.forget_set(set);
         debug_assert!(self.newest(prefix).is_none(), "nothing of the key is left in the front");
     }
+}
+
+fn unwritten_removal() -> Error {
+    Error::new(ErrorKind::Unavailable, "a removal could not be written to the store")
 }
 
 /// Returns what a stub takes of a pack.

@@ -149,6 +149,11 @@ impl TinyEngine {
             if moved.contains(&Moved::Not) {
                 return false;
             }
+            // What a set holds is lost when its write fails: the others wait until the device takes sets again.
+            let is_all_failed = moved.iter().all(|&moved| moved == Moved::Failed);
+            if is_all_failed && !self.note_failed_move() {
+                return false;
+            }
             let of_batch = batch.iter().zip(moved).filter(|(_, moved)| *moved == Moved::Failed);
             failed.extend(of_batch.map(|(&set, _)| set));
         }
@@ -159,7 +164,7 @@ impl TinyEngine {
             return false;
         }
         let mut state = self.lock();
-        state.move_at = None;
+        (state.move_at, state.failed_moves) = (None, 0);
         state.front.release_oldest(segment);
         true
     }

@@ -2,8 +2,9 @@
 //!
 //! Owns: when and how that is tried. Does not: lose anything: until it is written it is read from memory, or is
 //! believed to be gone. Invariants: tried again with a pause, so that a device that takes nothing any more costs a
-//! few transfers a second; a place that takes nothing keeps nothing else from being written: packs move on, and
-//! what a set cannot take is carried over within the front. Cost: nothing while nothing failed.
+//! few transfers a second, and no room: packs move on once, and again only after it took something; a place that
+//! takes nothing keeps nothing else from being written: packs move on, and what a set cannot take is carried over
+//! within the front. Cost: nothing while nothing failed.
 
 use super::{
     TinyEngine, TinyState,
@@ -30,6 +31,9 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 pub(super) const REWRITES_MAX: u32 = 2;
 /// After how many failures a pack goes to another place.
 const FAILURES_IN_PLACE_MAX: u8 = 2;
+/// Moves that fail in a row before entries are dropped whose sets the device does not take. A device that takes
+/// nothing for some seconds costs none.
+const FAILED_MOVES_MAX: u32 = 10;
 /// Sets that are wiped in one round.
 const WIPES_MAX: u64 = 256;
 
@@ -57,7 +61,18 @@ impl TinyEngine {
     /// Whether the oldest segment of the front is to be moved out now.
     pub(super) fn move_may_begin(&self, now: Duration) -> bool {
         let state = self.lock();
-        state.move_is_due() && is_over(state.move_at, now)
+        // A device that takes nothing takes no sets, and their entries are lost. Without room no other write can
+        // show more.
+        let may_take_sets = !state.is_device_doubted || state.front.free_count() == 0;
+        state.move_is_due() && may_take_sets && is_over(state.move_at, now)
+    }
+
+    /// Notes a move that failed because of sets. Returns whether it failed so often that it goes on without them.
+    pub(super) fn note_failed_move(&self) -> bool {
+        let mut state = self.lock();
+        state.failed_moves += 1;
+        state.move_at = Some(self.volume.clock.now() + PAUSE);
+        state.failed_moves >= FAILED_MOVES_MAX
     }
 
     /// Returns whether an entry of the front that belongs to a set is in a pack that the device did not take.
@@ -71,11 +86,14 @@ impl TinyEngine {
     pub(super) fn retry_failed(self: &Arc<Self>) {
         let mut sealed = Sealed::at(self.volume.clock.now());
         let mut state = self.lock();
+        let may_move_on = !state.is_device_doubted;
         for pack in state.front.failed_packs().to_vec() {
-            let moves_on = pack.failures >= FAILURES_IN_PLACE_MAX;
+            let moves_on = may_move_on && pack.failures >= FAILURES_IN_PLACE_MAX;
             if moves_on && self.append_pack_again(&mut state, &pack, &mut sealed).is_ok() {
                 // What took the place of its records is newer, and on its way.
                 state.appended_again_until = state.front.last_sequence();
+                // Unless nothing of it was needed: then there is nothing whose outcome ends the doubt.
+                state.is_device_doubted |= state.front.is_pending(state.front.last_sequence());
                 state.given_up_count += 1;
                 state.front.give_up(pack.sequence);
             } else {
@@ -230,6 +248,6 @@ impl TinyEngine {
 }
 
 /// Whether the time until `at` is over; a clock that steps back does not make it longer.
-fn is_over(at: Option<Duration>, now: Duration) -> bool {
+pub(super) fn is_over(at: Option<Duration>, now: Duration) -> bool {
     at.is_none_or(|at| at <= now || at > now + PAUSE)
 }

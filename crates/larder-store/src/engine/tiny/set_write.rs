@@ -95,6 +95,7 @@ impl TinyEngine {
             return self.submit_set(writing);
         }
         let is_sound = is_believed && outcome.is_ok();
+        state.is_device_doubted &= outcome.is_err();
         state.end_set_write(&writing, is_sound);
         drop(state);
         if !is_sound {
