@@ -40,7 +40,8 @@ pub use policy::{
 pub use reader::{BodyStream, Reader};
 pub use stats::Stats;
 pub use store::{
-    Content, Damage, Findings, Scanned, Store, StoreInfo, VolumeStats, check, format, glance, inspect, survey,
+    Content, Damage, Findings, Scanned, Store, StoreInfo, UpgradePlan, VolumeStats, check, format, glance, inspect,
+    plan_upgrade, survey, upgrade,
 };
 pub use tuning::{Objective, Tuning, TuningField, TuningKind, TuningValue};
 pub use volume::{

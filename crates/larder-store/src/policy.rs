@@ -261,6 +261,11 @@ impl Policy {
         matches!(self.engine, EngineRow::Log(LogRow::Packed(_)))
     }
 
+    /// Whether the memory of its index follows from a mean size of entries, and not from the entries that there are.
+    pub fn index_assumes_mean(&self) -> bool {
+        !matches!(self.engine, EngineRow::Log(LogRow::Packed(_)))
+    }
+
     /// Whether a store of it that is open can tell its keys, see [`crate::Store::scan`]: not where only the file's own snapshot, which is
     /// written when the store is closed, says where entries are.
     pub fn can_scan(&self) -> bool {

@@ -11,6 +11,7 @@ mod open;
 mod outage;
 mod scan;
 mod survey;
+mod upgrade;
 mod volumes;
 
 use crate::{
@@ -36,6 +37,7 @@ use maintenance::Maintenance;
 pub use scan::Scanned;
 use std::{path::Path, sync::Arc};
 pub use survey::{Damage, Findings, check, survey};
+pub use upgrade::{UpgradePlan, plan_upgrade, upgrade};
 pub(crate) use volumes::Volumes;
 
 /// A disk cache of entries. Cheap to clone; all clones are one store.

@@ -1,7 +1,8 @@
 //! `larder store`: making a store on purpose, and looking at one that is not in use.
 //!
-//! Owns: the flags of these commands and what they print. Does not: know how stores are laid out. Invariant: nothing
-//! is destroyed that was not named first; `info` and `check` change nothing. Results go to standard output.
+//! Owns: the flags of these commands and what they print. Does not: know how stores are laid out. Invariant:
+//! nothing is destroyed that was not named first; `info` and `check` change nothing, and `upgrade` loses nothing
+//! unasked. Results go to standard output.
 
 use crate::{
     failure::Failure,
@@ -13,7 +14,8 @@ use crate::{
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use larder_store::{
-    Content, Damage, Error, Findings, Policy, StoreInfo, StoreOptions, inspect, mean_entry_bytes_default,
+    Content, Damage, Error, Findings, Policy, Stats, StoreInfo, StoreOptions, UpgradePlan, inspect,
+    mean_entry_bytes_default,
 };
 use std::path::{Path, PathBuf};
 
@@ -33,8 +35,21 @@ pub(crate) enum StoreCommand {
         /// The file, block device or directory [default: the store in your cache directory]
         path: Option<PathBuf>,
     },
+    /// Bring a store of an older format to the newest one, in place if that is possible.
+    Upgrade(UpgradeStoreFlags),
     /// Make an empty store in a new file or on a block device.
     Format(FormatFlags),
+}
+
+/// The flags of `larder store upgrade`.
+#[derive(Debug, Args)]
+pub(crate) struct UpgradeStoreFlags {
+    /// The file, block device or directory [default: the store in your cache directory]
+    path: Option<PathBuf>,
+
+    /// Go on where that loses the store's entries
+    #[arg(long)]
+    yes: bool,
 }
 
 /// The flags of `larder store format`.
@@ -72,6 +87,7 @@ pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
         StoreCommand::Info { path } => info(&existing(path)?),
         StoreCommand::Check { path } => check(&existing(path)?),
+        StoreCommand::Upgrade(flags) => upgrade(flags),
         StoreCommand::Format(flags) => format(flags),
     }
 }
@@ -96,15 +112,19 @@ fn existing(path: Option<PathBuf>) -> Result<PathBuf, Failure> {
 
 fn info(path: &Path) -> Result<(), Failure> {
     let (info, stats) = larder_store::survey(path).map_err(|error| failure(path, "look into", &error))?;
-    // What it is opened with unless `larder run` is told another.
-    let mean = size::show(mean_entry_bytes_default(info.size_bytes));
+    let mut memory = format!("{} for the index", size::show(stats.index_bytes));
+    if info.policy.is_some_and(Policy::index_assumes_mean) {
+        // What it is opened with unless `larder run` is told another.
+        let mean = size::show(mean_entry_bytes_default(info.size_bytes));
+        memory.push_str(&format!(", as for entries of {mean} on average"));
+    }
     let mut lines = vec![
         ("policy", info.policy.map_or_else(String::new, |policy| format!("{policy}: {}", policy.about))),
         ("size", size::show(info.size_bytes)),
         ("format", format!("{}{}", info.format, if info.has_probation { ", with probation" } else { "" })),
         ("identity", info.identity.clone()),
         ("entries", report::entries(&stats)),
-        ("memory", format!("{} for the index, as for entries of {mean} on average", size::show(stats.index_bytes))),
+        ("memory", memory),
         ("kill -9", format!("keeps {}", info.kept_after_kill)),
         ("sites", format!("{} invalidated on their own", info.site_rule_count)),
         ("written", format!("the superblock {} times", info.generation)),
@@ -159,6 +179,30 @@ fn print_findings(path: &Path, findings: &Findings) -> Result<(), Failure> {
         print_line!("  damaged  nothing")?;
     }
     Ok(())
+}
+
+fn upgrade(flags: UpgradeStoreFlags) -> Result<(), Failure> {
+    let path = existing(flags.path)?;
+    let plan = larder_store::plan_upgrade(&path).map_err(|error| failure(&path, "upgrade", &error))?;
+    let shown = path.display();
+    let UpgradePlan { from, to, loses_entries } = plan;
+    if from == to {
+        return print_line!("{shown}: format {from} is the newest of its policy; nothing to do");
+    }
+    if loses_entries && !flags.yes {
+        let (_, stats) = larder_store::survey(&path).map_err(|error| failure(&path, "look into", &error))?;
+        return Err(Failure::runtime(
+            format!("the newest format lays {shown} out in another way: all its {} would be lost", entries_in(&stats)),
+            "nothing was changed, and larder goes on using it as it is; add --yes to format it again, which takes seconds",
+        ));
+    }
+    larder_store::upgrade(&path).map_err(|error| failure(&path, "upgrade", &error))?;
+    let kept = if loses_entries { "it is empty now" } else { "every entry stays" };
+    print_line!("{shown}: format {from} became {to}; {kept}. Larders that do not know format {to} refuse it")
+}
+
+fn entries_in(stats: &Stats) -> String {
+    format!("{} entries", size::show_count(stats.entries))
 }
 
 fn format(flags: FormatFlags) -> Result<(), Failure> {

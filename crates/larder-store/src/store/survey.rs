@@ -113,14 +113,14 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Findings
     Ok(findings)
 }
 
-fn look(path: &Path) -> Result<(StoreInfo, Arc<dyn Device>)> {
+pub(super) fn look(path: &Path) -> Result<(StoreInfo, Arc<dyn Device>)> {
     match inspect::look(path)? {
         (inspect::Content::Store(info), Some(device)) => Ok((info, device)),
         _ => Err(Error::new(ErrorKind::Invalid, format!("{} is no larder store", path.display()))),
     }
 }
 
-fn options(path: &Path, info: &StoreInfo) -> Result<StoreOptions> {
+pub(super) fn options(path: &Path, info: &StoreInfo) -> Result<StoreOptions> {
     let policy: &'static Policy = info.policy.ok_or_else(|| {
         let place = format!("{} is of a policy this larder does not know", path.display());
         Error::new(ErrorKind::Invalid, place)

@@ -8,6 +8,7 @@ use crate::support::block_on;
 use larder_store::{
     ErrorKind, Hints, Policy, Store, StoreOptions,
     device::{Device, MemoryDevice},
+    plan_upgrade, upgrade,
 };
 use larder_torture::{SIZE_BYTES, content, options};
 use std::{
@@ -154,4 +155,47 @@ fn a_store_of_another_format_or_row_is_refused_and_left_as_it_is() {
         assert!(error.to_string().contains(why), "{error}");
         assert!(device.contents() == contents, "{why}: changed");
     }
+}
+
+/// A file with the contents of a fixture.
+fn fixture_file(format: u32, policy: &'static Policy) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), fixture(format, policy).unwrap()).unwrap();
+    file
+}
+
+#[test]
+fn log_of_format_1_is_upgraded_in_place_and_holds_what_it_held() {
+    let policy = Policy::default_row();
+    let file = fixture_file(1, policy);
+    let plan = plan_upgrade(file.path()).unwrap();
+    assert_eq!((plan.from, plan.to, plan.loses_entries), (1, 3, false));
+    assert_eq!(format_of(&fs::read(file.path()).unwrap()), 1, "a plan changes nothing");
+    upgrade(file.path()).unwrap();
+    let upgraded = fs::read(file.path()).unwrap();
+    assert_eq!(format_of(&upgraded), 3);
+    check_holds(policy, upgraded.clone());
+    // New entries go on probation, beside segments of the older format.
+    let device = Arc::new(MemoryDevice::from_contents(upgraded));
+    let store = Store::open_on(Arc::clone(&device) as Arc<dyn Device>, &options(policy, 1)).unwrap();
+    let mut writer = store.insert(b"new", content::head(100, 1), Hints::default()).unwrap();
+    writer.write(content::body(100, 1, 900)).unwrap();
+    block_on(writer.commit()).unwrap();
+    block_on(store.close()).unwrap();
+    check_holds(policy, device.contents());
+    let plan = plan_upgrade(file.path()).unwrap();
+    assert_eq!((plan.from, plan.to), (3, 3), "there is nothing more to do");
+}
+
+#[test]
+fn store_that_has_no_room_for_a_journal_is_made_anew_by_an_upgrade() {
+    let policy = Policy::named("stream").unwrap();
+    let file = fixture_file(1, policy);
+    let plan = plan_upgrade(file.path()).unwrap();
+    assert_eq!((plan.from, plan.to, plan.loses_entries), (1, 2, true));
+    upgrade(file.path()).unwrap();
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::from_contents(fs::read(file.path()).unwrap()));
+    let store = Store::open_on(device, &options(policy, 1)).unwrap();
+    assert_eq!(store.stats().entries, 0);
+    assert_eq!(plan_upgrade(file.path()).unwrap().from, 2);
 }

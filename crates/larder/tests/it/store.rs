@@ -253,3 +253,50 @@ fn what_is_not_there_is_told_by_the_commands_that_look() {
         check(&home, &[command, gone.to_str().unwrap()], 1, &["there is no such file: ", "as --disk has it"]);
     }
 }
+
+/// At stake: a cache that somebody relied on, for a command that was to improve it.
+#[test]
+fn upgrade_keeps_entries_where_it_can_and_says_first_where_it_cannot() {
+    let home = TempDir::new().unwrap();
+    let path = home.path().join("store.larder");
+    let shown = path.to_str().unwrap();
+    // A fixture has the sectors of a closed store that are not zero, each behind its number.
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/format-1/log.sectors");
+    let file = OpenOptions::new().create(true).truncate(true).write(true).open(&path).unwrap();
+    for piece in fs::read(fixture).unwrap().chunks_exact(4 + 512) {
+        let (number, sector) = piece.split_first_chunk().unwrap();
+        file.write_all_at(sector, u64::from(u32::from_le_bytes(*number)) * 512).unwrap();
+    }
+    let entries_before = entries(&home, &["info", shown]);
+    assert!(entries_before > 0);
+    check(&home, &["info", shown], 0, &["format 1 "]);
+    check(&home, &["upgrade", shown], 0, &["format 1 became 3; every entry stays"]);
+    check(&home, &["info", shown], 0, &["format 3, with probation"]);
+    assert_eq!(entries(&home, &["info", shown]), entries_before);
+    check(&home, &["upgrade", shown], 0, &["format 3 is the newest of its policy; nothing to do"]);
+    let other = home.path().join("other.larder");
+    let shown = other.to_str().unwrap();
+    check(
+        &home,
+        &["format", shown, "--size", "64MiB", "--policy", "stream", "--tune", "map_journal=off"],
+        0,
+        &["an empty store"],
+    );
+    let before = fs::read(&other).unwrap();
+    check(&home, &["upgrade", shown], 1, &["all its 0 entries would be lost", "nothing was changed", "--yes"]);
+    assert!(fs::read(&other).unwrap() == before);
+    check(&home, &["upgrade", shown, "--yes"], 0, &["format 1 became 2; it is empty now"]);
+    check(&home, &["upgrade"], 1, &["there is no such default store"]);
+}
+
+#[test]
+fn info_names_a_mean_size_of_entries_only_where_the_index_assumes_one() {
+    let home = TempDir::new().unwrap();
+    for (policy, names_mean) in [("log", false), ("hashcache-log", true)] {
+        let path = home.path().join(policy);
+        let shown = path.to_str().unwrap();
+        check(&home, &["format", shown, "--size", "64MiB", "--policy", policy], 0, &[]);
+        let (_, said) = store(&home, &["info", shown]);
+        assert_eq!(said.contains("on average"), names_mean, "{said}");
+    }
+}
