@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""Memory of a Larder under loads that fill it, beside the sum that its start lines promise, and what it gives back afterwards.
+
+  bench/memory.py                                   every load with --memory 32, 64 and 256 MB, about six minutes
+  bench/memory.py --memory 32MB --load hit,misses   some of them
+
+Needs the release build or LARDER_BIN, and 20,000 open files. Each load meets a Larder of its own:
+
+  idle      10,000 clients, each of which has had one response
+  waiting   2,000 requests that wait for their origin
+  misses    400 clients of 5 MB misses, each of another body, who read 16 KiB a second, without a store on disk
+  stored    the same, with a store on disk
+  disk      400 clients of 40 bodies of 5 MB on disk, who read 16 KiB a second
+  hit       2,000 clients of one body of 5 MB on disk, who read 16 KiB a second
+  streams   1,000 streams of HTTP/2 whose windows stay shut, ten connections of them, each of another body of 5 MB
+
+For each: the sum that the start prints, the resident memory before, the most of it under the load (--seconds), and 10 s after the clients are gone.
+"""
+import argparse
+import asyncio
+import os
+import pathlib
+import re
+import resource
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PROGRAM = os.environ.get("LARDER_BIN", str(ROOT / "target/release/larder"))
+LONG = b"x" * 5_000_000
+SHORT = b"y" * 1000
+FIELDS = (
+    "Host: localhost\r\nUser-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n"
+    "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8\r\nAccept-Language: en-US,en;q=0.5\r\n"
+    "Accept-Encoding: gzip, deflate, br\r\nCookie: session=0123456789abcdef\r\n"
+)
+STORED_COUNT = 40
+
+
+async def serve(reader, writer):
+    """One connection of the origin: /wait/N is never answered, /long/N has 5 MB, everything else 1 KB."""
+    try:
+        while True:
+            path = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1]
+            if path.startswith(b"/wait/"):
+                await asyncio.sleep(3600)
+            body = LONG if path.startswith(b"/long/") else SHORT
+            writer.write(b'HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nETag: "%s"\r\nContent-Length: %d\r\n\r\n' % (path[1:], len(body)))
+            # In pieces, so that this process does not keep a copy of each.
+            for at in range(0, len(body), 1 << 16):
+                writer.write(body[at : at + (1 << 16)])
+                await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        pass
+    finally:
+        writer.close()
+
+
+class Larder:
+    """A Larder that was started for one load."""
+
+    def __init__(self, memory, disk, origin_port, more):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="larder-memory.", dir="/var/tmp"))
+        self.log = self.folder / "log"
+        config = self.folder / "larder.toml"
+        config.write_text("[limits]\norigin_connections = 4000\n")
+        store = ["--disk", str(self.folder / "store"), "--size", "1GB"] if disk else ["--disk", "none"]
+        command = [PROGRAM, "run", "--config", str(config), "--listen", "127.0.0.1:0", "--origin", f"http://127.0.0.1:{origin_port}", "--memory", memory]
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen([*command, *store, *more], stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        end = time.monotonic() + 30
+        while not (found := re.search(r"listen.*127\.0\.0\.1:(\d+)", self.log.read_text())):
+            if self.process.poll() is not None or time.monotonic() > end:
+                sys.exit(f"larder did not start:\n{self.log.read_text()}")
+            time.sleep(0.05)
+        self.port = int(found[1])
+
+    def status(self, name):
+        with open(f"/proc/{self.process.pid}/status") as status:
+            return int(next(line for line in status if line.startswith(name)).split()[1]) / 1024
+
+    def sum(self):
+        """The sum of its parts, as the start lines have it."""
+        found = re.search(r"memory +(.*)", self.log.read_text())
+        return found[1] if found else "?"
+
+    def forget_most(self):
+        pathlib.Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+        shutil.rmtree(self.folder)
+
+
+async def connect(port, window=None):
+    sock = socket.socket()
+    if window:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    return sock
+
+
+async def ask(sock, path):
+    await asyncio.get_running_loop().sock_sendall(sock, f"GET {path} HTTP/1.1\r\n{FIELDS}\r\n".encode())
+
+
+async def whole(sock, path, length):
+    """A request and the whole of its response."""
+    await ask(sock, path)
+    seen = b""
+    while b"\r\n\r\n" not in seen:
+        seen += await asyncio.get_running_loop().sock_recv(sock, 1 << 16)
+    got = len(seen.partition(b"\r\n\r\n")[2])
+    while got < length:
+        piece = await asyncio.get_running_loop().sock_recv(sock, 1 << 20)
+        if not piece:
+            sys.exit(f"{path} broke off")
+        got += len(piece)
+
+
+def read_slowly(socks):
+    for sock in socks:
+        try:
+            sock.recv(16 << 10)
+        except BlockingIOError:
+            pass
+
+
+async def idle(larder):
+    socks = []
+    for _ in range(20):
+        some = [await connect(larder.port) for _ in range(500)]
+        await asyncio.gather(*(whole(sock, "/small", 1000) for sock in some))
+        socks += some
+    return socks
+
+
+async def waiting(larder):
+    socks = [await connect(larder.port) for _ in range(2000)]
+    for number, sock in enumerate(socks):
+        await ask(sock, f"/wait/{number}")
+    return socks
+
+
+async def slow(larder, paths):
+    socks = [await connect(larder.port, 32 << 10) for _ in paths]
+    for sock, path in zip(socks, paths):
+        await ask(sock, path)
+    return socks
+
+
+async def misses(larder):
+    return await slow(larder, [f"/long/{number}" for number in range(400)])
+
+
+async def fill(larder, count):
+    for number in range(count):
+        sock = await connect(larder.port)
+        await whole(sock, f"/long/{number}", len(LONG))
+        sock.close()
+    await asyncio.sleep(1.5)
+
+
+async def disk(larder):
+    return await slow(larder, [f"/long/{number % STORED_COUNT}" for number in range(400)])
+
+
+async def hit(larder):
+    return await slow(larder, ["/long/0"] * 2000)
+
+
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+async def streams(larder):
+    socks = []
+    for connection in range(10):
+        sock = await connect(larder.port)
+        sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, struct.pack(">HI", 4, 0)) + frame(4, 1, 0)
+        for number in range(100):
+            path = b"/long/%d" % (100 * connection + number)
+            sent += frame(1, 5, 2 * number + 1, b"\x82\x86\x04" + bytes([len(path)]) + path + b"\x01\x09localhost")
+        await asyncio.get_running_loop().sock_sendall(sock, sent)
+        socks.append(sock)
+    return socks
+
+
+# The load, whether it has a store on disk, and how many bodies are stored before.
+LOADS = {
+    "idle": (idle, False, 0),
+    "waiting": (waiting, False, 0),
+    "misses": (misses, False, 0),
+    "stored": (misses, True, 0),
+    "disk": (disk, True, STORED_COUNT),
+    "hit": (hit, True, 1),
+    "streams": (streams, True, 0),
+}
+
+
+async def measure(name, memory, origin_port, seconds, more):
+    load, has_disk, stored = LOADS[name]
+    larder = Larder(memory, has_disk, origin_port, more)
+    try:
+        sock = await connect(larder.port)
+        await whole(sock, "/small", 1000)
+        sock.close()
+        await fill(larder, stored)
+        await asyncio.sleep(10 if stored else 1)
+        before = larder.status("VmRSS")
+        larder.forget_most()
+        socks = await load(larder)
+        for _ in range(seconds):
+            await asyncio.sleep(1)
+            if name != "idle":
+                read_slowly(socks)
+        most, steady = larder.status("VmHWM"), larder.status("VmRSS")
+        count = 1000 if name == "streams" else len(socks)
+        for sock in socks:
+            sock.close()
+        await asyncio.sleep(10)
+        after = larder.status("VmRSS")
+        each = (steady - before) * 1024 / count
+        print(f"| {name:8} | {memory:>6} | {before:7.1f} | {most:7.1f} | {steady:7.1f} | {each:7.1f} | {after:7.1f} | {larder.sum()} |", flush=True)
+    finally:
+        larder.end()
+
+
+async def run_loads(arguments, origin_port):
+    for name in arguments.load.split(","):
+        for memory in arguments.memory.split(","):
+            await measure(name, memory, origin_port, arguments.seconds, arguments.more)
+
+
+async def run_origin(listening):
+    async with await asyncio.start_server(serve, sock=listening, backlog=4096) as server:
+        await server.serve_forever()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--memory", default="32MB,64MB,256MB")
+    parser.add_argument("--load", default=",".join(LOADS))
+    parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("more", nargs="*", help="further flags of larder run, behind --")
+    arguments = parser.parse_args()
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    # The origin is a process of its own, so that it answers while clients are opened.
+    listening = socket.create_server(("127.0.0.1", 0), backlog=4096)
+    if (origin := os.fork()) == 0:
+        try:
+            asyncio.run(run_origin(listening))
+        finally:
+            os._exit(0)
+    print("MiB of resident memory; KiB of each client or stream\n")
+    print("| load | --memory | before | most | at the end | KiB each | 10 s after | start line |\n|---|---|---|---|---|---|---|---|", flush=True)
+    try:
+        asyncio.run(run_loads(arguments, listening.getsockname()[1]))
+    finally:
+        os.kill(origin, signal.SIGTERM)
+        os.waitpid(origin, 0)
+
+
+if __name__ == "__main__":
+    main()
