@@ -8,6 +8,7 @@ use larder_http::{Rules, Settings};
 use larder_store::Store;
 
 use crate::{
+    body_budget::BodyBudget,
     cache::{
         epochs::Epochs,
         groups::Groups,
@@ -17,6 +18,7 @@ use crate::{
         patience::Patience,
         pins::Pins,
         purges::{Began, Purges},
+        shared_reads::SharedReads,
         sightings::Sightings,
     },
     config::CacheSettings,
@@ -36,6 +38,7 @@ pub(crate) mod patience;
 pub(crate) mod pins;
 pub(crate) mod purges;
 pub(crate) mod responses;
+pub(crate) mod shared_reads;
 pub(crate) mod sightings;
 pub(crate) mod storing;
 
@@ -72,6 +75,10 @@ impl Manner {
 pub(crate) struct CacheShared {
     pub(crate) hot: Arc<HotTier>,
     pub(crate) store: Option<Store>,
+    /// The memory for bytes of bodies on their way.
+    pub(crate) bodies: Arc<BodyBudget>,
+    /// Pieces of long bodies that several clients may want at once.
+    pub(crate) reads: Arc<SharedReads>,
     /// Where the chunks of long bodies were seen.
     pub(crate) sightings: Arc<Sightings>,
     /// Invalidations, by the resource's key.

@@ -104,7 +104,7 @@ impl ProxyStats {
         let mut sum = Self::default();
         if let Some(shared) = shared {
             (sum.hot_entries, sum.hot_bytes) = (shared.cache.hot.len(), shared.cache.hot.bytes());
-            sum.window_bytes = shared.windows.held_bytes();
+            sum.window_bytes = shared.cache.bodies.held_bytes();
         }
         for worker in workers {
             for (total, count) in sum.outcomes.iter_mut().zip(&worker.outcomes) {
@@ -229,7 +229,7 @@ impl Collector for Exposition {
             (
                 "window_bytes_max",
                 "Bytes beyond which those that nobody reads wait",
-                shared.as_ref().map_or(0, |shared| shared.windows.max_bytes()),
+                shared.as_ref().map_or(0, |shared| shared.cache.bodies.max_bytes()),
             ),
         ];
         let help = "The program that runs, always 1";

@@ -22,6 +22,7 @@ mod admin;
 mod admin_tokens;
 mod asked;
 mod authority;
+mod body_budget;
 mod cache;
 mod caretaker;
 mod client;

@@ -14,7 +14,7 @@ use crate::{
     client::{certificates::Certificates, intercept::Interceptor, passwords::Passwords},
     config::ProxyConfig,
     delays::Delays,
-    flight::{rest::Rests, table::FlightTable, window::WindowBudget},
+    flight::{rest::Rests, table::FlightTable},
     history::History,
     marks::Marks,
     mirrors::Mirrors,
@@ -36,8 +36,6 @@ pub(crate) struct Shared {
     /// Whether any of them get a coding on their way to clients.
     pub(crate) compresses: bool,
     pub(crate) flights: Arc<FlightTable>,
-    /// What those hold for their readers.
-    pub(crate) windows: Arc<WindowBudget>,
     /// Fetches of what is missing of stored bodies in progress.
     pub(crate) rests: Arc<Rests>,
     pub(crate) origins: Arc<OriginsShared>,

@@ -72,7 +72,6 @@ impl Worker {
                 cache: Arc::clone(&cache),
                 origins: Arc::clone(&origins),
                 marks: Arc::clone(&shared.marks),
-                windows: Arc::clone(&shared.windows),
                 rests: Arc::clone(&shared.rests),
             });
             let flights = Arc::new(Flights {

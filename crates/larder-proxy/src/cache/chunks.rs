@@ -4,7 +4,8 @@
 //! out beforehand what is there (see `presence`), or fetch what is not (see `flight::rest`). Invariant: what is handed out is
 //! exactly the bytes of that place in that representation: the store verified it under the representation's own key, or the
 //! origin sent it under the same strong validator and length (RFC 9110 14.4, 15.3.7.3). Of a chunk that is not there one
-//! fragment may be (RFC 9111 3.4). Cost: one device read per chunk; for one that is missing a lookup more, for its fragment.
+//! fragment may be (RFC 9111 3.4). Where memory is short, parts of chunks are read instead of whole ones. Cost: one device read per
+//! chunk, whoever reads it at once, or two for a part of it; for one that is missing a lookup more, for its fragment.
 
 use std::{future::poll_fn, ops::Range, pin::pin, sync::Arc, task::Poll};
 
@@ -12,14 +13,18 @@ use bytes::Bytes;
 use http::{HeaderValue, header};
 use larder_http::{StoredHead, entity_tag::EntityTag, key, partial};
 
-use crate::cache::{
-    Cache,
-    entry::{CHUNK_BYTES, Entry, EntryBody},
-    hot::Hot,
-    lookup::{self, Trouble},
-    patience::Waiting,
-    sightings::{Chunks, Known},
-    storing,
+use crate::{
+    body_budget::SHARE_BYTES_MIN,
+    cache::{
+        Cache,
+        entry::{CHUNK_BYTES, Entry, EntryBody},
+        hot::Hot,
+        lookup::{self, Trouble},
+        patience::Waiting,
+        shared_reads::{Place, SharedPiece},
+        sightings::{Chunks, Known},
+        storing,
+    },
 };
 
 /// A body that is stored in chunks.
@@ -94,27 +99,72 @@ impl ChunkedBody {
         self.len.is_some() && self.validator.is_some()
     }
 
-    /// Bytes of chunk `number`, from memory or store, among which are those of `wanted` that are in it.
+    /// Returns bytes of chunk `number` from memory or store, among which is the first of those of `wanted` that are in it. How many
+    /// depends on the memory that there is.
     pub(crate) async fn read(&self, number: u64, wanted: Range<u64>, waiting: Waiting) -> Result<Placed, Absence> {
         let span = self.span(number);
         let wanted = wanted.start.max(span.start)..wanted.end.min(span.end);
         let key = self.chunk_key(number);
-        let expected = span.end - span.start;
-        let hot = &self.cache.shared.hot;
-        if let Some(Hot::Chunk(bytes)) = hot.find(&key)
-            && bytes.len() as u64 == expected
+        if let Some(Hot::Chunk(bytes)) = self.cache.shared.hot.find(&key)
+            && bytes.len() as u64 == span.end - span.start
         {
             return Ok(Placed { start: span.start, bytes });
         }
-        let store = self.cache.shared.store.as_ref().ok_or(Absence::Gap)?;
-        let moment = hot.moment();
-        let found = lookup::try_read(&self.cache, store, &key, waiting).await?;
-        if let Some((_, bytes)) = found.filter(|(_, bytes)| bytes.len() as u64 == expected) {
-            hot.insert(&key, Hot::Chunk(bytes.clone()), moment);
-            return Ok(Placed { start: span.start, bytes });
+        let place = self.piece_at(&span, wanted.start, waiting);
+        let read = self.cache.shared.reads.find_or_begin(place);
+        match read.get(self.read_from_store(&key, &span, place)).await {
+            Ok(piece) => Ok(self.share_of(piece, place, wanted.start)),
+            Err(Absence::Trouble) => Err(Absence::Trouble),
+            Err(Absence::Gap) => {
+                let fragment = self.read_fragment(number).await;
+                fragment.filter(|fragment| covers(&fragment.span(), &wanted)).ok_or(Absence::Gap)
+            }
         }
-        let fragment = self.read_fragment(number).await;
-        fragment.filter(|fragment| covers(&fragment.span(), &wanted)).ok_or(Absence::Gap)
+    }
+
+    /// Returns the piece to read for the byte at `position` of the chunk `span`: all of the chunk, where it is in memory anyway or there
+    /// is memory for it, else a block of it.
+    fn piece_at(&self, span: &Range<u64>, position: u64, waiting: Waiting) -> Place {
+        let shared = &self.cache.shared;
+        let whole = Place { representation: self.place.representation, start: span.start, end: span.end, waiting };
+        let len = span.end - span.start;
+        if len <= BLOCK_BYTES || shared.bodies.share_bytes() >= len || shared.reads.find(&whole).is_some() {
+            return whole;
+        }
+        let start = position - (position - span.start) % BLOCK_BYTES;
+        Place { start, end: span.end.min(start + BLOCK_BYTES), ..whole }
+    }
+
+    /// Reads a piece of the chunk `span` from the store.
+    async fn read_from_store(&self, key: &[u8], span: &Range<u64>, place: Place) -> Result<Bytes, Absence> {
+        let shared = &self.cache.shared;
+        let store = shared.store.as_ref().ok_or(Absence::Gap)?;
+        let moment = shared.hot.moment();
+        let len = span.end - span.start;
+        let is_whole = place.end - place.start == len;
+        let reading = async {
+            let reader = if is_whole { store.get(key).await? } else { store.front(key).await? };
+            let Some(reader) = reader.filter(|reader| reader.len() == len) else { return Ok(None) };
+            reader.read(place.start - span.start..place.end - span.start).await
+        };
+        let bytes = lookup::ask(&self.cache, place.waiting, reading).await?.ok_or(Absence::Gap)?;
+        if is_whole {
+            shared.hot.insert(key, Hot::Chunk(bytes.clone()), moment);
+        }
+        Ok(shared.bodies.count(bytes))
+    }
+
+    /// Returns what one reader gets of a piece that was read, from its first byte on or from `position`. Where memory is short, who is
+    /// alone with it has only the start of it in memory.
+    fn share_of(&self, piece: SharedPiece, place: Place, position: u64) -> Placed {
+        let bodies = &self.cache.shared.bodies;
+        let bytes = piece.as_ref();
+        if bytes.len() as u64 > BLOCK_BYTES || !bodies.is_scarce() || piece.is_shared() {
+            return Placed { start: place.start, bytes: piece.into_bytes() };
+        }
+        let first = usize::try_from(position - place.start).unwrap_or(usize::MAX).min(bytes.len());
+        let end = bytes.len().min(first + SHARE_BYTES_MIN as usize);
+        Placed { start: position, bytes: bodies.count(Bytes::copy_from_slice(&bytes[first..end])) }
     }
 
     /// The fragment of a chunk, if one is stored.
@@ -212,6 +262,9 @@ impl Placed {
         (first <= end && end <= self.bytes.len()).then(|| self.bytes.slice(first..end))
     }
 }
+
+/// What is read at once where there is no memory for a whole chunk: what the store has a checksum for.
+const BLOCK_BYTES: u64 = 64 << 10;
 
 pub(crate) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end

@@ -28,6 +28,8 @@ use crate::{
 pub(crate) struct ResponseBody {
     source: Source,
     ticket: Option<Ticket>,
+    /// How often the connection had been flushed when a piece was handed over, if the next one waits until that is out.
+    flushed_before: Option<u64>,
 }
 
 enum Source {
@@ -160,7 +162,18 @@ impl ResponseBody {
     }
 
     fn of(source: Source) -> Self {
-        Self { source, ticket: None }
+        Self { source, ticket: None, flushed_before: None }
+    }
+
+    /// Returns whether the next piece may be had. Where memory is short, one piece of a body at a time is on its way to a client; over
+    /// HTTP/2 the client's own window sees to that.
+    fn is_out(&mut self, context: &Context<'_>) -> bool {
+        let (Some(before), Some(ticket)) = (self.flushed_before, &self.ticket) else { return true };
+        if !ticket.client().flushed.is_after(before, context) {
+            return false;
+        }
+        self.flushed_before = None;
+        true
     }
 
     /// Breaks off once all that came before has gone out: the client gets the head, and what there is of the body.
@@ -325,6 +338,9 @@ impl Body for ResponseBody {
         if matches!(self.source, Source::Breaking { .. }) {
             return self.poll_breaking(context);
         }
+        if !self.is_out(context) {
+            return Poll::Pending;
+        }
         let piece = ready!(self.source.poll(context));
         if let (Some(Err(error)), Some(ticket)) = (&piece, &self.ticket) {
             let breaking = Source::Breaking { error: *error, flushed_before: ticket.client().flushed.count() };
@@ -336,7 +352,12 @@ impl Body for ResponseBody {
         let ended = piece.is_none() || self.is_end_stream();
         if let Some(ticket) = &mut self.ticket {
             match &piece {
-                Some(Ok(frame)) => ticket.note_sent(frame.data_ref().map_or(0, Bytes::len), ended),
+                Some(Ok(frame)) => {
+                    ticket.note_sent(frame.data_ref().map_or(0, Bytes::len), ended);
+                    let client = ticket.client();
+                    let waits = !ended && !client.is_http2() && client.worker.cache.shared.bodies.is_scarce();
+                    self.flushed_before = waits.then(|| client.flushed.count());
+                }
                 // With a ticket, an error waits until what came before is out.
                 Some(Err(_)) => {}
                 None => ticket.note_sent(0, true),

@@ -2,16 +2,23 @@
 //!
 //! Owns: how much has arrived, how much is stored, in which form, and at whose pace. Does not: know whether it is the whole of
 //! a response (see `carry`) or the rest of one (see `rest`), or store heads. Invariants: chunks are stored in order; bytes
-//! that are not stored stay in the window until the slowest reader has them. Memory: up to one chunk that is not stored yet,
-//! and what `shared` keeps.
+//! that are not stored stay in the window until the slowest reader has them. Memory: what `shared` keeps, and while there is
+//! memory for it a chunk that is not stored yet. Where there is none, fetches fill their chunks in turn, so that each comes to a
+//! place where it has nothing in memory but the store has it; one that does not get there in its turn is not stored any longer.
 
-use std::{sync::Arc, task::Poll, time::Duration};
+use std::{
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use bytes::{Buf as _, Bytes};
 use http::HeaderMap;
+use tokio::time::timeout_at;
 
 use crate::{
     asked::Asked,
+    body_budget::Turn,
     cache::{
         Cache,
         chunks::{ChunkedBody, Placed},
@@ -40,6 +47,8 @@ pub(super) struct Carrier {
     pub(super) skip: u64,
     breaks: Breaks,
     hold_up: HoldUp,
+    /// Its turn to fill a chunk, while it is that.
+    turn: Option<Turn>,
 }
 
 /// How the body is being stored.
@@ -62,6 +71,17 @@ pub(super) enum Next {
     Abandoned,
 }
 
+/// How far a step came.
+enum Step {
+    Next(Next),
+    /// The readers have to come further.
+    Wait,
+    /// It has to wait for a turn.
+    TakeTurn,
+    /// Its turn is over.
+    TurnOver,
+}
+
 /// A request of which the rest may be asked for, and by what means.
 #[derive(Clone, Copy)]
 pub(super) struct AskedBy<'a> {
@@ -82,36 +102,62 @@ impl Carrier {
             skip: 0,
             breaks: Breaks::default(),
             hold_up: HoldUp::default(),
+            turn: None,
         }
     }
 
     /// What comes next, once the readers are far enough to have it. `is_worth_finishing` even if nobody reads.
     pub(super) async fn next(&mut self, body: &mut OriginBody, is_worth_finishing: bool) -> Next {
         loop {
-            let next = std::future::poll_fn(|context| {
-                match self.flight.poll_pace(self.leaves_window(), context) {
-                    Pace::Wait => return Poll::Ready(None),
-                    Pace::Unread if !is_worth_finishing && self.flight.close_if_unread() => {
-                        return Poll::Ready(Some(Next::Abandoned));
-                    }
-                    Pace::Go | Pace::Unread => {}
-                }
-                body.poll_frame(context).map(|piece| {
-                    Some(match piece {
-                        Some(Ok(frame)) => match frame.into_data() {
-                            Ok(bytes) => Next::Data(self.without_skipped(bytes)),
-                            Err(frame) => Next::Trailers(frame.into_trailers().unwrap_or_default()),
-                        },
-                        Some(Err(error)) => Next::Broken(error),
-                        None => Next::End,
-                    })
-                })
-            })
-            .await;
-            match next {
-                Some(next) => return next,
-                None => self.wait_for_readers().await,
+            let turn_end = self.turn.as_ref().map(|turn| turn.end);
+            let step = std::future::poll_fn(|context| self.poll_step(body, is_worth_finishing, context));
+            let step = match turn_end {
+                // What takes a timer is not part of what usually waits.
+                Some(end) => Box::pin(timeout_at(end, step)).await.unwrap_or(Step::TurnOver),
+                None => step.await,
+            };
+            match step {
+                Step::Next(next) => return next,
+                Step::Wait => self.wait_for_readers().await,
+                Step::TakeTurn => self.turn = Box::pin(self.cache.shared.bodies.take_turn()).await,
+                Step::TurnOver => self.end_turn(),
             }
+        }
+    }
+
+    fn poll_step(&mut self, body: &mut OriginBody, is_worth_finishing: bool, context: &mut Context<'_>) -> Poll<Step> {
+        let leaves_window = self.leaves_window();
+        // Then it fills its chunk, however far the readers are.
+        let has_turn = leaves_window && self.turn.is_some();
+        match self.flight.poll_pace(leaves_window, context) {
+            Pace::Wait if !has_turn => return Poll::Ready(Step::Wait),
+            Pace::Unread if !is_worth_finishing && self.flight.close_if_unread() => {
+                return Poll::Ready(Step::Next(Next::Abandoned));
+            }
+            Pace::Go | Pace::Unread | Pace::Wait => {}
+        }
+        let is_used_up = leaves_window && self.cache.shared.bodies.is_used_up();
+        if is_used_up && !has_turn && self.flight.is_beyond_least_share() {
+            return Poll::Ready(Step::TakeTurn);
+        }
+        let piece = ready!(body.poll_frame(context));
+        Poll::Ready(Step::Next(match piece {
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(bytes) => Next::Data(self.without_skipped(bytes)),
+                Err(frame) => Next::Trailers(frame.into_trailers().unwrap_or_default()),
+            },
+            Some(Err(error)) => Next::Broken(error),
+            None => Next::End,
+        }))
+    }
+
+    /// Stops storing what could not be stored in its turn, if the memory is wanted elsewhere: from now on it has its least share.
+    fn end_turn(&mut self) {
+        self.turn = None;
+        if self.cache.shared.bodies.is_used_up() {
+            self.storage = Storage::Off;
+            self.cache.metrics.storing_given_up.add(1);
+            tracing::debug!(stored = self.committed, "memory is short and the origin slow, a response is not stored");
         }
     }
 
@@ -187,7 +233,9 @@ impl Carrier {
     async fn commit_chunk(&mut self, chunks: &ChunkedBody, len: u64) {
         let pieces = self.flight.copy_out(self.committed, len);
         let storing = chunks.store_chunk(self.committed / CHUNK_BYTES, pieces);
-        match self.hold_up.bounded(len, storing).await {
+        let stored = self.hold_up.bounded(len, storing).await;
+        self.turn = None;
+        match stored {
             Some(true) => {
                 self.committed += len;
                 self.flight.note_committed(self.committed);

@@ -4,8 +4,8 @@
 //! answer; the origin, which goes on from there (`flight::rest`), up to the next chunk that seems to be there; and, where
 //! the origin cannot, the store again for as long as the client may be without progress. Invariant: bytes come in order and
 //! without gaps, or the stream ends in an error: only when none of these has the next byte. What is still to be sent is held, so
-//! that the store does not reclaim it under its reader. Memory: at most [`AHEAD_COUNT`] chunks per client, or a flight's window,
-//! and [`HELD_COUNT_MAX`] holds, whatever the body's length.
+//! that the store does not reclaim it under its reader. Memory: as many chunks per client as its share of the memory for bodies,
+//! [`AHEAD_COUNT`] at most, or a part of one; or a flight's window; and [`HELD_COUNT_MAX`] holds, whatever the body's length.
 
 use std::{
     collections::VecDeque,
@@ -72,8 +72,7 @@ impl ChunkReader {
     pub(crate) fn new(source: Arc<Source>, span: Range<u64>) -> Self {
         let next = span.start / CHUNK_BYTES;
         let is_alone = !source.chunks.can_go_on();
-        let ahead = VecDeque::with_capacity(AHEAD_COUNT);
-        let (held, rest) = (VecDeque::new(), Rest::Nothing);
+        let (ahead, held, rest) = (VecDeque::new(), VecDeque::new(), Rest::Nothing);
         Self { source, span, next, ahead, held, held_end: next, rest, looked_again: None, trouble_count: 0, is_alone }
     }
 
@@ -126,7 +125,13 @@ impl ChunkReader {
         // A fetch that was begun for what is missing is read from where it begins. Ahead of it the store would say of its chunks
         // that they are not there, or not yet, and they would be asked for twice.
         let end = self.source.rest_start().filter(|start| *start > self.span.start).unwrap_or(self.span.end);
-        while self.ahead.len() < AHEAD_COUNT && self.next * CHUNK_BYTES < self.span.end.min(end) {
+        let count = self.ahead_count();
+        while self.ahead.len() > count {
+            // There is no memory any more for what lies furthest ahead.
+            self.ahead.pop_back();
+            self.next -= 1;
+        }
+        while self.ahead.len() < count && self.next * CHUNK_BYTES < self.span.end.min(end) {
             self.ahead.push_back(self.begin_reading(self.next, waiting));
             self.next += 1;
         }
@@ -137,6 +142,12 @@ impl ChunkReader {
                 *read = Read::Done(result);
             }
         }
+    }
+
+    /// Returns how many chunks may be in memory or on their way there.
+    fn ahead_count(&self) -> usize {
+        let share = self.source.chunks.cache.shared.bodies.share_bytes();
+        usize::try_from(share / CHUNK_BYTES).unwrap_or(usize::MAX).clamp(1, AHEAD_COUNT)
     }
 
     /// Holds what is still to be sent, as far as the bound goes, and lets go of what was.
@@ -236,7 +247,7 @@ impl ChunkReader {
             return Err(self.give_up());
         };
         self.span.start = end;
-        // Of a chunk there may have been a fragment, which ends before it.
+        // Of a chunk there may have been a part, which ends before it.
         if end < self.span.end && !end.is_multiple_of(CHUNK_BYTES) {
             (self.next, self.ahead) = (end / CHUNK_BYTES, VecDeque::new());
         }

@@ -3,7 +3,7 @@
 //! Owns: the window of bytes that are in memory and the readers' places. Does not: talk to the origin (see
 //! `fetch`) or to clients (see `reader`). Invariants: bytes are handed out in order and only once their
 //! place is known; an end in good order is announced only after the origin's own end. Memory: a window
-//! of a few megabytes, see the constants, and one budget for those of all flights; readers behind it read from the store.
+//! of at most its share of the budget for all bodies; readers behind it read from the store.
 //! Cost: one short lock per piece and reader.
 
 use std::{
@@ -20,12 +20,13 @@ use http::{HeaderMap, StatusCode};
 use slab::Slab;
 
 use crate::{
+    body_budget::{BodyBudget, SHARE_BYTES_MIN},
     cache::{entry::CHUNK_BYTES, purges::Began},
     errors::{BodyError, Failure},
     flight::{
         source::Source,
         stage::{PrivateResponse, Stage},
-        window::{Window, WindowBudget},
+        window::Window,
     },
     origin::target::Origin,
 };
@@ -97,16 +98,16 @@ pub(crate) enum Pace {
 
 impl Flight {
     /// A fetch of a whole response.
-    pub(crate) fn new(began: Began, is_reload: bool, budget: Arc<WindowBudget>) -> Self {
+    pub(crate) fn new(began: Began, is_reload: bool, budget: Arc<BodyBudget>) -> Self {
         Self { is_reload, ..Self::of_span(began, budget, None, 0..u64::MAX) }
     }
 
     /// A fetch of a span of a stored body, from and to where a chunk begins or the body ends.
     pub(crate) fn continuing(began: Began, source: Arc<Source>, span: Range<u64>) -> Self {
-        Self::of_span(began, Arc::clone(&source.means.windows), Some(source), span)
+        Self::of_span(began, Arc::clone(&source.chunks.cache.shared.bodies), Some(source), span)
     }
 
-    fn of_span(began: Began, budget: Arc<WindowBudget>, source: Option<Arc<Source>>, span: Range<u64>) -> Self {
+    fn of_span(began: Began, budget: Arc<BodyBudget>, source: Option<Arc<Source>>, span: Range<u64>) -> Self {
         let state = State {
             stage: Stage::Waiting,
             private: None,
@@ -258,7 +259,7 @@ impl Flight {
     pub(crate) fn note_committed(&self, committed: u64) {
         let mut state = self.lock();
         state.committed = committed;
-        let keep = match state.window.is_over_budget() {
+        let keep = match state.window.share_bytes() < BEHIND_BYTES {
             true => committed,
             false => committed.saturating_sub(BEHIND_BYTES).min(state.fastest().unwrap_or(u64::MAX)),
         };
@@ -270,8 +271,8 @@ impl Flight {
         self.lock().window.copy_out(start, len)
     }
 
-    /// Whether the fetcher may read on; if not, it is woken when that changes. `stored`: what leaves the
-    /// window can be had from the store, so that only the fastest reader sets the pace.
+    /// Returns whether the fetcher may read on; if not, it is woken when that changes. `stored`: what leaves the window can be had
+    /// from the store, so that only the fastest reader sets the pace.
     pub(crate) fn poll_pace(&self, stored: bool, context: &Context<'_>) -> Pace {
         let mut state = self.lock();
         let pace = state.pace(stored);
@@ -279,6 +280,11 @@ impl Flight {
             state.fetcher = Some(context.waker().clone());
         }
         pace
+    }
+
+    /// Returns whether its window has more than any body may have whatever others take.
+    pub(crate) fn is_beyond_least_share(&self) -> bool {
+        self.lock().window.len() > SHARE_BYTES_MIN
     }
 
     /// Drops the reader that is furthest behind, if others are held up by it.
@@ -386,17 +392,16 @@ impl State {
             return Pace::Unread;
         }
         // Whoever reads makes progress in any case: how far others may run ahead of theirs depends on all.
-        let is_over = self.window.is_over_budget();
-        let ahead = if is_over { AHEAD_BYTES_MIN } else { AHEAD_BYTES };
+        let ahead = self.window.share_bytes();
         if stored {
             let fastest = self.fastest().unwrap_or(u64::MAX);
             return if self.window.end().saturating_sub(fastest) < ahead { Pace::Go } else { Pace::Wait };
         }
         let slowest = self.positions().min().unwrap_or(u64::MAX);
-        if self.window.end() > CHUNK_BYTES || is_over {
+        if self.window.end() > CHUNK_BYTES || ahead < CHUNK_BYTES {
             self.window.trim(slowest.min(self.window.end()));
         }
-        if self.window.end() - self.window.start() < ahead { Pace::Go } else { Pace::Wait }
+        if self.window.len() < ahead { Pace::Go } else { Pace::Wait }
     }
 
     /// The places of those who read.
@@ -423,11 +428,7 @@ impl State {
     }
 }
 
-/// How far a fetch runs ahead of the fastest reader, or of the slowest where nothing is stored.
-const AHEAD_BYTES: u64 = 4 << 20;
-/// The same while all windows together hold more than their budget.
-const AHEAD_BYTES_MIN: u64 = 64 << 10;
-/// How much that is in the store already stays in memory, for readers that are a little behind.
+/// How much that is in the store already stays in memory, for readers that are a little behind, where a body may have as much.
 const BEHIND_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -435,7 +436,7 @@ mod tests {
     use std::task::Wake;
 
     use super::*;
-    use crate::cache::epochs::Epochs;
+    use crate::{body_budget::SHARE_BYTES_MAX, cache::epochs::Epochs};
 
     fn began() -> Began {
         Began { moment: Epochs::default().now(), purge_count: 0, seen_count: 0 }
@@ -453,33 +454,33 @@ mod tests {
 
     #[test]
     fn fetcher_that_waits_for_readers_goes_on_when_one_joins_further_on() {
-        let flight = Flight::new(began(), false, Arc::new(WindowBudget::new(u64::MAX)));
+        let flight = Flight::new(began(), false, Arc::new(BodyBudget::new(u64::MAX)));
         flight.add_reader().expect("it is open");
-        flight.push(vec![0; AHEAD_BYTES as usize].into());
+        flight.push(vec![0; SHARE_BYTES_MAX as usize].into());
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         let context = Context::from_waker(&waker);
         assert_eq!(flight.poll_pace(true, &context), Pace::Wait);
-        flight.add_reader_at(AHEAD_BYTES).expect("its bytes come next");
+        flight.add_reader_at(SHARE_BYTES_MAX).expect("its bytes come next");
         assert!(woken.0.load(SeqCst));
         assert_eq!(flight.poll_pace(true, &context), Pace::Go);
     }
 
     #[test]
     fn what_the_fastest_reader_has_not_had_stays_while_there_is_memory() {
-        let budget = Arc::new(WindowBudget::new(u64::MAX));
+        let budget = Arc::new(BodyBudget::new(u64::MAX));
         let flight = Flight::new(began(), false, Arc::clone(&budget));
         let index = flight.add_reader().expect("it is open");
         let context = Context::from_waker(Waker::noop());
-        (0..AHEAD_BYTES / CHUNK_BYTES).for_each(|_| flight.push(vec![0; CHUNK_BYTES as usize].into()));
-        flight.note_committed(AHEAD_BYTES);
+        (0..SHARE_BYTES_MAX / CHUNK_BYTES).for_each(|_| flight.push(vec![0; CHUNK_BYTES as usize].into()));
+        flight.note_committed(SHARE_BYTES_MAX);
         assert!(matches!(flight.poll_piece(index, 0, &context), Poll::Ready(Piece::Bytes(_))));
-        let half = AHEAD_BYTES / 2;
+        let half = SHARE_BYTES_MAX / 2;
         assert!(matches!(flight.poll_piece(index, half, &context), Poll::Ready(Piece::Bytes(_))));
-        flight.note_committed(AHEAD_BYTES);
+        flight.note_committed(SHARE_BYTES_MAX);
         assert_eq!(flight.lock().window.start(), half, "what it has had goes");
         budget.set_max_bytes(0);
-        flight.note_committed(AHEAD_BYTES);
-        assert_eq!(flight.lock().window.start(), AHEAD_BYTES, "the store has it");
+        flight.note_committed(SHARE_BYTES_MAX);
+        assert_eq!(flight.lock().window.start(), SHARE_BYTES_MAX, "the store has it");
     }
 }

@@ -11,11 +11,11 @@ use crate::{
     asked::Asked,
     cache::{
         Cache,
-        chunks::{Absence, ChunkedBody, Placed, covers},
+        chunks::{Absence, ChunkedBody, Placed},
         entry::Entry,
         patience::Waiting,
     },
-    flight::{reader::FlightReader, rest::Rests, window::WindowBudget},
+    flight::{reader::FlightReader, rest::Rests},
     marks::Marks,
     origin::origins::Origins,
 };
@@ -25,8 +25,6 @@ pub(crate) struct Means {
     pub(crate) cache: Arc<Cache>,
     pub(crate) origins: Arc<Origins>,
     pub(crate) marks: Arc<Marks>,
-    /// What they hold for their readers.
-    pub(crate) windows: Arc<WindowBudget>,
     /// Fetches of what is missing of stored bodies in progress.
     pub(crate) rests: Arc<Rests>,
 }
@@ -88,7 +86,8 @@ impl Source {
         self.lock().rest.as_ref().map(|(start, _)| *start)
     }
 
-    /// Bytes of chunk `number`, as were read before or are in memory or store, among which are those of `wanted` that are in it.
+    /// Returns bytes of chunk `number`, the first of them at the first of `wanted` that are in it: those that were read before, or as
+    /// memory or store has them.
     pub(crate) async fn read(
         self: Arc<Self>,
         number: u64,
@@ -97,7 +96,7 @@ impl Source {
     ) -> Result<Placed, Absence> {
         let span = self.chunks.span(number);
         let within = wanted.start.max(span.start)..wanted.end.min(span.end);
-        if let Some(begun) = self.lock().bytes.take_if(|begun| covers(&begun.span(), &within)) {
+        if let Some(begun) = self.lock().bytes.take_if(|begun| begun.span().contains(&within.start)) {
             return Ok(begun);
         }
         self.chunks.read(number, wanted, waiting).await

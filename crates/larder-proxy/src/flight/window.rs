@@ -1,50 +1,18 @@
 //! The bytes of a body that are in memory: a run of pieces up to the last that arrived.
 //!
-//! Owns: the pieces, and the count of what all windows hold. Does not: decide what may go. Invariants: from its start to its end
-//! there is no gap; what a window holds is counted until it lets go of it.
+//! Owns: the pieces. Does not: decide what may go, or count them, see [`BodyBudget`]. Invariant: from its start to its end there is
+//! no gap.
 //! Cost: pieces are shared by reference; finding one near the end is short.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-};
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
 
-/// What the windows of all flights hold together, and how much of it is good for speed.
-#[derive(Debug)]
-pub(crate) struct WindowBudget {
-    held_bytes: AtomicU64,
-    max_bytes: AtomicU64,
-}
-
-impl WindowBudget {
-    pub(crate) fn new(max_bytes: u64) -> Self {
-        Self { held_bytes: AtomicU64::new(0), max_bytes: AtomicU64::new(max_bytes) }
-    }
-
-    /// Has another bound from now on.
-    pub(crate) fn set_max_bytes(&self, max_bytes: u64) {
-        self.max_bytes.store(max_bytes, Relaxed);
-    }
-
-    /// Bytes that all windows hold.
-    pub(crate) fn held_bytes(&self) -> u64 {
-        self.held_bytes.load(Relaxed)
-    }
-
-    /// Bytes beyond which a window holds what it cannot do without.
-    pub(crate) fn max_bytes(&self) -> u64 {
-        self.max_bytes.load(Relaxed)
-    }
-}
+use crate::body_budget::BodyBudget;
 
 /// A run of bytes at the end of what has arrived.
 pub(super) struct Window {
-    budget: Arc<WindowBudget>,
+    budget: Arc<BodyBudget>,
     pieces: VecDeque<Bytes>,
     start: u64,
     end: u64,
@@ -52,29 +20,33 @@ pub(super) struct Window {
 
 impl Window {
     /// An empty window on a body from `start` on.
-    pub(super) fn at_place(start: u64, budget: Arc<WindowBudget>) -> Self {
+    pub(super) fn at_place(start: u64, budget: Arc<BodyBudget>) -> Self {
         Self { budget, pieces: VecDeque::new(), start, end: start }
     }
 
-    /// Whether all windows together hold more than is good.
-    pub(super) fn is_over_budget(&self) -> bool {
-        self.budget.held_bytes() > self.budget.max_bytes()
+    /// Returns how many bytes it may have.
+    pub(super) fn share_bytes(&self) -> u64 {
+        self.budget.share_bytes()
+    }
+
+    /// Returns how many bytes it has.
+    pub(super) fn len(&self) -> u64 {
+        self.end - self.start
     }
 
     /// Appends what arrived. Tiny pieces are put together, so that an origin that sends byte by byte does
     /// not cost a reference each.
     pub(super) fn push(&mut self, bytes: Bytes) {
         self.end += bytes.len() as u64;
-        self.budget.held_bytes.fetch_add(bytes.len() as u64, Relaxed);
         if bytes.len() < TINY_BYTES
             && let Some(last) = self.pieces.back_mut().filter(|last| last.len() < TINY_TOGETHER_BYTES)
         {
             let mut joined = BytesMut::with_capacity(last.len() + bytes.len());
             joined.extend_from_slice(last);
             joined.extend_from_slice(&bytes);
-            *last = joined.freeze();
+            *last = self.budget.count(joined.freeze());
         } else {
-            self.pieces.push_back(bytes);
+            self.pieces.push_back(self.budget.count(bytes));
         }
     }
 
@@ -85,7 +57,6 @@ impl Window {
             if end > position {
                 break;
             }
-            self.budget.held_bytes.fetch_sub(end - self.start, Relaxed);
             self.start = end;
             self.pieces.pop_front();
         }
@@ -135,12 +106,6 @@ impl Window {
     }
 }
 
-impl Drop for Window {
-    fn drop(&mut self) {
-        self.budget.held_bytes.fetch_sub(self.end - self.start, Relaxed);
-    }
-}
-
 /// A piece shorter than this is put together with the one before it, if that is short too.
 const TINY_BYTES: usize = 256;
 const TINY_TOGETHER_BYTES: usize = 1 << 10;
@@ -150,7 +115,7 @@ mod tests {
     use super::*;
 
     fn empty() -> Window {
-        Window::at_place(0, Arc::new(WindowBudget::new(1000)))
+        Window::at_place(0, Arc::new(BodyBudget::new(1000)))
     }
 
     /// A window of 10 pieces of 300 bytes, each byte being its piece's number.
@@ -204,10 +169,10 @@ mod tests {
         let mut other = Window::at_place(0, Arc::clone(&window.budget));
         other.push(vec![0; 50].into());
         assert_eq!(other.budget.held_bytes(), 3050);
-        assert!(other.is_over_budget());
+        assert!(other.budget.is_used_up());
         window.trim(2100);
         assert_eq!(other.budget.held_bytes(), 950);
-        assert!(!window.is_over_budget());
+        assert!(!window.budget.is_used_up());
         drop(other);
         assert_eq!(window.budget.held_bytes(), 900);
         let budget = Arc::clone(&window.budget);

@@ -69,6 +69,7 @@ pub(crate) async fn connect(origins: &Arc<Origins>, origin: &Origin, http2: bool
     let watched = Arc::new(origins.watches.register());
     let requests = Arc::<RequestCount>::default();
     let stream = OriginStream::new(transport, Arc::clone(&watched), limits.origin_response, Arc::clone(&requests));
+    let stream = stream.within(&origins.shared.bodies);
     origins.metrics.origin_connections.add(1);
     Ok(Link { stream, watched, requests, http2: agreed })
 }

@@ -5,6 +5,7 @@
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use crate::{
+    body_budget::BodyBudget,
     config::{Limits, Parent, Parents, TargetRules},
     errors::Failure,
     lists::Lists,
@@ -57,6 +58,8 @@ pub(crate) struct OriginsShared {
     pub(crate) complaints: Arc<Complaints>,
     /// Whether they can be asked.
     pub(crate) uplink: Arc<Uplink>,
+    /// The memory for bodies on their way.
+    pub(crate) bodies: Arc<BodyBudget>,
 }
 
 impl Origins {

@@ -20,6 +20,7 @@ use tokio::{
 use tokio_rustls::client::TlsStream;
 
 use crate::{
+    body_budget::BodyBudget,
     origin::status_line::{RequestCount, StatusLines},
     watch::Watched,
 };
@@ -35,6 +36,8 @@ pub(crate) struct OriginStream {
     /// What came since something was sent last, in bytes.
     received: u64,
     status_lines: StatusLines,
+    /// The memory for bodies, unless this is a tunnel.
+    bodies: Option<Arc<BodyBudget>>,
 }
 
 /// Plain or TLS.
@@ -52,7 +55,12 @@ impl OriginStream {
         requests: Arc<RequestCount>,
     ) -> Self {
         let status_lines = StatusLines::new(requests);
-        Self { transport, watched, patience, both_ways: false, received: 0, status_lines }
+        Self { transport, watched, patience, both_ways: false, received: 0, status_lines, bodies: None }
+    }
+
+    /// This stream, of which little is read at once while the memory for bodies is short.
+    pub(crate) fn within(self, bodies: &Arc<BodyBudget>) -> Self {
+        Self { bodies: Some(Arc::clone(bodies)), ..self }
     }
 
     /// A stream on which every byte either way is progress, as in a tunnel.
@@ -82,10 +90,13 @@ impl OriginStream {
 
 impl AsyncRead for OriginStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let (before, is_short) = (buf.filled().len(), self.received < LONG_BYTES);
+        let before = buf.filled().len();
+        let is_scarce = self.bodies.as_ref().is_some_and(|bodies| bodies.is_scarce());
+        let is_short = self.received < LONG_BYTES || is_scarce;
         let received = ready!(match &mut self.transport {
             Transport::Plain(stream) if is_short => poll_read_some(stream, cx, buf),
             Transport::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Transport::Tls(stream) if is_scarce => poll_read_some(stream.as_mut(), cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         });
         self.received += (buf.filled().len() - before) as u64;
@@ -98,7 +109,11 @@ impl AsyncRead for OriginStream {
 }
 
 /// Reads less than would make the HTTP library's buffer grow once more.
-fn poll_read_some(stream: &mut TcpStream, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+fn poll_read_some(
+    stream: &mut (impl AsyncRead + Unpin),
+    cx: &mut Context<'_>,
+    buf: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
     SOME.with_borrow_mut(|some| {
         let len = buf.remaining().min(SOME_BYTES);
         let mut part = ReadBuf::new(&mut some[..len]);

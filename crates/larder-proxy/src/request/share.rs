@@ -154,7 +154,7 @@ enum Taken {
 fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: bool) -> FlightReader {
     let is_reload = sharing.is_reload;
     let key = flight_key(worker, asked, sharing);
-    let begin = || Flight::new(worker.cache.shared.begin(), is_reload, Arc::clone(&worker.flights.means.windows));
+    let begin = || Flight::new(worker.cache.shared.begin(), is_reload, Arc::clone(&worker.cache.shared.bodies));
     let own = || Joined { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None };
     // A flight from before an invalidation is not for requests from after it, which share another.
     let is_current = |flight: &Flight| worker.cache.shared.is_current(&sharing.primary, flight.began);

@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::{
     access_log::AccessLog,
     admin_tokens::Tokens,
+    body_budget::BodyBudget,
     cache::{
         CacheShared, Manner,
         epochs::Epochs,
@@ -32,13 +33,14 @@ use crate::{
         patience::Patience,
         pins::Pins,
         purges::Purges,
+        shared_reads::SharedReads,
         sightings::Sightings,
     },
     caretaker::Caretaker,
     client::{certificates::Certificates, intercept::Interceptor, opening, passwords::Passwords},
     config::{ProxyConfig, Site},
     delays::Delays,
-    flight::{rest::Rests, table::FlightTable, window::WindowBudget},
+    flight::{rest::Rests, table::FlightTable},
     history::History,
     lists::Lists,
     marks::Marks,
@@ -85,7 +87,8 @@ pub(super) struct Lasting {
     lonely: Arc<Lonely>,
     groups: Arc<Groups>,
     flights: Arc<FlightTable>,
-    windows: Arc<WindowBudget>,
+    bodies: Arc<BodyBudget>,
+    reads: Arc<SharedReads>,
     rests: Arc<Rests>,
     missing: Arc<Missing>,
     history: Arc<History>,
@@ -137,7 +140,8 @@ impl Lasting {
             lonely: Arc::default(),
             groups: Arc::new(Groups::new(config.cache.group_window)),
             flights: Arc::default(),
-            windows: Arc::new(WindowBudget::new(config.window_bytes())),
+            bodies: Arc::new(BodyBudget::new(config.window_bytes())),
+            reads: Arc::default(),
             rests: Arc::default(),
             missing: Arc::new(Missing::open(config.state_file("missing"))),
             history: Arc::new(History::open(config.state_file("figures"), workers.to_vec())),
@@ -175,7 +179,7 @@ impl Lasting {
             cache.hot.clear();
         }
         cache.hot.set_capacity(config.hot_bytes);
-        before.windows.set_max_bytes(config.window_bytes());
+        cache.bodies.set_max_bytes(config.window_bytes());
         if config.offline != before.config.offline {
             // What the operator said since the start holds, unless the file says something else than it did.
             origins.uplink.set_mode(config.offline);
@@ -188,7 +192,8 @@ impl Lasting {
             lonely: Arc::clone(&cache.lonely),
             groups,
             flights: Arc::clone(&before.flights),
-            windows: Arc::clone(&before.windows),
+            bodies: Arc::clone(&cache.bodies),
+            reads: Arc::clone(&cache.reads),
             rests: Arc::clone(&before.rests),
             missing: Arc::clone(&before.missing),
             history: Arc::clone(&before.history),
@@ -224,10 +229,13 @@ impl Assembly {
             rooms: Rooms::new(&config.limits),
             complaints: lasting.complaints,
             uplink: lasting.uplink,
+            bodies: Arc::clone(&lasting.bodies),
         };
         let cache = CacheShared {
             hot: lasting.hot,
             store: lasting.store,
+            bodies: lasting.bodies,
+            reads: lasting.reads,
             sightings: lasting.sightings,
             epochs: lasting.epochs,
             lonely: lasting.lonely,
@@ -252,7 +260,6 @@ impl Assembly {
             routes,
             mirrors: Mirrors::new(&config.mirrors),
             flights: lasting.flights,
-            windows: lasting.windows,
             rests: lasting.rests,
             origins: Arc::new(origins),
             certificates,

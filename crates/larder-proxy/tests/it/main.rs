@@ -6,6 +6,7 @@ mod admin_access;
 mod ailing;
 mod behind;
 mod bodies;
+mod body_memory;
 mod bounds;
 mod breaks;
 mod caching;

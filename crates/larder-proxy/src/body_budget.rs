@@ -1,0 +1,153 @@
+//! The memory that bytes of bodies take together, and the share of it that each body may have.
+//!
+//! Owns: the count of the bytes in memory, and whose turn it is to go beyond its share. Does not: free anything. Invariant: a
+//! piece of a body is counted from when it comes into memory until its last reference is gone, whoever has that: a window, a
+//! reader, or the HTTP library on the way to a client. Every body may have [`SHARE_BYTES_MIN`], so that none waits for another
+//! for ever. Cost: an allocation and two atomic additions for each piece.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+
+/// The memory for bytes of bodies on their way, of all workers together.
+#[derive(Debug)]
+pub(crate) struct BodyBudget {
+    held_bytes: AtomicU64,
+    max_bytes: AtomicU64,
+    turns: Arc<Semaphore>,
+}
+
+/// The right of one fetch to go beyond its share while the budget is used up, so that it comes to a place where it can let go.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    /// When it ends.
+    pub(crate) end: Instant,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl BodyBudget {
+    /// Returns a budget of `max_bytes` of which nothing is used.
+    pub(crate) fn new(max_bytes: u64) -> Self {
+        let turns = Arc::new(Semaphore::new(TURNS_AT_ONCE));
+        Self { held_bytes: AtomicU64::new(0), max_bytes: AtomicU64::new(max_bytes), turns }
+    }
+
+    /// Sets another bound from now on.
+    pub(crate) fn set_max_bytes(&self, max_bytes: u64) {
+        self.max_bytes.store(max_bytes, Relaxed);
+    }
+
+    /// Returns the bytes in memory.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Relaxed)
+    }
+
+    /// Returns the bytes beyond which each body has the least share.
+    pub(crate) fn max_bytes(&self) -> u64 {
+        self.max_bytes.load(Relaxed)
+    }
+
+    /// Returns whether the budget is used up.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.held_bytes() > self.max_bytes()
+    }
+
+    /// Returns how many bytes one more body, or more of one, may have: a part of what is free.
+    pub(crate) fn share_bytes(&self) -> u64 {
+        let free = self.max_bytes().saturating_sub(self.held_bytes());
+        (free / FREE_SHARE).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
+    }
+
+    /// Returns whether bodies have to do with less than a block of the store.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.share_bytes() < SCARCE_BYTES
+    }
+
+    /// Counts a piece until its last reference is gone.
+    pub(crate) fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        self.held_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        Bytes::from_owner(CountedPiece { bytes, budget: Arc::clone(self) })
+    }
+
+    /// Waits for a turn; `None` if others take too long. The caller then looks again whether it needs one.
+    pub(crate) async fn take_turn(&self) -> Option<Turn> {
+        let permit = tokio::time::timeout(TURN_PATIENCE, Arc::clone(&self.turns).acquire_owned()).await.ok()?;
+        // Nobody closes the semaphore.
+        Some(Turn { end: Instant::now() + TURN_LENGTH, _permit: permit.ok() })
+    }
+}
+
+/// A piece that is counted.
+struct CountedPiece {
+    bytes: Bytes,
+    budget: Arc<BodyBudget>,
+}
+
+impl AsRef<[u8]> for CountedPiece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for CountedPiece {
+    fn drop(&mut self) {
+        let len = self.bytes.len() as u64;
+        let before = self.budget.held_bytes.fetch_sub(len, Relaxed);
+        assert!(before >= len, "{len} bytes of a body were counted, of all only {before}");
+    }
+}
+
+/// One body may have this part of what is free.
+const FREE_SHARE: u64 = 4;
+/// The most that one body may have in memory.
+pub(crate) const SHARE_BYTES_MAX: u64 = 4 << 20;
+/// The least that one body may have, whatever others take.
+pub(crate) const SHARE_BYTES_MIN: u64 = 16 << 10;
+/// With less than this for each body, nobody takes more before the client has what was taken.
+const SCARCE_BYTES: u64 = 64 << 10;
+/// Fetches that may go beyond their share at once. More would fill memory; with one, a slow origin would hold up all.
+const TURNS_AT_ONCE: usize = 4;
+/// How long a fetch may take for it.
+const TURN_LENGTH: Duration = Duration::from_secs(1);
+/// How long a fetch waits for a turn before it looks whether it still needs one.
+const TURN_PATIENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_count_until_their_last_reference_is_gone() {
+        let budget = Arc::new(BodyBudget::new(1000));
+        let piece = budget.count(vec![7; 1500].into());
+        let part = piece.slice(100..200);
+        drop(piece);
+        assert_eq!((budget.held_bytes(), budget.is_used_up()), (1500, true));
+        assert_eq!(part, vec![7; 100]);
+        drop(part);
+        assert_eq!((budget.held_bytes(), budget.is_used_up()), (0, false));
+    }
+
+    #[test]
+    fn share_is_a_part_of_what_is_free_and_never_less_than_the_least() {
+        let budget = Arc::new(BodyBudget::new(16 << 20));
+        assert_eq!(budget.share_bytes(), SHARE_BYTES_MAX);
+        let most = budget.count(vec![0; 15 << 20].into());
+        assert_eq!(budget.share_bytes(), 256 << 10);
+        let rest = budget.count(vec![0; 2 << 20].into());
+        assert_eq!(budget.share_bytes(), SHARE_BYTES_MIN);
+        assert!(budget.is_scarce());
+        drop((most, rest));
+        assert!(!budget.is_scarce());
+    }
+}

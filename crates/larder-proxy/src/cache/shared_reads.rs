@@ -1,0 +1,154 @@
+//! Pieces of long bodies that are in memory because somebody sends them, or are being read, shared by all who want them.
+//!
+//! Owns: which pieces those are. Does not: keep any: a piece goes with its last reader. Invariant: a place of a representation has
+//! the same bytes always, so nothing has to be told to forget. Of many who want a piece at once, one reads it; if it gives up,
+//! the next one does. Cost: a short lock and an allocation for each piece.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+use crate::cache::{chunks::Absence, patience::Waiting};
+
+/// The pieces that are being read or sent.
+#[derive(Default)]
+pub(crate) struct SharedReads(Mutex<Pieces>);
+
+#[derive(Default)]
+struct Pieces {
+    by_place: HashMap<Place, Weak<SharedRead>>,
+    /// As many places are there when those whose pieces have gone are looked for.
+    sweep_count: usize,
+}
+
+/// Where a piece lies. Those who wait less long for the store do not wait for others who wait longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) representation: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) waiting: Waiting,
+}
+
+/// One piece, read or being read.
+#[derive(Default)]
+pub(crate) struct SharedRead(OnceCell<Bytes>);
+
+impl SharedReads {
+    /// Returns the read of a piece, if it is in memory or being read.
+    pub(crate) fn find(&self, place: &Place) -> Option<Arc<SharedRead>> {
+        self.lock().by_place.get(place)?.upgrade()
+    }
+
+    /// Returns the read of a piece, which the caller may be the first to want.
+    pub(crate) fn find_or_begin(&self, place: Place) -> Arc<SharedRead> {
+        let mut pieces = self.lock();
+        if let Some(read) = pieces.by_place.get(&place).and_then(Weak::upgrade) {
+            return read;
+        }
+        if pieces.by_place.len() >= pieces.sweep_count {
+            pieces.by_place.retain(|_, read| read.strong_count() > 0);
+            pieces.sweep_count = (2 * pieces.by_place.len()).max(SWEEP_COUNT_MIN);
+        }
+        let read = Arc::<SharedRead>::default();
+        pieces.by_place.insert(place, Arc::downgrade(&read));
+        read
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Pieces> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SharedRead {
+    /// Returns the piece, which `reading` brings unless somebody else does.
+    ///
+    /// # Errors
+    /// That of `reading`; others then read for themselves.
+    pub(crate) async fn get(
+        self: Arc<Self>,
+        reading: impl Future<Output = Result<Bytes, Absence>>,
+    ) -> Result<SharedPiece, Absence> {
+        self.0.get_or_try_init(|| reading).await?;
+        Ok(SharedPiece(self))
+    }
+}
+
+/// A piece that is in memory as long as this or another of it is there.
+pub(crate) struct SharedPiece(Arc<SharedRead>);
+
+impl SharedPiece {
+    /// Returns whether others have it, or want it.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
+    /// Returns its bytes, which keep it in memory.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for SharedPiece {
+    fn as_ref(&self) -> &[u8] {
+        self.0.0.get().expect("it is made once the piece is there")
+    }
+}
+
+/// So many places are kept before any is looked at again.
+const SWEEP_COUNT_MIN: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::{future::ready, pin::pin, task::Context, task::Waker};
+
+    use super::*;
+
+    fn place(start: u64) -> Place {
+        Place { representation: 1, start, end: start + 10, waiting: Waiting::Short }
+    }
+
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        let mut future = pin!(future);
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            std::task::Poll::Ready(done) => done,
+            std::task::Poll::Pending => panic!("it takes waiting"),
+        }
+    }
+
+    #[test]
+    fn piece_is_read_once_and_goes_with_its_last_reader() {
+        let reads = SharedReads::default();
+        let first = now(reads.find_or_begin(place(0)).get(ready(Ok(Bytes::from_static(b"once"))))).expect("it is read");
+        assert!(!first.is_shared());
+        let second =
+            now(reads.find_or_begin(place(0)).get(ready(Ok(Bytes::from_static(b"again"))))).expect("it is there");
+        assert!(first.is_shared());
+        let bytes = second.into_bytes();
+        drop(first);
+        assert_eq!(bytes, "once");
+        assert!(reads.find(&place(0)).is_some());
+        drop(bytes);
+        assert!(reads.find(&place(0)).is_none());
+    }
+
+    #[test]
+    fn next_one_reads_where_the_first_could_not() {
+        let reads = SharedReads::default();
+        let (first, second) = (reads.find_or_begin(place(0)), reads.find_or_begin(place(0)));
+        assert!(now(first.get(ready(Err(Absence::Trouble)))).is_err());
+        let read = now(second.get(ready(Ok(Bytes::from_static(b"there"))))).expect("it reads for itself");
+        assert_eq!(read.into_bytes(), "there");
+    }
+
+    #[test]
+    fn places_of_pieces_that_have_gone_are_forgotten() {
+        let reads = SharedReads::default();
+        (0..10_000).for_each(|number| drop(reads.find_or_begin(place(number))));
+        assert!(reads.lock().by_place.len() <= 2 * SWEEP_COUNT_MIN);
+    }
+}
