@@ -15,7 +15,7 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit},
     time::Instant,
 };
 
@@ -25,6 +25,7 @@ pub(crate) struct BodyBudget {
     held_bytes: AtomicU64,
     max_bytes: AtomicU64,
     turns: Arc<Semaphore>,
+    reads: Semaphore,
 }
 
 /// The right of one fetch to go beyond its share while the budget is used up, so that it comes to a place where it can let go.
@@ -39,7 +40,8 @@ impl BodyBudget {
     /// Returns a budget of `max_bytes` of which nothing is used.
     pub(crate) fn new(max_bytes: u64) -> Self {
         let turns = Arc::new(Semaphore::new(TURNS_AT_ONCE));
-        Self { held_bytes: AtomicU64::new(0), max_bytes: AtomicU64::new(max_bytes), turns }
+        let reads = Semaphore::new(READS_AT_ONCE);
+        Self { held_bytes: AtomicU64::new(0), max_bytes: AtomicU64::new(max_bytes), turns, reads }
     }
 
     /// Sets another bound from now on.
@@ -75,8 +77,19 @@ impl BodyBudget {
 
     /// Counts a piece until its last reference is gone.
     pub(crate) fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
-        self.held_bytes.fetch_add(bytes.len() as u64, Relaxed);
-        Bytes::from_owner(CountedPiece { bytes, budget: Arc::clone(self) })
+        self.reserve(bytes.len() as u64).hold(bytes)
+    }
+
+    /// Counts bytes that are about to come into memory.
+    pub(crate) fn reserve(self: &Arc<Self>, len: u64) -> Reservation {
+        self.held_bytes.fetch_add(len, Relaxed);
+        Reservation { len, budget: Arc::clone(self) }
+    }
+
+    /// Waits until few others read from the store, if memory is short.
+    pub(crate) async fn begin_read(&self) -> Option<SemaphorePermit<'_>> {
+        // Nobody closes the semaphore.
+        if self.is_scarce() { self.reads.acquire().await.ok() } else { None }
     }
 
     /// Waits for a turn; `None` if others take too long. The caller then looks again whether it needs one.
@@ -87,23 +100,37 @@ impl BodyBudget {
     }
 }
 
+/// Bytes that are counted, whether they are there already or not.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    len: u64,
+    budget: Arc<BodyBudget>,
+}
+
+impl Reservation {
+    /// Returns a piece of as many bytes, which is counted until its last reference is gone.
+    pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
+        debug_assert_eq!(self.len, bytes.len() as u64);
+        Bytes::from_owner(CountedPiece { bytes, _reservation: self })
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let before = self.budget.held_bytes.fetch_sub(self.len, Relaxed);
+        assert!(before >= self.len, "{} bytes of a body were counted, of all only {before}", self.len);
+    }
+}
+
 /// A piece that is counted.
 struct CountedPiece {
     bytes: Bytes,
-    budget: Arc<BodyBudget>,
+    _reservation: Reservation,
 }
 
 impl AsRef<[u8]> for CountedPiece {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
-    }
-}
-
-impl Drop for CountedPiece {
-    fn drop(&mut self) {
-        let len = self.bytes.len() as u64;
-        let before = self.budget.held_bytes.fetch_sub(len, Relaxed);
-        assert!(before >= len, "{len} bytes of a body were counted, of all only {before}");
     }
 }
 
@@ -117,6 +144,8 @@ pub(crate) const SHARE_BYTES_MIN: u64 = 16 << 10;
 const SCARCE_BYTES: u64 = 64 << 10;
 /// Fetches that may go beyond their share at once. More would fill memory; with one, a slow origin would hold up all.
 const TURNS_AT_ONCE: usize = 4;
+/// Blocks that are read at once while memory is short.
+const READS_AT_ONCE: usize = 16;
 /// How long a fetch may take for it.
 const TURN_LENGTH: Duration = Duration::from_secs(1);
 /// How long a fetch waits for a turn before it looks whether it still needs one.

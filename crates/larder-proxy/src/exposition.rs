@@ -60,6 +60,8 @@ pub struct ProxyStats {
     pub connections: u64,
     /// Client connections open now.
     pub connections_open: u64,
+    /// Client connections among them that were idle for a second, and are kept as a socket alone.
+    pub connections_parked: u64,
     /// Client connections refused for want of room.
     pub connections_refused: u64,
     /// Errors of the store, each bypassed.
@@ -84,7 +86,7 @@ pub struct ProxyStats {
     pub hot_entries: u64,
     /// Bytes they take.
     pub hot_bytes: u64,
-    /// Bytes that fetches in progress hold for their readers.
+    /// Bytes of bodies in memory on their way to clients.
     pub window_bytes: u64,
 }
 
@@ -121,6 +123,7 @@ impl ProxyStats {
             sum.collapsed += worker.collapsed.value();
             sum.connections += worker.connections.value();
             sum.connections_open += worker.connections_open.value();
+            sum.connections_parked += worker.connections_parked.value();
             sum.connections_refused += worker.connections_refused.value();
             sum.store_errors += worker.store_errors.value();
             sum.store_overdue += worker.store_overdue.value();
@@ -225,7 +228,7 @@ impl Collector for Exposition {
             encode_counter(&mut encoder, name, help, value)?;
         }
         let windows: [Figure; 2] = [
-            ("window_bytes", "Bytes that fetches in progress hold for their readers", stats.window_bytes),
+            ("window_bytes", "Bytes of bodies in memory on their way to clients", stats.window_bytes),
             (
                 "window_bytes_max",
                 "Bytes beyond which those that nobody reads wait",
@@ -305,9 +308,10 @@ fn counters(stats: &ProxyStats) -> [Figure; 18] {
     ]
 }
 
-fn gauges(stats: &ProxyStats) -> [Figure; 4] {
+fn gauges(stats: &ProxyStats) -> [Figure; 5] {
     [
         ("connections_open", "Client connections open now", stats.connections_open),
+        ("connections_parked", "Idle client connections that take little memory", stats.connections_parked),
         ("hot_entries", "Entries in memory", stats.hot_entries),
         ("hot_bytes", "Bytes the entries in memory take", stats.hot_bytes),
         ("log_lines_dropped", "Access log lines dropped so far", stats.log_lines_dropped),

@@ -39,6 +39,8 @@ pub(crate) struct Watches {
 #[derive(Debug)]
 pub(crate) struct Watch {
     deadline_tick: AtomicU32,
+    /// After which second it is at rest, or [`AT_REST`], or [`NEVER`].
+    rest_tick: AtomicU32,
     order: AtomicU8,
     waker: Mutex<Option<Waker>>,
 }
@@ -69,6 +71,7 @@ impl Watches {
     pub(crate) fn register(self: &Arc<Self>) -> Watched {
         let watch = Arc::new(Watch {
             deadline_tick: AtomicU32::new(NEVER),
+            rest_tick: AtomicU32::new(NEVER),
             order: AtomicU8::new(Order::Run as u8),
             waker: Mutex::new(None),
         });
@@ -83,6 +86,10 @@ impl Watches {
         for (_, watch) in self.lock().iter() {
             if watch.deadline_tick.load(Relaxed) < tick {
                 watch.give(Order::Expire);
+            }
+            if watch.rest_tick.load(Relaxed) < tick {
+                watch.rest_tick.store(AT_REST, Relaxed);
+                watch.wake();
             }
         }
     }
@@ -137,6 +144,16 @@ impl Watched {
         let after_ticks = u32::try_from(after.as_secs()).unwrap_or(NEVER).saturating_add(1);
         let deadline = self.watches.tick().saturating_add(after_ticks).min(PAUSED - 1);
         self.watch.deadline_tick.store(deadline, Relaxed);
+    }
+
+    /// Wakes the task once nothing has happened for a second, which then is at rest until this is called again.
+    pub(crate) fn expect_rest(&self) {
+        self.watch.rest_tick.store(self.watches.tick().saturating_add(1).min(PAUSED - 1), Relaxed);
+    }
+
+    /// Returns whether nothing has happened for a second.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.watch.rest_tick.load(Relaxed) == AT_REST
     }
 
     /// Takes the deadline away.
@@ -255,6 +272,8 @@ impl Watch {
 const NEVER: u32 = u32::MAX;
 /// The deadline of connections whose deadline stands still.
 const PAUSED: u32 = NEVER - 1;
+/// The rest of connections that are at rest.
+const AT_REST: u32 = NEVER - 1;
 
 #[cfg(test)]
 mod tests {

@@ -28,7 +28,7 @@ use std::{
 };
 
 pub(crate) use blocking::block_on;
-pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES};
+pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES, release_unused_buffers};
 pub(crate) use creation::Unfinished;
 pub use directory::{Directory, FileName, FileWork, FilesDirectory, MemoryDirectory};
 pub use faulty::{FaultPlan, FaultStats, FaultyDevice};

@@ -142,6 +142,8 @@ impl ChunkedBody {
         let moment = shared.hot.moment();
         let len = span.end - span.start;
         let is_whole = place.end - place.start == len;
+        let _begun = shared.bodies.begin_read().await;
+        let reserved = shared.bodies.reserve(place.end - place.start);
         let reading = async {
             let reader = if is_whole { store.get(key).await? } else { store.front(key).await? };
             let Some(reader) = reader.filter(|reader| reader.len() == len) else { return Ok(None) };
@@ -151,7 +153,7 @@ impl ChunkedBody {
         if is_whole {
             shared.hot.insert(key, Hot::Chunk(bytes.clone()), moment);
         }
-        Ok(shared.bodies.count(bytes))
+        Ok(reserved.hold(bytes))
     }
 
     /// Returns what one reader gets of a piece that was read, from its first byte on or from `position`. Where memory is short, who is

@@ -1,8 +1,9 @@
 //! One client connection's task, and the HTTP library that serves it.
 //!
 //! Owns: the order in which it is opened, drained, handed over and closed. Does not: keep state of the client (see
-//! `peer`) or answer requests (see `exchange`). Cost: no timer and no allocation per request; whole hits are answered
-//! within the call, without a future of their own.
+//! `peer`) or answer requests (see `exchange`). Memory: a connection that has been between two requests for a second is
+//! parked: only its socket is kept, and the HTTP library's connection is made anew when bytes come. Cost: no timer and no
+//! allocation per request; whole hits are answered within the call, without a future of their own.
 
 use std::{
     future::Future,
@@ -12,7 +13,7 @@ use std::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -168,24 +169,29 @@ async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
         interim: Interim::default(),
         flushed: Flushed::default(),
     });
-    let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(&client)));
     let connection = match protocol {
-        Protocol::Http1 => {
-            let connection = http1::Builder::new()
-                .header_read_timeout(None)
-                .max_headers(config.limits.header_count_max)
-                .max_header_size(config.limits.header_bytes_max)
-                .max_buf_size(config.limits.header_bytes_max)
-                .serve_connection(stream, Answering(Arc::clone(&client)))
-                .with_upgrades();
-            Connected::Http1(connection)
-        }
+        Protocol::Http1 => connect_http1(&client, socket, first),
         Protocol::Http2 => {
+            let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(&client)));
             let connection = http2::builder(&config.limits).serve_connection(stream, Answering(Arc::clone(&client)));
             Connected::Http2(Box::new(connection))
         }
     };
     Serving { connection, client, is_fresh, started: false, draining: false, late_head: None }.await;
+}
+
+/// Makes the HTTP library's connection on a socket, of which `first` was read.
+fn connect_http1(client: &Arc<Client>, socket: Socket, first: Bytes) -> Connected {
+    let limits = &client.worker.shared.config.limits;
+    let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(client)));
+    let connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_headers(limits.header_count_max)
+        .max_header_size(limits.header_bytes_max)
+        .max_buf_size(limits.header_bytes_max)
+        .serve_connection(stream, Answering(Arc::clone(client)))
+        .with_upgrades();
+    Connected::Http1(Box::new(connection))
 }
 
 /// What the HTTP library calls for each request.
@@ -218,12 +224,13 @@ struct Serving {
 }
 
 /// The HTTP library's connection.
-#[expect(clippy::large_enum_variant, reason = "it lives in its task, and the larger one is the usual one")]
 enum Connected {
-    Http1(UpgradeableConnection<TokioIo<ClientStream>, Answering>),
+    Http1(Box<UpgradeableConnection<TokioIo<ClientStream>, Answering>>),
     Http2(Box<Connection<TokioIo<ClientStream>, Answering, TokioExecutor>>),
-    /// Its socket was sent to another process.
-    HandedOver,
+    /// It is between two requests.
+    Parked(Socket, Counting),
+    /// Its socket was sent to another process, or has been closed.
+    Gone,
 }
 
 impl Future for Serving {
@@ -265,10 +272,38 @@ impl Future for Serving {
 
 impl Serving {
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        match &mut self.connection {
-            Connected::Http1(connection) => Pin::new(connection).poll(context),
-            Connected::Http2(connection) => Pin::new(connection).poll(context),
-            Connected::HandedOver => Poll::Ready(Ok(())),
+        loop {
+            let turned = match &mut self.connection {
+                Connected::Http1(connection) => Pin::new(connection).poll(context),
+                Connected::Http2(connection) => Pin::new(connection).poll(context),
+                Connected::Parked(socket, _) => {
+                    // What is wrong with it shows where it is read.
+                    let _ = ready!(socket.poll_arrival(context));
+                    self.client.watched.expect_rest();
+                    if let Some(socket) = self.take_socket() {
+                        self.connection = connect_http1(&self.client, socket, Bytes::new());
+                    }
+                    continue;
+                }
+                Connected::Gone => return Poll::Ready(Ok(())),
+            };
+            if turned.is_pending() && self.client.can_park() && matches!(self.connection, Connected::Http1(_)) {
+                if let Some(socket) = self.take_socket() {
+                    let counting = Counting::begin(&self.client.worker.metrics, |metrics| &metrics.connections_parked);
+                    self.connection = Connected::Parked(socket, counting);
+                }
+                continue;
+            }
+            return turned;
+        }
+    }
+
+    /// Takes the socket of a connection that is between two requests.
+    fn take_socket(&mut self) -> Option<Socket> {
+        match std::mem::replace(&mut self.connection, Connected::Gone) {
+            Connected::Http1(connection) => connection.into_parts()?.io.into_inner().into_socket(),
+            Connected::Parked(socket, _) => Some(socket),
+            Connected::Http2(_) | Connected::Gone => None,
         }
     }
 
@@ -297,10 +332,7 @@ impl Serving {
 
     /// Hands the connection over to the process that replaces this one.
     fn go_over(&mut self) -> Poll<()> {
-        let connection = std::mem::replace(&mut self.connection, Connected::HandedOver);
-        if let Connected::Http1(connection) = connection
-            && let Some(socket) = connection.into_parts().and_then(|parts| parts.io.into_inner().into_plain())
-        {
+        if let Some(socket) = self.take_socket().and_then(Socket::into_plain) {
             let client = &self.client;
             hand_over(&client.worker, client.listener, Some(client.peer), socket);
         }
@@ -317,9 +349,10 @@ impl Serving {
     fn drain(&mut self) {
         self.draining = true;
         match &mut self.connection {
-            Connected::Http1(connection) => Pin::new(connection).graceful_shutdown(),
+            Connected::Http1(connection) => Pin::new(&mut **connection).graceful_shutdown(),
             Connected::Http2(connection) => Pin::new(&mut **connection).graceful_shutdown(),
-            Connected::HandedOver => {}
+            Connected::Parked(..) => self.connection = Connected::Gone,
+            Connected::Gone => {}
         }
     }
 

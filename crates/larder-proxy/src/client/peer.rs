@@ -114,6 +114,7 @@ impl Client {
         if self.exchange_count.fetch_sub(1, Relaxed) == 1 {
             self.phase.store(Phase::Idle as u8, Relaxed);
             self.arm(limits.idle);
+            self.watched.expect_rest();
         }
         if abandoned && self.is_http2() && self.abandoned.count(self.worker.watches.tick()) > limits.abandoned_count_max
         {
@@ -174,8 +175,17 @@ impl Client {
 
     /// Returns whether the last response is sent and no byte of another request was read.
     pub(super) fn can_go_over(&self) -> bool {
+        self.is_for_successor() && self.is_between_requests()
+    }
+
+    /// Returns whether the connection has been between two requests for a second, so that all it needs is its socket.
+    pub(super) fn can_park(&self) -> bool {
+        self.watched.is_at_rest() && !self.is_http2() && self.inside.is_none() && self.is_between_requests()
+    }
+
+    fn is_between_requests(&self) -> bool {
         let is_idle = self.phase.load(Relaxed) == Phase::Idle as u8 && !self.is_unsent.load(Relaxed);
-        is_idle && self.is_left_unread() && !self.has_pipelined()
+        is_idle && self.raw().is_at_start() && !self.has_pipelined()
     }
 
     /// The name that its connection asked for in the handshake, if it is TLS.

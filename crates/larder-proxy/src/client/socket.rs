@@ -69,6 +69,20 @@ impl Socket {
         }
     }
 
+    /// Waits until something can be read, or it has ended. Inside a tunnel nobody waits for that.
+    pub(crate) fn poll_arrival(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Plain(socket) => socket.poll_read_ready(context),
+            Self::Tls(stream) => stream.get_ref().0.poll_read_ready(context),
+            Self::Intercepted(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Returns the socket itself, if it has no TLS.
+    pub(crate) fn into_plain(self) -> Option<TcpStream> {
+        if let Self::Plain(socket) = self { Some(socket) } else { None }
+    }
+
     /// Whether it is TLS.
     pub(crate) fn is_tls(&self) -> bool {
         !matches!(self, Self::Plain(_))

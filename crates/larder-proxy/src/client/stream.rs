@@ -15,10 +15,7 @@ use std::{
 };
 
 use bytes::{Buf as _, Bytes};
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::client::{peer::Client, socket::Socket};
 
@@ -35,12 +32,9 @@ impl ClientStream {
         Self { socket, first, client }
     }
 
-    /// Returns the socket if it has no TLS and no byte that was read waits.
-    pub(crate) fn into_plain(self) -> Option<TcpStream> {
-        match self.socket {
-            Socket::Plain(socket) if self.first.is_empty() => Some(socket),
-            _ => None,
-        }
+    /// Returns the socket if no byte that was read waits.
+    pub(crate) fn into_socket(self) -> Option<Socket> {
+        self.first.is_empty().then_some(self.socket)
     }
 
     /// Writes the interim responses that wait, before anything else.
@@ -129,6 +123,8 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Until it has ended, it is not one that waits for a request.
+        self.client.note_unsent(true);
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }

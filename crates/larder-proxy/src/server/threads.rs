@@ -337,6 +337,7 @@ async fn tick(thread: Arc<WorkerThread>) {
     loop {
         interval.tick().await;
         thread.watches.advance();
+        larder_store::device::release_unused_buffers();
         if thread.watches.tick().is_multiple_of(POPULAR_TICKS) {
             thread.metrics.popular.turn();
         }

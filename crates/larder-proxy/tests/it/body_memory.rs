@@ -111,3 +111,22 @@ fn fetches_from_slow_origins_go_on_when_there_is_no_memory_at_all() {
     drop(clients);
     eventually("everything is given back", || fixture.proxy.stats().window_bytes == 0);
 }
+
+#[test]
+fn idle_connections_serve_further_requests_however_long_they_were_idle() {
+    let fixture = Fixture::without_store(|_, _| Reply::ok(&["Cache-Control: max-age=600"], "x"));
+    let mut client = fixture.connect();
+    assert_eq!(client.request("GET", "/", &[]).status, 200);
+    eventually("it is parked", || fixture.proxy.stats().connections_parked == 1);
+    client.send(&request_text("GET", "/", &[])[..10]);
+    eventually("its next request has begun", || fixture.proxy.stats().connections_parked == 0);
+    client.send(&request_text("GET", "/", &[])[10..]);
+    assert!(client.read_response("GET").is_hit());
+    eventually("it is parked again", || fixture.proxy.stats().connections_parked == 1);
+    // A request and its end in one segment, and two at once.
+    client.send(request_text("GET", "/", &[]).repeat(2));
+    assert!(client.read_response("GET").is_hit() && client.read_response("GET").is_hit());
+    drop(client);
+    eventually("its end is seen", || fixture.proxy.stats().connections_open == 0);
+    assert_eq!(fixture.proxy.stats().connections_parked, 0);
+}

@@ -11,7 +11,11 @@ mod pool;
 use memmap2::MmapMut;
 use pool::Pooled;
 pub(crate) use pool::{Pool, Region};
-use std::{cell::RefCell, mem, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    mem,
+    sync::Arc,
+};
 
 /// Alignment of every buffer in memory, in bytes.
 pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
@@ -34,6 +38,7 @@ const SIZE_CLASS_COUNT: usize = REUSE_BYTES_MAX.ilog2() as usize - BUFFER_ALIGNM
 struct Block([u8; BUFFER_ALIGNMENT_BYTES]);
 
 thread_local! {
+    static WAS_USED: Cell<bool> = const { Cell::new(false) };
     static LONG: RefCell<Vec<Vec<Block>>> = const { RefCell::new(Vec::new()) };
     static FREE: RefCell<[Vec<Vec<Block>>; SIZE_CLASS_COUNT]> = const { RefCell::new([const { Vec::new() }; SIZE_CLASS_COUNT]) };
 }
@@ -70,6 +75,8 @@ impl AlignedBuffer {
     /// A buffer of exactly `len_bytes`, to be read into and soon dropped: if possible one that the calling thread's rings
     /// know, and never a new mapping, whose page faults would cost more than the copy of a long body.
     pub(crate) fn for_reading(len_bytes: usize) -> Self {
+        // At thread exit nobody asks any more.
+        let _ = WAS_USED.try_with(|was_used| was_used.set(true));
         match Pool::take(len_bytes) {
             Some((pooled, pool)) => Self { memory: Memory::Registered(pooled, pool), len_bytes },
             None if len_bytes > REUSE_BYTES_MAX => Self::long(len_bytes),
@@ -176,6 +183,15 @@ impl Drop for AlignedBuffer {
     }
 }
 
+/// Frees the buffers that the calling thread keeps, if it has not read into any since the last call.
+pub fn release_unused_buffers() {
+    if WAS_USED.replace(false) {
+        return;
+    }
+    LONG.with_borrow_mut(Vec::clear);
+    FREE.with_borrow_mut(|free| free.iter_mut().for_each(Vec::clear));
+}
+
 /// Zeroed memory of this capacity.
 fn blocks(capacity_bytes: usize) -> Vec<Block> {
     bytemuck::allocation::zeroed_vec(capacity_bytes / BUFFER_ALIGNMENT_BYTES)
@@ -252,6 +268,16 @@ mod tests {
                 assert!(buffer.len() >= len && buffer.len() - len < BUFFER_ALIGNMENT_BYTES.max(len + 1));
             }
         }
+    }
+
+    #[test]
+    fn kept_buffers_are_freed_once_nothing_was_read_in_between() {
+        drop((AlignedBuffer::for_reading(1 << 20), AlignedBuffer::with_len(10_000)));
+        let kept = || (LONG.with_borrow(Vec::len), FREE.with_borrow(|free| free.iter().map(Vec::len).sum::<usize>()));
+        release_unused_buffers();
+        assert_eq!(kept(), (1, 1), "they were used just before");
+        release_unused_buffers();
+        assert_eq!(kept(), (0, 0));
     }
 
     #[test]
