@@ -41,15 +41,16 @@ FIELDS = (
     "Accept-Encoding: gzip, deflate, br\r\nCookie: session=0123456789abcdef\r\n"
 )
 STORED_COUNT = 40
+WAIT_SECONDS = 14
 
 
 async def serve(reader, writer):
-    """One connection of the origin: /wait/N is never answered, /long/N has 5 MB, everything else 1 KB."""
+    """One connection of the origin: /wait/N is answered once its client is gone, /long/N has 5 MB, everything else 1 KB."""
     try:
         while True:
             path = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1]
             if path.startswith(b"/wait/"):
-                await asyncio.sleep(3600)
+                await asyncio.sleep(WAIT_SECONDS)
             body = LONG if path.startswith(b"/long/") else SHORT
             writer.write(b'HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nETag: "%s"\r\nContent-Length: %d\r\n\r\n' % (path[1:], len(body)))
             # In pieces, so that this process does not keep a copy of each.

@@ -65,11 +65,13 @@ pub struct ProxyConfig {
     pub delays: Vec<Delay>,
     /// Bounds on what clients and origins may take.
     pub limits: Limits,
+    /// Memory for the whole process, in bytes: the memory cache gives way when other parts grow. Default none: only the parts are
+    /// bounded.
+    pub memory_bytes: Option<u64>,
     /// Memory for whole responses, in bytes, heads and bookkeeping included; 0 turns it off. Default 64 MiB.
     pub hot_bytes: u64,
-    /// Memory for what fetches in progress run ahead of their readers, all together, in bytes. More: origins are done with
-    /// sooner when clients are slow. Beyond it a fetch runs ahead by 64 KiB. Default none: a quarter of `hot_bytes`, at least
-    /// 8 MiB.
+    /// Memory for bodies on their way to clients, all together, in bytes. More: origins are done with sooner when clients are slow.
+    /// Beyond it each body has 16 KiB. Default none: a quarter of `hot_bytes`, at least 8 MiB.
     pub window_bytes: Option<u64>,
     /// How responses are cached whose site says nothing else.
     pub cache: CacheSettings,
@@ -133,6 +135,7 @@ impl Default for ProxyConfig {
             clients: Vec::new(),
             delays: Vec::new(),
             limits: Limits::default(),
+            memory_bytes: None,
             hot_bytes: 64 << 20,
             window_bytes: None,
             cache: CacheSettings::default(),
@@ -158,7 +161,7 @@ impl Default for ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// Returns the memory for what fetches in progress run ahead of their readers, in bytes.
+    /// Returns the memory for bodies on their way to clients, in bytes.
     pub fn window_bytes(&self) -> u64 {
         self.window_bytes.unwrap_or((self.hot_bytes / WINDOW_SHARE).max(WINDOW_BYTES_MIN))
     }

@@ -5,6 +5,8 @@
 pub(crate) mod health;
 pub(crate) mod memory;
 mod process;
+
+pub(crate) use process::resident_bytes;
 mod sites;
 mod store;
 mod times;

@@ -33,6 +33,7 @@ use crate::{
 };
 
 mod assembly;
+mod governor;
 pub(crate) mod handover;
 pub(crate) mod leaving;
 pub(crate) mod opening;

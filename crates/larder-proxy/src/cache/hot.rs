@@ -149,6 +149,11 @@ impl HotTier {
         }
     }
 
+    /// Returns the bytes that its entries may take.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.cache.as_ref().map_or(0, Cache::capacity)
+    }
+
     /// Number of entries.
     pub(crate) fn len(&self) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.len() as u64)

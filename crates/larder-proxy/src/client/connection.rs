@@ -228,7 +228,7 @@ enum Connected {
     Http1(Box<UpgradeableConnection<TokioIo<ClientStream>, Answering>>),
     Http2(Box<Connection<TokioIo<ClientStream>, Answering, TokioExecutor>>),
     /// It is between two requests.
-    Parked(Socket, Counting),
+    Parked { socket: Socket, _counting: Counting },
     /// Its socket was sent to another process, or has been closed.
     Gone,
 }
@@ -276,7 +276,7 @@ impl Serving {
             let turned = match &mut self.connection {
                 Connected::Http1(connection) => Pin::new(connection).poll(context),
                 Connected::Http2(connection) => Pin::new(connection).poll(context),
-                Connected::Parked(socket, _) => {
+                Connected::Parked { socket, .. } => {
                     // What is wrong with it shows where it is read.
                     let _ = ready!(socket.poll_arrival(context));
                     self.client.watched.expect_rest();
@@ -290,7 +290,7 @@ impl Serving {
             if turned.is_pending() && self.client.can_park() && matches!(self.connection, Connected::Http1(_)) {
                 if let Some(socket) = self.take_socket() {
                     let counting = Counting::begin(&self.client.worker.metrics, |metrics| &metrics.connections_parked);
-                    self.connection = Connected::Parked(socket, counting);
+                    self.connection = Connected::Parked { socket, _counting: counting };
                 }
                 continue;
             }
@@ -302,7 +302,7 @@ impl Serving {
     fn take_socket(&mut self) -> Option<Socket> {
         match std::mem::replace(&mut self.connection, Connected::Gone) {
             Connected::Http1(connection) => connection.into_parts()?.io.into_inner().into_socket(),
-            Connected::Parked(socket, _) => Some(socket),
+            Connected::Parked { socket, .. } => Some(socket),
             Connected::Http2(_) | Connected::Gone => None,
         }
     }
@@ -351,7 +351,7 @@ impl Serving {
         match &mut self.connection {
             Connected::Http1(connection) => Pin::new(&mut **connection).graceful_shutdown(),
             Connected::Http2(connection) => Pin::new(&mut **connection).graceful_shutdown(),
-            Connected::Parked(..) => self.connection = Connected::Gone,
+            Connected::Parked { .. } => self.connection = Connected::Gone,
             Connected::Gone => {}
         }
     }

@@ -55,7 +55,7 @@ impl Collector for Process {
 }
 
 /// What the system says that the process has of memory.
-pub(super) fn resident_bytes() -> Option<u64> {
+pub(crate) fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     bytes_of(&status, "VmRSS:").map(|bytes| bytes as u64)
 }

@@ -38,7 +38,7 @@ use crate::{
     missing::Missing,
     origin::uplink,
     server::{
-        Stop,
+        Stop, governor,
         leaving::ListeningSocket,
         opening::{NewConfiguration, NewListener, Opening},
         sockets::WorkerSockets,
@@ -230,6 +230,7 @@ impl Doors {
         self.looking_after.spawn(uplink::probe(Arc::clone(origins)));
         self.looking_after.spawn(keep_missing(Arc::clone(&shared.missing)));
         self.looking_after.spawn(keep_pins(Arc::clone(cache)));
+        self.looking_after.spawn(governor::keep_within(Arc::clone(shared)));
         self.looking_after.spawn(keep_purges(Arc::clone(&cache.shared.purges)));
         for group in shared.routes.groups() {
             self.looking_after.spawn(group.check_all(Arc::clone(origins)));

@@ -1,0 +1,108 @@
+//! Keeps the process within the memory that it was given: the memory cache gives way when other parts grow.
+//!
+//! Owns: how large the memory cache may be at the moment. Does not: bound the other parts, each of which has bounds of its own. Design:
+//! it goes by what the system says that the process has, so that nothing is forgotten in the sum, fragments least of all. What is let go
+//! of is back with the system after a few seconds; until then nothing more is let go of. Cost: one small file read per second.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::MissedTickBehavior;
+
+use crate::{exposition, shared::Shared};
+
+/// The state between two looks.
+#[derive(Debug, Default)]
+struct Governor {
+    /// Looks until what was let go of is back with the system.
+    settling: u32,
+}
+
+/// What one look sees, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    resident: u64,
+    /// Most that the process is to have.
+    limit: u64,
+    /// What is in the memory cache.
+    cached: u64,
+    /// What may be.
+    capacity: u64,
+    /// What may ever be.
+    capacity_max: u64,
+}
+
+/// Sets the capacity of the memory cache once a second, if the process was given a memory.
+pub(super) async fn keep_within(shared: Arc<Shared>) {
+    let Some(limit) = shared.config.memory_bytes else { return };
+    let (hot, capacity_max) = (&shared.cache.hot, shared.config.hot_bytes);
+    let mut governor = Governor::default();
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let Some(resident) = exposition::resident_bytes() else { continue };
+        let look = Look { resident, limit, cached: hot.bytes(), capacity: hot.capacity(), capacity_max };
+        let capacity = governor.next_capacity(&look);
+        if capacity != look.capacity {
+            hot.set_capacity(capacity);
+        }
+    }
+}
+
+impl Governor {
+    /// Returns what the memory cache may have until the next look.
+    fn next_capacity(&mut self, look: &Look) -> u64 {
+        let Look { resident, limit, cached, capacity, capacity_max } = *look;
+        if resident <= limit {
+            self.settling = self.settling.saturating_sub(1);
+            return capacity.saturating_add((limit - resident) / GROWTH_SHARE).min(capacity_max);
+        }
+        if self.settling > 0 {
+            self.settling -= 1;
+            return capacity;
+        }
+        self.settling = SETTLING_LOOKS;
+        cached.min(capacity).saturating_sub(resident - limit).max(CAPACITY_MIN).min(capacity_max)
+    }
+}
+
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How many looks it takes until memory that was let go of is back with the system.
+const SETTLING_LOOKS: u32 = 3;
+/// The part of what is free that the memory cache may grow by at a time.
+const GROWTH_SHARE: u64 = 8;
+/// The memory cache always may have this, in bytes.
+const CAPACITY_MIN: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn look(resident: u64, cached: u64, capacity: u64) -> Look {
+        let [resident, cached, capacity] = [resident, cached, capacity].map(|mib| mib * MIB);
+        Look { resident, limit: 64 * MIB, cached, capacity, capacity_max: 32 * MIB }
+    }
+
+    #[test]
+    fn memory_cache_gives_way_by_what_is_too_much_and_then_waits_until_that_is_free() {
+        let mut governor = Governor::default();
+        assert_eq!(governor.next_capacity(&look(74, 30, 32)), 20 * MIB);
+        for _ in 0..SETTLING_LOOKS {
+            assert_eq!(governor.next_capacity(&look(72, 20, 20)), 20 * MIB);
+        }
+        assert_eq!(governor.next_capacity(&look(72, 20, 20)), 12 * MIB);
+    }
+
+    #[test]
+    fn memory_cache_keeps_the_least_and_grows_back_to_what_it_was_given() {
+        let mut governor = Governor::default();
+        assert_eq!(governor.next_capacity(&look(200, 30, 32)), CAPACITY_MIN);
+        let mut capacity = 1;
+        for _ in 0..20 {
+            capacity = governor.next_capacity(&look(24 + capacity, capacity, capacity)) / MIB;
+        }
+        assert_eq!(capacity, 32);
+    }
+}
