@@ -228,7 +228,10 @@ enum Connected {
     Http1(Box<UpgradeableConnection<TokioIo<ClientStream>, Answering>>),
     Http2(Box<Connection<TokioIo<ClientStream>, Answering, TokioExecutor>>),
     /// It is between two requests.
-    Parked { socket: Socket, _counting: Counting },
+    Parked {
+        socket: Socket,
+        _counting: Counting,
+    },
     /// Its socket was sent to another process, or has been closed.
     Gone,
 }

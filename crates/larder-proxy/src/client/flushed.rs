@@ -36,14 +36,30 @@ impl Flushed {
         self.count.load(SeqCst)
     }
 
+    /// The lower bits of the count.
+    pub(crate) fn low_count(&self) -> u32 {
+        self.count() as u32
+    }
+
     /// Whether it has since the count was `before`; if not, the caller is woken then.
     pub(crate) fn is_after(&self, before: u64, context: &Context<'_>) -> bool {
+        self.remember(context);
+        self.count() > before
+    }
+
+    /// Returns whether it has since the lower bits of the count were `before`; if not, the caller is woken then.
+    pub(crate) fn has_moved(&self, before: u32, context: &Context<'_>) -> bool {
+        self.remember(context);
+        self.low_count() != before
+    }
+
+    /// Wakes the caller with the next flush. Call it before looking at the count.
+    fn remember(&self, context: &Context<'_>) {
         let mut wakers = self.lock();
         if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {
             wakers.push(context.waker().clone());
         }
         self.awaited.store(true, SeqCst);
-        self.count() > before
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Waker>> {

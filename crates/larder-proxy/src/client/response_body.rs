@@ -28,8 +28,6 @@ use crate::{
 pub(crate) struct ResponseBody {
     source: Source,
     ticket: Option<Ticket>,
-    /// How often the connection had been flushed when a piece was handed over, if the next one waits until that is out.
-    flushed_before: Option<u64>,
 }
 
 enum Source {
@@ -162,18 +160,7 @@ impl ResponseBody {
     }
 
     fn of(source: Source) -> Self {
-        Self { source, ticket: None, flushed_before: None }
-    }
-
-    /// Returns whether the next piece may be had. Where memory is short, one piece of a body at a time is on its way to a client; over
-    /// HTTP/2 the client's own window sees to that.
-    fn is_out(&mut self, context: &Context<'_>) -> bool {
-        let (Some(before), Some(ticket)) = (self.flushed_before, &self.ticket) else { return true };
-        if !ticket.client().flushed.is_after(before, context) {
-            return false;
-        }
-        self.flushed_before = None;
-        true
+        Self { source, ticket: None }
     }
 
     /// Breaks off once all that came before has gone out: the client gets the head, and what there is of the body.
@@ -338,7 +325,7 @@ impl Body for ResponseBody {
         if matches!(self.source, Source::Breaking { .. }) {
             return self.poll_breaking(context);
         }
-        if !self.is_out(context) {
+        if self.ticket.as_mut().is_some_and(|ticket| !ticket.is_out(context)) {
             return Poll::Pending;
         }
         let piece = ready!(self.source.poll(context));
@@ -354,9 +341,7 @@ impl Body for ResponseBody {
             match &piece {
                 Some(Ok(frame)) => {
                     ticket.note_sent(frame.data_ref().map_or(0, Bytes::len), ended);
-                    let client = ticket.client();
-                    let waits = !ended && !client.is_http2() && client.worker.cache.shared.bodies.is_scarce();
-                    self.flushed_before = waits.then(|| client.flushed.count());
+                    ticket.await_flush();
                 }
                 // With a ticket, an error waits until what came before is out.
                 Some(Err(_)) => {}

@@ -2,7 +2,9 @@
 //! the access log's line.
 
 use std::{
+    num::NonZeroU32,
     sync::Arc,
+    task::Context,
     time::{Duration, Instant},
 };
 
@@ -39,17 +41,37 @@ pub(crate) struct Ticket {
     sent_bytes: u64,
     complete: bool,
     broken: bool,
+    /// How often the connection had been flushed, by the lower bits, when a piece was handed over that has to be out before the next.
+    flushed_before: Option<NonZeroU32>,
 }
 
 impl Ticket {
     pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, about: About) -> Self {
-        Self { client, line, about, sent_bytes: 0, complete: false, broken: false }
+        Self { client, line, about, sent_bytes: 0, complete: false, broken: false, flushed_before: None }
     }
 
     /// Notes bytes handed over, and whether they were the last.
     pub(crate) fn note_sent(&mut self, bytes: usize, last: bool) {
         self.sent_bytes += bytes as u64;
         self.complete |= last;
+    }
+
+    /// Notes that a piece was handed over. Where memory is short, one piece of a body at a time is on its way to a client; over HTTP/2
+    /// the client's own window sees to that.
+    pub(crate) fn await_flush(&mut self) {
+        let client = &self.client;
+        let waits = !self.complete && !client.is_http2() && client.worker.cache.shared.bodies.is_scarce();
+        self.flushed_before = if waits { NonZeroU32::new(client.flushed.low_count()) } else { None };
+    }
+
+    /// Returns whether the next piece may be handed over; if not, the caller is woken then.
+    pub(crate) fn is_out(&mut self, context: &Context<'_>) -> bool {
+        let Some(before) = self.flushed_before else { return true };
+        if !self.client.flushed.has_moved(before.get(), context) {
+            return false;
+        }
+        self.flushed_before = None;
+        true
     }
 
     /// The client that it is about.
