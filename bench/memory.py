@@ -52,7 +52,8 @@ async def serve(reader, writer):
             if path.startswith(b"/wait/"):
                 await asyncio.sleep(WAIT_SECONDS)
             body = LONG if path.startswith(b"/long/") else SHORT
-            writer.write(b'HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nETag: "%s"\r\nContent-Length: %d\r\n\r\n' % (path[1:], len(body)))
+            head = b'HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nETag: "%s"\r\nContent-Length: %d\r\n\r\n'
+            writer.write(head % (path[1:], len(body)))
             # In pieces, so that this process does not keep a copy of each.
             for at in range(0, len(body), 1 << 16):
                 writer.write(body[at : at + (1 << 16)])

@@ -1,9 +1,9 @@
 //! The memory that bytes of bodies take together, and the share of it that each body may have.
 //!
-//! Owns: the count of the bytes in memory, and whose turn it is to go beyond its share. Does not: free anything. Invariant: a
-//! piece of a body is counted from when it comes into memory until its last reference is gone, whoever has that: a window, a
-//! reader, or the HTTP library on the way to a client. Every body may have [`SHARE_BYTES_MIN`], so that none waits for another
-//! for ever. Cost: an allocation and two atomic additions for each piece.
+//! Owns: the count of the bytes in memory, and the turns of those that go beyond their share. Does not: free anything.
+//! Invariant: a piece of a body is counted from when it comes into memory until its last reference is gone, whether a
+//! window, a reader, or the HTTP library has that. Every body may always have [`SHARE_BYTES_MIN`], so none waits for
+//! another without end. Cost: an allocation and two atomic additions for each piece.
 
 use std::{
     sync::{
@@ -28,10 +28,11 @@ pub(crate) struct BodyBudget {
     reads: Semaphore,
 }
 
-/// The right of one fetch to go beyond its share while the budget is used up, so that it comes to a place where it can let go.
+/// The right of one fetch to go beyond its share while the budget is used up, so that it comes to a place where it
+/// can let go.
 #[derive(Debug)]
-pub(crate) struct Turn {
-    /// When it ends.
+pub(crate) struct FillTurn {
+    /// The end of the turn.
     pub(crate) end: Instant,
     _permit: Option<OwnedSemaphorePermit>,
 }
@@ -93,10 +94,10 @@ impl BodyBudget {
     }
 
     /// Waits for a turn; `None` if others take too long. The caller then looks again whether it needs one.
-    pub(crate) async fn take_turn(&self) -> Option<Turn> {
+    pub(crate) async fn take_turn(&self) -> Option<FillTurn> {
         let permit = tokio::time::timeout(TURN_PATIENCE, Arc::clone(&self.turns).acquire_owned()).await.ok()?;
         // Nobody closes the semaphore.
-        Some(Turn { end: Instant::now() + TURN_LENGTH, _permit: permit.ok() })
+        Some(FillTurn { end: Instant::now() + TURN_LENGTH, _permit: permit.ok() })
     }
 }
 
@@ -146,9 +147,9 @@ const SCARCE_BYTES: u64 = 64 << 10;
 const TURNS_AT_ONCE: usize = 4;
 /// Blocks that are read at once while memory is short.
 const READS_AT_ONCE: usize = 16;
-/// How long a fetch may take for it.
+/// The time that a fetch has for it.
 const TURN_LENGTH: Duration = Duration::from_secs(1);
-/// How long a fetch waits for a turn before it looks whether it still needs one.
+/// The time after which a fetch that waits for a turn looks whether it still needs one.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -65,13 +65,13 @@ pub struct ProxyConfig {
     pub delays: Vec<Delay>,
     /// Bounds on what clients and origins may take.
     pub limits: Limits,
-    /// Memory for the whole process, in bytes: the memory cache gives way when other parts grow. Default none: only the parts are
-    /// bounded.
+    /// Memory for the whole process, in bytes: the memory cache gives way when other parts grow. Default none: only
+    /// the parts are bounded.
     pub memory_bytes: Option<u64>,
     /// Memory for whole responses, in bytes, heads and bookkeeping included; 0 turns it off. Default 64 MiB.
     pub hot_bytes: u64,
-    /// Memory for bodies on their way to clients, all together, in bytes. More: origins are done with sooner when clients are slow.
-    /// Beyond it each body has 16 KiB. Default none: a quarter of `hot_bytes`, at least 8 MiB.
+    /// Memory for bodies on their way to clients, all together, in bytes. More: origins are done with sooner when
+    /// clients are slow. Beyond it each body has 16 KiB. Default none: a quarter of `hot_bytes`, at least 8 MiB.
     pub window_bytes: Option<u64>,
     /// How responses are cached whose site says nothing else.
     pub cache: CacheSettings,

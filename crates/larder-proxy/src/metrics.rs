@@ -101,7 +101,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) collapsed: Counter,
     pub(crate) connections: Counter,
     pub(crate) connections_open: Counter,
-    /// Connections among them that are kept as a socket alone, because they have been between two requests for a second.
+    /// Connections among them that are kept as a socket alone, because they have been between two requests for a
+    /// second.
     pub(crate) connections_parked: Counter,
     pub(crate) connections_refused: Counter,
     /// Tunnels, each of which is a connection too.

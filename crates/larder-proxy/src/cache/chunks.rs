@@ -1,11 +1,12 @@
 //! Long bodies in chunks of their own entries: what one is made of, and reading and storing its chunks.
 //!
-//! Owns: the chunks' keys, and what of a chunk can be had from memory and store. Does not: stream (see `chunk_reader`), find
-//! out beforehand what is there (see `presence`), or fetch what is not (see `flight::rest`). Invariant: what is handed out is
-//! exactly the bytes of that place in that representation: the store verified it under the representation's own key, or the
-//! origin sent it under the same strong validator and length (RFC 9110 14.4, 15.3.7.3). Of a chunk that is not there one
-//! fragment may be (RFC 9111 3.4). Where memory is short, parts of chunks are read instead of whole ones. Cost: one device read per
-//! chunk, whoever reads it at once, or two for a part of it; for one that is missing a lookup more, for its fragment.
+//! Owns: the chunks' keys, and reading chunks from memory and store. Does not: stream (see `chunk_reader`), find out
+//! beforehand which chunks are there (see `presence`), or fetch the others (see `flight::rest`). Invariant: what is
+//! handed out is exactly the bytes of that place in that representation: the store verified it under the
+//! representation's own key, or the origin sent it under the same strong validator and length (RFC 9110 14.4,
+//! 15.3.7.3). Of a chunk that is not there one fragment may be (RFC 9111 3.4). Where memory is short, parts of chunks
+//! are read instead of whole ones. Cost: one device read per chunk, whoever reads it at once, or two for a part of
+//! it; for one that is missing a lookup more, for its fragment.
 
 use std::{future::poll_fn, ops::Range, pin::pin, sync::Arc, task::Poll};
 
@@ -21,7 +22,7 @@ use crate::{
         hot::Hot,
         lookup::{self, Trouble},
         patience::Waiting,
-        shared_reads::{Place, SharedPiece},
+        shared_reads::{PiecePlace, SharedPiece},
         sightings::{Chunks, Known},
         storing,
     },
@@ -99,8 +100,8 @@ impl ChunkedBody {
         self.len.is_some() && self.validator.is_some()
     }
 
-    /// Returns bytes of chunk `number` from memory or store, among which is the first of those of `wanted` that are in it. How many
-    /// depends on the memory that there is.
+    /// Returns bytes of chunk `number` from memory or store, among which is the first of those of `wanted` that are
+    /// in it. How many depends on the memory that there is.
     pub(crate) async fn read(&self, number: u64, wanted: Range<u64>, waiting: Waiting) -> Result<Placed, Absence> {
         let span = self.span(number);
         let wanted = wanted.start.max(span.start)..wanted.end.min(span.end);
@@ -112,7 +113,7 @@ impl ChunkedBody {
         }
         let place = self.piece_at(&span, wanted.start, waiting);
         let read = self.cache.shared.reads.find_or_begin(place);
-        match read.get(self.read_from_store(&key, &span, place)).await {
+        match read.get(self.read_from_store(&key, &span, (place, waiting))).await {
             Ok(piece) => Ok(self.share_of(piece, place, wanted.start)),
             Err(Absence::Trouble) => Err(Absence::Trouble),
             Err(Absence::Gap) => {
@@ -122,21 +123,27 @@ impl ChunkedBody {
         }
     }
 
-    /// Returns the piece to read for the byte at `position` of the chunk `span`: all of the chunk, where it is in memory anyway or there
-    /// is memory for it, else a block of it.
-    fn piece_at(&self, span: &Range<u64>, position: u64, waiting: Waiting) -> Place {
+    /// Returns the piece to read for the byte at `position` of the chunk `span`: all of the chunk if it is in memory or
+    /// there is memory for it, else a block of it.
+    fn piece_at(&self, span: &Range<u64>, position: u64, waiting: Waiting) -> PiecePlace {
         let shared = &self.cache.shared;
-        let whole = Place { representation: self.place.representation, start: span.start, end: span.end, waiting };
+        let (representation, is_patient) = (self.place.representation, waiting == Waiting::Long);
+        let whole = PiecePlace { representation, start: span.start, end: span.end, is_patient };
         let len = span.end - span.start;
         if len <= BLOCK_BYTES || shared.bodies.share_bytes() >= len || shared.reads.find(&whole).is_some() {
             return whole;
         }
         let start = position - (position - span.start) % BLOCK_BYTES;
-        Place { start, end: span.end.min(start + BLOCK_BYTES), ..whole }
+        PiecePlace { start, end: span.end.min(start + BLOCK_BYTES), ..whole }
     }
 
     /// Reads a piece of the chunk `span` from the store.
-    async fn read_from_store(&self, key: &[u8], span: &Range<u64>, place: Place) -> Result<Bytes, Absence> {
+    async fn read_from_store(
+        &self,
+        key: &[u8],
+        span: &Range<u64>,
+        (place, waiting): (PiecePlace, Waiting),
+    ) -> Result<Bytes, Absence> {
         let shared = &self.cache.shared;
         let store = shared.store.as_ref().ok_or(Absence::Gap)?;
         let moment = shared.hot.moment();
@@ -149,16 +156,16 @@ impl ChunkedBody {
             let Some(reader) = reader.filter(|reader| reader.len() == len) else { return Ok(None) };
             reader.read(place.start - span.start..place.end - span.start).await
         };
-        let bytes = lookup::ask(&self.cache, place.waiting, reading).await?.ok_or(Absence::Gap)?;
+        let bytes = lookup::ask(&self.cache, waiting, reading).await?.ok_or(Absence::Gap)?;
         if is_whole {
             shared.hot.insert(key, Hot::Chunk(bytes.clone()), moment);
         }
         Ok(reserved.hold(bytes))
     }
 
-    /// Returns what one reader gets of a piece that was read, from its first byte on or from `position`. Where memory is short, who is
-    /// alone with it has only the start of it in memory.
-    fn share_of(&self, piece: SharedPiece, place: Place, position: u64) -> Placed {
+    /// Returns what one reader gets of a piece that was read, from its first byte on or from `position`. Where memory
+    /// is short, who is alone with it has only the start of it in memory.
+    fn share_of(&self, piece: SharedPiece, place: PiecePlace, position: u64) -> Placed {
         let bodies = &self.cache.shared.bodies;
         let bytes = piece.as_ref();
         if bytes.len() as u64 > BLOCK_BYTES || !bodies.is_scarce() || piece.is_shared() {
@@ -265,7 +272,7 @@ impl Placed {
     }
 }
 
-/// What is read at once where there is no memory for a whole chunk: what the store has a checksum for.
+/// The length of a read where there is no memory for a whole chunk: the store has a checksum for each such block.
 const BLOCK_BYTES: u64 = 64 << 10;
 
 pub(crate) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {

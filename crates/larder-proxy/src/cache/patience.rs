@@ -146,7 +146,7 @@ impl Rest {
 }
 
 /// For how long a read of the store is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiting {
     /// As long as the store may take to answer; one that rests is not asked. The origin has it too.
     Short,

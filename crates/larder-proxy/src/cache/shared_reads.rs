@@ -1,8 +1,9 @@
-//! Pieces of long bodies that are in memory because somebody sends them, or are being read, shared by all who want them.
+//! Pieces of long bodies that are in memory because somebody sends them, or are being read, shared by all who want
+//! them.
 //!
-//! Owns: which pieces those are. Does not: keep any: a piece goes with its last reader. Invariant: a place of a representation has
-//! the same bytes always, so nothing has to be told to forget. Of many who want a piece at once, one reads it; if it gives up,
-//! the next one does. Cost: a short lock and an allocation for each piece.
+//! Owns: the table of those pieces. Does not: keep any; a piece goes with its last reader. Invariant: a place of a
+//! representation always has the same bytes, so nothing here is ever invalidated. Of many clients that want a piece at
+//! once, one reads it; if it gives up, the next one does. Cost: a short lock and an allocation for each piece.
 
 use std::{
     collections::HashMap,
@@ -12,26 +13,24 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::OnceCell;
 
-use crate::cache::{chunks::Absence, patience::Waiting};
-
 /// The pieces that are being read or sent.
 #[derive(Default)]
-pub(crate) struct SharedReads(Mutex<Pieces>);
+pub(crate) struct SharedReads(Mutex<PieceTable>);
 
 #[derive(Default)]
-struct Pieces {
-    by_place: HashMap<Place, Weak<SharedRead>>,
-    /// As many places are there when those whose pieces have gone are looked for.
+struct PieceTable {
+    by_place: HashMap<PiecePlace, Weak<SharedRead>>,
+    /// The number of places at which those of pieces that have gone are looked for.
     sweep_count: usize,
 }
 
-/// Where a piece lies. Those who wait less long for the store do not wait for others who wait longer.
+/// The place of a piece. Clients that wait a short time for the store do not wait for others that wait longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct PiecePlace {
     pub(crate) representation: u64,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    pub(crate) waiting: Waiting,
+    pub(crate) is_patient: bool,
 }
 
 /// One piece, read or being read.
@@ -40,12 +39,12 @@ pub(crate) struct SharedRead(OnceCell<Bytes>);
 
 impl SharedReads {
     /// Returns the read of a piece, if it is in memory or being read.
-    pub(crate) fn find(&self, place: &Place) -> Option<Arc<SharedRead>> {
+    pub(crate) fn find(&self, place: &PiecePlace) -> Option<Arc<SharedRead>> {
         self.lock().by_place.get(place)?.upgrade()
     }
 
     /// Returns the read of a piece, which the caller may be the first to want.
-    pub(crate) fn find_or_begin(&self, place: Place) -> Arc<SharedRead> {
+    pub(crate) fn find_or_begin(&self, place: PiecePlace) -> Arc<SharedRead> {
         let mut pieces = self.lock();
         if let Some(read) = pieces.by_place.get(&place).and_then(Weak::upgrade) {
             return read;
@@ -59,7 +58,7 @@ impl SharedReads {
         read
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Pieces> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, PieceTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -69,10 +68,10 @@ impl SharedRead {
     ///
     /// # Errors
     /// That of `reading`; others then read for themselves.
-    pub(crate) async fn get(
+    pub(crate) async fn get<E>(
         self: Arc<Self>,
-        reading: impl Future<Output = Result<Bytes, Absence>>,
-    ) -> Result<SharedPiece, Absence> {
+        reading: impl Future<Output = Result<Bytes, E>>,
+    ) -> Result<SharedPiece, E> {
         self.0.get_or_try_init(|| reading).await?;
         Ok(SharedPiece(self))
     }
@@ -99,7 +98,7 @@ impl AsRef<[u8]> for SharedPiece {
     }
 }
 
-/// So many places are kept before any is looked at again.
+/// The least number of places at which those of pieces that have gone are looked for.
 const SWEEP_COUNT_MIN: usize = 64;
 
 #[cfg(test)]
@@ -108,8 +107,8 @@ mod tests {
 
     use super::*;
 
-    fn place(start: u64) -> Place {
-        Place { representation: 1, start, end: start + 10, waiting: Waiting::Short }
+    fn place(start: u64) -> PiecePlace {
+        PiecePlace { representation: 1, start, end: start + 10, is_patient: false }
     }
 
     fn now<T>(future: impl Future<Output = T>) -> T {
@@ -123,10 +122,11 @@ mod tests {
     #[test]
     fn piece_is_read_once_and_goes_with_its_last_reader() {
         let reads = SharedReads::default();
-        let first = now(reads.find_or_begin(place(0)).get(ready(Ok(Bytes::from_static(b"once"))))).expect("it is read");
+        let first = now(reads.find_or_begin(place(0)).get(ready(Ok::<_, ()>(Bytes::from_static(b"once")))))
+            .expect("it is read");
         assert!(!first.is_shared());
-        let second =
-            now(reads.find_or_begin(place(0)).get(ready(Ok(Bytes::from_static(b"again"))))).expect("it is there");
+        let second = now(reads.find_or_begin(place(0)).get(ready(Ok::<_, ()>(Bytes::from_static(b"again")))))
+            .expect("it is there");
         assert!(first.is_shared());
         let bytes = second.into_bytes();
         drop(first);
@@ -140,8 +140,8 @@ mod tests {
     fn next_one_reads_where_the_first_could_not() {
         let reads = SharedReads::default();
         let (first, second) = (reads.find_or_begin(place(0)), reads.find_or_begin(place(0)));
-        assert!(now(first.get(ready(Err(Absence::Trouble)))).is_err());
-        let read = now(second.get(ready(Ok(Bytes::from_static(b"there"))))).expect("it reads for itself");
+        assert!(now(first.get(ready(Err(())))).is_err());
+        let read = now(second.get(ready(Ok::<_, ()>(Bytes::from_static(b"there"))))).expect("it reads for itself");
         assert_eq!(read.into_bytes(), "there");
     }
 

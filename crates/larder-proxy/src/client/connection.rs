@@ -1,9 +1,9 @@
 //! One client connection's task, and the HTTP library that serves it.
 //!
 //! Owns: the order in which it is opened, drained, handed over and closed. Does not: keep state of the client (see
-//! `peer`) or answer requests (see `exchange`). Memory: a connection that has been between two requests for a second is
-//! parked: only its socket is kept, and the HTTP library's connection is made anew when bytes come. Cost: no timer and no
-//! allocation per request; whole hits are answered within the call, without a future of their own.
+//! `peer`) or answer requests (see `exchange`). Memory: a connection that has been between two requests for a second
+//! is parked: only its socket is kept, and a new connection of the HTTP library is made when bytes come. Cost: no
+//! timer and no allocation per request; whole hits are answered within the call, without a future of their own.
 
 use std::{
     future::Future,
@@ -227,12 +227,12 @@ struct Serving {
 enum Connected {
     Http1(Box<UpgradeableConnection<TokioIo<ClientStream>, Answering>>),
     Http2(Box<Connection<TokioIo<ClientStream>, Answering, TokioExecutor>>),
-    /// It is between two requests.
+    /// The socket of a connection between two requests.
     Parked {
         socket: Socket,
         _counting: Counting,
     },
-    /// Its socket was sent to another process, or has been closed.
+    /// No socket: it was sent to another process, or is closed.
     Gone,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Ticket {
     sent_bytes: u64,
     complete: bool,
     broken: bool,
-    /// How often the connection had been flushed, by the lower bits, when a piece was handed over that has to be out before the next.
+    /// The count of flushes, by its lower bits, when a piece was handed over that has to be out before the next.
     flushed_before: Option<NonZeroU32>,
 }
 
@@ -56,8 +56,8 @@ impl Ticket {
         self.complete |= last;
     }
 
-    /// Notes that a piece was handed over. Where memory is short, one piece of a body at a time is on its way to a client; over HTTP/2
-    /// the client's own window sees to that.
+    /// Notes that a piece was handed over. Where memory is short, one piece of a body at a time is on its way to a
+    /// client; over HTTP/2 the client's own window does that.
     pub(crate) fn await_flush(&mut self) {
         let client = &self.client;
         let waits = !self.complete && !client.is_http2() && client.worker.cache.shared.bodies.is_scarce();

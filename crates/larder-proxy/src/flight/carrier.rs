@@ -1,10 +1,11 @@
 //! What carries a body from the origin to the readers of a flight and, as chunks, into the store.
 //!
-//! Owns: how much has arrived, how much is stored, in which form, and at whose pace. Does not: know whether it is the whole of
-//! a response (see `carry`) or the rest of one (see `rest`), or store heads. Invariants: chunks are stored in order; bytes
-//! that are not stored stay in the window until the slowest reader has them. Memory: what `shared` keeps, and while there is
-//! memory for it a chunk that is not stored yet. Where there is none, fetches fill their chunks in turn, so that each comes to a
-//! place where it has nothing in memory but the store has it; one that does not get there in its turn is not stored any longer.
+//! Owns: how much has arrived, how much is stored, in which form, and at whose pace. Does not: know whether it is the
+//! whole of a response (see `carry`) or the rest of one (see `rest`), or store heads. Invariants: chunks are stored
+//! in order; bytes that are not stored stay in the window until the slowest reader has them. Memory: what `shared`
+//! keeps, and while there is memory for it a chunk that is not stored yet. Where there is none, fetches fill their
+//! chunks in turn, so that each comes to a place where it has nothing in memory but the store has it; one that does
+//! not get there in its turn is not stored any longer.
 
 use std::{
     sync::Arc,
@@ -18,7 +19,7 @@ use tokio::time::timeout_at;
 
 use crate::{
     asked::Asked,
-    body_budget::Turn,
+    body_budget::FillTurn,
     cache::{
         Cache,
         chunks::{ChunkedBody, Placed},
@@ -47,8 +48,8 @@ pub(super) struct Carrier {
     pub(super) skip: u64,
     breaks: Breaks,
     hold_up: HoldUp,
-    /// Its turn to fill a chunk, while it is that.
-    turn: Option<Turn>,
+    /// The turn to fill a chunk, while it lasts.
+    turn: Option<FillTurn>,
 }
 
 /// How the body is being stored.
@@ -71,14 +72,14 @@ pub(super) enum Next {
     Abandoned,
 }
 
-/// How far a step came.
-enum Step {
+/// The outcome of one step.
+enum CarryStep {
     Next(Next),
     /// The readers have to come further.
     Wait,
-    /// It has to wait for a turn.
+    /// A turn is needed.
     TakeTurn,
-    /// Its turn is over.
+    /// The turn is over.
     TurnOver,
 }
 
@@ -113,35 +114,40 @@ impl Carrier {
             let step = std::future::poll_fn(|context| self.poll_step(body, is_worth_finishing, context));
             let step = match turn_end {
                 // What takes a timer is not part of what usually waits.
-                Some(end) => Box::pin(timeout_at(end, step)).await.unwrap_or(Step::TurnOver),
+                Some(end) => Box::pin(timeout_at(end, step)).await.unwrap_or(CarryStep::TurnOver),
                 None => step.await,
             };
             match step {
-                Step::Next(next) => return next,
-                Step::Wait => self.wait_for_readers().await,
-                Step::TakeTurn => self.turn = Box::pin(self.cache.shared.bodies.take_turn()).await,
-                Step::TurnOver => self.end_turn(),
+                CarryStep::Next(next) => return next,
+                CarryStep::Wait => self.wait_for_readers().await,
+                CarryStep::TakeTurn => self.turn = Box::pin(self.cache.shared.bodies.take_turn()).await,
+                CarryStep::TurnOver => self.end_turn(),
             }
         }
     }
 
-    fn poll_step(&mut self, body: &mut OriginBody, is_worth_finishing: bool, context: &mut Context<'_>) -> Poll<Step> {
+    fn poll_step(
+        &mut self,
+        body: &mut OriginBody,
+        is_worth_finishing: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<CarryStep> {
         let leaves_window = self.leaves_window();
         // Then it fills its chunk, however far the readers are.
         let has_turn = leaves_window && self.turn.is_some();
         match self.flight.poll_pace(leaves_window, context) {
-            Pace::Wait if !has_turn => return Poll::Ready(Step::Wait),
+            Pace::Wait if !has_turn => return Poll::Ready(CarryStep::Wait),
             Pace::Unread if !is_worth_finishing && self.flight.close_if_unread() => {
-                return Poll::Ready(Step::Next(Next::Abandoned));
+                return Poll::Ready(CarryStep::Next(Next::Abandoned));
             }
             Pace::Go | Pace::Unread | Pace::Wait => {}
         }
         let is_used_up = leaves_window && self.cache.shared.bodies.is_used_up();
         if is_used_up && !has_turn && self.flight.is_beyond_least_share() {
-            return Poll::Ready(Step::TakeTurn);
+            return Poll::Ready(CarryStep::TakeTurn);
         }
         let piece = ready!(body.poll_frame(context));
-        Poll::Ready(Step::Next(match piece {
+        Poll::Ready(CarryStep::Next(match piece {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(bytes) => Next::Data(self.without_skipped(bytes)),
                 Err(frame) => Next::Trailers(frame.into_trailers().unwrap_or_default()),
@@ -151,7 +157,8 @@ impl Carrier {
         }))
     }
 
-    /// Stops storing what could not be stored in its turn, if the memory is wanted elsewhere: from now on it has its least share.
+    /// Stops storing what could not be stored in its turn, if the memory is wanted elsewhere: from now on it has its
+    /// least share.
     fn end_turn(&mut self) {
         self.turn = None;
         if self.cache.shared.bodies.is_used_up() {

@@ -1,11 +1,12 @@
 //! Streams a span of a body that is stored in chunks, reading ahead; what the store does not give comes from the origin.
 //!
-//! Owns: the reads in flight, and the order of what is tried for the next byte: the store, for as long as it may take to
-//! answer; the origin, which goes on from there (`flight::rest`), up to the next chunk that seems to be there; and, where
-//! the origin cannot, the store again for as long as the client may be without progress. Invariant: bytes come in order and
-//! without gaps, or the stream ends in an error: only when none of these has the next byte. What is still to be sent is held, so
-//! that the store does not reclaim it under its reader. Memory: as many chunks per client as its share of the memory for bodies,
-//! [`AHEAD_COUNT`] at most, or a part of one; or a flight's window; and [`HELD_COUNT_MAX`] holds, whatever the body's length.
+//! Owns: the reads in flight, and the order of what is tried for the next byte: the store, for as long as it may take
+//! to answer; the origin, which goes on from there (`flight::rest`), up to the next chunk that seems to be there;
+//! and, where the origin cannot, the store again for as long as the client may be without progress. Invariant: bytes
+//! come in order and without gaps, or the stream ends in an error: only when none of these has the next byte. What is
+//! still to be sent is held, so that the store does not reclaim it under its reader. Memory: as many chunks per
+//! client as its share of the memory for bodies, [`AHEAD_COUNT`] at most, or a part of one; or a flight's window; and
+//! [`HELD_COUNT_MAX`] holds, whatever the body's length.
 
 use std::{
     collections::VecDeque,

@@ -271,8 +271,8 @@ impl Flight {
         self.lock().window.copy_out(start, len)
     }
 
-    /// Returns whether the fetcher may read on; if not, it is woken when that changes. `stored`: what leaves the window can be had
-    /// from the store, so that only the fastest reader sets the pace.
+    /// Returns whether the fetcher may read on; if not, it is woken when that changes. `stored`: the store has the
+    /// bytes that leave the window, so that only the fastest reader sets the pace.
     pub(crate) fn poll_pace(&self, stored: bool, context: &Context<'_>) -> Pace {
         let mut state = self.lock();
         let pace = state.pace(stored);
@@ -428,7 +428,7 @@ impl State {
     }
 }
 
-/// How much that is in the store already stays in memory, for readers that are a little behind, where a body may have as much.
+/// The number of stored bytes that stay in memory for readers that are a little behind, where a body may have as many.
 const BEHIND_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]

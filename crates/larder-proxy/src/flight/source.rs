@@ -86,8 +86,8 @@ impl Source {
         self.lock().rest.as_ref().map(|(start, _)| *start)
     }
 
-    /// Returns bytes of chunk `number`, the first of them at the first of `wanted` that are in it: those that were read before, or as
-    /// memory or store has them.
+    /// Returns bytes of chunk `number`, the first of them at the first of `wanted` that are in it: those that were
+    /// read before, or as memory or store has them.
     pub(crate) async fn read(
         self: Arc<Self>,
         number: u64,

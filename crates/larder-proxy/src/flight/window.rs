@@ -1,8 +1,7 @@
 //! The bytes of a body that are in memory: a run of pieces up to the last that arrived.
 //!
-//! Owns: the pieces. Does not: decide what may go, or count them, see [`BodyBudget`]. Invariant: from its start to its end there is
-//! no gap.
-//! Cost: pieces are shared by reference; finding one near the end is short.
+//! Owns: the pieces. Does not: decide what may go, or count them, see [`BodyBudget`]. Invariant: from its start to
+//! its end there is no gap. Cost: pieces are shared by reference; finding one near the end is short.
 
 use std::{collections::VecDeque, sync::Arc};
 

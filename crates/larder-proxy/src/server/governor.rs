@@ -1,8 +1,9 @@
 //! Keeps the process within the memory that it was given: the memory cache gives way when other parts grow.
 //!
-//! Owns: how large the memory cache may be at the moment. Does not: bound the other parts, each of which has bounds of its own. Design:
-//! it goes by what the system says that the process has, so that nothing is forgotten in the sum, fragments least of all. What is let go
-//! of is back with the system after a few seconds; until then nothing more is let go of. Cost: one small file read per second.
+//! Owns: the memory cache's capacity at the moment. Does not: bound the other parts, each of which has bounds of its
+//! own. Design: it compares the process's resident memory, as the system reports it, with the limit, so that nothing
+//! is missing in the sum, not even fragmentation. Memory that the cache lets go of is back with the system after a
+//! few seconds; until then the cache does not shrink further. Cost: one small file read per second.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,21 +14,21 @@ use crate::{exposition, shared::Shared};
 /// The state between two looks.
 #[derive(Debug, Default)]
 struct Governor {
-    /// Looks until what was let go of is back with the system.
+    /// The looks left until memory that was let go of is back with the system.
     settling: u32,
 }
 
-/// What one look sees, in bytes.
+/// The figures of one look, in bytes.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct MemoryLook {
     resident: u64,
-    /// Most that the process is to have.
+    /// The most that the process is to have.
     limit: u64,
-    /// What is in the memory cache.
+    /// The bytes in the memory cache.
     cached: u64,
-    /// What may be.
+    /// The most that may be there now.
     capacity: u64,
-    /// What may ever be.
+    /// The most that may ever be there.
     capacity_max: u64,
 }
 
@@ -41,7 +42,7 @@ pub(super) async fn keep_within(shared: Arc<Shared>) {
     loop {
         interval.tick().await;
         let Some(resident) = exposition::resident_bytes() else { continue };
-        let look = Look { resident, limit, cached: hot.bytes(), capacity: hot.capacity(), capacity_max };
+        let look = MemoryLook { resident, limit, cached: hot.bytes(), capacity: hot.capacity(), capacity_max };
         let capacity = governor.next_capacity(&look);
         if capacity != look.capacity {
             hot.set_capacity(capacity);
@@ -51,8 +52,8 @@ pub(super) async fn keep_within(shared: Arc<Shared>) {
 
 impl Governor {
     /// Returns what the memory cache may have until the next look.
-    fn next_capacity(&mut self, look: &Look) -> u64 {
-        let Look { resident, limit, cached, capacity, capacity_max } = *look;
+    fn next_capacity(&mut self, look: &MemoryLook) -> u64 {
+        let MemoryLook { resident, limit, cached, capacity, capacity_max } = *look;
         if resident <= limit {
             self.settling = self.settling.saturating_sub(1);
             return capacity.saturating_add((limit - resident) / GROWTH_SHARE).min(capacity_max);
@@ -67,7 +68,7 @@ impl Governor {
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How many looks it takes until memory that was let go of is back with the system.
+/// The number of looks until memory that was let go of is back with the system.
 const SETTLING_LOOKS: u32 = 3;
 /// The part of what is free that the memory cache may grow by at a time.
 const GROWTH_SHARE: u64 = 8;
@@ -80,9 +81,9 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn look(resident: u64, cached: u64, capacity: u64) -> Look {
+    fn look(resident: u64, cached: u64, capacity: u64) -> MemoryLook {
         let [resident, cached, capacity] = [resident, cached, capacity].map(|mib| mib * MIB);
-        Look { resident, limit: 64 * MIB, cached, capacity, capacity_max: 32 * MIB }
+        MemoryLook { resident, limit: 64 * MIB, cached, capacity, capacity_max: 32 * MIB }
     }
 
     #[test]
