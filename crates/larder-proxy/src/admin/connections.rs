@@ -1,8 +1,9 @@
 //! The admin listener's connections.
 //!
-//! Owns: their number, and the time for a request's head. Does not: answer requests. Invariant: connections that
-//! wait for a request never keep a new one out: the oldest of them makes room for it, so that `/healthz` is
-//! answered. Cost: a search among 64 for each connection.
+//! Owns: their number, and the time for a request's head. Does not: answer requests. Invariant: `/healthz` is always
+//! answered. Connections that wait for a request never keep a new one out: the oldest of them makes room for it. While
+//! all of them are busy, a few more are taken that get an answer to `/healthz` alone. Cost: a search among 64 for each
+//! connection.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +18,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -27,25 +28,37 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{ComesBy, Pages};
-use crate::{client::response_body::ResponseBody, worker::WorkerThread};
+use super::{ComesBy, Pages, guard, page};
+use crate::{client::response_body::ResponseBody, config::Limits, worker::WorkerThread};
 
 /// Serves the pages until aborted.
 pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, pages: Pages) {
-    let mut open = VecDeque::new();
+    let (mut open, mut reserve) = (OpenConnections::new(CONNECTION_COUNT_MAX), OpenConnections::new(RESERVE_COUNT_MAX));
     loop {
         let Ok((socket, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        if !make_room(&mut open) {
+        let (connections, scope) = if open.make_room() {
+            (&mut open, PageScope::All)
+        } else if reserve.make_room() {
+            (&mut reserve, PageScope::Health)
+        } else {
             tracing::warn!(limit = CONNECTION_COUNT_MAX, "an admin connection is refused: all that are open are busy");
             continue;
-        }
+        };
         let exchanges = Exchanges::default();
-        let task = tokio::spawn(serve_socket(Arc::clone(&thread), socket, pages.clone(), exchanges.clone()));
-        open.push_back(OpenConnection { exchanges, task: task.abort_handle() });
+        let served = serve_socket(Arc::clone(&thread), socket, pages.clone(), scope, exchanges.clone());
+        connections.push(OpenConnection { exchanges, task: tokio::spawn(served).abort_handle() });
     }
+}
+
+/// The requests that are answered on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PageScope {
+    All,
+    /// One for `/healthz`.
+    Health,
 }
 
 /// An open connection.
@@ -54,17 +67,33 @@ struct OpenConnection {
     task: AbortHandle,
 }
 
-/// Makes room for a connection, if need be by ending the oldest that waits for a request. Returns whether there is
-/// room.
-fn make_room(open: &mut VecDeque<OpenConnection>) -> bool {
-    open.retain(|connection| !connection.task.is_finished());
-    if open.len() < CONNECTION_COUNT_MAX {
-        return true;
+/// The open connections of a kind, oldest first.
+struct OpenConnections {
+    connections: VecDeque<OpenConnection>,
+    count_max: usize,
+}
+
+impl OpenConnections {
+    fn new(count_max: usize) -> Self {
+        Self { connections: VecDeque::new(), count_max }
     }
-    let idle = open.iter().position(|connection| connection.exchanges.is_idle());
-    let ended = idle.and_then(|at| open.remove(at)).map(|connection| connection.task.abort());
-    assert!(open.len() <= CONNECTION_COUNT_MAX, "no more connections are open than may be");
-    ended.is_some()
+
+    /// Makes room for a connection, if need be by ending the oldest that waits for a request. Returns whether there
+    /// is room.
+    fn make_room(&mut self) -> bool {
+        self.connections.retain(|connection| !connection.task.is_finished());
+        if self.connections.len() < self.count_max {
+            return true;
+        }
+        let idle = self.connections.iter().position(|connection| connection.exchanges.is_idle());
+        let ended = idle.and_then(|at| self.connections.remove(at)).map(|connection| connection.task.abort());
+        ended.is_some()
+    }
+
+    fn push(&mut self, connection: OpenConnection) {
+        self.connections.push_back(connection);
+        assert!(self.connections.len() <= self.count_max, "no more connections are open than may be");
+    }
 }
 
 /// The number of a connection's exchanges that go on, each from a request's head to the last byte of its response.
@@ -118,12 +147,18 @@ impl Body for GuardedBody {
 }
 
 /// Serves the pages on a connection to the listener, over TLS if that is configured.
-async fn serve_socket(thread: Arc<WorkerThread>, socket: TcpStream, pages: Pages, exchanges: Exchanges) {
+async fn serve_socket(
+    thread: Arc<WorkerThread>,
+    socket: TcpStream,
+    pages: Pages,
+    scope: PageScope,
+    exchanges: Exchanges,
+) {
     let Some(worker) = thread.latest() else { return };
     let acceptor = worker.shared.acceptor.clone().filter(|_| worker.shared.config.admin_tls);
-    let patience = worker.shared.config.limits.header.min(HEAD_PATIENCE);
+    let patience = head_patience(&worker.shared.config.limits);
     drop(worker);
-    let server = PageServer { thread, pages, comes_by: ComesBy::Listener, exchanges, patience };
+    let server = PageServer { thread, pages, comes_by: ComesBy::Listener, scope, exchanges, patience };
     let Some(acceptor) = acceptor else { return server.serve(socket).await };
     match tokio::time::timeout(patience, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => server.serve(stream).await,
@@ -132,14 +167,19 @@ async fn serve_socket(thread: Arc<WorkerThread>, socket: TcpStream, pages: Pages
     }
 }
 
+/// Returns the time for a request's head, for a handshake, and for the wait before a request.
+fn head_patience(limits: &Limits) -> Duration {
+    limits.header.min(HEAD_PATIENCE)
+}
+
 /// Serves the pages on a connection that the operator has by the control socket.
 pub(crate) async fn serve_operator(
     thread: Arc<WorkerThread>,
     socket: impl AsyncRead + AsyncWrite + Unpin + Send,
     pages: Pages,
 ) {
-    let (comes_by, exchanges, patience) = (ComesBy::Operator, Exchanges::default(), HEAD_PATIENCE);
-    PageServer { thread, pages, comes_by, exchanges, patience }.serve(socket).await;
+    let (comes_by, scope, exchanges) = (ComesBy::Operator, PageScope::All, Exchanges::default());
+    PageServer { thread, pages, comes_by, scope, exchanges, patience: HEAD_PATIENCE }.serve(socket).await;
 }
 
 /// The server of one connection.
@@ -147,6 +187,7 @@ struct PageServer {
     thread: Arc<WorkerThread>,
     pages: Pages,
     comes_by: ComesBy,
+    scope: PageScope,
     exchanges: Exchanges,
     /// The time for a request's head.
     patience: Duration,
@@ -158,13 +199,19 @@ impl PageServer {
             let (head, body) = request.into_parts();
             let exchange = self.exchanges.begin();
             async move {
-                let response = self.pages.answer(&self.thread, self.comes_by, &head, body).await;
+                let is_answered = self.scope == PageScope::All || guard::is_about_health(&head);
+                let response = if is_answered {
+                    self.pages.answer(&self.thread, self.comes_by, &head, body).await
+                } else {
+                    page(StatusCode::SERVICE_UNAVAILABLE, BUSY.into())
+                };
                 Ok::<_, Infallible>(response.map(|body| GuardedBody { body, _exchange: exchange }))
             }
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.patience)
+            .keep_alive(self.scope == PageScope::All)
             .serve_connection(TokioIo::new(socket), service);
         if let Err(error) = connection.await {
             tracing::debug!(%error, "admin connection ended");
@@ -174,6 +221,22 @@ impl PageServer {
 
 /// Most connections that are open at once.
 const CONNECTION_COUNT_MAX: usize = 64;
-/// The time for a request's head, and for the wait before it.
+/// Most further connections, for `/healthz`.
+const RESERVE_COUNT_MAX: usize = 8;
+const BUSY: &str = "all connections of this listener are busy: only /healthz is answered\n";
+/// The longest that a request's head may take.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_head_has_five_seconds_or_less() {
+        let limits = Limits::default();
+        assert!(limits.header > HEAD_PATIENCE);
+        assert_eq!(head_patience(&limits), Duration::from_secs(5));
+        assert_eq!(head_patience(&Limits { header: Duration::from_secs(2), ..limits }), Duration::from_secs(2));
+    }
+}

@@ -14,8 +14,7 @@ use crate::{admin_tokens::Access, client::response_body::ResponseBody, origin::t
 
 /// The response to a request that is not to be answered; `None` if it is.
 pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Response<ResponseBody>> {
-    let is_read = matches!(request.method, Method::GET | Method::HEAD);
-    if is_read && request.uri.path() == "/healthz" {
+    if is_about_health(request) {
         return None;
     }
     if check_host(&request.uri, &request.headers, request.version).is_err() {
@@ -24,7 +23,8 @@ pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Respo
     match worker.shared.admin_tokens.as_ref().map(|tokens| tokens.judge(request)) {
         None if is_for_this_machine(worker, request) => {}
         None => return Some(page(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED.into())),
-        // A browser shows a token to the name that its user gave it for, and to no other that leads here.
+        // Whatever its Host: operators choose proxies in front of us and names that lead here. A browser shows a token
+        // to the name that its user gave it for, and to no other.
         Some(Access::Granted) => {}
         Some(Access::TooLittle) => {
             return Some(page(StatusCode::FORBIDDEN, "this token is for less than that\n".into()));
@@ -32,6 +32,11 @@ pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Respo
         Some(Access::Unknown) => return Some(unauthorized()),
     }
     (!is_from_here(worker, request)).then(|| page(StatusCode::FORBIDDEN, FOREIGN.into()))
+}
+
+/// Says whether a request is for `/healthz`, which everybody may send.
+pub(super) fn is_about_health(request: &request::Parts) -> bool {
+    matches!(request.method, Method::GET | Method::HEAD) && request.uri.path() == "/healthz"
 }
 
 /// The response to a request without a token that there is.

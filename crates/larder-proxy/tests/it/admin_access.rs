@@ -6,6 +6,7 @@ use std::{
     net::TcpStream,
     os::unix::fs::PermissionsExt as _,
     path::Path,
+    time::Duration,
 };
 
 use larder_proxy::{NeedsRestart, Proxy, ProxyConfig};
@@ -15,6 +16,7 @@ use tempfile::TempDir;
 use crate::support::{
     Connection, Fixture, Reply,
     certificates::{Made, client_config},
+    eventually,
 };
 
 const TOKENS: &str = "# for Prometheus\nread 0123456789abcdef\npurge fedcba9876543210\n";
@@ -217,16 +219,63 @@ fn health_is_answered_while_idle_connections_are_open() {
     assert_eq!(idle.last_mut().unwrap().request("GET", "/healthz", &[]).status, 200, "the latest did not");
 }
 
+/// At stake: as above, by somebody who sends the heads of requests and not their bodies.
+#[test]
+fn health_alone_is_answered_while_all_connections_are_busy() {
+    let fixture = Fixture::with(|_, _| Reply::default(), |config| config.admin = Some("127.0.0.1:0".parse().unwrap()));
+    let address = fixture.proxy.admin_addr().unwrap();
+    let mut busy: Vec<Connection> = (0..64).map(|_| Connection::open_admin(address)).collect();
+    for connection in &mut busy {
+        connection.send("LIST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n");
+        // Its body is waited for.
+        assert_eq!(connection.read_head().status, 100);
+    }
+    let mut idle: Vec<Connection> = (0..20).map(|_| Connection::open_admin(address)).collect();
+    for _ in 0..20 {
+        let mut connection = Connection::open_admin(address);
+        assert_eq!(connection.request("GET", "/healthz", &[]).status, 200);
+        assert!(connection.is_closed(), "it makes room for the next");
+        assert_eq!(Connection::open_admin(address).request("GET", "/metrics", &[]).status, 503);
+    }
+    assert!(idle.first_mut().unwrap().is_closed(), "the oldest made room");
+    busy.truncate(63);
+    eventually("other pages are answered again", || {
+        Connection::open_admin(address).try_request("GET", "/metrics").is_some_and(|response| response.status == 200)
+    });
+}
+
+/// At stake: that a name which leads here by a trick of name servers is one of ours because others may have it too.
+#[test]
+fn any_host_is_answered_with_a_token_and_none_without() {
+    let directory = TempDir::new().unwrap();
+    let fixture = guarded(&directory);
+    for host in ["evil.example", "admin.example:3180", "192.0.2.1"] {
+        for (lines, status) in [
+            ("", 401),
+            ("Authorization: Bearer another-token-of-theirs\r\n", 401),
+            ("Authorization: Bearer 0123456789abcdef\r\n", 200),
+            ("Authorization: Bearer 0123456789abcdef\r\nOrigin: http://other.example\r\n", 403),
+            ("Authorization: Bearer 0123456789abcdef\r\nSec-Fetch-Site: cross-site\r\n", 403),
+        ] {
+            let mut connection = Connection::open(fixture.proxy.admin_addr().unwrap());
+            connection.send(format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n{lines}\r\n"));
+            assert_eq!(connection.read_response("GET").status, status, "{host} {lines}");
+        }
+    }
+}
+
 #[test]
 fn slow_head_ends_its_connection() {
     let fixture = Fixture::with(
         |_, _| Reply::default(),
         |config| {
             config.admin = Some("127.0.0.1:0".parse().unwrap());
-            config.limits.header = std::time::Duration::from_millis(1);
+            config.limits.header = Duration::from_millis(1);
         },
     );
     let mut slow = Connection::open_admin(fixture.proxy.admin_addr().unwrap());
+    // Without a limit of ours the HTTP library waits for 30 s.
+    slow.reader.get_ref().set_read_timeout(Some(Duration::from_secs(15))).unwrap();
     slow.send("GET /healthz HTTP/1.1\r\nHost: ");
     assert!(slow.is_closed());
 }
