@@ -1,8 +1,13 @@
 //! The gate: Host and target are checked whichever way a request comes, and no text of a request gets out of its place.
 
-use larder_proxy::{Mirror, MirrorLink};
+use std::sync::Arc;
 
-use crate::support::{Connection, Fixture, Received, Reply};
+use larder_proxy::{Mirror, MirrorLink, OriginUrl, Site};
+
+use crate::support::{
+    Connection, Fixture, Received, Reply,
+    raw_http2::{Outcome, RawHttp2},
+};
 
 /// A mirror `/m` of the fixture's origin below `/base`, whose HTML and JSON are rewritten.
 fn mirrored(handle: impl Fn(&Received, usize) -> Reply + Send + Sync + 'static) -> Fixture {
@@ -55,30 +60,105 @@ fn text_of_a_request_cannot_end_a_string_in_a_document_of_a_mirror() {
     }
 }
 
-/// At stake: what the mirror's server has beside the folder that is mirrored.
+/// Paths that some server reads as ones that begin with `/x`, below `prefix`.
+fn climbing(prefix: &str) -> Vec<String> {
+    let ends = [
+        "/../x",
+        "/..",
+        "/%2e%2e/x",
+        "/.%2E/x",
+        "/..;/x",
+        "/..;a=b/x",
+        "/\\..\\x",
+        "/..\\x",
+        "/..%2fx",
+        "/..%5cx",
+        "/%252e%252e/x",
+        "/a/../../x",
+        "/..?q",
+        "/..%00/x",
+    ];
+    ends.map(|end| format!("{prefix}{end}")).to_vec()
+}
+
+/// At stake: files of the server outside the folder that is mirrored.
 #[test]
 fn no_path_leads_out_of_a_mirror() {
     let fixture = mirrored(|_, _| Reply::ok(&[], "x"));
-    for path in [
-        "/m/../x",
-        "/m/..",
-        "/m/%2e%2e/x",
-        "/m/.%2E/x",
-        "/m/..;/x",
-        "/m/..;a=b/x",
-        "/m/\\..\\x",
-        "/m/..\\x",
-        "/m/..%2fx",
-        "/m/..%5cx",
-        "/m/%252e%252e/x",
-        "/m/a/../../x",
-        "/m/..?q",
-        "/m/..%00/x",
-    ] {
+    for path in climbing("/m") {
         assert_eq!(status(&fixture, &format!("GET {path} HTTP/1.1\r\nHost: a")), 400, "{path}");
     }
     assert_eq!(fixture.origin.count(), 0);
     for path in ["/m/a..b", "/m/.../x", "/m/@scope%2fname", "/m/a?../.."] {
         assert_eq!(status(&fixture, &format!("GET {path} HTTP/1.1\r\nHost: a")), 200, "{path}");
     }
+}
+
+/// At stake: files of an origin outside the folder that the site is about.
+#[test]
+fn no_path_leads_out_of_the_folder_of_a_site() {
+    let fixture = Fixture::with(
+        |received, _| Reply::ok(&["Cache-Control: max-age=60"], &received.target),
+        |config| {
+            let origin = config.default_origin.take().unwrap().to_short_string();
+            let based: OriginUrl = format!("{origin}/base").parse().unwrap();
+            config.sites = vec![Site::of_host("site.example", Arc::new(based.into()))];
+        },
+    );
+    let mut http2 = RawHttp2::open(fixture.proxy.local_addrs()[0]);
+    for path in climbing("").into_iter().chain(climbing("/a")) {
+        assert_eq!(status(&fixture, &format!("GET {path} HTTP/1.1\r\nHost: site.example")), 400, "{path}");
+        // The HTTP library resets what it cannot read at all.
+        let outcome = http2.request(&head_of("GET", &path), "");
+        assert!(matches!(outcome, Outcome::Status(400) | Outcome::Reset(_)), "{path}: {outcome:?}");
+    }
+    assert_eq!(fixture.origin.count(), 0);
+    assert_eq!(fixture.get("/a..b/.../c?../..", &[]).text(), "/base/a..b/.../c?../..");
+}
+
+fn head_of<'a>(method: &'a str, path: &'a str) -> [(&'a str, &'a str); 4] {
+    [(":method", method), (":scheme", "http"), (":authority", "site.example"), (":path", path)]
+}
+
+/// RFC 9113 8.3.1. At stake: a request for a host of another name than the one that was checked.
+#[test]
+fn path_over_http2_is_never_part_of_the_host() {
+    for forward in [false, true] {
+        let fixture = Fixture::with(
+            |received, _| Reply::ok(&["Cache-Control: max-age=60"], format!("{received:?}")),
+            |config| config.forward = forward,
+        );
+        let address = fixture.proxy.local_addrs()[0];
+        for path in ["*", "*.evil.example/", "x", "?q", "", "@evil.example/", ":81/", ".evil.example/"] {
+            for method in ["GET", "HEAD", "POST", "DELETE"] {
+                let outcome = RawHttp2::open(address).request(&head_of(method, path), "");
+                let is_refused = matches!(outcome, Outcome::Status(400) | Outcome::Reset(_));
+                // An empty query belongs to the path `/`, as it does over HTTP/1.1.
+                assert!(is_refused || path == "?q", "{method} {path:?}: {outcome:?}");
+            }
+        }
+        let received = fixture.origin.received();
+        assert!(received.iter().all(|received| received.field("host") == Some("site.example")), "{received:?}");
+        let asked = RawHttp2::open(address).request(&head_of("OPTIONS", "*"), "");
+        assert_eq!(asked, Outcome::Status(200));
+        let received = fixture.origin.received();
+        let options = received.last().unwrap();
+        assert_eq!((options.method.as_str(), options.target.as_str()), ("OPTIONS", "*"), "forward: {forward}");
+        assert_eq!(options.field("host"), Some("site.example"));
+    }
+}
+
+/// The HTTP library cuts a fragment off before anything of ours sees it. At stake: a key or an origin that has it.
+#[test]
+fn fragment_over_http2_is_neither_in_a_key_nor_sent_on() {
+    let fixture = Fixture::new(|received, _| Reply::ok(&["Cache-Control: max-age=60"], &received.target));
+    let mut http2 = RawHttp2::open(fixture.proxy.local_addrs()[0]);
+    for path in ["/a#b", "/a#", "/a#?q", "/a#/../x"] {
+        assert_eq!(http2.request(&head_of("GET", path), ""), Outcome::Status(200), "{path}");
+    }
+    assert_eq!(fixture.get_hit("/a", &[]).text(), "/a");
+    assert_eq!(http2.request(&head_of("GET", "/a?q#b"), ""), Outcome::Status(200));
+    let targets: Vec<String> = fixture.origin.received().into_iter().map(|received| received.target).collect();
+    assert_eq!(targets, ["/a", "/a?q"]);
+    assert_eq!(status(&fixture, "GET /a#b HTTP/1.1\r\nHost: site.example"), 400);
 }

@@ -1,0 +1,132 @@
+//! A client of HTTP/2 that sends any octets as a field's name or value, which no HTTP library would (RFC 9113, RFC 7541).
+
+use std::net::SocketAddr;
+
+use super::Connection;
+
+/// A connection over which one request at a time is sent.
+pub(crate) struct RawHttp2 {
+    connection: Connection,
+    last_stream: u32,
+}
+
+/// How the server answered a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Status(u16),
+    /// Its stream was reset, for this reason.
+    Reset(u32),
+    /// The connection ended.
+    Ended,
+}
+
+impl RawHttp2 {
+    pub(crate) fn open(address: SocketAddr) -> Self {
+        let mut connection = Connection::open(address);
+        connection.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        // No table for fields, so that each stands for itself in what comes back.
+        connection.send(frame(SETTINGS, 0, 0, &[0, 1, 0, 0, 0, 0]));
+        Self { connection, last_stream: 0 }
+    }
+
+    /// Sends a request with these fields, pseudo-fields among them, and this body; waits for the outcome.
+    pub(crate) fn request(&mut self, fields: &[(&str, &str)], body: &str) -> Outcome {
+        let stream = if self.last_stream == 0 { 1 } else { self.last_stream + 2 };
+        self.last_stream = stream;
+        let block: Vec<u8> = fields.iter().flat_map(|(name, value)| literal(name, value)).collect();
+        let ends = if body.is_empty() { END_STREAM } else { 0 };
+        let mut octets = frame(HEADERS, END_HEADERS | ends, stream, &block);
+        if !body.is_empty() {
+            octets.extend(frame(DATA, END_STREAM, stream, body.as_bytes()));
+        }
+        self.connection.send_if_open(&octets);
+        self.outcome(stream)
+    }
+
+    fn outcome(&mut self, stream: u32) -> Outcome {
+        let mut status = None;
+        while let Some((kind, flags, of, payload)) = self.read_frame() {
+            match kind {
+                SETTINGS if flags & ACK == 0 => self.connection.send_if_open(&frame(SETTINGS, ACK, 0, &[])),
+                RST_STREAM if of == stream && status.is_none() => {
+                    return Outcome::Reset(u32::from_be_bytes(payload.try_into().expect("a reason has four octets")));
+                }
+                HEADERS if of == stream => status = Some(status_of(&payload)),
+                _ => {}
+            }
+            let is_end = matches!(kind, HEADERS | DATA) && flags & END_STREAM != 0 || kind == RST_STREAM;
+            if let Some(status) = status.filter(|_| of == stream && is_end) {
+                return Outcome::Status(status);
+            }
+        }
+        status.map_or(Outcome::Ended, Outcome::Status)
+    }
+
+    fn read_frame(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
+        use std::io::Read as _;
+        let mut head = [0; 9];
+        self.connection.reader.read_exact(&mut head).ok()?;
+        let [high, middle, low, kind, flags, stream @ ..] = head;
+        let length = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
+        let mut payload = vec![0; length];
+        self.connection.reader.read_exact(&mut payload).ok()?;
+        Some((kind, flags, u32::from_be_bytes(stream), payload))
+    }
+}
+
+/// Returns the status in a block of fields, which begins with it. One that is not in the static table of HPACK is written out, or
+/// in Huffman's code.
+fn status_of(block: &[u8]) -> u16 {
+    // A change of the table's size may come first (RFC 7541 6.3).
+    let block = if block[0] & 0xe0 == 0x20 { &block[1..] } else { block };
+    match block {
+        [first, ..] if first & 0x80 != 0 => [200, 204, 206, 304, 400, 404, 500][usize::from(first & 0x7f) - 8],
+        [0x08 | 0x18 | 0x48, 3, digits @ ..] => std::str::from_utf8(&digits[..3]).unwrap().parse().unwrap(),
+        // Digits have codes of five bits, but for 0, 1 and 2, whose codes are their values (RFC 7541 B).
+        [0x08 | 0x18 | 0x48, 0x82 | 0x83, coded @ ..] => huffman_digits(coded),
+        _ => panic!("no status begins the block {block:02x?}"),
+    }
+}
+
+/// Returns the number whose three digits are in Huffman's code.
+fn huffman_digits(coded: &[u8]) -> u16 {
+    let mut bits =
+        coded.iter().take(3).fold(0, |bits, octet| bits << 8 | u32::from(*octet)) << (8 * (4 - coded.len().min(3)));
+    let mut number = 0;
+    for _ in 0..3 {
+        let (digit, count) = match bits >> 27 {
+            short @ 0..=2 => (short, 5),
+            // 3 to 9 are 011001 to 011111.
+            _ => ((bits >> 26) - 0b01_1001 + 3, 6),
+        };
+        number = number * 10 + digit as u16;
+        bits <<= count;
+    }
+    number
+}
+
+/// Returns a field as a literal that no table remembers (RFC 7541 6.2.2).
+fn literal(name: &str, value: &str) -> Vec<u8> {
+    [vec![0], text(name), text(value)].concat()
+}
+
+fn text(text: &str) -> Vec<u8> {
+    assert!(text.len() < 127, "its length is one octet");
+    [&[text.len() as u8], text.as_bytes()].concat()
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend(payload);
+    frame
+}
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const END_STREAM: u8 = 1;
+const ACK: u8 = 1;
+const END_HEADERS: u8 = 4;
