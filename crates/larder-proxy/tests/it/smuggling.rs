@@ -5,41 +5,46 @@
 //! with 502; and whatever it was, the next response on another target is that target's own.
 
 mod corpus;
+mod over_http2;
 mod recording;
+mod ways;
 
 use std::{collections::HashMap, sync::Mutex};
 
 use self::{
     corpus::{Case, cases},
     recording::{Recorded, Recording},
+    ways::{Stage, Way},
 };
-use crate::support::{Connection, Fixture, Origin, Reply, Response};
+use crate::support::{Connection, Origin, Reply, Response, client::Stream};
 
-/// Refused, or one meaning: which one is in the case.
+/// Refused, or one meaning: which one is in the case. The same by every way in.
 #[track_caller]
 fn check_requests(text: &str, count_min: usize) {
-    let origin = Recording::start();
-    let proxy = Fixture::proxy_to(origin.address, |config| (config.forward, config.worker_count) = (false, 1));
     let cases = cases(text);
     assert!(cases.len() >= count_min, "{} cases", cases.len());
     let mut wrong = Vec::new();
-    for case in &cases {
-        origin.take();
-        let mut connection = Connection::open(proxy.local_addrs()[0]);
-        if let Err(why) = check_request(case, &mut connection, &origin) {
-            wrong.push(format!("{}: {why}", case.name));
+    for way in Way::ALL {
+        let origin = Recording::start();
+        let stage = Stage::new(way, origin.address);
+        for case in &cases {
+            origin.take();
+            if let Err(why) = check_request(case, &stage, &origin) {
+                wrong.push(format!("{way:?}, {}: {why}", case.name));
+            }
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} of {} by {} ways:\n{}", wrong.len(), cases.len(), Way::ALL.len(), wrong.join("\n"));
 }
 
-fn check_request(case: &Case, connection: &mut Connection, origin: &Recording) -> Result<(), String> {
-    connection.send_if_open(&case.sent);
+fn check_request(case: &Case, stage: &Stage, origin: &Recording) -> Result<(), String> {
+    let connection = &mut stage.open();
+    connection.send_if_open(&stage.way.sent(&case.sent));
     if case.ends {
         connection.end_sending();
     }
     let (mut expected, mut ended) = (Vec::new(), false);
-    for outcome in &case.outcomes {
+    for outcome in case.outcomes_by(stage.way.name()) {
         let words: Vec<&str> = outcome.words.splitn(3, ' ').collect();
         match words[..] {
             ["closed"] => ended = expect_end(connection.try_read_head_or_end())?,
@@ -59,6 +64,13 @@ fn check_request(case: &Case, connection: &mut Connection, origin: &Recording) -
                     return Err(format!("answered with {}, got {:?}", response.status, origin.take()));
                 }
                 ended = refused(connection, &mut response)?;
+            }
+            [status, "and", "on"] => {
+                let mut response = connection.try_read_head_or_end().ok_or("closed without an answer")?;
+                connection.read_body("GET", &mut response);
+                if response.status.to_string() != status {
+                    return Err(format!("answered with {}, got {:?}", response.status, origin.take()));
+                }
             }
             [method, target, ..] => {
                 let mut response = connection.try_read_head_or_end().ok_or("closed without an answer")?;
@@ -84,7 +96,8 @@ fn check_request(case: &Case, connection: &mut Connection, origin: &Recording) -
         if (received.method.as_str(), received.target.as_str(), &received.body) != (method, target, &body) {
             return Err(format!("arrived as {received:?}"));
         }
-        fields.iter().try_for_each(|field| received.check_field(field))?;
+        let is_expected = |(name, _): &&(String, _)| !(stage.way == Way::Mirror && name == "host");
+        fields.iter().filter(is_expected).try_for_each(|field| received.check_field(field))?;
     }
     match (got.next(), ended) {
         (None, true) => Ok(()),
@@ -95,7 +108,7 @@ fn check_request(case: &Case, connection: &mut Connection, origin: &Recording) -
     }
 }
 
-fn refused(connection: &mut Connection, response: &mut Response) -> Result<bool, String> {
+fn refused(connection: &mut Connection<impl Stream>, response: &mut Response) -> Result<bool, String> {
     connection.read_body("GET", response);
     expect_end(connection.try_read_head_or_end())
 }
@@ -143,34 +156,42 @@ fn responses_that_can_be_read_in_two_ways_are_refused_and_never_stored() {
         Some((sent, true)) => Reply::default().send(sent).close(),
         None => Reply::ok(&["Cache-Control: no-store"], &received.target),
     });
-    let proxy = Fixture::proxy_to(origin.address, |config| config.worker_count = 1);
     let mut wrong = Vec::new();
-    for (number, case) in cases.iter().enumerate() {
-        let outcome = &case.outcomes[0].words;
-        let (expected, stored) = outcome.strip_suffix(" stored").map_or((outcome.as_str(), false), |rest| (rest, true));
-        let method = case.method.as_deref().unwrap_or("GET");
-        let target = format!("/{}", case.name);
-        let open = || Connection::open(proxy.local_addrs()[0]);
-        let seen = match open().try_request(method, &target) {
-            // The head of a response that breaks off may not have left yet.
-            None => "broken".to_owned(),
-            Some(first) if !first.complete => "broken".to_owned(),
-            Some(first) if first.status == 502 => "502".to_owned(),
-            Some(first) => format!("{} {}", first.status, first.text()).trim_end().to_owned(),
-        };
-        if seen != expected {
-            wrong.push(format!("{}: {seen:?}", case.name));
-        }
-        // On the same connection to the origin, if that is still in use.
-        let after = format!("/after/{number}");
-        let next = open().try_request("GET", &after);
-        if next.as_ref().is_none_or(|next| next.text() != after || !next.complete) {
-            wrong.push(format!("{}: afterwards {next:?}", case.name));
-        }
-        let again = open().try_request(method, &target);
-        if again.as_ref().is_some_and(Response::is_hit) != stored {
-            wrong.push(format!("{}: again {again:?}", case.name));
+    for way in Way::ALL {
+        let stage = Stage::new(way, origin.address);
+        for case in &cases {
+            if let Err(why) = check_response(case, &stage) {
+                wrong.push(format!("{way:?}, {}: {why}", case.name));
+            }
         }
     }
-    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} of {} by {} ways:\n{}", wrong.len(), cases.len(), Way::ALL.len(), wrong.join("\n"));
+}
+
+fn check_response(case: &Case, stage: &Stage) -> Result<(), String> {
+    let outcome = &case.outcomes[0].words;
+    let (expected, stored) = outcome.strip_suffix(" stored").map_or((outcome.as_str(), false), |rest| (rest, true));
+    let method = case.method.as_deref().unwrap_or("GET");
+    let target = stage.way.target(&format!("/{}", case.name));
+    let seen = match stage.open().try_request(method, &target) {
+        // The head of a response that breaks off may not have left yet.
+        None => "broken".to_owned(),
+        Some(first) if !first.complete => "broken".to_owned(),
+        Some(first) if first.status == 502 => "502".to_owned(),
+        Some(first) => format!("{} {}", first.status, first.text()).trim_end().to_owned(),
+    };
+    if seen != expected {
+        return Err(format!("{seen:?}"));
+    }
+    // On the same connection to the origin, if that is still in use.
+    let after = format!("/after/{}", case.name);
+    let next = stage.open().try_request("GET", &stage.way.target(&after));
+    if next.as_ref().is_none_or(|next| next.text() != after || !next.complete) {
+        return Err(format!("afterwards {next:?}"));
+    }
+    let again = stage.open().try_request(method, &target);
+    if again.as_ref().is_some_and(Response::is_hit) != stored {
+        return Err(format!("again {again:?}"));
+    }
+    Ok(())
 }

@@ -9,6 +9,18 @@ pub(crate) struct Case {
     /// Whether the sender ends the connection behind it.
     pub(crate) ends: bool,
     pub(crate) outcomes: Vec<Outcome>,
+    /// What must come of it instead by some ways in, and why not the same.
+    pub(crate) others: Vec<(String, Outcome)>,
+}
+
+impl Case {
+    /// What must come of it by the way in of this name.
+    pub(crate) fn outcomes_by(&self, way: &str) -> Vec<&Outcome> {
+        match self.others.iter().find(|(name, _)| name == way) {
+            Some((_, outcome)) => vec![outcome],
+            None => self.outcomes.iter().collect(),
+        }
+    }
 }
 
 /// What must come of a case, in the order in which it comes.
@@ -25,7 +37,14 @@ pub(crate) fn cases(text: &str) -> Vec<Case> {
         if let Some(name) = line.strip_prefix('[') {
             let name = name.split_once(']').expect("a name is in brackets").0.to_owned();
             assert!(cases.iter().all(|case| case.name != name), "two cases are called {name}");
-            cases.push(Case { name, method: None, sent: Vec::new(), ends: false, outcomes: Vec::new() });
+            cases.push(Case {
+                name,
+                method: None,
+                sent: Vec::new(),
+                ends: false,
+                outcomes: Vec::new(),
+                others: Vec::new(),
+            });
             continue;
         }
         let case = cases.last_mut().expect("a case begins with its name");
@@ -39,6 +58,11 @@ pub(crate) fn cases(text: &str) -> Vec<Case> {
             b'@' => case.method = Some(rest.to_owned()),
             b'~' => case.ends = true,
             b'=' => case.outcomes.push(Outcome { words: rest.to_owned(), fields: Vec::new() }),
+            b'&' => {
+                let (way, words) = rest.split_once(' ').expect("a way in has an outcome");
+                let words = words.split(" (").next().unwrap_or_default().to_owned();
+                case.others.push((way.to_owned(), Outcome { words, fields: Vec::new() }));
+            }
             b'?' | b'!' => {
                 let (name, value) = match rest.split_once(": ") {
                     Some((name, value)) => (name, Some(unescape(value))),

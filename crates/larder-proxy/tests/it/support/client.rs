@@ -1,10 +1,11 @@
 //! A client that sends exactly what it is told and says exactly what came back.
 
 use std::{
-    io::{self, BufRead, BufReader, Read as _, Write as _},
+    io::{self, BufRead, BufReader, Read, Write},
     net::{IpAddr, SocketAddr, TcpStream},
 };
 
+use rustls::{ClientConnection, StreamOwned};
 use socket2::{Domain, Socket, Type};
 
 use super::gate::PATIENCE;
@@ -38,9 +39,36 @@ impl Response {
     }
 }
 
+/// What a connection goes over.
+pub(crate) trait Stream: Read + Write {
+    /// Says that nothing more will come.
+    fn end(&mut self);
+}
+
+impl Stream for TcpStream {
+    fn end(&mut self) {
+        // It may be closed already.
+        let _ = self.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+impl Stream for StreamOwned<ClientConnection, TcpStream> {
+    fn end(&mut self) {
+        self.conn.send_close_notify();
+        let _ = self.flush();
+        self.sock.end();
+    }
+}
+
+impl Stream for Box<dyn Stream> {
+    fn end(&mut self) {
+        (**self).end();
+    }
+}
+
 /// A connection to the proxy.
-pub(crate) struct Connection {
-    pub(crate) reader: BufReader<TcpStream>,
+pub(crate) struct Connection<S = TcpStream> {
+    pub(crate) reader: BufReader<S>,
     /// The Host of its requests.
     host: &'static str,
 }
@@ -70,6 +98,14 @@ impl Connection {
         Self { reader: BufReader::with_capacity(64 << 10, socket), host: "site.example" }
     }
 
+    /// Goes on over what `wrap` makes of the socket, with requests for `host`.
+    pub(crate) fn wrapped<S: Stream>(self, host: &'static str, wrap: impl FnOnce(TcpStream) -> S) -> Connection<S> {
+        assert!(self.reader.buffer().is_empty(), "all that came is read");
+        Connection { reader: BufReader::with_capacity(64 << 10, wrap(self.reader.into_inner())), host }
+    }
+}
+
+impl<S: Stream> Connection<S> {
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.reader.get_mut().write_all(bytes.as_ref()).unwrap();
     }
@@ -81,7 +117,7 @@ impl Connection {
 
     /// Says that nothing more will come.
     pub(crate) fn end_sending(&mut self) {
-        let _ = self.reader.get_mut().shutdown(std::net::Shutdown::Write);
+        self.reader.get_mut().end();
     }
 
     /// Sends a request for the fixture's site and reads the response.
@@ -97,7 +133,7 @@ impl Connection {
 
     /// As [`Connection::try_request`], with more fields.
     pub(crate) fn try_request_with(&mut self, method: &str, target: &str, fields: &[&str]) -> Option<Response> {
-        self.send_if_open(request_text(method, target, fields).as_bytes());
+        self.send_if_open(request_text_for(self.host, method, target, fields).as_bytes());
         let mut response = self.try_read_head_or_end()?;
         while (100..200).contains(&response.status) && response.status != 101 {
             response = self.try_read_head_or_end()?;
@@ -113,7 +149,7 @@ impl Connection {
         target: &str,
         fields: &[&str],
     ) -> (Vec<Response>, Response) {
-        self.send(request_text(method, target, fields));
+        self.send(request_text_for(self.host, method, target, fields));
         let mut interim = Vec::new();
         let mut response = self.read_head();
         while response.status < 200 {
@@ -155,11 +191,12 @@ impl Connection {
         Some(Response { status, fields, body: Vec::new(), complete: false })
     }
 
-    /// As [`Connection::try_read_head`], where the end may come as a reset too.
+    /// As [`Connection::try_read_head`], where the end may come as a reset too, or over TLS without a word.
     pub(crate) fn try_read_head_or_end(&mut self) -> Option<Response> {
+        use io::ErrorKind::{ConnectionReset, UnexpectedEof};
         match self.reader.fill_buf() {
             Ok([]) => None,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => None,
+            Err(error) if matches!(error.kind(), ConnectionReset | UnexpectedEof) => None,
             _ => self.try_read_head(),
         }
     }
