@@ -142,7 +142,8 @@ impl Tier {
     }
 }
 
-/// Returns a cache's name as the field has it (RFC 9211 2): a token, or a string if it is none (RFC 9651 3.3.3, 3.3.4).
+/// Returns a node's name as Cache-Status and Proxy-Status have it (RFC 9211 2, RFC 9209 2): a token, or a string if
+/// it is none (RFC 9651 3.3.3, 3.3.4).
 pub fn node_name(name: &str) -> String {
     let is_token = |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&octet);
     match name.bytes().next() {

@@ -4,9 +4,7 @@
 //! string cannot hold are left out of `details`.
 
 use http::{HeaderValue, StatusCode};
-use sfv::{KeyRef, ListSerializer, TokenRef};
-
-use crate::cache_status::CACHE_NAME;
+use sfv::{Item, KeyRef, ListSerializer, Parser, TokenRef};
 
 /// The error of an exchange, by the names of RFC 9209 2.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,11 +78,18 @@ impl ProxyStatus<'_> {
         Self { error: Some(error), ..Self::default() }
     }
 
-    /// Formats the member as a field value. It belongs after the members of proxies nearer to the origin.
-    pub fn to_value(&self) -> HeaderValue {
+    /// Formats the member of a proxy with this name, as [`node_name`] writes it. It belongs after the members of
+    /// proxies nearer to the origin.
+    ///
+    /// # Panics
+    /// The name is neither a token nor a string, which [`node_name`] sees to.
+    ///
+    /// [`node_name`]: crate::cache_status::node_name
+    pub fn to_value(&self, name: &str) -> HeaderValue {
         let key = KeyRef::constant;
+        let name: Item = Parser::new(name).parse().expect("the name of a node is an item");
         let mut list = ListSerializer::new();
-        let mut member = list.bare_item(TokenRef::constant(CACHE_NAME));
+        let mut member = list.bare_item(&name.bare_item);
         if let Some(error) = self.error {
             member = member.parameter(key("error"), TokenRef::constant(error.token()));
         }

@@ -14,6 +14,6 @@ pub(crate) struct Marks {
     pub(crate) add_x_forwarded: bool,
     pub(crate) add_forwarded: bool,
     pub(crate) add_cache_status: bool,
-    /// Our name in Cache-Status, as the field has it.
+    /// Our name in Cache-Status and Proxy-Status, as the fields have it.
     pub(crate) cache_name: String,
 }

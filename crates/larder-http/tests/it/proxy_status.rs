@@ -1,12 +1,15 @@
 //! The Proxy-Status field (RFC 9209).
 
 use http::StatusCode;
-use larder_http::proxy_status::{ProxyError, ProxyStatus};
+use larder_http::{
+    cache_status::node_name,
+    proxy_status::{ProxyError, ProxyStatus},
+};
 use proptest::prelude::*;
 use sfv::{List, ListEntry, Parser};
 
 fn text(status: &ProxyStatus<'_>) -> String {
-    status.to_value().to_str().expect("the value is ASCII").to_owned()
+    status.to_value("Larder").to_str().expect("the value is ASCII").to_owned()
 }
 
 #[test]
@@ -32,10 +35,21 @@ fn nothing_to_say_is_the_bare_name() {
     assert_eq!(text(&ProxyStatus::default()), "Larder");
 }
 
+#[test]
+fn node_has_its_name_in_the_field_whether_it_is_a_token_or_not() {
+    let status = ProxyStatus::failed(ProxyError::DnsError);
+    for (name, expected) in [("edge-1.example", "edge-1.example;error"), ("3rd \"edge\"", "\"3rd \\\"edge\\\"\";error")]
+    {
+        let value = status.to_value(&node_name(name));
+        assert_eq!(value.to_str().unwrap(), format!("{expected}=dns_error"));
+    }
+}
+
 proptest! {
     #[test]
     fn every_status_is_a_valid_structured_list(
         next_hop in proptest::option::of("\\PC{0,20}"), details in proptest::option::of("\\PC{0,40}"), status in 100u16..1000,
+        name in "\\PC{0,20}",
     ) {
         let status = ProxyStatus {
             next_hop: next_hop.as_deref(),
@@ -43,7 +57,7 @@ proptest! {
             received_status: StatusCode::from_u16(status).ok(),
             ..ProxyStatus::failed(ProxyError::DnsError)
         };
-        let value = status.to_value();
+        let value = status.to_value(&node_name(&name));
         let list: List = Parser::new(value.as_bytes()).parse().expect("the value is a structured list");
         let [ListEntry::Item(member)] = &list[..] else { panic!("one member") };
         let error = member.params.get("error").and_then(|error| error.as_token()).map(|token| token.as_str());

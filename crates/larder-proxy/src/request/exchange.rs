@@ -120,7 +120,7 @@ fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<In
 
 /// Refuses a request before it is looked up.
 fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming>, failure: &Failure) -> Answer {
-    let served = Served::failure(failure, Form::for_request(request));
+    let served = Served::failure(&worker.shared.marks, failure, Form::for_request(request));
     let met = Met { started: Instant::now(), subject: None };
     Answer::Ready(Some(finish(client, Start::new(client, worker, request, met), served)))
 }
@@ -198,7 +198,8 @@ async fn respond(begun: &Begun, request: Request<Incoming>, wish: Option<CodingW
     };
     let served = answered.unwrap_or_else(|failure| {
         // What the origin made of a body that broke off is the client's doing.
-        Served::failure(&client.fatal_fault().map_or(failure, Failure::BadRequest), form)
+        let failure = client.fatal_fault().map_or(failure, Failure::BadRequest);
+        Served::failure(&worker.shared.marks, &failure, form)
     });
     client.interim.close();
     let served = match mirrored {
@@ -340,7 +341,7 @@ async fn run_upgrade(
             served.response
         }
         Ok((Reply::Declined(served), _)) => finish(client, start, served),
-        Err(failure) => finish(client, start, Served::failure(&failure, Form::Text)),
+        Err(failure) => finish(client, start, Served::failure(&worker.shared.marks, &failure, Form::Text)),
     }
 }
 
@@ -394,6 +395,6 @@ async fn run_tunnel(
             }
             served.response
         }
-        Err(failure) => finish(client, start, Served::failure(&failure, Form::Text)),
+        Err(failure) => finish(client, start, Served::failure(&worker.shared.marks, &failure, Form::Text)),
     }
 }

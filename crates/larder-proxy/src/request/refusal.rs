@@ -7,8 +7,8 @@ use larder_http::proxy_status::ProxyStatus;
 
 use crate::{client::response_body::ResponseBody, errors::Failure, request::failure_page};
 
-/// Returns the response to an exchange that failed.
-pub(crate) fn response(failure: &Failure, form: Form) -> Response<ResponseBody> {
+/// Returns the response to an exchange that failed at the node with this name, as the fields have it.
+pub(crate) fn response(node: &str, failure: &Failure, form: Form) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = failure.status();
     let fields = response.headers_mut();
@@ -16,7 +16,7 @@ pub(crate) fn response(failure: &Failure, form: Form) -> Response<ResponseBody> 
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let (next_hop, details) = (failure.next_hop(), failure.details());
     let status = ProxyStatus { next_hop, details, ..ProxyStatus::failed(failure.proxy_error()) };
-    fields.insert(HeaderName::from_static("proxy-status"), status.to_value());
+    fields.insert(HeaderName::from_static("proxy-status"), status.to_value(node));
     match failure {
         Failure::NoPassword => {
             let challenge = HeaderValue::from_static("Basic realm=\"proxy\", charset=\"UTF-8\"");

@@ -5,6 +5,7 @@ use http::Response;
 use crate::{
     client::response_body::ResponseBody,
     errors::Failure,
+    marks::Marks,
     outcome::{MissReason, Outcome},
     request::refusal::{self, Form},
 };
@@ -21,8 +22,8 @@ pub(crate) struct Served {
 
 impl Served {
     /// The answer to a request that failed.
-    pub(crate) fn failure(failure: &Failure, form: Form) -> Self {
+    pub(crate) fn failure(marks: &Marks, failure: &Failure, form: Form) -> Self {
         let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
-        Self { response: refusal::response(failure, form), outcome, origin: None, why: None }
+        Self { response: refusal::response(&marks.cache_name, failure, form), outcome, origin: None, why: None }
     }
 }

@@ -3,7 +3,7 @@
 use larder_http::key_rules::{KeyRule, KeyRules};
 use larder_store::StoreOptions;
 
-use crate::support::{Fixture, Gate, Received, Reply, eventually};
+use crate::support::{Connection, Fixture, Gate, Received, Reply, eventually};
 
 /// Asks twice and tells how often the origin was asked.
 fn origin_requests(reply: Reply, fields: &'static [&'static str]) -> usize {
@@ -320,4 +320,22 @@ fn hit_says_whether_it_came_from_memory_or_disk() {
     let hit = fixture.get_hit("/", &[]);
     assert!(hit.cache_status().ends_with("; detail=memory"), "{hit:?}");
     assert!(hit.field("cache-status").unwrap().starts_with("\"9-edge\"; hit"), "{hit:?}");
+}
+
+/// RFC 9209 2. At stake: which of several nodes failed.
+#[test]
+fn failure_names_the_node_as_cache_status_does() {
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = Fixture::proxy_to(unused, |config| config.pseudonym = Some("9-edge".into()));
+    for (request, status, error) in [
+        ("GET /a HTTP/1.1\r\nHost: a", 502, "connection_refused"),
+        ("GET /a HTTP/1.1\r\nHost: a b", 400, "http_request_error"),
+    ] {
+        let mut connection = Connection::open(proxy.local_addrs()[0]);
+        connection.send(format!("{request}\r\n\r\n"));
+        let response = connection.read_response("GET");
+        let named = response.field("proxy-status").unwrap_or_default();
+        assert_eq!(response.status, status, "{request}");
+        assert!(named.starts_with(&format!("\"9-edge\";error={error}")), "{request}: {named}");
+    }
 }

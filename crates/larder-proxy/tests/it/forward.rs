@@ -344,7 +344,7 @@ fn every_fault_of_an_origin_has_its_name_and_is_told_in_plain_words() {
         let mut connection = fixture.connect();
         connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n"));
         let failed = connection.read_response("GET");
-        let expected = format!("Larder;error={error};next-hop=\"{origin}\"");
+        let expected = format!("larder;error={error};next-hop=\"{origin}\"");
         assert_eq!((failed.status, failed.field("proxy-status")), (502, Some(&*expected)), "{url}");
         let text = failed.text();
         assert!(text.starts_with(&format!("there is no answer from {origin}: ")) && text.contains(words), "{text}");

@@ -64,7 +64,7 @@ fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
         let refused = fixture.connect().request(method, target, &[]);
         assert_eq!((refused.status, refused.field("retry-after")), (504, Some("10")), "{method} {target}");
         let expected = format!(
-            "Larder; error=destination_unavailable; next-hop=\"{}\"; details=\"offline\"",
+            "larder; error=destination_unavailable; next-hop=\"{}\"; details=\"offline\"",
             fixture.origin.address
         );
         assert_eq!(
