@@ -10,8 +10,8 @@ use std::{
     sync::Arc,
 };
 
-use http::{HeaderMap, Request, Uri, Version};
-use larder_http::{fields::effective_authority, key::normal_authority};
+use http::{Request, Uri, Version};
+use larder_http::{fields::accepted_authority, key::normal_authority};
 
 use crate::{
     cache::mark::{KeyMarks, Mark},
@@ -111,19 +111,19 @@ impl Routes {
         groups
     }
 
-    /// Finds where a request goes that came over a connection of this scheme. What we serve as an origin has the
-    /// connection's scheme, whatever the client says, so that no plain connection can speak for a TLS one.
+    /// Finds where a request for `authority` goes that came over a connection of this scheme. What we serve as an
+    /// origin has the connection's scheme, whatever the client says, so that no plain connection can speak for a TLS
+    /// one.
     ///
     /// # Errors
-    /// Host is missing or malformed, or nobody answers for it.
+    /// Nobody answers for the host.
     pub(crate) fn locate<'a>(
         &'a self,
         own_scheme: &'a str,
         uri: &'a Uri,
         version: Version,
-        fields: &'a HeaderMap,
+        authority: Option<&'a str>,
     ) -> Result<Destination<'a>, Failure> {
-        let authority = self.authority(uri, fields, version)?;
         if let Some(route) = authority.and_then(|authority| self.route(host_of(authority), path_of(uri))) {
             return Ok(route.destination(own_scheme, authority, uri));
         }
@@ -161,15 +161,15 @@ impl Routes {
         self.has_manners
     }
 
-    /// Scheme, authority and mark alone, for the key: the cheap half of [`Routes::locate`], to be trusted only
-    /// where a response is stored already. `None` for whatever is not plain.
+    /// Returns scheme, authority and mark alone, for the key of a request that passed the gate: the cheap half of
+    /// [`Routes::locate`], to be trusted only where a response is stored already. `None` for whatever is not plain.
     pub(crate) fn name<'a>(
         &'a self,
         own_scheme: &'a str,
         request: &'a Request<impl Sized>,
     ) -> Option<(&'a str, &'a str, Mark<'a>)> {
         let (uri, version) = (request.uri(), request.version());
-        let authority = effective_authority(uri, request.headers(), version).ok()??;
+        let authority = accepted_authority(uri, request.headers())?;
         if let Some(route) = self.route(host_of(authority), path_of(uri)) {
             return Some((own_scheme, authority, route.mark()));
         }
@@ -185,10 +185,6 @@ impl Routes {
     fn asked_scheme<'a>(&self, own_scheme: &str, uri: &'a Uri, version: Version) -> Option<&'a str> {
         let is_direct = |scheme: &str| version == Version::HTTP_2 && self.default.is_some() && scheme == own_scheme;
         uri.scheme_str().filter(|scheme| !is_direct(scheme))
-    }
-
-    fn authority<'a>(&self, uri: &'a Uri, fields: &'a HeaderMap, version: Version) -> Result<Option<&'a str>, Failure> {
-        Ok(effective_authority(uri, fields, version)?)
     }
 
     /// Where the first site that names a host and a path and has an origin has them go.

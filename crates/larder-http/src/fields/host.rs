@@ -41,6 +41,15 @@ pub fn effective_authority<'a>(
     }
 }
 
+/// Returns the host and port of a request that [`effective_authority`] has accepted, without checking them again.
+/// Returns `None` for a CONNECT too.
+pub fn accepted_authority<'a>(target: &'a Uri, fields: &'a HeaderMap) -> Option<&'a str> {
+    match target.authority() {
+        Some(authority) => target.scheme().map(|_| authority.as_str()),
+        None => fields.get(HOST).and_then(|host| host.to_str().ok()).filter(|host| !host.is_empty()),
+    }
+}
+
 /// Checks the Host of a request whose target is checked by itself, as that of a CONNECT.
 ///
 /// # Errors

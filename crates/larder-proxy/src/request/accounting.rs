@@ -64,7 +64,7 @@ fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Op
     delays.pacer(client.peer.ip(), host_of(authority))
 }
 
-/// Returns scheme, authority and mark of what a request is for, if that is plain.
+/// Returns scheme, authority and mark of what a request that passed the gate is for, if that is plain.
 pub(super) fn name_of<'a>(
     client: &Client,
     worker: &'a Worker,
@@ -91,6 +91,12 @@ impl Start {
             line: LineStart::new(client, worker, request, met.started),
             pacer: pacer_of(client, worker, request),
         }
+    }
+
+    /// Creates that of a request that is refused before it is looked up: nobody checked whom it is for, and its
+    /// response is short.
+    pub(super) fn of_refused(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, met: Met) -> Self {
+        Self { met, line: LineStart::new(client, worker, request, met.started), pacer: None }
     }
 
     /// For an exchange of no subject, as what is inside of it is counted.

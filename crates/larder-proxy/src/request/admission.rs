@@ -100,7 +100,10 @@ pub(crate) fn take_apart(
     let mirrored = mirrored.as_ref();
     let destination = match mirrored {
         Some(mirrored) => mirrored.destination(),
-        None => shared.routes.locate(client.scheme(), request.uri(), request.version(), &fields)?,
+        None => {
+            let (uri, authority) = (request.uri(), fields::accepted_authority(request.uri(), &fields));
+            shared.routes.locate(client.scheme(), uri, request.version(), authority)?
+        }
     };
     shared.origins.check_listed(&destination.origin)?;
     let rules = &shared.config.cache.http.key_rules;

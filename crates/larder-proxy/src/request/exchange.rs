@@ -122,7 +122,7 @@ fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<In
 fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming>, failure: &Failure) -> Answer {
     let served = Served::failure(&worker.shared.marks, failure, Form::for_request(request));
     let met = Met { started: Instant::now(), subject: None };
-    Answer::Ready(Some(finish(client, Start::new(client, worker, request, met), served)))
+    Answer::Ready(Some(finish(client, Start::of_refused(client, worker, request, met), served)))
 }
 
 /// The short way: a fresh response in memory, whole, and nothing unusual about the request.

@@ -6,7 +6,9 @@
 use std::{fmt::Write as _, sync::Arc};
 
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, header};
-use larder_http::{Reuse, Ruling, StoredHead, VaryRule, freshness::Lifetime, reuse::Age, validate};
+use larder_http::{
+    Reuse, Ruling, StoredHead, VaryRule, fields::effective_authority, freshness::Lifetime, reuse::Age, validate,
+};
 
 use crate::{
     cache::{
@@ -60,7 +62,8 @@ fn origin_of(worker: &Worker, uri: &Uri) -> Option<Origin> {
     let scheme = uri.scheme_str().unwrap_or("http");
     let authority = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
     let fields = authority.map(|host| (header::HOST, host)).into_iter().collect();
-    let located = worker.shared.routes.locate(scheme, uri, Version::HTTP_11, &fields);
+    let authority = effective_authority(uri, &fields, Version::HTTP_11).ok()?;
+    let located = worker.shared.routes.locate(scheme, uri, Version::HTTP_11, authority);
     located.ok().map(|destination| destination.origin)
 }
 

@@ -9,7 +9,7 @@ use http::{
     Method, Request, Uri, Version,
     uri::{PathAndQuery, Scheme},
 };
-use larder_http::fields::{check_host, effective_authority};
+use larder_http::fields::{accepted_authority, check_host, effective_authority};
 
 use crate::{
     client::{http2, peer::Client, raw_head::Fault},
@@ -89,7 +89,7 @@ fn is_misdirected<B>(client: &Client, worker: &Worker, request: &Request<B>) -> 
         return false;
     }
     let (uri, version) = (request.uri(), request.version());
-    let Ok(Some(authority)) = effective_authority(uri, request.headers(), version) else { return false };
+    let Some(authority) = accepted_authority(uri, request.headers()) else { return false };
     let is_for_us =
         client.is_server_for(version, uri) || worker.shared.routes.is_for_us(client.scheme(), uri, version, authority);
     is_for_us && !client.speaks_for(authority)

@@ -14,7 +14,7 @@ use http::{
 };
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use larder_http::{fields::effective_authority, key::normal_authority};
+use larder_http::{fields::accepted_authority, key::normal_authority};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::{
@@ -180,16 +180,16 @@ fn refusal(error: &std::io::Error) -> Option<String> {
     }
 }
 
-/// Gives a request inside a tunnel to `origin` the target that it has as a request to a proxy.
+/// Gives a request whose Host is checked, inside a tunnel to `origin`, the target that it has as a request to a proxy.
 ///
 /// # Errors
 /// It is for something else than that origin (RFC 9110 7.4).
 pub(crate) fn place<B>(origin: &Origin, request: &mut Request<B>) -> Result<(), Failure> {
-    let (uri, version) = (request.uri(), request.version());
+    let uri = request.uri();
     if *request.method() == Method::CONNECT || uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTPS) {
         return Err(Failure::Misdirected);
     }
-    let authority = effective_authority(uri, request.headers(), version)?;
+    let authority = accepted_authority(uri, request.headers());
     let named = origin.to_string();
     let own = normal_authority("https", &named).ok_or(Failure::Misdirected)?;
     let is_own = |authority: &str| normal_authority("https", authority).is_some_and(|asked| asked == own);
