@@ -166,20 +166,25 @@ impl Report<'_> {
 
     fn example(&self, address: SocketAddr) -> String {
         let address = reachable(address);
-        // Whose certificate it is, an example cannot know.
+        // Which CA signed the certificate, an example cannot know.
         let tls = self.config.listeners.first().is_some_and(|listener| listener.tls);
-        let (url, trust, trust_proxy) = if tls {
-            (format!("https://{address}"), "-k ", "--proxy-insecure ")
-        } else {
-            (format!("http://{address}"), "", "")
-        };
         if self.config.forward {
-            return format!("curl {trust_proxy}-x {url} http://example.com/");
+            let (scheme, trust) = if tls { ("https", "--proxy-insecure ") } else { ("http", "") };
+            return format!("curl {trust}-x {scheme}://{address} http://example.com/");
         }
         let named = self.config.sites.iter().filter(|site| site.origins.is_some()).find_map(|site| site.hosts.first());
-        match (&self.config.default_origin, named.map(|host| host.replace('*', "www"))) {
-            (None, Some(host)) => format!("curl {trust}-H 'Host: {host}' {url}/"),
-            _ => format!("curl {trust}{url}/"),
+        let named = named.filter(|_| self.config.default_origin.is_none()).cloned();
+        // Over TLS a host that the certificate does not cover is answered with 421.
+        let covered = || self.config.identities.first()?.host_names().ok()?.into_iter().next();
+        match named.or_else(|| covered().filter(|_| tls)).map(|host| host.replace('*', "www")) {
+            Some(host) if tls => {
+                let (port, ip) = (address.port(), SocketAddr::new(address.ip(), 0).to_string());
+                let ip = ip.strip_suffix(":0").unwrap_or(&ip);
+                format!("curl -k --resolve {host}:{port}:{ip} https://{host}:{port}/")
+            }
+            Some(host) => format!("curl -H 'Host: {host}' http://{address}/"),
+            None if tls => format!("curl -k https://{address}/"),
+            None => format!("curl http://{address}/"),
         }
     }
 }
@@ -269,17 +274,49 @@ mod tests {
             let origins = std::sync::Arc::new(origin.into());
             config.sites = vec![larder_proxy::Site::of_host("a.example", origins)];
         };
-        let tls = |config: &mut ProxyConfig| {
-            reverse(config);
-            config.listeners = vec![larder_proxy::Listener::tls("127.0.0.1:3128".parse().unwrap())];
-        };
-        check(tls, &["listen   https://127.0.0.1:3128  reverse proxy", "try      curl -k https://127.0.0.1:3128/"]);
         check(
             site,
             &[
                 "site     a.example from http://10.0.0.1:80",
                 "try      curl -H 'Host: a.example' http://127.0.0.1:3128/",
             ],
+        );
+    }
+
+    #[test]
+    fn example_over_tls_names_a_host_of_the_certificate() {
+        let directory = tempfile::tempdir().unwrap();
+        let over_tls = |names: &[&str], change: fn(&mut ProxyConfig), example: &str| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let made = rcgen::generate_simple_self_signed(names).unwrap();
+            let certificate = directory.path().join("a.pem");
+            std::fs::write(&certificate, made.cert.pem()).unwrap();
+            let identity = larder_proxy::TlsIdentity { certificate, key: directory.path().join("a.key") };
+            let change = |config: &mut ProxyConfig| {
+                config.listeners = vec![larder_proxy::Listener::tls("127.0.0.1:3128".parse().unwrap())];
+                (config.forward, config.identities) = (false, vec![identity]);
+                change(config);
+            };
+            check(change, &[&format!("try      curl {example}")]);
+        };
+        let reverse: fn(&mut ProxyConfig) =
+            |config| config.default_origin = Some("http://127.0.0.1:80".parse().unwrap());
+        over_tls(
+            &["shop.example", "b.example"],
+            reverse,
+            "-k --resolve shop.example:3128:127.0.0.1 https://shop.example:3128/",
+        );
+        over_tls(&["*.b.example"], reverse, "-k --resolve www.b.example:3128:127.0.0.1 https://www.b.example:3128/");
+        over_tls(&["127.0.0.1"], reverse, "-k https://127.0.0.1:3128/");
+        let site: fn(&mut ProxyConfig) = |config| {
+            let origin: larder_proxy::OriginUrl = "http://10.0.0.1".parse().unwrap();
+            config.sites = vec![larder_proxy::Site::of_host("b.example", std::sync::Arc::new(origin.into()))];
+        };
+        over_tls(&["a.example", "b.example"], site, "-k --resolve b.example:3128:127.0.0.1 https://b.example:3128/");
+        over_tls(
+            &["a.example"],
+            |config| config.forward = true,
+            "--proxy-insecure -x https://127.0.0.1:3128 http://example.com/",
         );
     }
 

@@ -112,7 +112,7 @@ impl Table {
         Ok(Self { by_name, first })
     }
 
-    /// The certificate for exactly this name, or for all names beside it (RFC 6125 6.4.3), or the first.
+    /// Returns the certificate for exactly this name, or with a wildcard that covers it (RFC 6125 6.4.3), or the first.
     fn choose(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
         name.and_then(|name| self.named(name).next()).unwrap_or(&self.first)
     }
@@ -139,17 +139,34 @@ impl Table {
     }
 }
 
-/// One certificate with its key, and the names it is good for, in lower case.
-fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
-    let TlsIdentity { certificate, key } = identity;
-    let say = |what: &str, path: &Path, error: &dyn fmt::Display| format!("{what}: {error}: {}", path.display());
-    let unreadable = |error: &dyn fmt::Display| say("cannot read certificate", certificate, error);
-    let chain = CertificateDer::pem_file_iter(certificate).map_err(|error| unreadable(&error))?;
+impl TlsIdentity {
+    /// Reads the names of hosts that the certificate covers, in lower case; patterns such as `*.example.com` among
+    /// them.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds something else; says why.
+    pub fn host_names(&self) -> Result<Vec<String>, String> {
+        Ok(read_chain(&self.certificate)?.1)
+    }
+}
+
+/// Reads a certificate and those between it and its CA, and the names of hosts that it covers, in lower case.
+fn read_chain(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<String>), String> {
+    let unreadable = |error: &dyn fmt::Display| format!("cannot read certificate: {error}: {}", path.display());
+    let chain = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
     let chain = chain.collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))?;
     let end = chain.first().ok_or_else(|| unreadable(&"no certificate in PEM form is in it"))?;
     let parsed = EndEntityCert::try_from(end).map_err(|error| unreadable(&error))?;
-    let names: Vec<String> = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
-    if !has_alternative_names(end) {
+    let names = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
+    Ok((chain, names))
+}
+
+/// Reads a certificate with its key, and the names of hosts that it covers, in lower case.
+fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
+    let TlsIdentity { certificate, key } = identity;
+    let say = |what: &str, path: &Path, error: &dyn fmt::Display| format!("{what}: {error}: {}", path.display());
+    let (chain, names) = read_chain(certificate)?;
+    if chain.first().is_some_and(|end| !has_alternative_names(end)) {
         let path = certificate.display();
         tracing::warn!(%path, "a certificate has no alternative names: every request that uses it is answered with 421");
     }
