@@ -6,6 +6,7 @@
 mod private;
 pub(crate) mod server;
 
+use self::private::{Refusal, SERVICE_FOLDER};
 use crate::{failure::Failure, report, settings::Settings, store_path};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -128,28 +129,40 @@ impl ControlPath {
         Err(Failure::runtime(format!("no place for the control socket: {error}: {}", folder.display()), help))
     }
 
+    /// Warns of sockets in the user's places on which somebody else listens.
+    pub(crate) fn warn_of_strangers() {
+        let refused = folders().into_iter().filter_map(|folder| connect_to(&folder.join(SOCKET_NAME)).err());
+        refused.for_each(|refusal| refusal.warn());
+    }
+
     /// Connects to the Larder of this user that was started first, as `larder exec` does.
     pub(crate) fn connect_own() -> Option<Control> {
-        private_folders().find_map(|folder| Self { folder, name: SOCKET_NAME.to_owned() }.connect())
+        folders().into_iter().find_map(|folder| Self { folder, name: SOCKET_NAME.to_owned() }.connect())
     }
 
     /// Connects to the Larder that a command is for: the only one that this user may reach, or the one that is chosen.
     ///
     /// # Errors
-    /// There are several and none is chosen, or the chosen one does not answer.
+    /// There are several and none is chosen, the chosen one does not answer, or the only one is not to be trusted.
     pub(crate) fn connect_any() -> Result<Option<Control>, Failure> {
         if let Some(chosen) = env::var_os(CHOICE).map(PathBuf::from) {
-            let control = connect_to(&chosen);
+            let control = connect_to(&chosen).map_err(|refusal| refusal.failure())?;
             return control.map(Some).ok_or_else(|| {
                 let help = format!("unset {CHOICE}, or set it to the control socket of a larder that runs");
                 Failure::runtime(format!("no larder listens where {CHOICE} says: {}", chosen.display()), help)
             });
         }
-        let mut found: Vec<(PathBuf, Control)> = Vec::new();
+        let (mut found, mut refused) = (Vec::new(), Vec::new());
         for socket in sockets() {
-            if let Some(control) = connect_to(&socket) {
-                found.push((socket, control));
+            match connect_to(&socket) {
+                Ok(Some(control)) => found.push((socket, control)),
+                Ok(None) => {}
+                Err(refusal) => refused.push(refusal),
             }
+        }
+        match refused.first() {
+            Some(refusal) if found.is_empty() => return Err(refusal.failure()),
+            _ => refused.iter().for_each(Refusal::warn),
         }
         if found.len() < 2 {
             return Ok(found.pop().map(|(_, control)| control));
@@ -210,18 +223,17 @@ impl ControlPath {
         drop(lock);
     }
 
-    /// Connects to the Larder that listens, if one does.
+    /// Connects to the Larder that listens, if one does that can be trusted.
     pub(crate) fn connect(&self) -> Option<Control> {
-        connect_to(&self.socket())
+        connect_to(&self.socket()).ok().flatten()
     }
 }
 
-fn connect_to(socket: &Path) -> Option<Control> {
-    let stream = UnixStream::connect(socket).ok()?;
+fn connect_to(socket: &Path) -> Result<Option<Control>, Refusal> {
+    let Some(stream) = private::connect(socket)? else { return Ok(None) };
     // It waits for its store; a proxy that answers nothing at all is none.
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.set_write_timeout(Some(PATIENCE)).ok()?;
-    Some(Control { stream: BufReader::new(stream) })
+    let timeouts = stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
+    Ok(timeouts.ok().map(|()| Control { stream: BufReader::new(stream) }))
 }
 
 /// Returns the folders in which this user's own sockets may be, best first.
@@ -240,17 +252,12 @@ fn folders() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns those of [`folders`] in which nobody else can have put a socket.
-fn private_folders() -> impl Iterator<Item = PathBuf> {
-    folders().into_iter().filter(|folder| private::check(folder).is_ok())
-}
-
 /// Returns the sockets of all Larders that this user may reach, dead ones too.
 /// They are the user's own, and that of the machine's service.
 fn sockets() -> Vec<PathBuf> {
     let mut sockets = Vec::new();
     let service = PathBuf::from(SERVICE_FOLDER);
-    for folder in private_folders().chain([service]) {
+    for folder in folders().into_iter().chain([service]) {
         let names = fs::read_dir(&folder).into_iter().flatten().flatten();
         let mut here: Vec<PathBuf> = names.map(|entry| entry.path()).filter(|path| is_socket_name(path)).collect();
         // A folder that can be entered and not read has the usual one.
@@ -327,8 +334,6 @@ const CHOICE: &str = "LARDER_CONTROL";
 const SOCKET_NAME: &str = "control.sock";
 /// Room for a folder in the address of a socket, which is at most 107 bytes: what is left is for its name.
 const FOLDER_BYTES_MAX: usize = 80;
-/// Where the service of a package has its socket; `RuntimeDirectory=larder` of its unit.
-const SERVICE_FOLDER: &str = "/run/larder";
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
 /// How long an answer may take: the time in which a large store is loaded, or closed.

@@ -108,6 +108,7 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
 /// Opens a session with the Larder that runs, or with one that is started for it.
 fn open(ask: &Ask) -> Result<(Control, std::net::SocketAddr, String), Failure> {
     let path = ControlPath::find()?;
+    ControlPath::warn_of_strangers();
     for _ in 0..ATTEMPT_COUNT_MAX {
         let control = match ControlPath::connect_own() {
             Some(control) => Some(control),

@@ -1,12 +1,18 @@
-//! Folders to which only their owner writes.
+//! Control sockets that can be trusted: in a directory to which only its owner writes, and with a Larder of that owner
+//! behind them.
 //!
-//! Owns: making one, and checking that nobody else can put anything into it. Does not: know what lies in it.
+//! Owns: making such a directory, checking it, and connecting to a socket in it. Does not: know the messages on it.
 
+use crate::{failure::Failure, output::tell};
+use rustix::{net::sockopt::socket_peercred, process::geteuid};
 use std::{
     fs::{self, Metadata},
     io,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
-    path::Path,
+    os::unix::{
+        fs::{DirBuilderExt, MetadataExt},
+        net::UnixStream,
+    },
+    path::{Path, PathBuf},
 };
 
 /// Makes `folder` and what leads to it, unless it exists.
@@ -15,29 +21,89 @@ use std::{
 /// It cannot be made, or is not this user's, or others may write to it.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    check(folder)
-}
-
-/// Checks that `folder` is a directory of this user's that nobody else may write to.
-///
-/// # Errors
-/// It is not, or there is no such folder.
-pub(super) fn check(folder: &Path) -> io::Result<()> {
-    // Not what a link leads to: somebody else's link could lead to a folder of ours.
-    let data = fs::symlink_metadata(folder)?;
-    let fault = fault_of(&data, rustix::process::geteuid().as_raw());
+    let own = geteuid().as_raw();
+    // Not the target of a link: somebody else's link could lead to a folder of ours.
+    let fault = fault_of(&fs::symlink_metadata(folder)?, |owner| owner == own);
     fault.map_or(Ok(()), |fault| Err(io::Error::new(io::ErrorKind::PermissionDenied, fault)))
 }
 
-fn fault_of(data: &Metadata, user: u32) -> Option<&'static str> {
+/// Connects to the socket; `None` if nobody listens there, or somebody whom this user may not reach.
+///
+/// # Errors
+/// The socket or its directory is another user's, or others may write to the directory.
+pub(super) fn connect(socket: &Path) -> Result<Option<UnixStream>, Refusal> {
+    let refused = |fault: String| Refusal { socket: socket.to_owned(), fault };
+    let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (Ok(data), Ok(_)) = (fs::symlink_metadata(folder), fs::symlink_metadata(socket)) else { return Ok(None) };
+    let service = (folder == Path::new(SERVICE_FOLDER)).then(|| data.uid());
+    let trusted = TrustedUsers { own: geteuid().as_raw(), service };
+    if let Some(fault) = fault_of(&data, |owner| trusted.includes(owner)) {
+        return Err(refused(fault));
+    }
+    let Ok(stream) = UnixStream::connect(socket) else { return Ok(None) };
+    // The process that listens, whatever became of the path since the directory was checked.
+    let peer = socket_peercred(&stream).map_err(|error| refused(format!("cannot tell who listens there: {error}")))?;
+    match peer.uid.as_raw() {
+        user if trusted.includes(user) => Ok(Some(stream)),
+        user => Err(refused(format!("another user listens on it (uid {user})"))),
+    }
+}
+
+/// The users whose Larder is obeyed. It names the proxy and the CA that commands go by.
+struct TrustedUsers {
+    own: u32,
+    /// The service's user. Only root makes the service's directory.
+    service: Option<u32>,
+}
+
+impl TrustedUsers {
+    fn includes(&self, user: u32) -> bool {
+        user == 0 || user == self.own || Some(user) == self.service
+    }
+}
+
+fn fault_of(data: &Metadata, is_trusted: impl Fn(u32) -> bool) -> Option<String> {
     match data {
-        data if !data.is_dir() => Some("not a directory"),
-        data if data.uid() != user => Some("the directory belongs to another user"),
-        data if data.mode() & OTHERS != 0 => Some("others may write to the directory (chmod 700)"),
+        data if !data.is_dir() => Some("not a directory".to_owned()),
+        data if !is_trusted(data.uid()) => Some(format!("the directory belongs to another user (uid {})", data.uid())),
+        data if data.mode() & OTHERS != 0 => {
+            Some(format!("others may write to the directory (its mode is {:03o})", data.mode() & 0o7777))
+        }
         _ => None,
     }
 }
 
+/// Why a control socket is not trusted.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    socket: PathBuf,
+    fault: String,
+}
+
+impl Refusal {
+    /// Says that the socket is left alone.
+    pub(super) fn warn(&self) {
+        tell!("larder: warning: {}; {}", self.problem(), self.help());
+    }
+
+    pub(super) fn failure(&self) -> Failure {
+        Failure::runtime(self.problem(), self.help())
+    }
+
+    fn problem(&self) -> String {
+        format!("the control socket {} is not trusted: {}", self.socket.display(), self.fault)
+    }
+
+    fn help(&self) -> String {
+        let folder = self.socket.parent().unwrap_or(&self.socket).display();
+        format!(
+            "remove {folder} or close it to others (chmod 700), or set XDG_RUNTIME_DIR to a directory of yours that is closed"
+        )
+    }
+}
+
+/// The folder of the socket of a package's service; `RuntimeDirectory=larder` of its unit.
+pub(super) const SERVICE_FOLDER: &str = "/run/larder";
 /// The bits of a mode that let others write.
 const OTHERS: u32 = 0o022;
 
@@ -53,12 +119,20 @@ mod tests {
         make(&folder).unwrap();
         make(&folder).unwrap();
         let data = fs::symlink_metadata(&folder).unwrap();
-        assert_eq!((data.mode() & 0o777, fault_of(&data, data.uid())), (0o700, None));
-        assert!(fault_of(&data, data.uid() + 1).unwrap().contains("another user"));
+        assert_eq!((data.mode() & 0o777, fault_of(&data, |owner| owner == data.uid())), (0o700, None));
+        assert!(fault_of(&data, |_| false).unwrap().contains("another user"));
         symlink(&folder, scratch.path().join("link")).unwrap();
         fs::write(scratch.path().join("file"), "").unwrap();
-        assert!(check(&scratch.path().join("link")).is_err() && check(&scratch.path().join("file")).is_err());
+        assert!(make(&scratch.path().join("link")).is_err() && make(&scratch.path().join("file")).is_err());
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o770)).unwrap();
-        assert!(make(&folder).unwrap_err().to_string().contains("chmod 700"));
+        assert!(make(&folder).unwrap_err().to_string().contains("(its mode is 770)"));
+    }
+
+    #[test]
+    fn only_root_the_user_and_the_service_are_trusted() {
+        let of_user = TrustedUsers { own: 1000, service: None };
+        assert_eq!([0, 1000, 999].map(|user| of_user.includes(user)), [true, true, false]);
+        let of_service = TrustedUsers { own: 0, service: Some(999) };
+        assert_eq!([0, 999, 1000].map(|user| of_service.includes(user)), [true, true, false]);
     }
 }

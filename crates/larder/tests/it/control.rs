@@ -1,7 +1,24 @@
 //! At stake: a Larder that runs, and commands that claim that none does, or that talk to another one than was meant.
 
 use crate::process::{Larder, command, errors, refused, said};
-use std::fs;
+use rustix::{
+    process::{Uid, geteuid},
+    thread::set_thread_res_uid,
+};
+use std::{
+    fs::{self, Permissions},
+    io::{BufRead, BufReader, Write},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        net::UnixListener,
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        mpsc::{self, Receiver},
+    },
+    thread,
+};
 use tempfile::TempDir;
 
 /// Asks the Larder that is found in this environment whether it is offline; gives whether one is found, and what is said.
@@ -66,3 +83,102 @@ fn several_larders_are_listed_and_one_is_chosen() {
     assert!(status(&home, &[]).0, "one is left");
     assert_eq!(first.stop(), Some(0));
 }
+
+/// A program that listens where a Larder of the test's user would, and records what it is asked.
+struct Impostor {
+    home: TempDir,
+    socket: PathBuf,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Impostor {
+    /// Listens as `user` in `folder`, which then gets its owner and mode.
+    fn listen(user: u32, folder: &str, owner: u32, mode: u32) -> Self {
+        let home = TempDir::new().unwrap();
+        let folder = home.path().join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        for path in [home.path(), &folder] {
+            fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
+        }
+        let socket = folder.join("control.sock");
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let (path, recorded) = (socket.clone(), Arc::clone(&asked));
+        let (ready, is_ready): (_, Receiver<()>) = mpsc::channel();
+        thread::spawn(move || {
+            let user = Uid::from_raw(user);
+            // Of this thread alone.
+            set_thread_res_uid(user, user, user).unwrap();
+            let listener = UnixListener::bind(&path).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(0o777)).unwrap();
+            ready.send(()).unwrap();
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                let mut line = String::new();
+                while stream.read_line(&mut line).is_ok_and(|count| count > 0) {
+                    recorded.lock().unwrap().push(std::mem::take(&mut line));
+                    // Gone already if it was not obeyed.
+                    let _ = stream.get_mut().write_all(b"{\"Refused\":{\"problem\":\"taken\",\"help\":\"in\"}}\n");
+                }
+            }
+        });
+        is_ready.recv().unwrap();
+        chown(&folder, Some(owner), None).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(mode)).unwrap();
+        Self { home, socket, asked }
+    }
+
+    /// Runs a command beside it; gives its exit code and what it says.
+    fn run(&self, runtime: &Path, chosen: Option<&Path>, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = command(self.home.path());
+        command.env("XDG_RUNTIME_DIR", runtime).env("TMPDIR", self.home.path()).args(arguments);
+        command.envs(chosen.map(|socket| ("LARDER_CONTROL", socket)));
+        let output = command.output().unwrap();
+        (output.status.code(), errors(&output))
+    }
+
+    /// Checks that no command obeys it, and that each says why; `exec` goes on without it.
+    #[track_caller]
+    fn check_refused(&self, why: &str) {
+        let runtime = self.home.path().join("run");
+        let chosen = Some(self.socket.as_path());
+        let commands: [(&str, Option<&Path>, &[&str]); 5] = [
+            ("reload", None, &["reload"]),
+            ("offline", None, &["offline", "status"]),
+            ("ls", None, &["ls"]),
+            ("chosen", chosen, &["offline", "status"]),
+            ("exec", None, &["exec", "--quiet", "--", "true"]),
+        ];
+        for (name, chosen, arguments) in commands {
+            let (code, said) = self.run(&runtime, chosen, arguments);
+            assert_eq!(code, Some(i32::from(name != "exec")), "{name}: {said}");
+            let expected = format!("the control socket {} is not trusted: {why}", self.socket.display());
+            assert!(said.contains(&expected) && said.contains("XDG_RUNTIME_DIR"), "{name}: {said}");
+        }
+        assert!(self.asked.lock().unwrap().is_empty(), "asked: {:?}", self.asked);
+    }
+}
+
+#[test]
+fn socket_in_a_directory_that_others_may_write_to_is_refused() {
+    let own = geteuid().as_raw();
+    let impostor = Impostor::listen(own, "run/larder", own, 0o777);
+    impostor.check_refused("others may write to the directory (its mode is 777)");
+    let impostor = Impostor::listen(own, "run/larder", own, 0o770);
+    impostor.check_refused("others may write to the directory (its mode is 770)");
+}
+
+#[test]
+fn socket_of_another_user_is_refused() {
+    if !geteuid().is_root() {
+        // Only root can be two users; the unit tests of `control::private` decide for others.
+        return;
+    }
+    let impostor = Impostor::listen(STRANGER, "run/larder", STRANGER, 0o700);
+    impostor.check_refused(&format!("the directory belongs to another user (uid {STRANGER})"));
+    // Its directory was open to others once.
+    let impostor = Impostor::listen(STRANGER, "run/larder", 0, 0o700);
+    impostor.check_refused(&format!("another user listens on it (uid {STRANGER})"));
+}
+
+/// The id of no user.
+const STRANGER: u32 = 61_234;
