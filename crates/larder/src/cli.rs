@@ -9,7 +9,7 @@ use crate::{
     ca_command::CaCommand,
     duration,
     env_command::EnvFlags,
-    exec_command::ExecFlags,
+    exec_command::{ExecFlags, isolated::IsolatedFlags},
     explain_command::{EXPLAIN_EXAMPLES, RequestFlags, SHOW_EXAMPLES},
     ls_command::LsFlags,
     manual_command::{CompletionsFlags, ManualFlags},
@@ -67,6 +67,9 @@ certificates again; SIGUSR2 and SIGALRM are ignored.";
 
 /// The command that `larder exec` starts itself with.
 pub(crate) const EXEC_SERVER: &str = "exec-server";
+
+/// The command by which `larder exec --offline` runs another in a network of its own.
+pub(crate) const EXEC_ISOLATED: &str = "exec-isolated";
 
 /// A caching web proxy: forward and reverse, with a store on disk that survives restarts.
 #[derive(Debug, Parser)]
@@ -138,6 +141,9 @@ pub(crate) enum Command {
     /// What `larder exec` starts.
     #[command(name = EXEC_SERVER, hide = true)]
     ExecServer,
+    /// Becomes the command of `larder exec --offline`.
+    #[command(name = EXEC_ISOLATED, hide = true)]
+    ExecIsolated(IsolatedFlags),
 }
 
 /// What to do with a configuration file.

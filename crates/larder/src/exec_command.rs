@@ -6,6 +6,8 @@
 
 mod child;
 pub(crate) mod environment;
+pub(crate) mod isolated;
+mod isolation;
 pub(crate) mod java;
 pub(crate) mod proxy_before;
 mod summary;
@@ -57,7 +59,8 @@ pub(crate) struct ExecFlags {
     #[arg(long, value_name = "HOST", value_parser = Intercepted::parse)]
     except: Vec<Intercepted>,
 
-    /// Answer from what is stored alone, however old, and ask nobody
+    /// Answer from what is stored alone, however old, and ask nobody; where the system allows that, the command has no
+    /// network but the cache
     #[arg(long)]
     offline: bool,
 
@@ -90,7 +93,7 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
         warn_of(&before, &mut control);
     }
     let environment = Environment::for_session(proxy, &certificate)?;
-    let end = child::run(&flags.command, &environment)?;
+    let end = child::run(&flags.command, &environment, flags.offline.then_some(proxy))?;
     drop(environment);
     let figures = match control.ask(&Ask::Figures) {
         Ok(Answer::Figures(figures)) => Some(figures),

@@ -34,6 +34,7 @@ mod offline_command;
 mod open_files;
 mod output;
 mod pack_command;
+mod passing;
 mod pin_command;
 mod program;
 #[cfg(feature = "lab")]

@@ -6,7 +6,9 @@
 use crate::{
     authority_files, ca_command,
     cli::{self, Cli, Command, ConfigCommand, RunFlags},
-    config, env_command, exec_command, exec_server,
+    config, env_command,
+    exec_command::{self, isolated},
+    exec_server,
     failure::Failure,
     files, ls_command, machine, manual_command, mirror_command, missing_command, offline_command,
     output::{self, print_line},
@@ -39,6 +41,7 @@ pub fn main() -> ExitCode {
     };
     let cli = match cli.command {
         Command::Exec(flags) => return exec_command::run(flags).unwrap_or_else(Failure::report),
+        Command::ExecIsolated(flags) => return isolated::run(&flags),
         command => Cli { command },
     };
     match run(cli) {
@@ -84,7 +87,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Unpack(flags) => pack_command::unpack(&flags),
         Command::Pin(flags) => pin_command::pin(&flags),
         Command::Unpin(flags) => pin_command::unpin(&flags),
-        Command::Exec(_) => unreachable!("it has an exit code of its own"),
+        Command::Exec(_) | Command::ExecIsolated(_) => unreachable!("it has an exit code of its own"),
         Command::ExecServer => {
             start_diagnostics();
             exec_server::run()

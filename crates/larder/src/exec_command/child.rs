@@ -2,7 +2,7 @@
 //!
 //! Owns: which signals go on. Invariant: what the terminal sends to both already is not sent twice.
 
-use super::environment::Environment;
+use super::{environment::Environment, isolation::Isolation};
 use crate::failure::Failure;
 use rustix::{
     process::{Pid, Signal as Number, getpgrp, kill_process},
@@ -12,13 +12,15 @@ use std::{
     ffi::OsString,
     fs::File,
     io,
+    net::SocketAddr,
     os::unix::process::ExitStatusExt,
     process::{Command, ExitCode, ExitStatus},
+    time::Duration,
 };
 use tokio::{
     runtime, select,
     signal::unix::{Signal, SignalKind, signal},
-    task,
+    task, time,
 };
 
 /// The end of a command.
@@ -29,11 +31,15 @@ pub(super) struct CommandEnd {
     pub(super) was_run: bool,
 }
 
-/// Runs the command to its end.
+/// Runs the command to its end, in a network of its own from which it reaches `only` this proxy if there is one.
 ///
 /// # Errors
-/// Its signals cannot be listened to.
-pub(super) fn run(command: &[OsString], environment: &Environment) -> Result<CommandEnd, Failure> {
+/// Its signals cannot be listened to, or its network cannot be prepared.
+pub(super) fn run(
+    command: &[OsString],
+    environment: &Environment,
+    only: Option<SocketAddr>,
+) -> Result<CommandEnd, Failure> {
     let system = |error: io::Error| {
         Failure::runtime(
             format!("cannot wait for the command: {error}"),
@@ -44,18 +50,37 @@ pub(super) fn run(command: &[OsString], environment: &Environment) -> Result<Com
     runtime.block_on(async {
         let mut signals = Signals::listen().map_err(system)?;
         let (program, arguments) = command.split_first().expect("the command line asks for one");
-        let mut child = match Command::new(program).args(arguments).envs(environment.variables()).spawn() {
+        let isolation = only.map(|proxy| Isolation::new(environment.folder(), proxy)).transpose().map_err(system)?;
+        let mut starting = match &isolation {
+            Some(isolation) => isolation.command(program, arguments).map_err(system)?,
+            None => direct(program, arguments),
+        };
+        let mut child = match starting.envs(environment.variables()).spawn() {
             Ok(child) => child,
             Err(error) => return Ok(CommandEnd { code: not_run(program, &error), was_run: false }),
         };
         let id = Pid::from_child(&child);
         let ended = task::spawn_blocking(move || child.wait());
         tokio::pin!(ended);
+        let start = async {
+            match &isolation {
+                Some(isolation) => isolation.serve_start().await.unwrap_or_default(),
+                None => true,
+            }
+        };
+        let mut start = std::pin::pin!(start);
+        let mut was_run = None;
         loop {
             select! {
+                run = &mut start, if was_run.is_none() => was_run = Some(run),
                 status = &mut ended => {
                     let status = status.map_err(io::Error::other).and_then(|status| status).map_err(system)?;
-                    return Ok(CommandEnd { code: code_of(status), was_run: true });
+                    // What it said before it ended may not be read yet.
+                    let was_run = match was_run {
+                        Some(was_run) => was_run,
+                        None => time::timeout(LAST_WORDS, &mut start).await.unwrap_or_default(),
+                    };
+                    return Ok(CommandEnd { code: code_of(status), was_run });
                 }
                 number = signals.next() => {
                     // It may have ended just now.
@@ -66,13 +91,20 @@ pub(super) fn run(command: &[OsString], environment: &Environment) -> Result<Com
     })
 }
 
+fn direct(program: &OsString, arguments: &[OsString]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command
+}
+
 /// What a shell would say of it.
 fn code_of(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| SIGNAL_CODE + status.signal().unwrap_or_default());
     ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
 }
 
-fn not_run(program: &OsString, error: &io::Error) -> ExitCode {
+/// Reports that a program cannot be run; returns the code to exit with.
+pub(super) fn not_run(program: &OsString, error: &io::Error) -> ExitCode {
     let is_missing = error.kind() == io::ErrorKind::NotFound;
     let help = "give a program that is on your PATH, or the path of one";
     let _ = Failure::runtime(format!("cannot run the command: {error}: {}", program.display()), help).report();
@@ -125,6 +157,8 @@ fn is_in_foreground() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
 }
 
+/// The longest wait for the last message of a process that has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What is added to a signal's number to make an exit code.
 const SIGNAL_CODE: i32 = 128;
 const NOT_FOUND_CODE: u8 = 127;

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 /// The variables of a command, and the files that they name, which are removed with this.
 pub(crate) struct Environment {
     variables: Vec<(&'static str, OsString)>,
-    _files: TempDir,
+    files: TempDir,
 }
 
 impl Environment {
@@ -46,7 +46,12 @@ impl Environment {
             let options = java::options(proxy, &bundle, &files.path().join("authorities.jks")).map_err(failed)?;
             variables.push((java::VARIABLE, options));
         }
-        Ok(Self { variables, _files: files })
+        Ok(Self { variables, files })
+    }
+
+    /// Returns the folder of the files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.files.path()
     }
 
     pub(crate) fn variables(&self) -> impl Iterator<Item = (&'static str, &OsString)> {

@@ -3,21 +3,16 @@
 //! Owns: the messages, and the sockets that go with some. Does not: know in which order they come (see `upgrade` and `taking`). Invariant:
 //! a message arrives whole or not at all, and with the socket that was sent with it.
 
+use crate::passing;
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-        SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+        AddressFamily, SocketFlags, SocketType, socketpair,
         sockopt::{Timeout, set_socket_timeout},
     },
 };
 use serde::{Deserialize, Serialize};
-use std::{
-    io::{self, IoSlice, IoSliceMut},
-    mem::MaybeUninit,
-    net::SocketAddr,
-    time::Duration,
-};
+use std::{io, net::SocketAddr, time::Duration};
 
 /// What is said on the line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,24 +61,18 @@ impl Line {
     }
 
     pub(super) fn send(&self, message: &Message) -> io::Result<()> {
-        self.send_with(message, &[])
+        self.send_with(message, None)
     }
 
     /// Sends a message and a socket.
     pub(super) fn send_socket(&self, message: &Message, socket: BorrowedFd<'_>) -> io::Result<()> {
-        self.send_with(message, &[socket])
+        self.send_with(message, Some(socket))
     }
 
-    fn send_with(&self, message: &Message, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn send_with(&self, message: &Message, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         assert!(text.len() <= MESSAGE_BYTES_MAX, "a message has a bound");
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !sockets.is_empty() {
-            assert!(control.push(SendAncillaryMessage::ScmRights(sockets)), "there is room for one");
-        }
-        sendmsg(&self.0, &[IoSlice::new(&text)], &mut control, SendFlags::NOSIGNAL)?;
-        Ok(())
+        passing::send(&self.0, &text, socket)
     }
 
     /// Waits for a message, for `patience` at most if that is said.
@@ -93,24 +82,14 @@ impl Line {
     pub(super) fn receive(&self, patience: Option<Duration>) -> io::Result<Received> {
         set_socket_timeout(&self.0, Timeout::Recv, patience)?;
         let mut text = [0; MESSAGE_BYTES_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = loop {
-            match recvmsg(&self.0, &mut [IoSliceMut::new(&mut text)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-                // Told once if the other has ended without having read all; what it said before is there.
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
-                Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
-                received => break received?,
-            }
-        };
-        if received.bytes == 0 {
+        let (length, socket) = passing::receive(&self.0, &mut text).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            _ => error,
+        })?;
+        if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let socket = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
-            _ => None,
-        });
-        Ok(Received { message: serde_json::from_slice(&text[..received.bytes])?, socket })
+        Ok(Received { message: serde_json::from_slice(&text[..length])?, socket })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::{
     origin::Origin,
     process::{Larder, command, errors, run},
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use rustls::{
     ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, pem::PemObject},
@@ -15,7 +15,10 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    os::unix::fs::{MetadataExt, PermissionsExt},
+    os::unix::{
+        fs::{MetadataExt, PermissionsExt, chown},
+        process::CommandExt,
+    },
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     sync::Arc,
@@ -370,6 +373,81 @@ fn https_is_cached_and_only_the_commands_own_processes_trust_it() {
     let third = Running::start(home.path(), &["--offline"], trusting);
     assert_eq!(third.get_secure(port, "/x"), (200, "secret".to_owned()));
     assert!(third.end().starts_with("larder: 1 request, 1 from cache, 6 B of 6 B saved"));
+}
+
+/// At stake: a program that does not go by the proxy variables gets from the network what is not stored.
+#[test]
+fn offline_command_has_no_network_but_the_cache() {
+    let home = home();
+    check_offline(|| command(home.path()));
+}
+
+/// The same, where it takes a user namespace.
+#[test]
+fn offline_command_of_another_user_than_root_has_no_network_but_the_cache() {
+    let home = TempDir::new().unwrap();
+    if !geteuid().is_root() {
+        return check_offline(|| command(home.path()));
+    }
+    let program = home.path().join("larder");
+    fs::copy(env!("CARGO_BIN_EXE_larder"), &program).unwrap();
+    chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    check_offline(|| {
+        let mut command = Command::new(&program);
+        command.env_clear().env("HOME", home.path()).env("TMPDIR", home.path()).stdin(Stdio::null());
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    });
+}
+
+/// The id of no user.
+const NOBODY: u32 = 61_235;
+
+fn check_offline(larder: impl Fn() -> Command) {
+    let origin = Origin::start();
+    let outside = TcpListener::bind("127.0.0.1:0").unwrap();
+    outside.set_nonblocking(true).unwrap();
+    let port = outside.local_addr().unwrap().port();
+    let script = format!(
+        "proxy=${{http_proxy#http://}}
+        exec 3<>/dev/tcp/${{proxy%:*}}/${{proxy#*:}}
+        printf 'GET http://{0}/a HTTP/1.1\\r\\nHost: {0}\\r\\nConnection: close\\r\\n\\r\\n' >&3
+        cat <&3
+        echo; echo \"user $(id -u), allocator $_RJEM_MALLOC_CONF\"
+        (exec 4<>/dev/tcp/127.0.0.1/{port}) 2>/dev/null; echo directly: $?
+        exit 7",
+        origin.address
+    );
+    let run = |flags: &[&str], allocator: Option<&str>| {
+        let mut command = larder();
+        command.envs(allocator.map(|settings| ("_RJEM_MALLOC_CONF", settings)));
+        let output = command.arg("exec").args(flags).args(["--", "/bin/bash", "-c", &script]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(7), "{said}{}", errors(&output));
+        (said, errors(&output))
+    };
+    let user = |said: &str| said.lines().find(|line| line.starts_with("user ")).map(str::to_owned).unwrap();
+    let (online, _) = run(&[], None);
+    assert!(online.contains("200 OK") && online.ends_with("directly: 0\n"), "{online}");
+    assert!(outside.accept().is_ok());
+    for allocator in [None, Some("narenas:2")] {
+        let (offline, told) = run(&["--offline"], allocator);
+        assert!(offline.contains("200 OK") && offline.contains("; hit"), "{offline}{told}");
+        assert!(told.contains("larder: 1 request, 1 from cache"), "{told}");
+        assert_eq!(user(&offline), user(&online) + allocator.unwrap_or_default(), "{offline}");
+        if told.contains("warning: --offline binds only programs that use the proxy") {
+            assert!(told.contains("ssh, rsync, ping, docker and database clients could reach the network"), "{told}");
+            assert!(!told.contains("Invalid argument"), "{told}");
+            assert!(offline.ends_with("directly: 0\n") && outside.accept().is_ok(), "{offline}");
+        } else {
+            assert!(offline.ends_with("directly: 1\n"), "{offline}");
+            assert!(outside.accept().is_err(), "it came from outside of the network of the command");
+        }
+    }
+    let missing = larder().args(["exec", "--offline", "--", "no-such-program"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(127));
+    let told = errors(&missing);
+    assert!(told.contains("no-such-program") && !told.contains("larder: 0 requests"), "{told}");
 }
 
 #[test]

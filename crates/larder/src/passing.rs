@@ -1,0 +1,51 @@
+//! Sockets that one process passes to another over a Unix socket (`SCM_RIGHTS`, unix(7)).
+//!
+//! Does not: know the messages that go with them.
+
+use rustix::{
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        recvmsg, sendmsg,
+    },
+};
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+};
+
+/// Sends octets, and with them a socket if there is one.
+///
+/// # Errors
+/// The other end is gone.
+pub(crate) fn send(line: impl AsFd, octets: &[u8], socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let sockets: Vec<_> = socket.into_iter().collect();
+    if !sockets.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(&sockets)), "there is room for one");
+    }
+    sendmsg(line, &[IoSlice::new(octets)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives octets, and the socket that came with them; says how many they are, 0 at the end.
+///
+/// # Errors
+/// `WouldBlock` if nothing came in the time that the line has.
+pub(crate) fn receive(line: impl AsFd, octets: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        match recvmsg(&line, &mut [IoSliceMut::new(octets)], &mut control, RecvFlags::CMSG_CLOEXEC) {
+            // Told once if the other has ended without having read all; what it said before is there.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
+            received => break received?,
+        }
+    };
+    let socket = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut sockets) => sockets.next(),
+        _ => None,
+    });
+    Ok((received.bytes, socket))
+}
