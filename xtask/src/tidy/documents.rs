@@ -17,9 +17,8 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let tests = test_names::of(tree);
     let mut findings = missing_from_the_summary(tree);
     for document in &tree.documents {
-        let folder = document.path.rsplit_once('/').map_or("", |(folder, _)| folder);
         for (position, line) in document.text.lines().enumerate() {
-            for link in links(line).filter(|link| !leads_somewhere(tree, folder, link)) {
+            for link in links(line).filter(|link| !leads_somewhere(tree, &document.path, link)) {
                 findings.push(Finding::new(&document.path, position + 1, format!("link to nowhere: {link}")));
             }
             if document.path != SEMANTICS {
@@ -60,26 +59,43 @@ fn looks_like_a_test(name: &str) -> bool {
     name.split('_').count() >= 4 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Whether `link`, from a document in `folder`, names a file or folder of the tree, or is no path at all.
-fn leads_somewhere(tree: &Tree, folder: &str, link: &str) -> bool {
-    let path = link.split('#').next().unwrap_or(link);
-    if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
+/// Whether `link` in the document at `from` names a file or folder of the tree, and one of its headings, or is no path.
+fn leads_somewhere(tree: &Tree, from: &str, link: &str) -> bool {
+    let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+    if path.contains("://") || path.starts_with("mailto:") {
         return true;
     }
+    let target = if path.is_empty() { Some(from.to_owned()) } else { resolve(from, path) };
+    target.is_some_and(|target| {
+        let is_there = target.is_empty() || target == from || tree.paths.contains(&target);
+        let document = tree.document(&target).filter(|_| !heading.is_empty());
+        is_there && document.is_none_or(|text| headings(text).any(|found| found == heading))
+    })
+}
+
+/// Returns the path that a relative `link` in the document at `from` stands for; `None` if it leaves the tree.
+fn resolve(from: &str, link: &str) -> Option<String> {
+    let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    for part in path.trim_end_matches('/').split('/') {
+    for part in link.trim_end_matches('/').split('/') {
         match part {
             "." => {}
-            ".." => {
-                if parts.pop().is_none() {
-                    return false;
-                }
-            }
+            ".." => drop(parts.pop()?),
             _ => parts.push(part),
         }
     }
-    let target = parts.join("/");
-    target.is_empty() || tree.paths.contains(&target)
+    Some(parts.join("/"))
+}
+
+/// Returns the anchors of a document's headings, as GitHub and mdBook make them.
+fn headings(text: &str) -> impl Iterator<Item = String> {
+    let titles = text
+        .lines()
+        .filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')));
+    titles.map(|title| {
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.collect::<String>().to_lowercase().trim().replace(' ', "-")
+    })
 }
 
 #[cfg(test)]
@@ -94,7 +110,9 @@ mod tests {
                 Text { path: path.to_owned(), text: text.to_owned() },
                 Text { path: SUMMARY.to_owned(), text: "- [x](index.md)\n- [y](semantics.md)\n".to_owned() },
             ],
-            paths: ["README.md", "docs", "docs/format.md", "docs/index.md", SEMANTICS].map(str::to_owned).to_vec(),
+            paths: ["README.md", "docs", "docs/format.md", "docs/index.md", SEMANTICS, SUMMARY]
+                .map(str::to_owned)
+                .to_vec(),
             ..Tree::default()
         };
         check(&tree).iter().map(ToString::to_string).collect()
@@ -102,8 +120,10 @@ mod tests {
 
     #[test]
     fn links_lead_to_files_folders_and_elsewhere() {
-        let text = "[a](format.md#b) [c](../README.md) [d](../docs/) [e](https://example.com/x) [f](#g)";
+        let text = "[a](format.md#b) [c](../README.md) [d](../docs/) [e](https://example.com/x) [f](#g-h)\n# G, `h`";
         assert_eq!(check_one("docs/index.md", text), Vec::<String>::new());
+        assert_eq!(check_one("docs/index.md", "[f](#g)\n# H"), ["docs/index.md:1: link to nowhere: #g"]);
+        assert_eq!(check_one("docs/index.md", "[f](SUMMARY.md#g)"), ["docs/index.md:1: link to nowhere: SUMMARY.md#g"]);
         assert_eq!(check_one("docs/index.md", "x\n[a](gone.md)"), ["docs/index.md:2: link to nowhere: gone.md"]);
         assert_eq!(check_one("README.md", "[a](../../etc)").len(), 1);
     }

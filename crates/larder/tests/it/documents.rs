@@ -6,6 +6,7 @@ mod console;
 mod fences;
 mod session;
 mod standin;
+mod status_fields;
 mod steps;
 
 use crate::process::{errors, run};
