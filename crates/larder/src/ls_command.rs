@@ -97,7 +97,7 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     if flags.json {
         return print_line!("{done}");
     }
-    print_line!("{} responses, {}", size::show_count(count), size::show(bytes))
+    print_line!("{}, {}", size::show_things(count, "response", "responses"), size::show(bytes))
 }
 
 /// A prefix as the pattern of all that begins so. A host stands for all of it by itself.

@@ -141,10 +141,11 @@ pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
     if flags.json {
         return print_line!("{done}");
     }
-    let (count, left_out) = (size::show_count(count), size::show_count(number(&done["left_out"])));
+    let responses = size::show_things(count, "response", "responses");
+    let left_out = size::show_count(number(&done["left_out"]));
     let bodies = size::show(number(&done["body_bytes"]));
     print_line!(
-        "packed {count} responses with bodies of {bodies}, left out {left_out}: {}, {}",
+        "packed {responses} with bodies of {bodies}, left out {left_out}: {}, {}",
         path.display(),
         size::show(file_bytes)
     )

@@ -94,7 +94,10 @@ pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
     match (patterns.is_empty(), count) {
         (true, _) => print_line!("{all}"),
         (false, 0) => print_line!("pinned, and nothing of it is stored yet; {all}"),
-        (false, _) => print_line!("pinned {} responses, {}; {all}", size::show_count(count), size::show(bytes)),
+        (false, _) => {
+            let responses = size::show_things(count, "response", "responses");
+            print_line!("pinned {responses}, {}; {all}", size::show(bytes))
+        }
     }
 }
 

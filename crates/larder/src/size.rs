@@ -86,7 +86,12 @@ fn rounded(thousandths: u128) -> u128 {
     (thousandths + step / 2) / step * step
 }
 
-/// A count for people: `1,234,567`.
+/// Returns a count with the name of what is counted: `1 response`, `1,234 responses`.
+pub(crate) fn show_things(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", show_count(count), if count == 1 { one } else { many })
+}
+
+/// Returns a count for people: `1,234,567`.
 pub(crate) fn show_count(count: u64) -> String {
     let digits = count.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);

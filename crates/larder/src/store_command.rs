@@ -158,7 +158,11 @@ fn check(path: &Path) -> Result<(), Failure> {
         return printed;
     }
     Err(Failure::runtime(
-        format!("{} damaged places in {}", size::show_count(findings.damage_count), path.display()),
+        format!(
+            "{} in {}",
+            size::show_things(findings.damage_count, "damaged place", "damaged places"),
+            path.display()
+        ),
         "the proxy treats what is damaged as misses and goes on; if it grows, the disk is failing",
     ))
 }
@@ -202,7 +206,7 @@ fn upgrade(flags: UpgradeStoreFlags) -> Result<(), Failure> {
 }
 
 fn entries_in(stats: &Stats) -> String {
-    format!("{} entries", size::show_count(stats.entries))
+    size::show_things(stats.entries, "entry", "entries")
 }
 
 fn format(flags: FormatFlags) -> Result<(), Failure> {

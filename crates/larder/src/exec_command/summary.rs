@@ -23,18 +23,18 @@ pub(super) fn print(figures: &Figures, form: Form, seconds: f64) {
 fn text(figures: &Figures, seconds: f64) -> Vec<String> {
     let Figures { requests, from_cache, bytes, saved_bytes, .. } = figures;
     let (saved, all) = (size::show(*saved_bytes), size::show(*bytes));
-    let requests = counted(*requests, "request", "requests");
+    let requests = size::show_things(*requests, "request", "requests");
     let from_cache = size::show_count(*from_cache);
     let mut lines =
         vec![format!("larder: {requests}, {from_cache} from cache, {saved} of {all} saved, {seconds:.0} s")];
     if figures.bypassed_count > 0 {
-        let tunnels = counted(figures.bypassed_count, "tunnel", "tunnels");
+        let tunnels = size::show_things(figures.bypassed_count, "tunnel", "tunnels");
         lines.push(format!("larder: {tunnels} went past the cache:"));
         lines.extend(figures.bypassed.iter().take(SHOWN_COUNT_MAX).map(|(target, why)| format!("  {target}: {why}")));
         lines.extend(further(figures.bypassed.len(), "targets"));
     }
     if figures.missing_count > 0 {
-        let requests = counted(figures.missing_count, "request", "requests");
+        let requests = size::show_things(figures.missing_count, "request", "requests");
         lines.push(format!("larder: offline, {requests} got no response because nothing usable is stored:"));
         lines.extend(figures.missing.iter().take(SHOWN_COUNT_MAX).map(|url| format!("  {url}")));
         lines.extend(further(figures.missing.len(), "URLs"));
@@ -65,10 +65,6 @@ fn json(figures: &Figures, seconds: f64) -> serde_json::Value {
         "missing": figures.missing,
         "seconds": (seconds * 1000.0).round() / 1000.0,
     })
-}
-
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{} {}", size::show_count(count), if count == 1 { one } else { many })
 }
 
 /// Most lines of a list.

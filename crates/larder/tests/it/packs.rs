@@ -142,7 +142,7 @@ fn bad_input_is_told_and_leaves_no_file() {
     assert!(
         refused(&home, &["pack", &path("x.warc"), "--all", "--older", "1h"], 1).contains("nothing of that is stored")
     );
-    assert!(said(&home, &["pack", &path("y.warc"), "--all", "--newer", "1h"]).starts_with("packed 1 responses"));
+    assert!(said(&home, &["pack", &path("y.warc"), "--all", "--newer", "1h"]).starts_with("packed 1 response with"));
     assert!(refused(&home, &["unpack", &path("none.warc")], 1).contains("cannot read "));
     assert!(refused(&home, &["unpack", home.path().to_str().unwrap()], 1).contains("cannot read "));
     assert!(!Path::new(&path("x.warc")).exists());
