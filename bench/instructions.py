@@ -77,7 +77,7 @@ class Larder:
         threading.Thread(target=serve_origin, args=(listener,), daemon=True).start()
         self.folder = folder
         flags = f"run --listen 127.0.0.1:0 --origin http://127.0.0.1:{listener.getsockname()[1]} --size 256MiB".split()
-        flags += ["--disk", str(folder / "store"), "--memory", memory, "--workers", "1", "--io", "threads"]
+        flags += ["--disk", str(folder / "store"), "--memory-cache", memory, "--workers", "1", "--io", "threads"]
         callgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder}/counts"]
         self.log = open(folder / "log", "w+b")
         self.process = subprocess.Popen([*callgrind, program, *flags], stdout=self.log, stderr=self.log)

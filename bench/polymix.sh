@@ -36,7 +36,7 @@ trap 'stop; rm -rf "$work"' EXIT
 
 start_larder() {
   "$larder" run --listen "127.0.0.1:$port" --origin "http://127.0.0.1:$origin_port" --disk "$work/store" --size "${disk}MiB" \
-    --memory "${memory}MiB" --workers 1 >"$out/larder.log" 2>&1 </dev/null &
+    --memory-cache "${memory}MiB" --workers 1 >"$out/larder.log" 2>&1 </dev/null &
   pid=$!
 }
 

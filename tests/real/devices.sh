@@ -68,7 +68,7 @@ python3 "$here/synthetic.py" serve --port "$origin_port" &
 pids+=("$!")
 await 10 answers "$origin_port" || { echo "the origin did not start" >&2; exit 1; }
 admin_port=$(free_port)
-flags=(--memory 100kB --mean-object-size 4KiB --origin "http://127.0.0.1:$origin_port" --admin "$admin_port")
+flags=(--memory-cache 100kB --mean-object-size 4KiB --origin "http://127.0.0.1:$origin_port" --admin "$admin_port")
 first=0
 
 echo "a block device that holds a file system"

@@ -66,7 +66,7 @@ if [ "${DISK:-file}" = file ]; then
   sync -f "$stage/mounted"
   disk=$stage/mounted/store size=128MiB
 fi
-flags=(--disk "$disk" --size "$size" --memory 8MB --origin "http://127.0.0.1:$origin_port")
+flags=(--disk "$disk" --size "$size" --memory-cache 8MB --origin "http://127.0.0.1:$origin_port")
 
 echo "a disk that works"
 start first

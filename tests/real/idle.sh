@@ -10,13 +10,13 @@
 need curl:curl nginx:nginx-light openssl:openssl python3:python3
 idle=${1:-10000} active=${2:-1000}
 # What a connection that has been used may keep, in KiB; docs/semantics.md promises it.
-kib_max=20
+kib_max=4
 ulimit -n "$(ulimit -Hn)"
 
 start_origin
 mkdir -p "$stage/www/page"
 head -c 1000 /dev/urandom > "$stage/www/page/small"
-launch reverse --disk none --memory 16MB --origin "http://127.0.0.1:$origin_port"
+launch reverse --disk none --memory-cache 16MB --origin "http://127.0.0.1:$origin_port"
 python3 "$here/idle.py" "$larder_port" "$larder_pid" "$idle" "$active" | tee "$stage/figures"
 kib=$(sed -n 's/^KiB a used idle connection: \([0-9]*\).*/\1/p' "$stage/figures")
 verdict "$idle idle connections take at most $kib_max KiB each" [ "${kib:-999999}" -le "$kib_max" ]

@@ -23,7 +23,7 @@ memory_of() { awk '/^VmRSS/ { print $2 * 1024 }' "/proc/$1/status"; }
 loaded() { [ "$(curl -sS -o /dev/null -w "%{http_code}" "http://127.0.0.1:$admin_port/healthz")" = 200 ]; }
 
 admin_port=$(free_port)
-flags=(--disk "${DISK:-$stage/store.larder}" --mean-object-size 600B --memory 64MB --admin "127.0.0.1:$admin_port")
+flags=(--disk "${DISK:-$stage/store.larder}" --mean-object-size 600B --memory-cache 64MB --admin "127.0.0.1:$admin_port")
 [ -n "${DISK:-}" ] || flags+=(--size 4GB)
 start() { LISTEN_PORT=${larder_port:-$(free_port)} launch "$1" "${flags[@]}"; }
 

@@ -19,7 +19,7 @@ origin_port=$(free_port)
 python3 "$here/synthetic.py" serve --port "$origin_port" &
 pids+=("$!")
 await 10 answers "$origin_port" || { echo "the origin did not start" >&2; exit 1; }
-flags=(--disk "$stage/store.larder" --size 1GiB --mean-object-size 4KiB --memory 8MB --origin "http://127.0.0.1:$origin_port")
+flags=(--disk "$stage/store.larder" --size 1GiB --mean-object-size 4KiB --memory-cache 8MB --origin "http://127.0.0.1:$origin_port")
 
 LISTEN_PORT=$(free_port) launch restart "${flags[@]}"
 echo "filling with $entries entries"

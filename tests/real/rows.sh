@@ -60,7 +60,7 @@ sampled() {
 # start_on PATH: starts larder with the policy on a path, and waits until what is on it is loaded
 start_on() {
   admin_port=$(free_port)
-  launch "$row.$where" --disk "$1" "${size_flags[@]}" --policy "$row" --memory 0 \
+  launch "$row.$where" --disk "$1" "${size_flags[@]}" --policy "$row" --memory-cache 0 \
     --mean-object-size 4KiB --origin "http://127.0.0.1:$origin_port" --admin "127.0.0.1:$admin_port"
   await 30 loaded || fail "$row on $where: the store never said that it is loaded"
 }

@@ -40,7 +40,7 @@ pids+=("$!")
 await 10 answers "$slow_port" || { echo "the slow server did not start" >&2; exit 1; }
 
 listen=$(free_port); origin=$(free_port)
-launched() { LISTEN_PORT=$listen launch larder --disk "$stage/store.larder" --size 2GiB --memory 64MB --allow-target 127.0.0.0/8 --config "$stage/larder.toml"; }
+launched() { LISTEN_PORT=$listen launch larder --disk "$stage/store.larder" --size 2GiB --memory-cache 64MB --allow-target 127.0.0.0/8 --config "$stage/larder.toml"; }
 cat > "$stage/larder.toml" <<T
 [forward]
 enabled = true

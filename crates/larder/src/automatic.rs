@@ -1,10 +1,11 @@
 //! `--policy auto`: the row that a plan recommends for this disk and this memory.
 //!
 //! Owns: what is known of the disk without measuring it (whether it spins), and the line that says what was chosen. Does
-//! not: plan (see `larder_store::plan`), or choose again for a store that exists. Invariant: memory for the index and the hot
-//! tier together is what was given with `--memory`.
+//! not: plan (see `larder_store::plan`), or choose again for a store that exists.
 
-use crate::{failure::Failure, report, settings::Settings, size, store_path, tuning::PolicyChoice, volumes};
+use crate::{
+    failure::Failure, memory_plan, report, settings::Settings, size, store_path, tuning::PolicyChoice, volumes,
+};
 use larder_store::{
     Content, Policy, inspect,
     plan::{DeviceFigures, Plan, PlanWishes, Sizes},
@@ -15,14 +16,12 @@ use std::{
     path::Path,
 };
 
-/// The hot tier keeps at least this.
-const HOT_BYTES_MIN: u64 = 1 << 20;
-
 /// Replaces `auto` by a row; gives the line that says which and why, if there was anything to choose.
 ///
 /// # Errors
 /// A place that cannot be, and a memory that is too small for any row.
 pub(crate) fn choose(settings: &mut Settings) -> Result<Option<String>, Failure> {
+    let memory_bytes = memory_plan::index_and_cache_bytes(settings);
     let store = &mut settings.store;
     if store.policy != Some(PolicyChoice::Auto) {
         return Ok(None);
@@ -43,7 +42,7 @@ pub(crate) fn choose(settings: &mut Settings) -> Result<Option<String>, Failure>
     let Some(path) = first else { return Ok(None) };
     let spins = spins(&path);
     let figures = if spins { DeviceFigures::typical_spinning() } else { DeviceFigures::typical_solid_state() };
-    let mut wishes = PlanWishes::new(size_bytes, settings.proxy.hot_bytes);
+    let mut wishes = PlanWishes::new(size_bytes, memory_bytes);
     wishes.sizes = Sizes::Mean(store.mean_entry_bytes(size_bytes) as f64);
     wishes.tuning = store.tuning.clone();
     let plan = Plan::new(&wishes, &figures);
@@ -53,7 +52,6 @@ pub(crate) fn choose(settings: &mut Settings) -> Result<Option<String>, Failure>
         return Err(Failure::usage(format!("no policy for this disk and memory: {}", plan.reason), help));
     };
     store.policy = Some(PolicyChoice::Row(row));
-    settings.proxy.hot_bytes = settings.proxy.hot_bytes.saturating_sub(chosen.index_bytes as u64).max(HOT_BYTES_MIN);
     let (rate, index) = (report::rate(chosen.requests_per_second), size::show(chosen.index_bytes as u64));
     let basis = "(figures of";
     Ok(Some(format!(

@@ -191,9 +191,14 @@ pub(crate) struct RunFlags {
         help = "Constant of a policy (repeatable); --help lists them", long_help = tuning::tune_help())]
     tune: Vec<Tuned>,
 
-    /// Memory for the hot tier, such as 256MB; the index comes on top [default: 64MB]
+    /// Memory for the whole process, such as 256MB: the memory cache gives way when other parts need more [default: not
+    /// bounded but for the memory cache]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: Option<u64>,
+
+    /// Memory for the memory cache [default: what --memory leaves for it, or 64MB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    memory_cache: Option<u64>,
 
     /// Mirrors of package worlds, each under its path, such as pypi,npm,cargo; `larder mirror list` names all, and says how
     /// clients are told
@@ -300,7 +305,8 @@ impl RunFlags {
         let tls = self.listen_tls.into_iter().map(Listener::tls);
         set_list(&mut proxy.listeners, self.listen.into_iter().map(Listener::plain).chain(tls).collect());
         set_list(&mut proxy.identities, self.certificate);
-        set(&mut proxy.hot_bytes, self.memory);
+        set(&mut proxy.memory_bytes, self.memory.map(Some));
+        set(&mut settings.memory_cache, self.memory_cache.map(Some));
         set_list(&mut settings.worlds.names, self.mirror);
         settings.worlds.origins.extend(self.origin_of);
         set(&mut proxy.default_origin, self.origin.map(Some));
@@ -380,6 +386,8 @@ mod tests {
             "2TB",
             "--memory",
             "256MiB",
+            "--memory-cache",
+            "16MiB",
             "--origin",
             "https://example.com",
             "--mean-object-size",
@@ -406,13 +414,13 @@ mod tests {
             "3s",
         ])
         .unwrap();
-        let Settings { proxy, store, drain, intercept, .. } = settings;
+        let Settings { proxy, store, drain, intercept, memory_cache, .. } = settings;
         assert_eq!(intercept.hosts.hosts, ["*.debian.org".parse().unwrap()]);
         let tls = Listener::tls("127.0.0.1:8443".parse().unwrap());
         assert_eq!(proxy.listeners, ["127.0.0.1:8080".parse().unwrap(), "[::1]:81".parse().unwrap(), tls]);
         let identity = TlsIdentity { certificate: "a.pem".into(), key: "a.key".into() };
         assert_eq!(proxy.identities, [identity]);
-        assert_eq!(proxy.hot_bytes, 256 << 20);
+        assert_eq!((proxy.memory_bytes, memory_cache), (Some(256 << 20), Some(16 << 20)));
         assert_eq!(proxy.default_origin.unwrap().to_string(), "https://example.com:443");
         assert_eq!(proxy.worker_count, 3);
         assert_eq!(proxy.access_log, Some(AccessLogTarget::Stdout));

@@ -85,7 +85,11 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     let mut known = site::Known::default();
     proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache))?;
     top.table("memory", |section| {
-        section.set("hot", &mut proxy.hot_bytes, bytes)?;
+        section.set("total", &mut proxy.memory_bytes, |value| bytes(value).map(Some))?;
+        let memory_cache = &mut settings.memory_cache;
+        section.set("cache", memory_cache, |value| bytes(value).map(Some))?;
+        // Its name before the first release.
+        section.set("hot", memory_cache, |value| bytes(value).map(Some))?;
         section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
     })?;
     let mut number = 0;
@@ -298,7 +302,7 @@ mod tests {
         let (example, rest) = rest.split_once("```").expect("the example ends");
         let (_, rest) = rest.split_once("```toml\n").expect("there is another for a reverse proxy");
         let (reverse, _) = rest.split_once("```").expect("the example ends");
-        let Settings { proxy, forward, store, drain, intercept, worlds } = parse(example).unwrap();
+        let Settings { proxy, forward, store, memory_cache, drain, intercept, worlds } = parse(example).unwrap();
         assert_eq!(worlds.names, ["pypi", "npm", "oci"]);
         assert_eq!(worlds.registries[0].name, "registry.example.com:5000");
         assert_eq!(worlds.origins[0].url.to_string(), "https://npm.example.com:443");
@@ -334,7 +338,7 @@ mod tests {
             (vec![100_000_000_000, 2_000_000_000_000], Some(32 << 10))
         );
         assert_eq!(store.io, larder_store::IoChoice::Threads);
-        assert_eq!((proxy.hot_bytes, proxy.window_bytes), (1_000_000_000, Some(128_000_000)));
+        assert_eq!((memory_cache, proxy.window_bytes), (Some(1_000_000_000), Some(128_000_000)));
         assert_eq!(forward, Some(true));
         assert_eq!(proxy.targets.allow, ["10.1.0.0/16".parse().unwrap()]);
         assert_eq!(proxy.targets.deny, ["10.1.9.0/24".parse().unwrap()]);

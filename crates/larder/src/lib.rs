@@ -27,6 +27,7 @@ mod lab;
 mod ls_command;
 mod machine;
 mod manual_command;
+mod memory_plan;
 mod mirror_command;
 mod mirrors;
 mod missing_command;

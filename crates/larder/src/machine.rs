@@ -5,16 +5,20 @@
 use crate::{failure::Failure, size};
 use std::fs;
 
-/// Refuses a hot tier that cannot fit into this machine's memory.
+/// Refuses a memory that cannot fit into this machine's memory.
 ///
 /// # Errors
 /// A usage failure that says how much there is.
-pub(crate) fn check_memory(hot_bytes: u64) -> Result<(), Failure> {
+pub(crate) fn check_memory(wanted_bytes: u64) -> Result<(), Failure> {
     let there = memory_bytes(&read("/proc/meminfo"), &read("/sys/fs/cgroup/memory.max"));
     match there {
-        Some(there) if hot_bytes > there => Err(Failure::usage(
-            format!("--memory is more than the {} that can be had here: {}", size::show(there), size::show(hot_bytes)),
-            "give less: the index, connections and the system need some besides; the default is 64MB",
+        Some(there) if wanted_bytes > there => Err(Failure::usage(
+            format!(
+                "--memory is more than the {} that can be had here: {}",
+                size::show(there),
+                size::show(wanted_bytes)
+            ),
+            "give less: the system needs some besides",
         )),
         _ => Ok(()),
     }

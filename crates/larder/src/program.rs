@@ -109,7 +109,7 @@ fn settings_of(flags: &RunFlags) -> Result<Settings, Failure> {
     }
     flags.clone().apply(&mut settings);
     check(&mut settings)?;
-    machine::check_memory(settings.proxy.hot_bytes)?;
+    machine::check_memory(settings.proxy.memory_bytes.or(settings.memory_cache).unwrap_or(0))?;
     Ok(settings)
 }
 

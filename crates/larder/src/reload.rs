@@ -6,6 +6,7 @@
 use crate::{
     control::About,
     failure::Failure,
+    memory_plan::{self, MemoryPlan},
     settings::{self, Settings},
 };
 use larder_proxy::{NeedsRestart, ProxyHandle, Reloaded};
@@ -24,8 +25,8 @@ pub(crate) struct Reloader {
     read: Read,
     handle: ProxyHandle,
     in_force: Mutex<Settings>,
-    /// Memory that the choice of a policy has taken from the hot tier for the index.
-    index_bytes: u64,
+    /// How the memory was divided at the start, if it was given for the whole process.
+    memory: Option<MemoryPlan>,
 }
 
 /// What came of it.
@@ -37,9 +38,9 @@ pub(crate) struct Told {
 }
 
 impl Reloader {
-    /// Returns one for a proxy that was started with `settings`, of which a choice of policy took `index_bytes` of the hot tier.
-    pub(crate) fn new(read: Read, handle: ProxyHandle, settings: Settings, index_bytes: u64) -> Self {
-        Self { read, handle, in_force: Mutex::new(settings), index_bytes }
+    /// Returns one for a proxy that was started with `settings`, and with memory that was divided so.
+    pub(crate) fn new(read: Read, handle: ProxyHandle, settings: Settings, memory: Option<MemoryPlan>) -> Self {
+        Self { read, handle, in_force: Mutex::new(settings), memory }
     }
 
     /// Reads the configuration again and has it be in force. Blocks for reading files, and until every worker has it.
@@ -48,9 +49,10 @@ impl Reloader {
     /// What is wrong with it, and where; then the one before is in force.
     pub(crate) fn reload(&self) -> Result<Told, Failure> {
         let mut in_force = self.in_force();
-        let settings = (self.read)()?;
-        let mut config = settings.proxy_config();
-        config.hot_bytes = config.hot_bytes.saturating_sub(self.index_bytes);
+        let mut settings = (self.read)()?;
+        let (volume_count, index) = self.memory.map_or((0, 0), |memory| (memory.volume_count, memory.index));
+        memory_plan::fit_with_index(&mut settings, volume_count, index)?;
+        let config = settings.proxy_config();
         let Reloaded { local_addrs, unchanged, .. } = self.handle.reload(config).map_err(refused)?;
         let mut keys = changed(&settings.store, &in_force.store);
         keys.extend(unchanged.into_iter().map(key_of));
@@ -86,8 +88,8 @@ impl fmt::Display for Told {
 
 /// The keys of a store's settings that are not as they were.
 fn changed(now: &settings::Store, before: &settings::Store) -> Vec<&'static str> {
-    // No key sets `is_sparse`.
-    let settings::Store { disks, sizes, is_sparse: _, policy, tuning, mean_object_size_bytes, io } = now;
+    // No key sets the others.
+    let settings::Store { disks, sizes, policy, tuning, mean_object_size_bytes, io, .. } = now;
     let keys = [
         ("store.path", *disks == before.disks),
         ("store.size", *sizes == before.sizes),
@@ -103,7 +105,7 @@ fn key_of(setting: NeedsRestart) -> &'static str {
     match setting {
         NeedsRestart::WorkerCount => "workers",
         NeedsRestart::Admin => "admin.listen",
-        NeedsRestart::HotBytes => "memory.hot",
+        NeedsRestart::HotBytes => "memory.cache",
     }
 }
 

@@ -4,6 +4,7 @@
 //! access log's.
 
 use crate::{
+    memory_plan::MemoryPlan,
     size,
     volumes::{Missing, Opened},
 };
@@ -25,6 +26,8 @@ pub(crate) struct Report<'a> {
     pub(crate) store: Option<StoreReport>,
     /// Which policy was chosen and why, if it was left to the program.
     pub(crate) automatic: Option<String>,
+    /// How the memory is divided, if it was given for the whole process.
+    pub(crate) memory: Option<MemoryPlan>,
     /// How many files may be open, if that is too few.
     pub(crate) open_files: Option<u64>,
 }
@@ -147,7 +150,10 @@ impl Report<'_> {
         let (hot, windows) = (size::show(self.config.hot_bytes), size::show(self.config.window_bytes()));
         let Some(StoreReport { missing, volumes, stats }) = &self.store else {
             writeln!(f, "  store    none: what is cached is lost at the end")?;
-            return writeln!(f, "  memory   {hot} for the hot tier, {windows} for what fetches hold");
+            return match &self.memory {
+                Some(memory) => writeln!(f, "  memory   {memory}"),
+                None => writeln!(f, "  memory   {hot} for the memory cache, {windows} for bodies on their way"),
+            };
         };
         for VolumeReport { path, policy, size_bytes, device } in volumes {
             writeln!(f, "  store    {}: {} on {device}, policy {policy}", path.display(), size::show(*size_bytes))?;
@@ -158,9 +164,12 @@ impl Report<'_> {
         writeln!(f, "  entries  {}", entries(stats))?;
         let index = size::show(stats.index_bytes);
         let bits = stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64;
+        if let Some(memory) = &self.memory {
+            return writeln!(f, "  memory   {memory}");
+        }
         writeln!(
             f,
-            "  memory   {index} for the index, {hot} for the hot tier, {windows} for what fetches hold; the index takes {bits:.1} bits an entry"
+            "  memory   {index} for the index, {hot} for the memory cache, {windows} for bodies on their way; the index takes {bits:.1} bits an entry"
         )
     }
 
@@ -246,6 +255,7 @@ mod tests {
             admin: None,
             store: None,
             automatic: None,
+            memory: None,
             open_files: None,
         }
         .to_string();
@@ -349,6 +359,7 @@ mod tests {
                 admin: None,
                 store,
                 automatic: None,
+                memory: None,
                 open_files: Some(1024),
             }
             .to_string()
@@ -356,7 +367,7 @@ mod tests {
         for line in [
             "store    /s: 64 MB on threads, policy log\n",
             "warning  /t: not in use, its share is missed: there is no such device\n",
-            "for the hot tier, 16.8 MB for what fetches hold; the index takes 8.0 bits an entry\n",
+            "for the memory cache, 16.8 MB for bodies on their way; the index takes 8.0 bits an entry\n",
         ] {
             assert!(show(&stats).contains(line), "{}", show(&stats));
         }
@@ -377,7 +388,7 @@ mod tests {
             |_| {},
             &[
                 "store    none: what is cached is lost at the end",
-                "memory   64 MB for the hot tier, 16 MB for what fetches hold",
+                "memory   64 MB for the memory cache, 16 MB for bodies on their way",
             ],
         );
         check(

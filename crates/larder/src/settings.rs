@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     /// Forward mode, if it was said.
     pub(crate) forward: Option<bool>,
     pub(crate) store: Store,
+    /// The size of the memory cache, if it was given beside that of the whole process.
+    pub(crate) memory_cache: Option<u64>,
     /// Package worlds that are mirrored.
     pub(crate) worlds: Worlds,
     /// Which `https://` is looked into.
@@ -80,6 +82,9 @@ pub(crate) struct Store {
     pub(crate) tuning: Tuning,
     pub(crate) mean_object_size_bytes: Option<u64>,
     pub(crate) io: IoChoice,
+    /// The most that may wait to be written to a volume, and its index may take, if they follow from the memory that was given.
+    pub(crate) dirty_bytes_max: Option<u64>,
+    pub(crate) index_bytes_max: Option<u64>,
 }
 
 impl Store {
@@ -116,7 +121,7 @@ impl Store {
         if disks.contains(&Disk::None) && !sizes.is_empty() {
             return Err(Failure::usage(
                 "a size for a store, and none on disk",
-                "give --disk besides --size, or leave the size out; --memory is that of the hot tier",
+                "give --disk besides --size, or leave the size out; --memory-cache is that of the memory cache",
             ));
         }
         (0..disks.len()).filter(|_| !disks.contains(&Disk::None)).try_for_each(|index| self.check_sizes(index))
@@ -141,7 +146,7 @@ pub(crate) enum Disk {
     UserCache,
     /// This file or block device, or `store.larder` in this directory.
     At(PathBuf),
-    /// Nowhere: the hot tier is all there is.
+    /// Nowhere: the memory cache is all there is.
     None,
 }
 
@@ -206,7 +211,10 @@ impl Default for Settings {
                 tuning: Tuning::default(),
                 mean_object_size_bytes: None,
                 io: IoChoice::Auto,
+                dirty_bytes_max: None,
+                index_bytes_max: None,
             },
+            memory_cache: None,
             worlds: Worlds::default(),
             intercept: Interception::default(),
             drain: Duration::from_secs(10),

@@ -86,6 +86,20 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<Opened>, F
     Ok(Some(Opened { store, missing }))
 }
 
+/// Returns the options of each volume of `settings`, as far as its disk can be looked at.
+///
+/// # Errors
+/// A place that cannot be.
+pub(crate) fn wanted(settings: &Settings) -> std::result::Result<Vec<StoreOptions>, Failure> {
+    let mut wanted = Vec::new();
+    for (index, disk) in settings.disks.iter().enumerate() {
+        let Some(path) = store_path::find(disk, settings.row())? else { continue };
+        let there = inspect(&path).unwrap_or(Content::Nothing);
+        wanted.push(options_of(&path, &there, settings, index));
+    }
+    Ok(wanted)
+}
+
 /// Refuses a store of `settings` that is in use now and could not be opened once it is not, as far as can be told.
 ///
 /// # Errors
@@ -121,12 +135,15 @@ pub(crate) fn options_of(path: &Path, there: &Content, settings: &Settings, inde
         _ => (None, None),
     };
     let size_bytes = said_size(settings, index).or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
+    let defaults = StoreOptions::new(path, size_bytes);
     StoreOptions {
         is_sparse: settings.is_sparse,
         policy: settings.row().or(policy_there).unwrap_or_else(Policy::default_row),
         tuning: settings.tuning.clone(),
         mean_entry_bytes: settings.mean_entry_bytes(size_bytes),
         io: settings.io,
-        ..StoreOptions::new(path, size_bytes)
+        dirty_bytes_max: settings.dirty_bytes_max.unwrap_or(defaults.dirty_bytes_max),
+        index_bytes_max: defaults.index_bytes_max.min(settings.index_bytes_max.unwrap_or(u64::MAX)),
+        ..defaults
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     automatic,
     control::{About, ControlPath, server::ControlServer},
     failure::Failure,
+    memory_plan::{self, MemoryPlan},
     open_files,
     output::tell,
     reload::{Read, Reloader},
@@ -87,7 +88,7 @@ fn serve(
 ) -> Result<(), Failure> {
     let mut settings = read_settings.clone();
     let automatic = automatic::choose(&mut settings)?;
-    let index_bytes = read_settings.proxy.hot_bytes.saturating_sub(settings.proxy.hot_bytes);
+    let memory = memory_plan::fit(&mut settings)?;
     let config = settings.proxy_config();
     let mut sockets = match taking {
         Some(taking) => taking.sockets(&config),
@@ -103,7 +104,7 @@ fn serve(
             return Ok(());
         }
     }
-    let plan = Plan { read_settings, settings: &settings, read, automatic, index_bytes, open_files, sessions };
+    let plan = Plan { read_settings, settings: &settings, read, automatic, memory, open_files, sessions };
     let (mut taking, mut connections) = (taking, None);
     loop {
         let started = Started::start(&runtime, &plan, sockets, taking)?;
@@ -125,8 +126,8 @@ struct Plan<'a> {
     settings: &'a Settings,
     read: &'a Read,
     automatic: Option<String>,
-    /// Memory that the choice has taken from the hot tier for the index.
-    index_bytes: u64,
+    /// How the memory is divided, if it was given for the whole process.
+    memory: Option<MemoryPlan>,
     open_files: Option<u64>,
     sessions: Option<&'a Sessions<'a>>,
 }
@@ -169,7 +170,7 @@ impl Started {
         }
         // Before it says that it runs, so that who waits for that finds it.
         let (read, read_settings) = (Arc::clone(plan.read), plan.read_settings.clone());
-        let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings, plan.index_bytes));
+        let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings, plan.memory));
         let (wants, upgrades) = mpsc::unbounded_channel();
         let about = About::of(settings, running.local_addrs());
         let control = ControlServer::new(running.handle(), about, Arc::clone(&reloader), wants, sessions.is_some());
@@ -181,6 +182,7 @@ impl Started {
             admin: running.admin_addr(),
             store: opened.as_ref().map(StoreReport::of),
             automatic: plan.automatic.clone(),
+            memory: plan.memory,
             open_files: plan.open_files.filter(|_| is_low),
         };
         tell!("{report}");

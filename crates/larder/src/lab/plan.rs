@@ -7,9 +7,12 @@ use crate::{
     failure::Failure,
     lab::bench::measure,
     lab::columns::Columns,
+    memory_plan,
     output::{print_line, tell},
     progress::Shown,
-    report, size,
+    report,
+    settings::Settings,
+    size,
     tuning::{self, Tuned},
     value,
 };
@@ -42,7 +45,7 @@ pub(crate) struct PlanFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     disk: u64,
 
-    /// Memory for the index and the hot tier together, such as 256MB.
+    /// Memory of the whole process, such as 256MB.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: u64,
 
@@ -100,7 +103,9 @@ pub(crate) struct PlanFlags {
 /// # Errors
 /// A failure that says what to do.
 pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
-    let mut wishes = PlanWishes::new(flags.disk, flags.memory);
+    let mut settings = Settings::default();
+    settings.proxy.memory_bytes = Some(flags.memory);
+    let mut wishes = PlanWishes::new(flags.disk, memory_plan::index_and_cache_bytes(&settings));
     if let Some(path) = &flags.trace {
         take_trace(path, &mut wishes)?;
     }
@@ -135,13 +140,14 @@ pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
         (None, None) => DeviceFigures::typical_solid_state(),
     };
     let plan = Plan::new(&wishes, &figures);
-    if flags.json { print_line!("{}", larder_bench::to_json(&plan)) } else { print(&plan, &wishes) }
+    if flags.json { print_line!("{}", larder_bench::to_json(&plan)) } else { print(&plan, &wishes, flags.memory) }
 }
 
-fn print(plan: &Plan, wishes: &PlanWishes) -> Result<(), Failure> {
+fn print(plan: &Plan, wishes: &PlanWishes, memory_bytes: u64) -> Result<(), Failure> {
     print_line!(
-        "{} of store, {} of memory, entries of {} on average, {:.0}% hits, {:.0}% of misses stored; rates of {}\n",
+        "{} of store, {} of memory ({} of it for index and memory cache), entries of {} on average, {:.0}% hits, {:.0}% of misses stored; rates of {}\n",
         size::show(wishes.size_bytes),
+        size::show(memory_bytes),
         size::show(wishes.memory_bytes),
         size::show(wishes.sizes.mean_bytes() as u64),
         wishes.hit_ratio * 100.0,

@@ -33,7 +33,7 @@ fn free_address() -> SocketAddr {
 #[test]
 fn larder_itself_is_measured_in_a_scratch_folder() {
     let home = TempDir::new().unwrap();
-    let small = ["--size", "64MiB", "--memory", "8MB"];
+    let small = ["--size", "64MiB", "--memory", "64MB"];
     let table = home.path().join("times.hgrm");
     let flags = ["--workload", "all-hit", "--rate", "300", "--time", "1s", "--hdr", table.to_str().unwrap()];
     let (result, said) = bench(&home, &[&small[..], &flags].concat());
@@ -56,7 +56,7 @@ fn a_signal_leaves_neither_a_process_nor_a_folder() {
     let scratch = home.path().join("scratch");
     fs::create_dir(&scratch).unwrap();
     let shown = scratch.to_str().unwrap();
-    let load = ["bench", "--scratch", shown, "--size", "64MiB", "--memory", "8MB", "--time", "10m"];
+    let load = ["bench", "--scratch", shown, "--size", "64MiB", "--memory", "64MB", "--time", "10m"];
     let device = ["bench", "device", shown, "--size", "64MiB", "--time", "10m"];
     for (flags, signal) in [(&load[..], Signal::TERM), (&device[..], Signal::INT)] {
         let mut running = command(home.path()).args(flags).stderr(Stdio::piped()).spawn().unwrap();

@@ -27,7 +27,7 @@ fn memory_of_a_burst_is_given_back_within_10_seconds() {
     // Connections that are kept for later keep their buffers.
     let config = home.path().join("larder.toml");
     fs::write(&config, "[limits]\norigin_idle_connections = 1\n").unwrap();
-    let flags = ["--config", config.to_str().unwrap(), "--disk", "none", "--memory", "1MB", "--origin", &origin];
+    let flags = ["--config", config.to_str().unwrap(), "--disk", "none", "--memory-cache", "1MB", "--origin", &origin];
     let larder = Larder::start(&home, &flags);
     let request = |number| {
         let mut connection = TcpStream::connect(larder.address).unwrap();
@@ -56,6 +56,26 @@ fn memory_of_a_burst_is_given_back_within_10_seconds() {
         assert!(Instant::now() < end, "{kept} bytes of {during} are kept");
         thread::park_timeout(Duration::from_millis(20));
     }
+}
+
+#[test]
+fn memory_of_the_whole_process_is_divided_and_the_parts_are_printed() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let origin = format!("http://{}", origin.address);
+    let started = |flags: &[&str]| {
+        let larder = Larder::start(&home, &[flags, &["--origin", &origin, "--workers", "1"]].concat());
+        let lines = larder.start_lines.clone();
+        assert_eq!(larder.stop(), Some(0));
+        lines.lines().find_map(|line| Some(line.trim().strip_prefix("memory ")?.trim().to_owned())).unwrap()
+    };
+    let memory = started(&["--disk", "none", "--memory", "64MB"]);
+    assert!(memory.starts_with("64 MB in all: ") && memory.ends_with(" memory cache"), "{memory}");
+    let memory = started(&["--disk", "none", "--memory", "64MB", "--memory-cache", "5MB"]);
+    assert!(memory.ends_with(", 5 MB memory cache"), "{memory}");
+    let memory = started(&["--size", "64MiB", "--memory", "64MB"]);
+    assert!(memory.contains(" index, ") && memory.contains(" read buffers, "), "{memory}");
+    let memory = started(&["--disk", "none", "--memory-cache", "5MB"]);
+    assert!(memory.starts_with("5 MB for the memory cache"), "{memory}");
 }
 
 impl Larder {

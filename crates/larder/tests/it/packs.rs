@@ -12,7 +12,7 @@ const SITE: &str = "http://www.example.test";
 /// A proxy of this user, on the default store, in front of `origin`.
 fn start(home: &TempDir, origin: &Origin, flags: &[&str]) -> Larder {
     let origin = format!("http://{}", origin.address);
-    Larder::start(home, &[&["--size", "64MiB", "--memory", "1MB", "--origin", &origin], flags].concat())
+    Larder::start(home, &[&["--size", "64MiB", "--memory-cache", "1MB", "--origin", &origin], flags].concat())
 }
 
 fn get(larder: &Larder, path: &str, language: &str) -> Response {

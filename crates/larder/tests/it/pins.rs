@@ -13,7 +13,7 @@ const SITE: &str = "http://www.example.test";
 /// A proxy of this user, on the default store, in front of `origin`.
 fn start(home: &TempDir, origin: &Origin, flags: &[&str]) -> Larder {
     let origin = format!("http://{}", origin.address);
-    Larder::start(home, &[&["--size", "64MiB", "--memory", "1MB", "--origin", &origin], flags].concat())
+    Larder::start(home, &[&["--size", "64MiB", "--memory-cache", "1MB", "--origin", &origin], flags].concat())
 }
 
 /// Entries short and long, one of them in chunks.

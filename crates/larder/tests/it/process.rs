@@ -74,7 +74,8 @@ impl Larder {
     pub(crate) fn start_reverse(home: &TempDir, origin: SocketAddr) -> Self {
         let store = home.path().join("store.larder");
         let origin = format!("http://{origin}");
-        let flags = ["--disk", store.to_str().unwrap(), "--size", "64MiB", "--memory", "1MB", "--origin", &origin];
+        let flags =
+            ["--disk", store.to_str().unwrap(), "--size", "64MiB", "--memory-cache", "1MB", "--origin", &origin];
         Self::start(home, &flags)
     }
 

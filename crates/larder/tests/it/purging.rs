@@ -13,7 +13,7 @@ const ADMIN: [&str; 2] = ["--admin", "127.0.0.1:0"];
 
 fn start(home: &TempDir, origin: &Origin, flags: &[&str]) -> Larder {
     let origin = format!("http://{}", origin.address);
-    Larder::start(home, &[&["--memory", "1MB", "--origin", &origin], flags].concat())
+    Larder::start(home, &[&["--memory-cache", "1MB", "--origin", &origin], flags].concat())
 }
 
 fn paths(tag: &str) -> Vec<String> {

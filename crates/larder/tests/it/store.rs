@@ -126,7 +126,7 @@ fn every_policy_proxies_and_remembers() {
         let home = TempDir::new().unwrap();
         let path = home.path().join("store");
         let shown = path.to_str().unwrap();
-        let flags = ["--disk", shown, "--size", "64MiB", "--memory", "1MB", "--origin", &address];
+        let flags = ["--disk", shown, "--size", "64MiB", "--memory-cache", "1MB", "--origin", &address];
         let larder = Larder::start(&home, &[&flags[..], &["--policy", policy.name]].concat());
         assert!(larder.start_lines.contains(&format!(", policy {policy}\n")), "{}", larder.start_lines);
         for number in 0..10 {
@@ -135,7 +135,7 @@ fn every_policy_proxies_and_remembers() {
         }
         assert_eq!(larder.stop(), Some(0));
         // What was said is in the store.
-        let larder = Larder::start(&home, &["--disk", shown, "--memory", "1MB", "--origin", &address]);
+        let larder = Larder::start(&home, &["--disk", shown, "--memory-cache", "1MB", "--origin", &address]);
         assert!(larder.start_lines.contains(&format!(", policy {policy}\n")), "{}", larder.start_lines);
         assert_eq!(larder.get(&format!("/{policy}/0")).body, format!("/{policy}/0"));
         assert_eq!(larder.stop(), Some(0));

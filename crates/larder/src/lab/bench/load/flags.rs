@@ -127,7 +127,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = ["proxy", "reverse"])]
     pub(super) size: Option<u64>,
 
-    /// Memory of the hot tier, if larder is started [default: 64MB]
+    /// Memory of the whole process, if larder is started [default: 64MB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with_all = ["proxy", "reverse"])]
     pub(super) memory: Option<u64>,
 
