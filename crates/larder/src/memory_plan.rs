@@ -109,11 +109,21 @@ fn index_of(settings: &Settings, total: u64) -> Result<(u64, u64), Failure> {
 }
 
 impl MemoryPlan {
-    /// Divides `total`; or returns how much would be needed.
+    /// Divides `total`; or returns how much is enough.
     fn new(total: u64, needs: &Needs) -> Result<Self, u64> {
+        let plan = Self::without_remainder(total, needs);
+        if plan.sum() > total {
+            return Err(Self::enough(plan.sum(), needs));
+        }
+        let cache = needs.cache.unwrap_or(plan.cache + total - plan.sum());
+        Ok(Self { cache, ..plan })
+    }
+
+    /// Returns the parts with the least memory cache.
+    fn without_remainder(total: u64, needs: &Needs) -> Self {
         let Needs { worker_count, volume_count, index, cache, bodies } = *needs;
         let has_store = volume_count > 0;
-        let mut plan = Self {
+        Self {
             volume_count,
             program: PROGRAM_BYTES + worker_count * WORKER_BYTES,
             index,
@@ -121,14 +131,19 @@ impl MemoryPlan {
             reads: if has_store { worker_count * READ_BYTES } else { 0 },
             bodies: bodies.unwrap_or((total / BODIES_SHARE).max(BODIES_BYTES_MIN)),
             connections: total / CONNECTIONS_SHARE,
-            cache: cache.unwrap_or(0),
-        };
-        let needed = plan.sum() + if cache.is_some() { 0 } else { CACHE_BYTES_MIN };
-        if needed > total {
-            return Err(needed);
+            cache: cache.unwrap_or(CACHE_BYTES_MIN),
         }
-        plan.cache = cache.unwrap_or(total - plan.sum());
-        Ok(plan)
+    }
+
+    /// Returns a memory that is enough, even when it is shown rounded. Some parts grow with the whole.
+    fn enough(mut total: u64, needs: &Needs) -> u64 {
+        loop {
+            let needed = Self::without_remainder(total, needs).sum();
+            if needed <= total {
+                return total + total / 100;
+            }
+            total = needed;
+        }
     }
 
     fn sum(&self) -> u64 {
@@ -202,10 +217,9 @@ mod tests {
             Needs { bodies: Some(50_000_000), ..NEEDS },
             Needs { volume_count: 0, index: 0, ..NEEDS },
         ] {
-            let needed = MemoryPlan::new(10_000_000, &needs).unwrap_err();
-            // What follows from the whole grows with it.
-            let enough = needed + needed / 4;
-            assert!(MemoryPlan::new(enough, &needs).is_ok(), "{needs:?} {needed}");
+            let enough = MemoryPlan::new(10_000_000, &needs).unwrap_err();
+            assert!(MemoryPlan::new(enough, &needs).is_ok(), "{needs:?} {enough}");
+            assert!(MemoryPlan::new(enough / 20 * 19, &needs).is_err(), "{needs:?} {enough}");
         }
     }
 
