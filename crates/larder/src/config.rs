@@ -84,14 +84,7 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.table("cache", |section| read_cache(section, &mut proxy.cache))?;
     let mut known = site::Known::default();
     proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache))?;
-    top.table("memory", |section| {
-        section.set("total", &mut proxy.memory_bytes, |value| bytes(value).map(Some))?;
-        let memory_cache = &mut settings.memory_cache;
-        section.set("cache", memory_cache, |value| bytes(value).map(Some))?;
-        // Its name before the first release.
-        section.set("hot", memory_cache, |value| bytes(value).map(Some))?;
-        section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
-    })?;
+    top.table("memory", |section| read_memory(section, proxy, &mut settings.memory_cache))?;
     let mut number = 0;
     proxy.delays = top.tables("delay", |section| {
         number += 1;
@@ -204,6 +197,14 @@ fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Pro
     let connections = &mut limits.origin_connection_count_max;
     section.set("origin_connections", connections, |value| value.parsed("a count", value::count))?;
     section.set("origin_idle_connections", &mut limits.origin_idle_count_max, count)
+}
+
+fn read_memory(section: &mut Section<'_>, proxy: &mut ProxyConfig, cache: &mut Option<u64>) -> Result<(), Problem> {
+    section.set("total", &mut proxy.memory_bytes, |value| bytes(value).map(Some))?;
+    // Its name before the first release.
+    section.set("hot", cache, |value| bytes(value).map(Some))?;
+    section.set("cache", cache, |value| bytes(value).map(Some))?;
+    section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
 }
 
 fn read_cache(section: &mut Section<'_>, cache: &mut CacheSettings) -> Result<(), Problem> {

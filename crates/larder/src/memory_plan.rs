@@ -6,7 +6,7 @@
 
 use crate::{failure::Failure, settings::Settings, size, volumes};
 use larder_store::plan::{DeviceFigures, Plan, PlanWishes, Sizes};
-use std::fmt;
+use std::{fmt, num::NonZeroU64};
 
 /// The parts of the memory of the whole process, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +75,9 @@ pub(crate) fn fit_with_index(
         )
     })?;
     (proxy.hot_bytes, proxy.window_bytes) = (plan.cache, Some(plan.bodies));
-    if volume_count > 0 {
-        settings.store.dirty_bytes_max = Some(plan.dirty / volume_count);
-        settings.store.index_bytes_max = Some((total / INDEX_SHARE_MAX / volume_count).max(plan.index / volume_count));
+    if let Some(count) = NonZeroU64::new(volume_count) {
+        settings.store.dirty_bytes_max = Some(plan.dirty / count);
+        settings.store.index_bytes_max = Some((total / INDEX_SHARE_MAX).max(plan.index) / count);
     }
     Ok(Some(plan))
 }

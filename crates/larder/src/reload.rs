@@ -25,7 +25,7 @@ pub(crate) struct Reloader {
     read: Read,
     handle: ProxyHandle,
     in_force: Mutex<Settings>,
-    /// How the memory was divided at the start, if it was given for the whole process.
+    /// The division of the memory at the start, if it was given for the whole process.
     memory: Option<MemoryPlan>,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Report<'a> {
     pub(crate) store: Option<StoreReport>,
     /// Which policy was chosen and why, if it was left to the program.
     pub(crate) automatic: Option<String>,
-    /// How the memory is divided, if it was given for the whole process.
+    /// The division of the memory, if it was given for the whole process.
     pub(crate) memory: Option<MemoryPlan>,
     /// How many files may be open, if that is too few.
     pub(crate) open_files: Option<u64>,

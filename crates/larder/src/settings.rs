@@ -30,7 +30,7 @@ pub(crate) struct Settings {
     /// Forward mode, if it was said.
     pub(crate) forward: Option<bool>,
     pub(crate) store: Store,
-    /// The size of the memory cache, if it was given beside that of the whole process.
+    /// The size of the memory cache, if it was given.
     pub(crate) memory_cache: Option<u64>,
     /// Package worlds that are mirrored.
     pub(crate) worlds: Worlds,

@@ -126,7 +126,7 @@ struct Plan<'a> {
     settings: &'a Settings,
     read: &'a Read,
     automatic: Option<String>,
-    /// How the memory is divided, if it was given for the whole process.
+    /// The division of the memory, if it was given for the whole process.
     memory: Option<MemoryPlan>,
     open_files: Option<u64>,
     sessions: Option<&'a Sessions<'a>>,
