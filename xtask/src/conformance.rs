@@ -150,9 +150,9 @@ const OPTIONS_TESTED_PERCENT_MIN: usize = 95;
 const INTRODUCTION: &str = "\
 # Conformance
 
-Clause by clause: what the RFCs ask of a shared cache, what Larder does, and the tests that hold it. `cargo xtask
-conformance` writes this page from the lists beside the tests of `larder-http`, and `cargo xtask tidy` refuses it when it
-is not what they say, when a test it names does not exist, or when a requirement has none.
+This page lists the clauses of the RFCs about shared caches, Larder's behavior, and the tests for it. `cargo xtask
+conformance` writes it from the lists in `crates/larder-http/tests`. `cargo xtask tidy` fails if the page differs from
+the lists, if a test does not exist, or if a requirement has no test.
 
 **R**: the clause requires it. **O**: the clause allows it, and users gain by it. **C**: the clause leaves a choice; the
 line says which one Larder makes.

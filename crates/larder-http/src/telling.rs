@@ -29,10 +29,10 @@ pub const TELLING_FIELDS: &[Telling] = &[
     family(
         "x-envoy-*",
         &["x-envoy-attempt-count", "x-envoy-expected-rq-timeout-ms", "x-envoy-external-address"],
-        "path and host before a rewrite, and what Envoy decided",
+        "path and host before a rewrite, and Envoy's decisions",
     ),
     family("x-invoke-*", &[], "which page Next.js is to render, and with which status"),
-    family("x-middleware-*", &[], "what the middleware of Next.js decided"),
+    family("x-middleware-*", &[], "decisions of the middleware of Next.js"),
     family("x-nextjs-*", &[], "whether Next.js is to answer with data"),
     family("next-*", &[], "which part of a page Next.js is to answer with"),
     field("rsc", "whether React is to answer with components"),
