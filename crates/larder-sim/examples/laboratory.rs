@@ -7,6 +7,50 @@ use larder_sim::{MODELS, Model, PAPERS, PaperOptions, Report, RequestSource, Spe
 use larder_store::Policy;
 use std::{error::Error, fmt::Write as _, fs, path::Path};
 
+/// The page up to its list of machines.
+const OPENING: &str = "\
+# The laboratory
+
+`cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures` writes this page.
+`larder sim paper NAME` prints each table. Each value comes from the policies that the proxy runs, in virtual time, on
+the machines below.
+
+## Method
+
+`ModelDevice` and `ModelDirectory` implement the engine's interfaces to disk and file system. They complete each
+operation at once and add up the time that it would have taken. Written data is kept, without its zeros, so the engine
+reads it back. One thread drives the store and sets its clock. `larder sim run` does the same with traces and
+workloads.
+
+A ratio is the simulated value divided by the paper's. The paper's value is printed, derived from printed ones, or
+external (by other authors). Of a printed range the nearer end counts, and a value within it has the ratio 1. If a
+ratio is off by more than a quarter, the lines below its table name it, with the known reasons.
+
+## Traces, workloads, sweeps
+
+`tests/real/sim_live.sh` replays four traces through the running proxy and through the simulator, both with shipped
+defaults, and fails if their hit ratios differ by more than half a point.
+
+`larder sim run --trace FILE` reads Squid's native log, the common and combined log formats, columns, libCacheSim's
+oracleGeneral and Larder's own format. The file may be plain, gzip or zstd, or standard input (`-`). The first bytes
+determine the format, or `--format` names it. Columns are separated by commas, semicolons, tabs or spaces. A first
+line may name them, in any order: `key`, `id`, `obj_id`, `url`; `size`, `obj_size`, `bytes`; `time`, `timestamp`,
+`ts`. Otherwise they are time, key and size, or key and size. Damaged lines are left out and counted, and the first
+one is reported. A site is a URL's host, a group the objects that a workload requests together.
+
+`--workload` is `zipf`, `zipf-0.8`, `zipf-1.0`, `markatos`, `polymix-3` or `polymix-4`. A seed gives the same requests
+on every machine. `larder sim convert` writes a trace or a workload in Larder's own format, with 14 to 30 bytes per
+request.
+
+`--sweep` varies the size of the store (`disk=100GB..4TB`), the memory (`memory=16MB..1GB`), or the share of the store
+that entries may use (`utilization=50..95`, the method of Markatos et al.: the least recently used entries are removed
+from outside). Each policy sees the same requests, and simulations run on all cores. `--output` is table, JSON or CSV.
+`--plots` draws rate, hits, bytes hit, memory and bytes written. An entry longer than the store is a miss.
+
+## Machines
+
+";
+
 fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [document, folder, rest @ ..] = &arguments[..] else {
@@ -15,31 +59,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     };
     let names = rest.get(1..).unwrap_or_default();
     let share: f64 = rest.first().map_or(Ok(1.0), |text| text.parse())?;
-    let mut text = String::from(
-        "# The laboratory\n\nWritten by `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md \
-         docs/figures`. Each table is also printed by\n`larder sim paper NAME`; every value comes from the policies that the \
-         proxy runs, in virtual time, on the machines below.\n\n## How\n\n`ModelDevice` and `ModelDirectory` are the engine's \
-         seams to disk and file system. They complete every transfer at once and add up\nwhat it would have taken; what is \
-         written is kept, without its zeros, so that the engine reads back what it wrote. One\nthread drives the store with \
-         its clock set by hand. `larder sim run` does the same with traces and workloads.\n\n\
-         Ratios are what was simulated over what the paper has: a value that it prints, one that is derived from what it prints, or an \
-         external one, of others than its authors; of a printed range the nearer end, and 1 within it. Where one is off by more than a quarter, the lines below its \
-         table name it and\nsay what is known of the reason.\n\n## Traces, workloads, sweeps\n\n\
-         `tests/real/sim_live.sh` replays four traces through the running proxy and through the simulator, both with \
-         shipped\ndefaults, and fails if their hit ratios differ by more than half a point.\n\n\
-         `larder sim run --trace FILE` reads Squid's native log, the common and combined log formats, columns, libCacheSim's \
-         oracleGeneral and\nLarder's own format, plain, under gzip or zstd, from a file or from standard input (`-`). The \
-         format is told by the first bytes, or by\n`--format`. Columns are separated by commas, semicolons, tabs or spaces; a \
-         first line may name them (`key`, `id`, `obj_id`, `url`;\n`size`, `obj_size`, `bytes`; `time`, `timestamp`, `ts`; in \
-         any order), else they are time, key and size, or key and size. What is damaged\nis left out and counted, and the first \
-         of it is told. A site is a URL's host, a group what a workload asks for together.\n\n\
-         `--workload` is `zipf`, `zipf-0.8`, `zipf-1.0`, `markatos`, `polymix-3` or `polymix-4`; a seed gives the same requests on every machine. \
-         `larder sim convert`\nwrites a trace or a workload as a trace of Larder's own format, of 14 to 30 bytes a request.\n\n\
-         `--sweep` varies the size of the store (`disk=100GB..4TB`), of the memory (`memory=16MB..1GB`) or how much of the store \
-         entries may take\n(`utilization=50..95`, as in the method of Markatos et al.: what was used least recently is removed from \
-         outside). Every policy sees\nthe same requests; simulations run on all cores; `--output` is table, JSON or CSV, and `--plots` \
-         draws rate, hits, bytes hit, memory\nand bytes written. What is longer than the store is a miss.\n\n## Machines\n\n",
-    );
+    let mut text = OPENING.to_owned();
     for (name, _) in MODELS {
         writeln!(text, "- `{name}`: {}", Model::open(name)?.about)?;
     }
