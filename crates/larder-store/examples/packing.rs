@@ -6,8 +6,8 @@
 
 use bytes::Bytes;
 use futures_executor::block_on;
-use larder_store::{Clock, Dice, Hints, Stats, Store, StoreOptions, device::MemoryDevice};
-use std::{env, sync::Arc, time::Duration};
+use larder_store::{Clock, Dice, Hints, Store, StoreOptions, device::MemoryDevice};
+use std::{env, fmt, sync::Arc, time::Duration};
 
 const MIB: u64 = 1 << 20;
 const VOLUMES_MIB: [u64; 5] = [32, 128, 512, 1 << 10, 10 << 10];
@@ -64,29 +64,44 @@ fn unit(dice: &mut Dice) -> f64 {
 
 fn main() -> larder_store::Result<()> {
     let largest_mib: u64 = env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(512);
-    println!("| volume | entries | content, % of the volume | with record headers, % | bits an entry | displaced |");
-    println!("|---|---|---|---|---|---|");
+    println!(
+        "Shares of the volume's bytes in percent. Live: records of entries that are found, with their headers. Fixed:"
+    );
+    println!(
+        "superblocks, checkpoints, and what is behind the last segment. Free: segments without entries. Rest: what else"
+    );
+    println!("is in segments (entries that are gone, lists, headers of units, and what fills units and segments up).");
+    println!(
+        "| volume | entries | live | content | fixed | free | rest | bits an entry | displaced | written a byte |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for volume_mib in VOLUMES_MIB.into_iter().filter(|&mib| mib <= largest_mib) {
         for sizes in Sizes::ALL {
             let row = fill(volume_mib * MIB, sizes)?;
-            println!(
-                "| {volume_mib} MiB | {} | {:.1} | {:.1} | {:.1} | {} |",
-                sizes.name(),
-                row.content_percent,
-                row.record_percent,
-                row.bits,
-                row.displaced
-            );
+            println!("| {volume_mib} MiB | {} | {row} |", sizes.name());
         }
     }
     Ok(())
 }
 
+/// Shares of a volume in percent, and what the index and the device had to do.
 struct Row {
-    content_percent: f64,
-    record_percent: f64,
+    live: f64,
+    content: f64,
+    fixed: f64,
+    free: f64,
     bits: f64,
     displaced: u64,
+    write_factor: f64,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { live, content, fixed, free, bits, displaced, write_factor } = self;
+        let rest = 100.0 - live - fixed - free;
+        write!(to, "{live:.1} | {content:.1} | {fixed:.1} | {free:.1} | {rest:.1} | {bits:.1} | {displaced} | ")?;
+        write!(to, "{write_factor:.2}")
+    }
 }
 
 fn fill(volume_bytes: u64, sizes: Sizes) -> larder_store::Result<Row> {
@@ -98,7 +113,6 @@ fn fill(volume_bytes: u64, sizes: Sizes) -> larder_store::Result<Row> {
         ..StoreOptions::new("", volume_bytes)
     };
     let store = Store::open_on(Arc::new(MemoryDevice::new(volume_bytes)), &options)?;
-    let empty = store.stats();
     let pool = Bytes::from(vec![7; MIB as usize]);
     let mut dice = Dice::new(1);
     let mut lengths = Vec::new();
@@ -118,26 +132,30 @@ fn fill(volume_bytes: u64, sizes: Sizes) -> larder_store::Result<Row> {
             block_on(store.maintain());
         }
     }
-    let (mut content, mut records) = (0, 0);
+    let (mut content, mut records, mut found) = (0, 0, 0);
     for (n, &bytes) in lengths.iter().enumerate() {
         let key = key_of(n);
         if store.may_contain(key.as_bytes()) {
             content += (key.len() + HEAD.len()) as u64 + u64::from(bytes);
             records += record_bytes(&key, bytes.into());
+            found += 1;
         }
     }
     let stats = store.stats();
+    // Memory takes some keys that are gone for others.
+    let there = |bytes: u64| (bytes as f64 * stats.entries as f64 / found as f64) as u64;
+    let (content, records) = (there(content), there(records));
+    let percent = |bytes: u64| bytes as f64 * 100.0 / volume_bytes as f64;
+    let segment_bytes = options.segment_size_bytes;
     Ok(Row {
-        content_percent: content as f64 * 100.0 / volume_bytes as f64,
-        record_percent: records as f64 * 100.0 / volume_bytes as f64,
-        bits: bits(&stats, &empty),
+        live: percent(records),
+        content: percent(content),
+        fixed: 100.0 - percent(stats.segment_count * segment_bytes),
+        free: percent((stats.segment_count - stats.segments_in_use) * segment_bytes),
+        bits: stats.index_bytes as f64 * 8.0 / stats.entries.max(1) as f64,
         displaced: stats.displaced,
+        write_factor: stats.written_bytes as f64 / stats.admitted_bytes.max(1) as f64,
     })
-}
-
-/// Memory that the index grew by for each entry.
-fn bits(stats: &Stats, _empty: &Stats) -> f64 {
-    stats.index_bytes as f64 * 8.0 / stats.entries.max(1) as f64
 }
 
 fn key_of(n: usize) -> String {

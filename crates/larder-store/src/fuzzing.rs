@@ -12,9 +12,12 @@ use crate::{
     format::{
         SegmentUse, VolumeId,
         checkpoint::{ImageAt, ImageOf, Root, SegmentState, frame_bytes, image_of, root_bytes},
-        record::{BODY_BLOCK_BYTES, BodyElsewhere, Decoded, Kind, Meta, Record, Refusal, body_checksums},
-        superblock::{Epochs, Membership, PARAMETER_COUNT, Shape, Superblock},
-        trailer::{self, Footer, Listing, trailer_bytes},
+        record::{
+            BODY_BLOCK_BYTES, BodyElsewhere, BodyPart, Decoded, Kind, Meta, Record, Refusal, body_checksums,
+            checksum_count,
+        },
+        superblock::{Epochs, LogForm, Membership, PARAMETER_COUNT, Shape, Superblock},
+        trailer::{self, Footer, ListWriter, ListedKind, Listing, trailer_bytes},
         unit::{Generations, UnitHeader},
         written::WrittenSequences,
     },
@@ -119,7 +122,7 @@ fn superblock_samples() -> Vec<Vec<u8>> {
         index_bytes,
         parameters: [3; PARAMETER_COUNT],
         journal_pages: 0,
-        has_probation: false,
+        form: LogForm::Plain,
     };
     let sample = |shape, epochs: &Epochs| {
         let (id, hash_key, epochs) = (VOLUME, [4; 16], epochs.clone());
@@ -151,7 +154,7 @@ fn unit(bytes: &[u8]) -> bool {
     for header in tries.iter().filter_map(|bytes| UnitHeader::decode(VOLUME, &geometry, bytes)) {
         assert!(header.used_bytes <= header.len_bytes && u64::from(header.len_bytes) <= geometry.segment_bytes);
         let mut again = vec![0; 512];
-        header.encode(VOLUME, &mut again);
+        header.encode(VOLUME, &geometry, &mut again);
         assert_eq!(UnitHeader::decode(VOLUME, &geometry, &again), Some(header));
     }
     UnitHeader::decode(VOLUME, &geometry, bytes).is_some()
@@ -169,20 +172,23 @@ fn unit_samples() -> Vec<Vec<u8>> {
             generations,
         };
         let mut sector = vec![0; 512];
-        header.encode(VOLUME, &mut sector);
+        header.encode(VOLUME, &geometry(), &mut sector);
         sector
     };
     vec![sample(None), sample(Some(Generations { oldest_probation: 72, anchor: 75 }))]
 }
 
 fn trailer(bytes: &[u8]) -> bool {
-    let geometry = geometry();
+    // Of volumes whose records begin with a sector, and of those where they share sectors.
+    [geometry(), geometry().packed()].iter().fold(false, |is_one, geometry| trailer_of(geometry, bytes) | is_one)
+}
+
+fn trailer_of(geometry: &Geometry, bytes: &[u8]) -> bool {
     let read = |bytes: &[u8]| {
-        let footer = Footer::decode(VOLUME, &geometry, SEGMENT, bytes)?;
+        let footer = Footer::decode(VOLUME, geometry, SEGMENT, bytes)?;
         let start = bytes.len().checked_sub(footer.trailer_bytes() as usize)?;
-        let listings = footer.listings(VOLUME, &geometry, &bytes[start..])?;
-        let sectors = geometry.segment_bytes / 512;
-        assert!(listings.iter().all(|entry| u64::from(entry.sector) + u64::from(entry.sectors) <= sectors));
+        let listings = footer.listings(VOLUME, geometry, &bytes[start..])?;
+        assert!(listings.iter().all(|entry| u64::from(entry.end_bytes()) <= geometry.segment_bytes));
         assert_eq!(listings.len(), footer.listing_count as usize);
         Some(())
     };
@@ -190,9 +196,11 @@ fn trailer(bytes: &[u8]) -> bool {
         let (list, footer) = bytes.split_at(footer_at);
         for mut footer in both(footer, b"LDRt", Some(64)) {
             footer[24..28].copy_from_slice(&SEGMENT.0.to_le_bytes());
-            let count = u32::from_le_bytes([footer[32], footer[33], footer[34], footer[35]]) as usize;
-            let start = bytes.len().saturating_sub(trailer_bytes(count.min(1 << 20)) as usize);
-            let covered = list.get(start..start + count.min(1 << 20) * 20).unwrap_or_default();
+            let number = |at: usize| u32::from_le_bytes([footer[at], footer[at + 1], footer[at + 2], footer[at + 3]]);
+            let list_bytes = if geometry.is_packed() { number(44) } else { number(32).saturating_mul(20) };
+            let list_bytes = list_bytes.min(20 << 20) as usize;
+            let start = bytes.len().saturating_sub(trailer_bytes(list_bytes as u64) as usize);
+            let covered = list.get(start..start + list_bytes).unwrap_or_default();
             footer[36..40].copy_from_slice(&VOLUME.checksum(&[covered]).to_le_bytes());
             for footer in both(&footer, b"LDRt", Some(64)) {
                 read(&[list, &footer].concat());
@@ -205,19 +213,23 @@ fn trailer(bytes: &[u8]) -> bool {
 fn trailer_samples() -> Vec<Vec<u8>> {
     let listing = |n: u32| Listing {
         key_hash: KeyHash(u64::from(n) << 40),
-        sector: n * 3,
-        sectors: 3,
-        tombstone: n % 2 == 1,
+        start_bytes: n * 1536,
+        len_bytes: 1536,
+        kind: if n % 2 == 1 { ListedKind::Tombstone } else { ListedKind::Entry },
         run_blocks: 0,
         expires_at: n,
     };
-    let sample = |count: u32| {
+    let sample = |count: u32, geometry: Geometry| {
         let listings: Vec<_> = (0..count).map(listing).collect();
-        let mut bytes = vec![0; trailer_bytes(listings.len()) as usize];
-        trailer::encode(VOLUME, SEGMENT, SegmentUse { sequence: 5, anchor: 0 }, &listings, &mut bytes);
+        let mut writer = ListWriter::behind(&geometry, 0);
+        listings.iter().for_each(|listing| writer.add(listing));
+        let mut bytes = vec![0; trailer_bytes(writer.into_list().len() as u64) as usize];
+        let of = SegmentUse { sequence: 5, anchor: 0 };
+        trailer::encode(VOLUME, &geometry, (SEGMENT, of), &listings, &mut bytes);
         bytes
     };
-    vec![sample(0), sample(20), sample(250)]
+    let of = |geometry| [0, 20, 250].map(|count| sample(count, geometry));
+    [of(geometry()), of(geometry().packed())].concat()
 }
 
 fn record(bytes: &[u8]) -> bool {
@@ -226,8 +238,9 @@ fn record(bytes: &[u8]) -> bool {
             bytes.get(at..at + len).map(|field| field.iter().rev().fold(0, |sum, byte| sum << 8 | usize::from(*byte)))
         };
         let (head, body, key, kind) = (number(48, 4)?, number(52, 4)?, number(56, 2)?, number(58, 1)?);
-        let elsewhere = if kind == 3 { 16 } else { 0 };
-        Some(64 + key + elsewhere + body.div_ceil(BODY_BLOCK_BYTES as usize) * 4 + head)
+        let parts = if kind == 4 { number(59, 1)? } else { 0 };
+        let elsewhere = if kind == 3 { 16 } else { parts * 16 };
+        Some(64 + key + elsewhere + checksum_count(body as u64, parts) * 4 + head)
     };
     let mut tries = vec![bytes.to_vec()];
     if let Some(end) = front().filter(|&end| end <= bytes.len()) {
@@ -243,7 +256,12 @@ fn record(bytes: &[u8]) -> bool {
                 assert!(decoded.key.end <= bytes.len() && decoded.head.end <= bytes.len());
                 assert_eq!(decoded.head.end, decoded.body_start);
                 let checksums = decoded.checksums(bytes);
-                assert_eq!(checksums.len() as u64, decoded.meta.body_bytes.div_ceil(BODY_BLOCK_BYTES));
+                let (body_bytes, parts) = (decoded.meta.body_bytes, decoded.parts(bytes));
+                assert_eq!(checksums.len(), checksum_count(body_bytes, parts.len()));
+                let stretches = decoded.stretches(bytes, 1 << 20);
+                assert!(stretches.windows(2).all(|pair| pair[0].range.end == pair[1].range.start), "they follow");
+                assert_eq!(stretches.last().map(|last| last.range.end), Some(body_bytes), "of the whole body");
+                decoded.verifies_here(bytes);
                 let body = bytes.get(decoded.body_start..).unwrap_or_default();
                 for (index, block) in body.chunks(BODY_BLOCK_BYTES as usize).enumerate() {
                     decoded.verifies(bytes, index as u64, block);
@@ -262,13 +280,30 @@ fn record_samples() -> Vec<Vec<u8>> {
         let body = [Bytes::from(vec![7; len])];
         let checksums = body_checksums(&body);
         let meta = Meta::new(kind, FullHash(77), Hints { site: 2, group: 5, expires_at: 6 }, 1, len as u64);
-        let body = if kind == Kind::Entry { &body[..] } else { &[] };
-        let record = Record { meta, key: b"key", head: b"head", checksums: &checksums, body };
+        let body = if matches!(kind, Kind::Entry | Kind::Part) { &body[..] } else { &[] };
+        let record = Record { meta, key: b"key", head: b"head", parts: &[], checksums: &checksums, body };
         let mut bytes = vec![0; record.len_sectors() as usize * 512];
         record.encode(VOLUME, &mut bytes);
         bytes
     };
-    vec![sample(Kind::Entry, 0), sample(Kind::Entry, 1500), sample(elsewhere, 70_000), sample(Kind::Tombstone, 0)]
+    let in_parts = || {
+        let meta = Meta::new(Kind::InParts(2), FullHash(77), Hints::default(), 1, 70_005);
+        let part = |n: u64, len_bytes| BodyPart {
+            place: BodyElsewhere { offset_bytes: n << 20, sequence: n as u32 },
+            len_bytes,
+        };
+        let (parts, rest) = ([part(1, 66_000), part(2, 4_000)], [Bytes::from(vec![7; 5])]);
+        let mut checksums = vec![1, 2, 3];
+        checksums.extend(body_checksums(&rest));
+        checksums.resize(checksum_count(70_005, 2), 0);
+        let record = Record { meta, key: b"key", head: b"head", parts: &parts, checksums: &checksums, body: &rest };
+        let mut bytes = vec![0; record.len_bytes() as usize];
+        record.encode(VOLUME, &mut bytes);
+        bytes
+    };
+    let whole =
+        [sample(Kind::Entry, 0), sample(Kind::Entry, 1500), sample(elsewhere, 70_000), sample(Kind::Tombstone, 0)];
+    whole.into_iter().chain([in_parts(), sample(Kind::Part, 1500)]).collect()
 }
 
 fn checkpoint(bytes: &[u8]) -> bool {

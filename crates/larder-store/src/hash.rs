@@ -10,10 +10,18 @@ use std::hash::Hasher;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeyHash(pub(crate) u64);
 
+/// Bits of a key's hash, the last ones, that every index tells keys of one partition apart by.
+pub(crate) const INDEX_HASH_BITS_MIN: u32 = 20;
+
 impl KeyHash {
     /// Returns the high half, which chooses among parts of a volume.
     pub(crate) fn prefix(self) -> u32 {
         (self.0 >> u32::BITS) as u32
+    }
+
+    /// Returns whether no index can tell the hashes apart that has only the last bits of them.
+    pub(crate) fn ends_like(self, other: Self) -> bool {
+        (self.0 ^ other.0) & ((1 << INDEX_HASH_BITS_MIN) - 1) == 0
     }
 
     /// Returns the least hash with this prefix.

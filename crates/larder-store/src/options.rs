@@ -1,6 +1,6 @@
 //! What a store is opened with, and what a caller may say about an entry.
 
-use crate::{Clock, Policy, Tuning};
+use crate::{Clock, Policy, Tuning, units::BLOCK_BYTES};
 use std::{path::PathBuf, time::Duration};
 
 /// How transfers are made.
@@ -40,7 +40,7 @@ pub struct StoreOptions {
     pub index_bytes_max: u64,
     /// Segment size in bytes, whole blocks of 4 KiB, from 64 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
     /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes. Default: 16
-    /// entries of 1 MiB, fewer on volumes under 4 GiB. Only for a new volume; an existing one keeps its own.
+    /// entries of 1 MiB, fewer on volumes under 4 GiB, one on those under 384 MiB, and a 200th of those up to 128 MiB. Only for a new volume; an existing one keeps its own.
     pub segment_size_bytes: u64,
     /// Committed bytes that may wait for the device before commits wait. Default 32 MiB.
     pub dirty_bytes_max: u64,
@@ -107,11 +107,25 @@ const CHUNK_BYTES: u64 = (1 << 20) + (4 << 10);
 /// Bytes of a segment that list what it holds, at least.
 const TRAILER_BYTES: u64 = 4 << 10;
 
-/// A 256th of the volume, so that the segments that are free or being filled are less than 2% of it: room for 2 to 16
-/// entries of 1 MiB, a whole number, because the chunks of long bodies are of that length.
+/// Segments of the smallest volumes: what each begins and ends with is 2% of them.
+const SHORT_SEGMENT_BYTES_MIN: u64 = 256 << 10;
+/// Bytes of a volume for each byte that is not in segments: checkpoints of its index take about that share.
+const BYTES_PER_FIXED_BYTE: u64 = 450;
+/// What else is not in segments, with something to spare: superblocks, and roots of checkpoints.
+const FIXED_BYTES: u64 = 128 << 10;
+
+/// A 256th of the volume, so that the segments that are free or being filled are less than 2% of it: room for 1 to 16
+/// entries of 1 MiB, a whole number, because the chunks of long bodies are of that length; on volumes up to 128 MiB a
+/// 200th. What is left of the volume
+/// behind the last whole segment is shared out among all.
 fn default_segment_bytes(size_bytes: u64) -> u64 {
-    let chunks = (size_bytes / 256 / CHUNK_BYTES).clamp(2, 16);
-    chunks * CHUNK_BYTES + TRAILER_BYTES
+    let chunks = ((size_bytes / 256 + CHUNK_BYTES / 2) / CHUNK_BYTES).min(16);
+    // Entries of 1 MiB are stored in parts where segments are shorter.
+    let short_bytes = (size_bytes / 200).clamp(SHORT_SEGMENT_BYTES_MIN, CHUNK_BYTES);
+    let least_bytes = if chunks > 0 { chunks * CHUNK_BYTES } else { short_bytes } + TRAILER_BYTES;
+    let in_segments = size_bytes.saturating_sub(size_bytes / BYTES_PER_FIXED_BYTE + FIXED_BYTES);
+    let shared_out = in_segments.checked_div(in_segments / least_bytes).unwrap_or(least_bytes);
+    shared_out / BLOCK_BYTES * BLOCK_BYTES
 }
 
 /// What a caller knows about an entry that helps the engine place and drop it.

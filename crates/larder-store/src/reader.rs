@@ -7,11 +7,12 @@ mod stream;
 use crate::{
     Hints, Result,
     engine::log::LogEngine,
-    format::record::{BODY_BLOCK_BYTES, Decoded, Meta},
+    format::record::{BODY_BLOCK_BYTES, BodyElsewhere, BodyStretch, Decoded, Meta},
     units::{SECTOR_BYTES, Sector, sectors},
     volume::Volume,
 };
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use std::{ops::Range, sync::Arc, sync::atomic::Ordering};
 pub use stream::BodyStream;
 
@@ -81,6 +82,9 @@ impl Reader {
         if range.is_empty() {
             return Ok(Some(Bytes::new()));
         }
+        if self.decoded.is_in_parts() {
+            return self.read_in_parts(&range).await;
+        }
         let blocks = range.start / BODY_BLOCK_BYTES..range.end.div_ceil(BODY_BLOCK_BYTES);
         let whole = blocks.start * BODY_BLOCK_BYTES..(blocks.end * BODY_BLOCK_BYTES).min(self.len());
         let bytes = match self.loaded(&whole) {
@@ -113,6 +117,51 @@ impl Reader {
         &self.record
     }
 
+    /// Returns the bytes of `range` of a body of which parts stand in records of their own.
+    async fn read_in_parts(&self, range: &Range<u64>) -> Result<Option<Bytes>> {
+        let Source::Log { engine, position } = &self.source else { return Ok(None) };
+        let stretches = engine.stretches(*position, &self.decoded, &self.record);
+        let met = stretches.iter().filter(|of| of.range.start < range.end && range.start < of.range.end);
+        let mut read = try_join_all(met.map(|stretch| self.read_stretch(engine, stretch, range))).await?;
+        if read.len() == 1 {
+            return Ok(read.pop().flatten());
+        }
+        let mut joined = Vec::with_capacity((range.end - range.start) as usize);
+        for piece in read {
+            let Some(piece) = piece else { return Ok(None) };
+            joined.extend_from_slice(&piece);
+        }
+        Ok(Some(joined.into()))
+    }
+
+    /// Returns what of `range` of the body is in a stretch, verified.
+    async fn read_stretch(
+        &self,
+        engine: &LogEngine,
+        stretch: &BodyStretch,
+        range: &Range<u64>,
+    ) -> Result<Option<Bytes>> {
+        let of = &stretch.range;
+        let (start, end) = (range.start.max(of.start) - of.start, range.end.min(of.end) - of.start);
+        let blocks = start / BODY_BLOCK_BYTES..end.div_ceil(BODY_BLOCK_BYTES);
+        let whole = blocks.start * BODY_BLOCK_BYTES..(blocks.end * BODY_BLOCK_BYTES).min(of.end - of.start);
+        let behind_front = self.decoded.body_start as u64;
+        let loaded = (behind_front + whole.start) as usize..(behind_front + whole.end) as usize;
+        let bytes = if stretch.is_here && loaded.end <= self.record.len() {
+            self.record.slice(loaded)
+        } else {
+            let Some(bytes) = self.load_from(engine, stretch.place, &whole).await? else { return Ok(None) };
+            bytes
+        };
+        let mut pieces = bytes.chunks(BODY_BLOCK_BYTES as usize).zip(blocks);
+        if !pieces.all(|(block, index)| self.decoded.verifies(&self.record, stretch.checksum_of(index), block)) {
+            self.volume().counters.corrupt.fetch_add(1, Ordering::Relaxed);
+            self.forget();
+            return Ok(None);
+        }
+        Ok(Some(bytes.slice((start - whole.start) as usize..(end - whole.start) as usize)))
+    }
+
     /// The part of the body that was read with the head, if it holds `range`.
     fn loaded(&self, range: &Range<u64>) -> Option<Bytes> {
         if !self.decoded.body_is_here() {
@@ -125,7 +174,11 @@ impl Reader {
 
     async fn load(&self, range: &Range<u64>) -> Result<Option<Bytes>> {
         let Source::Log { engine, position } = &self.source else { return Ok(None) };
-        let place = self.decoded.body_place(*position);
+        self.load_from(engine, engine.body_place(*position, &self.decoded), range).await
+    }
+
+    /// Reads `range` of what stands at `place`.
+    async fn load_from(&self, engine: &LogEngine, place: BodyElsewhere, range: &Range<u64>) -> Result<Option<Bytes>> {
         let Some(offset) = place.offset_bytes.checked_add(range.start) else { return Ok(None) };
         let first = Sector(offset / SECTOR_BYTES);
         let skip = offset % SECTOR_BYTES;

@@ -15,6 +15,8 @@ macro_rules! stats {
             pub counts_all_entries: bool,
             /// Segments that hold records; 0 in rows that have none, see [`crate::StoreInfo::segment_size_bytes`].
             pub segments_in_use: u64,
+            /// Segments of the volume; 0 in rows that have none.
+            pub segment_count: u64,
             /// Entries the index has room for.
             pub entries_max: u64,
             /// Bytes of memory the index takes when full.
@@ -49,6 +51,7 @@ macro_rules! stats {
                     entries: sum.entries + volume.entries,
                     counts_all_entries: sum.counts_all_entries && volume.counts_all_entries,
                     segments_in_use: sum.segments_in_use + volume.segments_in_use,
+                    segment_count: sum.segment_count + volume.segment_count,
                     entries_max: sum.entries_max + volume.entries_max,
                     index_bytes: sum.index_bytes + volume.index_bytes,
                     dirty_bytes: sum.dirty_bytes + volume.dirty_bytes,
@@ -72,6 +75,7 @@ macro_rules! stats {
                     entries: gauges.entries,
                     counts_all_entries: gauges.counts_all,
                     segments_in_use: gauges.segments_in_use,
+                    segment_count: volume.shape.geometry().map_or(0, |geometry| geometry.segment_count.into()),
                     entries_max: gauges.entries_max,
                     index_bytes: gauges.index_bytes,
                     dirty_bytes: gauges.dirty_bytes,

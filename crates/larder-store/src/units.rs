@@ -3,8 +3,10 @@
 //! Owns: sector, block and segment arithmetic ([`Geometry`]). Invariant: every segment lies wholly
 //! between the two superblocks. The byte layout is tabled in docs/format.md.
 
-/// Records are packed at this many bytes; a [`Sector`] counts them.
+/// What a [`Sector`] counts. Where nothing else is told, records begin at multiples of it.
 pub(crate) const SECTOR_BYTES: u64 = 512;
+/// Records of packed volumes begin at multiples of this many bytes, so that short ones share sectors.
+pub(crate) const PACKED_STEP_BYTES: u64 = 8;
 /// Units, trailers and superblocks are aligned to this many bytes.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 /// The index area, or without one the data, begins here; the room before it belongs to the first superblock.
@@ -50,6 +52,8 @@ pub(crate) struct Geometry {
     pub(crate) data_start_bytes: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) segment_count: u32,
+    /// Records begin at multiples of this many bytes.
+    pub(crate) step_bytes: u64,
 }
 
 impl Geometry {
@@ -60,7 +64,28 @@ impl Geometry {
         let data = size_bytes.checked_sub(data_start_bytes.checked_add(SUPERBLOCK_BYTES)?)?;
         let count = data.checked_div(segment_bytes)?;
         let segment_count = u32::try_from(count).ok()?;
-        (count >= SEGMENT_COUNT_MIN).then_some(Self { size_bytes, data_start_bytes, segment_bytes, segment_count })
+        (count >= SEGMENT_COUNT_MIN).then_some(Self {
+            size_bytes,
+            data_start_bytes,
+            segment_bytes,
+            segment_count,
+            step_bytes: SECTOR_BYTES,
+        })
+    }
+
+    /// Returns the same segments with records that share sectors.
+    pub(crate) fn packed(self) -> Self {
+        Self { step_bytes: PACKED_STEP_BYTES, ..self }
+    }
+
+    /// Whether several records may begin in a sector.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.step_bytes < SECTOR_BYTES
+    }
+
+    /// Returns what a record of `len_bytes` takes in a unit.
+    pub(crate) fn stepped(&self, len_bytes: u64) -> u64 {
+        len_bytes.next_multiple_of(self.step_bytes)
     }
 
     pub(crate) fn segment_start_bytes(&self, segment: SegmentId) -> u64 {
@@ -70,6 +95,11 @@ impl Geometry {
 
     pub(crate) fn segment_end_bytes(&self, segment: SegmentId) -> u64 {
         self.segment_start_bytes(segment) + self.segment_bytes
+    }
+
+    /// Returns the sector in which the record at this place of a segment begins.
+    pub(crate) fn sector_at(&self, segment: SegmentId, start_bytes: u64) -> Sector {
+        Sector((self.segment_start_bytes(segment) + start_bytes) / SECTOR_BYTES)
     }
 
     /// The segment that holds `sector`, if any does.
@@ -87,6 +117,11 @@ impl Geometry {
 /// Offset of the second superblock on a volume of `size_bytes`.
 pub(crate) fn last_superblock_bytes(size_bytes: u64) -> u64 {
     (size_bytes / BLOCK_BYTES * BLOCK_BYTES).saturating_sub(SUPERBLOCK_BYTES)
+}
+
+/// Returns how many sectors hold `len_bytes` that begin `start_bytes` behind the start of one.
+pub(crate) fn sectors_spanned(start_bytes: u64, len_bytes: u64) -> u64 {
+    sectors(start_bytes % SECTOR_BYTES + len_bytes)
 }
 
 /// Length in whole sectors.

@@ -18,6 +18,7 @@ pub(crate) mod superblocks;
 pub(crate) mod turn;
 pub(crate) mod waiters;
 pub(crate) mod wakeup;
+mod wear;
 
 use crate::{
     Clock, Error, ErrorKind, Policy, Reader, Result, StoreOptions,
@@ -54,6 +55,7 @@ use std::{
 use superblocks::Gate;
 use turn::Turn;
 use wakeup::Wakeup;
+use wear::WearLimit;
 
 /// How often a start asks for what it needs: a fault that passes is not to cost what is stored.
 const START_READ_ATTEMPT_COUNT: u32 = 3;
@@ -78,6 +80,8 @@ pub(crate) struct Volume {
     pub(crate) counters: Counters,
     pub(crate) wakeup: Wakeup,
     pub(crate) health: Health,
+    /// `None` where no limit is set.
+    pub(crate) wear: Option<WearLimit>,
     pub(crate) holds: Holds,
     pub(crate) pins: Pins,
     /// Removals and invalidations that are not durable.
@@ -138,6 +142,7 @@ impl Volume {
             counters: Counters::default(),
             wakeup: Wakeup::default(),
             health: Health::default(),
+            wear: WearLimit::new(superblock.shape.size_bytes, options.tuning.writes_per_day, options.clock.now()),
             holds: Holds::new(superblock.shape.size_bytes),
             pins: Pins::new(
                 superblock.shape.size_bytes,

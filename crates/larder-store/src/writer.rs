@@ -90,7 +90,8 @@ impl Writer {
         let checksums = body_checksums(&self.parts);
         let hash = self.engine.volume().hash(&self.key).1;
         let meta = Meta::new(Kind::Entry, hash, self.hints, self.epoch, self.len_bytes);
-        let record = Record { meta, key: &self.key, head: &self.head, checksums: &checksums, body: &self.parts };
+        let record =
+            Record { meta, key: &self.key, head: &self.head, parts: &[], checksums: &checksums, body: &self.parts };
         self.engine.commit(record).await
     }
 }

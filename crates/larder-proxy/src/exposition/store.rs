@@ -8,12 +8,17 @@ use super::{Figure, encode_counter, encode_gauge};
 
 /// Puts them into words.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
-    let counters: [Figure; 18] = [
+    let counters: [Figure; 19] = [
         ("store_lookups", "Lookups in the store", stats.lookups),
         ("store_hits", "Lookups that found an entry", stats.hits),
         ("store_false_matches", "Lookups that read the record of another key", stats.false_matches),
         ("store_commits", "Entries committed", stats.commits),
         ("store_not_admitted", "Entries not stored because they were not worth the room of others", stats.not_admitted),
+        (
+            "store_wear_refused",
+            "Entries not stored because as much was written as store.tuning.writes_per_day allows",
+            stats.wear_refused,
+        ),
         ("store_rejected", "Entries not stored for want of room", stats.rejected),
         ("store_evicted", "Entries dropped for space", stats.evicted),
         ("store_displaced", "Entries lost because the index had no room for them", stats.displaced),

@@ -35,7 +35,7 @@ use crate::{
     Error, ErrorKind, Reader, Result, StoreOptions,
     format::{
         record::Record,
-        superblock::{PARAMETER_COUNT, Shape},
+        superblock::{LogForm, PARAMETER_COUNT, Shape},
     },
     hash::KeyHash,
     units::{DATA_START_BYTES, last_superblock_bytes},
@@ -78,7 +78,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         index_bytes,
         parameters,
         journal_pages,
-        has_probation: false,
+        form: LogForm::Plain,
     })
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod index;
 pub(crate) mod layout;
 mod listing;
 pub(crate) mod located;
+mod parts;
 mod positions;
 mod read;
 mod reclaim;
@@ -35,8 +36,8 @@ use super::{
 use crate::{
     Error, ErrorKind, Hints, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions, Tuning,
     format::{
-        record::Record,
-        superblock::{PARAMETER_COUNT, Shape},
+        record::{BODY_BYTES_MAX, Record},
+        superblock::{LogForm, PARAMETER_COUNT, Shape},
     },
     hash::KeyHash,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -52,8 +53,11 @@ use positions::PositionFile;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 
-/// Free segments below which reclaim begins, whatever the volume's size.
-const RESERVE_SEGMENTS_MIN: usize = 3;
+/// Free segments below which reclaim begins, whatever the volume's size: one that only reclaim may use, and one for
+/// whoever writes meanwhile.
+const RESERVE_SEGMENTS_MIN: usize = 2;
+/// Segments of a volume for each that is kept free for writers.
+const SEGMENTS_PER_RESERVED: usize = 128;
 
 /// Free segments that are reserved for reclaim while entries are pinned or held.
 ///
@@ -84,10 +88,9 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<Shape> {
         return invalid(format!("segment size is not whole blocks of 4 KiB, from 64 KiB to 64 MiB: {segment_bytes}"));
     }
     let parameters = [0; PARAMETER_COUNT];
-    let has_probation = row == LogRow::Packed(LogEviction::Worth);
+    let form = if row == LogRow::Packed(LogEviction::Worth) { LogForm::Packed } else { LogForm::Plain };
     let (row_code, index_bytes, journal_pages) = (options.policy.code, 0, 0);
-    let mut shape =
-        Shape { row: row_code, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, has_probation };
+    let mut shape = Shape { row: row_code, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, form };
     let without = shape.geometry();
     shape.index_bytes = without.map_or(0, |geometry| match row {
         LogRow::Packed(_) => checkpoint_bytes(options, &geometry),
@@ -184,7 +187,7 @@ impl LogEngine {
         if row.is_grouped() {
             log.group_records();
         }
-        if volume.shape.has_probation {
+        if volume.shape.has_probation() {
             log.keep_probation();
         }
         let checkpoints = Checkpoints::new(&volume, &geometry, &index);
@@ -269,15 +272,22 @@ impl LogEngine {
 
     /// Segments kept free, so that writers do not wait for reclaim.
     fn reserve_segments(&self) -> usize {
-        let for_writers = (self.geometry.segment_count as usize / 128).clamp(RESERVE_SEGMENTS_MIN, 8);
+        let for_writers =
+            (self.geometry.segment_count as usize).div_ceil(SEGMENTS_PER_RESERVED).clamp(RESERVE_SEGMENTS_MIN, 8);
         for_writers + self.reclaim_only_segments()
     }
 
     /// Segments that clients leave to reclaim, lest what they append meanwhile takes the room of what is to be spared.
     fn reclaim_only_segments(&self) -> usize {
         // A volume of few segments would lose more by it than what is held is worth.
-        let spares_held = self.geometry.segment_count >= SPARING_SEGMENTS_MIN && !self.volume.holds.is_empty();
-        if spares_held || !self.volume.pins.is_empty() { RECLAIM_ONLY_SEGMENTS } else { 0 }
+        let Geometry { segment_count, segment_bytes, .. } = self.geometry;
+        let spares_held = segment_count >= SPARING_SEGMENTS_MIN && !self.volume.holds.is_empty();
+        if !spares_held && self.volume.pins.is_empty() {
+            return 0;
+        }
+        // An entry whose first part stands in a segment is written again with all others.
+        let for_parts = (BODY_BYTES_MAX / segment_bytes) as usize;
+        (RECLAIM_ONLY_SEGMENTS + for_parts).min(segment_count as usize / 4).max(RECLAIM_ONLY_SEGMENTS)
     }
 
     /// Has clients leave to reclaim what it needs for what is to be spared now.

@@ -41,7 +41,7 @@ use crate::{
     device::Directory,
     format::{
         record::{RECORD_SECTORS_MAX, Record},
-        superblock::{PARAMETER_COUNT, Shape},
+        superblock::{LogForm, PARAMETER_COUNT, Shape},
     },
     hash::KeyHash,
     units::{BLOCK_BYTES, DATA_START_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES},
@@ -81,7 +81,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         index_bytes,
         parameters: [0; PARAMETER_COUNT],
         journal_pages,
-        has_probation: false,
+        form: LogForm::Plain,
     };
     if keeps_files {
         shape.set_files_bytes(size_bytes - fixed_bytes);

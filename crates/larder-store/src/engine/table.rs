@@ -40,7 +40,7 @@ use crate::{
     format::{
         record::Record,
         session::{SESSION_AREA_BYTES, Session},
-        superblock::{PARAMETER_COUNT, Shape},
+        superblock::{LogForm, PARAMETER_COUNT, Shape},
     },
     hash::{FullHash, KeyHash},
     units::{BLOCK_BYTES, SetNumber},
@@ -87,7 +87,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<Shape> {
         index_bytes: SESSION_AREA_BYTES,
         parameters: [0; PARAMETER_COUNT],
         journal_pages: 0,
-        has_probation: false,
+        form: LogForm::Plain,
     };
     let room = shape.data_area();
     let table_bytes = room.end.saturating_sub(room.start) as f64 * (1.0 - hashcache_ring_share);

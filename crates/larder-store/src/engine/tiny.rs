@@ -43,7 +43,7 @@ use crate::{
     format::{
         pack::GRANULE_BYTES,
         record::Record,
-        superblock::{PARAMETER_COUNT, Shape},
+        superblock::{LogForm, PARAMETER_COUNT, Shape},
     },
     hash::KeyHash,
     sync::atomic::AtomicBool,
@@ -95,7 +95,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         index_bytes,
         parameters,
         journal_pages: 0,
-        has_probation: false,
+        form: LogForm::Plain,
     })
 }
 

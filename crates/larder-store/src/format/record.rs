@@ -1,9 +1,11 @@
 //! A record: one entry (or the news that one is gone) as it stands in a unit.
 //!
-//! Layout: fixed header, key, place of the body if it is elsewhere, checksums of the body's blocks,
-//! head, body. One checksum covers everything before the body; each 64 KiB of body has its own, so
+//! Layout: fixed header, key, places of the body or of its parts if they are elsewhere, checksums of the body's blocks,
+//! head, body or its rest. One checksum covers everything before the body; each 64 KiB of body has its own, so
 //! that a range is verified without the rest. Invariant: nothing of a record is used before its
 //! lengths were bounded and its checksum fitted.
+
+mod parts;
 
 use super::{
     VolumeId,
@@ -13,10 +15,11 @@ use super::{
 };
 use crate::{
     Hints,
-    hash::FullHash,
-    units::{Sector, Site, sectors},
+    hash::{FullHash, KeyHash},
+    units::{Site, sectors},
 };
 use bytes::Bytes;
+pub(crate) use parts::{BodyPart, BodyStretch, checksum_count, part_body_bytes};
 use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRr";
@@ -29,6 +32,10 @@ const HEAD_LEN_AT: usize = 48;
 /// Where the record's own place stands, the last field of the fixed part.
 const PLACE_AT: usize = 60;
 const ELSEWHERE_BYTES: usize = 16;
+/// What the place of a body's part takes.
+const PART_BYTES: usize = 16;
+/// Most parts of a body that stand apart from its entry.
+pub(crate) const PARTS_MAX: usize = 64;
 /// Bytes of body under one checksum.
 pub(crate) const BODY_BLOCK_BYTES: u64 = 64 << 10;
 /// Longest key.
@@ -39,6 +46,8 @@ pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
 pub(crate) const BODY_BYTES_MAX: u64 = 1 << 20;
 /// Longest record, in sectors.
 pub(crate) const RECORD_SECTORS_MAX: u64 = sectors_max();
+/// Most sectors that a record lies in, which may begin and end within one.
+pub(crate) const SPAN_SECTORS_MAX: u64 = RECORD_SECTORS_MAX + 1;
 
 const fn sectors_max() -> u64 {
     let checksums = BODY_BYTES_MAX.div_ceil(BODY_BLOCK_BYTES) * 4;
@@ -55,6 +64,17 @@ pub(crate) enum Kind {
     Tombstone,
     /// An entry with a new head, whose body stands in an older record.
     HeadUpdate(BodyElsewhere),
+    /// An entry of whose body so many parts, the first ones, stand in records of their own; the rest stands here.
+    InParts(u8),
+    /// A part of an entry's body, without key or head.
+    Part,
+}
+
+impl Kind {
+    /// Whether the whole body stands behind the record's front.
+    fn has_whole_body(self) -> bool {
+        matches!(self, Self::Entry | Self::Part)
+    }
 }
 
 /// Where the body of a [`Kind::HeadUpdate`] lies.
@@ -72,9 +92,9 @@ pub(crate) struct Meta {
     pub(crate) kind: Kind,
     pub(crate) hash: FullHash,
     pub(crate) sequence: u32,
-    /// Where the record begins, in sectors from its segment's start, so that bytes of another place are noticed; 0 in
-    /// rows without segments, whose sequences are enough.
-    pub(crate) place_sectors: u32,
+    /// Where the record begins, in steps of its volume from its segment's start, so that bytes of another place are
+    /// noticed; 0 in rows without segments, whose sequences are enough.
+    pub(crate) place: u32,
     pub(crate) epoch: u32,
     pub(crate) site: Site,
     pub(crate) group: u32,
@@ -86,17 +106,7 @@ impl Meta {
     /// What a new record says of itself; the sequence is filled in when the log places it.
     pub(crate) fn new(kind: Kind, hash: FullHash, hints: Hints, epoch: u32, body_bytes: u64) -> Self {
         let Hints { site, group, expires_at } = hints;
-        Self {
-            kind,
-            hash,
-            sequence: 0,
-            place_sectors: 0,
-            epoch,
-            site: Site(site),
-            group: group as u32,
-            expires_at,
-            body_bytes,
-        }
+        Self { kind, hash, sequence: 0, place: 0, epoch, site: Site(site), group: group as u32, expires_at, body_bytes }
     }
 }
 
@@ -105,9 +115,12 @@ pub(crate) struct Record<'a> {
     pub(crate) meta: Meta,
     pub(crate) key: &'a [u8],
     pub(crate) head: &'a [u8],
-    /// One per started [`BODY_BLOCK_BYTES`].
+    /// Where the first parts of the body stand that are not here.
+    pub(crate) parts: &'a [BodyPart],
+    /// One per started [`BODY_BLOCK_BYTES`]; of a body in parts one per started block of each, and fill up to
+    /// [`checksum_count`].
     pub(crate) checksums: &'a [u32],
-    /// Together `meta.body_bytes` long; empty if the body is elsewhere.
+    /// What stands here of the body: all of it, or what is not in parts, or nothing if the body is elsewhere.
     pub(crate) body: &'a [Bytes],
 }
 
@@ -119,7 +132,12 @@ impl Record<'_> {
 
     /// Length in bytes, before rounding to sectors.
     pub(crate) fn len_bytes(&self) -> u64 {
-        let body = if self.meta.kind == Kind::Entry { self.meta.body_bytes } else { 0 };
+        let apart: u64 = self.parts.iter().map(|part| u64::from(part.len_bytes)).sum();
+        let body = match self.meta.kind {
+            Kind::Entry | Kind::Part => self.meta.body_bytes,
+            Kind::InParts(_) => self.meta.body_bytes - apart,
+            Kind::Tombstone | Kind::HeadUpdate(_) => 0,
+        };
         self.before_body_bytes() as u64 + body
     }
 
@@ -132,7 +150,8 @@ impl Record<'_> {
         let meta = &self.meta;
         assert!(self.key.len() <= KEY_BYTES_MAX && self.head.len() <= HEAD_BYTES_MAX);
         assert!(meta.body_bytes <= BODY_BYTES_MAX);
-        assert_eq!(self.checksums.len() as u64, meta.body_bytes.div_ceil(BODY_BLOCK_BYTES));
+        assert_eq!(self.checksums.len(), checksum_count(meta.body_bytes, self.parts.len()));
+        assert_eq!(self.parts.len(), usize::from(part_count(meta.kind)));
         let before_body = self.before_body_bytes();
         let (front, rest) = target.split_at_mut(before_body);
         let mut fields = FieldsMut::new(front);
@@ -148,11 +167,17 @@ impl Record<'_> {
             .put(&(self.head.len() as u32).to_le_bytes())
             .put(&(meta.body_bytes as u32).to_le_bytes())
             .put(&(self.key.len() as u16).to_le_bytes())
-            .put(&[kind_code(meta.kind), 0])
-            .put(&meta.place_sectors.to_le_bytes())
+            .put(&[kind_code(meta.kind), part_count(meta.kind)])
+            .put(&meta.place.to_le_bytes())
             .put(self.key);
         if let Kind::HeadUpdate(elsewhere) = meta.kind {
             fields.put(&elsewhere.offset_bytes.to_le_bytes()).put(&elsewhere.sequence.to_le_bytes()).put(&[0; 4]);
+        }
+        for BodyPart { place, len_bytes } in self.parts {
+            fields
+                .put(&place.offset_bytes.to_le_bytes())
+                .put(&place.sequence.to_le_bytes())
+                .put(&len_bytes.to_le_bytes());
         }
         for checksum in self.checksums {
             fields.put(&checksum.to_le_bytes());
@@ -166,17 +191,42 @@ impl Record<'_> {
         }
     }
 
-    fn before_body_bytes(&self) -> usize {
-        let elsewhere = if matches!(self.meta.kind, Kind::HeadUpdate(_)) { ELSEWHERE_BYTES } else { 0 };
+    /// Returns where the body begins, from the record's start.
+    pub(crate) fn before_body_bytes(&self) -> usize {
+        let elsewhere = match self.meta.kind {
+            Kind::HeadUpdate(_) => ELSEWHERE_BYTES,
+            Kind::InParts(count) => usize::from(count) * PART_BYTES,
+            Kind::Entry | Kind::Tombstone | Kind::Part => 0,
+        };
         FIXED_BYTES + self.key.len() + elsewhere + self.checksums.len() * 4 + self.head.len()
     }
 }
 
+/// What the fixed part of a record says, before anything of it was verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glimpse {
+    pub(crate) key_hash: KeyHash,
+    pub(crate) sequence: u32,
+    pub(crate) place: u32,
+}
+
+impl Glimpse {
+    /// Returns what seems to be the record at the start of `bytes`.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        if !bytes.starts_with(&MAGIC) {
+            return None;
+        }
+        let (lengths, _) = Lengths::decode(bytes.get(..FIXED_BYTES)?)?;
+        let (hash, sequence, ..) = lengths.meta;
+        Some(Self { key_hash: hash.key_hash(), sequence, place: lengths.place })
+    }
+}
+
 /// Tells the record at the start of `bytes`, which was encoded whole, that it begins at another place.
-pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], place_sectors: u32) {
+pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], place: u32) {
     let (lengths, _) = Lengths::decode(&bytes[..FIXED_BYTES]).expect("it was encoded here");
     let front = &mut bytes[..lengths.body_start()];
-    front[PLACE_AT..FIXED_BYTES].copy_from_slice(&place_sectors.to_le_bytes());
+    front[PLACE_AT..FIXED_BYTES].copy_from_slice(&place.to_le_bytes());
     let checksum = volume.checksum(&[&front[8..]]);
     front[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
@@ -187,7 +237,10 @@ pub(crate) struct Decoded {
     pub(crate) meta: Meta,
     pub(crate) key: Range<usize>,
     pub(crate) head: Range<usize>,
+    parts: Range<usize>,
     checksums: Range<usize>,
+    /// What of the body stands behind the front.
+    here_bytes: u64,
     /// Where the body begins (or would begin).
     pub(crate) body_start: usize,
 }
@@ -215,12 +268,12 @@ impl Decoded {
     }
 
     /// As [`Self::decode`], with one flipped bit undone, of the record that use `sequence` of a segment had
-    /// `place_sectors` from its start. What it tells holds; the bytes are still damaged.
-    pub(crate) fn decode_mended(volume: VolumeId, bytes: &[u8], sequence: u32, place_sectors: u32) -> Option<Self> {
+    /// `place` from its start. What it tells holds; the bytes are still damaged.
+    pub(crate) fn decode_mended(volume: VolumeId, bytes: &[u8], sequence: u32, place: u32) -> Option<Self> {
         let fixed = bytes.get(..FIXED_BYTES)?;
         let wrong = |at: usize, right: u32| (le_u32(&fixed[at..at + 4]) ^ right).count_ones();
         // Else every sector of a body would be tried.
-        if wrong(0, u32::from_le_bytes(MAGIC)) + wrong(SEQUENCE_AT, sequence) + wrong(PLACE_AT, place_sectors) > 1 {
+        if wrong(0, u32::from_le_bytes(MAGIC)) + wrong(SEQUENCE_AT, sequence) + wrong(PLACE_AT, place) > 1 {
             return None;
         }
         let extent = |front: &[u8]| {
@@ -232,30 +285,34 @@ impl Decoded {
         Self::decode(volume, &front).ok()
     }
 
-    /// Whole length in bytes, body included where it stands here.
+    /// Whole length in bytes, with what of the body stands here.
     pub(crate) fn len_bytes(&self) -> usize {
-        let body = if self.meta.kind == Kind::Entry { self.meta.body_bytes as usize } else { 0 };
-        self.body_start + body
+        self.body_start + self.here_bytes as usize
     }
 
     pub(crate) fn len_sectors(&self) -> u64 {
         sectors(self.len_bytes() as u64)
     }
 
-    /// Where the body lies on the volume, for a record at `place` in a segment of `meta.sequence`.
-    pub(crate) fn body_place(&self, place: Sector) -> BodyElsewhere {
+    /// Returns where the body lies on the volume, for a record that begins at `start_bytes` in a segment of
+    /// `meta.sequence`.
+    pub(crate) fn body_place(&self, start_bytes: u64) -> BodyElsewhere {
         match self.meta.kind {
             Kind::HeadUpdate(elsewhere) => elsewhere,
-            Kind::Entry | Kind::Tombstone => BodyElsewhere {
-                offset_bytes: place.byte_offset() + self.body_start as u64,
-                sequence: self.meta.sequence,
-            },
+            Kind::Entry | Kind::Tombstone | Kind::InParts(_) | Kind::Part => {
+                BodyElsewhere { offset_bytes: start_bytes + self.body_start as u64, sequence: self.meta.sequence }
+            }
         }
     }
 
-    /// Whether the body stands behind this very record.
+    /// Whether the whole body stands behind this very record's front.
     pub(crate) fn body_is_here(&self) -> bool {
-        self.meta.kind == Kind::Entry
+        self.meta.kind.has_whole_body()
+    }
+
+    /// Whether parts of the body stand in records of their own.
+    pub(crate) fn is_in_parts(&self) -> bool {
+        matches!(self.meta.kind, Kind::InParts(_))
     }
 
     /// The checksums of the body's blocks; `record` is what was decoded.
@@ -273,10 +330,11 @@ impl Decoded {
 /// The fixed part, its lengths within bounds but its checksum not yet compared.
 struct Lengths {
     kind: u8,
+    parts: u8,
     key: usize,
     head: usize,
     body: u64,
-    place_sectors: u32,
+    place: u32,
     meta: (FullHash, u32, u32, u64, u32, u32),
 }
 
@@ -290,10 +348,12 @@ impl Lengths {
         let meta =
             (FullHash(fields.u128()?), fields.u32()?, fields.u32()?, fields.u64()?, fields.u32()?, fields.u32()?);
         let (head, body) = (fields.u32()? as usize, u64::from(fields.u32()?));
-        let (key, kind, _) = (usize::from(fields.u16()?), fields.u8()?, fields.u8()?);
-        let place_sectors = fields.u32()?;
+        let (key, kind, parts) = (usize::from(fields.u16()?), fields.u8()?, fields.u8()?);
+        let parts = if kind == KIND_IN_PARTS { parts } else { 0 };
+        let place = fields.u32()?;
         let bounded = key <= KEY_BYTES_MAX && head <= HEAD_BYTES_MAX && body <= BODY_BYTES_MAX;
-        bounded.then_some((Self { kind, key, head, body, place_sectors, meta }, checksum))
+        let bounded = bounded && usize::from(parts) <= PARTS_MAX;
+        bounded.then_some((Self { kind, parts, key, head, body, place, meta }, checksum))
     }
 
     fn body_start(&self) -> usize {
@@ -301,11 +361,11 @@ impl Lengths {
     }
 
     fn elsewhere_bytes(&self) -> usize {
-        if self.kind == KIND_HEAD_UPDATE { ELSEWHERE_BYTES } else { 0 }
+        if self.kind == KIND_HEAD_UPDATE { ELSEWHERE_BYTES } else { usize::from(self.parts) * PART_BYTES }
     }
 
     fn checksums_bytes(&self) -> usize {
-        self.body.div_ceil(BODY_BLOCK_BYTES) as usize * 4
+        checksum_count(self.body, self.parts.into()) * 4
     }
 
     fn into_decoded(self, front: &[u8]) -> Option<Decoded> {
@@ -320,12 +380,24 @@ impl Lengths {
                 let mut fields = Fields::new(&front[key.end..]);
                 Kind::HeadUpdate(BodyElsewhere { offset_bytes: fields.u64()?, sequence: fields.u32()? })
             }
+            KIND_IN_PARTS if self.parts > 0 => Kind::InParts(self.parts),
+            KIND_PART => Kind::Part,
             _ => return None,
         };
+        let parts = if self.parts > 0 { key.end..checksums_start } else { key.end..key.end };
         let (hash, sequence, epoch, site, group, expires_at) = self.meta;
-        let Self { place_sectors, body: body_bytes, .. } = self;
-        let meta = Meta { kind, hash, sequence, place_sectors, epoch, site: Site(site), group, expires_at, body_bytes };
-        Some(Decoded { meta, key, body_start: head.end, head, checksums })
+        let Self { place, body: body_bytes, .. } = self;
+        let meta = Meta { kind, hash, sequence, place, epoch, site: Site(site), group, expires_at, body_bytes };
+        let mut decoded = Decoded { meta, key, body_start: head.end, head, parts, checksums, here_bytes: 0 };
+        decoded.here_bytes = match kind {
+            Kind::Entry | Kind::Part => body_bytes,
+            Kind::Tombstone | Kind::HeadUpdate(_) => 0,
+            Kind::InParts(_) => {
+                let apart = decoded.parts(front).iter().map(|part| u64::from(part.len_bytes)).sum();
+                body_bytes.checked_sub(apart)?
+            }
+        };
+        Some(decoded)
     }
 }
 
@@ -359,13 +431,21 @@ pub(crate) fn body_checksums(parts: &[Bytes]) -> Vec<u32> {
 const KIND_ENTRY: u8 = 1;
 const KIND_TOMBSTONE: u8 = 2;
 const KIND_HEAD_UPDATE: u8 = 3;
+const KIND_IN_PARTS: u8 = 4;
+const KIND_PART: u8 = 5;
 
 fn kind_code(kind: Kind) -> u8 {
     match kind {
         Kind::Entry => KIND_ENTRY,
         Kind::Tombstone => KIND_TOMBSTONE,
         Kind::HeadUpdate(_) => KIND_HEAD_UPDATE,
+        Kind::InParts(_) => KIND_IN_PARTS,
+        Kind::Part => KIND_PART,
     }
+}
+
+fn part_count(kind: Kind) -> u8 {
+    if let Kind::InParts(count) = kind { count } else { 0 }
 }
 
 fn le_u32(bytes: &[u8]) -> u32 {
@@ -380,16 +460,22 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([9; 16]);
 
     fn meta(kind: Kind, body_bytes: u64) -> Meta {
-        let (hash, place_sectors) = (FullHash(77), 9);
-        Meta { kind, hash, sequence: 3, place_sectors, epoch: 1, site: Site(2), group: 5, expires_at: 6, body_bytes }
+        let (hash, place) = (FullHash(77), 9);
+        Meta { kind, hash, sequence: 3, place, epoch: 1, site: Site(2), group: 5, expires_at: 6, body_bytes }
     }
 
     fn encoded(kind: Kind, body: &[Bytes]) -> Vec<u8> {
         let checksums = body_checksums(body);
         let body_bytes = body.iter().map(|part| part.len() as u64).sum();
         let here: &[Bytes] = if kind == Kind::Entry { body } else { &[] };
-        let record =
-            Record { meta: meta(kind, body_bytes), key: b"key", head: b"head", checksums: &checksums, body: here };
+        let record = Record {
+            meta: meta(kind, body_bytes),
+            key: b"key",
+            head: b"head",
+            parts: &[],
+            checksums: &checksums,
+            body: here,
+        };
         let mut bytes = vec![0; record.len_bytes() as usize];
         record.encode(VOLUME, &mut bytes);
         bytes
@@ -410,6 +496,38 @@ mod tests {
                 assert!(!read.verifies(&bytes, index as u64, &block[1..]));
             }
         }
+    }
+
+    #[test]
+    fn body_in_parts_is_read_back_and_each_part_has_blocks_of_its_own() {
+        let part = |n: u64, len_bytes| BodyPart {
+            place: BodyElsewhere { offset_bytes: n << 20, sequence: n as u32 },
+            len_bytes,
+        };
+        let parts = [part(1, 70_000), part(2, 10)];
+        let rest = Bytes::from(vec![3; 5]);
+        let mut checksums = vec![1, 2, 3];
+        checksums.extend(body_checksums(std::slice::from_ref(&rest)));
+        checksums.resize(checksum_count(70_015, 2), 0);
+        let own = meta(Kind::InParts(2), 70_015);
+        let record = Record {
+            meta: own.clone(),
+            key: b"key",
+            head: b"head",
+            parts: &parts,
+            checksums: &checksums,
+            body: &[rest],
+        };
+        let mut bytes = vec![0; record.len_bytes() as usize];
+        record.encode(VOLUME, &mut bytes);
+        let read = Decoded::decode(VOLUME, &bytes).unwrap();
+        assert_eq!((&read.meta, read.len_bytes(), read.parts(&bytes)), (&own, bytes.len(), parts.to_vec()));
+        let stretches = read.stretches(&bytes, 1 << 30);
+        let ranges: Vec<_> = stretches.iter().map(|of| (of.range.clone(), of.checksum_of(0), of.is_here)).collect();
+        assert_eq!(ranges, [(0..70_000, 0, false), (70_000..70_010, 2, false), (70_010..70_015, 3, true)]);
+        assert!(read.verifies_here(&bytes));
+        *bytes.last_mut().unwrap() ^= 1;
+        assert!(!read.verifies_here(&bytes));
     }
 
     #[test]

@@ -13,8 +13,10 @@ use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
 const MAGIC: [u8; 8] = *b"LARDERv\n";
-/// The newest format this code reads and writes.
-pub(crate) const FORMAT_VERSION: u32 = 3;
+/// The newest format this code reads and writes: that of volumes whose records share sectors.
+pub(crate) const FORMAT_VERSION: u32 = 4;
+/// The format of volumes with probation whose records begin with a sector.
+pub(crate) const FORMAT_VERSION_PROBATION: u32 = 3;
 /// The format of volumes with a journal.
 const FORMAT_VERSION_JOURNAL: u32 = 2;
 /// The format of volumes that have neither a journal nor probation, which programs from before there were these read too.
@@ -73,14 +75,31 @@ pub(crate) struct Shape {
     pub(crate) parameters: [u64; PARAMETER_COUNT],
     /// Pages of the journal at the end of the index area; 0 where none is kept.
     pub(crate) journal_pages: u64,
-    /// Whether a log's segments are of two generations, probation and main.
-    pub(crate) has_probation: bool,
+    pub(crate) form: LogForm,
+}
+
+/// What a log's segments are like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LogForm {
+    /// All are alike, and records begin with a sector. Also of rows without a log.
+    #[default]
+    Plain,
+    /// They are of two generations, probation and main, and records begin with a sector.
+    Probation,
+    /// They are of two generations, and records share sectors.
+    Packed,
 }
 
 impl Shape {
     /// The segments of a volume that has some.
     pub(crate) fn geometry(&self) -> Option<Geometry> {
-        Geometry::new(self.size_bytes, self.index_bytes, self.segment_bytes)
+        let geometry = Geometry::new(self.size_bytes, self.index_bytes, self.segment_bytes)?;
+        Some(if self.form == LogForm::Packed { geometry.packed() } else { geometry })
+    }
+
+    /// Whether a log's segments are of two generations, probation and main.
+    pub(crate) fn has_probation(&self) -> bool {
+        self.form != LogForm::Plain
     }
 
     /// How many bytes of files the store may have, in rows that keep files.
@@ -104,10 +123,11 @@ impl Shape {
 
     /// Returns the volume's format: the oldest that has its features.
     pub(crate) fn format_version(&self) -> u32 {
-        match (self.has_probation, self.journal_pages) {
-            (true, _) => FORMAT_VERSION,
-            (false, 1..) => FORMAT_VERSION_JOURNAL,
-            (false, 0) => FORMAT_VERSION_PLAIN,
+        match (self.form, self.journal_pages) {
+            (LogForm::Packed, _) => FORMAT_VERSION,
+            (LogForm::Probation, _) => FORMAT_VERSION_PROBATION,
+            (LogForm::Plain, 1..) => FORMAT_VERSION_JOURNAL,
+            (LogForm::Plain, 0) => FORMAT_VERSION_PLAIN,
         }
     }
 
@@ -223,11 +243,15 @@ impl Superblock {
         if !is_known(version) {
             return Err(Refusal::Version(version));
         }
-        let has_probation = version == FORMAT_VERSION;
-        Self::decode_fields(&mut fields, &mut Fields::new(&block[SHAPE_AT..]), has_probation).ok_or(Refusal::Damaged)
+        let form = match version {
+            FORMAT_VERSION => LogForm::Packed,
+            FORMAT_VERSION_PROBATION => LogForm::Probation,
+            _ => LogForm::Plain,
+        };
+        Self::decode_fields(&mut fields, &mut Fields::new(&block[SHAPE_AT..]), form).ok_or(Refusal::Damaged)
     }
 
-    fn decode_fields(fields: &mut Fields<'_>, shape_fields: &mut Fields<'_>, has_probation: bool) -> Option<Self> {
+    fn decode_fields(fields: &mut Fields<'_>, shape_fields: &mut Fields<'_>, form: LogForm) -> Option<Self> {
         let id = VolumeId(fields.array()?);
         let hash_key = fields.array()?;
         let (size_bytes, segment_bytes) = (fields.u64()?, fields.u64()?);
@@ -241,7 +265,7 @@ impl Superblock {
         let membership =
             Membership { generation: shape_fields.u64()?, nonce: shape_fields.u64()?, set: shape_fields.u64()? };
         let (sequence_floor, journal_pages) = (shape_fields.u32()?, shape_fields.u64()?);
-        let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, has_probation };
+        let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, form };
         let (label, written) = (shape_fields.u64()?, WrittenSequences::take(shape_fields)?);
         if !shape.is_sound() {
             return None;
@@ -288,7 +312,7 @@ mod tests {
                 index_bytes: 8192,
                 parameters: [1, 2, 3, 4, 5, 6],
                 journal_pages: 2,
-                has_probation: false,
+                form: LogForm::Plain,
             },
             generation: 9,
             epochs,
@@ -326,8 +350,8 @@ mod tests {
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];
         assert_eq!(Superblock::decode(&block), Err(Refusal::Foreign));
         sample().encode(&mut block);
-        block[8] = 4;
-        assert_eq!(Superblock::decode(&block), Err(Refusal::Version(4)));
+        block[8] = 5;
+        assert_eq!(Superblock::decode(&block), Err(Refusal::Version(5)));
     }
 
     /// At stake: a program from before there was a journal, or probation, takes such a volume for one whose rules it knows.
@@ -337,8 +361,10 @@ mod tests {
         let mut plain = sample();
         plain.shape.journal_pages = 0;
         let mut of_two_generations = plain.clone();
-        of_two_generations.shape.has_probation = true;
-        for (superblock, version) in [(sample(), 2), (plain, 1), (of_two_generations, 3)] {
+        of_two_generations.shape.form = LogForm::Probation;
+        let mut packed = plain.clone();
+        packed.shape.form = LogForm::Packed;
+        for (superblock, version) in [(sample(), 2), (plain, 1), (of_two_generations, 3), (packed, 4)] {
             superblock.encode(&mut block);
             assert_eq!((block[8], Superblock::decode(&block)), (version, Ok(superblock)));
         }

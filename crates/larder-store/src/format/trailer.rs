@@ -1,21 +1,36 @@
 //! A segment's trailer: the list of its records, at its very end, written when the segment is full.
 //!
 //! Recovery and reclaim read trailers, not records. Layout: listings, fill, footer; the footer is the
-//! last thing in the segment. Invariant: a trailer whose checksums do not fit is as good as none.
+//! last thing in the segment. Where records share sectors a listing tells only what does not follow from the one
+//! before, mostly 11 bytes. Invariant: a trailer whose checksums do not fit is as good as none.
 
 use super::{
     SegmentUse, VolumeId,
     bytes::{Fields, FieldsMut},
+    record::Kind,
 };
 use crate::{
     hash::KeyHash,
-    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId},
+    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId, sectors, sectors_spanned},
 };
 
 const MAGIC: [u8; 4] = *b"LDRt";
+/// Bytes of a listing, the most that one takes where records share sectors.
 pub(crate) const LISTING_BYTES: u64 = 20;
 pub(crate) const FOOTER_BYTES: u64 = 64;
 const FLAG_TOMBSTONE: u8 = 1;
+/// In a short listing: when the entry expires follows.
+const FLAG_EXPIRY: u8 = 1 << 1;
+/// In a short listing: how far behind the end of the record before it begins follows.
+const FLAG_GAP: u8 = 1 << 2;
+/// In a short listing: the record is a part of a body.
+const FLAG_PART: u8 = 1 << 3;
+/// Bytes of the flags and the key's hash in a short listing.
+const SHORT_LISTING_BYTES: u64 = 9;
+/// Bits of a number in one byte of it.
+const NUMBER_BITS: u32 = 7;
+/// Most bytes of a number in a short listing.
+const NUMBER_BYTES_MAX: u32 = 4;
 /// Sectors of a block in which the length of a run is told.
 const RUN_BLOCK_SECTORS: u64 = 16;
 
@@ -24,14 +39,51 @@ const RUN_BLOCK_SECTORS: u64 = 16;
 pub(crate) struct Listing {
     /// The part of the key's hash that memory knows.
     pub(crate) key_hash: KeyHash,
-    /// First sector, counted from the segment's start.
-    pub(crate) sector: u32,
-    pub(crate) sectors: u16,
-    pub(crate) tombstone: bool,
+    /// Where the record begins, counted from the segment's start.
+    pub(crate) start_bytes: u32,
+    /// What the record takes, in whole steps of the volume.
+    pub(crate) len_bytes: u32,
+    pub(crate) kind: ListedKind,
     /// Blocks of 8 KiB to be read from here for the record and what follows of its group; 0: the record alone.
     pub(crate) run_blocks: u8,
     /// Unix time in seconds after which the entry is of no use; 0 is never.
     pub(crate) expires_at: u32,
+}
+
+/// What a listed record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListedKind {
+    Entry,
+    Tombstone,
+    /// A part of the body of the key's entry, whose record comes later.
+    Part,
+}
+
+impl ListedKind {
+    /// Returns as what a record is listed.
+    pub(crate) fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Entry | Kind::HeadUpdate(_) | Kind::InParts(_) => Self::Entry,
+            Kind::Tombstone => Self::Tombstone,
+            Kind::Part => Self::Part,
+        }
+    }
+
+    fn flag(self) -> u8 {
+        match self {
+            Self::Entry => 0,
+            Self::Tombstone => FLAG_TOMBSTONE,
+            Self::Part => FLAG_PART,
+        }
+    }
+
+    fn of_flags(flags: u8) -> Self {
+        match (flags & FLAG_TOMBSTONE, flags & FLAG_PART) {
+            (0, 0) => Self::Entry,
+            (0, _) => Self::Part,
+            _ => Self::Tombstone,
+        }
+    }
 }
 
 /// The end of a trailer.
@@ -42,31 +94,107 @@ pub(crate) struct Footer {
     /// Of a probation segment, 0 of a main one.
     anchor: u32,
     pub(crate) listing_count: u32,
+    list_bytes: u32,
     listings_checksum: u32,
 }
 
-/// Bytes a trailer of `listing_count` takes at the end of its segment, whole blocks.
-pub(crate) fn trailer_bytes(listing_count: usize) -> u64 {
-    (listing_count as u64 * LISTING_BYTES + FOOTER_BYTES).next_multiple_of(BLOCK_BYTES)
+/// Returns the bytes that a trailer takes whose listings take `list_bytes`, at the end of its segment, whole blocks.
+pub(crate) fn trailer_bytes(list_bytes: u64) -> u64 {
+    (list_bytes + FOOTER_BYTES).next_multiple_of(BLOCK_BYTES)
+}
+
+/// Writes listings in the form that a volume has.
+pub(crate) struct ListWriter<'a> {
+    geometry: &'a Geometry,
+    list: Vec<u8>,
+    /// Where the record before ends.
+    end_bytes: u32,
+}
+
+impl<'a> ListWriter<'a> {
+    /// Creates the writer of an empty list behind a record that ends at `end_bytes`.
+    pub(crate) fn behind(geometry: &'a Geometry, end_bytes: u32) -> Self {
+        Self { geometry, list: Vec::new(), end_bytes }
+    }
+
+    /// Adds a record that begins behind all before.
+    pub(crate) fn add(&mut self, listing: &Listing) {
+        if !self.geometry.is_packed() {
+            return self.add_long(listing);
+        }
+        let step = self.geometry.step_bytes as u32;
+        assert!(listing.start_bytes >= self.end_bytes, "records are listed in the order in which they stand");
+        let gap = (listing.start_bytes - self.end_bytes) / step;
+        let flag = |is_set: bool, flag| if is_set { flag } else { 0 };
+        let flags = listing.kind.flag() | flag(listing.expires_at != 0, FLAG_EXPIRY) | flag(gap > 0, FLAG_GAP);
+        self.list.push(flags);
+        self.list.extend_from_slice(&listing.key_hash.0.to_le_bytes());
+        self.add_number(listing.len_bytes / step);
+        if gap > 0 {
+            self.add_number(gap);
+        }
+        if listing.expires_at != 0 {
+            self.list.extend_from_slice(&listing.expires_at.to_le_bytes());
+        }
+        self.end_bytes = listing.end_bytes();
+    }
+
+    fn add_long(&mut self, listing: &Listing) {
+        let (sector, sectors) = (u64::from(listing.start_bytes) / SECTOR_BYTES, listing.sectors());
+        self.list.extend_from_slice(&listing.key_hash.0.to_le_bytes());
+        self.list.extend_from_slice(&(sector as u32).to_le_bytes());
+        self.list.extend_from_slice(&(sectors as u16).to_le_bytes());
+        self.list.extend_from_slice(&[listing.kind.flag(), listing.run_blocks]);
+        self.list.extend_from_slice(&listing.expires_at.to_le_bytes());
+    }
+
+    /// Adds a number, its lowest bits first, with a bit in each byte that says whether another follows.
+    fn add_number(&mut self, mut number: u32) {
+        while number >> NUMBER_BITS > 0 {
+            self.list.push(number as u8 | 1 << NUMBER_BITS);
+            number >>= NUMBER_BITS;
+        }
+        self.list.push(number as u8);
+    }
+
+    /// Returns the list.
+    pub(crate) fn into_list(self) -> Vec<u8> {
+        self.list
+    }
+}
+
+/// Returns what one more listing takes, behind a record that ends at `end_bytes`.
+pub(crate) fn listing_bytes(geometry: &Geometry, end_bytes: u32, listing: &Listing) -> u64 {
+    if !geometry.is_packed() {
+        return LISTING_BYTES;
+    }
+    let number_bytes = |bytes: u32| {
+        let number = bytes / geometry.step_bytes as u32;
+        u64::from((u32::BITS - (number | 1).leading_zeros()).div_ceil(NUMBER_BITS))
+    };
+    let gap = listing.start_bytes - end_bytes;
+    let gap_bytes = if gap > 0 { number_bytes(gap) } else { 0 };
+    SHORT_LISTING_BYTES + number_bytes(listing.len_bytes) + gap_bytes + if listing.expires_at == 0 { 0 } else { 4 }
 }
 
 /// Writes a trailer into `target`, which is [`trailer_bytes`] long.
-pub(crate) fn encode(volume: VolumeId, segment: SegmentId, of: SegmentUse, listings: &[Listing], target: &mut [u8]) {
-    assert_eq!(target.len() as u64, trailer_bytes(listings.len()));
-    let (list, rest) = target.split_at_mut(listings.len() * LISTING_BYTES as usize);
-    let mut fields = FieldsMut::new(list);
-    for listing in listings {
-        fields
-            .put(&listing.key_hash.0.to_le_bytes())
-            .put(&listing.sector.to_le_bytes())
-            .put(&listing.sectors.to_le_bytes())
-            .put(&[if listing.tombstone { FLAG_TOMBSTONE } else { 0 }, listing.run_blocks])
-            .put(&listing.expires_at.to_le_bytes());
-    }
-    let checksum = volume.checksum(&[list]);
-    rest.fill(0);
-    let footer_at = rest.len() - FOOTER_BYTES as usize;
-    let footer = &mut rest[footer_at..];
+pub(crate) fn encode(
+    volume: VolumeId,
+    geometry: &Geometry,
+    (segment, of): (SegmentId, SegmentUse),
+    listings: &[Listing],
+    target: &mut [u8],
+) {
+    let mut writer = ListWriter::behind(geometry, 0);
+    listings.iter().for_each(|listing| writer.add(listing));
+    let list = writer.into_list();
+    assert_eq!(target.len() as u64, trailer_bytes(list.len() as u64));
+    target[..list.len()].copy_from_slice(&list);
+    target[list.len()..].fill(0);
+    let checksum = volume.checksum(&[&list]);
+    let footer_at = target.len() - FOOTER_BYTES as usize;
+    let footer = &mut target[footer_at..];
+    let list_bytes = if geometry.is_packed() { list.len() as u32 } else { 0 };
     FieldsMut::new(footer)
         .put(&MAGIC)
         .put(&0_u32.to_le_bytes())
@@ -75,7 +203,8 @@ pub(crate) fn encode(volume: VolumeId, segment: SegmentId, of: SegmentUse, listi
         .put(&of.sequence.to_le_bytes())
         .put(&(listings.len() as u32).to_le_bytes())
         .put(&checksum.to_le_bytes())
-        .put(&of.anchor.to_le_bytes());
+        .put(&of.anchor.to_le_bytes())
+        .put(&list_bytes.to_le_bytes());
     let checksum = volume.checksum(&[&footer[8..]]);
     footer[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
@@ -91,8 +220,13 @@ impl Footer {
         }
         let (segment_named, sequence) = (SegmentId(fields.u32()?), fields.u32()?);
         let (listing_count, listings_checksum, anchor) = (fields.u32()?, fields.u32()?, fields.u32()?);
-        let footer = Self { segment: segment_named, sequence, anchor, listing_count, listings_checksum };
-        let sound = footer.segment == segment && footer.trailer_bytes() < geometry.segment_bytes && anchor <= sequence;
+        let list_bytes =
+            if geometry.is_packed() { fields.u32()? } else { listing_count.checked_mul(LISTING_BYTES as u32)? };
+        let footer = Self { segment: segment_named, sequence, anchor, listing_count, list_bytes, listings_checksum };
+        let sound = footer.segment == segment
+            && footer.trailer_bytes() < geometry.segment_bytes
+            && listing_count <= list_bytes
+            && anchor <= sequence;
         sound.then_some(footer)
     }
 
@@ -103,17 +237,31 @@ impl Footer {
 
     /// Length of the whole trailer, at the end of the segment.
     pub(crate) fn trailer_bytes(&self) -> u64 {
-        trailer_bytes(self.listing_count as usize)
+        trailer_bytes(self.list_bytes.into())
     }
 
     /// The listings of `trailer` (its whole bytes) in the order they were written, if they are sound.
     pub(crate) fn listings(&self, volume: VolumeId, geometry: &Geometry, trailer: &[u8]) -> Option<Vec<Listing>> {
-        let list = trailer.get(..self.listing_count as usize * LISTING_BYTES as usize)?;
+        let list = trailer.get(..self.list_bytes as usize)?;
         if volume.checksum(&[list]) != self.listings_checksum {
             return None;
         }
-        let segment_sectors = geometry.segment_bytes / SECTOR_BYTES;
-        list.chunks_exact(LISTING_BYTES as usize).map(|bytes| Listing::decode(bytes, segment_sectors)).collect()
+        let mut fields = Fields::new(list);
+        let mut listings: Vec<Listing> = Vec::with_capacity(self.listing_count as usize);
+        for _ in 0..self.listing_count {
+            let end_bytes = listings.last().map_or(0, Listing::end_bytes);
+            let listing = if geometry.is_packed() {
+                Listing::decode_short(&mut fields, geometry, end_bytes)?
+            } else {
+                Listing::decode_long(&mut fields)?
+            };
+            let end = u64::from(listing.start_bytes) + u64::from(listing.len_bytes);
+            if end > geometry.segment_bytes || listing.len_bytes == 0 {
+                return None;
+            }
+            listings.push(listing);
+        }
+        Some(listings)
     }
 }
 
@@ -123,20 +271,60 @@ impl Listing {
         sectors.div_ceil(RUN_BLOCK_SECTORS).min(u8::MAX.into()) as u8
     }
 
-    /// How much is to be read to have the record, and all of its group that follows it.
-    pub(crate) fn run_sectors(&self) -> u64 {
-        u64::from(self.sectors).max(u64::from(self.run_blocks) * RUN_BLOCK_SECTORS)
+    /// Returns where the record ends, counted from the segment's start.
+    pub(crate) fn end_bytes(&self) -> u32 {
+        self.start_bytes + self.len_bytes
     }
 
-    fn decode(bytes: &[u8], segment_sectors: u64) -> Option<Self> {
-        let mut fields = Fields::new(bytes);
+    /// Returns the record's length in whole sectors.
+    pub(crate) fn sectors(&self) -> u64 {
+        sectors(self.len_bytes.into())
+    }
+
+    /// Returns how much is to be read from the sector in which the record begins, to have it, and all of its group that
+    /// follows it.
+    pub(crate) fn run_sectors(&self) -> u64 {
+        let own = sectors_spanned(self.start_bytes.into(), self.len_bytes.into());
+        own.max(u64::from(self.run_blocks) * RUN_BLOCK_SECTORS)
+    }
+
+    fn decode_long(fields: &mut Fields<'_>) -> Option<Self> {
         let (key_hash, sector, sectors) = (KeyHash(fields.u64()?), fields.u32()?, fields.u16()?);
         let [flags, run_blocks] = fields.array()?;
         let expires_at = fields.u32()?;
-        let inside = u64::from(sector) + u64::from(sectors) <= segment_sectors && sectors > 0;
-        let tombstone = flags & FLAG_TOMBSTONE != 0;
-        inside.then_some(Self { key_hash, sector, sectors, tombstone, run_blocks, expires_at })
+        let start_bytes = sector.checked_mul(SECTOR_BYTES as u32)?;
+        let len_bytes = u32::from(sectors) * SECTOR_BYTES as u32;
+        start_bytes.checked_add(len_bytes)?;
+        // Parts stand only where records share sectors.
+        let kind = ListedKind::of_flags(flags & FLAG_TOMBSTONE);
+        Some(Self { key_hash, start_bytes, len_bytes, kind, run_blocks, expires_at })
     }
+
+    fn decode_short(fields: &mut Fields<'_>, geometry: &Geometry, end_bytes: u32) -> Option<Self> {
+        let step = geometry.step_bytes as u32;
+        let flags = fields.u8()?;
+        let key_hash = KeyHash(fields.u64()?);
+        let len_bytes = number(fields)?.checked_mul(step)?;
+        let gap = if flags & FLAG_GAP == 0 { 0 } else { number(fields)?.checked_mul(step)? };
+        let expires_at = if flags & FLAG_EXPIRY == 0 { 0 } else { fields.u32()? };
+        let start_bytes = end_bytes.checked_add(gap)?;
+        start_bytes.checked_add(len_bytes)?;
+        let kind = ListedKind::of_flags(flags);
+        Some(Self { key_hash, start_bytes, len_bytes, kind, run_blocks: 0, expires_at })
+    }
+}
+
+/// Reads what [`ListWriter::add_number`] wrote.
+fn number(fields: &mut Fields<'_>) -> Option<u32> {
+    let mut number = 0;
+    for at in 0..NUMBER_BYTES_MAX {
+        let byte = u32::from(fields.u8()?);
+        number |= (byte & ((1 << NUMBER_BITS) - 1)) << (at * NUMBER_BITS);
+        if byte >> NUMBER_BITS == 0 {
+            return Some(number);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -146,32 +334,63 @@ mod tests {
     #[test]
     fn a_trailer_is_read_back_and_every_flipped_bit_in_use_noticed() {
         let (volume, segment) = (VolumeId([1; 16]), SegmentId(2));
-        let geometry = Geometry::new(64 << 20, 0, 1 << 20).unwrap();
-        let listing = |n: u32| Listing {
-            key_hash: KeyHash(u64::from(n) << 40),
-            sector: n * 3,
-            sectors: 3,
-            tombstone: n % 2 == 1,
-            run_blocks: n as u8 * 12,
-            expires_at: n,
-        };
-        let listings: Vec<_> = (0..20).map(listing).collect();
-        let mut bytes = vec![0; trailer_bytes(listings.len()) as usize];
-        encode(volume, segment, SegmentUse { sequence: 5, anchor: 4 }, &listings, &mut bytes);
-        let read = |bytes: &[u8]| {
-            let footer = Footer::decode(volume, &geometry, segment, bytes)?;
-            assert_eq!(footer.sequence, 5);
-            footer.listings(volume, &geometry, bytes)
-        };
-        assert_eq!(read(&bytes), Some(listings.clone()));
-        let used = (0..listings.len() * LISTING_BYTES as usize).chain(bytes.len() - FOOTER_BYTES as usize..bytes.len());
-        for byte in used {
-            for bit in 0..8 {
-                bytes[byte] ^= 1 << bit;
-                assert_eq!(read(&bytes), None, "bit {bit} of byte {byte}");
-                bytes[byte] ^= 1 << bit;
+        let plain = Geometry::new(64 << 20, 0, 1 << 20).unwrap();
+        for (geometry, run_blocks) in [(plain, 12), (plain.packed(), 0)] {
+            let step = geometry.step_bytes as u32;
+            let listing = |n: u32| Listing {
+                key_hash: KeyHash(u64::from(n) << 40),
+                start_bytes: n * 301 * step,
+                len_bytes: (if n.is_multiple_of(3) { 301 } else { 30 + n }) * step,
+                kind: if n % 2 == 1 { ListedKind::Tombstone } else { ListedKind::Entry },
+                run_blocks: n as u8 * run_blocks,
+                expires_at: n,
+            };
+            let listings: Vec<_> = (0..6).map(listing).collect();
+            let mut writer = ListWriter::behind(&geometry, 0);
+            listings.iter().for_each(|listing| writer.add(listing));
+            let list_bytes = writer.into_list().len();
+            assert!(list_bytes as u64 <= LISTING_BYTES * listings.len() as u64);
+            let mut bytes = vec![0; trailer_bytes(list_bytes as u64) as usize];
+            encode(volume, &geometry, (segment, SegmentUse { sequence: 5, anchor: 4 }), &listings, &mut bytes);
+            let read = |bytes: &[u8]| {
+                let footer = Footer::decode(volume, &geometry, segment, bytes)?;
+                assert_eq!(footer.sequence, 5);
+                footer.listings(volume, &geometry, bytes)
+            };
+            assert_eq!(read(&bytes), Some(listings.clone()));
+            let used = (0..list_bytes).chain(bytes.len() - FOOTER_BYTES as usize..bytes.len());
+            for byte in used {
+                for bit in 0..8 {
+                    bytes[byte] ^= 1 << bit;
+                    assert_eq!(read(&bytes), None, "bit {bit} of byte {byte}");
+                    bytes[byte] ^= 1 << bit;
+                }
             }
+            assert_eq!(Footer::decode(volume, &geometry, SegmentId(3), &bytes), None, "another segment's trailer");
         }
-        assert_eq!(Footer::decode(volume, &geometry, SegmentId(3), &bytes), None, "another segment's trailer");
+    }
+
+    /// At stake: the share of a volume of short entries that their lists take.
+    #[test]
+    fn a_short_listing_without_a_deadline_takes_eleven_bytes() {
+        let geometry = Geometry::new(64 << 20, 0, 1 << 20).unwrap().packed();
+        let listing = Listing {
+            key_hash: KeyHash(u64::MAX),
+            start_bytes: 64,
+            len_bytes: 2168,
+            kind: ListedKind::Part,
+            run_blocks: 0,
+            expires_at: 0,
+        };
+        let taken = |end_bytes, listing| {
+            let mut writer = ListWriter::behind(&geometry, end_bytes);
+            writer.add(&listing);
+            let list_bytes = writer.into_list().len() as u64;
+            assert_eq!(listing_bytes(&geometry, end_bytes, &listing), list_bytes);
+            list_bytes
+        };
+        assert_eq!(taken(64, listing), 11);
+        assert_eq!(taken(64, Listing { len_bytes: 664, ..listing }), 10);
+        assert_eq!(taken(0, Listing { expires_at: 7, ..listing }), 16);
     }
 }

@@ -1,4 +1,4 @@
-//! A write unit's header: one sector in front of the records that were written in one transfer.
+//! A write unit's header: in front of the records that were written in one transfer.
 //!
 //! A segment is a row of units without gaps. After a crash an unsealed segment is read unit by unit,
 //! until one's header does not fit: what lies behind is of an earlier use of the segment.
@@ -13,8 +13,8 @@ use crate::units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId};
 const MAGIC: [u8; 4] = *b"LDRu";
 /// In front of a unit of a volume that has probation.
 const MAGIC_OF_GENERATIONS: [u8; 4] = *b"LDRg";
-/// A unit's header takes one sector, so that records stay packed at sectors.
-pub(crate) const UNIT_HEADER_BYTES: u64 = SECTOR_BYTES;
+/// What a header takes in front of records that share sectors.
+const HEADER_BYTES_PACKED: u64 = 64;
 const USED_BYTES: usize = 48;
 const USED_BYTES_OF_GENERATIONS: usize = 56;
 
@@ -45,12 +45,18 @@ pub(crate) struct Generations {
     pub(crate) anchor: u32,
 }
 
+/// Returns what a header takes: one sector where records begin with a sector.
+pub(crate) fn unit_header_bytes(geometry: &Geometry) -> u64 {
+    if geometry.is_packed() { HEADER_BYTES_PACKED } else { SECTOR_BYTES }
+}
+
 /// The two forms a header has.
 const FORMS: [([u8; 4], usize); 2] = [(MAGIC, USED_BYTES), (MAGIC_OF_GENERATIONS, USED_BYTES_OF_GENERATIONS)];
 
 impl UnitHeader {
-    pub(crate) fn encode(&self, volume: VolumeId, sector: &mut [u8]) {
-        let sector = &mut sector[..UNIT_HEADER_BYTES as usize];
+    /// Writes the header to the start of a unit's bytes.
+    pub(crate) fn encode(&self, volume: VolumeId, geometry: &Geometry, unit: &mut [u8]) {
+        let sector = &mut unit[..unit_header_bytes(geometry) as usize];
         sector.fill(0);
         let (magic, used_bytes) = FORMS[usize::from(self.generations.is_some())];
         let mut fields = FieldsMut::new(sector);
@@ -114,7 +120,7 @@ impl UnitHeader {
         let sound = u64::from(header.len_bytes) <= geometry.segment_bytes
             && u64::from(header.len_bytes).is_multiple_of(BLOCK_BYTES)
             && header.used_bytes <= header.len_bytes
-            && u64::from(header.used_bytes) >= UNIT_HEADER_BYTES
+            && u64::from(header.used_bytes) >= unit_header_bytes(geometry)
             && header.oldest_sequence <= header.sequence
             && header.generations.is_none_or(is_older);
         sound.then_some(header)
@@ -149,7 +155,7 @@ mod tests {
             [(plain, USED_BYTES), (UnitHeader { generations, ..plain }, USED_BYTES_OF_GENERATIONS)]
         {
             let mut sector = vec![0xee; 512];
-            header.encode(volume, &mut sector);
+            header.encode(volume, &geometry, &mut sector);
             assert_eq!(UnitHeader::decode(volume, &geometry, &sector), Some(header));
             assert_eq!(UnitHeader::decode(VolumeId([6; 16]), &geometry, &sector), None);
             for bit in 0..used_bytes * 8 {

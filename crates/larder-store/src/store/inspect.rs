@@ -173,7 +173,7 @@ impl StoreInfo {
             size_bytes: shape.size_bytes + if keeps_files { shape.files_bytes() } else { 0 },
             segment_size_bytes: superblock.shape.segment_bytes,
             format: shape.format_version(),
-            has_probation: shape.has_probation,
+            has_probation: shape.has_probation(),
             identity: superblock.id.0.iter().map(|byte| format!("{byte:02x}")).collect(),
             generation: superblock.generation,
             site_rule_count: superblock.epochs.site_before.len(),

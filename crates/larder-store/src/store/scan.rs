@@ -51,7 +51,7 @@ impl Store {
                         bytes += passed;
                         Scanned::Passed { bytes, of }
                     }
-                    Met::Segment | Met::Removal | Met::Damage { .. } => return,
+                    Met::Segment | Met::Removal | Met::Part | Met::Damage { .. } => return,
                 };
                 if goes_on.get() && !meet(told) {
                     goes_on.set(false);

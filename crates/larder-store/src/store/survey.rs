@@ -66,7 +66,7 @@ impl Findings {
                     self.damages.push(Damage { offset_bytes, what });
                 }
             }
-            Met::Passed(_) => {}
+            Met::Part | Met::Passed(_) => {}
         }
     }
 }

@@ -1,13 +1,19 @@
-//! Bringing a store of an older format to the newest one of its policy.
+//! Bringing a store of an older format to a newer one.
 //!
 //! Owns: which formats are converted in place, and that conversion. Does not: ask whether entries may be lost, its
 //! caller does. Invariant: a conversion in place writes superblocks only, one after the other, so that one of them
 //! is whole whenever the machine stops. A `log` volume of format 1 is one whose segments are all main ones: only
-//! its superblock says that new entries go on probation. A journal needs room in front of the entries, so that a
-//! volume without one is formatted again. Cost: a few reads and two writes, or those of [`crate::format()`].
+//! its superblock says that new entries go on probation, and it is of format 3 then. A journal needs room in front of
+//! the entries, and entries that share sectors are found by other rules, so that a volume without either is formatted
+//! again. Cost: a few reads and two writes, or those of [`crate::format()`].
 
 use super::{open, survey};
-use crate::{Error, ErrorKind, Result, StoreOptions, device::block_on, volume::superblocks};
+use crate::{
+    Error, ErrorKind, Result, StoreOptions,
+    device::block_on,
+    format::superblock::{FORMAT_VERSION_PROBATION, LogForm},
+    volume::superblocks,
+};
 use std::path::Path;
 
 /// The outcome that an upgrade of a store would have.
@@ -15,7 +21,8 @@ use std::path::Path;
 pub struct UpgradePlan {
     /// The store's format.
     pub from: u32,
-    /// The newest format of its policy. If it is the same, there is nothing to do.
+    /// The format that it would have: the newest of its policy, or the newest to which no entry is lost. If it is the
+    /// same, there is nothing to do.
     pub to: u32,
     /// Whether the store has to be formatted again, which loses all its entries.
     pub loses_entries: bool,
@@ -29,7 +36,7 @@ pub fn plan_upgrade(path: &Path) -> Result<UpgradePlan> {
     plan(path).map(|(plan, _)| plan)
 }
 
-/// Brings the store at `path` to the newest format of its policy, and destroys its entries where [`plan_upgrade`]
+/// Brings the store at `path` to the format that [`plan_upgrade`] says, and destroys its entries where [`plan_upgrade`]
 /// says so.
 ///
 /// # Errors
@@ -44,9 +51,9 @@ pub fn upgrade(path: &Path) -> Result<()> {
     }
     let (_, device) = survey::look(path)?;
     let mut superblock = open::read_superblock(&device).map_err(|refusal| open::refused(refusal, path))?;
-    superblock.shape.has_probation = true;
+    superblock.shape.form = LogForm::Probation;
     superblock.generation += 1;
-    assert_eq!(superblock.shape.format_version(), to, "probation is what the newest format adds");
+    assert_eq!(superblock.shape.format_version(), to, "probation is what that format adds");
     block_on(superblocks::write(&device, &superblock))
         .map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
 }
@@ -57,7 +64,8 @@ fn plan(path: &Path) -> Result<(UpgradePlan, StoreOptions)> {
     let (info, _device) = survey::look(path)?;
     let options = survey::options(path, &info)?;
     let newest = open::check(&options)?;
-    let to = newest.format_version().max(info.format);
-    let loses_entries = to != info.format && !newest.has_probation;
+    let gets_probation = newest.has_probation() && !info.has_probation;
+    let to = if gets_probation { FORMAT_VERSION_PROBATION } else { newest.format_version().max(info.format) };
+    let loses_entries = to != info.format && !gets_probation;
     Ok((UpgradePlan { from: info.format, to, loses_entries }, options))
 }

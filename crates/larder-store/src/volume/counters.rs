@@ -18,6 +18,8 @@ macro_rules! for_each_counter {
             rejected,
             /// Entries that were offered and not stored, because they were not worth the room of others.
             not_admitted,
+            /// Entries that were offered and not stored, because as much was written as may be.
+            wear_refused,
             /// Entries dropped at reclaim.
             evicted,
             /// Entries lost because both their buckets were full, or another key had their address.

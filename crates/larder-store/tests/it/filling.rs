@@ -80,6 +80,17 @@ fn a_full_store_displaces_nothing_and_takes_60_bits_of_memory_an_entry() {
 }
 
 #[test]
+fn a_full_store_holds_live_records_in_nine_tenths_of_its_bytes() {
+    for (name, length) in LENGTHS {
+        let store = store();
+        let stored = fill(&store, length, 2.2);
+        let record_bytes = |n: u64| 64 + 8 + HEAD.len() as u64 + length(n) + length(n).div_ceil(64 << 10) * 4;
+        let live: u64 = (0..stored).filter(|n| store.may_contain(&n.to_le_bytes())).map(record_bytes).sum();
+        assert!(live * 100 >= SIZE_BYTES * 89, "{:.1}% for {name}", live as f64 * 100.0 / SIZE_BYTES as f64);
+    }
+}
+
+#[test]
 fn a_store_that_is_opened_again_has_as_many_entries_as_before() {
     for (name, length) in LENGTHS {
         let device = Arc::new(MemoryDevice::new(SIZE_BYTES));

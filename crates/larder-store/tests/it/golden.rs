@@ -1,8 +1,8 @@
 //! At stake: stores that people have. Volumes that each format version was written with open, and hold what they held.
 //!
 //! A fixture in `fixtures/format-N` holds the sectors of a closed store that are not zero, each behind its number (4 bytes,
-//! little-endian). Rows with probation make format 3, rows with a journal format 2; the others, and volumes that were made without
-//! either, have format 1. `LARDER_WRITE_FIXTURES=1` writes the fixtures that are missing.
+//! little-endian). Rows with probation make format 4, and made format 3; rows with a journal format 2; the others, and volumes
+//! that were made without either, have format 1. `LARDER_WRITE_FIXTURES=1` writes the fixtures that are missing.
 
 use crate::support::block_on;
 use larder_store::{
@@ -21,7 +21,7 @@ const SECTOR_BYTES: usize = 512;
 const KEYS: u64 = 6;
 
 /// The formats of which there are fixtures.
-const FORMATS: [u32; 3] = [1, 2, 3];
+const FORMATS: [u32; 4] = [1, 2, 3, 4];
 
 fn folder(format: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fixtures/format-{format}"))
@@ -108,7 +108,7 @@ fn fixture(format: u32, policy: &'static Policy) -> Option<Vec<u8>> {
 
 #[test]
 fn stores_of_every_format_open_and_hold_what_they_held() {
-    for (format, one_of_them) in FORMATS.into_iter().zip(["log", "stream", "log"]) {
+    for (format, one_of_them) in FORMATS.into_iter().zip(["log", "stream", "log", "log"]) {
         let mut opened = Vec::new();
         for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
             if let Some(contents) = fixture(format, policy) {
@@ -141,12 +141,12 @@ fn a_store_of_another_format_or_row_is_refused_and_left_as_it_is() {
     let mut newer = contents.clone();
     for superblock in [0, last] {
         older[superblock + 8] = 0;
-        newer[superblock + 8] = 4;
+        newer[superblock + 8] = 5;
     }
     let row = Policy::named("stream").unwrap();
     for (contents, policy, why) in [
         (older, Policy::default_row(), "format 0"),
-        (newer, Policy::default_row(), "format 4"),
+        (newer, Policy::default_row(), "format 5"),
         (contents, row, "policy log"),
     ] {
         let device = Arc::new(MemoryDevice::from_contents(contents.clone()));
@@ -184,7 +184,7 @@ fn log_of_format_1_is_upgraded_in_place_and_holds_what_it_held() {
     block_on(store.close()).unwrap();
     check_holds(policy, device.contents());
     let plan = plan_upgrade(file.path()).unwrap();
-    assert_eq!((plan.from, plan.to), (3, 3), "there is nothing more to do");
+    assert_eq!((plan.from, plan.to, plan.loses_entries), (3, 4, true), "whose records share sectors is another volume");
 }
 
 #[test]

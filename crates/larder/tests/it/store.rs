@@ -64,7 +64,7 @@ fn a_formatted_store_is_used_as_it_is() {
         &home,
         &["info", shown],
         0,
-        &["policy log: ", "size 83.9 MB", "format 3, with probation", "entries 0 of at most"],
+        &["policy log: ", "size 83.9 MB", "format 4, with probation", "entries 0 of at most"],
     );
     let address = format!("http://{}", origin.address);
     let larder = Larder::start(&home, &["--disk", shown, "--origin", &address]);
@@ -273,7 +273,9 @@ fn upgrade_keeps_entries_where_it_can_and_says_first_where_it_cannot() {
     check(&home, &["upgrade", shown], 0, &["format 1 became 3; every entry stays"]);
     check(&home, &["info", shown], 0, &["format 3, with probation"]);
     assert_eq!(entries(&home, &["info", shown]), entries_before);
-    check(&home, &["upgrade", shown], 0, &["format 3 is the newest of its policy; nothing to do"]);
+    check(&home, &["upgrade", shown], 1, &["entries would be lost", "nothing was changed", "--yes"]);
+    check(&home, &["upgrade", shown, "--yes"], 0, &["format 3 became 4; it is empty now"]);
+    check(&home, &["upgrade", shown], 0, &["format 4 is the newest of its policy; nothing to do"]);
     let other = home.path().join("other.larder");
     let shown = other.to_str().unwrap();
     check(

@@ -4,7 +4,7 @@
 
 use crate::{
     Error, ErrorKind, Hints, Reader, Result,
-    format::record::{Kind, Meta, Record},
+    format::record::{BodyPart, Kind, Meta, Record, body_checksums, checksum_count},
     volume::{Volume, counters::add},
 };
 use bytes::Bytes;
@@ -108,6 +108,7 @@ pub(crate) fn flushed(all_written: bool) -> Result<()> {
 /// A found entry, to be written again with another head.
 pub(crate) struct Renewal {
     meta: Meta,
+    parts: Vec<BodyPart>,
     checksums: Vec<u32>,
     body: Vec<Bytes>,
 }
@@ -115,18 +116,31 @@ pub(crate) struct Renewal {
 impl Renewal {
     /// With the body that `reader` has; `None` if it turns out to be damaged.
     pub(crate) async fn whole(reader: &Reader, hints: Hints) -> Result<Option<Self>> {
-        let body = reader.read(0..reader.len()).await?;
-        Ok(body.map(|body| Self::new(reader, hints, Kind::Entry, vec![body])))
+        let Some(body) = reader.read(0..reader.len()).await? else { return Ok(None) };
+        let is_in_parts = reader.decoded().is_in_parts();
+        let mut renewal = Self::new(reader, hints, Kind::Entry, vec![body]);
+        if is_in_parts {
+            renewal.checksums = body_checksums(&renewal.body);
+        }
+        Ok(Some(renewal))
     }
 
     pub(crate) fn new(reader: &Reader, hints: Hints, kind: Kind, body: Vec<Bytes>) -> Self {
         let decoded = reader.decoded();
         let meta = Meta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
-        Self { meta, checksums: decoded.checksums(reader.record()), body }
+        Self { meta, parts: Vec::new(), checksums: decoded.checksums(reader.record()), body }
+    }
+
+    /// With a body that stands in these parts, all of it: those that it has, and what stands with its record.
+    pub(crate) fn in_parts(reader: &Reader, hints: Hints, parts: Vec<BodyPart>) -> Self {
+        let mut renewal = Self::new(reader, hints, Kind::InParts(parts.len() as u8), Vec::new());
+        renewal.checksums.resize(checksum_count(reader.len(), parts.len()), 0);
+        renewal.parts = parts;
+        renewal
     }
 
     pub(crate) fn record<'a>(&'a self, key: &'a [u8], head: &'a [u8]) -> Record<'a> {
-        Record { meta: self.meta.clone(), key, head, checksums: &self.checksums, body: &self.body }
+        Record { meta: self.meta.clone(), key, head, parts: &self.parts, checksums: &self.checksums, body: &self.body }
     }
 }
 

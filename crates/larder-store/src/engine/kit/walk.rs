@@ -7,7 +7,7 @@ use crate::{
     format::{
         VolumeId,
         pack::{self, PackedKind, Stub},
-        record::{BODY_BLOCK_BYTES, Decoded, Kind},
+        record::{Decoded, Kind},
     },
     units::Site,
 };
@@ -20,6 +20,8 @@ pub(crate) enum Met<'a> {
     Record { key: &'a [u8], len_bytes: u64, expires_at: u32, site: Site, epoch: u32 },
     /// The news that an entry was removed.
     Removal,
+    /// A part of an entry's body, every byte of it verified.
+    Part,
     /// Bytes that are not what was written.
     Damage { offset_bytes: u64, what: &'static str },
     /// So many bytes of the volume were walked over since this was last met.
@@ -32,7 +34,8 @@ impl<'a> Met<'a> {
         let meta = &decoded.meta;
         match meta.kind {
             Kind::Tombstone => Self::Removal,
-            Kind::Entry | Kind::HeadUpdate(_) => Self::Record {
+            Kind::Part => Self::Part,
+            Kind::Entry | Kind::HeadUpdate(_) | Kind::InParts(_) => Self::Record {
                 key: &record[decoded.key.clone()],
                 len_bytes: decoded.len_bytes() as u64,
                 expires_at: meta.expires_at,
@@ -46,12 +49,11 @@ impl<'a> Met<'a> {
 /// The record that `bytes` begin with, every byte of it verified; or what of it is damaged.
 pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<Decoded, &'static str> {
     let decoded = Decoded::decode(volume, bytes).map_err(|_| "a record's head")?;
-    if decoded.body_is_here() {
-        let body = bytes.get(decoded.body_start..decoded.len_bytes()).ok_or("a record's length")?;
-        let mut blocks = body.chunks(BODY_BLOCK_BYTES as usize).enumerate();
-        if !blocks.all(|(index, block)| decoded.verifies(bytes, index as u64, block)) {
-            return Err("a record's body");
-        }
+    if decoded.len_bytes() > bytes.len() {
+        return Err("a record's length");
+    }
+    if !decoded.verifies_here(bytes) {
+        return Err("a record's body");
     }
     Ok(decoded)
 }

@@ -61,6 +61,10 @@ impl LogEngine {
         if may_have_older {
             return true;
         }
+        if self.wear_left_bytes() < len_bytes {
+            add(&self.volume.counters.wear_refused, 1);
+            return false;
+        }
         let has_room = self.gate_is_open(gate);
         let offer = Offer { key_hash, sectors: sectors(len_bytes) };
         let is_admitted = gate.lock().admits(offer, self.index.address(key_hash), has_room);
@@ -68,6 +72,13 @@ impl LogEngine {
             add(&self.volume.counters.not_admitted, 1);
         }
         is_admitted
+    }
+
+    /// Returns how many bytes may be written now, by the limit on what is written a day.
+    pub(super) fn wear_left_bytes(&self) -> u64 {
+        let Some(limit) = &self.volume.wear else { return u64::MAX };
+        let written = self.volume.counters.written_bytes.load(Ordering::Relaxed) + self.lock_log().dirty_bytes();
+        limit.left_bytes(self.volume.clock.now(), written)
     }
 
     /// Returns whether everything is let in, as nothing of use has to go for it.
@@ -100,9 +111,9 @@ impl LogEngine {
     }
 
     /// Notes how much of the segment that is reclaimed was still of use.
-    pub(super) fn note_reclaimed(&self, live_sectors: u64) {
+    pub(super) fn note_reclaimed(&self, live_bytes: u64) {
         if let Some(gate) = &self.gate {
-            let is_full = live_sectors * 2 >= self.geometry.segment_bytes / SECTOR_BYTES;
+            let is_full = live_bytes * 2 >= self.geometry.segment_bytes;
             gate.is_short_of_room.store(is_full, Ordering::Relaxed);
         }
     }

@@ -6,6 +6,7 @@ use super::{
     LogEngine, RESERVE_SEGMENTS_MIN,
     index::{Inserted, LogIndex, Matches, SizeClass, Slot},
     layout::{Action, Appended, Appender, Log, Lost},
+    parts::BodyInParts,
     read::{Age, Recognised},
 };
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
             room::{NoRoom, Renewal, flushed, spent},
         },
     },
-    format::record::{BODY_BLOCK_BYTES, Kind, Meta, Record},
+    format::record::{BODY_BLOCK_BYTES, BodyPart, BodyStretch, Kind, Meta, PARTS_MAX, Record},
     hash::FullHash,
     sync::atomic::Ordering,
     units::{Sector, SegmentId},
@@ -39,6 +40,8 @@ pub(super) enum Condition<'a> {
     Reinserted { from: Sector, hits: u8 },
     /// None, and nothing is replaced: whatever may be the key's is older, and stays beside until it was read.
     Beside,
+    /// None: it is a part of a body, which the index does not know.
+    Part,
 }
 
 /// What became of an append for which there was room.
@@ -49,6 +52,8 @@ pub(super) enum Attempt {
     Changed,
     /// There is a slot of which it is not known whose it is: nothing is appended.
     Unrecognised,
+    /// So many bytes of the body are to be appended before it, as a part: nothing is appended.
+    InParts(u64),
 }
 
 impl LogEngine {
@@ -69,7 +74,7 @@ impl LogEngine {
         self.check_begun()?;
         let hash = self.volume.hash(key).1;
         let meta = Meta::new(Kind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
-        let mut record = Record { meta, key, head: &[], checksums: &[], body: &[] };
+        let mut record = Record { meta, key, head: &[], parts: &[], checksums: &[], body: &[] };
         let failed_before = self.lock_log().failed_units();
         // The key is hidden while it is removed (see `arrears`), so that nothing need be read first: a device that does not
         // answer keeps no reads waiting.
@@ -77,7 +82,9 @@ impl LogEngine {
         let appended = if beside {
             match self.append_if(&mut record, Condition::Beside).await? {
                 Attempt::Appended(appended) => Some(appended),
-                Attempt::Changed | Attempt::Unrecognised => unreachable!("a removal beside its entry has no condition"),
+                Attempt::Changed | Attempt::Unrecognised | Attempt::InParts(_) => {
+                    unreachable!("a removal beside its entry has no condition, and no body")
+                }
             }
         } else {
             self.append(&mut record, None).await?
@@ -115,12 +122,41 @@ impl LogEngine {
         if reader.len() <= BODY_BLOCK_BYTES || self.may_move(position) {
             return Renewal::whole(reader, hints).await;
         }
-        let kind = Kind::HeadUpdate(reader.decoded().body_place(position));
+        if reader.decoded().is_in_parts() {
+            let stretches = self.stretches(position, reader.decoded(), reader.record()).into_iter();
+            let parts: Vec<BodyPart> = stretches.filter_map(BodyStretch::into_part).collect();
+            let has_room = parts.len() <= PARTS_MAX;
+            return if has_room {
+                Ok(Some(Renewal::in_parts(reader, hints, parts)))
+            } else {
+                Renewal::whole(reader, hints).await
+            };
+        }
+        let kind = Kind::HeadUpdate(self.body_place(position, reader.decoded()));
         Ok(Some(Renewal::new(reader, hints, kind, Vec::new())))
     }
 
     /// Appends, waiting for room for a bounded time; `None` if the key's entry is no longer the one at `still_at`.
     async fn append(self: &Arc<Self>, record: &mut Record<'_>, still_at: Option<Sector>) -> Result<Option<Appended>> {
+        let mut attempt = self.append_as_it_is(record, still_at).await?;
+        if matches!(attempt, Attempt::InParts(_)) {
+            let mut body = BodyInParts::of(record);
+            while let Attempt::InParts(part_bytes) = attempt {
+                let next = body.next_part(part_bytes)?;
+                let mut part = next.record(record);
+                let appended = self.append_if(&mut part, Condition::Part).await?;
+                let place = self.place_of_part(&part, appended);
+                body.note_appended(next, place);
+                let checksums = body.all_checksums(record.meta.body_bytes);
+                attempt = self.append_as_it_is(&mut body.entry(record, &checksums), still_at).await?;
+            }
+        }
+        Ok(if let Attempt::Appended(appended) = attempt { Some(appended) } else { None })
+    }
+
+    /// As [`Self::append`], of a record that is not divided here; tells what became of it, which is never that slots are
+    /// not recognised.
+    async fn append_as_it_is(self: &Arc<Self>, record: &mut Record<'_>, still_at: Option<Sector>) -> Result<Attempt> {
         self.check_begun()?;
         let hash = record.meta.hash;
         let mut recognised = match still_at {
@@ -130,8 +166,7 @@ impl LogEngine {
         for round in 1.. {
             let condition = still_at.map_or(Condition::Recognised(&recognised), Condition::StillAt);
             match self.append_if(record, condition).await? {
-                Attempt::Appended(appended) => return Ok(Some(appended)),
-                Attempt::Changed => return Ok(None),
+                attempt @ (Attempt::Appended(_) | Attempt::Changed | Attempt::InParts(_)) => return Ok(attempt),
                 Attempt::Unrecognised if round < RECOGNISED_MAX => recognised = self.recognise(hash).await,
                 Attempt::Unrecognised => recognised = Recognised::all_own(&self.index.peek(hash.key_hash())),
             }
@@ -149,6 +184,7 @@ impl LogEngine {
         }
     }
 
+    /// Appends under a condition, waiting for room for a bounded time.
     async fn append_if(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition<'_>) -> Result<Attempt> {
         let too_long = "the entry is longer than a segment of the store";
         let flush = async {
@@ -181,10 +217,18 @@ impl LogEngine {
             Condition::Recognised(recognised) if self.index.holds_false_matches() && !recognised.covers(&matches()) => {
                 return Ok(Attempt::Unrecognised);
             }
-            Condition::StillAt(_) | Condition::Reinserted { .. } | Condition::Recognised(_) | Condition::Beside => {}
+            Condition::StillAt(_)
+            | Condition::Reinserted { .. }
+            | Condition::Recognised(_)
+            | Condition::Beside
+            | Condition::Part => {}
         }
-        let is_newcomer = matches!(condition, Condition::Recognised(_)) && self.is_newcomer(&log, record, &matches());
+        let is_newcomer = matches!(condition, Condition::Recognised(_) | Condition::Part)
+            && self.is_newcomer(&log, record, &matches());
         let appender = if appender == Appender::Client && is_newcomer { Appender::Newcomer } else { appender };
+        if let Some(part_bytes) = log.part_due(record, appender) {
+            return Ok(Attempt::InParts(part_bytes));
+        }
         let outcome = log.append(record, appender, self.volume.clock.moment(), &mut actions);
         self.follow_moves(&mut log);
         match outcome {
@@ -217,7 +261,7 @@ impl LogEngine {
     fn is_newcomer(&self, log: &Log, record: &Record<'_>, matches: &Matches) -> bool {
         let key_hash = record.meta.hash.key_hash();
         log.has_probation()
-            && record.meta.kind == Kind::Entry
+            && matches!(record.meta.kind, Kind::Entry | Kind::InParts(_) | Kind::Part)
             && matches.is_empty()
             && !self.volume.pins.contains(key_hash)
             && !self.volume.arrears.hides(record.key)
@@ -227,20 +271,23 @@ impl LogEngine {
 
     /// Makes a record that was appended what the index knows of its key. Under the log's lock.
     fn index_appended(&self, record: &Record<'_>, appended: Appended, condition: Condition<'_>) {
+        if matches!(condition, Condition::Part) {
+            return;
+        }
         let key_hash = record.meta.hash.key_hash();
-        let size = SizeClass::holding(record.len_sectors());
+        let size = SizeClass::holding(appended.sectors);
         let hits = match condition {
             Condition::Reinserted { hits, .. } => hits,
             // An index that is full displaces what has the fewest.
             _ if self.volume.pins.contains(key_hash) => Slot::HITS_MAX,
             // What gets a new head was asked for, and its body may be on probation.
             Condition::StillAt(_) => 1,
-            Condition::Recognised(_) | Condition::Beside => 0,
+            Condition::Recognised(_) | Condition::Beside | Condition::Part => 0,
         };
         let slot = Slot { position: appended.position, size, hits, short_lived: appended.short_lived };
         let replaced = match &condition {
             Condition::StillAt(from) | Condition::Reinserted { from, .. } => std::slice::from_ref(from),
-            Condition::Beside => &[],
+            Condition::Beside | Condition::Part => &[],
             Condition::Recognised(recognised) => {
                 recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(key_hash, position));
                 &recognised.own

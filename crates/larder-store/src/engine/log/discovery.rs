@@ -97,7 +97,7 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&Root>) -> Discove
     let last_sequence = sequences.last().copied().unwrap_or(0).max(stamp).max(written.last());
     // Of two generations it cannot be told which of them a sequence was of: a missing one may be of a use that was
     // over and overwritten. Then a segment without any use is needed to show that one was erased.
-    let can_miss = is_any_blank || !engine.volume.shape.has_probation;
+    let can_miss = is_any_blank || !engine.volume.shape.has_probation();
     let missing = written.newest_missing(&sequences, oldest.main.max(stamp + 1)).filter(|_| can_miss);
     if let Some(missing) = missing {
         let place = "a segment of the store was erased, and may have held removals: nothing older is believed";

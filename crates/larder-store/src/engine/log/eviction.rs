@@ -31,8 +31,8 @@ pub(crate) struct Candidate {
 pub(crate) struct Reclaimed<'a> {
     /// Its live entries, in log order.
     pub(crate) live: &'a [Candidate],
-    /// What may be kept, in sectors, but for what is pinned or held.
-    pub(crate) room_sectors: u64,
+    /// What may be kept, in bytes, but for what is pinned or held.
+    pub(crate) room_bytes: u64,
     pub(crate) standard: Standard,
     /// Unix time in seconds.
     pub(crate) now_s: u32,
@@ -66,21 +66,21 @@ pub(crate) struct Choice {
 
 /// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is to be spared takes the room of others.
 pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice {
-    let Reclaimed { live, room_sectors, standard, now_s } = *reclaimed;
+    let Reclaimed { live, room_bytes, standard, now_s } = *reclaimed;
     let useful = |entry: &&Candidate| !has_expired(entry.listing.expires_at, now_s);
     let (spared, others): (Vec<Candidate>, Vec<Candidate>) =
         live.iter().filter(useful).partition(|entry| entry.pinned || entry.held);
     // What is pinned has as many hits as there can be: an index that is full displaces what has the fewest.
     let hits = |entry: &Candidate| if entry.pinned { Slot::HITS_MAX } else { 0 };
     let mut kept: Vec<Kept> = spared.iter().map(|entry| Kept { listing: entry.listing, hits: hits(entry) }).collect();
-    let spared_sectors = sectors_of(&kept);
+    let spared_bytes = bytes_of(&kept);
     let wanted = match eviction {
         LogEviction::Worth => worth::rank(others, &standard),
         LogEviction::Clock => clock::rank(others),
     };
-    take(wanted, room_sectors.saturating_sub(spared_sectors), &mut kept);
-    assert!(sectors_of(&kept) <= spared_sectors.max(room_sectors), "what is kept fits its room");
-    kept.sort_by_key(|kept| kept.listing.sector);
+    take(wanted, room_bytes.saturating_sub(spared_bytes), &mut kept);
+    assert!(bytes_of(&kept) <= spared_bytes.max(room_bytes), "what is kept fits its room");
+    kept.sort_by_key(|kept| kept.listing.start_bytes);
     Choice { kept }
 }
 
@@ -88,44 +88,51 @@ pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice
 fn take(wanted: Vec<Kept>, room: u64, kept: &mut Vec<Kept>) {
     let mut taken = 0;
     for one in wanted {
-        let sectors = u64::from(one.listing.sectors);
-        if taken + sectors <= room {
-            taken += sectors;
+        let bytes = u64::from(one.listing.len_bytes);
+        if taken + bytes <= room {
+            taken += bytes;
             kept.push(one);
         }
     }
     assert!(taken <= room, "no more is kept than there is room for");
 }
 
-fn sectors_of(kept: &[Kept]) -> u64 {
-    kept.iter().map(|kept| u64::from(kept.listing.sectors)).sum()
+fn bytes_of(kept: &[Kept]) -> u64 {
+    kept.iter().map(|kept| u64::from(kept.listing.len_bytes)).sum()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::KeyHash;
+    use crate::{format::trailer::ListedKind, hash::KeyHash};
 
     /// Of a main segment, by requests, where nothing is so short that it stays without a hit.
     pub(super) const STANDARD: Standard =
         Standard { generation: Generation::Main, mean_sectors: 1.0, length_exponent: 1.0, seed: 7 };
 
     /// A live entry: where it begins, its length, its hits, and after when it is of no use.
-    pub(super) fn live(sector: u32, sectors: u16, hits: u8, expires_at: u32) -> Candidate {
-        let listing = Listing { key_hash: KeyHash(1), sector, sectors, tombstone: false, run_blocks: 0, expires_at };
+    pub(super) fn live(sector: u32, sectors: u32, hits: u8, expires_at: u32) -> Candidate {
+        let (start_bytes, len_bytes) = (sector * 512, sectors * 512);
+        let key_hash = KeyHash(1);
+        let listing = Listing { key_hash, start_bytes, len_bytes, kind: ListedKind::Entry, run_blocks: 0, expires_at };
         Candidate { listing, hits, held: false, pinned: false }
     }
 
     /// What is kept at second 100, each by its sector, with the hits it begins with.
     pub(super) fn kept(eviction: LogEviction, live: &[Candidate], room_sectors: u64) -> Vec<(u32, u8)> {
-        let chosen = choose(eviction, &Reclaimed { live, room_sectors, standard: STANDARD, now_s: 100 });
-        chosen.kept.iter().map(|kept| (kept.listing.sector, kept.hits)).collect()
+        let chosen =
+            choose(eviction, &Reclaimed { live, room_bytes: room_sectors * 512, standard: STANDARD, now_s: 100 });
+        chosen.kept.iter().map(|kept| (kept.listing.start_bytes / 512, kept.hits)).collect()
     }
 
     /// What the default row keeps by this standard.
     pub(super) fn kept_by(standard: Standard, live: &[Candidate], room: u64) -> Vec<(u32, u8)> {
-        let reclaimed = Reclaimed { live, room_sectors: room, standard, now_s: 100 };
-        choose(LogEviction::Worth, &reclaimed).kept.iter().map(|kept| (kept.listing.sector, kept.hits)).collect()
+        let reclaimed = Reclaimed { live, room_bytes: room * 512, standard, now_s: 100 };
+        choose(LogEviction::Worth, &reclaimed)
+            .kept
+            .iter()
+            .map(|kept| (kept.listing.start_bytes / 512, kept.hits))
+            .collect()
     }
 
     #[test]

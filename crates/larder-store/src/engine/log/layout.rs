@@ -6,12 +6,14 @@
 //! so that a tombstone outlives the record it removes (see [`generations`]). Idea: STREAM and its packetizer (Markatos
 //! et al., USITS 1999), whole segments as in CacheLib's large-object cache.
 
+mod buffers;
 mod check;
 pub(crate) mod checkpoint;
 mod closing;
 mod generations;
 mod groups;
 mod open;
+mod parts;
 mod pending;
 pub(crate) mod segments;
 mod syncing;
@@ -23,15 +25,17 @@ use crate::{
     format::{
         Generation, SegmentUse, VolumeId,
         record::{Decoded, Record},
-        trailer::Listing,
+        trailer::{ListedKind, Listing},
+        unit::unit_header_bytes,
     },
     hash::KeyHash,
-    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
+    units::{BLOCK_BYTES, Geometry, Sector, SegmentId},
     volume::waiters::{Waiters, Woken},
 };
+use buffers::{buffer_of, spare_buffer};
 use closing::{Closing, TrailerInFlight};
 pub(crate) use groups::Moved;
-use open::{OpenSegment, OpenUnit};
+use open::{OpenSegment, OpenUnit, Opening, Spot};
 use segments::SegmentTable;
 use std::{collections::VecDeque, sync::Arc};
 use syncing::unsynced_count_max;
@@ -39,7 +43,7 @@ pub(crate) use syncing::{SequenceTraces, unknown_count_max};
 
 /// A unit is sent off when it has this many bytes.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
-/// On volumes of small segments it has a quarter of one, but this much: what a unit begins with and is filled up with
+/// On volumes of small segments it has half of one, but this much: what a unit begins with and is filled up with
 /// is a part of it.
 const UNIT_BYTES_MIN: u64 = 64 << 10;
 /// The last sequence that is used.
@@ -122,6 +126,8 @@ impl Appender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Appended {
     pub(crate) position: Sector,
+    /// How many sectors it lies in.
+    pub(crate) sectors: u64,
     /// The unit it went to, for [`Log::is_pending`].
     pub(crate) ticket: u64,
     pub(crate) short_lived: bool,
@@ -259,7 +265,7 @@ impl Log {
         now: Moment,
         actions: &mut Vec<Action>,
     ) -> Result<Appended, NoRoom> {
-        let len_bytes = record.len_sectors() * SECTOR_BYTES;
+        let (len_bytes, key_hash) = (self.geometry.stepped(record.len_bytes()), record.meta.hash.key_hash());
         if !OpenSegment::fits_empty(&self.geometry, len_bytes) {
             return Err(NoRoom::Ever);
         }
@@ -270,10 +276,12 @@ impl Log {
         }
         let generation = appender.generation();
         let at = generation as usize;
-        if self.open[at].as_ref().is_some_and(|open| !open.unit_takes(len_bytes)) {
+        let geometry = self.geometry;
+        let with_gap = |open: &OpenSegment| open.gap_before(&geometry, key_hash) + len_bytes;
+        if self.open[at].as_ref().is_some_and(|open| !open.unit_takes(with_gap(open))) {
             self.seal_unit_of(generation, actions);
         }
-        if self.open[at].as_ref().is_some_and(|open| !open.takes(&self.geometry, len_bytes)) {
+        if self.open[at].as_ref().is_some_and(|open| !open.takes(&geometry, with_gap(open))) {
             self.seal_segment_of(generation, actions);
         }
         if self.open[at].is_none() {
@@ -283,14 +291,15 @@ impl Log {
         if open.unit.is_none() {
             let capacity = open.unit_capacity(&self.geometry, self.unit_bytes, len_bytes);
             let buffer = buffer_of(&mut self.spare, capacity);
-            open.unit = Some(OpenUnit::new(buffer, capacity, self.next_ticket, now.at));
+            let opening = Opening { ticket: self.next_ticket, opened_at: now.at };
+            open.unit = Some(OpenUnit::new(buffer, [unit_header_bytes(&self.geometry), capacity], opening));
             self.next_ticket += 1;
         }
-        self.dirty_bytes += len_bytes;
         let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);
-        let (position, ticket) = open.append(&self.geometry, self.volume, record);
+        let Spot { position, sectors, taken_bytes, ticket } = open.append(&self.geometry, self.volume, record);
+        self.dirty_bytes += taken_bytes;
         assert_eq!(self.geometry.segment_of(position), Some(open.segment), "a record goes into the open segment");
-        Ok(Appended { position, ticket, short_lived })
+        Ok(Appended { position, sectors, ticket, short_lived })
     }
 
     /// Sends off the open units that have records.
@@ -324,8 +333,8 @@ impl Log {
         let last = sealed.back().map_or(0, |&last| self.segments.sequence(last));
         assert!(last < open.of.sequence, "segments of a generation are sealed in log order");
         sealed.push_back(open.segment);
-        let OpenSegment { segment, of, listings, hidden_from, .. } = open;
-        self.closing.push(Closing { segment, of, listings, units_in_flight, hidden_from });
+        let OpenSegment { segment, of, listings, list_bytes, hidden_from, .. } = open;
+        self.closing.push(Closing { segment, of, listings, list_bytes, units_in_flight, hidden_from });
         self.write_due_trailers(actions);
     }
 
@@ -339,7 +348,7 @@ impl Log {
     ) -> Woken {
         let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else { return Woken::default() };
         let unit = self.in_flight.swap_remove(at);
-        let record_bytes = unit.used_bytes - crate::format::unit::UNIT_HEADER_BYTES;
+        let record_bytes = unit.used_bytes - unit_header_bytes(&self.geometry);
         assert!(record_bytes <= self.dirty_bytes, "what is written was counted");
         self.dirty_bytes -= record_bytes;
         if let Some(closing) = self.closing.iter_mut().find(|closing| closing.segment == unit.segment) {
@@ -374,9 +383,14 @@ impl Log {
 
     /// A record of a unit that could not be written.
     fn lost(&self, unit: &UnitInFlight, listing: &Listing) -> Option<Lost> {
-        let start = self.geometry.segment_start_bytes(unit.segment) / SECTOR_BYTES;
-        let position = Sector(start + u64::from(listing.sector));
-        let record = &unit.buffer.as_slice()[(position.byte_offset() - unit.start.byte_offset()) as usize..];
+        if listing.kind == ListedKind::Part {
+            // Its entry finds out when it is read.
+            return None;
+        }
+        let start_bytes = u64::from(listing.start_bytes);
+        let position = self.geometry.sector_at(unit.segment, start_bytes);
+        let unit_start_bytes = unit.start.byte_offset() - self.geometry.segment_start_bytes(unit.segment);
+        let record = &unit.buffer.as_slice()[(start_bytes - unit_start_bytes) as usize..];
         let key = Decoded::decode(self.volume, record).ok()?.key;
         Some(Lost { key_hash: listing.key_hash, position, key: record[key].into() })
     }
@@ -429,17 +443,6 @@ impl Log {
         self.open[generation as usize] = Some(OpenSegment::new(segment, of, oldest, listings));
         Ok(())
     }
-
-    /// Keeps a written buffer, unless the device or a reader still has it.
-    fn keep_for_reuse(&mut self, buffer: Arc<AlignedBuffer>) {
-        if let Ok(mut buffer) = Arc::try_unwrap(buffer)
-            && self.spare.len() < 1 + usize::from(self.has_probation)
-        {
-            buffer.extend_to_capacity();
-            self.spare.push(buffer);
-        }
-        assert!(self.spare.len() <= Generation::ALL.len(), "spare buffers are bounded");
-    }
 }
 
 impl AsMut<Waiters> for Log {
@@ -448,24 +451,8 @@ impl AsMut<Waiters> for Log {
     }
 }
 
-/// A buffer for a unit, touched now, so that memory does not grow later.
-fn spare_buffer(unit_bytes: u64) -> AlignedBuffer {
-    let mut buffer = AlignedBuffer::with_len(unit_bytes as usize);
-    buffer.as_mut_slice().fill(1);
-    buffer
-}
-
-/// A spare buffer of at least `len_bytes`, or a new one.
-fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
-    assert!(len_bytes > 0, "a unit has bytes");
-    match spare.pop() {
-        Some(buffer) if buffer.len() as u64 >= len_bytes => buffer,
-        _ => AlignedBuffer::with_len(len_bytes as usize),
-    }
-}
-
 /// Bytes a unit gathers, less on volumes of small segments.
 fn unit_bytes(geometry: &Geometry) -> u64 {
-    let quarter = geometry.segment_bytes / 4 / BLOCK_BYTES * BLOCK_BYTES;
-    quarter.clamp(UNIT_BYTES_MIN, UNIT_BYTES).min(geometry.segment_bytes)
+    let half = geometry.segment_bytes / 2 / BLOCK_BYTES * BLOCK_BYTES;
+    half.clamp(UNIT_BYTES_MIN, UNIT_BYTES).min(geometry.segment_bytes)
 }

@@ -9,11 +9,11 @@
 use super::LogEngine;
 use crate::{
     format::{
-        record::{Decoded, Kind},
-        trailer::{Footer, Listing},
-        unit::{UNIT_HEADER_BYTES, UnitHeader},
+        record::Decoded,
+        trailer::{Footer, ListedKind, Listing},
+        unit::{UnitHeader, unit_header_bytes},
     },
-    units::{BLOCK_BYTES, SECTOR_BYTES, SegmentId},
+    units::{BLOCK_BYTES, SegmentId, sectors},
 };
 use bytes::Bytes;
 
@@ -90,39 +90,42 @@ async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> Listed {
 
 /// Lists the records of a unit that begins `unit_offset` bytes into its segment; what is no record is passed over.
 fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], listings: &mut Vec<Listing>) {
-    let mut at = UNIT_HEADER_BYTES;
+    let geometry = &engine.geometry;
+    let mut at = unit_header_bytes(geometry);
     // The group of the last record, and the first of those of it that stand side by side.
     let mut run: Option<(u32, usize)> = None;
     while at < unit.len() as u64 {
-        let place = ((unit_offset + at) / SECTOR_BYTES) as u32;
+        let start_bytes = (unit_offset + at) as u32;
+        let place = start_bytes / geometry.step_bytes as u32;
         let bytes = &unit[at as usize..];
         let belongs = |record: &Decoded| {
-            (record.meta.sequence, record.meta.place_sectors) == (sequence, place)
-                && at + record.len_sectors() * SECTOR_BYTES <= unit.len() as u64
+            (record.meta.sequence, record.meta.place) == (sequence, place)
+                && at + record.len_bytes() as u64 <= unit.len() as u64
         };
         let whole = Decoded::decode(engine.volume.id, bytes).ok();
         let record = whole.or_else(|| Decoded::decode_mended(engine.volume.id, bytes, sequence, place));
         let Some(record) = record.filter(belongs) else {
-            at += SECTOR_BYTES;
+            at += geometry.step_bytes;
             run = None;
             continue;
         };
+        let len_bytes = geometry.stepped(record.len_bytes() as u64);
         match run {
             Some((group, first)) if group == record.meta.group => {
-                let sectors = u64::from(place - listings[first].sector) + record.len_sectors();
+                let sectors = sectors(u64::from(start_bytes - listings[first].start_bytes)) + record.len_sectors();
                 listings[first].run_blocks = Listing::blocks_of_run(sectors);
             }
             _ => run = (record.meta.group != 0).then_some((record.meta.group, listings.len())),
         }
         listings.push(Listing {
             key_hash: record.meta.hash.key_hash(),
-            sector: place,
-            sectors: record.len_sectors() as u16,
-            tombstone: record.meta.kind == Kind::Tombstone,
+            start_bytes,
+            len_bytes: len_bytes as u32,
+            kind: ListedKind::of(record.meta.kind),
             run_blocks: 0,
             expires_at: record.meta.expires_at,
         });
-        at += record.len_sectors() * SECTOR_BYTES;
+        at += len_bytes;
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     },
     format::{
         LogOrder,
-        record::{Decoded, Kind, Refusal},
+        record::{BodyElsewhere, BodyStretch, Decoded, Glimpse, Kind, Refusal},
     },
     hash::{FullHash, KeyHash},
     units::{BLOCK_BYTES, SECTOR_BYTES, Sector, sectors},
@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// What [`Extent::Front`] reads of a long entry, in sectors.
 const FRONT_SECTORS: u64 = 32;
 /// What is read of a record to tell whose it is, in sectors: a block.
-const RECOGNISED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
+pub(super) const RECOGNISED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 
 /// When a record was written, beside others: by the use of its segment, and by its place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +98,7 @@ impl LogEngine {
     async fn entry_among(&self, matches: &Matches, key: &[u8], hash: FullHash, extent: Extent) -> Result<Look<Found>> {
         let key_hash = hash.key_hash();
         for slot in matches.iter() {
-            let Some((record, decoded)) = self.read_record(slot, extent).await? else {
+            let Some((record, decoded)) = self.read_record(key_hash, slot, extent).await? else {
                 if !self.still_at(key_hash, slot.position) {
                     return Ok(Look::Moved);
                 }
@@ -151,7 +151,7 @@ impl LogEngine {
     pub(super) async fn recognise_among(&self, hash: FullHash, matches: &Matches) -> Recognised {
         let mut recognised = Recognised::default();
         for slot in matches.iter() {
-            match self.read_front(slot, RECOGNISED_SECTORS).await {
+            match self.read_front(hash.key_hash(), slot, RECOGNISED_SECTORS).await {
                 Ok(Some((_, decoded))) if decoded.meta.hash == hash => recognised.own.push(slot.position),
                 Ok(Some(_)) => recognised.others.push(slot.position),
                 Ok(None) | Err(_) => recognised.unreadable.push(slot.position),
@@ -164,7 +164,7 @@ impl LogEngine {
     pub(super) async fn is_newest(&self, hash: FullHash, position: Sector) -> bool {
         let matches = self.index.peek(hash.key_hash());
         for slot in matches.iter().filter(|slot| self.age(slot.position) > self.age(position)) {
-            match self.read_front(slot, RECOGNISED_SECTORS).await {
+            match self.read_front(hash.key_hash(), slot, RECOGNISED_SECTORS).await {
                 Ok(Some((_, decoded))) if decoded.meta.hash != hash => {}
                 _ => return false,
             }
@@ -200,39 +200,88 @@ impl LogEngine {
         Age { order: segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position }
     }
 
-    /// The record at a slot's position, from memory or the device; `None` if there is no sound one.
-    pub(super) async fn read_record(&self, slot: Slot, extent: Extent) -> Result<Option<(Bytes, Decoded)>> {
+    /// Reads the record of a slot of `key_hash`'s address, from memory or the device; `None` if there is no sound one.
+    pub(super) async fn read_record(
+        &self,
+        key_hash: KeyHash,
+        slot: Slot,
+        extent: Extent,
+    ) -> Result<Option<(Bytes, Decoded)>> {
         let want = match extent {
             Extent::Whole => slot.size.sectors(),
             Extent::Key => RECOGNISED_SECTORS,
             Extent::Front if self.reads_groups() => slot.size.sectors(),
             Extent::Front => FRONT_SECTORS,
         };
-        self.read_front(slot, want).await
+        self.read_front(key_hash, slot, want).await
     }
 
     /// As [`Self::read_record`], but at most about `want` sectors of it.
-    async fn read_front(&self, slot: Slot, want: u64) -> Result<Option<(Bytes, Decoded)>> {
+    pub(super) async fn read_front(
+        &self,
+        key_hash: KeyHash,
+        slot: Slot,
+        want: u64,
+    ) -> Result<Option<(Bytes, Decoded)>> {
         let mut want = want.min(slot.size.sectors());
         // The second round is for heads longer than the front that was read.
         for _ in 0..2 {
-            let Some(record) = self.read_sectors(slot.position, want).await? else { return Ok(None) };
+            let Some(bytes) = self.read_sectors(slot.position, want).await? else { return Ok(None) };
+            let Some(at) = self.record_in(slot.position, key_hash, &bytes) else { return Ok(None) };
+            let record = bytes.slice(at..);
+            let spanned = |needed: usize| sectors((at + needed) as u64);
             match Decoded::decode(self.volume.id, &record) {
                 Ok(decoded) if self.belongs(slot.position, &decoded) => return Ok(Some((record, decoded))),
-                Err(Refusal::Short(needed)) if sectors(needed as u64) > want => want = sectors(needed as u64),
+                Err(Refusal::Short(needed)) if spanned(needed) > want => want = spanned(needed),
                 Ok(_) | Err(_) => return Ok(None),
             }
         }
         Ok(None)
     }
 
+    /// Returns where in `bytes`, which were read from `position` on, the record begins whose slot is of `key_hash`'s
+    /// address. Only one begins in that sector ([`super::layout`]).
+    fn record_in(&self, position: Sector, key_hash: KeyHash, bytes: &[u8]) -> Option<usize> {
+        if !self.geometry.is_packed() {
+            return Some(0);
+        }
+        let segment = self.geometry.segment_of(position)?;
+        let sequence = self.segments.sequence(segment);
+        let step_bytes = self.geometry.step_bytes;
+        let start_bytes = position.byte_offset() - self.geometry.segment_start_bytes(segment);
+        let is_here = |at: &usize| {
+            let place = ((start_bytes + *at as u64) / step_bytes) as u32;
+            let is_it = |glimpse: Glimpse| {
+                glimpse.key_hash.ends_like(key_hash) && (glimpse.sequence, glimpse.place) == (sequence, place)
+            };
+            Glimpse::of(&bytes[*at..]).is_some_and(is_it)
+        };
+        (0..bytes.len().min(SECTOR_BYTES as usize)).step_by(step_bytes as usize).find(is_here)
+    }
+
+    /// Returns where the body of a record lies that was found at `position`.
+    pub(crate) fn body_place(&self, position: Sector, decoded: &Decoded) -> BodyElsewhere {
+        decoded.body_place(self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
+    }
+
+    /// Returns where the body of a record stands that was found at `position`, from its start to its end.
+    pub(crate) fn stretches(&self, position: Sector, decoded: &Decoded, record: &[u8]) -> Vec<BodyStretch> {
+        decoded.stretches(record, self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
+    }
+
+    /// Returns where a record begins on the volume that says it is of the segment at `position`.
+    fn start_bytes_of(&self, position: Sector, decoded: &Decoded) -> Option<u64> {
+        let segment = self.geometry.segment_of(position)?;
+        Some(self.geometry.segment_start_bytes(segment) + u64::from(decoded.meta.place) * self.geometry.step_bytes)
+    }
+
     /// Whether a record is what was written at `position` in its segment's present use: not left from an earlier use
     /// by a write that was lost, nor come from elsewhere by a transfer that went astray.
     pub(super) fn belongs(&self, position: Sector, decoded: &Decoded) -> bool {
+        let start_bytes = self.start_bytes_of(position, decoded);
         self.geometry.segment_of(position).is_some_and(|segment| {
-            let start = self.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
             decoded.meta.sequence == self.segments.sequence(segment)
-                && start + u64::from(decoded.meta.place_sectors) == position.0
+                && start_bytes.is_some_and(|start_bytes| start_bytes / SECTOR_BYTES == position.0)
         })
     }
 

@@ -10,15 +10,18 @@ use super::{
     index::{LogIndex, Slot},
     layout::Appender,
     listing,
+    parts::BodyInParts,
+    read::RECOGNISED_SECTORS,
 };
 use crate::{
-    LogRow,
+    LogRow, Reader,
     engine::Extent,
     format::{
         Generation,
-        record::{BODY_BLOCK_BYTES, Decoded, Kind, Meta, Record},
-        trailer::Listing,
+        record::{BODY_BLOCK_BYTES, BodyPart, Decoded, Kind, Meta, Record, body_checksums},
+        trailer::{ListedKind, Listing},
     },
+    hash::KeyHash,
     units::{SECTOR_BYTES, Sector, SegmentId, sectors},
     volume::{counters::add, turn::Turn},
 };
@@ -31,7 +34,9 @@ const PROBATION_SHARE_MAX: f64 = 0.875;
 /// Entries read at once.
 const READ_BATCH: usize = 32;
 
-/// A record of the segment that is reclaimed, and the slot through which it is needed.
+/// A record of the segment that is reclaimed, and the slot through which it is needed. The first part of an entry is as
+/// long as all of the entry.
+#[derive(Clone, Copy)]
 struct Needed {
     listing: Listing,
     slot: Slot,
@@ -54,11 +59,15 @@ impl LogEngine {
         }
         self.keep_for_reclaim();
         let listings = listing::listings(self, segment).await.records;
-        let needed: Vec<_> = listings.iter().filter_map(|listing| self.needed(segment, *listing)).collect();
-        self.note_reclaimed(needed.iter().map(|needed| u64::from(needed.listing.sectors)).sum());
+        let in_parts = self.needed_in_parts(segment, &listings).await;
+        let own = listings.iter().filter_map(|listing| self.needed(segment, *listing));
+        let mut needed: Vec<_> = own.chain(in_parts.iter().copied()).collect();
+        needed.sort_unstable_by_key(|needed| needed.listing.start_bytes);
+        let segment_bytes = self.geometry.segment_bytes;
+        self.note_reclaimed(needed.iter().map(|needed| u64::from(needed.listing.len_bytes).min(segment_bytes)).sum());
         let Choice { kept } = self.choose(segment, &needed);
         for batch in kept.chunks(READ_BATCH) {
-            self.reinsert(segment, batch).await;
+            self.reinsert(segment, &needed, batch).await;
         }
         if listings.iter().any(|listing| self.volume.pins.contains(listing.key_hash)) {
             self.await_reinserted().await;
@@ -67,9 +76,18 @@ impl LogEngine {
         // What needs only a body from here is found out when it is read.
         let gone = listings
             .iter()
-            .filter(|listing| self.index.remove(listing.key_hash, &[position(listing)]) > 0 && !listing.tombstone)
+            .filter(|listing| {
+                self.index.remove(listing.key_hash, &[position(listing)]) > 0 && listing.kind == ListedKind::Entry
+            })
             .inspect(|listing| self.note_gone(listing));
         add(&self.volume.counters.evicted, gone.count() as u64);
+        // What was written again has another slot by now.
+        for Needed { listing, slot } in in_parts {
+            if self.forget_through(listing.key_hash, slot.position) {
+                add(&self.volume.counters.evicted, 1);
+                self.note_gone(&listing);
+            }
+        }
         self.forget_dropped(self.segments.segment_use(segment));
         let woken = self.lock_log().release(segment);
         woken.wake();
@@ -89,9 +107,9 @@ impl LogEngine {
         let LogRow::Packed(eviction) = self.row else { return Choice::default() };
         let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
         let standard = self.standard(self.segments.segment_use(segment));
-        let room_sectors = self.room_for_hit_sectors(standard.generation).min(self.write_credit_sectors());
+        let room_bytes = self.room_for_hits_bytes(standard.generation).min(self.write_credit_bytes());
         let now_s = self.volume.clock.now_s();
-        let reclaimed = Reclaimed { live: &live, room_sectors, standard, now_s };
+        let reclaimed = Reclaimed { live: &live, room_bytes, standard, now_s };
         eviction::choose(eviction, &reclaimed)
     }
 
@@ -104,7 +122,7 @@ impl LogEngine {
 
     /// Remembers an entry that is no longer there, and unpins it, so that nothing is spared for it.
     fn note_gone(&self, listing: &Listing) {
-        self.note_evicted(listing.key_hash, listing.sectors.into());
+        self.note_evicted(listing.key_hash, listing.sectors());
         if self.volume.pins.remove(listing.key_hash) {
             add(&self.volume.counters.unpinned, 1);
         }
@@ -112,59 +130,96 @@ impl LogEngine {
 
     /// What of a segment may be written again because it is worth it. Of one on probation few entries were hit, and those go to a main one
     /// only once: most of it may be.
-    fn room_for_hit_sectors(&self, generation: Generation) -> u64 {
-        let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
+    fn room_for_hits_bytes(&self, generation: Generation) -> u64 {
         let tuning = &self.volume.options.tuning;
         let share = match generation {
             _ if !tuning.reinsertion => 0.0,
             Generation::Main => tuning.reinsertion_share,
             Generation::Probation => PROBATION_SHARE_MAX,
         };
-        (segment_sectors as f64 * share) as u64
+        (self.geometry.segment_bytes as f64 * share) as u64
     }
 
-    /// Returns how many sectors may be written again while all bytes written stay within `write_factor_max` times those
+    /// Returns how many bytes may be written again while all bytes written stay within `write_factor_max` times those
     /// admitted.
-    fn write_credit_sectors(&self) -> u64 {
+    fn write_credit_bytes(&self) -> u64 {
         let counters = &self.volume.counters;
         let admitted = counters.admitted_bytes.load(Ordering::Relaxed) as f64;
         let written = counters.written_bytes.load(Ordering::Relaxed) + self.lock_log().dirty_bytes();
         let allowed = admitted * self.volume.options.tuning.write_factor_max;
-        (allowed - written as f64).max(0.0) as u64 / SECTOR_BYTES
+        ((allowed - written as f64).max(0.0) as u64).min(self.wear_left_bytes())
     }
 
     /// The slot that needs a listed record: its own, or possibly that of a new head for its body.
     fn needed(&self, segment: SegmentId, listing: Listing) -> Option<Needed> {
-        if listing.tombstone {
+        if listing.kind != ListedKind::Entry {
             return None;
         }
         let own = self.listed_position(segment, &listing);
         let may_have_new_head = |slot: &Slot| {
-            slot.hits > 0
-                && u64::from(listing.sectors) > sectors(BODY_BLOCK_BYTES)
-                && slot.size.sectors() < u64::from(listing.sectors)
+            slot.hits > 0 && u64::from(listing.len_bytes) > BODY_BLOCK_BYTES && slot.size.sectors() < listing.sectors()
         };
         let matches = self.index.peek(listing.key_hash);
         let slot = matches.at(own).or_else(|| matches.iter().find(may_have_new_head))?;
         Some(Needed { listing, slot })
     }
 
+    /// Finds the entries of which parts stand in the segment, and not their own records.
+    async fn needed_in_parts(&self, segment: SegmentId, listings: &[Listing]) -> Vec<Needed> {
+        let mut found: Vec<Needed> = Vec::new();
+        for &listing in listings.iter().filter(|listing| listing.kind == ListedKind::Part) {
+            if found.iter().any(|needed| needed.listing.key_hash == listing.key_hash) {
+                continue;
+            }
+            let matches = self.index.peek(listing.key_hash);
+            for slot in matches.iter().filter(|slot| self.geometry.segment_of(slot.position) != Some(segment)) {
+                if let Some(len_bytes) = self.len_of_entry_with_part(segment, listing.key_hash, slot).await {
+                    found.push(Needed { listing: Listing { len_bytes, ..listing }, slot });
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the length of the entry of a slot, if a part of it stands in the segment.
+    async fn len_of_entry_with_part(&self, segment: SegmentId, key_hash: KeyHash, slot: Slot) -> Option<u32> {
+        let (record, decoded) = self.read_front(key_hash, slot, RECOGNISED_SECTORS).await.ok().flatten()?;
+        let sequence = self.segments.sequence(segment);
+        let is_here = |part: &BodyPart| {
+            let sector = Sector(part.place.offset_bytes / SECTOR_BYTES);
+            (self.geometry.segment_of(sector), part.place.sequence) == (Some(segment), sequence)
+        };
+        let is_its_own = decoded.meta.hash.key_hash() == key_hash && decoded.parts(&record).iter().any(is_here);
+        is_its_own.then(|| (decoded.body_start as u64 + decoded.meta.body_bytes) as u32)
+    }
+
     fn listed_position(&self, segment: SegmentId, listing: &Listing) -> Sector {
-        Sector(self.geometry.segment_start_bytes(segment) / SECTOR_BYTES + u64::from(listing.sector))
+        self.geometry.sector_at(segment, listing.start_bytes.into())
     }
 
     /// Writes entries of a segment again, unless they changed or are damaged, or there is no room.
-    async fn reinsert(self: &Arc<Self>, segment: SegmentId, kept: &[Kept]) {
-        let slots = kept.iter().filter_map(|kept| Some((self.needed(segment, kept.listing)?.slot, kept.hits)));
-        let reads = slots.map(async |(slot, hits)| (slot, hits, self.read_record(slot, Extent::Whole).await));
+    async fn reinsert(self: &Arc<Self>, segment: SegmentId, needed: &[Needed], kept: &[Kept]) {
+        let slot_of = |kept: &Kept| {
+            let at = needed.binary_search_by_key(&kept.listing.start_bytes, |needed| needed.listing.start_bytes);
+            needed[at.expect("what is kept was needed")].slot
+        };
+        let slots = kept.iter().map(|kept| (slot_of(kept), kept));
+        let reads = slots.map(async |(slot, kept)| {
+            let outcome = self.read_record(kept.listing.key_hash, slot, Extent::Whole).await;
+            (slot, kept.hits, outcome)
+        });
         for (slot, hits, outcome) in join_all(reads).await {
             let Ok(Some((bytes, decoded))) = outcome else { continue };
             let Some(body) = self.body_in(segment, slot.position, &bytes, &decoded).await else { continue };
+            let body = [body];
+            let checksums = if decoded.is_in_parts() { body_checksums(&body) } else { decoded.checksums(&bytes) };
             let mut record = Record {
-                checksums: &decoded.checksums(&bytes),
+                parts: &[],
+                checksums: &checksums,
                 key: &bytes[decoded.key.clone()],
                 head: &bytes[decoded.head.clone()],
-                body: &[body],
+                body: &body,
                 meta: Meta { kind: Kind::Entry, ..decoded.meta },
             };
             // Once invalidated it is nobody's, however long it is to be spared.
@@ -176,15 +231,45 @@ impl LogEngine {
                 continue;
             }
             let condition = Condition::Reinserted { from: slot.position, hits };
-            if let Ok(Attempt::Appended(_)) = self.try_append(&mut record, Appender::Reclaim, condition, None) {
+            if self.append_again(&mut record, condition).unwrap_or(false) {
                 add(&self.volume.counters.reinserted, 1);
             }
         }
     }
 
-    /// The body of the record at `position`, if it stands in this segment.
-    async fn body_in(&self, segment: SegmentId, position: Sector, record: &Bytes, decoded: &Decoded) -> Option<Bytes> {
-        let place = decoded.body_place(position);
+    /// Appends a record for reclaim. Returns whether nothing had changed; `None` if there is no room.
+    fn append_again(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition<'_>) -> Option<bool> {
+        let append =
+            |record: &mut Record<'_>, condition| self.try_append(record, Appender::Reclaim, condition, None).ok();
+        let mut attempt = append(record, condition)?;
+        if matches!(attempt, Attempt::InParts(_)) {
+            let mut body = BodyInParts::of(record);
+            while let Attempt::InParts(part_bytes) = attempt {
+                let next = body.next_part(part_bytes).ok()?;
+                let mut part = next.record(record);
+                let appended = append(&mut part, Condition::Part)?;
+                let place = self.place_of_part(&part, appended);
+                body.note_appended(next, place);
+                let checksums = body.all_checksums(record.meta.body_bytes);
+                attempt = append(&mut body.entry(record, &checksums), condition)?;
+            }
+        }
+        Some(matches!(attempt, Attempt::Appended(_)))
+    }
+
+    /// The body of the record at `position`, if it stands in this segment, or in parts that are all there.
+    async fn body_in(
+        self: &Arc<Self>,
+        segment: SegmentId,
+        position: Sector,
+        record: &Bytes,
+        decoded: &Decoded,
+    ) -> Option<Bytes> {
+        if decoded.is_in_parts() {
+            let reader = Reader::in_log(Arc::clone(self), position, record.clone(), decoded.clone());
+            return reader.read(0..reader.len()).await.ok().flatten();
+        }
+        let place = self.body_place(position, decoded);
         let first = Sector(place.offset_bytes / SECTOR_BYTES);
         let skip = (place.offset_bytes % SECTOR_BYTES) as usize;
         if self.geometry.segment_of(first) != Some(segment) || self.segments.sequence(segment) != place.sequence {

@@ -26,12 +26,12 @@ use crate::{
     format::{
         SegmentUse,
         checkpoint::{ImageAt, ImageOf, Root, frame_bytes, image_of},
-        record::RECORD_SECTORS_MAX,
-        trailer::Listing,
+        record::SPAN_SECTORS_MAX,
+        trailer::{ListedKind, Listing},
         written::WrittenSequences,
     },
     hash::KeyHash,
-    units::{SECTOR_BYTES, Sector, SegmentId},
+    units::SegmentId,
     volume::{counters::add, superblocks},
 };
 use futures_util::{StreamExt, future::join, stream};
@@ -236,7 +236,9 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyH
     let mut listed = pin!(newest.chain(stream::iter(newest_first).map(list).buffered(DEPTH)));
     let (mut news, mut limit, mut cut) = (Vec::new(), NEWS_FIRST, None);
     while let Some((segment, Listed { records, is_cut })) = listed.next().await {
-        let records = records.iter().rev().filter(|listing| wanted(listing.key_hash));
+        // Parts of bodies are found by their entries.
+        let is_news = |listing: &&Listing| listing.kind != ListedKind::Part && wanted(listing.key_hash);
+        let records = records.iter().rev().filter(is_news);
         let now_s = engine.volume.clock.now_s();
         news.extend(records.map(|listing| loaded(engine, segment, listing, now_s)));
         if news.len() >= limit {
@@ -257,15 +259,15 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyH
 }
 
 fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32) -> Loaded {
-    let start = engine.geometry.segment_start_bytes(segment) / SECTOR_BYTES;
-    let sectors = if engine.reads_groups() { listing.run_sectors() } else { listing.sectors.into() };
+    let is_removal = listing.kind == ListedKind::Tombstone;
+    // A run is of groups; elsewhere it is the record.
     let slot = Slot {
-        position: Sector(start + u64::from(listing.sector)),
-        size: SizeClass::holding(sectors.min(RECORD_SECTORS_MAX)),
+        position: engine.geometry.sector_at(segment, listing.start_bytes.into()),
+        size: SizeClass::holding(listing.run_sectors().min(SPAN_SECTORS_MAX)),
         hits: 0,
-        short_lived: !listing.tombstone && engine.segments.note(segment, listing.expires_at, now_s),
+        short_lived: !is_removal && engine.segments.note(segment, listing.expires_at, now_s),
     };
-    Loaded::new(listing.key_hash, slot, listing.tombstone)
+    Loaded::new(listing.key_hash, slot, is_removal)
 }
 
 /// Loads the images a root names; the partitions, in order, of which there is none, or whose image is not what it

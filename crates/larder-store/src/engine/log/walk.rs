@@ -11,9 +11,9 @@ use crate::{
         VolumeId,
         record::Decoded,
         trailer::{FOOTER_BYTES, Footer, Listing},
-        unit::{UNIT_HEADER_BYTES, UnitHeader},
+        unit::{UnitHeader, unit_header_bytes},
     },
-    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId},
+    units::{BLOCK_BYTES, Geometry, PACKED_STEP_BYTES, SECTOR_BYTES, SegmentId},
     volume::Volume,
 };
 
@@ -77,9 +77,8 @@ impl Walk<'_> {
         };
         let mut end = 0;
         for listing in &listings {
-            let offset = u64::from(listing.sector) * SECTOR_BYTES;
-            end = end.max(offset + u64::from(listing.sectors) * SECTOR_BYTES);
-            self.meet_record(offset, sequence, Some(listing));
+            end = end.max(listing.end_bytes().into());
+            self.meet_record(listing.start_bytes.into(), sequence, Some(listing));
         }
         self.walk_units(sequence, Some(end));
     }
@@ -110,27 +109,32 @@ impl Walk<'_> {
 
     /// The records of a unit of which nothing lists them.
     fn walk_records(&mut self, unit_offset: u64, end: u64, sequence: u32) {
-        let mut offset = unit_offset + UNIT_HEADER_BYTES;
+        let mut offset = unit_offset + unit_header_bytes(&self.geometry);
         while offset < end {
+            // In front of some records, the rest of a sector was left free.
+            if self.geometry.is_packed() && is_free(&self.bytes[offset as usize..end as usize]) {
+                offset = (offset + 1).next_multiple_of(SECTOR_BYTES);
+                continue;
+            }
             let Some(len_bytes) = self.meet_record(offset, sequence, None) else { return };
             offset += len_bytes;
         }
     }
 
-    /// Verifies the record at `offset`; its length in whole sectors if that can be told.
+    /// Verifies the record at `offset`; what it takes if that can be told.
     fn meet_record(&mut self, offset: u64, sequence: u32, listing: Option<&Listing>) -> Option<u64> {
         let found = verify(self.id, &self.bytes[offset as usize..]);
         let is_right = |decoded: &Decoded| {
             decoded.meta.sequence == sequence
                 && listing.is_none_or(|listing| {
-                    let (key_hash, sectors) = (decoded.meta.hash.key_hash(), decoded.len_sectors());
-                    listing.key_hash == key_hash && u64::from(listing.sectors) == sectors
+                    let (key_hash, len_bytes) = (decoded.meta.hash.key_hash(), self.stepped(decoded));
+                    listing.key_hash == key_hash && u64::from(listing.len_bytes) == len_bytes
                 })
         };
         match found {
             Ok(decoded) if is_right(&decoded) => {
                 (self.meet)(Met::of(&decoded, &self.bytes[offset as usize..]));
-                Some(decoded.len_sectors() * SECTOR_BYTES)
+                Some(self.stepped(&decoded))
             }
             Ok(_) => {
                 self.damaged(offset, "a record in the place of another");
@@ -139,9 +143,13 @@ impl Walk<'_> {
             Err(what) => {
                 self.damaged(offset, what);
                 let decoded = Decoded::decode(self.id, &self.bytes[offset as usize..]).ok()?;
-                Some(decoded.len_sectors() * SECTOR_BYTES)
+                Some(self.stepped(&decoded))
             }
         }
+    }
+
+    fn stepped(&self, decoded: &Decoded) -> u64 {
+        self.geometry.stepped(decoded.len_bytes() as u64)
     }
 
     fn unit_at(&self, offset: u64) -> Option<UnitHeader> {
@@ -171,6 +179,11 @@ impl Walk<'_> {
     fn damaged(&mut self, offset: u64, what: &'static str) {
         (self.meet)(Met::Damage { offset_bytes: self.start_bytes + offset, what });
     }
+}
+
+/// Whether no record begins at the start of `bytes`.
+fn is_free(bytes: &[u8]) -> bool {
+    bytes.iter().take(PACKED_STEP_BYTES as usize).all(|byte| *byte == 0)
 }
 
 /// The volume that a header or footer says it is of.

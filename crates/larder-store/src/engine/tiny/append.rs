@@ -128,6 +128,7 @@ impl TinyEngine {
             meta: decoded.meta.clone(),
             key,
             head: &reader.head(),
+            parts: &[],
             checksums: &decoded.checksums(bytes),
             body: &body,
         };

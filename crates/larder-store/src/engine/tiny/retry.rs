@@ -240,7 +240,8 @@ impl TinyEngine {
                 let (bytes, checksums) = (&piece.bytes, decoded.checksums(&piece.bytes));
                 let body = [bytes.slice(decoded.body_start..decoded.len_bytes())];
                 let (key, head) = (&bytes[decoded.key.clone()], &bytes[decoded.head.clone()]);
-                let mut record = Record { meta: decoded.meta.clone(), key, head, checksums: &checksums, body: &body };
+                let mut record =
+                    Record { meta: decoded.meta.clone(), key, head, parts: &[], checksums: &checksums, body: &body };
                 self.append_short(state, &mut record, sealed)
             }
         }

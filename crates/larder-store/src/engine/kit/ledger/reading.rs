@@ -204,7 +204,7 @@ async fn read_pages(volume: &Volume, offset_bytes: u64, count: u64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::superblock::PARAMETER_COUNT;
+    use crate::format::superblock::{LogForm, PARAMETER_COUNT};
 
     #[test]
     fn an_area_holds_what_it_was_made_for() {
@@ -221,7 +221,7 @@ mod tests {
                 index_bytes,
                 parameters,
                 journal_pages,
-                has_probation: false,
+                form: LogForm::Plain,
             };
             let area = LedgerArea::of(&shape);
             let held = area.listings_max();

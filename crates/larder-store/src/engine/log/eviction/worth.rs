@@ -7,7 +7,7 @@
 //! the order of GDSF (Cherkasova, 1998).
 
 use super::{Candidate, Kept, Standard};
-use crate::format::Generation;
+use crate::{format::Generation, units::SECTOR_BYTES};
 
 /// What an entry that was not hit is worth, in hits: in a main segment it was hit before, on probation it never was.
 const UNHIT_MAIN: f64 = 0.25;
@@ -22,9 +22,10 @@ pub(super) fn rank(live: Vec<Candidate>, standard: &Standard) -> Vec<Kept> {
         Generation::Probation => UNHIT_PROBATION,
     };
     let cost = |sectors: f64| sectors.max(1.0).powf(standard.length_exponent);
-    let is_short = |entry: &Candidate| cost(f64::from(entry.listing.sectors)) <= unhit * cost(standard.mean_sectors);
+    let sectors = |entry: &Candidate| f64::from(entry.listing.len_bytes) / SECTOR_BYTES as f64;
+    let is_short = |entry: &Candidate| cost(sectors(entry)) <= unhit * cost(standard.mean_sectors);
     let is_kept = |entry: &Candidate| entry.hits > 0 || (is_short(entry) && is_lucky(entry, standard.seed));
-    let worth = |entry: &Candidate| (f64::from(entry.hits) + unhit) / cost(f64::from(entry.listing.sectors));
+    let worth = |entry: &Candidate| (f64::from(entry.hits) + unhit) / cost(sectors(entry));
     let mut kept: Vec<(f64, Candidate)> =
         live.into_iter().filter(is_kept).map(|entry| (worth(&entry), entry)).collect();
     kept.sort_by(|one, other| other.0.total_cmp(&one.0));

@@ -35,7 +35,7 @@ pub(super) struct Partition {
     widths: SlotWidths,
     entries: u64,
     /// While an earlier run's entries are loaded: what is known to be newer.
-    loading: Option<Loading>,
+    loading: Option<Box<Loading>>,
     /// Whether any slot came, went or moved since the last image.
     changed: bool,
 }
@@ -117,7 +117,7 @@ impl Partition {
 
     pub(super) fn begin_loading(&mut self) {
         assert!(self.loading.is_none(), "a run loads once");
-        self.loading = Some(Loading::new(self.slot_count() as usize));
+        self.loading = Some(Box::new(Loading::new(self.slot_count() as usize)));
     }
 
     pub(super) fn end_loading(&mut self) {
@@ -188,7 +188,7 @@ impl Partition {
         if !self.budget.replace(self.bytes.len(), image.len() + FILL_BYTES) {
             return false;
         }
-        let mut loading = self.loading.take().unwrap_or_else(|| Loading::new(0));
+        let mut loading = self.loading.take().unwrap_or_else(|| Box::new(Loading::new(0)));
         (self.bucket_count, self.widths) = (bucket_count, widths);
         loading.forget_fingerprints(self.slot_count() as usize);
         self.bytes = vec![0; image.len() + FILL_BYTES].into();

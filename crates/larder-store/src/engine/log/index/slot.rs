@@ -4,12 +4,12 @@
 //! 0, which stands for an empty one.
 
 use super::WAYS;
-use crate::{format::record::RECORD_SECTORS_MAX, units::Sector};
+use crate::{format::record::SPAN_SECTORS_MAX, hash::INDEX_HASH_BITS_MIN, units::Sector};
 
 /// What the index knows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// First sector of the record.
+    /// The sector in which the record begins.
     pub(crate) position: Sector,
     pub(crate) size: SizeClass,
     /// Hits since it was written, at most [`Slot::HITS_MAX`].
@@ -30,14 +30,15 @@ pub(crate) struct SizeClass(u8);
 /// with 4 KiB for what stands before it: the chunks of long bodies are read as they are.
 const CLASS_SECTORS: [u16; 1 << SIZE_BITS] = [
     1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 288, 424, 632,
-    936, 1384, 2056, 2216,
+    936, 1384, 2056, 2224,
 ];
-const _: () = assert!(CLASS_SECTORS[CLASS_SECTORS.len() - 1] as u64 >= RECORD_SECTORS_MAX);
+const _: () = assert!(CLASS_SECTORS[CLASS_SECTORS.len() - 1] as u64 >= SPAN_SECTORS_MAX);
+const _: () = assert!(VolumeWidths::ALL[VolumeWidths::ALL.len() - 1].hash_bits >= INDEX_HASH_BITS_MIN);
 
 impl SizeClass {
     /// The smallest class that holds `sectors`.
     pub(crate) fn holding(sectors: u64) -> Self {
-        assert!(sectors <= RECORD_SECTORS_MAX);
+        assert!(sectors <= SPAN_SECTORS_MAX);
         Self(CLASS_SECTORS.partition_point(|&class| u64::from(class) < sectors) as u8)
     }
 
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_class_holds_what_it_is_chosen_for() {
-        for sectors in 1..=RECORD_SECTORS_MAX {
+        for sectors in 1..=SPAN_SECTORS_MAX {
             let class = SizeClass::holding(sectors).sectors();
             assert!(class >= sectors && (class <= sectors + 1 || class * 2 <= sectors * 3), "{sectors} in {class}");
         }

@@ -3,7 +3,7 @@
 use super::Log;
 use crate::{
     engine::kit::state_lock::Checked,
-    format::{Generation, unit::UNIT_HEADER_BYTES},
+    format::{Generation, unit::unit_header_bytes},
     units::SegmentId,
 };
 
@@ -63,11 +63,12 @@ impl Log {
 
     /// What is not on the device is counted, and lies within its segment.
     fn check_units(&self) {
+        let header_bytes = unit_header_bytes(&self.geometry);
         let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));
-        let mut dirty_bytes: u64 = open.map(|(_, bytes)| bytes.len() as u64 - UNIT_HEADER_BYTES).sum();
+        let mut dirty_bytes: u64 = open.map(|(_, bytes)| bytes.len() as u64 - header_bytes).sum();
         for unit in &self.in_flight {
-            assert!(unit.ticket < self.next_ticket && unit.used_bytes >= UNIT_HEADER_BYTES);
-            dirty_bytes += unit.used_bytes - UNIT_HEADER_BYTES;
+            assert!(unit.ticket < self.next_ticket && unit.used_bytes >= header_bytes);
+            dirty_bytes += unit.used_bytes - header_bytes;
             let begins = unit.start.byte_offset() >= self.geometry.segment_start_bytes(unit.segment);
             let ends = unit.start.byte_offset() + unit.used_bytes <= self.geometry.segment_end_bytes(unit.segment);
             assert!(begins && ends, "a unit lies within its segment");

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a trailer is written when every unit of its segment was, or could not be.
 
-use super::{Action, Log, buffer_of};
+use super::{Action, Log, buffers::buffer_of};
 use crate::{
     device::AlignedBuffer,
     format::{
@@ -19,6 +19,8 @@ pub(super) struct Closing {
     pub(super) segment: SegmentId,
     pub(super) of: SegmentUse,
     pub(super) listings: Vec<Listing>,
+    /// What they take in the trailer.
+    pub(super) list_bytes: u64,
     pub(super) units_in_flight: u32,
     /// As [`super::OpenSegment::hidden_from`].
     pub(super) hidden_from: Option<u64>,
@@ -69,11 +71,11 @@ impl Log {
     pub(super) fn write_due_trailers(&mut self, actions: &mut Vec<Action>) {
         let (due, closing) = self.closing.drain(..).partition(|closing| closing.units_in_flight == 0);
         self.closing = closing;
-        for Closing { segment, of, mut listings, hidden_from, .. } in due {
-            let len_bytes = trailer_bytes(listings.len());
+        for Closing { segment, of, mut listings, list_bytes, hidden_from, .. } in due {
+            let len_bytes = trailer_bytes(list_bytes);
             let mut buffer = buffer_of(&mut self.spare, len_bytes);
             buffer.truncate(len_bytes as usize);
-            trailer::encode(self.volume, segment, of, &listings, buffer.as_mut_slice());
+            trailer::encode(self.volume, &self.geometry, (segment, of), &listings, buffer.as_mut_slice());
             assert!(buffer.len() as u64 <= self.geometry.segment_bytes, "a trailer fits into its segment");
             let offset_bytes = self.geometry.segment_end_bytes(segment) - buffer.len() as u64;
             let buffer = Arc::new(buffer);

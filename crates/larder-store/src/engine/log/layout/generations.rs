@@ -22,7 +22,7 @@ const PROBATION_DIVISOR: usize = 10;
 const PROBATION_SEGMENTS_MIN: usize = 2;
 /// A segment that is being filled is sealed when so many were begun after it, half of all within these bounds, so that it keeps checkpoints
 /// waiting for so long only. Fewer: more segments that are not full.
-const LAG_SEGMENTS: RangeInclusive<u32> = 16..=64;
+const LAG_SEGMENTS: RangeInclusive<u32> = 16..=256;
 
 impl Log {
     /// The segments that are being filled.

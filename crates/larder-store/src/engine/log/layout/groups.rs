@@ -58,6 +58,11 @@ pub(super) fn arrange(groups: &[u32], listings: &[Listing]) -> Option<Arrangemen
     Some(Arrangement { order, groups })
 }
 
+/// Returns the sector in which a record begins, from its segment's start.
+fn sector_of(listing: &Listing) -> Sector {
+    Sector(u64::from(listing.start_bytes) / SECTOR_BYTES)
+}
+
 /// Puts the records of `unit`, which begins `unit_start_bytes` into its segment, into `order`: their bytes go to
 /// `target`, their listings change places. Returns what a reader must know.
 pub(super) fn rearrange(
@@ -68,34 +73,32 @@ pub(super) fn rearrange(
     target: &mut [u8],
 ) -> Vec<Moved> {
     let before = listings.to_vec();
-    let start = (unit_start_bytes / SECTOR_BYTES) as u32;
-    let bytes_of = |sector: u32, sectors: u16| {
-        let from = (u64::from(sector - start) * SECTOR_BYTES) as usize;
-        from..from + usize::from(sectors) * SECTOR_BYTES as usize
+    let bytes_of = |listing: &Listing| {
+        let from = (u64::from(listing.start_bytes) - unit_start_bytes) as usize;
+        from..from + listing.len_bytes as usize
     };
-    let mut sector = before[0].sector;
+    let mut start_bytes = before[0].start_bytes;
     for (to, &from) in order.iter().enumerate() {
-        let listing = before[from];
-        target[bytes_of(sector, listing.sectors)].copy_from_slice(&unit[bytes_of(listing.sector, listing.sectors)]);
-        listings[to] = Listing { sector, ..listing };
-        sector += u32::from(listing.sectors);
+        listings[to] = Listing { start_bytes, ..before[from] };
+        target[bytes_of(&listings[to])].copy_from_slice(&unit[bytes_of(&before[from])]);
+        start_bytes = listings[to].end_bytes();
     }
-    let end = before.last().map_or(0, |last| last.sector + u32::from(last.sectors));
-    assert_eq!(sector, end, "records side by side take what they took");
+    let end = before.last().map_or(0, Listing::end_bytes);
+    assert_eq!(start_bytes, end, "records side by side take what they took");
     let ordered: Vec<u32> = order.iter().map(|&from| groups[from]).collect();
     let mut moved = Vec::new();
     for (to, &from) in order.iter().enumerate() {
         let leads = ordered[to] != 0 && (to == 0 || ordered[to - 1] != ordered[to]);
         let run = (to..order.len()).take_while(|&at| at == to || (leads && ordered[at] == ordered[to]));
-        let sectors = run.map(|at| u64::from(listings[at].sectors)).sum();
-        if sectors > u64::from(listings[to].sectors) {
+        let sectors = run.map(|at| listings[at].sectors()).sum();
+        if sectors > listings[to].sectors() {
             listings[to].run_blocks = Listing::blocks_of_run(sectors);
         }
-        if before[from].sector != listings[to].sector || sectors > u64::from(listings[to].sectors) {
+        if before[from].start_bytes != listings[to].start_bytes || sectors > listings[to].sectors() {
             moved.push(Moved {
                 key_hash: listings[to].key_hash,
-                from: Sector(before[from].sector.into()),
-                to: Sector(listings[to].sector.into()),
+                from: sector_of(&before[from]),
+                to: sector_of(&listings[to]),
                 sectors,
             });
         }
@@ -106,10 +109,11 @@ pub(super) fn rearrange(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::KeyHash;
+    use crate::{format::trailer::ListedKind, hash::KeyHash};
 
-    fn listing(key_hash: KeyHash, sector: u32, sectors: u16) -> Listing {
-        Listing { key_hash, sector, sectors, tombstone: false, run_blocks: 0, expires_at: 0 }
+    fn listing(key_hash: KeyHash, sector: u32, sectors: u32) -> Listing {
+        let (start_bytes, len_bytes) = (sector * 512, sectors * 512);
+        Listing { key_hash, start_bytes, len_bytes, kind: ListedKind::Entry, run_blocks: 0, expires_at: 0 }
     }
 
     #[test]
@@ -128,7 +132,7 @@ mod tests {
         let mut target = unit.clone();
         let moved = rearrange(&arrangement, &mut listings, 8 * 512, &unit, &mut target);
         assert_eq!(target.chunks(512).map(|sector| sector[0]).collect::<Vec<_>>(), [0, 1, 4, 2, 3, 5, 6, 7]);
-        let sectors: Vec<_> = listings.iter().map(|listing| (listing.key_hash.0, listing.sector)).collect();
+        let sectors: Vec<_> = listings.iter().map(|listing| (listing.key_hash.0, sector_of(listing).0)).collect();
         assert_eq!(sectors, [(10, 9), (12, 10), (11, 11), (13, 13)]);
         assert_eq!(listings.map(|listing| listing.run_blocks), [1, 0, 0, 0]);
         let of = |key_hash, from, to, sectors| Moved { key_hash, from: Sector(from), to: Sector(to), sectors };

@@ -4,18 +4,19 @@
 //! left for the trailer of what is in it.
 
 use super::{
-    Record, UnitInFlight, buffer_of,
+    Record, UnitInFlight,
+    buffers::buffer_of,
     groups::{self, Moved},
 };
 use crate::{
     device::AlignedBuffer,
     format::{
-        SegmentUse, VolumeId,
-        record::{self, Kind},
-        trailer::{Listing, trailer_bytes},
-        unit::{Generations, UNIT_HEADER_BYTES, UnitHeader},
+        SegmentUse, VolumeId, record,
+        trailer::{LISTING_BYTES, ListedKind, Listing, listing_bytes, trailer_bytes},
+        unit::{Generations, UnitHeader, unit_header_bytes},
     },
-    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId},
+    hash::KeyHash,
+    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId, sectors_spanned},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -25,6 +26,8 @@ pub(super) struct OpenSegment {
     pub(super) of: SegmentUse,
     oldest: Oldest,
     pub(super) listings: Vec<Listing>,
+    /// What the listings take in the trailer.
+    pub(super) list_bytes: u64,
     pub(super) unit: Option<OpenUnit>,
     /// The ticket of the segment's first unit, if that could not be written: only the trailer shows what comes after
     /// it.
@@ -42,6 +45,23 @@ pub(super) struct Oldest {
     pub(super) probation: Option<u32>,
 }
 
+/// The number of a unit, and when it was opened.
+#[derive(Clone, Copy)]
+pub(super) struct Opening {
+    pub(super) ticket: u64,
+    pub(super) opened_at: Duration,
+}
+
+/// Where a record went.
+pub(super) struct Spot {
+    pub(super) position: Sector,
+    /// How many sectors the record lies in.
+    pub(super) sectors: u64,
+    /// What it takes of its unit, with what was left free before it.
+    pub(super) taken_bytes: u64,
+    pub(super) ticket: u64,
+}
+
 /// The unit that is being filled.
 pub(super) struct OpenUnit {
     buffer: AlignedBuffer,
@@ -54,9 +74,11 @@ pub(super) struct OpenUnit {
 }
 
 impl OpenUnit {
-    pub(super) fn new(buffer: AlignedBuffer, capacity_bytes: u64, ticket: u64, opened_at: Duration) -> Self {
-        assert!(buffer.len() as u64 >= capacity_bytes);
-        Self { buffer, capacity_bytes, used_bytes: UNIT_HEADER_BYTES, groups: Vec::new(), ticket, opened_at }
+    /// Creates an empty unit of at most `capacity_bytes` behind its header of `header_bytes`.
+    pub(super) fn new(buffer: AlignedBuffer, [header_bytes, capacity_bytes]: [u64; 2], opening: Opening) -> Self {
+        assert!(buffer.len() as u64 >= capacity_bytes && capacity_bytes > header_bytes);
+        let Opening { ticket, opened_at } = opening;
+        Self { buffer, capacity_bytes, used_bytes: header_bytes, groups: Vec::new(), ticket, opened_at }
     }
 }
 
@@ -64,7 +86,17 @@ impl OpenSegment {
     /// An empty segment; `listings` is empty too, and brings its memory.
     pub(super) fn new(segment: SegmentId, of: SegmentUse, oldest: Oldest, listings: Vec<Listing>) -> Self {
         assert!(listings.is_empty() && oldest.main.max(oldest.probation.unwrap_or(0)) <= of.sequence);
-        Self { segment, of, oldest, listings, unit: None, hidden_from: None, unit_start_bytes: 0, unit_count: 0 }
+        Self {
+            segment,
+            of,
+            oldest,
+            listings,
+            list_bytes: 0,
+            unit: None,
+            hidden_from: None,
+            unit_start_bytes: 0,
+            unit_count: 0,
+        }
     }
 
     /// Forgets the segment's only unit, which could not be written: the next one is written in its place. `false`
@@ -75,7 +107,7 @@ impl OpenSegment {
         }
         assert!(self.hidden_from.is_none(), "a segment whose first unit failed is begun again, or full");
         self.listings.clear();
-        (self.unit_start_bytes, self.unit_count) = (0, 0);
+        (self.list_bytes, self.unit_start_bytes, self.unit_count) = (0, 0, 0);
         true
     }
 
@@ -86,7 +118,36 @@ impl OpenSegment {
 
     /// Whether a record of `len_bytes` fits into an empty segment.
     pub(super) fn fits_empty(geometry: &Geometry, len_bytes: u64) -> bool {
-        (UNIT_HEADER_BYTES + len_bytes).next_multiple_of(BLOCK_BYTES) + trailer_bytes(1) <= geometry.segment_bytes
+        let unit_bytes = (unit_header_bytes(geometry) + len_bytes).next_multiple_of(BLOCK_BYTES);
+        unit_bytes + trailer_bytes(LISTING_BYTES) <= geometry.segment_bytes
+    }
+
+    /// Returns what is left free before a record of this key in the open unit: no two records begin in one sector whose
+    /// hashes end alike, so that a slot of the index, which knows the sector and more bits of the hash than these, is of
+    /// one record.
+    pub(super) fn gap_before(&self, geometry: &Geometry, key_hash: KeyHash) -> u64 {
+        let Some(unit) = self.unit.as_ref().filter(|_| geometry.is_packed()) else { return 0 };
+        let end_bytes = self.unit_start_bytes + unit.used_bytes;
+        let sector_start = end_bytes / SECTOR_BYTES * SECTOR_BYTES;
+        let in_sector = |listing: &&Listing| u64::from(listing.start_bytes) >= sector_start;
+        let mut beside = self.listings.iter().rev().take_while(in_sector);
+        if beside.any(|other| other.key_hash.ends_like(key_hash)) { sector_start + SECTOR_BYTES - end_bytes } else { 0 }
+    }
+
+    /// Returns how long a record may be in an empty segment.
+    pub(super) fn room_empty(geometry: &Geometry) -> u64 {
+        geometry.segment_bytes - trailer_bytes(LISTING_BYTES) - unit_header_bytes(geometry)
+    }
+
+    /// Returns how long a record of this key may be that goes into the segment next, into the open unit or a new one.
+    pub(super) fn room_bytes(&self, geometry: &Geometry, key_hash: KeyHash) -> u64 {
+        let end_bytes = geometry.segment_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
+        let in_unit_at = |start_bytes: u64| end_bytes.saturating_sub(start_bytes + unit_header_bytes(geometry));
+        let Some(unit) = &self.unit else { return in_unit_at(self.unit_start_bytes) };
+        let unit_max = unit.capacity_bytes.min(end_bytes.saturating_sub(self.unit_start_bytes));
+        let in_open_unit = unit_max.saturating_sub(unit.used_bytes + self.gap_before(geometry, key_hash));
+        let next_start = (self.unit_start_bytes + unit.used_bytes).next_multiple_of(BLOCK_BYTES);
+        in_open_unit.max(in_unit_at(next_start))
     }
 
     /// Whether the open unit takes a record, or there is none that could be in its way.
@@ -96,41 +157,53 @@ impl OpenSegment {
 
     /// Whether the segment takes a record, in the open unit or a new one.
     pub(super) fn takes(&self, geometry: &Geometry, len_bytes: u64) -> bool {
-        let used = self.unit.as_ref().map_or(UNIT_HEADER_BYTES, |unit| unit.used_bytes);
+        let used = self.unit.as_ref().map_or(unit_header_bytes(geometry), |unit| unit.used_bytes);
         let unit_end = self.unit_start_bytes + (used + len_bytes).next_multiple_of(BLOCK_BYTES);
-        unit_end + trailer_bytes(self.listings.len() + 1) <= geometry.segment_bytes
+        unit_end + trailer_bytes(self.list_bytes + LISTING_BYTES) <= geometry.segment_bytes
     }
 
     /// How long a new unit may become whose first record has `len_bytes`, where others have `unit_bytes`.
     pub(super) fn unit_capacity(&self, geometry: &Geometry, unit_bytes: u64, len_bytes: u64) -> u64 {
-        let left = geometry.segment_bytes - self.unit_start_bytes - trailer_bytes(self.listings.len() + 1);
-        let wanted = unit_bytes.max((UNIT_HEADER_BYTES + len_bytes).next_multiple_of(BLOCK_BYTES));
+        let left = geometry.segment_bytes - self.unit_start_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
+        let wanted = unit_bytes.max((unit_header_bytes(geometry) + len_bytes).next_multiple_of(BLOCK_BYTES));
         wanted.min(left / BLOCK_BYTES * BLOCK_BYTES)
     }
 
     /// Puts the record into the open unit. The caller has asked [`Self::unit_takes`] and [`Self::takes`].
-    pub(super) fn append(&mut self, geometry: &Geometry, volume: VolumeId, record: &mut Record<'_>) -> (Sector, u64) {
+    pub(super) fn append(&mut self, geometry: &Geometry, volume: VolumeId, record: &mut Record<'_>) -> Spot {
+        let key_hash = record.meta.hash.key_hash();
+        let gap_bytes = self.gap_before(geometry, key_hash);
         let unit = self.unit.as_mut().expect("the log opens a unit before it appends");
-        let len_bytes = record.len_bytes();
-        let (from, to) = (unit.used_bytes, unit.used_bytes + record.len_sectors() * SECTOR_BYTES);
+        let (len_bytes, gap_start) = (record.len_bytes(), unit.used_bytes);
+        let from = gap_start + gap_bytes;
+        let to = from + geometry.stepped(len_bytes);
         assert!(to <= unit.capacity_bytes);
-        let sector = (self.unit_start_bytes + from) / SECTOR_BYTES;
+        let start_bytes = self.unit_start_bytes + from;
         record.meta.sequence = self.of.sequence;
-        record.meta.place_sectors = sector as u32;
-        let target = &mut unit.buffer.as_mut_slice()[from as usize..to as usize];
+        record.meta.place = (start_bytes / geometry.step_bytes) as u32;
+        let bytes = unit.buffer.as_mut_slice();
+        bytes[gap_start as usize..from as usize].fill(0);
+        let target = &mut bytes[from as usize..to as usize];
         target[len_bytes as usize..].fill(0);
         record.encode(volume, target);
-        self.listings.push(Listing {
-            key_hash: record.meta.hash.key_hash(),
-            sector: sector as u32,
-            sectors: record.len_sectors() as u16,
-            tombstone: record.meta.kind == Kind::Tombstone,
+        let listing = Listing {
+            key_hash,
+            start_bytes: start_bytes as u32,
+            len_bytes: (to - from) as u32,
+            kind: ListedKind::of(record.meta.kind),
             run_blocks: 0,
             expires_at: record.meta.expires_at,
-        });
+        };
+        self.list_bytes += listing_bytes(geometry, self.listings.last().map_or(0, Listing::end_bytes), &listing);
+        self.listings.push(listing);
         unit.used_bytes = to;
         unit.groups.push(record.meta.group);
-        (Sector(geometry.segment_start_bytes(self.segment) / SECTOR_BYTES + sector), unit.ticket)
+        Spot {
+            position: geometry.sector_at(self.segment, start_bytes),
+            sectors: sectors_spanned(start_bytes, len_bytes),
+            taken_bytes: to - gap_start,
+            ticket: unit.ticket,
+        }
     }
 
     /// Puts the open unit's records of one group side by side. Returns what that moved on the volume.
@@ -181,7 +254,7 @@ impl OpenSegment {
                 .probation
                 .map(|oldest_probation| Generations { oldest_probation, anchor: self.of.anchor }),
         };
-        header.encode(volume, bytes);
+        header.encode(volume, geometry, bytes);
         let start = Sector((geometry.segment_start_bytes(self.segment) + self.unit_start_bytes) / SECTOR_BYTES);
         self.unit_start_bytes += len_bytes;
         self.unit_count += 1;

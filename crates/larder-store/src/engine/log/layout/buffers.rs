@@ -1,0 +1,34 @@
+//! Buffers of units, kept for reuse.
+
+use super::Log;
+use crate::{device::AlignedBuffer, format::Generation};
+use std::sync::Arc;
+
+impl Log {
+    /// Keeps a written buffer, unless the device or a reader still has it.
+    pub(super) fn keep_for_reuse(&mut self, buffer: Arc<AlignedBuffer>) {
+        if let Ok(mut buffer) = Arc::try_unwrap(buffer)
+            && self.spare.len() < 1 + usize::from(self.has_probation)
+        {
+            buffer.extend_to_capacity();
+            self.spare.push(buffer);
+        }
+        assert!(self.spare.len() <= Generation::ALL.len(), "spare buffers are bounded");
+    }
+}
+
+/// A buffer for a unit, touched now, so that memory does not grow later.
+pub(super) fn spare_buffer(unit_bytes: u64) -> AlignedBuffer {
+    let mut buffer = AlignedBuffer::with_len(unit_bytes as usize);
+    buffer.as_mut_slice().fill(1);
+    buffer
+}
+
+/// A spare buffer of at least `len_bytes`, or a new one.
+pub(super) fn buffer_of(spare: &mut Vec<AlignedBuffer>, len_bytes: u64) -> AlignedBuffer {
+    assert!(len_bytes > 0, "a unit has bytes");
+    match spare.pop() {
+        Some(buffer) if buffer.len() as u64 >= len_bytes => buffer,
+        _ => AlignedBuffer::with_len(len_bytes as usize),
+    }
+}

@@ -1,0 +1,38 @@
+//! What of a record's body fills a segment that has too little room for the whole record.
+//!
+//! Pure decision: the engine appends the part, and then asks again. A part costs a hit one more read, so a record that
+//! fits into a segment of its own is divided only where what is left of the open one is worth it.
+
+use super::{Appender, Log, open::OpenSegment};
+use crate::format::record::{Kind, Record, part_body_bytes};
+
+/// Least bytes of a body that a part has.
+const PART_BYTES_MIN: u64 = 4 << 10;
+/// What is left of a segment is filled with a part of a record if it is at least one part in so many of the segment.
+const LEFT_DIVISOR: u64 = 100;
+
+impl Log {
+    /// Returns how many bytes of a record's body are to be appended as a part before it, if any.
+    pub(crate) fn part_due(&self, record: &Record<'_>, appender: Appender) -> Option<u64> {
+        let has_body = matches!(record.meta.kind, Kind::Entry | Kind::InParts(_)) && !record.body.is_empty();
+        if !self.geometry.is_packed() || !has_body {
+            return None;
+        }
+        let (geometry, len_bytes) = (&self.geometry, self.geometry.stepped(record.len_bytes()));
+        let open = self.open[appender.generation() as usize].as_ref();
+        let left_bytes = open.map(|open| open.room_bytes(geometry, record.meta.hash.key_hash()));
+        if left_bytes.is_some_and(|left_bytes| left_bytes >= len_bytes) {
+            return None;
+        }
+        let fits_elsewhere = OpenSegment::fits_empty(geometry, len_bytes);
+        let least_bytes =
+            if fits_elsewhere { PART_BYTES_MIN.max(geometry.segment_bytes / LEFT_DIVISOR) } else { PART_BYTES_MIN };
+        let body_bytes: u64 = record.body.iter().map(|bytes| bytes.len() as u64).sum();
+        let part_bytes = left_bytes.map_or(0, part_body_bytes);
+        if part_bytes >= least_bytes {
+            return Some(part_bytes.min(body_bytes));
+        }
+        let whole_segment = part_body_bytes(OpenSegment::room_empty(geometry));
+        (!fits_elsewhere && whole_segment >= PART_BYTES_MIN).then(|| whole_segment.min(body_bytes))
+    }
+}

@@ -1,0 +1,90 @@
+//! Bodies of which parts stand in records of their own: where those are, and which checksums are theirs.
+//!
+//! Invariant: every part, and the rest, has blocks of its own, so that each is verified without the others.
+
+use super::{BODY_BLOCK_BYTES, BodyElsewhere, Decoded, FIXED_BYTES, Kind, PART_BYTES};
+use crate::{format::bytes::Fields, units::PACKED_STEP_BYTES};
+use std::ops::Range;
+
+/// A part of a body that stands in a record of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BodyPart {
+    pub(crate) place: BodyElsewhere,
+    pub(crate) len_bytes: u32,
+}
+
+/// Where a stretch of a body stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BodyStretch {
+    /// What of the body it is.
+    pub(crate) range: Range<u64>,
+    pub(crate) place: BodyElsewhere,
+    /// Which of the record's checksums is that of its first block.
+    first_checksum: u64,
+    /// Whether it stands behind the record's front.
+    pub(crate) is_here: bool,
+}
+
+/// Returns how many bytes of a body a part has whose record takes at most `room_bytes`.
+pub(crate) fn part_body_bytes(room_bytes: u64) -> u64 {
+    let checksums_bytes = room_bytes.div_ceil(BODY_BLOCK_BYTES) * 4;
+    room_bytes.saturating_sub(FIXED_BYTES as u64 + checksums_bytes) / PACKED_STEP_BYTES * PACKED_STEP_BYTES
+}
+
+/// Returns how many checksums a record has for a body of so many bytes of which so many parts stand apart. Each part may
+/// end with a block that is not full.
+pub(crate) fn checksum_count(body_bytes: u64, part_count: usize) -> usize {
+    body_bytes.div_ceil(BODY_BLOCK_BYTES) as usize + part_count
+}
+
+impl BodyStretch {
+    /// Returns it as a part for another record; `None` if it is empty.
+    pub(crate) fn into_part(self) -> Option<BodyPart> {
+        let len_bytes = (self.range.end - self.range.start) as u32;
+        (len_bytes > 0).then_some(BodyPart { place: self.place, len_bytes })
+    }
+
+    /// Returns which of the record's checksums is that of this block of the stretch.
+    pub(crate) fn checksum_of(&self, block: u64) -> u64 {
+        self.first_checksum + block
+    }
+}
+
+impl Decoded {
+    /// Returns the parts of the body that stand in records of their own; `record` is what was decoded.
+    pub(crate) fn parts(&self, record: &[u8]) -> Vec<BodyPart> {
+        let part = |bytes: &[u8]| {
+            let mut fields = Fields::new(bytes);
+            let place = BodyElsewhere { offset_bytes: fields.u64()?, sequence: fields.u32()? };
+            Some(BodyPart { place, len_bytes: fields.u32()? })
+        };
+        record[self.parts.clone()].chunks_exact(PART_BYTES).filter_map(part).collect()
+    }
+
+    /// Returns where the body stands, from its start to its end, for a record that begins at `start_bytes`; `record` is
+    /// what was decoded.
+    pub(crate) fn stretches(&self, record: &[u8], start_bytes: u64) -> Vec<BodyStretch> {
+        let (mut at, mut first_checksum) = (0, 0);
+        let mut stretch = |place, len_bytes: u64, is_here| {
+            let stretch = BodyStretch { range: at..at + len_bytes, place, first_checksum, is_here };
+            at += len_bytes;
+            first_checksum += len_bytes.div_ceil(BODY_BLOCK_BYTES);
+            stretch
+        };
+        let parts = self.parts(record).into_iter();
+        let mut all: Vec<_> = parts.map(|part| stretch(part.place, part.len_bytes.into(), false)).collect();
+        let is_here = !matches!(self.meta.kind, Kind::HeadUpdate(_));
+        let rest_bytes = if is_here { self.here_bytes } else { self.meta.body_bytes };
+        all.push(stretch(self.body_place(start_bytes), rest_bytes, is_here));
+        all
+    }
+
+    /// Whether what of the body stands behind the front is what was written; `record` is the whole record.
+    pub(crate) fn verifies_here(&self, record: &[u8]) -> bool {
+        let Some(body) = record.get(self.body_start..self.len_bytes()) else { return false };
+        let apart = self.parts(record);
+        let first: u64 = apart.iter().map(|part| u64::from(part.len_bytes).div_ceil(BODY_BLOCK_BYTES)).sum();
+        let mut blocks = (first..).zip(body.chunks(BODY_BLOCK_BYTES as usize));
+        blocks.all(|(index, block)| self.verifies(record, index, block))
+    }
+}

@@ -1,0 +1,68 @@
+//! At stake: entries longer than a segment, and the room that is left at the end of every one.
+
+use crate::support::{SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
+use larder_store::{Hints, Store, StoreOptions, device::MemoryDevice};
+use std::sync::Arc;
+
+/// Longer than three of the segments.
+const LONG_BYTES: usize = 900_000;
+
+fn store_on(device: &Arc<MemoryDevice>) -> Store {
+    Store::open_on(Arc::clone(device) as _, &options()).unwrap()
+}
+
+#[test]
+fn an_entry_longer_than_a_segment_is_stored_and_read_back_whole_and_by_ranges() {
+    let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
+    let store = store_on(&device);
+    assert!(insert(&store, 1, 1, LONG_BYTES) && insert(&store, 2, 1, 3_000));
+    assert_eq!((version_of(&store, 1), version_of(&store, 2)), (Some(1), Some(1)), "from memory");
+    block_on(store.close()).unwrap();
+    let again = store_on(&device);
+    block_on(again.ready());
+    assert_eq!((version_of(&again, 1), version_of(&again, 2)), (Some(1), Some(1)));
+    let reader = block_on(again.front(&key_bytes(1))).unwrap().unwrap();
+    let expected = body(1, 1, LONG_BYTES);
+    for range in [0..10, 65_530..65_540, 200_000..600_000, 250_000..270_000, 899_990..900_000] {
+        let read = block_on(reader.read(range.start as u64..range.end as u64)).unwrap().unwrap();
+        assert!(read == expected[range.clone()], "{range:?}");
+    }
+}
+
+#[test]
+fn entries_in_parts_are_replaced_get_new_heads_are_removed_and_make_room() {
+    let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
+    let store = store_on(&device);
+    assert!(insert(&store, 1, 1, LONG_BYTES) && insert(&store, 1, 2, LONG_BYTES));
+    let new_head = head(1, 2, LONG_BYTES);
+    assert!(block_on(store.update_head(&key_bytes(1), new_head, Hints::default())).unwrap());
+    assert_eq!(version_of(&store, 1), Some(2));
+    block_on(store.remove(&key_bytes(1))).unwrap();
+    assert_eq!(version_of(&store, 1), None);
+    // Ten times the store.
+    for key in 10..50 {
+        assert!(insert(&store, key, 1, LONG_BYTES), "{key}");
+        assert_eq!(version_of(&store, key), Some(1));
+    }
+    let there = (10..50).filter(|&key| version_of(&store, key).is_some()).count() as u64;
+    assert!(there >= 1 && there == store.stats().entries, "{there} of {}", store.stats().entries);
+    assert_eq!(store.stats().corrupt, 0);
+    block_on(store.close()).unwrap();
+    let again = store_on(&device);
+    block_on(again.ready());
+    let left = (10..50).filter(|&key| version_of(&again, key).is_some()).count() as u64;
+    assert_eq!(left, there, "after a restart");
+}
+
+#[test]
+fn what_is_left_of_a_segment_is_filled_with_a_part_of_the_next_entry() {
+    const BODY_BYTES: usize = 60_000;
+    let size_bytes = 4 * SIZE_BYTES;
+    let options = StoreOptions { size_bytes, ..options() };
+    let store = Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), &options).unwrap();
+    (0..1_000).for_each(|key| assert!(insert(&store, key, 1, BODY_BYTES)));
+    let in_use = store.stats().segments_in_use * options.segment_size_bytes;
+    let live = store.stats().entries * BODY_BYTES as u64;
+    assert!(live * 100 >= in_use * 90, "{live} of {in_use}");
+    assert!((0..1_000).filter(|&key| version_of(&store, key).is_some()).count() as u64 == store.stats().entries);
+}
