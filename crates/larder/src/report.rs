@@ -16,6 +16,9 @@ use std::{
     path::PathBuf,
 };
 
+/// Fewest entries of which it says something what the index takes for each: tables begin with room for some.
+const ENTRIES_TELLING: u64 = 1_000;
+
 /// What is running.
 pub(crate) struct Report<'a> {
     pub(crate) config: &'a ProxyConfig,
@@ -163,14 +166,15 @@ impl Report<'_> {
         }
         writeln!(f, "  entries  {}", entries(stats))?;
         let index = size::show(stats.index_bytes);
-        let bits = stats.index_bytes as f64 * 8.0 / stats.entries_max.max(1) as f64;
         if let Some(memory) = &self.memory {
             return writeln!(f, "  memory   {memory}");
         }
-        writeln!(
-            f,
-            "  memory   {index} for the index, {hot} for the memory cache, {windows} for bodies on their way; the index takes {bits:.1} bits an entry"
-        )
+        write!(f, "  memory   {index} for the index, {hot} for the memory cache, {windows} for bodies on their way")?;
+        if stats.entries >= ENTRIES_TELLING {
+            let bits = stats.index_bytes as f64 * 8.0 / stats.entries as f64;
+            write!(f, "; the index takes {bits:.1} bits an entry")?;
+        }
+        writeln!(f)
     }
 
     fn example(&self, address: SocketAddr) -> String {
@@ -367,12 +371,16 @@ mod tests {
         for line in [
             "store    /s: 64 MB on threads, policy log\n",
             "warning  /t: not in use, its share is missed: there is no such device\n",
-            "for the memory cache, 16.8 MB for bodies on their way; the index takes 8.0 bits an entry\n",
+            "for the memory cache, 16.8 MB for bodies on their way\n",
         ] {
             assert!(show(&stats).contains(line), "{}", show(&stats));
         }
         let loading = "entries  being loaded (5 segments are left), misses until then, of at most 61,035\n";
         assert!(show(&stats).contains(loading), "{}", show(&stats));
+        stats.entries = 61_035;
+        let bits = "for bodies on their way; the index takes 8.0 bits an entry\n";
+        assert!(show(&stats).contains(bits), "{}", show(&stats));
+        stats.entries = 0;
         let warning = "warning  1024 open files are too few for 16384 connections";
         assert!(show(&stats).contains(warning), "{}", show(&stats));
         (stats.loaded, stats.recovered_segments, stats.counts_all_entries) = (true, 7, true);
