@@ -37,10 +37,11 @@ impl Partition {
 
     /// Moves everything to a table of `bucket_count`; `false` if there is no memory for it.
     fn rebuild(&mut self, bucket_count: u32) -> bool {
-        let loose = self.loose();
+        // First, as at the limit every insertion asks.
         if !self.budget.replace(self.bytes.len(), self.table_bytes(bucket_count)) {
             return false;
         }
+        let loose = self.loose();
         self.reset(bucket_count);
         while !loose.iter().all(|&loose| self.place(loose)) {
             // Once in very many times: what does not fit is tried in another table, as it must not be lost.
