@@ -26,7 +26,7 @@ pub use origins::{Balance, HostSent, Origins};
 pub use parent::{Direct, InvalidParent, Parent, Parents};
 pub use sites::{CacheSettings, Site};
 
-use crate::{lists::HostLists, log_format::LogFormat, origin::target::port_of};
+use crate::{lists::HostLists, log_format::LogFormat, origin::target::port_of, state_file};
 
 /// Everything a proxy is started with. Bad values are refused by [`crate::Proxy::start`], never repaired.
 #[derive(Clone, Debug)]
@@ -178,10 +178,7 @@ impl ProxyConfig {
 
     /// Returns the path of the file in which something is kept besides the store.
     pub(crate) fn state_file(&self, kind: &str) -> Option<PathBuf> {
-        let mut name = self.state_base.clone()?.into_os_string();
-        name.push(".");
-        name.push(kind);
-        Some(name.into())
+        self.state_base.as_deref().map(|base| state_file::beside(base, kind))
     }
 
     /// Refuses values outside their ranges, as [`crate::Proxy::start`] does first.

@@ -78,7 +78,7 @@ pub use config::{
 pub use exposition::ProxyStats;
 pub use lists::HostLists;
 pub use log_format::{InvalidLogFormat, LogFormat};
-pub use missing::Missed;
+pub use missing::{Missed, clear_missed, read_missed};
 pub use outcome::Outcome;
 pub use overview::{AskedFor, Counted, Expiry, Latency, LineState, Named, OriginState, Overview, Volume};
 pub use pace::{Bucket, Pace};

@@ -89,11 +89,7 @@ impl Missing {
     /// All of it, most asked for first, and how many requests there were for what it had no room for.
     pub(crate) fn all(&self) -> (Vec<Missed>, u64) {
         let list = self.list();
-        let mut all: Vec<Missed> = list.by_url.values().cloned().collect();
-        let unlisted_count = list.unlisted_count;
-        drop(list);
-        all.sort_by(|one, other| (other.count, &one.url).cmp(&(one.count, &other.url)));
-        (all, unlisted_count)
+        (list.in_order(), list.unlisted_count)
     }
 
     /// How many URLs are on it.
@@ -116,6 +112,13 @@ impl Missing {
 }
 
 impl List {
+    /// Returns all of it, most requested first.
+    fn in_order(&self) -> Vec<Missed> {
+        let mut all: Vec<Missed> = self.by_url.values().cloned().collect();
+        all.sort_by(|one, other| (other.count, &one.url).cmp(&(one.count, &other.url)));
+        all
+    }
+
     fn load(&mut self, path: &Path) -> io::Result<()> {
         for line in BufReader::new(fs::File::open(path)?.take(FILE_BYTES_MAX)).lines() {
             let missed: Missed = serde_json::from_str(&line?)?;
@@ -158,6 +161,28 @@ impl List {
     }
 }
 
+/// Reads the list that a proxy left next to its store, most requested first. `base` is as
+/// [`crate::ProxyConfig::state_base`]. Without a file the list is empty.
+///
+/// # Errors
+/// The file cannot be read, or is no list.
+pub fn read_missed(base: &Path) -> io::Result<Vec<Missed>> {
+    let mut list = List::default();
+    match list.load(&state_file::beside(base, FILE_KIND)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(list.in_order()),
+    }
+}
+
+/// Empties the list that a proxy left next to its store.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn clear_missed(base: &Path) -> io::Result<()> {
+    let path = state_file::beside(base, FILE_KIND);
+    if path.exists() { write(&path, &[]) } else { Ok(()) }
+}
+
 /// What an entry of the list takes, about.
 fn weight(missed: &Missed) -> usize {
     let fields: usize = missed.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -183,6 +208,8 @@ const BYTES_MAX: usize = 8 << 20;
 /// What an entry takes besides its texts.
 const ENTRY_BYTES: usize = 128;
 const FILE_BYTES_MAX: u64 = 32 << 20;
+/// Name of the list's file, behind that of the store.
+pub(crate) const FILE_KIND: &str = "missing";
 
 #[cfg(test)]
 mod tests {

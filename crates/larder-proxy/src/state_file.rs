@@ -22,6 +22,14 @@ pub(crate) fn replace(path: &Path, write: &mut dyn FnMut(&mut File) -> io::Resul
     fs::rename(&new, path)
 }
 
+/// Returns the path of the file in which a proxy keeps something next to the store whose files begin with `base`.
+pub(crate) fn beside(base: &Path, kind: &str) -> PathBuf {
+    let mut name = base.as_os_str().to_owned();
+    name.push(".");
+    name.push(kind);
+    name.into()
+}
+
 /// Makes a file, empty, for its owner alone.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)

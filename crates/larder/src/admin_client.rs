@@ -25,6 +25,13 @@ pub(crate) struct AdminFlags {
     admin: Option<SocketAddr>,
 }
 
+impl AdminFlags {
+    /// Whether an address was given.
+    pub(crate) fn is_named(self) -> bool {
+        self.admin.is_some()
+    }
+}
+
 /// Where `--admin` of a proxy that says nothing else is.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3180);
 

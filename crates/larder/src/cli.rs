@@ -10,6 +10,7 @@ use crate::{
     duration,
     env_command::EnvFlags,
     exec_command::{ExecFlags, isolated::IsolatedFlags},
+    exec_server::{EXEC_SERVER, ExecServerFlags},
     explain_command::{EXPLAIN_EXAMPLES, RequestFlags, SHOW_EXAMPLES},
     ls_command::LsFlags,
     manual_command::{CompletionsFlags, ManualFlags},
@@ -64,9 +65,6 @@ Flags override the configuration file. SIGTERM and SIGINT stop taking connection
 exchanges finish (--drain); a second signal ends at once. SIGHUP and `larder reload` read the
 configuration again and have it be in force; SIGUSR1 opens the access log again and reads the
 certificates again; SIGUSR2 and SIGALRM are ignored.";
-
-/// The command that `larder exec` starts itself with.
-pub(crate) const EXEC_SERVER: &str = "exec-server";
 
 /// The command by which `larder exec --offline` runs another in a network of its own.
 pub(crate) const EXEC_ISOLATED: &str = "exec-isolated";
@@ -140,7 +138,7 @@ pub(crate) enum Command {
     Manual(ManualFlags),
     /// What `larder exec` starts.
     #[command(name = EXEC_SERVER, hide = true)]
-    ExecServer,
+    ExecServer(ExecServerFlags),
     /// Becomes the command of `larder exec --offline`.
     #[command(name = EXEC_ISOLATED, hide = true)]
     ExecIsolated(IsolatedFlags),

@@ -17,20 +17,13 @@ use crate::{
     failure::Failure,
     mirrors::Intercepted,
     output::tell,
+    private_larder,
 };
 use clap::Args;
 use environment::Environment;
 use larder_proxy::HostPattern;
 use proxy_before::ProxyBefore;
-use std::{
-    env,
-    ffi::OsString,
-    fs::File,
-    io,
-    os::{fd::OwnedFd, unix::process::CommandExt},
-    process::{Command, ExitCode, Stdio},
-    time::Instant,
-};
+use std::{ffi::OsString, process::ExitCode, time::Instant};
 use summary::Form;
 
 const EXAMPLES: &str = "\
@@ -88,7 +81,7 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     let shown = |patterns: &[HostPattern]| patterns.iter().map(ToString::to_string).collect();
     let except = flags.except.iter().flat_map(Intercepted::patterns).collect::<Vec<_>>();
     let ask = Ask::Open { hosts: shown(&hosts), except: shown(&except), offline: flags.offline };
-    let (mut control, proxy, certificate) = open(&ask)?;
+    let (mut control, proxy, certificate) = private_larder::open(&ask, None)?;
     if let Some(before) = proxy_before::find() {
         warn_of(&before, &mut control);
     }
@@ -106,28 +99,6 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
         None => tell!("larder: it ended before the command did; see {}", ControlPath::find()?.log().display()),
     }
     Ok(end.code)
-}
-
-/// Opens a session with the Larder that runs, or with one that is started for it.
-fn open(ask: &Ask) -> Result<(Control, std::net::SocketAddr, String), Failure> {
-    let path = ControlPath::find()?;
-    ControlPath::warn_of_strangers();
-    for _ in 0..ATTEMPT_COUNT_MAX {
-        let control = match ControlPath::connect_own() {
-            Some(control) => Some(control),
-            None => start(&path)?,
-        };
-        let Some(mut control) = control else { continue };
-        match control.ask(ask) {
-            Ok(Answer::Opened { proxy, certificate }) => return Ok((control, proxy, certificate)),
-            Ok(Answer::Refused { problem, help }) => return Err(Failure::runtime(problem, help)),
-            Ok(_) => break,
-            // It was about to end: the next one is not.
-            Err(_) => {}
-        }
-    }
-    let help = format!("see {} for what it said", path.log().display());
-    Err(Failure::runtime("no larder answers, and none can be started", help))
 }
 
 /// Tells of a proxy that the environment names if nothing goes through it any more.
@@ -148,32 +119,3 @@ fn warn_of(before: &ProxyBefore, control: &mut Control) {
         );
     }
 }
-
-/// Starts a Larder and connects to it; `None` if somebody else does at the same time.
-fn start(path: &ControlPath) -> Result<Option<Control>, Failure> {
-    let failed = |error: io::Error| {
-        let help = "it needs a directory of yours: set XDG_RUNTIME_DIR or XDG_CACHE_HOME to one that you may write to";
-        Failure::runtime(format!("cannot start larder: {error}: {}", path.folder().display()), help)
-    };
-    let lock = path.lock().map_err(failed)?;
-    if let Some(control) = path.connect() {
-        return Ok(Some(control));
-    }
-    let listener = path.bind().map_err(failed)?;
-    let log = File::create(path.log()).map_err(failed)?;
-    // In a group of its own: what the terminal sends is for the command.
-    Command::new(env::current_exe().map_err(failed)?)
-        .arg(crate::cli::EXEC_SERVER)
-        .stdin(Stdio::from(OwnedFd::from(listener)))
-        .stdout(Stdio::null())
-        .stderr(Stdio::from(log))
-        .process_group(0)
-        .spawn()
-        .map_err(failed)?;
-    let control = path.connect();
-    drop(lock);
-    Ok(control)
-}
-
-/// How often a Larder that ends as it is asked is replaced.
-const ATTEMPT_COUNT_MAX: usize = 5;

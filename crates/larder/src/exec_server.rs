@@ -1,15 +1,18 @@
-//! The Larder that `larder exec` starts where none runs: it serves commands alone, on the default store, and ends with the last of them.
+//! The Larder that `larder exec` and `larder warm` start where none runs.
 //!
-//! Owns: its settings, and telling those who wait for it why it does not start. Does not: listen on the control socket's path, it is
-//! handed the socket. Invariant: whoever connected to the socket before it ends gets an answer or an end.
+//! It serves commands alone, on the default store or the one that is named, and ends with the last of them. Owns:
+//! its settings, and the reason that clients get if it does not start. Does not: listen on the control socket's
+//! path, because it is handed the socket. Invariant: each client that connected to the socket before it ends gets
+//! an answer or an end.
 
 use crate::{
     control::{Answer, ControlPath},
     exec_command::proxy_before,
     failure::Failure,
-    settings::Settings,
+    settings::{Disk, Settings},
     wiring::{self, Sessions},
 };
+use clap::Args;
 use larder_proxy::ProxyConfig;
 use std::{
     io::{self, Write},
@@ -18,11 +21,22 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// Name of the command that starts it.
+pub(crate) const EXEC_SERVER: &str = "exec-server";
+
+/// The flags of what `larder exec` starts.
+#[derive(Debug, Args)]
+pub(crate) struct ExecServerFlags {
+    /// The store [default: the one in your cache directory]
+    #[arg(long, value_parser = Disk::parse)]
+    disk: Option<Disk>,
+}
+
 /// Runs until the last session ends. The control socket is standard input.
 ///
 /// # Errors
 /// It does not start, which those who wait for it are told.
-pub(crate) fn run() -> Result<(), Failure> {
+pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     let help = "this is what larder exec starts; run larder exec -- COMMAND";
     let listener = io::stdin().as_fd().try_clone_to_owned().map(UnixListener::from);
     let listener = listener.and_then(|listener| listener.local_addr().map(|_| listener));
@@ -34,7 +48,7 @@ pub(crate) fn run() -> Result<(), Failure> {
     loop {
         let control =
             listener.try_clone().map_err(|error| Failure::runtime(format!("cannot listen: {error}"), help))?;
-        let ended = wiring::run_for(&settings(), Sessions { listener: control, remove: &remove });
+        let ended = wiring::run_for(&settings(flags), Sessions { listener: control, remove: &remove });
         match ended {
             // One that has just ended may still be closing the store.
             Err(failure) if failure.told().0.contains("in use by another process") && begun.elapsed() < PATIENCE => {
@@ -51,7 +65,7 @@ pub(crate) fn run() -> Result<(), Failure> {
 }
 
 /// What serves the commands of one user alone: they reach through it what they would reach without.
-fn settings() -> Settings {
+fn settings(flags: &ExecServerFlags) -> Settings {
     let mut settings = Settings::default();
     let everywhere = ["0.0.0.0/0", "::/0"].map(|network| network.parse().expect("they are networks"));
     let proxy = ProxyConfig {
@@ -62,6 +76,9 @@ fn settings() -> Settings {
     settings.proxy = proxy;
     settings.proxy.targets.allow = everywhere.to_vec();
     settings.proxy.parents = proxy_before::find().and_then(|before| before.parents).unwrap_or_default();
+    if let Some(disk) = &flags.disk {
+        settings.store.disks = vec![disk.clone()];
+    }
     // CI jobs save and restore it as a whole.
     settings.store.is_sparse = true;
     // Whoever still uses it when the last command has ended was left behind by it.

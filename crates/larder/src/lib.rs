@@ -37,6 +37,7 @@ mod output;
 mod pack_command;
 mod passing;
 mod pin_command;
+mod private_larder;
 mod program;
 #[cfg(feature = "lab")]
 mod progress;

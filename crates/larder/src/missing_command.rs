@@ -1,22 +1,28 @@
-//! `larder missing`: what a running proxy was asked for while it was offline, and did not have.
+//! `larder missing`: what a proxy was asked for while it was offline, and did not have.
 //!
-//! Owns: the flags, and what is printed. Does not: keep the list, the proxy does. Invariant: with `--json` every line is an object.
+//! Owns: the flags, and what is printed. Does not: keep the list, the proxy does. If none runs, the list is read
+//! from where the proxy left it, next to its store. Invariant: with `--json` every line is an object.
 
 use crate::{
     admin_client::{self, AdminFlags},
+    control::ControlPath,
     failure::Failure,
     output::{self, print_line},
-    size,
+    size, store_path,
 };
 use clap::Args;
 use larder_proxy::Missed;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
   larder missing
   larder missing --json | jq -r .url
   larder warm --missing        fetch it, once the line is back
-  larder missing --clear";
+  larder missing --disk /var/cache/larder     of a proxy that does not run
+  larder missing --clear
+
+If no Larder of yours runs, the list is the one that was left next to your default store.";
 
 /// The flags of `larder missing`.
 #[derive(Debug, Args)]
@@ -30,6 +36,10 @@ pub(crate) struct MissingFlags {
     #[arg(long)]
     clear: bool,
 
+    /// The store of a proxy that does not run, as its --disk names it
+    #[arg(long, value_name = "PATH", conflicts_with = "admin")]
+    disk: Option<PathBuf>,
+
     #[command(flatten)]
     admin: AdminFlags,
 }
@@ -39,11 +49,18 @@ pub(crate) struct MissingFlags {
 /// # Errors
 /// The proxy cannot be reached, or what it says is no list.
 pub(crate) fn run(flags: &MissingFlags) -> Result<(), Failure> {
+    let base = base_of(flags)?;
     if flags.clear {
-        let told = admin_client::ask(flags.admin, "MISSING /clear", "")?;
+        let told = match &base {
+            Some(base) => clear(base)?,
+            None => admin_client::ask(flags.admin, "MISSING /clear", "")?,
+        };
         return output::print(format_args!("{told}"));
     }
-    let list = fetch(flags.admin)?;
+    let list = match &base {
+        Some(base) => read(base)?,
+        None => fetch(flags.admin)?,
+    };
     for missed in &list.missed {
         if flags.json {
             print_line!("{}", serde_json::json!(missed))?;
@@ -56,6 +73,40 @@ pub(crate) fn run(flags: &MissingFlags) -> Result<(), Failure> {
         more if flags.json => print_line!("{}", serde_json::json!({ "unlisted": more })),
         more => print_line!("and {} requests for what the list had no room for", size::show_count(more)),
     }
+}
+
+/// Returns the beginning of the names of the files next to the store; `None` if a running proxy is to be asked.
+fn base_of(flags: &MissingFlags) -> Result<Option<PathBuf>, Failure> {
+    let store = match &flags.disk {
+        Some(disk) => store_path::existing(disk),
+        None if flags.admin.is_named() || ControlPath::connect_any()?.is_some() => return Ok(None),
+        None => store_path::default_store()?,
+    };
+    if !store.exists() {
+        // Without a store there is no list, and another user's proxy may run.
+        let help = "start a proxy with larder run, or name the store of one that does not run with --disk PATH";
+        return match &flags.disk {
+            Some(_) => Err(Failure::runtime(format!("there is no such store: {}", store.display()), help)),
+            None => Ok(None),
+        };
+    }
+    Ok(store_path::state_base(&store))
+}
+
+fn read(base: &Path) -> Result<List, Failure> {
+    let missed = larder_proxy::read_missed(base).map_err(|error| {
+        let help = "check that you may read it; larder missing --clear begins a new list";
+        Failure::runtime(format!("cannot read the list of {}: {error}", base.display()), help)
+    })?;
+    Ok(List { missed, unlisted_count: 0 })
+}
+
+fn clear(base: &Path) -> Result<String, Failure> {
+    larder_proxy::clear_missed(base).map_err(|error| {
+        let help = "check that you may write next to the store";
+        Failure::runtime(format!("cannot empty the list of {}: {error}", base.display()), help)
+    })?;
+    Ok("the list is empty\n".to_owned())
 }
 
 /// What a proxy has on its list.

@@ -88,9 +88,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Pin(flags) => pin_command::pin(&flags),
         Command::Unpin(flags) => pin_command::unpin(&flags),
         Command::Exec(_) | Command::ExecIsolated(_) => unreachable!("it has an exit code of its own"),
-        Command::ExecServer => {
+        Command::ExecServer(flags) => {
             start_diagnostics();
-            exec_server::run()
+            exec_server::run(&flags)
         }
         Command::Env(flags) => env_command::run(&flags),
         Command::Completions(flags) => manual_command::print_completions(&flags),

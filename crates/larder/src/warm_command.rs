@@ -1,8 +1,9 @@
-//! `larder warm`: has a running proxy fetch and store what will be asked for.
+//! `larder warm`: fetches and stores what will be requested, through the proxy that runs, or one that is started
+//! for it.
 //!
-//! Owns: the flags, the list of what is to be fetched, and what is said at the end. Does not: fetch (see `fetching`), read sitemaps (see
-//! `sitemap`) or store: the proxy does. Invariants: what the cache answers is not fetched, so whoever starts again after an interruption
-//! goes on from there; what is said to be stored, the proxy said so.
+//! Owns: the flags, the list of URLs to fetch, and the summary at the end. Does not: fetch (see `fetching`), read
+//! sitemaps (see `sitemap`) or store: the proxy does. Invariants: a URL that the cache answers is not fetched, so
+//! that a command that was interrupted can be started again; a response counts as stored only if the proxy says so.
 
 mod fetching;
 mod pace;
@@ -10,17 +11,25 @@ mod sitemap;
 
 use crate::{
     admin_client::{self, AdminFlags},
-    control::{About, Answer, Ask, ControlPath},
+    control::{About, Answer, Ask, Control, ControlPath},
     failure::Failure,
     missing_command,
     output::{print_line, tell},
+    private_larder,
     progress::Shown,
     size, url_list, value,
 };
 use clap::Args;
 use fetching::{Outcome, Target, Warming};
+use larder_proxy::HostPattern;
 use pace::Pacing;
-use std::{collections::HashSet, net::SocketAddr, num::NonZeroU64, sync::Arc};
+use std::{
+    collections::HashSet,
+    net::SocketAddr,
+    num::NonZeroU64,
+    path::{self, PathBuf},
+    sync::Arc,
+};
 use tokio::{runtime, task::JoinSet};
 
 const EXAMPLES: &str = "\
@@ -30,6 +39,7 @@ Examples:
   larder warm --sitemap https://example.com/sitemap.xml --rate 500KB
   larder warm --missing                      what was asked for while offline, see larder missing
 
+If no Larder of yours runs, one is started on the default store, or the one that --disk names, and ends with this command.
 What the cache already has is not fetched again, so a run that was interrupted is started again. https:// is fetched and stored as through interception,
 whether or not the proxy intercepts. Exit codes: 0 all of it is there, 1 some of it is not.";
 
@@ -65,6 +75,11 @@ pub(crate) struct WarmFlags {
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
     proxy: Option<SocketAddr>,
 
+    /// The store to fill while no larder of yours runs, as its --disk names it [default: the one in your cache
+    /// directory]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["proxy", "admin"])]
+    disk: Option<PathBuf>,
+
     /// Say at the end what became of it as JSON, on standard output
     #[arg(long)]
     json: bool,
@@ -88,7 +103,19 @@ struct Sum {
 /// # Errors
 /// There is no proxy, nothing to fetch, or some of it could not be fetched or stored.
 pub(crate) fn run(flags: &WarmFlags) -> Result<(), Failure> {
-    let proxy = flags.proxy.map_or_else(running_proxy, Ok)?;
+    let (proxy, own) = match flags.proxy {
+        Some(proxy) => (proxy, None),
+        None => find_proxy(flags)?,
+    };
+    let outcome = warm(flags, proxy);
+    // It ends with its session, and its store is closed before this returns.
+    if let Some(own) = own {
+        own.close();
+    }
+    outcome
+}
+
+fn warm(flags: &WarmFlags, proxy: SocketAddr) -> Result<(), Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Failure::runtime(format!("cannot begin: {error}"), "the limit on open files may be too low (ulimit -n)")
     })?;
@@ -107,14 +134,22 @@ pub(crate) fn run(flags: &WarmFlags) -> Result<(), Failure> {
     }
 }
 
-/// Where the Larder of this user that runs listens.
-fn running_proxy() -> Result<SocketAddr, Failure> {
-    let mut control = ControlPath::connect_any()?.ok_or_else(|| {
-        let help = "start it with larder run, or say where one of another user or machine listens with --proxy ADDRESS";
-        Failure::runtime("no larder of yours runs", help)
-    })?;
+/// Finds the Larder of this user that runs. If none does, starts one, which ends with the session that is returned.
+fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failure> {
+    let Some(mut control) = ControlPath::connect_any()? else {
+        let disk = flags.disk.as_deref().map(path::absolute).transpose().map_err(|error| {
+            Failure::usage(format!("not a path for a store: {error}"), "name a file, or an existing directory")
+        })?;
+        let ask = Ask::Open { hosts: vec![HostPattern::All.to_string()], except: Vec::new(), offline: false };
+        let (session, proxy, _) = private_larder::open(&ask, disk.as_deref())?;
+        return Ok((proxy, Some(session)));
+    };
+    if flags.disk.is_some() {
+        let help = "stop it first, or leave --disk out to fill its store";
+        return Err(Failure::usage("--disk names a store, and a larder of yours runs", help));
+    }
     match control.ask(&Ask::About) {
-        Ok(Answer::About(About { listener: Some(listener), .. })) => Ok(listener),
+        Ok(Answer::About(About { listener: Some(listener), .. })) => Ok((listener, None)),
         _ => {
             let help = "it may have listeners with TLS alone; say where one without listens with --proxy ADDRESS";
             Err(Failure::runtime("the larder that runs says no address to fetch through", help))

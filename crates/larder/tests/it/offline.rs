@@ -2,7 +2,7 @@
 
 use crate::{
     origin::Origin,
-    process::{Larder, errors, run, said},
+    process::{Larder, errors, refused, run, said},
 };
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
 use tempfile::TempDir;
@@ -126,7 +126,6 @@ fn warming_says_what_is_wrong_with_what_it_is_given() {
             errors(&output)
         );
     };
-    failed(&["http://a.example/"], 1, "no larder of yours runs");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     failed(
         &["--proxy", &nobody, "http://a.example/"],
@@ -134,6 +133,7 @@ fn warming_says_what_is_wrong_with_what_it_is_given() {
         &format!("cannot fetch through {nobody}: Connection refused"),
     );
     let _larder = start(&home, &origin, &[]);
+    failed(&["--disk", "store", "http://a.example/"], 2, "a larder of yours runs");
     failed(&[], 2, "missing: ");
     failed(&["http://"], 2, "not a URL: `http://`");
     failed(&["/nonexistent/list"], 1, "cannot read the list /nonexistent/list: No such file");
@@ -146,4 +146,39 @@ fn warming_says_what_is_wrong_with_what_it_is_given() {
     failed(&[list.to_str().unwrap()], 1, "cannot read the list");
     failed(&["--jobs", "0", "http://a.example/"], 2, "--jobs");
     assert_eq!(origin.count(), 0);
+}
+
+/// At stake: a list of what was wanted that can be read only by starting the proxy that is offline, or a cache that
+/// is filled only while its proxy serves.
+#[test]
+fn missing_and_warm_work_on_a_store_whose_proxy_does_not_run() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let store = home.path().join("other.larder");
+    let disk = ["--disk", store.to_str().unwrap()];
+    let urls = ["/a", "/b"].map(|path| format!("http://{}{path}", origin.address));
+    for flags in [&[][..], &disk] {
+        let larder = Larder::start(
+            &home,
+            &[&["--size", "64MiB", "--offline", "on", "--allow-target", "127.0.0.0/8"], flags].concat(),
+        );
+        for url in [&urls[0], &urls[1], &urls[0]] {
+            assert_eq!(larder.get(url).status, 504);
+        }
+        assert_eq!(larder.stop(), Some(0));
+        assert_eq!(said(&home, &[&["missing"], flags].concat()), format!("     2  {}\n     1  {}\n", urls[0], urls[1]));
+        let before = origin.count();
+        let fetched = "2 fetched and stored (4 B), 0 were there, 0 not stored, 0 failed\n";
+        assert_eq!(said(&home, &[&["warm", "--missing"], flags].concat()), fetched);
+        assert_eq!(origin.count(), before + 2);
+        assert_eq!(said(&home, &[&["missing"], flags].concat()), "", "what was fetched left the list");
+        let there = "0 fetched and stored (0 B), 1 were there, 0 not stored, 0 failed\n";
+        assert_eq!(said(&home, &[&["warm", &urls[0]], flags].concat()), there);
+        let larder = Larder::start(&home, &[&["--offline", "on", "--allow-target", "127.0.0.0/8"], flags].concat());
+        assert_eq!((larder.get(&urls[1]).status, larder.get("http://a.example/c").status), (200, 504));
+        assert_eq!(larder.stop(), Some(0));
+        assert_eq!(said(&home, &[&["missing", "--clear"], flags].concat()), "the list is empty\n");
+        assert_eq!(said(&home, &[&["missing"], flags].concat()), "");
+    }
+    let told = refused(&home, &["missing", "--disk", "/nonexistent/store"], 1);
+    assert!(told.contains("there is no such store: /nonexistent/store"), "{told}");
 }

@@ -1,0 +1,76 @@
+//! The Larder that a command goes through: the one of this user that runs, or one that is started for it.
+//!
+//! Owns: finding and starting it. Does not: serve, see `exec_server`. Invariant: of two commands that find none at the same
+//! time one starts it, and both go through it.
+
+use crate::{
+    control::{Answer, Ask, Control, ControlPath},
+    exec_server::EXEC_SERVER,
+    failure::Failure,
+};
+use std::{
+    env,
+    ffi::OsStr,
+    fs::File,
+    io,
+    net::SocketAddr,
+    os::{fd::OwnedFd, unix::process::CommandExt},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+/// Opens a session with the Larder that runs, or with one that is started for it, on the store at `disk` or the
+/// default one.
+///
+/// # Errors
+/// None runs and none can be started.
+pub(crate) fn open(ask: &Ask, disk: Option<&Path>) -> Result<(Control, SocketAddr, String), Failure> {
+    let path = ControlPath::find()?;
+    ControlPath::warn_of_strangers();
+    for _ in 0..ATTEMPT_COUNT_MAX {
+        let control = match ControlPath::connect_own() {
+            Some(control) => Some(control),
+            None => start(&path, disk)?,
+        };
+        let Some(mut control) = control else { continue };
+        match control.ask(ask) {
+            Ok(Answer::Opened { proxy, certificate }) => return Ok((control, proxy, certificate)),
+            Ok(Answer::Refused { problem, help }) => return Err(Failure::runtime(problem, help)),
+            Ok(_) => break,
+            // It was about to end: the next one is not.
+            Err(_) => {}
+        }
+    }
+    let help = format!("see {} for what it said", path.log().display());
+    Err(Failure::runtime("no larder answers, and none can be started", help))
+}
+
+/// Starts a Larder and connects to it; `None` if somebody else does at the same time.
+fn start(path: &ControlPath, disk: Option<&Path>) -> Result<Option<Control>, Failure> {
+    let failed = |error: io::Error| {
+        let help = "it needs a directory of yours: set XDG_RUNTIME_DIR or XDG_CACHE_HOME to one that you may write to";
+        Failure::runtime(format!("cannot start larder: {error}: {}", path.folder().display()), help)
+    };
+    let lock = path.lock().map_err(failed)?;
+    if let Some(control) = path.connect() {
+        return Ok(Some(control));
+    }
+    let listener = path.bind().map_err(failed)?;
+    let log = File::create(path.log()).map_err(failed)?;
+    // In a group of its own: what the terminal sends is for the command.
+    Command::new(env::current_exe().map_err(failed)?)
+        .arg(EXEC_SERVER)
+        .args(disk.iter().flat_map(|disk| [OsStr::new("--disk"), disk.as_os_str()]))
+        .stdin(Stdio::from(OwnedFd::from(listener)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(log))
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    let control = path.connect();
+    drop(lock);
+    Ok(control)
+}
+
+/// Attempts to find or start a Larder that does not end at that moment.
+const ATTEMPT_COUNT_MAX: usize = 5;
