@@ -10,6 +10,7 @@ use larder_store::Store;
 use crate::{
     body_budget::BodyBudget,
     cache::{
+        arrivals::Arrivals,
         epochs::Epochs,
         groups::Groups,
         hot::HotTier,
@@ -25,6 +26,7 @@ use crate::{
     metrics::WorkerMetrics,
 };
 
+pub(crate) mod arrivals;
 pub(crate) mod chunks;
 pub(crate) mod entry;
 pub(crate) mod epochs;
@@ -81,6 +83,8 @@ pub(crate) struct CacheShared {
     pub(crate) reads: Arc<SharedReads>,
     /// Where the chunks of long bodies were seen.
     pub(crate) sightings: Arc<Sightings>,
+    /// Long bodies whose heads are not shown yet.
+    pub(crate) arrivals: Arc<Arrivals>,
     /// Invalidations, by the resource's key.
     pub(crate) epochs: Arc<Epochs>,
     pub(crate) lonely: Arc<Lonely>,

@@ -133,8 +133,20 @@ impl One {
     }
 }
 
-/// What lies under one key, and whether it was in memory. What comes from the store is put in memory.
+/// Returns the entry under one key, and whether it was in memory. An entry from the store is put in memory. A head
+/// whose body still arrives is not shown.
 async fn find_one(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
+    find_any(cache, key).await.filter(|(one, _)| !still_arrives(cache, one))
+}
+
+fn still_arrives(cache: &Cache, one: &One) -> bool {
+    let One::Response(entry) = one else { return false };
+    let EntryBody::Chunks { representation, .. } = entry.body else { return false };
+    cache.shared.arrivals.has(representation)
+}
+
+/// As [`find_one`], also a head whose body still arrives.
+async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     let moment = cache.shared.hot.moment();
     if let Some(one) = cache.shared.hot.find(key).and_then(One::of) {
         return after_purges(cache, key, one, moment).map(|one| (one, true));
@@ -149,10 +161,12 @@ async fn find_one(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
         body = Bytes::copy_from_slice(&body);
     }
     let hot = decode(head, body, &cache.http.targets)?;
-    if admitted {
-        cache.shared.hot.insert(key, hot.clone(), moment);
+    let one = One::of(hot.clone())?;
+    // What is in memory is found without a look at what arrives.
+    if admitted && !still_arrives(cache, &one) {
+        cache.shared.hot.insert(key, hot, moment);
     }
-    after_purges(cache, key, One::of(hot)?, moment).map(|one| (one, false))
+    after_purges(cache, key, one, moment).map(|one| (one, false))
 }
 
 /// What the purges there were have left of what lies under a key, in memory too.
@@ -181,9 +195,9 @@ pub(crate) async fn is_purged(cache: &Cache, key: &[u8]) -> bool {
     cache.shared.purges.judge_head(&head, key) == Verdict::Gone
 }
 
-/// The representation whose chunks the response under a key promises, if it does.
+/// The representation whose chunks the response under a key promises, if it does. It may still arrive.
 pub(crate) async fn representation(cache: &Cache, key: &[u8]) -> Option<u64> {
-    match find_one(cache, key).await? {
+    match find_any(cache, key).await? {
         (One::Response(entry), _) => match entry.body {
             EntryBody::Chunks { representation, .. } => Some(representation),
             EntryBody::Whole(_) => None,

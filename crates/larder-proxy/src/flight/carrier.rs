@@ -230,6 +230,11 @@ impl Carrier {
         }
     }
 
+    /// Waits for `storing`, as long as the store may hold up the readers. `None` if it takes longer.
+    pub(super) async fn hold_up_for<T>(&mut self, storing: impl Future<Output = T>) -> Option<T> {
+        self.hold_up.bounded(0, storing).await
+    }
+
     fn without_skipped(&mut self, mut bytes: Bytes) -> Bytes {
         let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
         bytes.advance(skipped);

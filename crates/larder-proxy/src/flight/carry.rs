@@ -1,9 +1,11 @@
 //! A response on its way from the origin to the readers of a flight and into the store.
 //!
-//! Owns: in which form it is stored, and its head. Does not: move bytes, see `carrier`. Invariants: a body gets a head in the
-//! store as a whole only if it ended as its framing announced; one that broke off, or that everybody left, gets one only as a
-//! representation of which parts are there (RFC 9111 3.3), with the length of the whole and a strong validator, so that the
-//! rest can be fetched; chunks without a head are never found.
+//! Owns: in which form it is stored, and its head. Does not: move bytes, see `carrier`. Invariants: a body gets a
+//! head in the store as a whole only if it ended as its framing announced; one that broke off, or that everybody
+//! left, gets one only as a representation of which parts are there (RFC 9111 3.3), with the length of the whole
+//! and a strong validator, so that the rest can be fetched; chunks without a head are never found. Such a head is
+//! stored while the body still comes, so that a kill does not lose what had arrived; this process does not show it
+//! before the fetch ends (see [`crate::cache::arrivals`]).
 
 use std::{sync::Arc, task::Poll};
 
@@ -13,6 +15,7 @@ use larder_store::Store;
 
 use crate::{
     cache::{
+        arrivals::Arrival,
         chunks::{BodyKeys, ChunkedBody},
         entry::{CHUNK_BYTES, random},
         storing::{self, Admission, Place},
@@ -42,6 +45,8 @@ pub(super) struct Carrying<'a> {
     size_max: u64,
     /// Whether it is fetched to its end though nobody reads, if a rule says so.
     finishes: Option<bool>,
+    /// The body that arrives, once its head is stored.
+    arrival: Option<(Arrival, Arc<ChunkedBody>)>,
 }
 
 /// What a body is held to while it goes by.
@@ -64,12 +69,21 @@ impl<'a> Carrying<'a> {
             None => digest.map(NamedDigest::check).map(BodyCheck::Digest),
         };
         let finishes = Ruling::of(fields).and_then(|ruling| ruling.finishes_abandoned);
-        Self { fetch, open, place, carrier, check, size_max: fetch.size_max(fields), finishes }
+        Self { fetch, open, place, carrier, check, size_max: fetch.size_max(fields), finishes, arrival: None }
     }
 
     /// Carries the body to its end. The last bytes are handed out once the response is stored, if that takes
     /// no waiting, as it usually does not: so who has had a response finds it stored.
-    pub(super) async fn run(mut self, mut body: OriginBody) {
+    pub(super) async fn run(mut self, body: OriginBody) {
+        self.carry(body).await;
+        if let Some((arrival, chunks)) = self.arrival.take() {
+            // It ended, and neither the whole nor what arrived of it was kept.
+            chunks.forget().await;
+            drop(arrival);
+        }
+    }
+
+    async fn carry(&mut self, mut body: OriginBody) {
         let flight = Arc::clone(&self.fetch.flight);
         self.choose_storage(self.open.total_len.unwrap_or(0));
         loop {
@@ -91,6 +105,7 @@ impl<'a> Carrying<'a> {
                     flight.push(bytes);
                     self.choose_storage(self.carrier.produced);
                     self.carrier.commit_full_chunks().await;
+                    self.note_arrival().await;
                 }
                 Next::Trailers(trailers) => flight.set_trailers(trailers),
                 Next::End if self.is_wrong() => return flight.end(Err(BodyError::WrongDigest)),
@@ -198,7 +213,7 @@ impl<'a> Carrying<'a> {
     }
 
     /// Stores what has not been, and with it makes the response visible.
-    async fn commit_rest(mut self) {
+    async fn commit_rest(&mut self) {
         self.carrier.commit_last_chunk().await;
         let produced = self.carrier.produced;
         let (place, body) = match &self.carrier.storage {
@@ -212,6 +227,29 @@ impl<'a> Carrying<'a> {
             }
         };
         self.commit_head(place, body).await;
+        self.arrival = None;
+    }
+
+    /// Stores the head of a body of which chunks are stored and more are to come, if the rest can be asked for.
+    /// What it would replace stays until the whole is there.
+    async fn note_arrival(&mut self) {
+        if self.arrival.is_some() || self.fetch.before.is_some() || self.carrier.committed == 0 {
+            return;
+        }
+        if !self.fetch.is_in_table() {
+            return;
+        }
+        let Storage::Chunks(chunks) = &self.carrier.storage else { return };
+        let is_long = |len: u64| len.saturating_sub(self.carrier.produced) >= CHUNK_BYTES;
+        let Some(len) = chunks.len.filter(|&len| chunks.can_go_on() && is_long(len)) else { return };
+        let (chunks, representation) = (Arc::clone(chunks), chunks.place.representation);
+        let arrival = self.fetch.cache().shared.arrivals.begin(representation);
+        self.arrival = Some((arrival, chunks));
+        let head = self.open.head.clone().with_body(BodyPlace::Chunks { len, representation });
+        let began = self.fetch.flight.began;
+        let storing = storing::commit(self.fetch.cache(), &self.place, &head, Vec::new(), began);
+        // Whether it was stored in time or not, the body goes on: without it a kill loses what arrived.
+        let _ = self.carrier.hold_up_for(storing).await;
     }
 
     /// Keeps what arrived of a body that does not come to its end, if the rest can be asked for.
@@ -226,6 +264,7 @@ impl<'a> Carrying<'a> {
         self.carrier.keep_fragment().await;
         if matches!(self.carrier.storage, Storage::Chunks(_)) {
             self.commit_head(place, Vec::new()).await;
+            self.arrival = None;
         }
     }
 

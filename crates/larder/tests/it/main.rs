@@ -21,6 +21,7 @@ mod process;
 mod purging;
 mod refusals;
 mod reloading;
+mod resuming;
 mod service;
 mod serving;
 mod stopping;
