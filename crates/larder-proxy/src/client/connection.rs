@@ -301,10 +301,14 @@ impl Serving {
         }
     }
 
-    /// Takes the socket of a connection that is between two requests.
+    /// Takes the socket of a connection that is between two requests. `None`: the HTTP library has read bytes that nobody
+    /// has answered, which whoever goes on with the socket would miss.
     fn take_socket(&mut self) -> Option<Socket> {
         match std::mem::replace(&mut self.connection, Connected::Gone) {
-            Connected::Http1(connection) => connection.into_parts()?.io.into_inner().into_socket(),
+            Connected::Http1(connection) => {
+                let parts = connection.into_parts()?;
+                parts.read_buf.is_empty().then(|| parts.io.into_inner())?.into_socket()
+            }
             Connected::Parked { socket, .. } => Some(socket),
             Connected::Http2(_) | Connected::Gone => None,
         }

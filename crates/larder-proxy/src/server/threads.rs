@@ -202,6 +202,10 @@ impl Doors {
         let Some(open) = self.open.iter().find(|door| door.listener.address == listener) else {
             return tracing::debug!(%listener, "a connection came for a listener that there is not any more");
         };
+        if open.listener.tls && client.is_some() {
+            // It was found to be without TLS, which the listener has had since.
+            return tracing::debug!(%listener, "a connection without TLS came for a listener with it");
+        }
         let door = Arc::new(Door { listener: open.listener.clone(), session: None });
         let accepted = socket.set_nonblocking(true).and_then(|()| {
             let peer =

@@ -300,3 +300,34 @@ fn request_by_a_mirrors_path_is_misdirected_like_any_other() {
     assert_eq!(status_of(&mut stream, "b.example"), "421");
     assert_eq!(fixture.origin.count(), 1);
 }
+
+/// At stake: requests without TLS by a listener that has it since an upgrade.
+#[test]
+fn connection_that_is_handed_over_without_tls_is_closed_where_its_listener_has_tls_now() {
+    let directory = tempfile::tempdir().unwrap();
+    let made = Made::new(directory.path(), "a", &["site.example"]);
+    let listener = Listener::tls("127.0.0.1:0".parse().unwrap());
+    let fixture = Fixture::with(storable, |config| {
+        config.listeners = vec![listener.clone()];
+        config.identities = vec![made.identity.clone()];
+        config.forward = false;
+    });
+    let between = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let adopted = |client: Option<SocketAddr>| {
+        let own = TcpStream::connect(between.local_addr().unwrap()).unwrap();
+        let (socket, _) = between.accept().unwrap();
+        fixture.proxy.handle().adopt(larder_proxy::ClientConnection { listener: listener.address, client, socket });
+        own
+    };
+    let mut plain = adopted(Some("192.0.2.1:1".parse().unwrap()));
+    // It may be closed already.
+    let _ = plain.write_all(b"GET /x HTTP/1.1\r\nHost: site.example\r\n\r\n");
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(answer.is_empty(), "{}", String::from_utf8_lossy(&answer));
+    // One that has sent nothing yet begins with the handshake.
+    let config = client_config(&[&made.der], &["http/1.1"]);
+    let connection = ClientConnection::new(config, ServerName::try_from("site.example").unwrap()).unwrap();
+    let mut unread = BufReader::new(StreamOwned::new(connection, adopted(None)));
+    assert!(get(&mut unread, "/x").unwrap().ends_with("/x"));
+}

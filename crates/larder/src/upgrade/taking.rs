@@ -88,6 +88,8 @@ impl Taking {
                     (Message::Connection { listener, client }, Some(socket)) => {
                         proxy.adopt(ClientConnection { listener, client, socket: TcpStream::from(socket) });
                     }
+                    // This process may have no descriptor left for it: that client's connection ends.
+                    (Message::Connection { .. }, None) => {}
                     (Message::InCharge, _) => drop(in_charge.send(())),
                     // It says nothing else any more.
                     _ => return,
