@@ -114,7 +114,7 @@ fn check_finds_damage_and_its_exit_code_says_so() {
     let flipped = bytes[record as usize + 9] ^ 0xFF;
     OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[flipped], record + 9).unwrap();
     let place = format!("a record's head at byte {record}");
-    check(&home, &["check", path.to_str().unwrap()], 1, &[&place, "1 damaged places"]);
+    check(&home, &["check", path.to_str().unwrap()], 1, &[&place, "1 damaged place in"]);
 }
 
 /// At stake: a policy that exists in the table and not in the program.
