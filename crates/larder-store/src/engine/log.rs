@@ -53,9 +53,9 @@ use positions::PositionFile;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 
-/// Free segments below which reclaim begins, whatever the volume's size: one that only reclaim may use, and one for
-/// whoever writes meanwhile.
-const RESERVE_SEGMENTS_MIN: usize = 2;
+/// Free segments below which reclaim begins, whatever the volume's size: one that only reclaim may use, and one of each
+/// generation for whoever writes while reclaim waits for the device.
+const RESERVE_SEGMENTS_MIN: usize = 3;
 /// Segments of a volume for each that is kept free for writers.
 const SEGMENTS_PER_RESERVED: usize = 128;
 
