@@ -111,7 +111,7 @@ const TRAILER_BYTES: u64 = 4 << 10;
 const SHORT_SEGMENT_BYTES_MIN: u64 = 256 << 10;
 /// Bytes of a volume for each byte that is not in segments: checkpoints of its index take about that share.
 const BYTES_PER_FIXED_BYTE: u64 = 450;
-/// What else is not in segments, with something to spare: superblocks, and roots of checkpoints.
+/// Bytes outside segments, with a margin: superblocks, and roots of checkpoints.
 const FIXED_BYTES: u64 = 128 << 10;
 
 /// A 256th of the volume, so that the segments that are free or being filled are less than 2% of it: room for 1 to 16

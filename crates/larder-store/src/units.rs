@@ -3,7 +3,7 @@
 //! Owns: sector, block and segment arithmetic ([`Geometry`]). Invariant: every segment lies wholly
 //! between the two superblocks. The byte layout is tabled in docs/format.md.
 
-/// What a [`Sector`] counts. Where nothing else is told, records begin at multiples of it.
+/// Bytes of a [`Sector`]. Records begin at multiples of it unless stated otherwise.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 /// Records of packed volumes begin at multiples of this many bytes, so that short ones share sectors.
 pub(crate) const PACKED_STEP_BYTES: u64 = 8;

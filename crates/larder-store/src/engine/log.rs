@@ -53,8 +53,8 @@ use positions::PositionFile;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 
-/// Free segments below which reclaim begins, whatever the volume's size: one that only reclaim may use, and one of each
-/// generation for whoever writes while reclaim waits for the device.
+/// Reclaim begins below this number of free segments, whatever the volume's size: one for reclaim alone, and one of each
+/// generation for entries that are written while reclaim waits for the device.
 const RESERVE_SEGMENTS_MIN: usize = 3;
 /// Segments of a volume for each that is kept free for writers.
 const SEGMENTS_PER_RESERVED: usize = 128;

@@ -32,7 +32,7 @@ const HEAD_LEN_AT: usize = 48;
 /// Where the record's own place stands, the last field of the fixed part.
 const PLACE_AT: usize = 60;
 const ELSEWHERE_BYTES: usize = 16;
-/// What the place of a body's part takes.
+/// Bytes of the place of one part of a body.
 const PART_BYTES: usize = 16;
 /// Most parts of a body that stand apart from its entry.
 pub(crate) const PARTS_MAX: usize = 64;
@@ -64,7 +64,7 @@ pub(crate) enum Kind {
     Tombstone,
     /// An entry with a new head, whose body stands in an older record.
     HeadUpdate(BodyElsewhere),
-    /// An entry of whose body so many parts, the first ones, stand in records of their own; the rest stands here.
+    /// An entry whose first parts of the body (their number) have records of their own; the rest follows here.
     InParts(u8),
     /// A part of an entry's body, without key or head.
     Part,
@@ -92,8 +92,8 @@ pub(crate) struct Meta {
     pub(crate) kind: Kind,
     pub(crate) hash: FullHash,
     pub(crate) sequence: u32,
-    /// Where the record begins, in steps of its volume from its segment's start, so that bytes of another place are
-    /// noticed; 0 in rows without segments, whose sequences are enough.
+    /// The record's place in its segment, in steps of its volume, so that bytes from another place are noticed; 0 in
+    /// policies without segments, whose sequences suffice.
     pub(crate) place: u32,
     pub(crate) epoch: u32,
     pub(crate) site: Site,
@@ -115,12 +115,12 @@ pub(crate) struct Record<'a> {
     pub(crate) meta: Meta,
     pub(crate) key: &'a [u8],
     pub(crate) head: &'a [u8],
-    /// Where the first parts of the body stand that are not here.
+    /// Places of the first parts of the body, if those have records of their own.
     pub(crate) parts: &'a [BodyPart],
     /// One per started [`BODY_BLOCK_BYTES`]; of a body in parts one per started block of each, and fill up to
     /// [`checksum_count`].
     pub(crate) checksums: &'a [u32],
-    /// What stands here of the body: all of it, or what is not in parts, or nothing if the body is elsewhere.
+    /// The body, or its rest after the parts; nothing if the body is elsewhere.
     pub(crate) body: &'a [Bytes],
 }
 
@@ -202,7 +202,7 @@ impl Record<'_> {
     }
 }
 
-/// What the fixed part of a record says, before anything of it was verified.
+/// The fixed part of a record, not yet verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glimpse {
     pub(crate) key_hash: KeyHash,
@@ -239,7 +239,7 @@ pub(crate) struct Decoded {
     pub(crate) head: Range<usize>,
     parts: Range<usize>,
     checksums: Range<usize>,
-    /// What of the body stands behind the front.
+    /// Bytes of the body behind the front.
     here_bytes: u64,
     /// Where the body begins (or would begin).
     pub(crate) body_start: usize,

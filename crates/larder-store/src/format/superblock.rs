@@ -78,15 +78,15 @@ pub(crate) struct Shape {
     pub(crate) form: LogForm,
 }
 
-/// What a log's segments are like.
+/// The kind of a log's segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogForm {
     /// All are alike, and records begin with a sector. Also of rows without a log.
     #[default]
     Plain,
-    /// They are of two generations, probation and main, and records begin with a sector.
+    /// Two generations, probation and main; records begin at sectors.
     Probation,
-    /// They are of two generations, and records share sectors.
+    /// Two generations; records share sectors.
     Packed,
 }
 

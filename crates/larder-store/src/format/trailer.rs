@@ -39,9 +39,9 @@ const RUN_BLOCK_SECTORS: u64 = 16;
 pub(crate) struct Listing {
     /// The part of the key's hash that memory knows.
     pub(crate) key_hash: KeyHash,
-    /// Where the record begins, counted from the segment's start.
+    /// Start of the record, counted from the segment's start.
     pub(crate) start_bytes: u32,
-    /// What the record takes, in whole steps of the volume.
+    /// Length of the record, in whole steps of the volume.
     pub(crate) len_bytes: u32,
     pub(crate) kind: ListedKind,
     /// Blocks of 8 KiB to be read from here for the record and what follows of its group; 0: the record alone.
@@ -50,7 +50,7 @@ pub(crate) struct Listing {
     pub(crate) expires_at: u32,
 }
 
-/// What a listed record is.
+/// The kind of a listed record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListedKind {
     Entry,
@@ -107,7 +107,7 @@ pub(crate) fn trailer_bytes(list_bytes: u64) -> u64 {
 pub(crate) struct ListWriter<'a> {
     geometry: &'a Geometry,
     list: Vec<u8>,
-    /// Where the record before ends.
+    /// End of the record before.
     end_bytes: u32,
 }
 

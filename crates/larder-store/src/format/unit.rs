@@ -13,7 +13,7 @@ use crate::units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId};
 const MAGIC: [u8; 4] = *b"LDRu";
 /// In front of a unit of a volume that has probation.
 const MAGIC_OF_GENERATIONS: [u8; 4] = *b"LDRg";
-/// What a header takes in front of records that share sectors.
+/// Bytes of a header in front of records that share sectors.
 const HEADER_BYTES_PACKED: u64 = 64;
 const USED_BYTES: usize = 48;
 const USED_BYTES_OF_GENERATIONS: usize = 56;

@@ -31,7 +31,7 @@ pub(crate) struct Candidate {
 pub(crate) struct Reclaimed<'a> {
     /// Its live entries, in log order.
     pub(crate) live: &'a [Candidate],
-    /// What may be kept, in bytes, but for what is pinned or held.
+    /// Bytes that may be kept, besides pinned and held entries.
     pub(crate) room_bytes: u64,
     pub(crate) standard: Standard,
     /// Unix time in seconds.

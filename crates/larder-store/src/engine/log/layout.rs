@@ -126,7 +126,7 @@ impl Appender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Appended {
     pub(crate) position: Sector,
-    /// How many sectors it lies in.
+    /// Sectors that the record touches.
     pub(crate) sectors: u64,
     /// The unit it went to, for [`Log::is_pending`].
     pub(crate) ticket: u64,

@@ -121,7 +121,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Verifies the record at `offset`; what it takes if that can be told.
+    /// Verifies the record at `offset`. Returns its length if its header can be read.
     fn meet_record(&mut self, offset: u64, sequence: u32, listing: Option<&Listing>) -> Option<u64> {
         let found = verify(self.id, &self.bytes[offset as usize..]);
         let is_right = |decoded: &Decoded| {

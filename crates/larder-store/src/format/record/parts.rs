@@ -13,15 +13,15 @@ pub(crate) struct BodyPart {
     pub(crate) len_bytes: u32,
 }
 
-/// Where a stretch of a body stands.
+/// The place of a stretch of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BodyStretch {
-    /// What of the body it is.
+    /// The stretch.
     pub(crate) range: Range<u64>,
     pub(crate) place: BodyElsewhere,
-    /// Which of the record's checksums is that of its first block.
+    /// The number, in the record, of the checksum of the first block.
     first_checksum: u64,
-    /// Whether it stands behind the record's front.
+    /// True if the stretch follows the record's front.
     pub(crate) is_here: bool,
 }
 
@@ -31,8 +31,8 @@ pub(crate) fn part_body_bytes(room_bytes: u64) -> u64 {
     room_bytes.saturating_sub(FIXED_BYTES as u64 + checksums_bytes) / PACKED_STEP_BYTES * PACKED_STEP_BYTES
 }
 
-/// Returns how many checksums a record has for a body of so many bytes of which so many parts stand apart. Each part may
-/// end with a block that is not full.
+/// Returns the number of checksums for a body of `body_bytes` with `part_count` parts in records of their own. Each
+/// part may end with a block that is not full.
 pub(crate) fn checksum_count(body_bytes: u64, part_count: usize) -> usize {
     body_bytes.div_ceil(BODY_BLOCK_BYTES) as usize + part_count
 }
@@ -79,7 +79,7 @@ impl Decoded {
         all
     }
 
-    /// Whether what of the body stands behind the front is what was written; `record` is the whole record.
+    /// Returns whether the body's bytes behind the front match their checksums; `record` is the whole record.
     pub(crate) fn verifies_here(&self, record: &[u8]) -> bool {
         let Some(body) = record.get(self.body_start..self.len_bytes()) else { return false };
         let apart = self.parts(record);

@@ -19,7 +19,7 @@ pub(super) struct Closing {
     pub(super) segment: SegmentId,
     pub(super) of: SegmentUse,
     pub(super) listings: Vec<Listing>,
-    /// What they take in the trailer.
+    /// Bytes of the listings in the trailer.
     pub(super) list_bytes: u64,
     pub(super) units_in_flight: u32,
     /// As [`super::OpenSegment::hidden_from`].

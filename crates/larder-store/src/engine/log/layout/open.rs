@@ -26,7 +26,7 @@ pub(super) struct OpenSegment {
     pub(super) of: SegmentUse,
     oldest: Oldest,
     pub(super) listings: Vec<Listing>,
-    /// What the listings take in the trailer.
+    /// Bytes of the listings in the trailer.
     pub(super) list_bytes: u64,
     pub(super) unit: Option<OpenUnit>,
     /// The ticket of the segment's first unit, if that could not be written: only the trailer shows what comes after
@@ -52,12 +52,12 @@ pub(super) struct Opening {
     pub(super) opened_at: Duration,
 }
 
-/// Where a record went.
+/// The place of an appended record.
 pub(super) struct Spot {
     pub(super) position: Sector,
-    /// How many sectors the record lies in.
+    /// Sectors that the record touches.
     pub(super) sectors: u64,
-    /// What it takes of its unit, with what was left free before it.
+    /// Bytes that the record uses of its unit, including the gap before it.
     pub(super) taken_bytes: u64,
     pub(super) ticket: u64,
 }

@@ -8,7 +8,7 @@ use crate::format::record::{Kind, Record, part_body_bytes};
 
 /// Least bytes of a body that a part has.
 const PART_BYTES_MIN: u64 = 4 << 10;
-/// What is left of a segment is filled with a part of a record if it is at least one part in so many of the segment.
+/// The rest of a segment is filled with a part of a record if it is at least the segment's length divided by this.
 const LEFT_DIVISOR: u64 = 100;
 
 impl Log {

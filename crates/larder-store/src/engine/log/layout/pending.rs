@@ -5,7 +5,7 @@ use crate::units::{SECTOR_BYTES, Sector};
 use std::time::Duration;
 
 impl Log {
-    /// What stands from `position` on (at most `sectors` of it), if it is not yet on the device.
+    /// Returns the bytes at `position`, at most `sectors` of them, if they are not yet on the device.
     pub(crate) fn dirty_copy(&self, position: Sector, sectors: u64) -> Option<Vec<u8>> {
         let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));
         let in_flight =
