@@ -35,7 +35,7 @@ pub enum Forward {
 
 /// What happened to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handling {
+pub enum RequestHandling {
     /// Answered from the cache.
     Hit {
         /// Seconds of lifetime left; negative when it is over.
@@ -67,7 +67,7 @@ pub enum Tier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
     /// What happened.
-    pub handling: Handling,
+    pub handling: RequestHandling,
     /// Which rule settled it.
     pub detail: Option<Reason>,
     /// The storage that a hit came from: its detail, if no rule is.
@@ -77,12 +77,12 @@ pub struct CacheStatus {
 impl CacheStatus {
     /// The status of a plain hit.
     pub fn hit(ttl_secs: i64) -> Self {
-        Self { handling: Handling::Hit { ttl_secs }, detail: None, tier: None }
+        Self { handling: RequestHandling::Hit { ttl_secs }, detail: None, tier: None }
     }
 
     /// The status of a forwarded request of which nothing more is known yet.
     pub fn forwarded(why: Forward) -> Self {
-        let handling = Handling::Forwarded { why, status: None, stored: false, collapsed: false };
+        let handling = RequestHandling::Forwarded { why, status: None, stored: false, collapsed: false };
         Self { handling, detail: None, tier: None }
     }
 
@@ -105,11 +105,11 @@ impl CacheStatus {
         let mut text = Vec::with_capacity(VALUE_SIZE_USUAL);
         text.extend_from_slice(name.as_bytes());
         match self.handling {
-            Handling::Hit { ttl_secs } => {
+            RequestHandling::Hit { ttl_secs } => {
                 text.extend_from_slice(b"; hit; ttl=");
                 push_i64(&mut text, ttl_secs.clamp(-INTEGER_MAX, INTEGER_MAX));
             }
-            Handling::Forwarded { why, status, stored, collapsed } => {
+            RequestHandling::Forwarded { why, status, stored, collapsed } => {
                 text.extend_from_slice(b"; fwd=");
                 text.extend_from_slice(why.token().as_bytes());
                 if let Some(status) = status {

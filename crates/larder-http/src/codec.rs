@@ -71,12 +71,12 @@ pub(crate) fn push_name(out: &mut Vec<u8>, name: &HeaderName) {
 
 /// Reads what the functions above wrote.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct CodecReader {
     bytes: Bytes,
     at: usize,
 }
 
-impl Reader {
+impl CodecReader {
     pub(crate) fn new(bytes: Bytes) -> Self {
         Self { bytes, at: 0 }
     }

@@ -24,7 +24,7 @@ use crate::{
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coding {
+pub enum ContentCoding {
     /// `zstd` (RFC 8878).
     Zstd,
     /// `br` (RFC 7932).
@@ -37,7 +37,7 @@ pub enum Coding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compression {
     /// The codings offered to clients, best first. An empty list, the default, turns encoding off.
-    pub codings: Vec<Coding>,
+    pub codings: Vec<ContentCoding>,
     /// Media types that are, in lower case: `text/html`, or `text/*`. Default text, and what is written as text.
     pub types: Vec<String>,
     /// Shortest body to encode, in bytes, where the length is known. Default 1 KiB: a shorter body fits a packet
@@ -56,8 +56,8 @@ pub struct CodingWish {
     asked_about: Vec<HeaderValue>,
 }
 
-impl Coding {
-    /// All of them, as [`Coding::token`] has them.
+impl ContentCoding {
+    /// All of them, as [`ContentCoding::token`] has them.
     pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
     /// Returns the coding's name in fields.
@@ -110,7 +110,7 @@ impl CodingWish {
     }
 
     /// Returns the coding that a response gets, if it may have one.
-    pub fn coding(&self, compression: &Compression) -> Option<Coding> {
+    pub fn coding(&self, compression: &Compression) -> Option<ContentCoding> {
         preferred(&self.accepted, &compression.codings)
     }
 
@@ -134,7 +134,7 @@ impl CodingWish {
 }
 
 /// Makes the fields of a response that is encoded those that it has then.
-pub fn encode(coding: Coding, fields: &mut HeaderMap) {
+pub fn encode(coding: ContentCoding, fields: &mut HeaderMap) {
     for name in [CONTENT_LENGTH, ACCEPT_RANGES].into_iter().chain(BODY_DIGESTS) {
         fields.remove(name);
     }
@@ -154,7 +154,7 @@ pub fn vary(fields: &mut HeaderMap) {
 
 /// Returns the coding that a request prefers among those offered, best first. `None` if it prefers the unencoded form
 /// or names no coding.
-fn preferred(accepted: &[HeaderValue], offered: &[Coding]) -> Option<Coding> {
+fn preferred(accepted: &[HeaderValue], offered: &[ContentCoding]) -> Option<ContentCoding> {
     let listed: Vec<(&[u8], u16)> = accepted.iter().flat_map(|line| elements(line.as_bytes())).map(weighted).collect();
     let weight = |name: &str| {
         let found = |wanted: &[u8]| {
@@ -169,7 +169,7 @@ fn preferred(accepted: &[HeaderValue], offered: &[Coding]) -> Option<Coding> {
     let wanted = weighed.filter(|(_, weight)| *weight > 0 && *weight >= identity);
     // Of equals the first.
     wanted
-        .fold(None, |best: Option<(Coding, u16)>, next| best.filter(|best| best.1 >= next.1).or(Some(next)))
+        .fold(None, |best: Option<(ContentCoding, u16)>, next| best.filter(|best| best.1 >= next.1).or(Some(next)))
         .map(|(coding, _)| coding)
 }
 
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn client_gets_the_coding_that_it_prefers() {
-        use Coding::{Brotli, Gzip, Zstd};
+        use ContentCoding::{Brotli, Gzip, Zstd};
         for (accepted, expected) in [
             ("gzip, deflate, br, zstd", Some(Zstd)),
             ("gzip, br", Some(Brotli)),
@@ -248,16 +248,16 @@ mod tests {
             ("deflate", None),
             ("", None),
         ] {
-            let found = preferred(&[HeaderValue::from_static(accepted)], &Coding::ALL);
+            let found = preferred(&[HeaderValue::from_static(accepted)], &ContentCoding::ALL);
             assert_eq!(found, expected, "{accepted}");
         }
-        assert_eq!(preferred(&[], &Coding::ALL), None);
+        assert_eq!(preferred(&[], &ContentCoding::ALL), None);
     }
 
     #[test]
     fn only_what_may_be_encoded_is() {
         let compression = Compression {
-            codings: Coding::ALL.to_vec(),
+            codings: ContentCoding::ALL.to_vec(),
             types: vec!["text/*".into(), "application/json".into()],
             size_min: 10,
         };
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn request_without_a_wish_gets_no_coding() {
-        let compression = Compression { codings: Coding::ALL.to_vec(), ..Compression::default() };
+        let compression = Compression { codings: ContentCoding::ALL.to_vec(), ..Compression::default() };
         let request = |method: Method, version, lines: &[(&'static str, &'static str)]| {
             let mut request = Request::new(());
             (*request.method_mut(), *request.version_mut(), *request.headers_mut()) = (method, version, fields(lines));
@@ -288,8 +288,8 @@ mod tests {
         };
         let accepting = ("accept-encoding", "br");
         for (version, lines, coding) in [
-            (Version::HTTP_11, vec![accepting], Some(Coding::Brotli)),
-            (Version::HTTP_2, vec![accepting], Some(Coding::Brotli)),
+            (Version::HTTP_11, vec![accepting], Some(ContentCoding::Brotli)),
+            (Version::HTTP_2, vec![accepting], Some(ContentCoding::Brotli)),
             (Version::HTTP_10, vec![accepting], None),
             (Version::HTTP_11, vec![accepting, ("cache-control", "no-transform")], None),
             (Version::HTTP_11, vec![], None),
@@ -307,7 +307,7 @@ mod tests {
     fn encoded_form_has_a_validator_of_its_own() {
         let mut encoded =
             fields(&[("etag", "\"a\""), ("content-length", "5"), ("accept-ranges", "bytes"), ("digest", "x")]);
-        encode(Coding::Gzip, &mut encoded);
+        encode(ContentCoding::Gzip, &mut encoded);
         assert_eq!(encoded, fields(&[("etag", "W/\"a\""), ("content-encoding", "gzip")]));
         for (asked, tag) in [("W/\"a\"", "W/\"a\""), ("\"b\", W/\"a\"", "W/\"a\""), ("\"a\"", "\"a\""), ("*", "\"a\"")]
         {

@@ -17,7 +17,7 @@ pub struct KeyRules(Vec<KeyRule>);
 pub struct KeyRule {
     /// URLs that begin so are meant: primary keys of the prefixes.
     prefixes: Vec<Vec<u8>>,
-    stripped: Vec<Stripped>,
+    stripped: Vec<StrippedArgument>,
     /// The prefix that stands for all of them in keys.
     stands: Option<Vec<u8>>,
     /// Whether what a registry of containers has by its digest is one, whichever repository it is asked for in.
@@ -26,7 +26,7 @@ pub struct KeyRule {
 
 /// A query argument that makes no difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Stripped {
+enum StrippedArgument {
     Named(Box<[u8]>),
     /// Every one whose name begins so.
     Beginning(Box<[u8]>),
@@ -125,7 +125,7 @@ impl KeyRule {
     }
 }
 
-impl Stripped {
+impl StrippedArgument {
     fn is(&self, name: &[u8]) -> bool {
         match self {
             Self::Named(named) => **named == *name,
@@ -156,11 +156,11 @@ fn url_prefix(url: &str) -> Result<Vec<u8>, KeyRuleError> {
     primary_key(scheme, &authority, uri.path()).map_err(|_| KeyRuleError::Url)
 }
 
-fn argument(name: &str) -> Result<Stripped, KeyRuleError> {
+fn argument(name: &str) -> Result<StrippedArgument, KeyRuleError> {
     let is_name = |name: &str| name.bytes().all(|octet| octet.is_ascii_graphic() && !b"&=?#*".contains(&octet));
     match name.strip_suffix('*') {
-        Some(beginning) if is_name(beginning) => Ok(Stripped::Beginning(beginning.as_bytes().into())),
-        None if is_name(name) && !name.is_empty() => Ok(Stripped::Named(name.as_bytes().into())),
+        Some(beginning) if is_name(beginning) => Ok(StrippedArgument::Beginning(beginning.as_bytes().into())),
+        None if is_name(name) && !name.is_empty() => Ok(StrippedArgument::Named(name.as_bytes().into())),
         _ => Err(KeyRuleError::Argument),
     }
 }

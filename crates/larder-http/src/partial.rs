@@ -11,7 +11,7 @@ use http::{
 };
 
 use crate::{
-    BodyPlace, Reason, Received, Selecting, Settings, StoredHead, Timestamp,
+    BodyPlace, Reason, ReceivedHead, SelectingFields, Settings, StoredHead, Timestamp,
     date::parse_http_date,
     decimal::{DIGITS_MAX, parse_u64, push_u64},
     entity_tag::EntityTag,
@@ -97,16 +97,16 @@ pub fn part(status: StatusCode, fields: &HeaderMap) -> Result<Part, Reason> {
 /// Returns the head for storing parts of a representation: the head of the 206, turned into that of a 200 with the
 /// whole.
 pub fn whole_head(
-    received: Received,
+    received: ReceivedHead,
     part: &Part,
     representation: u64,
-    selecting: Selecting,
+    selecting: SelectingFields,
     targets: &TargetList,
 ) -> StoredHead {
     let mut fields = received.fields;
     fields.remove(CONTENT_RANGE);
     fields.insert(CONTENT_LENGTH, HeaderValue::from(part.total_len));
-    let received = Received { status: StatusCode::OK, fields, ..received };
+    let received = ReceivedHead { status: StatusCode::OK, fields, ..received };
     StoredHead::new(received, BodyPlace::Chunks { len: part.total_len, representation }, selecting, targets)
 }
 

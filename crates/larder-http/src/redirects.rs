@@ -20,7 +20,7 @@ use crate::{
     freshness::{Freshness, Receipt, received_age},
     list::single,
     reference,
-    ruling::Following,
+    ruling::RedirectPolicy,
     storable::{self, Exchange},
 };
 
@@ -37,12 +37,12 @@ pub fn target(url: &Uri, status: StatusCode, fields: &HeaderMap) -> Option<Uri> 
 }
 
 /// Returns whether a redirect from one URL to another is followed.
-pub fn may_follow(from: &Uri, to: &Uri, following: Following) -> bool {
+pub fn may_follow(from: &Uri, to: &Uri, following: RedirectPolicy) -> bool {
     let is_downgrade = from.scheme_str() == Some("https") && to.scheme_str() != Some("https");
     match following {
-        Following::None => false,
-        Following::Safe => !is_downgrade,
-        Following::All => true,
+        RedirectPolicy::None => false,
+        RedirectPolicy::Safe => !is_downgrade,
+        RedirectPolicy::All => true,
     }
 }
 
@@ -171,12 +171,12 @@ mod tests {
     fn https_is_left_only_if_it_is_said() {
         let (secure, plain) = (uri("https://a/"), uri("http://a/"));
         for (from, to, following, may) in [
-            (&secure, &secure, Following::None, false),
-            (&secure, &secure, Following::Safe, true),
-            (&plain, &secure, Following::Safe, true),
-            (&plain, &plain, Following::Safe, true),
-            (&secure, &plain, Following::Safe, false),
-            (&secure, &plain, Following::All, true),
+            (&secure, &secure, RedirectPolicy::None, false),
+            (&secure, &secure, RedirectPolicy::Safe, true),
+            (&plain, &secure, RedirectPolicy::Safe, true),
+            (&plain, &plain, RedirectPolicy::Safe, true),
+            (&secure, &plain, RedirectPolicy::Safe, false),
+            (&secure, &plain, RedirectPolicy::All, true),
         ] {
             assert_eq!(may_follow(from, to, following), may, "{from} {to} {following:?}");
         }

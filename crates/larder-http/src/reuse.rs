@@ -95,7 +95,7 @@ pub fn decide(
         RequestDirectives::default()
     };
     let situation =
-        Situation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: asked.stale_if_error };
+        ReuseSituation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: asked.stale_if_error };
     match asked_otherwise(&asked, &situation) {
         Some(Reason::RequestNoStore) => Reuse::NotUsable { reason: Reason::RequestNoStore },
         Some(reason) => situation.must_validate(reason),
@@ -126,7 +126,7 @@ pub fn decide_disconnected(
     let freshness = stored.freshness();
     let age_millis = freshness.age_millis(now);
     let left_millis = freshness.left_millis(now, settings);
-    let situation = Situation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: None };
+    let situation = ReuseSituation { stored, settings, age_millis, left_millis, stale_if_error_asked_secs: None };
     let is_fresh = left_millis > 0 && !freshness.no_cache;
     let may = match allowed {
         StaleAllowed::AsOnError => situation.may_serve_on_error(),
@@ -163,7 +163,7 @@ pub fn is_reload(request_fields: &HeaderMap, settings: &Settings) -> bool {
 }
 
 /// A stored response at the moment of a request.
-struct Situation<'a> {
+struct ReuseSituation<'a> {
     stored: &'a StoredHead,
     settings: &'a Settings,
     age_millis: i64,
@@ -172,7 +172,7 @@ struct Situation<'a> {
     stale_if_error_asked_secs: Option<u32>,
 }
 
-impl Situation<'_> {
+impl ReuseSituation<'_> {
     fn age(&self) -> Age {
         Age { age_secs: (self.age_millis / 1000).unsigned_abs(), ttl_secs: self.left_millis.div_euclid(1000) }
     }
@@ -225,7 +225,7 @@ impl Situation<'_> {
 }
 
 /// Returns the directive of request or response that demands more than freshness, if there is one.
-fn asked_otherwise(asked: &RequestDirectives, situation: &Situation<'_>) -> Option<Reason> {
+fn asked_otherwise(asked: &RequestDirectives, situation: &ReuseSituation<'_>) -> Option<Reason> {
     if asked.no_store {
         return Some(Reason::RequestNoStore);
     }

@@ -20,7 +20,7 @@ pub struct Rules(Vec<Rule>);
 /// Which responses are meant, and what is said of them.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    matches: Matches,
+    matches: RuleMatches,
     ruling: Ruling,
     /// The ruling for statuses to which it gives no lifetime, unless the operator named them.
     of_errors: Option<Ruling>,
@@ -28,7 +28,7 @@ pub struct Rule {
 
 /// Which responses a rule is about. Where nothing is named, all are.
 #[derive(Clone, Debug, Default)]
-pub struct Matches {
+pub struct RuleMatches {
     hosts: Vec<ServerPattern>,
     paths: Vec<GlobMatcher>,
     methods: Vec<Method>,
@@ -109,7 +109,7 @@ enum TypePattern {
 
 /// Something that a rule can name of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Matched {
+pub enum MatchedPart {
     /// One of [`MatchTexts::hosts`].
     Host,
     /// One of [`MatchTexts::paths`].
@@ -122,7 +122,7 @@ pub enum Matched {
     Type,
 }
 
-impl Matched {
+impl MatchedPart {
     /// Checks that `text` can stand for it in a rule.
     ///
     /// # Errors
@@ -180,7 +180,7 @@ impl Rules {
     /// type. A rule that names types is left out, for it is not known whether it would be.
     pub fn find_before(&self, request: &RuledRequest<'_>) -> Option<&Ruling> {
         let is_meant = |rule: &&Rule| {
-            let Matches { statuses, types, .. } = &rule.matches;
+            let RuleMatches { statuses, types, .. } = &rule.matches;
             types.is_empty() && is_any(statuses, |pattern| pattern.is(StatusCode::OK)) && rule.matches.names(request)
         };
         if !self.0.iter().any(|rule| rule.ruling.says_something_before()) {
@@ -203,7 +203,7 @@ impl Rule {
             immutable: false,
             ..ruling.clone()
         });
-        Ok(Self { matches: Matches::new(texts)?, ruling, of_errors })
+        Ok(Self { matches: RuleMatches::new(texts)?, ruling, of_errors })
     }
 
     /// Narrows the rule to responses to requests that pass `test`.
@@ -225,7 +225,7 @@ fn about(status: StatusCode) -> StatusCode {
     if matches!(status, StatusCode::PARTIAL_CONTENT | StatusCode::NOT_MODIFIED) { StatusCode::OK } else { status }
 }
 
-impl Matches {
+impl RuleMatches {
     fn new(texts: &MatchTexts) -> Result<Self, BadRule> {
         Ok(Self {
             hosts: texts.hosts.iter().map(|text| server(text)).collect::<Result<_, _>>()?,

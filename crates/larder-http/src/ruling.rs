@@ -32,9 +32,9 @@ pub struct Ruling {
     /// For how long after its lifetime it may stand in for an error of its origin (RFC 5861 4).
     pub stale_on_error: Option<Duration>,
     /// What is not heeded.
-    pub ignored: Ignored,
+    pub ignored: IgnoredParts,
     /// Which redirections are followed here, so that what they lead to answers the request.
-    pub following: Following,
+    pub following: RedirectPolicy,
     /// Fields of requests that it varies on, besides those that its Vary names.
     pub varies: Vec<HeaderName>,
     /// Longest body that is stored, in bytes; a longer one is passed on.
@@ -56,7 +56,7 @@ pub struct Ruling {
 
 /// Which redirections are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Following {
+pub enum RedirectPolicy {
     /// None: the client gets them.
     #[default]
     None,
@@ -68,7 +68,7 @@ pub enum Following {
 
 /// What of a request or a response a rule does not heed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ignored {
+pub struct IgnoredParts {
     /// A client's Cache-Control and Pragma: it cannot have a response validated that is fresh.
     pub client_directives: bool,
     /// That the request carried credentials: the response is given to those who carry others, or none.
@@ -89,7 +89,7 @@ pub struct Ignored {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWord;
 
-impl Ignored {
+impl IgnoredParts {
     /// The words by which [`Self::add`] knows what is meant.
     pub const WORDS: &'static [&'static str] =
         &["client no-cache", "authorization", "set-cookie", "no-store", "private", "must-revalidate", "vary: FIELD"];
@@ -152,8 +152,8 @@ impl Ruling {
         flag("no-store", self.ignored.no_store);
         flag("private", self.ignored.private);
         flag("must-revalidate", self.ignored.must_revalidate);
-        flag("follow", self.following != Following::None);
-        flag("follow-to-http", self.following == Following::All);
+        flag("follow", self.following != RedirectPolicy::None);
+        flag("follow-to-http", self.following == RedirectPolicy::All);
         flag("check-authorization", self.checks_authorization);
         flag("check-digest", self.checks_digest);
         flag("git", self.caches_git);
@@ -208,8 +208,8 @@ impl Ruling {
             ("no-store", _) => self.ignored.no_store = true,
             ("private", _) => self.ignored.private = true,
             ("must-revalidate", _) => self.ignored.must_revalidate = true,
-            ("follow", _) if self.following == Following::None => self.following = Following::Safe,
-            ("follow-to-http", _) => self.following = Following::All,
+            ("follow", _) if self.following == RedirectPolicy::None => self.following = RedirectPolicy::Safe,
+            ("follow-to-http", _) => self.following = RedirectPolicy::All,
             ("fresh", BareItem::Integer(secs)) => self.fresh = seconds(i64::from(*secs)),
             ("while-revalidate", BareItem::Integer(secs)) => self.stale_while_revalidate = seconds(i64::from(*secs)),
             ("on-error", BareItem::Integer(secs)) => self.stale_on_error = seconds(i64::from(*secs)),
@@ -291,8 +291,8 @@ mod tests {
 
     #[test]
     fn a_ruling_is_read_as_it_was_written() {
-        let mut ignored = Ignored::default();
-        for word in Ignored::WORDS {
+        let mut ignored = IgnoredParts::default();
+        for word in IgnoredParts::WORDS {
             ignored.add(&word.replace("FIELD", "user-agent")).unwrap();
         }
         ignored.add("vary: Accept-Language").unwrap();
@@ -304,7 +304,7 @@ mod tests {
             stale_while_revalidate: Some(Duration::from_secs(5)),
             stale_on_error: Some(Duration::ZERO),
             ignored,
-            following: Following::All,
+            following: RedirectPolicy::All,
             varies: vec![http::header::ACCEPT],
             size_max: Some(1 << 30),
             finishes_abandoned: Some(false),
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn words_that_mean_nothing_are_refused() {
         for word in ["", "cookies", "vary", "vary: a b", "No-Store"] {
-            assert_eq!(Ignored::default().add(word), Err(UnknownWord), "{word}");
+            assert_eq!(IgnoredParts::default().add(word), Err(UnknownWord), "{word}");
         }
     }
 

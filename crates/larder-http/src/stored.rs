@@ -11,7 +11,7 @@ use http::{
 };
 
 use crate::{
-    Selecting, Settings, Timestamp, VaryMarker,
+    SelectingFields, Settings, Timestamp, VaryMarker,
     cache_control::ResponseDirectives,
     date::{format_http_date, parse_http_date},
     entity_tag::EntityTag,
@@ -62,7 +62,7 @@ pub enum BodyPlace {
 
 /// A response's head as it was received.
 #[derive(Clone, Debug)]
-pub struct Received {
+pub struct ReceivedHead {
     /// The response's status.
     pub status: StatusCode,
     /// The response's fields, with or without hop-by-hop fields.
@@ -81,7 +81,7 @@ pub struct StoredHead {
     age_secs: u32,
     request_time: Timestamp,
     body: BodyPlace,
-    selecting: Selecting,
+    selecting: SelectingFields,
     freshness: Freshness,
     has_entity_tag: bool,
     /// See [`StoredHead::purge_count`].
@@ -95,8 +95,8 @@ impl StoredHead {
     ///
     /// Hop-by-hop fields, and those that `private` and `no-cache` name, are left out. A valid Date is added if it is
     /// missing (RFC 9110 6.6.1).
-    pub fn new(received: Received, body: BodyPlace, selecting: Selecting, targets: &TargetList) -> Self {
-        let Received { status, mut fields, request_time, response_time } = received;
+    pub fn new(received: ReceivedHead, body: BodyPlace, selecting: SelectingFields, targets: &TargetList) -> Self {
+        let ReceivedHead { status, mut fields, request_time, response_time } = received;
         strip_hop_by_hop(&mut fields);
         let age_secs = received_age(&fields);
         fields.remove(AGE);
@@ -179,7 +179,7 @@ impl StoredHead {
     }
 
     /// Returns the selecting fields of the request for which the response was stored.
-    pub fn selecting(&self) -> &Selecting {
+    pub fn selecting(&self) -> &SelectingFields {
         &self.selecting
     }
 
@@ -221,7 +221,7 @@ impl StoredHead {
         receipt: &Receipt,
         fields: HeaderMap,
         body: BodyPlace,
-        selecting: Selecting,
+        selecting: SelectingFields,
         targets: &TargetList,
     ) -> Self {
         let directives = ResponseDirectives::from_fields(&fields, targets);

@@ -12,7 +12,7 @@ use http::HeaderName;
 
 /// A field or a family of fields, and the software that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Telling {
+pub struct TellingField {
     /// The field's name in lower case, or with `*` behind it how the names of a family begin.
     pub name: &'static str,
     /// Fields of the family that describe the client or the route, and change no response.
@@ -22,7 +22,7 @@ pub struct Telling {
 }
 
 /// The fields. Forwarded (RFC 7239) is handled separately, because only its host and scheme count.
-pub const TELLING_FIELDS: &[Telling] = &[
+pub const TELLING_FIELDS: &[TellingField] = &[
     family("x-forwarded-*", &["x-forwarded-for"], "host, scheme, port, prefix, path and user of the request"),
     family("x-original-*", &["x-original-for", "x-original-forwarded-for"], "host, path and method before a rewrite"),
     family("x-rewrite-*", &[], "the path after a rewrite"),
@@ -61,7 +61,7 @@ pub fn is_telling(name: &HeaderName) -> bool {
     TELLING_FIELDS.iter().any(|telling| telling.is(name))
 }
 
-impl Telling {
+impl TellingField {
     fn is(&self, name: &str) -> bool {
         match self.name.strip_suffix('*') {
             Some(beginning) => name.starts_with(beginning) && !self.except.contains(&name),
@@ -70,12 +70,12 @@ impl Telling {
     }
 }
 
-const fn family(name: &'static str, except: &'static [&'static str], tells: &'static str) -> Telling {
-    Telling { name, except, tells }
+const fn family(name: &'static str, except: &'static [&'static str], tells: &'static str) -> TellingField {
+    TellingField { name, except, tells }
 }
 
-const fn field(name: &'static str, tells: &'static str) -> Telling {
-    Telling { name, except: &[], tells }
+const fn field(name: &'static str, tells: &'static str) -> TellingField {
+    TellingField { name, except: &[], tells }
 }
 
 /// Represents the host and scheme in Forwarded (RFC 7239 5.3, 5.4).

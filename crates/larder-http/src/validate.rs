@@ -12,7 +12,7 @@ use http::{
 };
 
 use crate::{
-    Received, Settings, StoredHead, VaryRule,
+    ReceivedHead, Settings, StoredHead, VaryRule,
     cache_control::{self, ResponseDirectives},
     date::{format_http_date, parse_http_date},
     decimal::parse_u64,
@@ -159,7 +159,7 @@ pub fn freshen(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) 
     }
     let renewed = stored.selecting().renewed(&VaryRule::from_fields(&fields), answer.request_fields, settings);
     let selecting = renewed.unwrap_or_else(|| stored.selecting().clone());
-    let received = Received { status: stored.status(), fields, request_time, response_time };
+    let received = ReceivedHead { status: stored.status(), fields, request_time, response_time };
     StoredHead::new(received, stored.body(), selecting, stored.targets())
 }
 

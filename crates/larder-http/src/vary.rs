@@ -38,7 +38,7 @@ pub enum VaryRule {
 
 /// The selecting fields of the request a response was stored for, sorted by name, in normal form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selecting {
+pub struct SelectingFields {
     fields: Vec<(HeaderName, Option<Bytes>)>,
     answered_cookie: bool,
 }
@@ -87,14 +87,14 @@ impl VaryRule {
     }
 
     /// Returns the request's selecting fields under this rule. `None` under `*`.
-    pub fn select(&self, request_fields: &HeaderMap, settings: &Settings) -> Option<Selecting> {
+    pub fn select(&self, request_fields: &HeaderMap, settings: &Settings) -> Option<SelectingFields> {
         let Self::Fields(names) = self else { return None };
         let selected = names.iter().map(|name| {
             let value = normal_form(name, request_fields, settings);
             (name.clone(), value.map(Bytes::from))
         });
         let answered_cookie = request_fields.contains_key(COOKIE) && !names.contains(&COOKIE);
-        Some(Selecting { fields: selected.collect(), answered_cookie })
+        Some(SelectingFields { fields: selected.collect(), answered_cookie })
     }
 
     pub(crate) fn from_names(mut names: Vec<HeaderName>) -> Self {
@@ -104,7 +104,7 @@ impl VaryRule {
     }
 }
 
-impl Selecting {
+impl SelectingFields {
     /// Returns whether a request has these selecting fields (RFC 9111 4.1).
     pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
         self.fields.iter().all(|(name, stored)| {
@@ -167,7 +167,7 @@ impl Selecting {
         self.iter().chain(self.answered_cookie.then_some((&ANSWERED_COOKIE, None)))
     }
 
-    /// Restores the selecting fields from their [`Selecting::parts`].
+    /// Restores the selecting fields from their [`SelectingFields::parts`].
     pub(crate) fn from_parts(mut parts: Vec<(HeaderName, Option<Bytes>)>) -> Self {
         let count = parts.len();
         parts.retain(|(name, _)| *name != ANSWERED_COOKIE);

@@ -21,19 +21,19 @@ use http::{StatusCode, Version};
 
 use crate::{
     config::AccessLogTarget,
-    log_format::{LogFormat, Sent},
+    log_format::{LogFormat, SentResponse},
     outcome::{MissReason, Outcome},
 };
 
 /// The writing thread.
 pub(crate) struct AccessLog {
     /// Gone at the end, which ends the thread.
-    sender: Option<SyncSender<Job>>,
+    sender: Option<SyncSender<LogJob>>,
     writer: Option<JoinHandle<()>>,
 }
 
 /// What the writer does next.
-enum Job {
+enum LogJob {
     /// Writes these lines.
     Write(Vec<u8>),
     /// Opens the file again, and says how that went.
@@ -45,7 +45,7 @@ enum Job {
 pub(crate) struct LineBuffer(Mutex<Vec<u8>>);
 
 /// What is known about an exchange before its response has been sent.
-pub(crate) struct Line {
+pub(crate) struct OpenLogLine {
     pub(crate) started: Instant,
     pub(crate) client: IpAddr,
     pub(crate) method: http::Method,
@@ -86,7 +86,7 @@ impl AccessLog {
         let held_up = || io::Error::new(io::ErrorKind::TimedOut, "access log is held up by its disk");
         let sender = self.sender.as_ref().expect("it is there until the log is dropped");
         let (done, is_done) = channel();
-        sender.try_send(Job::Reopen(done)).map_err(|_| held_up())?;
+        sender.try_send(LogJob::Reopen(done)).map_err(|_| held_up())?;
         is_done.recv_timeout(REOPEN_PATIENCE).map_err(|_| held_up())?
     }
 
@@ -94,7 +94,7 @@ impl AccessLog {
     fn offer(&self, batch: Vec<u8>) -> u64 {
         let Some(sender) = &self.sender else { return 0 };
         let line_count = batch.iter().filter(|byte| **byte == b'\n').count() as u64;
-        sender.try_send(Job::Write(batch)).map_or(line_count, |()| 0)
+        sender.try_send(LogJob::Write(batch)).map_or(line_count, |()| 0)
     }
 }
 
@@ -110,7 +110,7 @@ impl Drop for AccessLog {
 
 impl LineBuffer {
     /// Adds a line, and hands the buffer over when it is full; gives back how many lines were dropped.
-    pub(crate) fn push(&self, log: &AccessLog, format: &LogFormat, line: &Line, sent: Sent) -> u64 {
+    pub(crate) fn push(&self, log: &AccessLog, format: &LogFormat, line: &OpenLogLine, sent: SentResponse) -> u64 {
         let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing to memory cannot fail.
         let _ = format.write(&mut *buffer, line, sent);
@@ -128,7 +128,7 @@ impl LineBuffer {
         let batch = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(sender) = log.sender.as_ref().filter(|_| !batch.is_empty()) {
             // The writer ends after its senders, unless it panicked, which it has told.
-            let _ = sender.send(Job::Write(batch));
+            let _ = sender.send(LogJob::Write(batch));
         }
     }
 }
@@ -145,12 +145,12 @@ fn open(target: &AccessLogTarget) -> io::Result<Box<dyn Write + Send>> {
     }
 }
 
-fn write_all(receiver: &Receiver<Job>, target: &AccessLogTarget, mut output: Box<dyn Write + Send>) {
+fn write_all(receiver: &Receiver<LogJob>, target: &AccessLogTarget, mut output: Box<dyn Write + Send>) {
     let mut reported = false;
     while let Ok(job) = receiver.recv() {
         let batch = match job {
-            Job::Write(batch) => batch,
-            Job::Reopen(done) => {
+            LogJob::Write(batch) => batch,
+            LogJob::Reopen(done) => {
                 let reopened = open(target).map(|file| (output, reported) = (file, false));
                 // Whoever asked may have given up.
                 let _ = done.send(reopened);
@@ -177,8 +177,8 @@ const BATCH_COUNT_MAX: usize = 128;
 mod tests {
     use super::*;
 
-    fn line() -> Line {
-        Line {
+    fn line() -> OpenLogLine {
+        OpenLogLine {
             started: Instant::now(),
             client: "192.0.2.7".parse().unwrap(),
             method: http::Method::GET,
@@ -198,7 +198,7 @@ mod tests {
 
     /// Adds a line to a buffer; gives back how many were dropped.
     fn push(buffer: &LineBuffer, log: &AccessLog) -> u64 {
-        buffer.push(log, &LogFormat::default(), &line(), Sent { bytes: 1, complete: true })
+        buffer.push(log, &LogFormat::default(), &line(), SentResponse { bytes: 1, complete: true })
     }
 
     #[test]

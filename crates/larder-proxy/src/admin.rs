@@ -28,19 +28,19 @@ use prometheus_client::registry::Registry;
 
 use crate::{
     client::response_body::ResponseBody,
-    exposition::Exposition,
+    exposition::MetricsSource,
     request::{explain, show},
     worker::{Worker, WorkerThread},
 };
 
 /// What the pages show.
 #[derive(Clone)]
-pub(crate) struct Pages(Arc<Registry>);
+pub(crate) struct AdminPages(Arc<Registry>);
 
 pub(crate) use connections::{serve, serve_operator};
 
-impl Pages {
-    pub(crate) fn new(exposition: Exposition) -> Self {
+impl AdminPages {
+    pub(crate) fn new(exposition: MetricsSource) -> Self {
         Self(Arc::new(exposition.registry()))
     }
 

@@ -17,7 +17,7 @@ use ring::digest::{SHA256, digest};
 
 /// What somebody may do. Who may do more may do less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Role {
+enum TokenRole {
     /// See figures, and what is stored.
     Read,
     /// Purge, too.
@@ -28,7 +28,7 @@ enum Role {
 
 /// What is said of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum TokenAccess {
     Granted,
     /// Its token is for less.
     TooLittle,
@@ -37,11 +37,11 @@ pub(crate) enum Access {
 }
 
 /// The tokens of a file, and their roles.
-pub(crate) struct Tokens {
-    roles: HashMap<Vec<u8>, Role>,
+pub(crate) struct AdminTokens {
+    roles: HashMap<Vec<u8>, TokenRole>,
 }
 
-impl Tokens {
+impl AdminTokens {
     /// Reads a file of a role and a token on each line, such as `read 3f9a...`; empty lines and those that begin with `#` are left out.
     ///
     /// # Errors
@@ -59,9 +59,9 @@ impl Tokens {
             let role = match words.next() {
                 None => continue,
                 Some(word) if word.starts_with('#') => continue,
-                Some("read") => Role::Read,
-                Some("purge") => Role::Purge,
-                Some("control") => Role::Control,
+                Some("read") => TokenRole::Read,
+                Some("purge") => TokenRole::Purge,
+                Some("control") => TokenRole::Control,
                 Some(_) => return Err(format!("line {number} begins with none of read, purge and control")),
             };
             let (Some(token), None) = (words.next(), words.next()) else {
@@ -78,17 +78,17 @@ impl Tokens {
     }
 
     /// Says whether whoever sends a request may.
-    pub(crate) fn judge(&self, request: &request::Parts) -> Access {
+    pub(crate) fn judge(&self, request: &request::Parts) -> TokenAccess {
         match (needed(request), self.role_of(&request.headers)) {
-            (None, _) => Access::Granted,
-            (Some(needed), Some(role)) if role >= needed => Access::Granted,
-            (Some(_), Some(_)) => Access::TooLittle,
-            (Some(_), None) => Access::Unknown,
+            (None, _) => TokenAccess::Granted,
+            (Some(needed), Some(role)) if role >= needed => TokenAccess::Granted,
+            (Some(_), Some(_)) => TokenAccess::TooLittle,
+            (Some(_), None) => TokenAccess::Unknown,
         }
     }
 
     /// The role of the token that a request shows: as a bearer's, or, for browsers, as a password of any user.
-    fn role_of(&self, fields: &HeaderMap) -> Option<Role> {
+    fn role_of(&self, fields: &HeaderMap) -> Option<TokenRole> {
         let (scheme, said) = fields.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
         let said = said.trim();
         let token = if scheme.eq_ignore_ascii_case("bearer") {
@@ -128,19 +128,19 @@ fn read_own(path: &Path) -> io::Result<String> {
 const OTHERS: u32 = 0o077;
 
 /// What a request takes; `None`: anybody may ask that.
-fn needed(request: &request::Parts) -> Option<Role> {
+fn needed(request: &request::Parts) -> Option<TokenRole> {
     let is_read = matches!(request.method, Method::GET | Method::HEAD);
     if is_read && request.uri.path() == "/healthz" {
         return None;
     }
     let words = request.method.as_str();
     Some(match words {
-        _ if is_read => Role::Read,
-        "EXPLAIN" | "SHOW" | "LIST" => Role::Read,
-        "MISSING" if request.uri.path() == "/" && request.uri.scheme().is_none() => Role::Read,
-        "OFFLINE" if request.uri.path() == "/status" => Role::Read,
-        "PURGE" | "POST" => Role::Purge,
-        _ => Role::Control,
+        _ if is_read => TokenRole::Read,
+        "EXPLAIN" | "SHOW" | "LIST" => TokenRole::Read,
+        "MISSING" if request.uri.path() == "/" && request.uri.scheme().is_none() => TokenRole::Read,
+        "OFFLINE" if request.uri.path() == "/status" => TokenRole::Read,
+        "PURGE" | "POST" => TokenRole::Purge,
+        _ => TokenRole::Control,
     })
 }
 
@@ -152,22 +152,22 @@ mod tests {
 
     const FILE: &str = "# who\nread  0123456789abcdef\n\npurge fedcba9876543210\ncontrol 00112233445566778899\n";
 
-    fn status(tokens: &Tokens, method: &str, target: &str, credentials: Option<&str>) -> u16 {
+    fn status(tokens: &AdminTokens, method: &str, target: &str, credentials: Option<&str>) -> u16 {
         let mut request = http::Request::builder().method(method).uri(target);
         if let Some(credentials) = credentials {
             request = request.header("authorization", credentials);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
         match tokens.judge(&parts) {
-            Access::Granted => 200,
-            Access::TooLittle => 403,
-            Access::Unknown => 401,
+            TokenAccess::Granted => 200,
+            TokenAccess::TooLittle => 403,
+            TokenAccess::Unknown => 401,
         }
     }
 
     #[test]
     fn each_token_is_good_for_its_role_and_less() {
-        let tokens = Tokens::parse(FILE).unwrap();
+        let tokens = AdminTokens::parse(FILE).unwrap();
         let (reader, purger, operator) =
             (Some("Bearer 0123456789abcdef"), Some("bearer fedcba9876543210"), Some("Bearer 00112233445566778899"));
         for (method, target, least) in [
@@ -209,7 +209,7 @@ mod tests {
             ("read a b", "line 1"),
             ("purge short-secret", "at least 16"),
         ] {
-            let why = Tokens::parse(text).err().unwrap();
+            let why = AdminTokens::parse(text).err().unwrap();
             assert!(why.contains(told) && !why.contains("secret"), "{why}");
         }
     }

@@ -21,27 +21,29 @@ use larder_http::{
 };
 
 use crate::{
-    cache::groups::Asker,
+    cache::groups::PageAsker,
     clock,
     digest::NamedDigest,
     errors::Failure,
-    forwarded::Told,
-    git::{self, Question, Wanted},
-    marks::Marks,
-    origin::{expectation::Expectation, group::Choice, request_body::RequestBody, target::Origin, uplink::Line},
+    forwarded::ForwardedRequest,
+    git::{self, GitQuestion, GitRequest},
+    marks::ResponseMarkers,
+    origin::{
+        expectation::Expectation, group::OriginChoice, request_body::RequestBody, target::Origin, uplink::UplinkState,
+    },
 };
 
 /// A request's head and where it goes.
-pub(crate) struct Asked {
+pub(crate) struct RequestHead {
     pub(crate) method: Method,
     pub(crate) fields: HeaderMap,
     pub(crate) version: Version,
     pub(crate) origin: Origin,
     /// The way to other origins, if there are others.
-    pub(crate) choice: Option<Choice>,
+    pub(crate) choice: Option<OriginChoice>,
     pub(crate) client: IpAddr,
     /// Whether its origin can be asked.
-    pub(crate) line: Line,
+    pub(crate) line: UplinkState,
     /// Whether it may be passed on; if not, this proxy is its last recipient (RFC 9110 7.6.2).
     pub(crate) goes_on: bool,
     /// Where interim responses go, if they go anywhere.
@@ -57,16 +59,16 @@ pub(crate) struct Asked {
     pub(crate) host: HeaderValue,
     pub(crate) scheme: Scheme,
     /// What the rules say before there is a response.
-    pub(crate) before: Before,
+    pub(crate) before: RequestRules,
     /// The rules of its client's session, which come after those of the configuration.
     pub(crate) session_rules: Option<Arc<Rules>>,
     /// What it asks by its body, if that is answered like a GET: it is sent by POST.
-    pub(crate) question: Option<Question>,
+    pub(crate) question: Option<GitQuestion>,
 }
 
 /// What the rules say of a request before there is a response.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct RequestRules {
     /// Whether the origin is asked about each client before it is given what answered another's credentials.
     pub(crate) checks_authorization: bool,
     /// Whether what its client says of itself is what anybody can say.
@@ -82,7 +84,7 @@ pub(crate) type InterimTaker = Arc<dyn Fn(StatusCode, &HeaderMap) + Send + Sync>
 
 /// What is different about a request on its way to the origin.
 #[derive(Default)]
-pub(crate) struct Edits {
+pub(crate) struct RequestEdits {
     /// Whether the client's preconditions and ranges are left out, because the whole is wanted.
     pub(crate) whole: bool,
     /// Fields that are added: preconditions or a range of our own.
@@ -92,7 +94,7 @@ pub(crate) struct Edits {
     pub(crate) only_at: Option<u64>,
 }
 
-impl Asked {
+impl RequestHead {
     /// The absolute URI, as the client means it; `None` for a target that has none, as that of `OPTIONS *`.
     pub(crate) fn uri(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
@@ -111,7 +113,7 @@ impl Asked {
     }
 
     /// The request to the origin, without its body.
-    pub(crate) fn outgoing(&self, marks: &Marks, edits: &Edits) -> Request<RequestBody> {
+    pub(crate) fn outgoing(&self, marks: &ResponseMarkers, edits: &RequestEdits) -> Request<RequestBody> {
         let mut fields = self.fields.clone();
         let is_chunked = fields.contains_key(TRANSFER_ENCODING);
         strip_hop_by_hop(&mut fields);
@@ -137,7 +139,7 @@ impl Asked {
             via::append_via(&mut fields, self.version, &marks.pseudonym);
         }
         via::append_cdn_loop(&mut fields, &marks.pseudonym);
-        let told = Told { client: self.client, scheme: self.scheme.as_str(), host: &self.host };
+        let told = ForwardedRequest { client: self.client, scheme: self.scheme.as_str(), host: &self.host };
         if marks.add_x_forwarded {
             told.append_x_forwarded(&mut fields);
         }
@@ -211,10 +213,10 @@ impl Asked {
     }
 
     /// What it asks of a repository of git, if that is known to change, or not to.
-    fn git_wants(&self) -> Option<Wanted> {
+    fn git_wants(&self) -> Option<GitRequest> {
         match &self.question {
             Some(question) => Some(question.wanted),
-            None => git::names_references(self.path()).then_some(Wanted::References),
+            None => git::names_references(self.path()).then_some(GitRequest::References),
         }
     }
 
@@ -224,8 +226,8 @@ impl Asked {
     }
 
     /// Who asks, and that it is now.
-    pub(crate) fn asker(&self) -> Asker {
-        Asker { client: self.client, now: clock::now() }
+    pub(crate) fn asker(&self) -> PageAsker {
+        PageAsker { client: self.client, now: clock::now() }
     }
 
     /// Returns whether the client sends a body.
@@ -246,11 +248,11 @@ pub(crate) fn accept_of(fields: &HeaderMap) -> &str {
 
 /// What a rule that has git's answers cached says of one: packs stay what they are, and references are asked for anew each time, but what was
 /// heard last stands in where their origin cannot be asked.
-fn ruling_on(wanted: Wanted, ruling: &Ruling) -> Ruling {
+fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
     let mut ruling = ruling.clone();
     match wanted {
-        Wanted::Pack => ruling.immutable = true,
-        Wanted::References => {
+        GitRequest::Pack => ruling.immutable = true,
+        GitRequest::References => {
             ruling.fresh = Some(Duration::ZERO);
             ruling.stale_on_error.get_or_insert(REFERENCES_STAND_IN);
             ruling.ignored.must_revalidate = true;

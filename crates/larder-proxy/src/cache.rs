@@ -11,16 +11,16 @@ use crate::{
     body_budget::BodyBudget,
     cache::{
         arrivals::Arrivals,
-        epochs::Epochs,
-        groups::Groups,
+        epochs::ChangeEpochs,
+        groups::PageGroups,
         hot::HotTier,
-        lonely::Lonely,
+        lonely::Uncollapsible,
         mark::KeyMarks,
-        patience::Patience,
+        patience::StorePatience,
         pins::Pins,
-        purges::{Began, Purges},
+        purges::{Purges, WorkStart},
         shared_reads::SharedReads,
-        sightings::Sightings,
+        sightings::ChunkSightings,
     },
     config::CacheSettings,
     metrics::WorkerMetrics,
@@ -50,24 +50,24 @@ pub(crate) struct Cache {
     pub(crate) metrics: Arc<WorkerMetrics>,
     /// The site's settings.
     pub(crate) http: Arc<Settings>,
-    pub(crate) groups: Arc<Groups>,
+    pub(crate) groups: Arc<PageGroups>,
 }
 
 /// How the responses of a site are cached.
-pub(crate) struct Manner {
+pub(crate) struct SitePolicy {
     pub(crate) http: Arc<Settings>,
-    pub(crate) groups: Arc<Groups>,
+    pub(crate) groups: Arc<PageGroups>,
     /// The longest body that is stored.
     pub(crate) entry_bytes_max: u64,
 }
 
-impl Manner {
+impl SitePolicy {
     /// What these settings say. The rules for keys are of all sites, and so are `groups` where their time is the same.
-    pub(crate) fn new(settings: &CacheSettings, all: &CacheSettings, groups: &Arc<Groups>) -> Self {
+    pub(crate) fn new(settings: &CacheSettings, all: &CacheSettings, groups: &Arc<PageGroups>) -> Self {
         let http = Settings { key_rules: all.http.key_rules.clone(), ..settings.http.clone() };
         let groups = match settings.group_window == all.group_window {
             true => Arc::clone(groups),
-            false => Arc::new(Groups::new(settings.group_window)),
+            false => Arc::new(PageGroups::new(settings.group_window)),
         };
         Self { http: Arc::new(http), groups, entry_bytes_max: settings.entry_bytes_max }
     }
@@ -82,13 +82,13 @@ pub(crate) struct CacheShared {
     /// Pieces of long bodies that several clients may want at once.
     pub(crate) reads: Arc<SharedReads>,
     /// Where the chunks of long bodies were seen.
-    pub(crate) sightings: Arc<Sightings>,
+    pub(crate) sightings: Arc<ChunkSightings>,
     /// Long bodies whose heads are not shown yet.
     pub(crate) arrivals: Arc<Arrivals>,
     /// Invalidations, by the resource's key.
-    pub(crate) epochs: Arc<Epochs>,
-    pub(crate) lonely: Arc<Lonely>,
-    pub(crate) patience: Patience,
+    pub(crate) epochs: Arc<ChangeEpochs>,
+    pub(crate) lonely: Arc<Uncollapsible>,
+    pub(crate) patience: StorePatience,
     pub(crate) pins: Arc<Pins>,
     pub(crate) purges: Arc<Purges>,
     pub(crate) rules: Rules,
@@ -102,12 +102,12 @@ pub(crate) struct CacheShared {
 
 impl CacheShared {
     /// Now, for work that may store something.
-    pub(crate) fn begin(&self) -> Began {
+    pub(crate) fn begin(&self) -> WorkStart {
         self.purges.begin(self.epochs.now())
     }
 
     /// Whether what began then, of the resource with this key, is for whoever asks now: it was neither invalidated nor purged since.
-    pub(crate) fn is_current(&self, primary: &[u8], began: Began) -> bool {
+    pub(crate) fn is_current(&self, primary: &[u8], began: WorkStart) -> bool {
         self.epochs.is_unchanged(primary, began.moment) && !self.purges.may_concern(primary, began)
     }
 }

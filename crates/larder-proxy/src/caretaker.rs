@@ -12,22 +12,22 @@ use std::{
 };
 
 /// Looks after some files until it is dropped.
-pub(crate) struct Caretaker {
+pub(crate) struct FileWatcher {
     /// Gone at the end, which ends the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What changes when a file does: time, size and identity; `None` if it is not there.
-pub(crate) type Stamp = Option<(i64, i64, u64, u64)>;
+pub(crate) type FileStamp = Option<(i64, i64, u64, u64)>;
 
 /// Returns a file's stamp.
-pub(crate) fn stamp(path: &Path) -> Stamp {
+pub(crate) fn stamp(path: &Path) -> FileStamp {
     let data = fs::metadata(path).ok()?;
     Some((data.mtime(), data.mtime_nsec(), data.size(), data.ino()))
 }
 
-impl Caretaker {
+impl FileWatcher {
     /// Has `reload` read the files again, which `what` names in the log, whenever their `stamps` are others. Where that
     /// fails, what was read before is to stay in use.
     ///
@@ -35,7 +35,7 @@ impl Caretaker {
     /// There can be no thread.
     pub(crate) fn start(
         what: &'static str,
-        stamps: impl Fn() -> Vec<Stamp> + Send + 'static,
+        stamps: impl Fn() -> Vec<FileStamp> + Send + 'static,
         reload: impl Fn() -> Result<(), String> + Send + 'static,
     ) -> io::Result<Self> {
         let (stop, stopped) = channel::<()>();
@@ -58,7 +58,7 @@ impl Caretaker {
     }
 }
 
-impl Drop for Caretaker {
+impl Drop for FileWatcher {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {

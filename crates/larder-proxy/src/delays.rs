@@ -20,32 +20,32 @@ use tokio::{
 };
 
 use crate::{
-    config::{Delay, Sharing, normal_host},
+    config::{Delay, RateSharing, normal_host},
     pace::{Bucket, Pace},
 };
 
 /// The delays in force.
 #[derive(Default)]
-pub(crate) struct Delays {
-    rows: Vec<Arc<Row>>,
+pub(crate) struct DelayTable {
+    rows: Vec<Arc<DelayRow>>,
 }
 
-struct Row {
+struct DelayRow {
     delay: Delay,
     pace: Pace,
-    buckets: Mutex<Buckets>,
+    buckets: Mutex<DelayBuckets>,
 }
 
 #[derive(Default)]
-struct Buckets {
-    by_share: HashMap<Share, Bucket>,
+struct DelayBuckets {
+    by_share: HashMap<RateShare, Bucket>,
     /// With so many, those that are full are forgotten.
     sweep_at: usize,
 }
 
 /// Who has a rate to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Share {
+enum RateShare {
     All,
     /// The network at this place.
     Network(usize),
@@ -54,7 +54,7 @@ enum Share {
 
 /// What one response or tunnel may send.
 pub(crate) struct Pacer {
-    turns: Vec<(Arc<Row>, Share)>,
+    turns: Vec<(Arc<DelayRow>, RateShare)>,
     piece_bytes_max: usize,
     /// Bytes that were taken and not sent yet; they may go when `timer` is over.
     granted: usize,
@@ -62,16 +62,16 @@ pub(crate) struct Pacer {
 }
 
 /// A stream whose writes are paced.
-pub(crate) struct Paced<S> {
+pub(crate) struct PacedStream<S> {
     stream: S,
     pacer: Option<Pacer>,
 }
 
-impl Delays {
+impl DelayTable {
     pub(crate) fn new(delays: &[Delay]) -> Self {
         let row = |delay: &Delay| {
             let pace = Pace::new(delay.rate, delay.burst_bytes.unwrap_or(delay.rate.get()));
-            Arc::new(Row { delay: delay.clone(), pace, buckets: Mutex::default() })
+            Arc::new(DelayRow { delay: delay.clone(), pace, buckets: Mutex::default() })
         };
         Self { rows: delays.iter().map(row).collect() }
     }
@@ -98,22 +98,22 @@ impl Delays {
         self.of_host(host).map(|row| &row.delay)
     }
 
-    fn of_host(&self, host: &str) -> impl Iterator<Item = &Arc<Row>> {
+    fn of_host(&self, host: &str) -> impl Iterator<Item = &Arc<DelayRow>> {
         let host = normal_host(host);
         self.rows.iter().filter(move |row| row.delay.is_for_host(&host))
     }
 }
 
 /// Whose bucket what a client gets is taken from; `None` for a client that the delay is not for.
-fn share_of(delay: &Delay, client: IpAddr) -> Option<Share> {
+fn share_of(delay: &Delay, client: IpAddr) -> Option<RateShare> {
     let network = delay.clients.iter().position(|network| network.contains(&client));
     if network.is_none() && !delay.clients.is_empty() {
         return None;
     }
     Some(match (delay.shared, network) {
-        (Sharing::Together, _) => Share::All,
-        (Sharing::Network, network) => Share::Network(network?),
-        (Sharing::Client, _) => Share::Client(match client {
+        (RateSharing::Together, _) => RateShare::All,
+        (RateSharing::Network, network) => RateShare::Network(network?),
+        (RateSharing::Client, _) => RateShare::Client(match client {
             // Whoever has one address of it has them all.
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
             address @ IpAddr::V4(_) => address,
@@ -121,9 +121,9 @@ fn share_of(delay: &Delay, client: IpAddr) -> Option<Share> {
     })
 }
 
-impl Row {
+impl DelayRow {
     /// Takes bytes from a bucket. Returns when they may go.
-    fn take(&self, share: Share, now: Instant, bytes: usize) -> Instant {
+    fn take(&self, share: RateShare, now: Instant, bytes: usize) -> Instant {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = buckets.by_share.entry(share).or_default().take(&self.pace, now, bytes as u64);
         if buckets.by_share.len() > buckets.sweep_at.max(SWEEP_MIN) {
@@ -159,13 +159,13 @@ impl Pacer {
     }
 }
 
-impl<S> Paced<S> {
+impl<S> PacedStream<S> {
     pub(crate) fn new(stream: S, pacer: Option<Pacer>) -> Self {
         Self { stream, pacer }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PacedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -175,7 +175,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let Self { stream, pacer } = &mut *self;
         let Some(pacer) = pacer.as_mut().filter(|_| !bytes.is_empty()) else {
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use std::num::NonZeroU64;
 
-    fn delay(clients: &[&str], shared: Sharing) -> Delay {
+    fn delay(clients: &[&str], shared: RateSharing) -> Delay {
         Delay {
             name: "d".to_owned(),
             clients: clients.iter().map(|network| network.parse().unwrap()).collect(),
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn clients_and_hosts_that_no_delay_names_are_not_paced() {
-        let delays = Delays::new(&[delay(&["10.0.0.0/8"], Sharing::Together)]);
+        let delays = DelayTable::new(&[delay(&["10.0.0.0/8"], RateSharing::Together)]);
         assert!(delays.pacer(address("10.1.2.3"), "A.example.").is_some());
         assert!(delays.pacer(address("::ffff:10.1.2.3"), "a.example").is_some());
         assert!(delays.pacer(address("11.1.2.3"), "a.example").is_none());
@@ -240,22 +240,22 @@ mod tests {
     fn those_share_a_rate_who_are_said_to() {
         let share =
             |shared, client| share_of(&delay(&["10.1.0.0/16", "10.2.0.0/16", "fd00::/8"], shared), address(client));
-        assert_eq!(share(Sharing::Together, "10.1.0.1"), share(Sharing::Together, "10.2.0.1"));
-        assert_ne!(share(Sharing::Network, "10.1.0.1"), share(Sharing::Network, "10.2.0.1"));
-        assert_eq!(share(Sharing::Network, "10.1.0.1"), share(Sharing::Network, "10.1.0.2"));
-        assert_ne!(share(Sharing::Client, "10.1.0.1"), share(Sharing::Client, "10.1.0.2"));
-        assert_eq!(share(Sharing::Client, "fd00::1"), share(Sharing::Client, "fd00::2"));
-        assert_ne!(share(Sharing::Client, "fd00::1"), share(Sharing::Client, "fd00:0:0:1::1"));
-        assert_eq!(share(Sharing::Client, "10.3.0.1"), None);
+        assert_eq!(share(RateSharing::Together, "10.1.0.1"), share(RateSharing::Together, "10.2.0.1"));
+        assert_ne!(share(RateSharing::Network, "10.1.0.1"), share(RateSharing::Network, "10.2.0.1"));
+        assert_eq!(share(RateSharing::Network, "10.1.0.1"), share(RateSharing::Network, "10.1.0.2"));
+        assert_ne!(share(RateSharing::Client, "10.1.0.1"), share(RateSharing::Client, "10.1.0.2"));
+        assert_eq!(share(RateSharing::Client, "fd00::1"), share(RateSharing::Client, "fd00::2"));
+        assert_ne!(share(RateSharing::Client, "fd00::1"), share(RateSharing::Client, "fd00:0:0:1::1"));
+        assert_eq!(share(RateSharing::Client, "10.3.0.1"), None);
     }
 
     #[test]
     fn buckets_that_are_full_are_forgotten() {
-        let delays = Delays::new(&[delay(&[], Sharing::Client)]);
+        let delays = DelayTable::new(&[delay(&[], RateSharing::Client)]);
         let (row, start) = (&delays.rows[0], Instant::now());
         for client in 0..u32::try_from(5 * SWEEP_MIN).unwrap() {
             let now = start + std::time::Duration::from_secs(u64::from(client));
-            row.take(Share::Client(IpAddr::V4(client.into())), now, 100);
+            row.take(RateShare::Client(IpAddr::V4(client.into())), now, 100);
         }
         assert!(row.buckets.lock().unwrap().by_share.len() <= SWEEP_MIN + 1);
     }

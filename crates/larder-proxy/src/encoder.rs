@@ -10,45 +10,46 @@ use std::{
 };
 
 use bytes::Bytes;
-use larder_http::coding::Coding;
+use larder_http::coding::ContentCoding;
 
 /// An encoder, while a body goes through it.
 pub(crate) struct Encoder {
-    kind: Kind,
-    _place: Place,
+    kind: EncoderKind,
+    _place: EncoderSlot,
 }
 
-enum Kind {
+enum EncoderKind {
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
     Gzip(Box<flate2::write::GzEncoder<Vec<u8>>>),
 }
 
 /// One of the encoders that there may be.
-struct Place;
+struct EncoderSlot;
 
 impl Encoder {
     /// Returns one for a body of this length, if that is known and there may be one more.
-    pub(crate) fn new(coding: Coding, len: Option<u64>) -> Option<Self> {
-        let place = Place::take()?;
+    pub(crate) fn new(coding: ContentCoding, len: Option<u64>) -> Option<Self> {
+        let place = EncoderSlot::take()?;
         let kind = match coding {
-            Coding::Zstd => {
+            ContentCoding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL).ok()?;
                 // Clients have memory for 8 MiB (RFC 9659 2); this bounds ours.
                 encoder.window_log(WINDOW_LOG).ok()?;
                 // Tables that fit a short body are made in less time. What is not as long as was said fails at its end.
                 encoder.set_pledged_src_size(len).ok()?;
-                Kind::Zstd(encoder)
+                EncoderKind::Zstd(encoder)
             }
-            Coding::Brotli => Kind::Brotli(Box::new(brotli::CompressorWriter::new(
+            ContentCoding::Brotli => EncoderKind::Brotli(Box::new(brotli::CompressorWriter::new(
                 Vec::new(),
                 BUFFER_BYTES,
                 BROTLI_QUALITY,
                 WINDOW_LOG,
             ))),
-            Coding::Gzip => {
-                Kind::Gzip(Box::new(flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(GZIP_LEVEL))))
-            }
+            ContentCoding::Gzip => EncoderKind::Gzip(Box::new(flate2::write::GzEncoder::new(
+                Vec::new(),
+                flate2::Compression::new(GZIP_LEVEL),
+            ))),
         };
         Some(Self { kind, _place: place })
     }
@@ -62,9 +63,9 @@ impl Encoder {
     /// Takes a piece, and returns what can go on.
     pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<Bytes> {
         match &mut self.kind {
-            Kind::Zstd(encoder) => encoder.write_all(piece)?,
-            Kind::Brotli(encoder) => encoder.write_all(piece)?,
-            Kind::Gzip(encoder) => encoder.write_all(piece)?,
+            EncoderKind::Zstd(encoder) => encoder.write_all(piece)?,
+            EncoderKind::Brotli(encoder) => encoder.write_all(piece)?,
+            EncoderKind::Gzip(encoder) => encoder.write_all(piece)?,
         }
         Ok(self.take())
     }
@@ -72,9 +73,9 @@ impl Encoder {
     /// Returns all of what was put in that was not returned.
     pub(crate) fn flush(&mut self) -> io::Result<Bytes> {
         match &mut self.kind {
-            Kind::Zstd(encoder) => encoder.flush()?,
-            Kind::Brotli(encoder) => encoder.flush()?,
-            Kind::Gzip(encoder) => encoder.flush()?,
+            EncoderKind::Zstd(encoder) => encoder.flush()?,
+            EncoderKind::Brotli(encoder) => encoder.flush()?,
+            EncoderKind::Gzip(encoder) => encoder.flush()?,
         }
         Ok(self.take())
     }
@@ -82,31 +83,31 @@ impl Encoder {
     /// Returns the end.
     pub(crate) fn finish(self) -> io::Result<Bytes> {
         let rest = match self.kind {
-            Kind::Zstd(encoder) => encoder.finish()?,
-            Kind::Brotli(encoder) => encoder.into_inner(),
-            Kind::Gzip(encoder) => encoder.finish()?,
+            EncoderKind::Zstd(encoder) => encoder.finish()?,
+            EncoderKind::Brotli(encoder) => encoder.into_inner(),
+            EncoderKind::Gzip(encoder) => encoder.finish()?,
         };
         Ok(rest.into())
     }
 
     fn take(&mut self) -> Bytes {
         let out = match &mut self.kind {
-            Kind::Zstd(encoder) => encoder.get_mut(),
-            Kind::Brotli(encoder) => encoder.get_mut(),
-            Kind::Gzip(encoder) => encoder.get_mut(),
+            EncoderKind::Zstd(encoder) => encoder.get_mut(),
+            EncoderKind::Brotli(encoder) => encoder.get_mut(),
+            EncoderKind::Gzip(encoder) => encoder.get_mut(),
         };
         std::mem::take(out).into()
     }
 }
 
-impl Place {
+impl EncoderSlot {
     fn take() -> Option<Self> {
         let taken = COUNT.fetch_update(Relaxed, Relaxed, |count| (count < ENCODER_COUNT_MAX).then_some(count + 1));
         taken.ok().map(|_| Self)
     }
 }
 
-impl Drop for Place {
+impl Drop for EncoderSlot {
     fn drop(&mut self) {
         COUNT.fetch_sub(1, Relaxed);
     }
@@ -131,12 +132,12 @@ mod tests {
 
     use super::*;
 
-    fn decoded(coding: Coding, encoded: &[u8]) -> Vec<u8> {
+    fn decoded(coding: ContentCoding, encoded: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         match coding {
-            Coding::Zstd => out = zstd::decode_all(encoded).unwrap(),
-            Coding::Brotli => drop(brotli::Decompressor::new(encoded, 4096).read_to_end(&mut out).unwrap()),
-            Coding::Gzip => drop(flate2::read::GzDecoder::new(encoded).read_to_end(&mut out).unwrap()),
+            ContentCoding::Zstd => out = zstd::decode_all(encoded).unwrap(),
+            ContentCoding::Brotli => drop(brotli::Decompressor::new(encoded, 4096).read_to_end(&mut out).unwrap()),
+            ContentCoding::Gzip => drop(flate2::read::GzDecoder::new(encoded).read_to_end(&mut out).unwrap()),
         }
         out
     }
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn what_goes_in_in_pieces_comes_out() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(|number| (number / 7).to_string().into_bytes()).collect();
-        for coding in Coding::ALL {
+        for coding in ContentCoding::ALL {
             for piece_len in [1000, 65_536, text.len()] {
                 let mut encoder = Encoder::new(coding, None).unwrap();
                 let mut out = Vec::new();

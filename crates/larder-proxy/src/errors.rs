@@ -9,7 +9,7 @@ use std::{fmt, net::IpAddr};
 use http::StatusCode;
 use larder_http::{fields::HostError, proxy_status::ProxyError};
 
-use crate::origin::fault::Fault;
+use crate::origin::fault::FaultReport;
 
 /// Why an exchange has no answer from cache or origin. Cheap to clone: all waiters of a flight get one.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub(crate) enum Failure {
     /// The request has come through this proxy before, or leads to one of its own listeners.
     Loop,
     /// The origin has no address, takes no connection, or speaks no TLS or HTTP that can be understood.
-    Unusable { host: String, fault: Fault },
+    Unusable { host: String, fault: FaultReport },
     /// The origin did not answer in time.
     Timeout { host: String },
     /// The origin closed or reset the connection before its response was there.
@@ -181,7 +181,7 @@ impl fmt::Display for Failure {
             Self::Loop => f.write_str("loop detected: the request leads back to this proxy"),
             Self::Unusable { host, .. } | Self::Timeout { host } | Self::Broken { host, .. } => {
                 write!(f, "there is no answer from {host}: {}", in_plain_words(self.proxy_error()))?;
-                if let Self::Unusable { fault: Fault { reason: Some(reason), .. }, .. } = self {
+                if let Self::Unusable { fault: FaultReport { reason: Some(reason), .. }, .. } = self {
                     write!(f, ": {reason}")?;
                 }
                 f.write_str(". Try again later. If this lasts, the operator of this proxy finds the reason in its log.")

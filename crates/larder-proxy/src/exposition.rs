@@ -24,14 +24,14 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use self::{memory::MemoryParts, process::Process, sites::SiteLabels};
+use self::{memory::MemoryParts, process::ProcessFigures, sites::SiteLabels};
 use crate::{
-    client::intercept::bypass::Bypass,
+    client::intercept::bypass::BypassReason,
     errors::BodyError,
-    history::{Kept, Moment, Sums},
+    history::{ClockMoment, ExchangeSums, KeptHistory},
     metrics::{STATUS_CLASS_COUNT, WorkerMetrics},
-    outcome::{Kind, MissReason, Outcome},
-    shared::{InForce, Shared},
+    outcome::{MissReason, Outcome, OutcomeKind},
+    shared::{InForce, ProxyState},
 };
 
 /// Figures of a running proxy since its start, all workers together.
@@ -77,7 +77,7 @@ pub struct ProxyStats {
     /// Responses among them that ended because their bytes could be had from nowhere, by why.
     pub broken: [u64; BodyError::ALL.len()],
     /// Tunnels to hosts listed for interception that were passed on unread, by reason.
-    pub bypassed: [u64; Bypass::ALL.len()],
+    pub bypassed: [u64; BypassReason::ALL.len()],
     /// Fetches of what was missing of stored bodies.
     pub rests_fetched: u64,
     /// Responses not stored because the store could not keep up with them.
@@ -104,7 +104,7 @@ impl ProxyStats {
     }
 
     /// Adds up what workers have counted, and looks at what they share, if they still do.
-    pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], shared: Option<&Shared>) -> Self {
+    pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], shared: Option<&ProxyState>) -> Self {
         let mut sum = Self::default();
         if let Some(shared) = shared {
             (sum.hot_entries, sum.hot_bytes) = (shared.cache.hot.len(), shared.cache.hot.bytes());
@@ -146,14 +146,14 @@ impl ProxyStats {
 }
 
 /// Where the figures come from when they are asked for.
-pub(crate) struct Exposition {
+pub(crate) struct MetricsSource {
     workers: Vec<Arc<WorkerMetrics>>,
     store: Option<Store>,
     in_force: Arc<InForce>,
     site_labels: SiteLabels,
 }
 
-impl Exposition {
+impl MetricsSource {
     pub(crate) fn new(workers: Vec<Arc<WorkerMetrics>>, store: Option<Store>, in_force: Arc<InForce>) -> Self {
         Self { workers, store, in_force, site_labels: SiteLabels::default() }
     }
@@ -162,24 +162,24 @@ impl Exposition {
     pub(crate) fn registry(self) -> Registry {
         let mut registry = Registry::default();
         registry.sub_registry_with_prefix("larder").register_collector(Box::new(self));
-        registry.register_collector(Box::new(Process::new()));
+        registry.register_collector(Box::new(ProcessFigures::new()));
         registry
     }
 }
 
-impl fmt::Debug for Exposition {
+impl fmt::Debug for MetricsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Exposition").field("workers", &self.workers.len()).finish_non_exhaustive()
     }
 }
 
-impl Exposition {
+impl MetricsSource {
     /// Exchanges by what they came to and by class of status; what never was is left out.
     fn encode_responses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Exchanges that are over, by what they came to and by class of status";
         let mut family = encoder.encode_descriptor("responses", help, None, MetricType::Counter)?;
         for (kind, class) in
-            Kind::ALL.into_iter().flat_map(|kind| (0..STATUS_CLASS_COUNT).map(move |class| (kind, class)))
+            OutcomeKind::ALL.into_iter().flat_map(|kind| (0..STATUS_CLASS_COUNT).map(move |class| (kind, class)))
         {
             let index = kind as usize * STATUS_CLASS_COUNT + class;
             let count: u64 = self.workers.iter().map(|worker| worker.responses[index].value()).sum();
@@ -193,7 +193,7 @@ impl Exposition {
     }
 }
 
-impl Collector for Exposition {
+impl Collector for MetricsSource {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let shared = self.in_force.get();
         let stats = ProxyStats::gather(&self.workers, shared.as_deref());
@@ -208,7 +208,7 @@ impl Collector for Exposition {
         times::encode(&mut encoder, &self.workers)?;
         self.site_labels.encode(&mut encoder, &self.workers)?;
         let help = "Exchanges whose body came from an origin, by why it did";
-        let sums = Sums::of(&self.workers);
+        let sums = ExchangeSums::of(&self.workers);
         let mut misses = encoder.encode_descriptor("misses", help, None, zero.metric_type())?;
         for reason in MissReason::all() {
             let labels = [("reason", reason.token())];
@@ -222,7 +222,7 @@ impl Collector for Exposition {
         }
         let help = "Tunnels to hosts listed for interception that were passed on unread";
         let mut bypassed = encoder.encode_descriptor("interception_bypassed", help, None, zero.metric_type())?;
-        for reason in Bypass::ALL {
+        for reason in BypassReason::ALL {
             let labels = [("reason", reason.token())];
             ConstCounter::new(stats.bypassed[reason as usize]).encode(bypassed.encode_family(&labels)?)?;
         }
@@ -245,7 +245,7 @@ impl Collector for Exposition {
             encode_gauge(&mut encoder, name, help, value)?;
         }
         if let Some(shared) = &shared {
-            encode_lifetime(&mut encoder, &shared.history.book_at(Moment::now()).kept)?;
+            encode_lifetime(&mut encoder, &shared.history.book_at(ClockMoment::now()).kept)?;
             let popular_bytes = self.workers.iter().map(|worker| worker.popular.bytes() as u64).sum();
             encode_memory(&mut encoder, &MemoryParts::of(shared, &stats, popular_bytes))?;
             encode_states(&mut encoder, shared)?;
@@ -259,7 +259,7 @@ impl Collector for Exposition {
 }
 
 /// What was served since the first start with this store.
-fn encode_lifetime(encoder: &mut DescriptorEncoder<'_>, kept: &Kept) -> fmt::Result {
+fn encode_lifetime(encoder: &mut DescriptorEncoder<'_>, kept: &KeptHistory) -> fmt::Result {
     let ever = &kept.ever;
     let figures: [Figure; 5] = [
         ("lifetime_requests", "Exchanges over all runs with this store", ever.requests()),
@@ -336,7 +336,7 @@ fn encode_memory(encoder: &mut DescriptorEncoder<'_>, parts: &MemoryParts) -> fm
 }
 
 /// What waits, and what is so now.
-fn encode_states(encoder: &mut DescriptorEncoder<'_>, shared: &Shared) -> fmt::Result {
+fn encode_states(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {
     let gauges: [Figure; 6] = [
         ("waiting_requests", "Requests that wait for an answer", shared.counts.waiting.load(Relaxed) as u64),
         ("waiting_requests_max", "Requests that may wait for an answer", shared.config.limits.waiting_count_max as u64),

@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
 
 /// Who asks, and for what, as the client means it.
-pub(crate) struct Told<'a> {
+pub(crate) struct ForwardedRequest<'a> {
     pub(crate) client: IpAddr,
     pub(crate) scheme: &'a str,
     pub(crate) host: &'a HeaderValue,
 }
 
-impl Told<'_> {
+impl ForwardedRequest<'_> {
     /// Adds the client to X-Forwarded-For, and says in its kin what it asked for.
     pub(crate) fn append_x_forwarded(&self, fields: &mut HeaderMap) {
         let client = self.client.to_canonical().to_string();
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn client_scheme_and_host_are_told_behind_what_was_there() {
         let host = HeaderValue::from_static("a.example:81");
-        let told = Told { client: "2001:db8::1".parse().unwrap(), scheme: "https", host: &host };
+        let told = ForwardedRequest { client: "2001:db8::1".parse().unwrap(), scheme: "https", host: &host };
         let mut fields = HeaderMap::new();
         fields.append("x-forwarded-for", HeaderValue::from_static("192.0.2.1, 192.0.2.2"));
         fields.append("x-forwarded-for", HeaderValue::from_static("192.0.2.3"));

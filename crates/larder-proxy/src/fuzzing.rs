@@ -18,7 +18,7 @@ use std::{
 
 use crate::{
     Proxy, ProxyConfig, RunningProxy,
-    pack::warc::{Next, Reader},
+    pack::warc::{WarcItem, WarcReader},
 };
 
 /// What `run` is meant for, to begin from: field lines of a request, a NUL, and an origin's answer.
@@ -49,7 +49,7 @@ pub fn run(bytes: &[u8]) {
         let head = format!("GET {target} HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n");
         let got = bench.ask(&[head.as_bytes(), extra, b"\r\n"].concat()).expect("the proxy answers or closes in time");
         let read = read_final(&got);
-        let Some(Response { status, fields, body: Some(body), .. }) = read else { continue };
+        let Some(FuzzedResponse { status, fields, body: Some(body), .. }) = read else { continue };
         let has = |name: &str, end: &str| fields.iter().any(|(field, value)| field == name && value.ends_with(end));
         let is_the_origins = has("via", " larder") && !has("proxy-status", "");
         if !is_the_origins || matches!(status, 101 | 204 | 304 | 416) {
@@ -57,11 +57,11 @@ pub fn run(bytes: &[u8]) {
         }
         let parts = fields.iter().any(|(name, value)| name == "content-type" && value.starts_with("multipart/"));
         let holds = match &framed {
-            Framed::Unclear => true,
+            FramedAnswer::Unclear => true,
             // The part may have come before it broke off.
-            Framed::Broken => status == 206 && is_within(answer, &body),
-            Framed::Body(framed) if status == 206 => parts || is_within(framed, &body),
-            Framed::Body(framed) => *framed == body,
+            FramedAnswer::Broken => status == 206 && is_within(answer, &body),
+            FramedAnswer::Body(framed) if status == 206 => parts || is_within(framed, &body),
+            FramedAnswer::Body(framed) => *framed == body,
         };
         let [got, bytes] = [&got, bytes].map(|bytes| bytes.escape_ascii());
         assert!(holds, "a client got {got}\nof {bytes}");
@@ -76,18 +76,18 @@ static BENCH: LazyLock<Bench> = LazyLock::new(|| Bench::start().expect("loopback
 /// # Panics
 /// The law does not hold: reading ends, and every byte is looked at once.
 pub fn unpack(bytes: &[u8]) {
-    let mut reader = Reader::new(bytes);
+    let mut reader = WarcReader::new(bytes);
     let mut read_bytes = 0;
     // Nothing but the end takes no byte.
     for _ in 0..=bytes.len() {
         match reader.next() {
-            Ok(Next::Record(record)) => {
+            Ok(WarcItem::Record(record)) => {
                 let content = io::copy(&mut reader.content(record.content_bytes), &mut io::sink());
                 read_bytes += content.expect("what is in memory can be read");
                 assert!(read_bytes <= bytes.len() as u64, "a byte is the content of two records");
             }
-            Ok(Next::Damage(what)) => assert!(!what.is_empty(), "damage has a text"),
-            Ok(Next::End) | Err(_) => return,
+            Ok(WarcItem::Damage(what)) => assert!(!what.is_empty(), "damage has a text"),
+            Ok(WarcItem::End) | Err(_) => return,
         }
     }
     panic!("reading does not end");
@@ -169,7 +169,7 @@ fn may_be_unfinished(request: &[u8]) -> bool {
 }
 
 /// What an origin's answer frames, by the letter of RFC 9112 6.
-enum Framed {
+enum FramedAnswer {
     Body(Vec<u8>),
     /// Less than it announces, or nothing that can be read in one way.
     Broken,
@@ -177,20 +177,20 @@ enum Framed {
     Unclear,
 }
 
-fn framed_by(answer: &[u8]) -> Framed {
-    let Some(Response { version, fields, body, .. }) = read_final(answer) else { return Framed::Unclear };
+fn framed_by(answer: &[u8]) -> FramedAnswer {
+    let Some(FuzzedResponse { version, fields, body, .. }) = read_final(answer) else { return FramedAnswer::Unclear };
     let count = |wanted: &str| fields.iter().filter(|(name, _)| name == wanted).count();
     let (lengths, encodings) = (count("content-length"), count("transfer-encoding"));
     match body {
-        _ if encodings > 0 && (lengths > 0 || encodings > 1 || version == b'0') => Framed::Broken,
-        _ if lengths > 1 => Framed::Unclear,
-        Some(body) => Framed::Body(body),
-        None => Framed::Broken,
+        _ if encodings > 0 && (lengths > 0 || encodings > 1 || version == b'0') => FramedAnswer::Broken,
+        _ if lengths > 1 => FramedAnswer::Unclear,
+        Some(body) => FramedAnswer::Body(body),
+        None => FramedAnswer::Broken,
     }
 }
 
 /// A message as it was read, whose body is there if it ends as it announces.
-struct Response<'a> {
+struct FuzzedResponse<'a> {
     status: u16,
     /// The last digit of the version.
     version: u8,
@@ -200,7 +200,7 @@ struct Response<'a> {
 }
 
 /// Reads the response that comes behind interim ones.
-fn read_final(bytes: &[u8]) -> Option<Response<'_>> {
+fn read_final(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     let mut response = read_response(bytes)?;
     while (100..200).contains(&response.status) && response.status != 101 {
         response = read_response(response.after)?;
@@ -209,7 +209,7 @@ fn read_final(bytes: &[u8]) -> Option<Response<'_>> {
 }
 
 /// Reads a response of the plainest form; none where its head is of another.
-fn read_response(bytes: &[u8]) -> Option<Response<'_>> {
+fn read_response(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let (head, after) = (std::str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 4..]);
     if head.replace("\r\n", "").contains(['\r', '\n']) {
@@ -246,7 +246,7 @@ fn read_response(bytes: &[u8]) -> Option<Response<'_>> {
         }
         (None, None) => Some(after.to_vec()),
     };
-    Some(Response { status, version: *version, fields, body, after })
+    Some(FuzzedResponse { status, version: *version, fields, body, after })
 }
 
 /// The octets of a chunked body that ends.

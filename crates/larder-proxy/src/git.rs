@@ -24,7 +24,7 @@ const REFERENCES: &str = "/info/refs?service=git-upload-pack";
 
 /// What a client asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum GitRequest {
     /// Objects, by their names: `fetch`.
     Pack,
     /// What references stand for now: `ls-refs`.
@@ -33,8 +33,8 @@ pub(crate) enum Wanted {
 
 /// A question whose answer follows from it, at least for now.
 #[derive(Debug)]
-pub(crate) struct Question {
-    pub(crate) wanted: Wanted,
+pub(crate) struct GitQuestion {
+    pub(crate) wanted: GitRequest,
     /// As the client sent it.
     pub(crate) body: Bytes,
     /// Of all that its answer depends on, in hexadecimal digits.
@@ -54,7 +54,7 @@ pub(crate) fn names_references(path: &str) -> bool {
     path.ends_with(REFERENCES)
 }
 
-impl Question {
+impl GitQuestion {
     /// Returns the question that a request with these fields and this body asks; `None` if its answer may depend on more than
     /// can be told.
     pub(crate) fn of(fields: &HeaderMap, body: Bytes) -> Option<Self> {
@@ -91,29 +91,29 @@ fn unpacked(body: &[u8]) -> Option<Bytes> {
 }
 
 /// Reads a question, and tells `note` each line on which its answer depends.
-fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<Wanted> {
+fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitRequest> {
     let wanted = match text(take_packet(&mut bytes)?)? {
-        b"command=fetch" => Wanted::Pack,
-        b"command=ls-refs" => Wanted::References,
+        b"command=fetch" => GitRequest::Pack,
+        b"command=ls-refs" => GitRequest::References,
         _ => return None,
     };
-    note(if wanted == Wanted::Pack { b"fetch" } else { b"ls-refs" });
+    note(if wanted == GitRequest::Pack { b"fetch" } else { b"ls-refs" });
     let (mut has_delimiter, mut wants) = (false, 0);
     loop {
         let packet = take_packet(&mut bytes)?;
         match packet {
-            Packet::Flush => break,
-            Packet::Delimiter if !has_delimiter => has_delimiter = true,
-            Packet::Data(_) if !has_delimiter => {
+            GitPacket::Flush => break,
+            GitPacket::Delimiter if !has_delimiter => has_delimiter = true,
+            GitPacket::Data(_) if !has_delimiter => {
                 let capability = text(packet)?;
                 // Who asks, and in which conversation, makes no other answer.
                 if !capability.starts_with(b"agent=") && !capability.starts_with(b"session-id=") {
                     capability.starts_with(b"object-format=").then(|| note(capability))?;
                 }
             }
-            Packet::Data(_) => {
+            GitPacket::Data(_) => {
                 let argument = text(packet)?;
-                let known = if wanted == Wanted::Pack { &PACK_ARGUMENTS[..] } else { &REFERENCE_ARGUMENTS[..] };
+                let known = if wanted == GitRequest::Pack { &PACK_ARGUMENTS[..] } else { &REFERENCE_ARGUMENTS[..] };
                 let word = argument.split(|octet| *octet == b' ').next().unwrap_or_default();
                 if !known.contains(&word) {
                     return None;
@@ -121,12 +121,12 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<Wanted
                 wants += usize::from(word == b"want");
                 note(argument);
             }
-            Packet::Delimiter | Packet::End => return None,
+            GitPacket::Delimiter | GitPacket::End => return None,
         }
     }
     // Without `done` it is a negotiation. What its client has follows from the question, so that a pack that answers it is good for ever; an
     // answer without one is not kept (see `AnswerCheck`).
-    let is_whole = bytes.is_empty() && (wanted == Wanted::References || wants > 0);
+    let is_whole = bytes.is_empty() && (wanted == GitRequest::References || wants > 0);
     is_whole.then_some(wanted)
 }
 
@@ -149,7 +149,7 @@ const REFERENCE_ARGUMENTS: [&[u8]; 4] = [b"symrefs", b"peel", b"ref-prefix", b"u
 
 /// A packet of git's protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Packet<'a> {
+enum GitPacket<'a> {
     Flush,
     Delimiter,
     End,
@@ -157,7 +157,7 @@ enum Packet<'a> {
 }
 
 /// How a packet begins.
-enum Start {
+enum PacketStart {
     Flush,
     Delimiter,
     End,
@@ -166,40 +166,40 @@ enum Start {
 }
 
 /// What the four digits say with which each packet begins.
-fn start(digits: [u8; 4]) -> Option<Start> {
+fn start(digits: [u8; 4]) -> Option<PacketStart> {
     if !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;
     }
     match usize::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()? {
-        0 => Some(Start::Flush),
-        1 => Some(Start::Delimiter),
-        2 => Some(Start::End),
-        len => len.checked_sub(digits.len()).map(Start::Data),
+        0 => Some(PacketStart::Flush),
+        1 => Some(PacketStart::Delimiter),
+        2 => Some(PacketStart::End),
+        len => len.checked_sub(digits.len()).map(PacketStart::Data),
     }
 }
 
-fn take_packet<'a>(bytes: &mut &'a [u8]) -> Option<Packet<'a>> {
+fn take_packet<'a>(bytes: &mut &'a [u8]) -> Option<GitPacket<'a>> {
     let (digits, rest) = bytes.split_first_chunk::<4>()?;
     let (packet, rest) = match start(*digits)? {
-        Start::Flush => (Packet::Flush, rest),
-        Start::Delimiter => (Packet::Delimiter, rest),
-        Start::End => (Packet::End, rest),
-        Start::Data(len) => rest.split_at_checked(len).map(|(data, rest)| (Packet::Data(data), rest))?,
+        PacketStart::Flush => (GitPacket::Flush, rest),
+        PacketStart::Delimiter => (GitPacket::Delimiter, rest),
+        PacketStart::End => (GitPacket::End, rest),
+        PacketStart::Data(len) => rest.split_at_checked(len).map(|(data, rest)| (GitPacket::Data(data), rest))?,
     };
     *bytes = rest;
     Some(packet)
 }
 
 /// The text of a packet, without the end of its line.
-fn text(packet: Packet<'_>) -> Option<&[u8]> {
-    let Packet::Data(line) = packet else { return None };
+fn text(packet: GitPacket<'_>) -> Option<&[u8]> {
+    let GitPacket::Data(line) = packet else { return None };
     Some(line.strip_suffix(b"\n").unwrap_or(line))
 }
 
 /// An answer on its way, looked at as it goes by.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerCheck {
-    wanted: Wanted,
+    wanted: GitRequest,
     /// What has come of a packet's digits.
     digits: Vec<u8>,
     /// What is still to come of a packet's data.
@@ -239,20 +239,20 @@ impl AnswerCheck {
 
     /// Whether the answer, of which no more comes, is whole and tells no error.
     pub(crate) fn is_whole(&self) -> bool {
-        let has_all = self.wanted == Wanted::References || self.has_pack;
+        let has_all = self.wanted == GitRequest::References || self.has_pack;
         !self.is_wrong && self.is_over && self.left == 0 && self.digits.is_empty() && has_all
     }
 
     fn begin_packet(&mut self, digits: [u8; 4]) {
         let start = start(digits);
-        self.is_over = matches!(start, Some(Start::Flush));
-        self.is_in_pack &= matches!(start, Some(Start::Data(_)));
+        self.is_over = matches!(start, Some(PacketStart::Flush));
+        self.is_in_pack &= matches!(start, Some(PacketStart::Data(_)));
         match start {
-            Some(Start::Data(len)) => {
+            Some(PacketStart::Data(len)) => {
                 self.data.clear();
                 self.left = len;
             }
-            Some(Start::Flush | Start::Delimiter | Start::End) => {}
+            Some(PacketStart::Flush | PacketStart::Delimiter | PacketStart::End) => {}
             None => self.is_wrong = true,
         }
     }
@@ -268,7 +268,7 @@ impl AnswerCheck {
     }
 }
 
-impl Default for Wanted {
+impl Default for GitRequest {
     /// What asks more of an answer.
     fn default() -> Self {
         Self::Pack
@@ -295,8 +295,8 @@ mod tests {
         lines.iter().map(packet).collect::<String>().into_bytes()
     }
 
-    fn question(lines: &[&str]) -> Option<Question> {
-        Question::of(&HeaderMap::new(), packets(lines).into())
+    fn question(lines: &[&str]) -> Option<GitQuestion> {
+        GitQuestion::of(&HeaderMap::new(), packets(lines).into())
     }
 
     const CLONE: [&str; 9] = [
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn the_same_objects_have_the_same_key_whoever_asks() {
         let asked = question(&CLONE).unwrap();
-        assert_eq!(asked.wanted, Wanted::Pack);
+        assert_eq!(asked.wanted, GitRequest::Pack);
         let other = |at: usize, line: &'static str| {
             let mut lines = CLONE;
             lines[at] = line;
@@ -346,22 +346,22 @@ mod tests {
         encoder.write_all(&plain).unwrap();
         let packed = encoder.finish().unwrap();
         let fields = HeaderMap::from_iter([(header::CONTENT_ENCODING, http::HeaderValue::from_static("gzip"))]);
-        let unpacked = Question::of(&fields, packed.clone().into()).unwrap();
+        let unpacked = GitQuestion::of(&fields, packed.clone().into()).unwrap();
         assert_eq!(unpacked.key(b"r"), question(&CLONE).unwrap().key(b"r"));
         assert!(unpacked.body == packed, "it is passed on as it came");
-        assert!(Question::of(&fields, plain.clone().into()).is_none());
+        assert!(GitQuestion::of(&fields, plain.clone().into()).is_none());
         for end in 0..plain.len() {
-            assert!(Question::of(&HeaderMap::new(), Bytes::copy_from_slice(&plain[..end])).is_none(), "{end}");
+            assert!(GitQuestion::of(&HeaderMap::new(), Bytes::copy_from_slice(&plain[..end])).is_none(), "{end}");
         }
         let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
         bomb.write_all(&vec![b'0'; 9 << 20]).unwrap();
-        assert!(Question::of(&fields, bomb.finish().unwrap().into()).is_none());
+        assert!(GitQuestion::of(&fields, bomb.finish().unwrap().into()).is_none());
     }
 
     #[test]
     fn references_are_asked_for_by_their_own_words() {
         let asked = |line| question(&["command=ls-refs\n", "agent=x", "0001", "peel\n", line, "0000"]);
-        assert_eq!(asked("ref-prefix refs/heads/\n").map(|asked| asked.wanted), Some(Wanted::References));
+        assert_eq!(asked("ref-prefix refs/heads/\n").map(|asked| asked.wanted), Some(GitRequest::References));
         assert!(asked("want 1").is_none() && question(&["command=object-info", "0001", "0000"]).is_none());
     }
 
@@ -374,20 +374,20 @@ mod tests {
         };
         let pack = packets(&["packfile\n", "\u{1}PACK1234", "\u{2}counting", "\u{1}5678", "0000"]);
         for piece in [1, 3, 7, pack.len()] {
-            assert!(is_whole(Wanted::Pack, &pack, piece));
+            assert!(is_whole(GitRequest::Pack, &pack, piece));
         }
         for end in 0..pack.len() {
-            assert!(!is_whole(Wanted::Pack, &pack[..end], 5), "{end}");
+            assert!(!is_whole(GitRequest::Pack, &pack[..end], 5), "{end}");
         }
         for wrong in [
             &["ERR upload-pack: not our ref", "0000"][..],
             &["packfile\n", "\u{1}PACK", "\u{3}it died", "0000"],
             &["acknowledgments\n", "NAK\n", "0000"],
         ] {
-            assert!(!is_whole(Wanted::Pack, &packets(wrong), 5), "{wrong:?}");
+            assert!(!is_whole(GitRequest::Pack, &packets(wrong), 5), "{wrong:?}");
         }
-        assert!(!is_whole(Wanted::Pack, b"<html>", 5));
-        assert!(is_whole(Wanted::References, &packets(&["8b13 HEAD symref-target:refs/heads/main\n", "0000"]), 5));
-        assert!(!is_whole(Wanted::References, &packets(&["ERR no", "0000"]), 5));
+        assert!(!is_whole(GitRequest::Pack, b"<html>", 5));
+        assert!(is_whole(GitRequest::References, &packets(&["8b13 HEAD symref-target:refs/heads/main\n", "0000"]), 5));
+        assert!(!is_whole(GitRequest::References, &packets(&["ERR no", "0000"]), 5));
     }
 }

@@ -23,56 +23,56 @@ use std::{
 use jiff::{Zoned, civil::Date};
 use serde::{Deserialize, Serialize};
 
-use self::timed::Looks;
+use self::timed::TimedLooks;
 pub(crate) use self::{
-    series::{Point, Series},
-    sums::Sums,
-    timed::Timed,
+    series::{SeriesPoint, TimeSeries},
+    sums::ExchangeSums,
+    timed::TimedCounts,
 };
 use crate::metrics::WorkerMetrics;
 
 /// What was served over time.
 pub(crate) struct History {
     workers: Vec<Arc<WorkerMetrics>>,
-    book: Mutex<Book>,
+    book: Mutex<CounterBook>,
     is_changed: AtomicBool,
     path: Option<PathBuf>,
 }
 
 /// What is known at one moment.
 #[derive(Clone, Debug)]
-pub(crate) struct Book {
+pub(crate) struct CounterBook {
     /// Since the process began, when it was looked at last.
-    counted: Sums,
-    pub(crate) kept: Kept,
+    counted: ExchangeSums,
+    pub(crate) kept: KeptHistory,
     /// The last minute, second by second.
-    pub(crate) seconds: Series,
-    looks: Looks,
+    pub(crate) seconds: TimeSeries,
+    looks: TimedLooks,
 }
 
 /// What is kept over a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct KeptHistory {
     /// Since when `ever` counts, in seconds of Unix time.
     pub(crate) since_s: i64,
-    pub(crate) ever: Sums,
+    pub(crate) ever: ExchangeSums,
     /// The day that `today` is about, by the clock of this machine.
     pub(crate) date: Date,
-    pub(crate) today: Sums,
+    pub(crate) today: ExchangeSums,
     /// The last hour, minute by minute.
-    pub(crate) minutes: Series,
+    pub(crate) minutes: TimeSeries,
     /// The last day, a quarter of an hour each.
-    pub(crate) quarters: Series,
+    pub(crate) quarters: TimeSeries,
 }
 
 /// A moment, as the machine's clock shows it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ClockMoment {
     unix_s: i64,
     date: Date,
 }
 
-impl Moment {
+impl ClockMoment {
     pub(crate) fn now() -> Self {
         let now = Zoned::now();
         Self { unix_s: now.timestamp().as_second(), date: now.date() }
@@ -96,30 +96,35 @@ impl History {
             }
             _ => None,
         };
-        let kept = kept.unwrap_or_else(|| Kept::new(Moment::now()));
-        let book = Book { counted: Sums::default(), kept, seconds: Series::seconds(), looks: Looks::new() };
+        let kept = kept.unwrap_or_else(|| KeptHistory::new(ClockMoment::now()));
+        let book = CounterBook {
+            counted: ExchangeSums::default(),
+            kept,
+            seconds: TimeSeries::seconds(),
+            looks: TimedLooks::new(),
+        };
         Self { workers, book: Mutex::new(book), is_changed: AtomicBool::new(false), path }
     }
 
     /// Adds what was counted since it was looked at last.
-    pub(crate) fn note(&self, moment: Moment) {
-        let counted = Sums::of(&self.workers);
+    pub(crate) fn note(&self, moment: ClockMoment) {
+        let counted = ExchangeSums::of(&self.workers);
         let mut book = self.book();
         let added = counted.since(&book.counted);
         book.counted = counted;
         book.add(&added, moment);
         book.looks.look(&self.workers, moment.unix_s);
-        self.is_changed.fetch_or(added != Sums::default(), Relaxed);
+        self.is_changed.fetch_or(added != ExchangeSums::default(), Relaxed);
     }
 
     /// Returns what is known now.
-    pub(crate) fn book_at(&self, moment: Moment) -> Book {
+    pub(crate) fn book_at(&self, moment: ClockMoment) -> CounterBook {
         self.note(moment);
         self.book().clone()
     }
 
     /// How long things took in the last minute.
-    pub(crate) fn lately(&self) -> Timed {
+    pub(crate) fn lately(&self) -> TimedCounts {
         self.book().looks.lately(&self.workers)
     }
 
@@ -144,7 +149,7 @@ impl History {
         let mut saved_at = None;
         loop {
             let now = interval.tick().await;
-            self.note(Moment::now());
+            self.note(ClockMoment::now());
             if self.is_changed.load(Relaxed) && saved_at.is_none_or(|at| now - at >= KEEP_INTERVAL) {
                 saved_at = Some(now);
                 let this = Arc::clone(&self);
@@ -154,16 +159,16 @@ impl History {
         }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, CounterBook> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Book {
-    fn add(&mut self, added: &Sums, moment: Moment) {
-        let Moment { unix_s, date } = moment;
+impl CounterBook {
+    fn add(&mut self, added: &ExchangeSums, moment: ClockMoment) {
+        let ClockMoment { unix_s, date } = moment;
         if self.kept.date != date {
-            (self.kept.date, self.kept.today) = (date, Sums::default());
+            (self.kept.date, self.kept.today) = (date, ExchangeSums::default());
         }
         self.kept.ever.add(added);
         self.kept.today.add(added);
@@ -174,15 +179,15 @@ impl Book {
     }
 }
 
-impl Kept {
-    fn new(moment: Moment) -> Self {
+impl KeptHistory {
+    fn new(moment: ClockMoment) -> Self {
         Self {
             since_s: moment.unix_s,
-            ever: Sums::default(),
+            ever: ExchangeSums::default(),
             date: moment.date,
-            today: Sums::default(),
-            minutes: Series::minutes(),
-            quarters: Series::quarters(),
+            today: ExchangeSums::default(),
+            minutes: TimeSeries::minutes(),
+            quarters: TimeSeries::quarters(),
         }
     }
 }
@@ -199,15 +204,15 @@ mod tests {
     use super::*;
     use crate::outcome::Outcome;
 
-    const MONDAY: Moment = Moment { unix_s: 1_000_000_000, date: Date::constant(2026, 11, 23) };
+    const MONDAY: ClockMoment = ClockMoment { unix_s: 1_000_000_000, date: Date::constant(2026, 11, 23) };
 
     fn open(path: &std::path::Path) -> (History, Arc<WorkerMetrics>) {
         let worker = Arc::new(WorkerMetrics::default());
         (History::open(Some(path.to_owned()), vec![Arc::clone(&worker)]), worker)
     }
 
-    fn later(moment: Moment, seconds: i64) -> Moment {
-        Moment { unix_s: moment.unix_s + seconds, ..moment }
+    fn later(moment: ClockMoment, seconds: i64) -> ClockMoment {
+        ClockMoment { unix_s: moment.unix_s + seconds, ..moment }
     }
 
     #[test]
@@ -231,7 +236,8 @@ mod tests {
         assert_eq!(book.kept.today, book.kept.ever);
         let hits: Vec<u64> = book.kept.minutes.points().map(|point| point.hits).collect();
         assert_eq!((hits.len(), &hits[58..]), (60, &[1, 1][..]));
-        let book = history.book_at(Moment { unix_s: MONDAY.unix_s + 86_400, date: MONDAY.date.tomorrow().unwrap() });
+        let book =
+            history.book_at(ClockMoment { unix_s: MONDAY.unix_s + 86_400, date: MONDAY.date.tomorrow().unwrap() });
         assert_eq!((book.kept.ever.hits(), book.kept.today.requests()), (2, 0));
     }
 

@@ -69,22 +69,24 @@ mod worker;
 
 pub use authority::Authority;
 pub use client::handed::ClientConnection;
-pub use client::intercept::bypass::Bypass;
+pub use client::intercept::bypass::BypassReason;
 pub use config::{
     AccessLogTarget, Balance, CacheSettings, Delay, Direct, HostPattern, HostRules, HostSent, Intercept,
     InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl,
-    Origins, Parent, Parents, ProxyConfig, Sharing, Site, TargetRules, TlsIdentity,
+    Origins, Parent, Parents, ProxyConfig, RateSharing, Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;
 pub use log_format::{InvalidLogFormat, LogFormat};
-pub use missing::{Missed, clear_missed, read_missed};
+pub use missing::{MissingResource, clear_missed, read_missed};
 pub use outcome::Outcome;
-pub use overview::{AskedFor, Counted, Expiry, Latency, LineState, Named, OriginState, Overview, Volume};
+pub use overview::{
+    AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, RequestFigures, VolumeFigures,
+};
 pub use pace::{Bucket, Pace};
 pub use server::{
     Proxy, ProxyHandle, RunningProxy,
-    leaving::{Leaving, ListeningSocket, Remaining},
-    reload::{NeedsRestart, Reloaded},
+    leaving::{Handover, ListeningSocket, RemainingWork},
+    reload::{NeedsRestart, ReloadOutcome},
 };
 pub use session::{Session, SessionOptions, SessionStats};

@@ -10,26 +10,26 @@ use bytes::{Bytes, BytesMut};
 use memchr::memmem::Finder;
 
 /// What is replaced, and by what.
-pub(crate) struct Replacements(Vec<Replacement>);
+pub(crate) struct LinkReplacements(Vec<LinkReplacement>);
 
-struct Replacement {
+struct LinkReplacement {
     found: Finder<'static>,
     by: Vec<u8>,
 }
 
 /// Replaces in a body that comes in pieces.
-pub(crate) struct Replacing {
-    replacements: Arc<Replacements>,
+pub(crate) struct LinkReplacer {
+    replacements: Arc<LinkReplacements>,
     /// What was not passed on yet: it may be the beginning of what is replaced.
     held: BytesMut,
 }
 
-impl Replacements {
+impl LinkReplacements {
     /// Each beginning with what takes its place; where two begin at one place, the longer counts.
     pub(crate) fn new(mut pairs: Vec<(String, String)>) -> Self {
         pairs.retain(|(found, _)| !found.is_empty());
         pairs.sort_by_key(|(found, _)| std::cmp::Reverse(found.len()));
-        let replacement = |(found, by): (String, String)| Replacement {
+        let replacement = |(found, by): (String, String)| LinkReplacement {
             found: Finder::new(&found).into_owned(),
             by: by.into_bytes(),
         };
@@ -37,14 +37,14 @@ impl Replacements {
     }
 
     /// Where the first that is replaced begins, and which it is.
-    fn first_in(&self, octets: &[u8]) -> Option<(usize, &Replacement)> {
+    fn first_in(&self, octets: &[u8]) -> Option<(usize, &LinkReplacement)> {
         let found = self.0.iter().filter_map(|one| one.found.find(octets).map(|at| (at, one)));
         found.min_by_key(|(at, _)| *at)
     }
 
     /// How many of the last octets may be the beginning of what is replaced.
     fn open_end(&self, octets: &[u8]) -> usize {
-        let longest = |one: &Replacement| {
+        let longest = |one: &LinkReplacement| {
             let needle = one.found.needle();
             let most = (needle.len() - 1).min(octets.len());
             (1..=most).rev().find(|&len| octets.ends_with(&needle[..len])).unwrap_or(0)
@@ -53,8 +53,8 @@ impl Replacements {
     }
 }
 
-impl Replacing {
-    pub(crate) fn new(replacements: Arc<Replacements>) -> Self {
+impl LinkReplacer {
+    pub(crate) fn new(replacements: Arc<LinkReplacements>) -> Self {
         Self { replacements, held: BytesMut::new() }
     }
 
@@ -88,7 +88,7 @@ mod tests {
 
     fn replaced(pairs: &[(&str, &str)], pieces: &[&str]) -> String {
         let pairs = pairs.iter().map(|(found, by)| ((*found).to_owned(), (*by).to_owned())).collect();
-        let mut replacing = Replacing::new(Arc::new(Replacements::new(pairs)));
+        let mut replacing = LinkReplacer::new(Arc::new(LinkReplacements::new(pairs)));
         let mut out: Vec<u8> = pieces.iter().flat_map(|piece| replacing.push(piece.as_bytes())).collect();
         out.extend(replacing.end());
         String::from_utf8(out).unwrap()

@@ -15,14 +15,14 @@ use std::{
 };
 
 use crate::{
-    caretaker::{Stamp, stamp},
+    caretaker::{FileStamp, stamp},
     origin::target::bare_host,
 };
 
 /// The lists in use.
-pub(crate) struct Lists {
+pub(crate) struct ActiveLists {
     config: HostLists,
-    sets: RwLock<Sets>,
+    sets: RwLock<HostSets>,
 }
 
 /// Lists of hosts, in files: hosts files, or names line by line.
@@ -38,7 +38,7 @@ pub struct HostLists {
 
 /// What lists say of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listed {
+pub(crate) enum ListVerdict {
     /// Nothing that matters.
     Not,
     /// A list of `block` names it.
@@ -49,7 +49,7 @@ pub(crate) enum Listed {
     Allowed,
 }
 
-struct Sets {
+struct HostSets {
     block: NameSet,
     allow: NameSet,
 }
@@ -64,7 +64,7 @@ struct NameSet {
 
 /// What an entry of a list stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum ListEntryKind {
     /// The name alone.
     Exact,
     /// What is below it.
@@ -73,7 +73,7 @@ enum Kind {
 
 /// What a line of a list names.
 #[derive(Debug, PartialEq, Eq)]
-enum Line<'a> {
+enum ListLine<'a> {
     Nothing,
     /// Names of a hosts file, each alone.
     Hosts(Vec<&'a str>),
@@ -89,45 +89,45 @@ impl HostLists {
     }
 }
 
-impl Lists {
+impl ActiveLists {
     /// Reads the lists.
     ///
     /// # Errors
     /// One cannot be read, or has lines that name no host; says which.
     pub(crate) fn load(config: &HostLists) -> Result<Self, String> {
-        Ok(Self { config: config.clone(), sets: RwLock::new(Sets::load(config)?) })
+        Ok(Self { config: config.clone(), sets: RwLock::new(HostSets::load(config)?) })
     }
 
     /// Reads the lists again; if that fails, those before stay in use.
     ///
     /// # Errors
-    /// As [`Lists::load`].
+    /// As [`ActiveLists::load`].
     pub(crate) fn reload(&self) -> Result<(), String> {
-        let sets = Sets::load(&self.config)?;
+        let sets = HostSets::load(&self.config)?;
         *self.sets.write().unwrap_or_else(PoisonError::into_inner) = sets;
         Ok(())
     }
 
     /// What changes when a file does.
-    pub(crate) fn stamps(&self) -> Vec<Stamp> {
+    pub(crate) fn stamps(&self) -> Vec<FileStamp> {
         self.config.block.iter().chain(&self.config.allow).map(|path| stamp(path)).collect()
     }
 
     /// Whether a host, which is a name or an address without brackets, is not served.
     pub(crate) fn block(&self, host: &str) -> bool {
-        matches!(self.listed(host), Listed::Blocked | Listed::NotAllowed)
+        matches!(self.listed(host), ListVerdict::Blocked | ListVerdict::NotAllowed)
     }
 
     /// Returns the verdict of the lists on a host, which is a name or an address, with or without brackets.
-    pub(crate) fn listed(&self, host: &str) -> Listed {
+    pub(crate) fn listed(&self, host: &str) -> ListVerdict {
         let host = canonical(host);
         let sets = self.sets.read().unwrap_or_else(PoisonError::into_inner);
         let is_blocked = sets.block.contains(&host);
         match (is_blocked || self.config.only_allowed, sets.allow.contains(&host)) {
-            (true, true) => Listed::Allowed,
-            (true, false) if is_blocked => Listed::Blocked,
-            (true, false) => Listed::NotAllowed,
-            (false, _) => Listed::Not,
+            (true, true) => ListVerdict::Allowed,
+            (true, false) if is_blocked => ListVerdict::Blocked,
+            (true, false) => ListVerdict::NotAllowed,
+            (false, _) => ListVerdict::Not,
         }
     }
 }
@@ -141,7 +141,7 @@ fn canonical(host: &str) -> String {
     }
 }
 
-impl Sets {
+impl HostSets {
     fn load(config: &HostLists) -> Result<Self, String> {
         Ok(Self { block: NameSet::load(&config.block)?, allow: NameSet::load(&config.allow)? })
     }
@@ -171,16 +171,16 @@ impl NameSet {
                 break;
             }
             number += 1;
-            match str::from_utf8(&text).map_or(Line::Bad, read_line) {
-                Line::Nothing => {}
-                Line::Hosts(names) => names.into_iter().for_each(|name| self.insert(Kind::Exact, name)),
-                Line::Domain(name, is_itself) => {
-                    self.insert(Kind::Below, name);
+            match str::from_utf8(&text).map_or(ListLine::Bad, read_line) {
+                ListLine::Nothing => {}
+                ListLine::Hosts(names) => names.into_iter().for_each(|name| self.insert(ListEntryKind::Exact, name)),
+                ListLine::Domain(name, is_itself) => {
+                    self.insert(ListEntryKind::Below, name);
                     if is_itself {
-                        self.insert(Kind::Exact, name);
+                        self.insert(ListEntryKind::Exact, name);
                     }
                 }
-                Line::Bad => bad.push((number, String::from_utf8_lossy(text.trim_ascii()).into_owned())),
+                ListLine::Bad => bad.push((number, String::from_utf8_lossy(text.trim_ascii()).into_owned())),
             }
             if self.hashes.len() > NAME_COUNT_MAX {
                 return Err(format!("lists of hosts name more than {NAME_COUNT_MAX} of them: {shown}"));
@@ -192,7 +192,7 @@ impl NameSet {
         Err(format!("a line of a list of hosts names no host: {shown}:{number}: `{line}`{more}"))
     }
 
-    fn insert(&mut self, kind: Kind, name: &str) {
+    fn insert(&mut self, kind: ListEntryKind, name: &str) {
         let hash = self.hash(kind, &canonical(name));
         self.hashes.push(hash);
     }
@@ -200,20 +200,21 @@ impl NameSet {
     fn contains(&self, host: &str) -> bool {
         let has = |kind, name| self.hashes.binary_search(&self.hash(kind, name)).is_ok();
         let mut parents = host.match_indices('.').map(|(dot, _)| &host[dot + 1..]);
-        !self.hashes.is_empty() && (has(Kind::Exact, host) || parents.any(|parent| has(Kind::Below, parent)))
+        !self.hashes.is_empty()
+            && (has(ListEntryKind::Exact, host) || parents.any(|parent| has(ListEntryKind::Below, parent)))
     }
 
-    fn hash(&self, kind: Kind, name: &str) -> u64 {
+    fn hash(&self, kind: ListEntryKind, name: &str) -> u64 {
         self.hasher.hash_one((kind, name))
     }
 }
 
 /// Reads a line: of a hosts file, a name (itself and all below it), `.name` the same, `*.name` (all below it), or `||name^`.
-fn read_line(line: &str) -> Line<'_> {
+fn read_line(line: &str) -> ListLine<'_> {
     let line = line.trim_start_matches('\u{feff}');
     let line = line.split('#').next().unwrap_or_default().trim();
     if line.is_empty() || line.starts_with('!') {
-        return Line::Nothing;
+        return ListLine::Nothing;
     }
     let mut words = line.split_ascii_whitespace();
     let first = words.next().unwrap_or_default();
@@ -222,13 +223,13 @@ fn read_line(line: &str) -> Line<'_> {
     let is_address = first.split('%').next().is_some_and(|address| address.parse::<IpAddr>().is_ok());
     if is_address && !names.is_empty() {
         if !names.iter().all(|name| is_name(name)) {
-            return Line::Bad;
+            return ListLine::Bad;
         }
         let is_own = |name: &&str| !OWN_NAMES.contains(name) && name.parse::<Ipv4Addr>().is_err();
-        return Line::Hosts(names.into_iter().filter(is_own).collect());
+        return ListLine::Hosts(names.into_iter().filter(is_own).collect());
     }
     if !names.is_empty() {
-        return Line::Bad;
+        return ListLine::Bad;
     }
     let (name, is_itself) = match first.strip_prefix("*.") {
         Some(name) => (name, false),
@@ -238,7 +239,7 @@ fn read_line(line: &str) -> Line<'_> {
         }
     };
     let name = name.strip_suffix('.').unwrap_or(name);
-    if is_address || is_name(name) { Line::Domain(name, is_itself) } else { Line::Bad }
+    if is_address || is_name(name) { ListLine::Domain(name, is_itself) } else { ListLine::Bad }
 }
 
 fn is_name(name: &str) -> bool {
@@ -274,7 +275,7 @@ mod tests {
 
     use super::*;
 
-    fn lists(block: &str, allow: &str) -> Lists {
+    fn lists(block: &str, allow: &str) -> ActiveLists {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str, text: &str| {
             let path = directory.path().join(name);
@@ -282,31 +283,31 @@ mod tests {
             path
         };
         let config = HostLists { block: vec![file("b", block)], allow: vec![file("a", allow)], only_allowed: false };
-        Lists::load(&config).unwrap()
+        ActiveLists::load(&config).unwrap()
     }
 
     #[test]
     fn lines_are_read_as_they_are_published() {
         for (line, expected) in [
-            ("", Line::Nothing),
-            ("# comment", Line::Nothing),
-            ("! comment", Line::Nothing),
-            ("\u{feff}# mark", Line::Nothing),
-            ("0.0.0.0 ads.example b.example # both", Line::Hosts(vec!["ads.example", "b.example"])),
-            ("::1\tads.example\r\n", Line::Hosts(vec!["ads.example"])),
-            ("127.0.0.1 localhost", Line::Hosts(Vec::new())),
-            ("fe80::1%lo0 localhost", Line::Hosts(Vec::new())),
-            ("0.0.0.0 0.0.0.0", Line::Hosts(Vec::new())),
-            ("ads.example", Line::Domain("ads.example", true)),
-            (".ads.example.", Line::Domain("ads.example", true)),
-            ("*.ads.example", Line::Domain("ads.example", false)),
-            ("||ads.example^", Line::Domain("ads.example", true)),
-            ("192.0.2.1", Line::Domain("192.0.2.1", true)),
-            ("ads.example b.example", Line::Bad),
-            ("0.0.0.0 a..b", Line::Bad),
-            ("http://ads.example/", Line::Bad),
-            ("a*.example", Line::Bad),
-            ("\u{e4}.example", Line::Bad),
+            ("", ListLine::Nothing),
+            ("# comment", ListLine::Nothing),
+            ("! comment", ListLine::Nothing),
+            ("\u{feff}# mark", ListLine::Nothing),
+            ("0.0.0.0 ads.example b.example # both", ListLine::Hosts(vec!["ads.example", "b.example"])),
+            ("::1\tads.example\r\n", ListLine::Hosts(vec!["ads.example"])),
+            ("127.0.0.1 localhost", ListLine::Hosts(Vec::new())),
+            ("fe80::1%lo0 localhost", ListLine::Hosts(Vec::new())),
+            ("0.0.0.0 0.0.0.0", ListLine::Hosts(Vec::new())),
+            ("ads.example", ListLine::Domain("ads.example", true)),
+            (".ads.example.", ListLine::Domain("ads.example", true)),
+            ("*.ads.example", ListLine::Domain("ads.example", false)),
+            ("||ads.example^", ListLine::Domain("ads.example", true)),
+            ("192.0.2.1", ListLine::Domain("192.0.2.1", true)),
+            ("ads.example b.example", ListLine::Bad),
+            ("0.0.0.0 a..b", ListLine::Bad),
+            ("http://ads.example/", ListLine::Bad),
+            ("a*.example", ListLine::Bad),
+            ("\u{e4}.example", ListLine::Bad),
         ] {
             assert_eq!(read_line(line), expected, "{line:?}");
         }
@@ -356,7 +357,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("list");
         fs::write(&path, "a.example\n").unwrap();
-        let lists = Lists::load(&HostLists { block: vec![path.clone()], ..HostLists::default() }).unwrap();
+        let lists = ActiveLists::load(&HostLists { block: vec![path.clone()], ..HostLists::default() }).unwrap();
         fs::write(&path, "b.example\n<html>\nx y\n").unwrap();
         let why = lists.reload().unwrap_err();
         assert!(why.ends_with("list:2: `<html>` (and 1 lines more)"), "{why}");
@@ -385,7 +386,7 @@ mod tests {
         fs::write(&path, &text).unwrap();
         drop(text);
         let before = resident_bytes();
-        let lists = Lists::load(&HostLists { block: vec![path], ..HostLists::default() }).unwrap();
+        let lists = ActiveLists::load(&HostLists { block: vec![path], ..HostLists::default() }).unwrap();
         let taken = resident_bytes().saturating_sub(before);
         let held = lists.sets.read().unwrap().block.hashes.capacity() * size_of::<u64>();
         println!("held {held} bytes, the process grew by {taken}");

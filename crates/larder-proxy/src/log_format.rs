@@ -16,14 +16,14 @@ use http::HeaderName;
 use jiff::Zoned;
 use serde::Serialize;
 
-use crate::access_log::Line;
+use crate::access_log::OpenLogLine;
 
 /// The form of access log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormat {
     /// As it was said.
     text: String,
-    form: Form,
+    form: LineForm,
     /// The request's fields that are in a line.
     pub(crate) request_fields: Vec<HeaderName>,
     /// The response's.
@@ -35,15 +35,15 @@ pub struct LogFormat {
 pub struct InvalidLogFormat(String);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Form {
+enum LineForm {
     Squid,
     Json,
-    Pieces(Vec<Piece>),
+    Pieces(Vec<LinePiece>),
 }
 
 /// A piece of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum LinePiece {
     Text(String),
     /// `%h`, `%a`
     Client,
@@ -97,7 +97,7 @@ enum Piece {
 
 /// A line in JSON.
 #[derive(Serialize)]
-struct Object<'a> {
+struct JsonLine<'a> {
     time: String,
     client: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,7 +126,7 @@ struct Object<'a> {
 
 /// What is known of a response when it is over.
 #[derive(Clone, Copy)]
-pub(crate) struct Sent {
+pub(crate) struct SentResponse {
     pub(crate) bytes: u64,
     pub(crate) complete: bool,
 }
@@ -136,11 +136,11 @@ impl LogFormat {
     ///
     /// # Errors
     /// Those of `out`.
-    pub(crate) fn write(&self, out: &mut impl Write, line: &Line, sent: Sent) -> io::Result<()> {
+    pub(crate) fn write(&self, out: &mut impl Write, line: &OpenLogLine, sent: SentResponse) -> io::Result<()> {
         match &self.form {
-            Form::Squid => write_squid(out, line, sent)?,
-            Form::Json => serde_json::to_writer(&mut *out, &Object::of(line, sent))?,
-            Form::Pieces(pieces) => pieces.iter().try_for_each(|piece| piece.write(out, line, sent))?,
+            LineForm::Squid => write_squid(out, line, sent)?,
+            LineForm::Json => serde_json::to_writer(&mut *out, &JsonLine::of(line, sent))?,
+            LineForm::Pieces(pieces) => pieces.iter().try_for_each(|piece| piece.write(out, line, sent))?,
         }
         out.write_all(b"\n")
     }
@@ -149,7 +149,12 @@ impl LogFormat {
 impl Default for LogFormat {
     /// Squid's.
     fn default() -> Self {
-        Self { text: "squid".to_owned(), form: Form::Squid, request_fields: Vec::new(), response_fields: Vec::new() }
+        Self {
+            text: "squid".to_owned(),
+            form: LineForm::Squid,
+            request_fields: Vec::new(),
+            response_fields: Vec::new(),
+        }
     }
 }
 
@@ -175,8 +180,8 @@ impl fmt::Display for InvalidLogFormat {
 
 impl std::error::Error for InvalidLogFormat {}
 
-impl Piece {
-    fn write(&self, out: &mut impl Write, line: &Line, sent: Sent) -> io::Result<()> {
+impl LinePiece {
+    fn write(&self, out: &mut impl Write, line: &OpenLogLine, sent: SentResponse) -> io::Result<()> {
         let elapsed = || line.started.elapsed();
         match self {
             Self::Text(text) => out.write_all(text.as_bytes()),
@@ -212,8 +217,8 @@ impl Piece {
     }
 }
 
-impl<'a> Object<'a> {
-    fn of(line: &'a Line, sent: Sent) -> Self {
+impl<'a> JsonLine<'a> {
+    fn of(line: &'a OpenLogLine, sent: SentResponse) -> Self {
         let field = |at: usize| line.request_fields.get(at)?.as_deref();
         Self {
             time: iso_now(),
@@ -239,7 +244,7 @@ impl<'a> Object<'a> {
 }
 
 /// `time.ms elapsed client code/status bytes method URL user hierarchy/peer type`
-fn write_squid(out: &mut impl Write, line: &Line, sent: Sent) -> io::Result<()> {
+fn write_squid(out: &mut impl Write, line: &OpenLogLine, sent: SentResponse) -> io::Result<()> {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let aborted = if sent.complete { "" } else { "_ABORTED" };
     write!(
@@ -302,8 +307,8 @@ mod tests {
     use super::*;
     use crate::outcome::{MissReason, Outcome};
 
-    fn line(fields: &[&str]) -> Line {
-        Line {
+    fn line(fields: &[&str]) -> OpenLogLine {
+        OpenLogLine {
             started: Instant::now(),
             client: "192.0.2.7".parse().unwrap(),
             method: Method::GET,
@@ -321,10 +326,10 @@ mod tests {
         }
     }
 
-    fn written(format: &str, line: &Line) -> String {
+    fn written(format: &str, line: &OpenLogLine) -> String {
         let mut out = Vec::new();
         let format: LogFormat = format.parse().unwrap();
-        format.write(&mut out, line, Sent { bytes: 23, complete: true }).unwrap();
+        format.write(&mut out, line, SentResponse { bytes: 23, complete: true }).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text.matches('\n').count(), 1, "{text}");
         text.trim_end().to_owned()
@@ -332,7 +337,7 @@ mod tests {
 
     #[test]
     fn squids_line_has_its_fields_and_no_outside_white_space() {
-        let text = written("squid", &Line { outcome: Outcome::MemoryHit, origin: None, ..line(&[]) });
+        let text = written("squid", &OpenLogLine { outcome: Outcome::MemoryHit, origin: None, ..line(&[]) });
         let fields: Vec<_> = text.split_whitespace().collect();
         let url = "http://a.example/x%20y%22%0A";
         let expected =
@@ -343,7 +348,7 @@ mod tests {
     #[test]
     fn squids_line_says_what_was_broken_off() {
         let mut out = Vec::new();
-        LogFormat::default().write(&mut out, &line(&[]), Sent { bytes: 0, complete: false }).unwrap();
+        LogFormat::default().write(&mut out, &line(&[]), SentResponse { bytes: 0, complete: false }).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains(" TCP_MISS_ABORTED/200 ") && text.contains(" HIER_DIRECT/a.example "), "{text}");
     }

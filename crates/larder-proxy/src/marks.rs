@@ -4,7 +4,7 @@ use http::HeaderValue;
 use larder_http::fields::via::Pseudonym;
 
 /// What is added to messages.
-pub(crate) struct Marks {
+pub(crate) struct ResponseMarkers {
     /// Our name in Via and CDN-Loop.
     pub(crate) pseudonym: Pseudonym,
     /// Whether requests get a member of Via.

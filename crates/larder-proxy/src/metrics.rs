@@ -14,12 +14,12 @@ use std::{
 use http::StatusCode;
 
 use crate::{
-    client::intercept::bypass::Bypass,
+    client::intercept::bypass::BypassReason,
     errors::BodyError,
-    outcome::{Kind, MissReason, Outcome},
-    popular::{Popular, Subject},
+    outcome::{MissReason, Outcome, OutcomeKind},
+    popular::{PopularityCounter, PopularitySubject},
     site_figures::SiteFigures,
-    times::{Histogram, Times},
+    times::{Histogram, TimeCounts},
 };
 
 /// A number that one thread writes and any thread reads.
@@ -48,12 +48,12 @@ impl Counter {
 }
 
 /// Counts something for as long as it lives.
-pub(crate) struct Counting {
+pub(crate) struct CountGuard {
     metrics: Arc<WorkerMetrics>,
     counter: fn(&WorkerMetrics) -> &Counter,
 }
 
-impl Counting {
+impl CountGuard {
     /// Counts one of what this counter is of; on the worker's own thread alone.
     pub(crate) fn begin(metrics: &Arc<WorkerMetrics>, counter: fn(&WorkerMetrics) -> &Counter) -> Self {
         counter(metrics).add(1);
@@ -61,7 +61,7 @@ impl Counting {
     }
 }
 
-impl Drop for Counting {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         (self.counter)(&self.metrics).take(1);
     }
@@ -69,15 +69,15 @@ impl Drop for Counting {
 
 /// A row of counters.
 #[derive(Debug)]
-pub(crate) struct Row<const COUNT: usize>([Counter; COUNT]);
+pub(crate) struct CounterRow<const COUNT: usize>([Counter; COUNT]);
 
-impl<const COUNT: usize> Default for Row<COUNT> {
+impl<const COUNT: usize> Default for CounterRow<COUNT> {
     fn default() -> Self {
         Self(std::array::from_fn(|_| Counter::default()))
     }
 }
 
-impl<const COUNT: usize> Deref for Row<COUNT> {
+impl<const COUNT: usize> Deref for CounterRow<COUNT> {
     type Target = [Counter; COUNT];
 
     fn deref(&self) -> &Self::Target {
@@ -89,7 +89,7 @@ impl<const COUNT: usize> Deref for Row<COUNT> {
 #[derive(Debug, Default)]
 pub(crate) struct WorkerMetrics {
     pub(crate) outcomes: [Counter; Outcome::ALL.len()],
-    pub(crate) misses: Row<{ MissReason::COUNT }>,
+    pub(crate) misses: CounterRow<{ MissReason::COUNT }>,
     pub(crate) client_bytes: Counter,
     pub(crate) hit_bytes: Counter,
     pub(crate) origin_bytes: Counter,
@@ -108,7 +108,7 @@ pub(crate) struct WorkerMetrics {
     /// Tunnels, each of which is a connection too.
     pub(crate) tunnels_open: Counter,
     /// Tunnels to hosts listed for interception that were passed on unread, by reason.
-    pub(crate) bypassed: [Counter; Bypass::ALL.len()],
+    pub(crate) bypassed: [Counter; BypassReason::ALL.len()],
     /// Connections that cannot be handed over to another process, or may prove to be such.
     pub(crate) connections_unmovable: Counter,
     /// 1 once the worker accepts nothing more and its connections have been notified.
@@ -124,25 +124,25 @@ pub(crate) struct WorkerMetrics {
     pub(crate) storing_given_up: Counter,
     pub(crate) log_lines_dropped: Counter,
     /// By kind, and within it by class of status.
-    pub(crate) responses: Row<{ Kind::ALL.len() * STATUS_CLASS_COUNT }>,
+    pub(crate) responses: CounterRow<{ OutcomeKind::ALL.len() * STATUS_CLASS_COUNT }>,
     /// From a request's head to that of its response, by kind.
-    pub(crate) first_bytes: [Histogram; Kind::ALL.len()],
+    pub(crate) first_bytes: [Histogram; OutcomeKind::ALL.len()],
     /// From a request's head to the end of its response, by kind.
-    pub(crate) whole_responses: [Histogram; Kind::ALL.len()],
+    pub(crate) whole_responses: [Histogram; OutcomeKind::ALL.len()],
     /// From an origin's being asked to the head of its response, connecting and waiting for room included.
     pub(crate) origin_answers: Histogram,
     /// Reads of the store that waited for its device.
     pub(crate) store_reads: Histogram,
-    pub(crate) popular: Popular,
+    pub(crate) popular: PopularityCounter,
     pub(crate) sites: SiteFigures,
 }
 
 /// What is known of an exchange when it is over.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Exchange {
+pub(crate) struct ExchangeSummary {
     pub(crate) outcome: Outcome,
     pub(crate) status: StatusCode,
-    pub(crate) subject: Option<Subject>,
+    pub(crate) subject: Option<PopularitySubject>,
     pub(crate) sent_bytes: u64,
 }
 
@@ -152,8 +152,8 @@ impl WorkerMetrics {
     }
 
     /// Counts an exchange that is over.
-    pub(crate) fn settle(&self, exchange: &Exchange) {
-        let Exchange { outcome, status, subject, sent_bytes } = *exchange;
+    pub(crate) fn settle(&self, exchange: &ExchangeSummary) {
+        let ExchangeSummary { outcome, status, subject, sent_bytes } = *exchange;
         let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASS_COUNT) - 1;
         self.responses[outcome.kind() as usize * STATUS_CLASS_COUNT + class].add(1);
         self.client_bytes.add(sent_bytes);
@@ -168,8 +168,8 @@ impl WorkerMetrics {
 }
 
 /// Adds up the times that workers have counted.
-pub(crate) fn sum_times(workers: &[Arc<WorkerMetrics>], of: impl Fn(&WorkerMetrics) -> &Histogram) -> Times {
-    let mut times = Times::default();
+pub(crate) fn sum_times(workers: &[Arc<WorkerMetrics>], of: impl Fn(&WorkerMetrics) -> &Histogram) -> TimeCounts {
+    let mut times = TimeCounts::default();
     workers.iter().for_each(|worker| of(worker).add_to(&mut times));
     times
 }

@@ -22,24 +22,24 @@ use larder_http::{coding::BODY_DIGESTS, fields::media_type};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::{
-    cache::mark::Mark,
+    cache::mark::OriginMark,
     config::{Mirror, MirrorLink},
     dots::may_climb,
     errors::Failure,
-    links::{Replacements, Replacing},
+    links::{LinkReplacements, LinkReplacer},
     origin::target::Origin,
     registries::{self, OpenTokens, Registry},
     routes::Destination,
 };
 
 /// The mirrors that are configured.
-pub(crate) struct Mirrors {
-    known: Vec<Arc<Known>>,
+pub(crate) struct MirrorTable {
+    known: Vec<Arc<KnownMirror>>,
     /// What registries of containers gave to clients without credentials.
     pub(crate) open_tokens: OpenTokens,
 }
 
-struct Known {
+struct KnownMirror {
     path: String,
     origin: Origin,
     scheme: &'static str,
@@ -65,15 +65,15 @@ pub(crate) enum RegistryAsk {
 
 /// A request that came by a mirror: among the request's extensions.
 #[derive(Clone)]
-pub(crate) struct Mirrored {
-    mirror: Arc<Known>,
+pub(crate) struct MirrorRequest {
+    mirror: Arc<KnownMirror>,
     /// Our scheme and host, as the client knows them.
     base: Arc<str>,
     /// Whether what its client says of itself is what anybody can say.
     is_anybodys: bool,
 }
 
-impl Mirrors {
+impl MirrorTable {
     pub(crate) fn new(mirrors: &[Mirror]) -> Self {
         let known = |mirror: &Mirror| {
             let origin = Origin::of_mirror(&mirror.origin);
@@ -82,7 +82,7 @@ impl Mirrors {
             let (path, prefix) = (mirror.path.clone(), mirror.origin.prefix.clone());
             let (documents, links) = (mirror.documents.clone(), mirror.links.clone());
             let registry = mirror.is_registry.then(Registry::default);
-            Arc::new(Known { path, origin, scheme, authority, name, prefix, documents, links, registry })
+            Arc::new(KnownMirror { path, origin, scheme, authority, name, prefix, documents, links, registry })
         };
         let mut all: Vec<_> = mirrors.iter().map(known).collect();
         // The longer path is the nearer.
@@ -123,7 +123,7 @@ impl Mirrors {
         // It goes into HTML and JSON. Octets that could end a string there are encoded: the URL stays the same.
         let host = host.unwrap_or_default();
         let base = format!("{own_scheme}://{}", utf8_percent_encode(&host, NOT_IN_STRINGS)).into();
-        let mut mirrored = Mirrored { mirror, base, is_anybodys: false };
+        let mut mirrored = MirrorRequest { mirror, base, is_anybodys: false };
         if mirrored.changes_documents() {
             mirrored.ask_for_whole(request.headers_mut());
         }
@@ -139,7 +139,7 @@ impl Mirrors {
         Ok(())
     }
 
-    fn target(&self, uri: &Uri) -> Option<(Arc<Known>, Uri)> {
+    fn target(&self, uri: &Uri) -> Option<(Arc<KnownMirror>, Uri)> {
         let path = uri.path_and_query()?.as_str();
         let found = self.known.iter().find_map(|known| {
             let rest = path.strip_prefix(known.path.as_str())?;
@@ -154,9 +154,9 @@ impl Mirrors {
     }
 }
 
-impl Mirrors {
+impl MirrorTable {
     /// The registry in which a client finds a repository by this name, as a request to it comes, and the name that it has there.
-    pub(crate) fn registry_of(&self, asking: &Mirrored, name: &str) -> Option<(Mirrored, String)> {
+    pub(crate) fn registry_of(&self, asking: &MirrorRequest, name: &str) -> Option<(MirrorRequest, String)> {
         if may_climb(name) {
             return None;
         }
@@ -166,11 +166,11 @@ impl Mirrors {
         let name = target.path().strip_prefix(mirror.prefix.as_str())?.strip_suffix("/manifests/x")?;
         let name = name.trim_start_matches('/').to_owned();
         mirror.registry.as_ref()?;
-        Some((Mirrored { mirror, ..asking.clone() }, name))
+        Some((MirrorRequest { mirror, ..asking.clone() }, name))
     }
 }
 
-impl Mirrored {
+impl MirrorRequest {
     /// What a request to a registry is about, if it is ours to answer.
     fn registry_ask(&self, target: &Uri) -> Option<RegistryAsk> {
         // Of those with a name in their path only the repositories are there.
@@ -194,7 +194,7 @@ impl Mirrored {
 
     /// The root of the registry's API.
     pub(crate) fn api_url(&self) -> String {
-        let Known { scheme, authority, prefix, .. } = &*self.mirror;
+        let KnownMirror { scheme, authority, prefix, .. } = &*self.mirror;
         format!("{scheme}://{authority}{prefix}/")
     }
 
@@ -211,9 +211,9 @@ impl Mirrored {
     }
 
     /// Scheme and authority of the server, and the mark of its keys.
-    pub(crate) fn name(&self) -> (&str, &str, Mark<'_>) {
-        let Known { scheme, authority, name, .. } = &*self.mirror;
-        (scheme, authority, name.as_deref().map_or(Mark::NONE, Mark::of_origin))
+    pub(crate) fn name(&self) -> (&str, &str, OriginMark<'_>) {
+        let KnownMirror { scheme, authority, name, .. } = &*self.mirror;
+        (scheme, authority, name.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin))
     }
 
     /// Where its request goes.
@@ -256,7 +256,7 @@ impl Mirrored {
 
     /// Makes a response's fields those that the client of the mirror gets, with redirections that lead here. Returns what is to be
     /// replaced in its body, if it is a document with links.
-    pub(crate) fn dress(&self, status: StatusCode, fields: &mut HeaderMap) -> Option<Replacing> {
+    pub(crate) fn dress(&self, status: StatusCode, fields: &mut HeaderMap) -> Option<LinkReplacer> {
         self.lead_back(fields, &LOCATION);
         self.lead_back(fields, &CONTENT_LOCATION);
         if self.mirror.registry.is_some() && fields.contains_key(WWW_AUTHENTICATE) {
@@ -281,8 +281,8 @@ impl Mirrored {
             // A name goes on where no slash follows; its port may be spelled out though nobody needs it.
             link.spellings().map(move |url| (format!("{url}/"), by.clone()))
         });
-        let replacements = Replacements::new(pairs.collect());
-        Some(Replacing::new(Arc::new(replacements)))
+        let replacements = LinkReplacements::new(pairs.collect());
+        Some(LinkReplacer::new(Arc::new(replacements)))
     }
 
     /// Whether a body with these fields is a document in which links are changed. One in a coding is not: it cannot be read.
@@ -306,7 +306,7 @@ impl Mirrored {
     /// Makes a reference lead here that would lead to the server, or to one whose links are changed.
     fn lead_back(&self, fields: &mut HeaderMap, name: &HeaderName) {
         let Some(reference) = fields.get(name).and_then(|value| value.to_str().ok()) else { return };
-        let Known { path, scheme, authority, prefix, .. } = &*self.mirror;
+        let KnownMirror { path, scheme, authority, prefix, .. } = &*self.mirror;
         let own = format!("{scheme}://{authority}{prefix}");
         let below = |start: &str| reference.strip_prefix(start).filter(|rest| rest.is_empty() || rest.starts_with('/'));
         let led = match below(&own) {

@@ -21,15 +21,15 @@ use serde::{Deserialize, Serialize};
 use crate::state_file;
 
 /// What was asked for and was not there.
-pub(crate) struct Missing {
-    list: Mutex<List>,
+pub(crate) struct MissingList {
+    list: Mutex<MissingEntries>,
     is_changed: AtomicBool,
     path: Option<PathBuf>,
 }
 
 /// One resource that was asked for and was not there, as `larder missing --json` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Missed {
+pub struct MissingResource {
     /// Where it is.
     pub url: String,
     /// How often it was asked for.
@@ -44,17 +44,17 @@ pub struct Missed {
 }
 
 #[derive(Default)]
-struct List {
-    by_url: HashMap<String, Missed>,
+struct MissingEntries {
+    by_url: HashMap<String, MissingResource>,
     bytes: usize,
     /// Requests for what the list had no room for.
     unlisted_count: u64,
 }
 
-impl Missing {
+impl MissingList {
     /// Returns the list that is kept in a file, or an empty one that is kept nowhere.
     pub(crate) fn open(path: Option<PathBuf>) -> Self {
-        let mut list = List::default();
+        let mut list = MissingEntries::default();
         if let Some(path) = &path
             && let Err(error) = list.load(path)
             && error.kind() != io::ErrorKind::NotFound
@@ -82,12 +82,12 @@ impl Missing {
 
     /// Empties the list.
     pub(crate) fn clear(&self) {
-        *self.list() = List::default();
+        *self.list() = MissingEntries::default();
         self.is_changed.store(true, Relaxed);
     }
 
     /// All of it, most asked for first, and how many requests there were for what it had no room for.
-    pub(crate) fn all(&self) -> (Vec<Missed>, u64) {
+    pub(crate) fn all(&self) -> (Vec<MissingResource>, u64) {
         let list = self.list();
         (list.in_order(), list.unlisted_count)
     }
@@ -106,22 +106,22 @@ impl Missing {
         }
     }
 
-    fn list(&self) -> MutexGuard<'_, List> {
+    fn list(&self) -> MutexGuard<'_, MissingEntries> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl List {
+impl MissingEntries {
     /// Returns all of it, most requested first.
-    fn in_order(&self) -> Vec<Missed> {
-        let mut all: Vec<Missed> = self.by_url.values().cloned().collect();
+    fn in_order(&self) -> Vec<MissingResource> {
+        let mut all: Vec<MissingResource> = self.by_url.values().cloned().collect();
         all.sort_by(|one, other| (other.count, &one.url).cmp(&(one.count, &other.url)));
         all
     }
 
     fn load(&mut self, path: &Path) -> io::Result<()> {
         for line in BufReader::new(fs::File::open(path)?.take(FILE_BYTES_MAX)).lines() {
-            let missed: Missed = serde_json::from_str(&line?)?;
+            let missed: MissingResource = serde_json::from_str(&line?)?;
             self.insert(missed);
         }
         Ok(())
@@ -137,14 +137,14 @@ impl List {
             Some((name.to_string(), value.to_owned()))
         };
         let fields = CHOOSING_FIELDS.iter().filter_map(chosen_by).collect();
-        let missed = Missed { url: url.to_owned(), count: 1, first: now_s, last: now_s, fields };
+        let missed = MissingResource { url: url.to_owned(), count: 1, first: now_s, last: now_s, fields };
         if !self.insert(missed) {
             self.unlisted_count += 1;
         }
     }
 
     /// Puts one on the list if there is room; tells whether there was.
-    fn insert(&mut self, missed: Missed) -> bool {
+    fn insert(&mut self, missed: MissingResource) -> bool {
         let bytes = weight(&missed);
         let has_room = self.by_url.len() < URL_COUNT_MAX && self.bytes + bytes <= BYTES_MAX;
         if has_room && self.by_url.insert(missed.url.clone(), missed).is_none() {
@@ -166,8 +166,8 @@ impl List {
 ///
 /// # Errors
 /// The file cannot be read, or is no list.
-pub fn read_missed(base: &Path) -> io::Result<Vec<Missed>> {
-    let mut list = List::default();
+pub fn read_missed(base: &Path) -> io::Result<Vec<MissingResource>> {
+    let mut list = MissingEntries::default();
     match list.load(&state_file::beside(base, FILE_KIND)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(list.in_order()),
@@ -184,13 +184,13 @@ pub fn clear_missed(base: &Path) -> io::Result<()> {
 }
 
 /// What an entry of the list takes, about.
-fn weight(missed: &Missed) -> usize {
+fn weight(missed: &MissingResource) -> usize {
     let fields: usize = missed.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
     2 * missed.url.len() + fields + ENTRY_BYTES
 }
 
 /// Writes the list in place of the one that is there.
-fn write(path: &Path, all: &[Missed]) -> io::Result<()> {
+fn write(path: &Path, all: &[MissingResource]) -> io::Result<()> {
     let mut text = Vec::new();
     for missed in all {
         serde_json::to_writer(&mut text, missed)?;
@@ -219,7 +219,7 @@ mod tests {
     fn what_is_missing_is_counted_and_kept_over_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("missing");
-        let missing = Missing::open(Some(path.clone()));
+        let missing = MissingList::open(Some(path.clone()));
         let french = HeaderMap::from_iter([(header::ACCEPT_LANGUAGE, "fr".parse().unwrap())]);
         let secret = HeaderMap::from_iter([(header::AUTHORIZATION, "Basic eDp5".parse().unwrap())]);
         missing.note("http://a.example/1", &HeaderMap::new(), 10);
@@ -227,13 +227,13 @@ mod tests {
         missing.note("http://a.example/2", &HeaderMap::new(), 12);
         missing.note("http://a.example/3", &secret, 13);
         missing.save();
-        let (all, _) = Missing::open(Some(path.clone())).all();
+        let (all, _) = MissingList::open(Some(path.clone())).all();
         let fields = vec![("accept-language".to_owned(), "fr".to_owned())];
-        let two = Missed { url: "http://a.example/2".to_owned(), count: 2, first: 11, last: 12, fields };
+        let two = MissingResource { url: "http://a.example/2".to_owned(), count: 2, first: 11, last: 12, fields };
         assert_eq!((all.len(), &all[0]), (2, &two));
         assert!(missing.remove("http://a.example/2") && !missing.remove("http://a.example/2"));
         missing.save();
-        assert_eq!(Missing::open(Some(path.clone())).count(), 1);
+        assert_eq!(MissingList::open(Some(path.clone())).count(), 1);
         missing.clear();
         missing.save();
         assert_eq!(fs::read(&path).unwrap(), b"");
@@ -245,17 +245,17 @@ mod tests {
         let path = folder.path().join("missing");
         for text in ["nonsense\n", "{\"url\":1}\n", "\u{0}\u{0}"] {
             fs::write(&path, text).unwrap();
-            let missing = Missing::open(Some(path.clone()));
+            let missing = MissingList::open(Some(path.clone()));
             assert_eq!(missing.count(), 0, "{text:?}");
             missing.note("http://a.example/", &HeaderMap::new(), 1);
             missing.save();
-            assert_eq!(Missing::open(Some(path.clone())).count(), 1, "{text:?}");
+            assert_eq!(MissingList::open(Some(path.clone())).count(), 1, "{text:?}");
         }
     }
 
     #[test]
     fn clients_that_ask_for_ever_more_do_not_fill_the_memory() {
-        let missing = Missing::open(None);
+        let missing = MissingList::open(None);
         let long = "x".repeat(4000);
         for number in 0..URL_COUNT_MAX + 1000 {
             missing.note(&format!("http://a.example/{number}/{long}"), &HeaderMap::new(), 1);
@@ -263,7 +263,7 @@ mod tests {
         let (all, unlisted_count) = missing.all();
         assert!(all.len() < URL_COUNT_MAX && missing.list().bytes <= BYTES_MAX);
         assert_eq!(all.len() as u64 + unlisted_count, URL_COUNT_MAX as u64 + 1000);
-        let short = Missing::open(None);
+        let short = MissingList::open(None);
         (0..URL_COUNT_MAX + 5).for_each(|number| short.note(&format!("http://b/{number}"), &HeaderMap::new(), 1));
         assert_eq!((short.count(), short.all().1), (URL_COUNT_MAX, 5));
     }

@@ -2,7 +2,7 @@
 
 use larder_http::{
     CacheStatus, Reason,
-    cache_status::{Forward, Handling},
+    cache_status::{Forward, RequestHandling},
 };
 
 /// How an exchange was answered.
@@ -78,13 +78,13 @@ impl Outcome {
         )
     }
     /// What it comes to.
-    pub(crate) const fn kind(self) -> Kind {
+    pub(crate) const fn kind(self) -> OutcomeKind {
         match self {
-            _ if self.is_hit() => Kind::Hit,
-            Self::Tunnel => Kind::Tunnel,
-            Self::Denied => Kind::Denied,
-            Self::Failed => Kind::Failed,
-            _ => Kind::Miss,
+            _ if self.is_hit() => OutcomeKind::Hit,
+            Self::Tunnel => OutcomeKind::Tunnel,
+            Self::Denied => OutcomeKind::Denied,
+            Self::Failed => OutcomeKind::Failed,
+            _ => OutcomeKind::Miss,
         }
     }
 
@@ -96,7 +96,7 @@ impl Outcome {
 
 /// What outcomes come to, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum OutcomeKind {
     Hit,
     Miss,
     Tunnel,
@@ -104,7 +104,7 @@ pub(crate) enum Kind {
     Failed,
 }
 
-impl Kind {
+impl OutcomeKind {
     /// Every kind, in the order of their numbers.
     pub(crate) const ALL: [Self; 5] = [Self::Hit, Self::Miss, Self::Tunnel, Self::Denied, Self::Failed];
 
@@ -135,7 +135,7 @@ impl MissReason {
 
     /// Returns the reason that a Cache-Status tells; `None` for a hit.
     pub(crate) fn of(status: CacheStatus) -> Option<Self> {
-        let Handling::Forwarded { why, .. } = status.handling else { return None };
+        let RequestHandling::Forwarded { why, .. } = status.handling else { return None };
         let reason = status.detail.or(match why {
             Forward::Method => Some(Reason::Method),
             Forward::Partial => Some(Reason::Partial),

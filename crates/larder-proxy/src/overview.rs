@@ -21,21 +21,21 @@ pub struct Overview {
     /// Since when `ever` counts, in seconds of Unix time.
     pub since_s: i64,
     /// What was answered in the last minute.
-    pub minute: Counted,
+    pub minute: RequestFigures,
     /// What was answered since midnight.
-    pub today: Counted,
+    pub today: RequestFigures,
     /// What was answered over all runs with this store.
-    pub ever: Counted,
+    pub ever: RequestFigures,
     /// The last minute, second by second, the oldest first.
-    pub by_second: Vec<Counted>,
+    pub by_second: Vec<RequestFigures>,
     /// The last hour, minute by minute.
-    pub by_minute: Vec<Counted>,
+    pub by_minute: Vec<RequestFigures>,
     /// The last day, a quarter of an hour each.
-    pub by_quarter: Vec<Counted>,
+    pub by_quarter: Vec<RequestFigures>,
     /// Why bodies came from origins today, most often first.
-    pub misses_today: Vec<Named>,
+    pub misses_today: Vec<NamedFigure>,
     /// Why they did over all runs.
-    pub misses_ever: Vec<Named>,
+    pub misses_ever: Vec<NamedFigure>,
     /// How long things took in the last minute: `hit`, `miss`, `origin`, `disk`.
     pub latencies: Vec<Latency>,
     /// The sites that were asked for most in the last half hour to hour.
@@ -43,11 +43,11 @@ pub struct Overview {
     /// The objects that were, without their queries.
     pub objects: Vec<AskedFor>,
     /// The volumes of the store.
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<VolumeFigures>,
     /// Entries in the hot tier of memory.
     pub hot_entries: u64,
     /// Bytes of memory by what they are for.
-    pub memory: Vec<Named>,
+    pub memory: Vec<NamedFigure>,
     /// Whether origins are asked.
     pub line: LineState,
     /// The origins of sites.
@@ -65,7 +65,7 @@ pub struct Overview {
 /// What was answered in some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Counted {
+pub struct RequestFigures {
     /// Requests whose body came from the cache.
     pub hits: u64,
     /// Requests whose body came from an origin.
@@ -83,7 +83,7 @@ pub struct Counted {
 /// So much of something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Named {
+pub struct NamedFigure {
     /// Its name.
     pub name: String,
     /// How often it was so, or how many bytes it takes.
@@ -112,13 +112,13 @@ pub struct AskedFor {
     pub name: String,
     /// What was answered.
     #[serde(flatten)]
-    pub counted: Counted,
+    pub counted: RequestFigures,
 }
 
 /// A volume of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Volume {
+pub struct VolumeFigures {
     /// Where it is.
     pub path: String,
     /// Its storage policy.

@@ -13,5 +13,5 @@ pub(crate) mod warc;
 /// The field of a response's record that names the origin that answered, where that is not the URL's own server.
 const ORIGIN_FIELD: &str = "Larder-Origin";
 
-pub(crate) use into::{Unpacked, unpack};
-pub(crate) use out::{Outlet, Selection, pack};
+pub(crate) use into::{UnpackSummary, unpack};
+pub(crate) use out::{PackOutlet, PackSelection, pack};

@@ -22,24 +22,24 @@ use crate::{metrics::Counter, outcome::Outcome, site_figures::SiteFigures};
 
 /// What is asked for most of one worker.
 #[derive(Debug)]
-pub(crate) struct Popular {
+pub(crate) struct PopularityCounter {
     hashes: RandomState,
-    sites: Table,
-    objects: Table,
+    sites: PopularityTable,
+    objects: PopularityTable,
 }
 
 /// What a request is for, by its places in the tables.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Subject {
-    site: Place,
-    object: Option<Place>,
+pub(crate) struct PopularitySubject {
+    site: CounterPlace,
+    object: Option<CounterPlace>,
     /// The label of the site.
     pub(crate) label: u8,
 }
 
 /// How often something was asked for of late.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct PopularityCount {
     pub(crate) name: String,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
@@ -49,9 +49,9 @@ pub(crate) struct Asked {
     pub(crate) hit_bytes: u64,
 }
 
-impl Popular {
+impl PopularityCounter {
     /// Finds places for what a request is for: an authority, and if it can be cached its scheme and its path.
-    pub(crate) fn see(&self, labels: &SiteFigures, authority: &str, object: Option<(&str, &str)>) -> Subject {
+    pub(crate) fn see(&self, labels: &SiteFigures, authority: &str, object: Option<(&str, &str)>) -> PopularitySubject {
         let hash = self.hash(&[authority]);
         let (site, label) = (self.sites.claim(hash, |name| push(name, authority)), labels.label(hash));
         let object = object.map(|(scheme, target)| {
@@ -64,11 +64,11 @@ impl Popular {
             self.objects
                 .claim(hash, |name| [scheme, "://", authority, path, query].iter().for_each(|part| push(name, part)))
         });
-        Subject { site, object, label }
+        PopularitySubject { site, object, label }
     }
 
     /// Notes how a request was answered, unless that was with a refusal.
-    pub(crate) fn note(&self, subject: Subject, outcome: Outcome, bytes: u64) {
+    pub(crate) fn note(&self, subject: PopularitySubject, outcome: Outcome, bytes: u64) {
         if outcome == Outcome::Denied {
             return;
         }
@@ -95,11 +95,11 @@ impl Popular {
         banks.map(Bank::bytes).sum()
     }
 
-    pub(crate) fn sites(&self) -> Vec<Asked> {
+    pub(crate) fn sites(&self) -> Vec<PopularityCount> {
         self.sites.all()
     }
 
-    pub(crate) fn objects(&self) -> Vec<Asked> {
+    pub(crate) fn objects(&self) -> Vec<PopularityCount> {
         self.objects.all()
     }
 
@@ -111,9 +111,13 @@ impl Popular {
     }
 }
 
-impl Default for Popular {
+impl Default for PopularityCounter {
     fn default() -> Self {
-        Self { hashes: RandomState::default(), sites: Table::new(SITE_SETS), objects: Table::new(OBJECT_SETS) }
+        Self {
+            hashes: RandomState::default(),
+            sites: PopularityTable::new(SITE_SETS),
+            objects: PopularityTable::new(OBJECT_SETS),
+        }
     }
 }
 
@@ -125,7 +129,7 @@ fn push(name: &mut String, part: &str) {
 
 /// Two half hours: this one, and the last.
 #[derive(Debug)]
-struct Table {
+struct PopularityTable {
     banks: [Bank; 2],
     current: AtomicUsize,
 }
@@ -153,25 +157,25 @@ struct Spot {
 
 /// Where something is counted, and half of the hash of what: it is part of every response on its way.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct CounterPlace {
     tag: u32,
     index: u16,
     is_in_second: bool,
 }
 
-impl Table {
+impl PopularityTable {
     fn new(set_count: usize) -> Self {
         assert!(set_count.is_power_of_two(), "a hash is cut to a set's number");
         Self { banks: [Bank::new(set_count), Bank::new(set_count)], current: AtomicUsize::new(0) }
     }
 
-    fn claim(&self, hash: u64, name: impl FnOnce(&mut String)) -> Place {
+    fn claim(&self, hash: u64, name: impl FnOnce(&mut String)) -> CounterPlace {
         let bank = self.current.load(Relaxed);
         let index = self.banks[bank].claim(hash, name);
-        Place { tag: hash as u32, index: index as u16, is_in_second: bank == 1 }
+        CounterPlace { tag: hash as u32, index: index as u16, is_in_second: bank == 1 }
     }
 
-    fn note(&self, place: Place, outcome: Outcome, bytes: u64) {
+    fn note(&self, place: CounterPlace, outcome: Outcome, bytes: u64) {
         let entry = &self.banks[usize::from(place.is_in_second)].places[usize::from(place.index)];
         if entry.hash.load(Relaxed) as u32 == place.tag {
             entry.note(outcome, bytes);
@@ -185,7 +189,7 @@ impl Table {
     }
 
     /// Everything, of both half hours; what was not answered yet is left out.
-    fn all(&self) -> Vec<Asked> {
+    fn all(&self) -> Vec<PopularityCount> {
         let both = self.banks.iter().flat_map(Bank::all);
         both.filter(|asked| asked.requests() > 0).collect()
     }
@@ -229,7 +233,7 @@ impl Bank {
         self.places[index].is_named.store(true, Relaxed);
     }
 
-    fn all(&self) -> Vec<Asked> {
+    fn all(&self) -> Vec<PopularityCount> {
         let names = self.names();
         let named = self.places.iter().zip(names.iter());
         let named = named.filter(|(entry, (hash, _))| *hash != 0 && entry.hash.load(Relaxed) == *hash);
@@ -277,8 +281,8 @@ impl Spot {
         }
     }
 
-    fn asked(&self, name: &str) -> Asked {
-        Asked {
+    fn asked(&self, name: &str) -> PopularityCount {
+        PopularityCount {
             name: name.to_owned(),
             hits: self.hits.value(),
             misses: self.misses.value(),
@@ -289,7 +293,7 @@ impl Spot {
     }
 }
 
-impl Asked {
+impl PopularityCount {
     pub(crate) fn requests(&self) -> u64 {
         self.hits + self.misses + self.others
     }
@@ -305,15 +309,15 @@ impl Asked {
 }
 
 /// Adds up what several workers are asked for, most often asked for first.
-pub(crate) fn together(all: impl Iterator<Item = Vec<Asked>>) -> Vec<Asked> {
-    let mut by_name: HashMap<String, Asked> = HashMap::new();
+pub(crate) fn together(all: impl Iterator<Item = Vec<PopularityCount>>) -> Vec<PopularityCount> {
+    let mut by_name: HashMap<String, PopularityCount> = HashMap::new();
     for asked in all.flatten() {
         match by_name.entry(asked.name.clone()) {
             Entry::Occupied(mut known) => known.get_mut().add(&asked),
             Entry::Vacant(place) => drop(place.insert(asked)),
         }
     }
-    let mut sums: Vec<Asked> = by_name.into_values().collect();
+    let mut sums: Vec<PopularityCount> = by_name.into_values().collect();
     sums.sort_by(|one, other| other.requests().cmp(&one.requests()).then_with(|| one.name.cmp(&other.name)));
     sums
 }
@@ -334,7 +338,7 @@ const BYTES_MAX: usize =
 mod tests {
     use super::*;
 
-    fn ask(popular: &Popular, authority: &str, target: &str, count: usize) {
+    fn ask(popular: &PopularityCounter, authority: &str, target: &str, count: usize) {
         for _ in 0..count {
             let subject = popular.see(&SiteFigures::default(), authority, Some(("http", target)));
             popular.note(subject, Outcome::Hit, 10);
@@ -343,7 +347,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_most_is_found_among_many_that_are_asked_for_once() {
-        let popular = Popular::default();
+        let popular = PopularityCounter::default();
         for round in 0..100 {
             for number in 0..100 {
                 ask(&popular, "many.example", &format!("/{round}/{number}"), 1);
@@ -362,7 +366,7 @@ mod tests {
 
     #[test]
     fn memory_has_a_bound_whatever_is_asked_for() {
-        let popular = Popular::default();
+        let popular = PopularityCounter::default();
         for round in 0..2 {
             for number in 0..20_000 {
                 ask(&popular, &format!("{number}.{round}.example"), &format!("/{}", "x".repeat(1000)), 2);
@@ -374,7 +378,7 @@ mod tests {
 
     #[test]
     fn names_have_a_bound_and_no_query() {
-        let popular = Popular::default();
+        let popular = PopularityCounter::default();
         ask(&popular, "a.example", "/search?q=secret", 1);
         ask(&popular, "a.example", "/search?q=other", 1);
         ask(&popular, "a.example", &format!("/{}", "ü".repeat(1000)), 1);
@@ -386,12 +390,12 @@ mod tests {
 
     #[test]
     fn what_is_older_than_an_hour_is_forgotten_and_what_is_under_way_is_counted_for_nothing_else() {
-        let popular = Popular::default();
+        let popular = PopularityCounter::default();
         ask(&popular, "a.example", "/1", 3);
         let under_way = popular.see(&SiteFigures::default(), "a.example", Some(("http", "/1")));
         popular.turn();
         ask(&popular, "a.example", "/1", 2);
-        let hits = |asked: &[Asked]| asked.iter().map(|asked| asked.hits).sum::<u64>();
+        let hits = |asked: &[PopularityCount]| asked.iter().map(|asked| asked.hits).sum::<u64>();
         assert_eq!(hits(&popular.objects()), 5);
         popular.turn();
         popular.note(under_way, Outcome::Hit, 1);
@@ -402,7 +406,7 @@ mod tests {
 
     #[test]
     fn refused_clients_are_not_listed() {
-        let popular = Popular::default();
+        let popular = PopularityCounter::default();
         let subject = popular.see(&SiteFigures::default(), "a.example", None);
         popular.note(subject, Outcome::Denied, 100);
         assert_eq!((popular.sites(), popular.objects()), (Vec::new(), Vec::new()));

@@ -20,7 +20,7 @@ use ring::digest::{SHA256, digest};
 
 /// What a registry wants of its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Challenge {
+pub(crate) enum RegistryChallenge {
     /// Nothing.
     None,
     /// User and password with each request.
@@ -32,14 +32,14 @@ pub(crate) enum Challenge {
 /// What is known of a registry.
 #[derive(Default)]
 pub(crate) struct Registry {
-    challenge: Mutex<Option<(Instant, Challenge)>>,
+    challenge: Mutex<Option<(Instant, RegistryChallenge)>>,
 }
 
 /// Tokens that were given to clients without credentials, by their digests.
 #[derive(Default)]
 pub(crate) struct OpenTokens(Mutex<HashMap<Vec<u8>, Instant>>);
 
-impl Challenge {
+impl RegistryChallenge {
     /// Reads a registry's answer to a request without credentials.
     pub(crate) fn of(fields: &HeaderMap) -> Self {
         let line = fields.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -100,13 +100,13 @@ pub(crate) fn path_at(host: &str, rest: &str) -> String {
 
 impl Registry {
     /// What it wants, if that was found out of late; or at any time, if `stale` will do.
-    pub(crate) fn challenge(&self, stale: bool) -> Option<Challenge> {
+    pub(crate) fn challenge(&self, stale: bool) -> Option<RegistryChallenge> {
         let known = lock(&self.challenge);
         known.as_ref().filter(|(at, _)| stale || at.elapsed() < KNOWN_FOR).map(|(_, challenge)| challenge.clone())
     }
 
     /// Notes what it wants.
-    pub(crate) fn note(&self, challenge: Challenge) {
+    pub(crate) fn note(&self, challenge: RegistryChallenge) {
         *lock(&self.challenge) = Some((Instant::now(), challenge));
     }
 
@@ -115,7 +115,7 @@ impl Registry {
         let Some(token) = bearer(fields) else { return };
         if token == ANONYMOUS {
             fields.remove(AUTHORIZATION);
-        } else if self.challenge(true) == Some(Challenge::Basic)
+        } else if self.challenge(true) == Some(RegistryChallenge::Basic)
             && let Ok(basic) = HeaderValue::try_from(format!("Basic {token}"))
         {
             fields.insert(AUTHORIZATION, basic);
@@ -195,17 +195,17 @@ mod tests {
 
     #[test]
     fn challenges_are_read() {
-        let read = |line| Challenge::of(&fields(WWW_AUTHENTICATE, line));
-        let bearer = |service: Option<&str>| Challenge::Bearer {
+        let read = |line| RegistryChallenge::of(&fields(WWW_AUTHENTICATE, line));
+        let bearer = |service: Option<&str>| RegistryChallenge::Bearer {
             realm: "https://auth.example/token?a=b".to_owned(),
             service: service.map(str::to_owned),
         };
         assert_eq!(read("Bearer realm=\"https://auth.example/token?a=b\",service=\"r\""), bearer(Some("r")));
         assert_eq!(read("bearer service=r, realm=\"https://auth.example/token?a=b\""), bearer(Some("r")));
         assert_eq!(read("Bearer realm=\"https://auth.example/token?a=b\""), bearer(None));
-        assert_eq!(read("Basic realm=\"x\""), Challenge::Basic);
+        assert_eq!(read("Basic realm=\"x\""), RegistryChallenge::Basic);
         for line in ["", "Bearer", "Bearer realm=\"open", "Digest realm=\"x\""] {
-            assert_eq!(read(line), Challenge::None, "{line}");
+            assert_eq!(read(line), RegistryChallenge::None, "{line}");
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
         let mut open = fields(AUTHORIZATION, "Bearer larder-anonymous");
         registry.translate(&mut open);
         assert!(open.is_empty());
-        registry.note(Challenge::Basic);
+        registry.note(RegistryChallenge::Basic);
         let mut basic = fields(AUTHORIZATION, "Bearer YTpi");
         registry.translate(&mut basic);
         assert_eq!(basic[AUTHORIZATION], "Basic YTpi");

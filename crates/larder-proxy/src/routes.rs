@@ -14,23 +14,23 @@ use http::{Request, Uri, Version};
 use larder_http::{fields::accepted_authority, key::normal_authority};
 
 use crate::{
-    cache::mark::{KeyMarks, Mark},
+    cache::mark::{KeyMarks, OriginMark},
     config::{Mirror, OriginUrl, Origins, ProxyConfig, Site},
     errors::Failure,
     origin::{
-        group::{Choice, Group},
+        group::{OriginChoice, OriginGroup},
         target::{ODD_HOST, Origin, host_of, is_plain_host, path_of, port_of},
     },
 };
 
 /// The table of sites, and whether other targets are served.
-pub(crate) struct Routes {
+pub(crate) struct SiteRoutes {
     sites: Vec<SiteRoute>,
     /// Those that are about a host that one of them names itself, as places in `sites`.
     by_host: HashMap<Box<str>, Vec<usize>>,
     /// Those that are about others too.
     of_others: Vec<usize>,
-    default: Option<Route>,
+    default: Option<TableRoute>,
     forward: bool,
     /// Whether a site is cached in a way of its own.
     has_manners: bool,
@@ -51,7 +51,7 @@ struct SiteRoute {
     below: Vec<String>,
     paths: Vec<String>,
     listeners: Vec<SocketAddr>,
-    route: Option<Route>,
+    route: Option<TableRoute>,
 }
 
 /// Where a request goes and what it is called there and here.
@@ -62,27 +62,27 @@ pub(crate) struct Destination<'a> {
     pub(crate) authority: Cow<'a, str>,
     pub(crate) origin: Origin,
     /// The way to other origins, if there are others.
-    pub(crate) choice: Option<Choice>,
+    pub(crate) choice: Option<OriginChoice>,
     /// Goes before the path at the origin.
     pub(crate) prefix: &'a str,
-    pub(crate) mark: Mark<'a>,
+    pub(crate) mark: OriginMark<'a>,
 }
 
-struct Route {
-    group: Arc<Group>,
+struct TableRoute {
+    group: Arc<OriginGroup>,
     prefix: String,
     authority: String,
     /// The origin's name in keys; of several, the first's.
     name: String,
 }
 
-impl Routes {
+impl SiteRoutes {
     pub(crate) fn new(config: &ProxyConfig) -> Self {
-        let mut groups: HashMap<*const Origins, Arc<Group>> = HashMap::new();
+        let mut groups: HashMap<*const Origins, Arc<OriginGroup>> = HashMap::new();
         let sites = config.sites.iter().map(|site| {
             let route = site.origins.as_ref().map(|origins| {
-                let group = groups.entry(Arc::as_ptr(origins)).or_insert_with(|| Arc::new(Group::new(origins)));
-                Route::new(Arc::clone(group), &origins.members[0].0)
+                let group = groups.entry(Arc::as_ptr(origins)).or_insert_with(|| Arc::new(OriginGroup::new(origins)));
+                TableRoute::new(Arc::clone(group), &origins.members[0].0)
             });
             SiteRoute::new(site, route)
         });
@@ -94,8 +94,8 @@ impl Routes {
             of_others,
             has_manners: config.sites.iter().any(|site| site.cache.is_some()),
             default: config.default_origin.as_ref().map(|url| {
-                let group = Group::new(&Arc::new(Origins::from(url.clone())));
-                Route::new(Arc::new(group), url)
+                let group = OriginGroup::new(&Arc::new(Origins::from(url.clone())));
+                TableRoute::new(Arc::new(group), url)
             }),
             forward: config.forward,
             mirrored: config.mirrors.iter().map(MirroredServer::new).collect(),
@@ -103,8 +103,8 @@ impl Routes {
     }
 
     /// The groups of origins of all sites, each once.
-    pub(crate) fn groups(&self) -> Vec<Arc<Group>> {
-        let mut groups: Vec<Arc<Group>> =
+    pub(crate) fn groups(&self) -> Vec<Arc<OriginGroup>> {
+        let mut groups: Vec<Arc<OriginGroup>> =
             self.sites.iter().filter_map(|site| Some(Arc::clone(&site.route.as_ref()?.group))).collect();
         groups.sort_by_key(Arc::as_ptr);
         groups.dedup_by(|a, b| Arc::ptr_eq(a, b));
@@ -162,19 +162,19 @@ impl Routes {
     }
 
     /// Returns scheme, authority and mark alone, for the key of a request that passed the gate: the cheap half of
-    /// [`Routes::locate`], to be trusted only where a response is stored already. `None` for whatever is not plain.
+    /// [`SiteRoutes::locate`], to be trusted only where a response is stored already. `None` for whatever is not plain.
     pub(crate) fn name<'a>(
         &'a self,
         own_scheme: &'a str,
         request: &'a Request<impl Sized>,
-    ) -> Option<(&'a str, &'a str, Mark<'a>)> {
+    ) -> Option<(&'a str, &'a str, OriginMark<'a>)> {
         let (uri, version) = (request.uri(), request.version());
         let authority = accepted_authority(uri, request.headers())?;
         if let Some(route) = self.route(host_of(authority), path_of(uri)) {
             return Some((own_scheme, authority, route.mark()));
         }
         match self.asked_scheme(own_scheme, uri, version) {
-            Some(scheme @ ("http" | "https")) if self.forward => Some((scheme, authority, Mark::NONE)),
+            Some(scheme @ ("http" | "https")) if self.forward => Some((scheme, authority, OriginMark::NONE)),
             Some("http" | "https") | None => Some((own_scheme, authority, self.default.as_ref()?.mark())),
             _ => None,
         }
@@ -188,7 +188,7 @@ impl Routes {
     }
 
     /// Where the first site that names a host and a path and has an origin has them go.
-    fn route(&self, host: &str, path: &str) -> Option<&Route> {
+    fn route(&self, host: &str, path: &str) -> Option<&TableRoute> {
         self.sites_of(host, path).find_map(|index| self.sites[index].route.as_ref())
     }
 
@@ -210,20 +210,20 @@ impl Routes {
     }
 }
 
-impl KeyMarks for Routes {
-    fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<Mark<'_>> {
+impl KeyMarks for SiteRoutes {
+    fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<OriginMark<'_>> {
         let route = self.route(host_of(authority), path);
-        let is_forwarded = (self.forward && route.is_none()).then_some(Mark::NONE);
+        let is_forwarded = (self.forward && route.is_none()).then_some(OriginMark::NONE);
         let named = normal_authority(scheme, authority);
         let is_it = |server: &&MirroredServer| {
             server.scheme.eq_ignore_ascii_case(scheme) && named.as_deref() == Some(&*server.authority)
         };
         let mirrored = self.mirrored.iter().filter(is_it).map(MirroredServer::mark);
-        let routed = route.or(self.default.as_ref()).map(Route::mark);
+        let routed = route.or(self.default.as_ref()).map(TableRoute::mark);
         // By the rules for keys a mirror's server may have other names, or it is the only one who answers.
-        let otherwise = (routed.is_none() || !self.mirrored.is_empty()).then_some(Mark::NONE);
+        let otherwise = (routed.is_none() || !self.mirrored.is_empty()).then_some(OriginMark::NONE);
         let marks = is_forwarded.into_iter().chain(mirrored).chain(routed).chain(otherwise);
-        let mut marks: Vec<Mark<'_>> = marks.collect();
+        let mut marks: Vec<OriginMark<'_>> = marks.collect();
         let mut seen = HashSet::new();
         marks.retain(|mark| seen.insert(mark.name()));
         marks
@@ -237,13 +237,13 @@ impl MirroredServer {
         Self { scheme, authority: mirror.origin.authority(), mark: origin.name_of_another(&mirror.origin) }
     }
 
-    fn mark(&self) -> Mark<'_> {
-        self.mark.as_deref().map_or(Mark::NONE, Mark::of_origin)
+    fn mark(&self) -> OriginMark<'_> {
+        self.mark.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin)
     }
 }
 
 impl SiteRoute {
-    fn new(site: &Site, route: Option<Route>) -> Self {
+    fn new(site: &Site, route: Option<TableRoute>) -> Self {
         let below = site.hosts.iter().filter_map(|host| host.strip_prefix('*').map(str::to_ascii_lowercase));
         let paths = site.paths.iter().map(|path| path.trim_end_matches('/').to_owned());
         Self {
@@ -298,14 +298,14 @@ fn by_host(config: &ProxyConfig, sites: &[SiteRoute]) -> (HashMap<Box<str>, Vec<
     (by_host, of_others)
 }
 
-impl Route {
-    fn new(group: Arc<Group>, url: &OriginUrl) -> Self {
+impl TableRoute {
+    fn new(group: Arc<OriginGroup>, url: &OriginUrl) -> Self {
         let origin = Origin::of_site(url);
         Self { authority: origin.to_string(), group, prefix: url.prefix.clone(), name: origin.name(url) }
     }
 
-    fn mark(&self) -> Mark<'_> {
-        Mark::of_origin(&self.name)
+    fn mark(&self) -> OriginMark<'_> {
+        OriginMark::of_origin(&self.name)
     }
 
     /// A client of HTTP/1.0 may not say whom it means; then it means this origin.
@@ -326,5 +326,12 @@ fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Dest
     let port = uri.authority().and_then(|authority| port_of(authority, https));
     let port = port.ok_or(Failure::BadRequest("the target's port is not a number from 1 to 65535"))?;
     let origin = Origin { https, ..Origin::of_client(host, port) };
-    Ok(Destination { scheme, authority: Cow::Borrowed(authority), origin, choice: None, prefix: "", mark: Mark::NONE })
+    Ok(Destination {
+        scheme,
+        authority: Cow::Borrowed(authority),
+        origin,
+        choice: None,
+        prefix: "",
+        mark: OriginMark::NONE,
+    })
 }

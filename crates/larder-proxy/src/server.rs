@@ -16,20 +16,20 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     admin,
-    client::{certificates::Certificates, intercept::Interceptor, passwords::Passwords},
+    client::{certificates::CertificateSet, intercept::Interceptor, passwords::PasswordList},
     config::ProxyConfig,
-    exposition::{Exposition, ProxyStats},
-    history::Moment,
-    lists::Lists,
+    exposition::{MetricsSource, ProxyStats},
+    history::ClockMoment,
+    lists::ActiveLists,
     metrics::WorkerMetrics,
     server::{
-        assembly::{Assembly, Files, Lasting},
+        assembly::{Assembly, ConfigFiles, Persistent},
         leaving::ListeningSocket,
-        opening::Opening,
-        reload::Served,
+        opening::WorkerMessage,
+        reload::ServedConfig,
         sockets::{WorkerSockets, bind, bind_all},
     },
-    shared::{InForce, Shared},
+    shared::{InForce, ProxyState},
 };
 
 mod assembly;
@@ -60,14 +60,14 @@ pub struct RunningProxy {
 
 /// How a proxy is to stop.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stop {
+pub(crate) struct StopOrder {
     /// How long exchanges may take.
     pub(crate) grace: Duration,
     /// How long connections that were accepted just now may take to ask something.
     pub(crate) respite: Duration,
 }
 
-impl Stop {
+impl StopOrder {
     pub(crate) const AT_ONCE: Self = Self { grace: Duration::ZERO, respite: Duration::ZERO };
 }
 
@@ -75,9 +75,9 @@ impl Stop {
 #[derive(Clone)]
 pub struct ProxyHandle {
     in_force: Arc<InForce>,
-    stop: watch::Sender<Option<Stop>>,
-    openings: Vec<mpsc::UnboundedSender<Opening>>,
-    served: Arc<Mutex<Served>>,
+    stop: watch::Sender<Option<StopOrder>>,
+    openings: Vec<mpsc::UnboundedSender<WorkerMessage>>,
+    served: Arc<Mutex<ServedConfig>>,
 }
 
 impl Proxy {
@@ -101,7 +101,7 @@ impl Proxy {
         mut sockets: Vec<ListeningSocket>,
     ) -> io::Result<RunningProxy> {
         config.check()?;
-        let files = Files::read(&config)?;
+        let files = ConfigFiles::read(&config)?;
         let is_admin = |socket: &ListeningSocket| config.admin.is_some_and(|address| socket.is_for(address));
         let inherited = sockets.iter().position(is_admin).map(|at| sockets.swap_remove(at));
         let sockets = bind_all(&config.listeners, config.worker_count, sockets)?;
@@ -114,13 +114,13 @@ impl Proxy {
         let admin_addr = admin_listener.as_ref().map(TcpListener::local_addr).transpose()?;
         let own_addresses = local_addrs.iter().copied().chain(admin_addr).collect();
         let metrics: Vec<Arc<WorkerMetrics>> = (0..config.worker_count).map(|_| Arc::default()).collect();
-        let lasting = Lasting::new(&config, store.as_ref(), &metrics)?;
+        let lasting = Persistent::new(&config, store.as_ref(), &metrics)?;
         let Assembly { shared, caretakers } = Assembly::new(config, files, own_addresses, lasting);
         let in_force = Arc::new(InForce::new(&shared));
-        let exposition = Exposition::new(metrics.clone(), store, Arc::clone(&in_force));
+        let exposition = MetricsSource::new(metrics.clone(), store, Arc::clone(&in_force));
         let (stop, stopped) = watch::channel(None);
-        let admin = Admin { listener: admin_listener, pages: admin::Pages::new(exposition) };
-        let served = Served::new(&shared, &local_addrs, admin_addr, caretakers);
+        let admin = AdminListener { listener: admin_listener, pages: admin::AdminPages::new(exposition) };
+        let served = ServedConfig::new(&shared, &local_addrs, admin_addr, caretakers);
         let handle = ProxyHandle { in_force, stop, openings: Vec::new(), served: Arc::new(Mutex::new(served)) };
         let threads = Vec::new();
         let mut running =
@@ -138,20 +138,20 @@ impl ProxyConfig {
     /// `InvalidInput` that names the file and says what is wrong with it.
     pub fn check_files(&self) -> io::Result<()> {
         assembly::check_authorities(self)?;
-        let listed = if self.lists.is_empty() { Ok(()) } else { Lists::load(&self.lists).map(drop) };
+        let listed = if self.lists.is_empty() { Ok(()) } else { ActiveLists::load(&self.lists).map(drop) };
         listed.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         self.intercept.as_ref().map_or(Ok(()), |config| Interceptor::open(config).map(drop))?;
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
-        self.passwords.as_deref().map_or(Ok(()), |path| Passwords::load(path).map(drop)).map_err(refused)?;
-        let loaded = if self.identities.is_empty() { Ok(()) } else { Certificates::load(&self.identities).map(drop) };
+        self.passwords.as_deref().map_or(Ok(()), |path| PasswordList::load(path).map(drop)).map_err(refused)?;
+        let loaded = if self.identities.is_empty() { Ok(()) } else { CertificateSet::load(&self.identities).map(drop) };
         loaded.map_err(refused)
     }
 }
 
 /// What operators ask for. One of the workers has its listener.
-struct Admin {
+struct AdminListener {
     listener: Option<TcpListener>,
-    pages: admin::Pages,
+    pages: admin::AdminPages,
 }
 
 impl RunningProxy {
@@ -183,15 +183,15 @@ impl RunningProxy {
 
     fn start_workers(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<ProxyState>,
         sockets: Vec<WorkerSockets>,
-        mut admin: Admin,
-        stopped: &watch::Receiver<Option<Stop>>,
+        mut admin: AdminListener,
+        stopped: &watch::Receiver<Option<StopOrder>>,
     ) -> io::Result<()> {
         for (index, sockets) in sockets.into_iter().enumerate() {
             let (opening, openings) = mpsc::unbounded_channel();
             self.handle.openings.push(opening);
-            let start = threads::Start {
+            let start = threads::WorkerStart {
                 index,
                 shared: Arc::clone(shared),
                 metrics: Arc::clone(&self.metrics[index]),
@@ -219,14 +219,14 @@ impl RunningProxy {
         self.handle.stop.send_if_modified(|told| {
             let is_less = told.is_none_or(|told| grace < told.grace);
             if is_less {
-                *told = Some(Stop { grace, ..Stop::AT_ONCE });
+                *told = Some(StopOrder { grace, ..StopOrder::AT_ONCE });
             }
             is_less
         });
         self.join();
         if let Some((missing, history)) = kept {
             missing.save();
-            history.note(Moment::now());
+            history.note(ClockMoment::now());
             history.save();
         }
     }
@@ -256,7 +256,7 @@ impl ProxyHandle {
     /// thread that is none of the proxy's.
     pub fn is_responsive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
-        let asked = self.openings.iter().all(|worker| worker.send(Opening::Ping(answer.clone())).is_ok());
+        let asked = self.openings.iter().all(|worker| worker.send(WorkerMessage::Ping(answer.clone())).is_ok());
         let end = Instant::now() + patience;
         let is_answered = |_| answered.recv_timeout(end.saturating_duration_since(Instant::now())).is_ok();
         asked && self.openings.iter().all(is_answered)
@@ -264,7 +264,7 @@ impl ProxyHandle {
 
     /// Has [`RunningProxy::shutdown`] cut short the exchanges it lets finish.
     pub fn cut_short(&self) {
-        self.stop.send_replace(Some(Stop::AT_ONCE));
+        self.stop.send_replace(Some(StopOrder::AT_ONCE));
     }
 }
 

@@ -15,7 +15,7 @@ use larder_http::Rules;
 use tokio::sync::watch;
 
 use crate::{
-    client::intercept::{Interceptor, bypass::Bypass},
+    client::intercept::{Interceptor, bypass::BypassReason},
     config::HostRules,
     outcome::Outcome,
 };
@@ -54,7 +54,7 @@ pub struct SessionStats {
     /// Tunnels that went past the cache though their hosts are listed for interception.
     pub bypassed_count: u64,
     /// Targets of these tunnels, as `host:port`, with the reasons; as many as there is room for.
-    pub bypassed: Vec<(String, Bypass)>,
+    pub bypassed: Vec<(String, BypassReason)>,
     /// Requests that got no response because no origin may be asked.
     pub missing_count: u64,
     /// The URLs of these requests, with the method where it is not GET; as many as there is room for.
@@ -67,21 +67,21 @@ pub(crate) struct SessionState {
     pub(crate) interceptor: Arc<Interceptor>,
     pub(crate) offline: bool,
     pub(crate) rules: Arc<Rules>,
-    figures: Figures,
-    notes: Mutex<Notes>,
+    figures: SessionFigures,
+    notes: Mutex<SessionNotes>,
 }
 
 /// Lists of a session, each without duplicates and with a bound.
 #[derive(Debug, Default)]
-struct Notes {
+struct SessionNotes {
     bypassed_count: u64,
-    bypassed: Vec<(String, Bypass)>,
+    bypassed: Vec<(String, BypassReason)>,
     missing_count: u64,
     missing: Vec<String>,
 }
 
 #[derive(Debug, Default)]
-struct Figures {
+struct SessionFigures {
     requests: AtomicU64,
     hits: AtomicU64,
     sent_bytes: AtomicU64,
@@ -101,7 +101,7 @@ impl Session {
 
     /// Figures since it was opened.
     pub fn stats(&self) -> SessionStats {
-        let Figures { requests, hits, sent_bytes, hit_bytes } = &self.state.figures;
+        let SessionFigures { requests, hits, sent_bytes, hit_bytes } = &self.state.figures;
         let notes = self.state.notes();
         SessionStats {
             requests: requests.load(Relaxed),
@@ -118,7 +118,13 @@ impl Session {
 
 impl SessionState {
     pub(crate) fn new(interceptor: Arc<Interceptor>, offline: bool, rules: Rules) -> Self {
-        Self { interceptor, offline, rules: Arc::new(rules), figures: Figures::default(), notes: Mutex::default() }
+        Self {
+            interceptor,
+            offline,
+            rules: Arc::new(rules),
+            figures: SessionFigures::default(),
+            notes: Mutex::default(),
+        }
     }
 
     /// Counts an exchange.
@@ -136,7 +142,7 @@ impl SessionState {
     }
 
     /// Notes a tunnel that goes past the cache though its host is listed for interception.
-    pub(crate) fn note_bypass(&self, target: &str, why: Bypass) {
+    pub(crate) fn note_bypass(&self, target: &str, why: BypassReason) {
         let mut notes = self.notes();
         notes.bypassed_count += 1;
         let is_known = notes.bypassed.iter().any(|(known, reason)| known == target && *reason == why);
@@ -154,7 +160,7 @@ impl SessionState {
         }
     }
 
-    fn notes(&self) -> MutexGuard<'_, Notes> {
+    fn notes(&self) -> MutexGuard<'_, SessionNotes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,8 +9,8 @@ use std::sync::atomic::{
 };
 
 use crate::{
-    metrics::Row,
-    outcome::{Kind, Outcome},
+    metrics::CounterRow,
+    outcome::{Outcome, OutcomeKind},
 };
 
 /// The figures of sites, counted by one worker.
@@ -20,14 +20,14 @@ pub(crate) struct SiteFigures {
     hashes: [AtomicU64; PLACE_COUNT],
     labels: [AtomicU64; PLACE_COUNT],
     /// By label, the last is that of all others.
-    counts: Row<{ (LABEL_COUNT_MAX + 1) * FIGURE_COUNT }>,
+    counts: CounterRow<{ (LABEL_COUNT_MAX + 1) * FIGURE_COUNT }>,
 }
 
 /// The figures of one site.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SiteSums {
     /// Exchanges, by kind.
-    pub(crate) kinds: [u64; Kind::ALL.len()],
+    pub(crate) kinds: [u64; OutcomeKind::ALL.len()],
     pub(crate) client_bytes: u64,
     pub(crate) hit_bytes: u64,
 }
@@ -82,7 +82,7 @@ fn places(hash: u64) -> impl Iterator<Item = usize> {
 impl Default for SiteFigures {
     fn default() -> Self {
         let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
-        Self { hashes: zeros(), labels: zeros(), counts: Row::default() }
+        Self { hashes: zeros(), labels: zeros(), counts: CounterRow::default() }
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) const LABEL_COUNT_MAX: usize = 64;
 /// The label of all others.
 pub(crate) const OTHER_LABEL: usize = LABEL_COUNT_MAX;
 const PLACE_COUNT: usize = 2 * LABEL_COUNT_MAX;
-const CLIENT_BYTES: usize = Kind::ALL.len();
+const CLIENT_BYTES: usize = OutcomeKind::ALL.len();
 const HIT_BYTES: usize = CLIENT_BYTES + 1;
 const FIGURE_COUNT: usize = HIT_BYTES + 1;
 

@@ -5,30 +5,30 @@
 
 use std::time::Duration;
 
-use crate::metrics::{Counter, Row};
+use crate::metrics::{Counter, CounterRow};
 
 /// How often something took so long, counted by one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    counts: Row<{ BOUNDS_US.len() + 1 }>,
+    counts: CounterRow<{ BOUNDS_US.len() + 1 }>,
     sum_us: Counter,
 }
 
 /// How often something took so long, of one or several workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Times {
+pub(crate) struct TimeCounts {
     counts: [u64; BOUNDS_US.len() + 1],
     sum_us: u64,
 }
 
 /// A time, and where it is counted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bucket {
+pub(crate) struct TimeBucket {
     micros: u64,
     index: usize,
 }
 
-impl Bucket {
+impl TimeBucket {
     pub(crate) fn of(time: Duration) -> Self {
         let micros = time.as_secs().saturating_mul(1_000_000).saturating_add(time.subsec_micros().into());
         Self { micros, index: BOUNDS_US.partition_point(|bound| *bound < micros) }
@@ -37,23 +37,23 @@ impl Bucket {
 
 impl Histogram {
     pub(crate) fn note(&self, time: Duration) {
-        self.note_in(Bucket::of(time));
+        self.note_in(TimeBucket::of(time));
     }
 
     /// Notes a time whose bucket was found before.
-    pub(crate) fn note_in(&self, bucket: Bucket) {
+    pub(crate) fn note_in(&self, bucket: TimeBucket) {
         self.counts[bucket.index].add(1);
         self.sum_us.add(bucket.micros);
     }
 
     /// Adds what was counted here.
-    pub(crate) fn add_to(&self, times: &mut Times) {
+    pub(crate) fn add_to(&self, times: &mut TimeCounts) {
         times.counts.iter_mut().zip(self.counts.iter()).for_each(|(total, count)| *total += count.value());
         times.sum_us += self.sum_us.value();
     }
 }
 
-impl Times {
+impl TimeCounts {
     pub(crate) fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -108,7 +108,7 @@ mod tests {
         for micros in [0, 50, 51, 900, 1_000, 30_000_000, 1_000_000_000] {
             histogram.note(Duration::from_micros(micros));
         }
-        let mut times = Times::default();
+        let mut times = TimeCounts::default();
         histogram.add_to(&mut times);
         let counted: Vec<(f64, u64)> = times.buckets().filter(|(_, count)| *count > 0).collect();
         assert_eq!(counted, [(0.000_05, 2), (0.000_1, 1), (0.001, 2), (60.0, 1), (f64::INFINITY, 1)]);
@@ -118,9 +118,9 @@ mod tests {
         assert_eq!(times.quantile_s(1.0), Some(60.0), "what is beyond the last bound is told as that");
         let earlier = times;
         histogram.note(Duration::from_micros(80));
-        times = Times::default();
+        times = TimeCounts::default();
         histogram.add_to(&mut times);
         assert_eq!(times.since(&earlier).count(), 1);
-        assert_eq!(Times::default().quantile_s(0.5), None);
+        assert_eq!(TimeCounts::default().quantile_s(0.5), None);
     }
 }

@@ -9,16 +9,16 @@ use tokio::sync::Notify;
 
 /// What one worker has not finished.
 #[derive(Default)]
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedWork {
     late_commit_count: AtomicUsize,
     /// Told when a connection ends, or a late commit.
     ended: Notify,
 }
 
 /// A late commit that stopping waits for.
-pub(crate) struct LateCommit(Arc<Unfinished>);
+pub(crate) struct LateCommit(Arc<UnfinishedWork>);
 
-impl Unfinished {
+impl UnfinishedWork {
     /// Makes stopping wait for a commit whose client does not.
     pub(crate) fn begin_late_commit(self: &Arc<Self>) -> LateCommit {
         self.late_commit_count.fetch_add(1, Relaxed);

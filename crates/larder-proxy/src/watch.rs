@@ -2,7 +2,7 @@
 //!
 //! Owns: the worker's tick count and the list of watched connections. Does not: know what a
 //! connection does; its owner arms and disarms the deadline. Invariant: a connection whose deadline
-//! has passed is woken and finds [`Order::Expire`]. Cost: arming is one plain store; there are no
+//! has passed is woken and finds [`WatchOrder::Expire`]. Cost: arming is one plain store; there are no
 //! timers, so a request that meets its deadlines costs nothing (the HTTP library's own header
 //! timer costs 0.6 us a request).
 
@@ -24,7 +24,7 @@ use crate::client::handed::ClientConnection;
 
 /// The deadlines of one worker.
 #[derive(Default)]
-pub(crate) struct Watches {
+pub(crate) struct WorkerDeadlines {
     /// Seconds since the worker started.
     tick: AtomicU32,
     /// Whether another proxy is about to go on in the place of this one.
@@ -32,12 +32,12 @@ pub(crate) struct Watches {
     /// Whether there is a way to that proxy.
     has_successor: AtomicBool,
     successor: Mutex<Option<Sender<ClientConnection>>>,
-    watched: Mutex<Slab<Arc<Watch>>>,
+    watched: Mutex<Slab<Arc<ConnectionDeadline>>>,
 }
 
 /// The deadline of one connection.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ConnectionDeadline {
     deadline_tick: AtomicU32,
     /// After which second it is at rest, or [`AT_REST`], or [`NEVER`].
     rest_tick: AtomicU32,
@@ -47,7 +47,7 @@ pub(crate) struct Watch {
 
 /// What a watched connection is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum WatchOrder {
     /// Go on.
     Run,
     /// Finish what is in progress, then move to the other process, or close where that cannot be. What was opened since
@@ -60,23 +60,23 @@ pub(crate) enum Order {
 }
 
 /// Keeps a connection on its worker's list.
-pub(crate) struct Watched {
-    watch: Arc<Watch>,
+pub(crate) struct WatchedConnection {
+    watch: Arc<ConnectionDeadline>,
     index: usize,
-    watches: Arc<Watches>,
+    watches: Arc<WorkerDeadlines>,
 }
 
-impl Watches {
+impl WorkerDeadlines {
     /// Puts a connection on the list, without a deadline.
-    pub(crate) fn register(self: &Arc<Self>) -> Watched {
-        let watch = Arc::new(Watch {
+    pub(crate) fn register(self: &Arc<Self>) -> WatchedConnection {
+        let watch = Arc::new(ConnectionDeadline {
             deadline_tick: AtomicU32::new(NEVER),
             rest_tick: AtomicU32::new(NEVER),
-            order: AtomicU8::new(Order::Run as u8),
+            order: AtomicU8::new(WatchOrder::Run as u8),
             waker: Mutex::new(None),
         });
         let index = self.lock().insert(Arc::clone(&watch));
-        Watched { watch, index, watches: Arc::clone(self) }
+        WatchedConnection { watch, index, watches: Arc::clone(self) }
     }
 
     /// Counts one second and wakes every connection whose deadline has passed.
@@ -85,7 +85,7 @@ impl Watches {
         self.tick.store(tick, Relaxed);
         for (_, watch) in self.lock().iter() {
             if watch.deadline_tick.load(Relaxed) < tick {
-                watch.give(Order::Expire);
+                watch.give(WatchOrder::Expire);
             }
             if watch.rest_tick.load(Relaxed) < tick {
                 watch.rest_tick.store(AT_REST, Relaxed);
@@ -95,7 +95,7 @@ impl Watches {
     }
 
     /// Gives every connection on the list `order`.
-    pub(crate) fn give_all(&self, order: Order) {
+    pub(crate) fn give_all(&self, order: WatchOrder) {
         for (_, watch) in self.lock().iter() {
             watch.give(order);
         }
@@ -133,12 +133,12 @@ impl Watches {
         self.tick.load(Relaxed)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Slab<Arc<Watch>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Slab<Arc<ConnectionDeadline>>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Watched {
+impl WatchedConnection {
     /// Sets the deadline `after` from now, at the precision of a second, never early.
     pub(crate) fn arm(&self, after: Duration) {
         let after_ticks = u32::try_from(after.as_secs()).unwrap_or(NEVER).saturating_add(1);
@@ -188,23 +188,23 @@ impl Watched {
     }
 
     /// What the connection is to do.
-    pub(crate) fn order(&self) -> Order {
+    pub(crate) fn order(&self) -> WatchOrder {
         match self.watch.order.load(Relaxed) {
-            order if order == Order::Run as u8 => Order::Run,
-            order if order == Order::Leave as u8 => Order::Leave,
-            order if order == Order::Drain as u8 => Order::Drain,
-            _ => Order::Expire,
+            order if order == WatchOrder::Run as u8 => WatchOrder::Run,
+            order if order == WatchOrder::Leave as u8 => WatchOrder::Leave,
+            order if order == WatchOrder::Drain as u8 => WatchOrder::Drain,
+            _ => WatchOrder::Expire,
         }
     }
 
     /// Has the connection closed at once.
     pub(crate) fn expire(&self) {
-        self.watch.give(Order::Expire);
+        self.watch.give(WatchOrder::Expire);
     }
 
     /// Takes back the order to close, for a last respite until the deadline that is set next.
     pub(crate) fn pardon(&self) {
-        self.watch.order.store(Order::Drain as u8, Relaxed);
+        self.watch.order.store(WatchOrder::Drain as u8, Relaxed);
     }
 
     /// Wakes the task.
@@ -219,27 +219,27 @@ impl Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchedConnection {
     fn drop(&mut self) {
         self.watches.lock().remove(self.index);
     }
 }
 
 /// A future that ends early, with nothing, when it is given one of certain orders.
-pub(crate) struct Watching<'a, F> {
+pub(crate) struct OrderWatch<'a, F> {
     inner: Pin<Box<F>>,
-    watched: &'a Watched,
-    ends_on: &'static [Order],
+    watched: &'a WatchedConnection,
+    ends_on: &'static [WatchOrder],
     started: bool,
 }
 
-impl<'a, F: Future> Watching<'a, F> {
-    pub(crate) fn new(inner: F, watched: &'a Watched, ends_on: &'static [Order]) -> Self {
+impl<'a, F: Future> OrderWatch<'a, F> {
+    pub(crate) fn new(inner: F, watched: &'a WatchedConnection, ends_on: &'static [WatchOrder]) -> Self {
         Self { inner: Box::pin(inner), watched, ends_on, started: false }
     }
 }
 
-impl<F: Future> Future for Watching<'_, F> {
+impl<F: Future> Future for OrderWatch<'_, F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -254,8 +254,8 @@ impl<F: Future> Future for Watching<'_, F> {
     }
 }
 
-impl Watch {
-    fn give(&self, order: Order) {
+impl ConnectionDeadline {
+    fn give(&self, order: WatchOrder) {
         self.order.store(order as u8, Relaxed);
         self.wake();
     }
@@ -281,33 +281,33 @@ mod tests {
 
     #[test]
     fn connection_expires_after_its_deadline_and_not_before() {
-        let watches = Arc::new(Watches::default());
+        let watches = Arc::new(WorkerDeadlines::default());
         let watched = watches.register();
         watched.arm(Duration::from_secs(2));
         for _ in 0..3 {
             watches.advance();
-            assert_eq!(watched.order(), Order::Run);
+            assert_eq!(watched.order(), WatchOrder::Run);
         }
         watches.advance();
-        assert_eq!(watched.order(), Order::Expire);
+        assert_eq!(watched.order(), WatchOrder::Expire);
     }
 
     #[test]
     fn disarmed_connection_never_expires() {
-        let watches = Arc::new(Watches::default());
+        let watches = Arc::new(WorkerDeadlines::default());
         let watched = watches.register();
         watched.arm(Duration::ZERO);
         watched.disarm();
         for _ in 0..10 {
             watches.advance();
         }
-        assert_eq!(watched.order(), Order::Run);
+        assert_eq!(watched.order(), WatchOrder::Run);
         assert!(!watched.is_armed());
     }
 
     #[test]
     fn deadline_that_stands_still_is_there_and_never_passes() {
-        let watches = Arc::new(Watches::default());
+        let watches = Arc::new(WorkerDeadlines::default());
         let watched = watches.register();
         watched.pause();
         watched.put_off(Duration::ZERO);
@@ -319,16 +319,16 @@ mod tests {
         for _ in 0..10 {
             watches.advance();
         }
-        assert!(watched.is_armed() && watched.order() == Order::Run);
+        assert!(watched.is_armed() && watched.order() == WatchOrder::Run);
         watched.resume(Duration::ZERO);
         watches.advance();
         watches.advance();
-        assert_eq!(watched.order(), Order::Expire);
+        assert_eq!(watched.order(), WatchOrder::Expire);
     }
 
     #[test]
     fn dropped_connection_leaves_the_list() {
-        let watches = Arc::new(Watches::default());
+        let watches = Arc::new(WorkerDeadlines::default());
         drop(watches.register());
         assert!(watches.lock().is_empty());
     }

@@ -15,24 +15,24 @@ use std::sync::{
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::{
-    access_log::{Line, LineBuffer},
-    cache::{Cache, Manner},
-    client::socket::Inside,
-    flight::{flights::Flights, source::Means},
-    log_format::Sent,
+    access_log::{LineBuffer, OpenLogLine},
+    cache::{Cache, SitePolicy},
+    client::socket::TunnelledConnection,
+    flight::{flights::Flights, source::FetchContext},
+    log_format::SentResponse,
     metrics::WorkerMetrics,
-    origin::origins::Origins,
-    shared::{Counts, Shared},
-    unfinished::Unfinished,
-    watch::Watches,
+    origin::origins::OriginRouter,
+    shared::{BoundedCounts, ProxyState},
+    unfinished::UnfinishedWork,
+    watch::WorkerDeadlines,
 };
 
 /// What the connections of one worker share under one configuration.
 pub(crate) struct Worker {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ProxyState>,
     pub(crate) metrics: Arc<WorkerMetrics>,
-    pub(crate) watches: Arc<Watches>,
-    pub(crate) origins: Arc<Origins>,
+    pub(crate) watches: Arc<WorkerDeadlines>,
+    pub(crate) origins: Arc<OriginRouter>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) flights: Arc<Flights>,
     thread: Arc<WorkerThread>,
@@ -47,28 +47,28 @@ pub(crate) struct Worker {
 pub(crate) struct WorkerThread {
     index: usize,
     pub(crate) metrics: Arc<WorkerMetrics>,
-    pub(crate) watches: Arc<Watches>,
-    pub(crate) unfinished: Arc<Unfinished>,
+    pub(crate) watches: Arc<WorkerDeadlines>,
+    pub(crate) unfinished: Arc<UnfinishedWork>,
     /// Connections inside tunnels, on their way to be served.
-    inside: UnboundedSender<Inside>,
+    inside: UnboundedSender<TunnelledConnection>,
     /// The worker by each configuration that something still lives by; the last is in force.
     workers: Mutex<Vec<Weak<Worker>>>,
 }
 
 impl Worker {
     /// Returns the worker by this configuration, which is in force on its thread from now on.
-    pub(crate) fn new(thread: &Arc<WorkerThread>, shared: Arc<Shared>) -> Arc<Self> {
+    pub(crate) fn new(thread: &Arc<WorkerThread>, shared: Arc<ProxyState>) -> Arc<Self> {
         let WorkerThread { index, metrics, watches, unfinished, .. } = &**thread;
-        let origins = Arc::new(Origins::new(*index, &shared.origins, metrics, watches));
+        let origins = Arc::new(OriginRouter::new(*index, &shared.origins, metrics, watches));
         let (is_superseded, log_buffer) = (Arc::default(), Arc::default());
-        let in_manner = |manner: &Manner, manners| {
+        let in_manner = |manner: &SitePolicy, manners| {
             let cache = Arc::new(Cache {
                 shared: Arc::clone(&shared.cache),
                 metrics: Arc::clone(metrics),
                 http: Arc::clone(&manner.http),
                 groups: Arc::clone(&manner.groups),
             });
-            let means = Arc::new(Means {
+            let means = Arc::new(FetchContext {
                 cache: Arc::clone(&cache),
                 origins: Arc::clone(&origins),
                 marks: Arc::clone(&shared.marks),
@@ -93,7 +93,7 @@ impl Worker {
                 manners,
             })
         };
-        let of_site = |manner: &Option<Manner>| manner.as_ref().map(|manner| in_manner(manner, Vec::new()));
+        let of_site = |manner: &Option<SitePolicy>| manner.as_ref().map(|manner| in_manner(manner, Vec::new()));
         let worker = in_manner(&shared.manner, shared.manners.iter().map(of_site).collect());
         thread.note(&worker);
         worker
@@ -114,13 +114,13 @@ impl Worker {
     }
 
     /// Has a connection inside a tunnel served. Bounded by the connections there may be, which it counts among.
-    pub(crate) fn serve_inside(&self, inside: Inside) {
+    pub(crate) fn serve_inside(&self, inside: TunnelledConnection) {
         // A worker that is stopping serves nothing new.
         let _ = self.thread.inside.send(inside);
     }
 
     /// Writes a line to the access log, if there is one.
-    pub(crate) fn write_log_line(&self, line: &Line, sent: Sent) {
+    pub(crate) fn write_log_line(&self, line: &OpenLogLine, sent: SentResponse) {
         if let Some(log) = &self.shared.access_log {
             let dropped = self.log_buffer.push(log, &self.shared.config.log_format, line, sent);
             self.metrics.log_lines_dropped.add(dropped);
@@ -146,7 +146,7 @@ impl Drop for Worker {
 
 impl WorkerThread {
     /// Returns what the worker with this number has before there is a configuration.
-    pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<Inside>) -> Self {
+    pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<TunnelledConnection>) -> Self {
         let (watches, unfinished) = (Arc::default(), Arc::default());
         Self { index, metrics, watches, unfinished, inside, workers: Mutex::default() }
     }
@@ -176,12 +176,12 @@ impl WorkerThread {
 }
 
 /// Counts a connection for as long as it, or the tunnel it became, lives.
-pub(crate) struct Presence {
+pub(crate) struct ConnectionPresence {
     thread: Arc<WorkerThread>,
-    counts: Arc<Counts>,
+    counts: Arc<BoundedCounts>,
 }
 
-impl Presence {
+impl ConnectionPresence {
     /// Counts a connection, or a task that outlives its connection.
     pub(crate) fn of(worker: &Worker) -> Self {
         let (thread, counts) = (Arc::clone(&worker.thread), Arc::clone(&worker.shared.counts));
@@ -191,7 +191,7 @@ impl Presence {
     }
 }
 
-impl Drop for Presence {
+impl Drop for ConnectionPresence {
     fn drop(&mut self) {
         self.counts.connections.fetch_sub(1, AcqRel);
         self.thread.metrics.connections_open.take(1);

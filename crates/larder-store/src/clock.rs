@@ -14,25 +14,25 @@ use std::{
 
 /// A source of time.
 #[derive(Clone, Debug, Default)]
-pub struct Clock(Source);
+pub struct Clock(ClockSource);
 
 #[derive(Clone, Debug, Default)]
-enum Source {
+enum ClockSource {
     #[default]
     System,
-    Manual(Arc<Manual>),
+    Manual(Arc<ManualClock>),
 }
 
 /// Milliseconds.
 #[derive(Debug)]
-struct Manual {
+struct ManualClock {
     passed: AtomicU64,
     time_of_day: AtomicI64,
 }
 
 /// One point in time on both clocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+pub(crate) struct ClockMoment {
     /// As [`Clock::now`].
     pub(crate) at: Duration,
     /// As [`Clock::now_s`].
@@ -52,12 +52,12 @@ impl Clock {
     /// A clock that stands still until [`Clock::advance`]; clones share it.
     pub fn manual(since_epoch: Duration) -> Self {
         let (passed, time_of_day) = (AtomicU64::new(0), AtomicI64::new(since_epoch.as_millis() as i64));
-        Self(Source::Manual(Arc::new(Manual { passed, time_of_day })))
+        Self(ClockSource::Manual(Arc::new(ManualClock { passed, time_of_day })))
     }
 
     /// Moves a manual clock on; a system clock moves by itself and ignores this.
     pub fn advance(&self, by: Duration) {
-        if let Source::Manual(manual) = &self.0 {
+        if let ClockSource::Manual(manual) = &self.0 {
             manual.passed.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
             manual.time_of_day.fetch_add(by.as_millis() as i64, Ordering::Relaxed);
         }
@@ -65,7 +65,7 @@ impl Clock {
 
     /// Sets the time of day of a manual clock forth or back by so many seconds, without any time passing.
     pub fn step(&self, by_s: i64) {
-        if let Source::Manual(manual) = &self.0 {
+        if let ClockSource::Manual(manual) = &self.0 {
             manual.time_of_day.fetch_add(by_s * 1000, Ordering::Relaxed);
         }
     }
@@ -73,16 +73,16 @@ impl Clock {
     /// Time since some moment in the past, always the same one of a process: never goes back.
     pub(crate) fn now(&self) -> Duration {
         match &self.0 {
-            Source::System => STARTED.elapsed(),
-            Source::Manual(manual) => Duration::from_millis(manual.passed.load(Ordering::Relaxed)),
+            ClockSource::System => STARTED.elapsed(),
+            ClockSource::Manual(manual) => Duration::from_millis(manual.passed.load(Ordering::Relaxed)),
         }
     }
 
     /// The time of day, since the Unix epoch: may be set back or forth.
     pub(crate) fn since_epoch(&self) -> Duration {
         match &self.0 {
-            Source::System => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
-            Source::Manual(manual) => {
+            ClockSource::System => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
+            ClockSource::Manual(manual) => {
                 Duration::from_millis(u64::try_from(manual.time_of_day.load(Ordering::Relaxed)).unwrap_or(0))
             }
         }
@@ -94,7 +94,7 @@ impl Clock {
     }
 
     /// Now, on both clocks.
-    pub(crate) fn moment(&self) -> Moment {
-        Moment { at: self.now(), unix_s: self.now_s() }
+    pub(crate) fn moment(&self) -> ClockMoment {
+        ClockMoment { at: self.now(), unix_s: self.now_s() }
     }
 }

@@ -29,7 +29,7 @@ use std::{
 
 pub(crate) use blocking::block_on;
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES, release_unused_buffers};
-pub(crate) use creation::Unfinished;
+pub(crate) use creation::UnfinishedFile;
 pub use directory::{Directory, FileName, FileWork, FilesDirectory, MemoryDirectory};
 pub use faulty::{FaultPlan, FaultStats, FaultyDevice};
 pub use memory::MemoryDevice;
@@ -97,7 +97,7 @@ pub enum Transfer {
 
 impl dyn Device {
     /// Reads `len_bytes` at `offset_bytes`.
-    pub fn read(&self, offset_bytes: u64, len_bytes: usize) -> Pending<AlignedBuffer> {
+    pub fn read(&self, offset_bytes: u64, len_bytes: usize) -> PendingTransfer<AlignedBuffer> {
         let (completion, pending) = Completion::pair();
         let buffer = AlignedBuffer::for_reading(len_bytes);
         self.submit(Transfer::Read { offset_bytes, buffer, completion });
@@ -105,14 +105,14 @@ impl dyn Device {
     }
 
     /// Writes the whole of `buffer` at `offset_bytes`.
-    pub fn write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> Pending<()> {
+    pub fn write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> PendingTransfer<()> {
         let (completion, pending) = Completion::pair();
         self.submit(Transfer::Write { offset_bytes, buffer, completion });
         pending
     }
 
     /// Makes completed writes durable.
-    pub fn sync(&self) -> Pending<()> {
+    pub fn sync(&self) -> PendingTransfer<()> {
         let (completion, pending) = Completion::pair();
         self.submit(Transfer::Sync { completion });
         pending
@@ -120,14 +120,14 @@ impl dyn Device {
 }
 
 /// The sending half of a transfer's outcome. Dropped without an outcome it reports a broken pipe.
-pub struct Completion<T>(Option<Target<T>>);
+pub struct Completion<T>(Option<CompletionTarget<T>>);
 
-enum Target<T> {
-    Future(Arc<Slot<T>>),
+enum CompletionTarget<T> {
+    Future(Arc<OutcomeSlot<T>>),
     Callback(Box<dyn FnOnce(io::Result<T>) + Send>),
 }
 
-struct Slot<T>(Mutex<SlotState<T>>);
+struct OutcomeSlot<T>(Mutex<SlotState<T>>);
 
 enum SlotState<T> {
     Waiting(Option<Waker>),
@@ -137,14 +137,14 @@ enum SlotState<T> {
 
 impl<T> Completion<T> {
     /// A completion and the future that awaits it.
-    pub fn pair() -> (Self, Pending<T>) {
-        let slot = Arc::new(Slot(Mutex::new(SlotState::Waiting(None))));
-        (Self(Some(Target::Future(Arc::clone(&slot)))), Pending(slot))
+    pub fn pair() -> (Self, PendingTransfer<T>) {
+        let slot = Arc::new(OutcomeSlot(Mutex::new(SlotState::Waiting(None))));
+        (Self(Some(CompletionTarget::Future(Arc::clone(&slot)))), PendingTransfer(slot))
     }
 
     /// A completion that calls `callback` on whatever thread reaps the transfer; it must not block.
     pub fn callback(callback: impl FnOnce(io::Result<T>) + Send + 'static) -> Self {
-        Self(Some(Target::Callback(Box::new(callback))))
+        Self(Some(CompletionTarget::Callback(Box::new(callback))))
     }
 
     /// Delivers the outcome.
@@ -154,7 +154,7 @@ impl<T> Completion<T> {
 
     fn deliver(&mut self, result: io::Result<T>) {
         match self.0.take() {
-            Some(Target::Future(slot)) => {
+            Some(CompletionTarget::Future(slot)) => {
                 let mut state = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
                 let before = std::mem::replace(&mut *state, SlotState::Done(result));
                 drop(state);
@@ -162,7 +162,7 @@ impl<T> Completion<T> {
                     waker.wake();
                 }
             }
-            Some(Target::Callback(callback)) => callback(result),
+            Some(CompletionTarget::Callback(callback)) => callback(result),
             None => {}
         }
     }
@@ -177,9 +177,9 @@ impl<T> Drop for Completion<T> {
 }
 
 /// The outcome of a transfer, to be awaited. Dropping it does not cancel the transfer.
-pub struct Pending<T>(Arc<Slot<T>>);
+pub struct PendingTransfer<T>(Arc<OutcomeSlot<T>>);
 
-impl<T> Future for Pending<T> {
+impl<T> Future for PendingTransfer<T> {
     type Output = io::Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -10,14 +10,14 @@ pub(crate) mod mapped;
 pub(crate) mod table;
 pub(crate) mod tiny;
 
-use crate::{Hints, Reader, Result, format::record::Record, hash::KeyHash, units::Sector, volume::Volume};
+use crate::{Hints, Reader, Result, format::record::RecordParts, hash::KeyHash, units::Sector, volume::Volume};
 use bytes::Bytes;
-use kit::room::{NoRoom, Renewal};
+use kit::room::{HeadRenewal, NoRoom};
 use std::{future::Future, sync::Arc, task::Waker, time::Duration};
 
 /// How much of an entry a lookup reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum ReadExtent {
     Whole,
     /// Head and the first part of a long entry, if that saves something.
     Front,
@@ -27,7 +27,7 @@ pub(crate) enum Extent {
 
 /// What an engine holds now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Gauges {
+pub(crate) struct EngineGauges {
     /// Entries that memory knows of.
     pub(crate) entries: u64,
     /// Whether memory knows of every entry.
@@ -47,11 +47,11 @@ pub(crate) struct Gauges {
 /// since been neither moved, replaced, removed nor reclaimed. It says nothing about damage: that shows when the entry is
 /// read. Cost: 16 bytes, and one lookup in memory to ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sighting(pub(crate) Sight);
+pub struct LocatedEntry(pub(crate) Location);
 
 /// What an engine remembers of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum Location {
     /// A record of the log, in this use of its segment.
     At { position: Sector, sequence: u32 },
     /// Memory knows every entry by the whole of its hash.
@@ -71,17 +71,17 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     async fn load(self: &Arc<Self>);
 
     /// The entry of `key`, verified.
-    async fn get(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<Reader>>;
+    async fn get(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<Reader>>;
 
     /// Where `key`'s entry is, if there is one. As it stands here for rows whose memory has the whole hash of every entry.
-    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
         self.volume().check_open()?;
-        Ok(self.may_contain(self.volume().hash(key).0).then_some(Sight::Known))
+        Ok(self.may_contain(self.volume().hash(key).0).then_some(Location::Known))
     }
 
     /// Whether an entry is still where it was seen; `false` where memory cannot tell.
-    fn is_in_sight(&self, key_hash: KeyHash, sight: Sight) -> bool {
-        sight == Sight::Known && self.may_contain(key_hash)
+    fn is_in_sight(&self, key_hash: KeyHash, sight: Location) -> bool {
+        sight == Location::Known && self.may_contain(key_hash)
     }
 
     /// Whether an entry of this length is worth the room of others; counts as a request for it. Rows that let everything in say yes.
@@ -99,15 +99,15 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
 
     /// Makes `record` its key's entry, waiting for room for a bounded time; its sequence is filled in here. With `found`, only while
     /// that still is the key's entry: `false` if it is not.
-    async fn store_if(self: &Arc<Self>, record: Record<'_>, found: Option<Self::Found>) -> Result<bool>;
+    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, found: Option<Self::Found>) -> Result<bool>;
 
     /// Returns what of a found entry is written again with another head; `None` if it turns out to be damaged.
-    async fn renewal(&self, _: Self::Found, reader: &Reader, hints: Hints) -> Result<Option<Renewal>> {
-        Renewal::whole(reader, hints).await
+    async fn renewal(&self, _: Self::Found, reader: &Reader, hints: Hints) -> Result<Option<HeadRenewal>> {
+        HeadRenewal::whole(reader, hints).await
     }
 
     /// As [`Self::store_if`], counted by what became of it.
-    async fn commit_if(self: &Arc<Self>, record: Record<'_>, found: Option<Self::Found>) -> Result<bool> {
+    async fn commit_if(self: &Arc<Self>, record: RecordParts<'_>, found: Option<Self::Found>) -> Result<bool> {
         let bytes = record.content_bytes();
         let outcome = self.store_if(record, found).await;
         self.volume().count_commit(bytes, &outcome);
@@ -115,7 +115,7 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     }
 
     /// Makes `record` its key's entry.
-    async fn commit(self: &Arc<Self>, record: Record<'_>) -> Result<()> {
+    async fn commit(self: &Arc<Self>, record: RecordParts<'_>) -> Result<()> {
         self.commit_if(record, None).await.map(drop)
     }
 
@@ -167,7 +167,7 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// What closing does before the last sync: what is needed to find everything again.
     async fn finish(self: &Arc<Self>) -> Result<()>;
 
-    fn gauges(&self) -> Gauges;
+    fn gauges(&self) -> EngineGauges;
 
     /// Checks what must hold between index, layout and counters.
     ///

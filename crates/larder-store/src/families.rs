@@ -10,17 +10,17 @@ use crate::{
     EngineRow, Error, ErrorKind, Hints, Reader, Result, StoreOptions,
     device::{Completion, FileWork, Transfer, block_on},
     engine::{
-        Engine, Extent, Gauges, Sight, Sighting,
+        Engine, EngineGauges, LocatedEntry, Location, ReadExtent,
         clusters::{self, ClustersEngine},
-        kit::walk::Met,
+        kit::walk::WalkItem,
         log::{self, LogEngine},
         mapped::{self, MappedEngine},
         table::{self, TableEngine},
         tiny::{self, TinyEngine},
     },
-    format::{record::Record, superblock::Shape},
+    format::{record::RecordParts, superblock::VolumeShape},
     hash::KeyHash,
-    volume::{Volume, arrears::Removal},
+    volume::{Volume, arrears::RemovalGuard},
 };
 use bytes::Bytes;
 use std::{
@@ -52,7 +52,7 @@ macro_rules! each {
 }
 
 /// The shape of a new volume with these options, if the row can work with them.
-pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+pub(super) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     match options.policy.engine {
         EngineRow::Log(row) => log::shape_of(options, row),
         EngineRow::Mapped(_) => mapped::shape_of(options),
@@ -64,7 +64,7 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<Shape> {
 
 /// Walks over every record of a volume, while it is to go on, and verifies it. Where an engine has the volume, what is
 /// being written meanwhile may look like damage.
-pub(super) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
+pub(super) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     match volume.policy.engine {
         EngineRow::Log(_) => log::walk(volume, goes_on, meet),
         EngineRow::Mapped(row) => mapped::walk(volume, row, meet),
@@ -96,26 +96,26 @@ impl AnyEngine {
         self.volume().set_loaded();
     }
 
-    pub(crate) async fn get(&self, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
+    pub(crate) async fn get(&self, key: &[u8], extent: ReadExtent) -> Result<Option<Reader>> {
         if self.volume().arrears.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
         each!(self, engine => engine.get(key, extent).await)
     }
 
-    pub(crate) async fn sight(&self, key: &[u8]) -> Result<Option<Sighting>> {
+    pub(crate) async fn sight(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
         if self.volume().arrears.hides(key) {
             return self.volume().check_open().map(|()| None);
         }
         let sight = each!(self, engine => engine.sight(key).await)?;
-        Ok(sight.map(Sighting))
+        Ok(sight.map(LocatedEntry))
     }
 
-    pub(crate) fn is_in_sight(&self, key_hash: KeyHash, sight: Sight) -> bool {
+    pub(crate) fn is_in_sight(&self, key_hash: KeyHash, sight: Location) -> bool {
         each!(self, engine => engine.is_in_sight(key_hash, sight))
     }
 
-    pub(crate) async fn commit(&self, record: Record<'_>) -> Result<()> {
+    pub(crate) async fn commit(&self, record: RecordParts<'_>) -> Result<()> {
         if let Err(error) = self.check_arrears().await {
             // What cannot be replaced must not come back either.
             if self.may_contain(record.meta.hash.key_hash()) {
@@ -137,7 +137,7 @@ impl AnyEngine {
 
     /// Removes an entry. What cannot be written is owed.
     pub(crate) async fn remove(&self, key: &[u8]) -> Result<()> {
-        let removal = Removal::new(self.volume(), key);
+        let removal = RemovalGuard::new(self.volume(), key);
         let outcome = self.remove_owed(key).await;
         removal.end(&outcome);
         outcome
@@ -173,7 +173,7 @@ impl AnyEngine {
         each!(self, engine => engine.touch(key_hash));
     }
 
-    pub(crate) fn gauges(&self) -> Gauges {
+    pub(crate) fn gauges(&self) -> EngineGauges {
         each!(self, engine => engine.gauges())
     }
 

@@ -21,7 +21,7 @@ pub(crate) mod trailer;
 pub(crate) mod unit;
 pub(crate) mod written;
 
-pub(crate) use segment_use::{Generation, LogOrder, SegmentUse};
+pub(crate) use segment_use::{LogOrder, SegmentRow, SegmentUse};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 

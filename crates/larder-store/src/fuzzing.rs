@@ -11,18 +11,18 @@ use crate::{
     Dice, Hints,
     format::{
         SegmentUse, VolumeId,
-        checkpoint::{ImageAt, ImageOf, Root, SegmentState, frame_bytes, image_of, root_bytes},
+        checkpoint::{CheckpointRoot, ImageAt, ImageOf, SegmentState, frame_bytes, image_of, root_bytes},
         record::{
-            BODY_BLOCK_BYTES, BodyElsewhere, BodyPart, Decoded, Kind, Meta, Record, Refusal, body_checksums,
-            checksum_count,
+            BODY_BLOCK_BYTES, BodyElsewhere, BodyPart, DecodedRecord, RecordKind, RecordMeta, RecordParts,
+            RecordRefusal, body_checksums, checksum_count,
         },
-        superblock::{Epochs, LogForm, Membership, PARAMETER_COUNT, Shape, Superblock},
-        trailer::{self, Footer, ListWriter, ListedKind, Listing, trailer_bytes},
-        unit::{Generations, UnitHeader},
+        superblock::{LogForm, PARAMETER_COUNT, RuleEpochs, Superblock, VolumeMembership, VolumeShape},
+        trailer::{self, ListWriter, ListedKind, TrailerFooter, TrailerRecord, trailer_bytes},
+        unit::{UnitGenerations, UnitHeader},
         written::WrittenSequences,
     },
     hash::{FullHash, KeyHash},
-    units::{Geometry, SUPERBLOCK_BYTES, SegmentId, Site},
+    units::{SUPERBLOCK_BYTES, SegmentGeometry, SegmentId, Site},
 };
 use bytes::Bytes;
 
@@ -67,8 +67,8 @@ const SEGMENT_COUNT: u32 = 9;
 const PARTITION_COUNT: u32 = 7;
 const IMAGE_BYTES: usize = 500;
 
-fn geometry() -> Geometry {
-    Geometry::new(16 << 20, 0, 1 << 20).expect("sixteen segments are enough")
+fn geometry() -> SegmentGeometry {
+    SegmentGeometry::new(16 << 20, 0, 1 << 20).expect("sixteen segments are enough")
 }
 
 /// The bytes as they are, and with magic, volume and checksum made right where they are long enough.
@@ -114,8 +114,8 @@ fn superblock(bytes: &[u8]) -> bool {
 }
 
 fn superblock_samples() -> Vec<Vec<u8>> {
-    let mut epochs = Epochs::default();
-    let shape = |segment_bytes, index_bytes| Shape {
+    let mut epochs = RuleEpochs::default();
+    let shape = |segment_bytes, index_bytes| VolumeShape {
         row: 1,
         size_bytes: 1 << 30,
         segment_bytes,
@@ -124,7 +124,7 @@ fn superblock_samples() -> Vec<Vec<u8>> {
         journal_pages: 0,
         form: LogForm::Plain,
     };
-    let sample = |shape, epochs: &Epochs| {
+    let sample = |shape, epochs: &RuleEpochs| {
         let (id, hash_key, epochs) = (VOLUME, [4; 16], epochs.clone());
         let superblock = Superblock {
             id,
@@ -135,7 +135,7 @@ fn superblock_samples() -> Vec<Vec<u8>> {
             sequence_floor: 77,
             label: 0,
             written: WrittenSequences::default(),
-            membership: Membership::default(),
+            membership: VolumeMembership::default(),
         };
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];
         superblock.encode(&mut block);
@@ -175,7 +175,7 @@ fn unit_samples() -> Vec<Vec<u8>> {
         header.encode(VOLUME, &geometry(), &mut sector);
         sector
     };
-    vec![sample(None), sample(Some(Generations { oldest_probation: 72, anchor: 75 }))]
+    vec![sample(None), sample(Some(UnitGenerations { oldest_probation: 72, anchor: 75 }))]
 }
 
 fn trailer(bytes: &[u8]) -> bool {
@@ -183,9 +183,9 @@ fn trailer(bytes: &[u8]) -> bool {
     [geometry(), geometry().packed()].iter().fold(false, |is_one, geometry| trailer_of(geometry, bytes) | is_one)
 }
 
-fn trailer_of(geometry: &Geometry, bytes: &[u8]) -> bool {
+fn trailer_of(geometry: &SegmentGeometry, bytes: &[u8]) -> bool {
     let read = |bytes: &[u8]| {
-        let footer = Footer::decode(VOLUME, geometry, SEGMENT, bytes)?;
+        let footer = TrailerFooter::decode(VOLUME, geometry, SEGMENT, bytes)?;
         let start = bytes.len().checked_sub(footer.trailer_bytes() as usize)?;
         let listings = footer.listings(VOLUME, geometry, &bytes[start..])?;
         assert!(listings.iter().all(|entry| u64::from(entry.end_bytes()) <= geometry.segment_bytes));
@@ -211,7 +211,7 @@ fn trailer_of(geometry: &Geometry, bytes: &[u8]) -> bool {
 }
 
 fn trailer_samples() -> Vec<Vec<u8>> {
-    let listing = |n: u32| Listing {
+    let listing = |n: u32| TrailerRecord {
         key_hash: KeyHash(u64::from(n) << 40),
         start_bytes: n * 1536,
         len_bytes: 1536,
@@ -219,7 +219,7 @@ fn trailer_samples() -> Vec<Vec<u8>> {
         run_blocks: 0,
         expires_at: n,
     };
-    let sample = |count: u32, geometry: Geometry| {
+    let sample = |count: u32, geometry: SegmentGeometry| {
         let listings: Vec<_> = (0..count).map(listing).collect();
         let mut writer = ListWriter::behind(&geometry, 0);
         listings.iter().for_each(|listing| writer.add(listing));
@@ -251,7 +251,7 @@ fn record(bytes: &[u8]) -> bool {
         tries.push(right);
     }
     for bytes in &tries {
-        match Decoded::decode(VOLUME, bytes) {
+        match DecodedRecord::decode(VOLUME, bytes) {
             Ok(decoded) => {
                 assert!(decoded.key.end <= bytes.len() && decoded.head.end <= bytes.len());
                 assert_eq!(decoded.head.end, decoded.body_start);
@@ -261,34 +261,34 @@ fn record(bytes: &[u8]) -> bool {
                 let stretches = decoded.stretches(bytes, 1 << 20);
                 assert!(stretches.windows(2).all(|pair| pair[0].range.end == pair[1].range.start), "they follow");
                 let of_whole_body = stretches.last().is_some_and(|last| last.range.end == body_bytes);
-                assert!(of_whole_body || decoded.meta.kind == Kind::Tombstone, "they are of the whole body");
+                assert!(of_whole_body || decoded.meta.kind == RecordKind::Tombstone, "they are of the whole body");
                 decoded.verifies_here(bytes);
                 let body = bytes.get(decoded.body_start..).unwrap_or_default();
                 for (index, block) in body.chunks(BODY_BLOCK_BYTES as usize).enumerate() {
                     decoded.verifies(bytes, index as u64, block);
                 }
             }
-            Err(Refusal::Short(needed)) => assert!(needed > bytes.len(), "it asks for more than there is"),
-            Err(Refusal::Damaged) => {}
+            Err(RecordRefusal::Short(needed)) => assert!(needed > bytes.len(), "it asks for more than there is"),
+            Err(RecordRefusal::Damaged) => {}
         }
     }
-    Decoded::decode(VOLUME, bytes).is_ok()
+    DecodedRecord::decode(VOLUME, bytes).is_ok()
 }
 
 fn record_samples() -> Vec<Vec<u8>> {
-    let elsewhere = Kind::HeadUpdate(BodyElsewhere { offset_bytes: 123_456, sequence: 8 });
+    let elsewhere = RecordKind::HeadUpdate(BodyElsewhere { offset_bytes: 123_456, sequence: 8 });
     let sample = |kind, len: usize| {
         let body = [Bytes::from(vec![7; len])];
         let checksums = body_checksums(&body);
-        let meta = Meta::new(kind, FullHash(77), Hints { site: 2, group: 5, expires_at: 6 }, 1, len as u64);
-        let body = if matches!(kind, Kind::Entry | Kind::Part) { &body[..] } else { &[] };
-        let record = Record { meta, key: b"key", head: b"head", parts: &[], checksums: &checksums, body };
+        let meta = RecordMeta::new(kind, FullHash(77), Hints { site: 2, group: 5, expires_at: 6 }, 1, len as u64);
+        let body = if matches!(kind, RecordKind::Entry | RecordKind::Part) { &body[..] } else { &[] };
+        let record = RecordParts { meta, key: b"key", head: b"head", parts: &[], checksums: &checksums, body };
         let mut bytes = vec![0; record.len_sectors() as usize * 512];
         record.encode(VOLUME, &mut bytes);
         bytes
     };
     let in_parts = || {
-        let meta = Meta::new(Kind::InParts(2), FullHash(77), Hints::default(), 1, 70_005);
+        let meta = RecordMeta::new(RecordKind::InParts(2), FullHash(77), Hints::default(), 1, 70_005);
         let part = |n: u64, len_bytes| BodyPart {
             place: BodyElsewhere { offset_bytes: n << 20, sequence: n as u32 },
             len_bytes,
@@ -297,27 +297,32 @@ fn record_samples() -> Vec<Vec<u8>> {
         let mut checksums = vec![1, 2, 3];
         checksums.extend(body_checksums(&rest));
         checksums.resize(checksum_count(70_005, 2), 0);
-        let record = Record { meta, key: b"key", head: b"head", parts: &parts, checksums: &checksums, body: &rest };
+        let record =
+            RecordParts { meta, key: b"key", head: b"head", parts: &parts, checksums: &checksums, body: &rest };
         let mut bytes = vec![0; record.len_bytes() as usize];
         record.encode(VOLUME, &mut bytes);
         bytes
     };
-    let whole =
-        [sample(Kind::Entry, 0), sample(Kind::Entry, 1500), sample(elsewhere, 70_000), sample(Kind::Tombstone, 0)];
-    whole.into_iter().chain([in_parts(), sample(Kind::Part, 1500)]).collect()
+    let whole = [
+        sample(RecordKind::Entry, 0),
+        sample(RecordKind::Entry, 1500),
+        sample(elsewhere, 70_000),
+        sample(RecordKind::Tombstone, 0),
+    ];
+    whole.into_iter().chain([in_parts(), sample(RecordKind::Part, 1500)]).collect()
 }
 
 fn checkpoint(bytes: &[u8]) -> bool {
     let mut right = bytes.to_vec();
     right.resize(root_bytes(SEGMENT_COUNT, PARTITION_COUNT) as usize, 0);
     for bytes in both(&right, b"LDRk", Some(right.len())) {
-        if let Some(root) = Root::decode(VOLUME, SEGMENT_COUNT, PARTITION_COUNT, &bytes) {
+        if let Some(root) = CheckpointRoot::decode(VOLUME, SEGMENT_COUNT, PARTITION_COUNT, &bytes) {
             let mut named: Vec<_> = root.segments.iter().map(|state| state.segment.0).collect();
             named.sort_unstable();
             assert!(named.into_iter().eq(0..SEGMENT_COUNT), "every segment once");
         }
     }
-    Root::decode(VOLUME, SEGMENT_COUNT, PARTITION_COUNT, bytes).is_some()
+    CheckpointRoot::decode(VOLUME, SEGMENT_COUNT, PARTITION_COUNT, bytes).is_some()
 }
 
 fn checkpoint_samples() -> Vec<Vec<u8>> {
@@ -328,7 +333,7 @@ fn checkpoint_samples() -> Vec<Vec<u8>> {
             is_probation: has_probation && n % 3 == 1,
             deadlines: (n, n + 9),
         };
-        let root = Root {
+        let root = CheckpointRoot {
             stamp: 34,
             bits: (24, 23),
             images: (0..PARTITION_COUNT).map(|n| ImageAt { stamp: n, block: n * 7, bucket_count: n % 3 }).collect(),

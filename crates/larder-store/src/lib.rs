@@ -29,24 +29,24 @@ mod writer;
 
 pub use clock::Clock;
 pub use dice::Dice;
-pub use engine::Sighting;
+pub use engine::LocatedEntry;
 pub use error::{Error, ErrorKind, Result};
 pub use options::{Hints, IoChoice, StoreOptions, index_bytes_max_default, mean_entry_bytes_default};
 pub use policy::plan;
 pub use policy::{
-    Assumptions, Costs, EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow,
-    MappedRow, Policy, ReadAxis, SlotSchedule, TableRow, Work, WriteAxis,
+    CostAssumptions, EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow,
+    MappedRow, Policy, PolicyCosts, ReadAxis, SlotSchedule, TableRow, TransferWork, WriteAxis,
 };
 pub use reader::{BodyStream, Reader};
 pub use stats::Stats;
 pub use store::{
-    Content, Damage, Findings, Scanned, Store, StoreInfo, UpgradePlan, VolumeStats, check, format, glance, inspect,
-    plan_upgrade, survey, upgrade,
+    CheckFindings, PathContent, ScanSummary, Store, StoreDamage, StoreInfo, UpgradePlan, VolumeStats, check, format,
+    glance, inspect, plan_upgrade, survey, upgrade,
 };
 pub use tuning::{Objective, Tuning, TuningField, TuningKind, TuningValue};
 pub use volume::{
-    holds::Held,
-    neighbours::{Neighbour, NeighbourSink},
+    holds::HeldKey,
+    neighbours::{NeighbourEntry, NeighbourSink},
     superblocks::Invalidation,
 };
 pub use writer::Writer;

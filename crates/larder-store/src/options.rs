@@ -38,9 +38,10 @@ pub struct StoreOptions {
     /// Most memory that the index of `log` takes, in bytes. At this limit a new entry displaces the one that was hit
     /// least. Default [`index_bytes_max_default`].
     pub index_bytes_max: u64,
-    /// Segment size in bytes, whole blocks of 4 KiB, from 64 KiB to 64 MiB. An entry must fit into one. Larger: fewer,
-    /// larger steps of reclaim and less memory for segments; smaller: finer eviction on small volumes. Default: 16
-    /// entries of 1 MiB, fewer on volumes under 4 GiB, one on those under 384 MiB, and a 200th of those up to 128 MiB. Only for a new volume; an existing one keeps its own.
+    /// Segment size in bytes, whole blocks of 4 KiB, from 64 KiB to 64 MiB. Larger: fewer, larger steps of reclaim and
+    /// less memory for segments; smaller: finer eviction on small volumes. Default: 16 entries of 1 MiB, fewer on
+    /// volumes under 4 GiB, one on those under 384 MiB, and a 200th of those up to 128 MiB. An existing volume keeps
+    /// its own.
     pub segment_size_bytes: u64,
     /// Committed bytes that may wait for the device before commits wait. Default 32 MiB.
     pub dirty_bytes_max: u64,

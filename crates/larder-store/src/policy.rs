@@ -11,7 +11,7 @@ mod engine_row;
 pub mod plan;
 
 pub use axes::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
-pub use costs::{Assumptions, Costs, Work};
+pub use costs::{CostAssumptions, PolicyCosts, TransferWork};
 pub use engine_row::{EngineRow, FileNaming, LocatedRow, LogEviction, LogRow, MappedRow, SlotSchedule, TableRow};
 use std::fmt;
 
@@ -42,7 +42,7 @@ pub struct Policy {
 }
 
 /// How a row is described to users.
-struct Words {
+struct PolicyWords {
     about: &'static str,
     source: &'static str,
 }
@@ -53,7 +53,7 @@ static POLICIES: &[Policy] = &[
         1,
         "log",
         EngineRow::Log(LogRow::Packed(LogEviction::Worth)),
-        Words {
+        PolicyWords {
             about: "segmented log with a packed index: one read a hit, none a miss, sequential writes",
             source: "STREAM-PACK (Markatos et al., USITS 1999) and HashCache-Log (NSDI 2009), with whole segments and hit bits",
         },
@@ -62,7 +62,7 @@ static POLICIES: &[Policy] = &[
         38,
         "log-clock",
         EngineRow::Log(LogRow::Packed(LogEviction::Clock)),
-        Words {
+        PolicyWords {
             about: "as log, but an entry goes round once for each of its hits",
             source: "generalised CLOCK (Smith, ACM TODS 1978), its hand at the end of the log",
         },
@@ -71,25 +71,31 @@ static POLICIES: &[Policy] = &[
         2,
         "simple",
         EngineRow::Mapped(MappedRow::Files(FileNaming::OneDirectory)),
-        Words { about: "a file per entry, all in one directory", source: "SIMPLE, Markatos et al., USITS 1999" },
+        PolicyWords { about: "a file per entry, all in one directory", source: "SIMPLE, Markatos et al., USITS 1999" },
     ),
     Policy::new(
         3,
         "squid",
         EngineRow::Mapped(MappedRow::Files(FileNaming::RoundRobin)),
-        Words { about: "a file per entry, in 16 x 256 directories", source: "SQUID, Markatos et al., USITS 1999" },
+        PolicyWords {
+            about: "a file per entry, in 16 x 256 directories",
+            source: "SQUID, Markatos et al., USITS 1999",
+        },
     ),
     Policy::new(
         4,
         "multiple-dirs",
         EngineRow::Mapped(MappedRow::Files(FileNaming::BySite)),
-        Words { about: "a file per entry, a directory per site", source: "MULTIPLE-DIRS, Markatos et al., USITS 1999" },
+        PolicyWords {
+            about: "a file per entry, a directory per site",
+            source: "MULTIPLE-DIRS, Markatos et al., USITS 1999",
+        },
     ),
     Policy::new(
         5,
         "buddy",
         EngineRow::Mapped(MappedRow::SizeClasses),
-        Words {
+        PolicyWords {
             about: "a file of slots for each length, a file each for long entries",
             source: "BUDDY, Markatos et al., USITS 1999",
         },
@@ -98,7 +104,7 @@ static POLICIES: &[Policy] = &[
         6,
         "stream",
         EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Through)),
-        Words {
+        PolicyWords {
             about: "one file of 512-byte slots, written by a pointer that goes round",
             source: "STREAM, Markatos et al., USITS 1999",
         },
@@ -107,7 +113,7 @@ static POLICIES: &[Policy] = &[
         7,
         "stream-pack",
         EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Pages)),
-        Words {
+        PolicyWords {
             about: "stream, with contiguous writes gathered in pages",
             source: "STREAM-PACKETIZER, Markatos et al., USITS 1999",
         },
@@ -116,13 +122,16 @@ static POLICIES: &[Policy] = &[
         8,
         "lazy-reads",
         EngineRow::Mapped(MappedRow::Slots(SlotSchedule::PagesAndSortedReads)),
-        Words { about: "stream-pack, with reads in sorted batches", source: "LAZY-READS, Markatos et al., USITS 1999" },
+        PolicyWords {
+            about: "stream-pack, with reads in sorted batches",
+            source: "LAZY-READS, Markatos et al., USITS 1999",
+        },
     ),
     Policy::new(
         9,
         "lazy-reads-loc",
         EngineRow::Mapped(MappedRow::Slots(SlotSchedule::SitePagesAndSortedReads)),
-        Words {
+        PolicyWords {
             about: "lazy-reads, with the entries of a site gathered before they are written",
             source: "LAZY-READS-LOC, Markatos et al., USITS 1999",
         },
@@ -131,7 +140,7 @@ static POLICIES: &[Policy] = &[
         10,
         "large-file",
         EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Asynchronous)),
-        Words {
+        PolicyWords {
             about: "stream without waiting: many writes and reads in flight, on a file or a raw device",
             source: "expv1, Performance Issues in Squid, 2002",
         },
@@ -140,7 +149,7 @@ static POLICIES: &[Policy] = &[
         11,
         "esp",
         EngineRow::Mapped(MappedRow::Bitmap),
-        Words {
+        PolicyWords {
             about: "4 KiB blocks in a bitmap of several levels, written along long free runs that eviction keeps open",
             source: "ESP, ICS 2002",
         },
@@ -149,7 +158,7 @@ static POLICIES: &[Policy] = &[
         31,
         "hashcache-basic",
         EngineRow::Table(TableRow::Bins),
-        Words {
+        PolicyWords {
             about: "no index at all: a key has one bin of the disk table, a collision overwrites",
             source: "HashCache-Basic (NSDI 2009)",
         },
@@ -158,7 +167,7 @@ static POLICIES: &[Policy] = &[
         32,
         "hashcache-set",
         EngineRow::Table(TableRow::Sets),
-        Words {
+        PolicyWords {
             about: "no index at all: a key has a set of eight bins, read whole",
             source: "HashCache-Set (NSDI 2009)",
         },
@@ -167,7 +176,7 @@ static POLICIES: &[Policy] = &[
         33,
         "hashcache-setmem",
         EngineRow::Table(TableRow::TaggedSets),
-        Words {
+        PolicyWords {
             about: "11 bits an entry: tags and ranks of all sets in memory, one read a hit, none a miss",
             source: "HashCache-SetMem (NSDI 2009)",
         },
@@ -176,7 +185,7 @@ static POLICIES: &[Policy] = &[
         34,
         "hashcache-setmem-lru",
         EngineRow::Table(TableRow::RecentlyTaggedSets),
-        Words {
+        PolicyWords {
             about: "less than 11 bits an entry: tags and ranks of the sets used last",
             source: "HashCache-SetMemLRU (NSDI 2009)",
         },
@@ -185,7 +194,7 @@ static POLICIES: &[Policy] = &[
         35,
         "hashcache-log-n",
         EngineRow::Log(LogRow::Located(LocatedRow::Plain)),
-        Words {
+        PolicyWords {
             about: "47 bits an entry: sets with positions in memory, everything in a log, no groups",
             source: "HashCache-LogN (NSDI 2009)",
         },
@@ -194,7 +203,7 @@ static POLICIES: &[Policy] = &[
         36,
         "hashcache-log",
         EngineRow::Log(LogRow::Located(LocatedRow::Grouped)),
-        Words {
+        PolicyWords {
             about: "55 bits an entry: as hashcache-log-n, and what was asked for together lies and is read together",
             source: "HashCache-Log (NSDI 2009)",
         },
@@ -203,7 +212,7 @@ static POLICIES: &[Policy] = &[
         37,
         "hashcache-log-lru",
         EngineRow::Log(LogRow::Located(LocatedRow::Recent)),
-        Words {
+        PolicyWords {
             about: "35 bits an entry: as hashcache-log, with half the positions in a file",
             source: "HashCache-LogLRU (NSDI 2009)",
         },
@@ -212,7 +221,7 @@ static POLICIES: &[Policy] = &[
         12,
         "ucfs",
         EngineRow::Clusters,
-        Words {
+        PolicyWords {
             about: "clusters of 128 KiB, filled by site, written, read and evicted whole",
             source: "UCFS/CFS (Wang, Hu: IEEE Transactions on Computers, 2002), by what its abstract says",
         },
@@ -221,7 +230,7 @@ static POLICIES: &[Policy] = &[
         20,
         "tiny",
         EngineRow::Tiny,
-        Words {
+        PolicyWords {
             about: "a small log in front of sets, for very little memory on flash: one read a hit, two if it is long",
             source: "Larder's own, after Kangaroo (SOSP 2021), with HashCache's log for long entries; docs/tiny.md",
         },
@@ -229,8 +238,8 @@ static POLICIES: &[Policy] = &[
 ];
 
 impl Policy {
-    const fn new(code: u32, name: &'static str, engine: EngineRow, words: Words) -> Self {
-        let Words { about, source } = words;
+    const fn new(code: u32, name: &'static str, engine: EngineRow, words: PolicyWords) -> Self {
+        let PolicyWords { about, source } = words;
         let (index, layout) = (engine.index(), engine.layout());
         let (writes, reads, eviction) = (engine.writes(), engine.reads(), engine.eviction());
         Self { name, about, source, engine, index, layout, writes, reads, eviction, code }

@@ -7,7 +7,7 @@ mod stream;
 use crate::{
     Hints, Result,
     engine::log::LogEngine,
-    format::record::{BODY_BLOCK_BYTES, BodyElsewhere, BodyStretch, Decoded, Meta},
+    format::record::{BODY_BLOCK_BYTES, BodyElsewhere, BodyStretch, DecodedRecord, RecordMeta},
     units::{SECTOR_BYTES, Sector, sectors},
     volume::Volume,
 };
@@ -19,15 +19,15 @@ pub use stream::BodyStream;
 /// A found entry.
 #[derive(Clone)]
 pub struct Reader {
-    source: Source,
+    source: BodyRest,
     /// The record's bytes as far as they were read, from its start.
     record: Bytes,
-    decoded: Arc<Decoded>,
+    decoded: Arc<DecodedRecord>,
 }
 
 /// Where the rest of the body comes from, if it was not read with the head.
 #[derive(Clone)]
-enum Source {
+enum BodyRest {
     Log {
         engine: Arc<LogEngine>,
         position: Sector,
@@ -38,14 +38,14 @@ enum Source {
 
 impl Reader {
     /// An entry in the log, of which the front was read.
-    pub(crate) fn in_log(engine: Arc<LogEngine>, position: Sector, record: Bytes, decoded: Decoded) -> Self {
-        Self { source: Source::Log { engine, position }, record, decoded: Arc::new(decoded) }
+    pub(crate) fn in_log(engine: Arc<LogEngine>, position: Sector, record: Bytes, decoded: DecodedRecord) -> Self {
+        Self { source: BodyRest::Log { engine, position }, record, decoded: Arc::new(decoded) }
     }
 
     /// An entry that was read whole.
-    pub(crate) fn whole(volume: Arc<Volume>, record: Bytes, decoded: Decoded) -> Self {
+    pub(crate) fn whole(volume: Arc<Volume>, record: Bytes, decoded: DecodedRecord) -> Self {
         assert!(decoded.body_is_here() && decoded.len_bytes() <= record.len());
-        Self { source: Source::Whole(volume), record, decoded: Arc::new(decoded) }
+        Self { source: BodyRest::Whole(volume), record, decoded: Arc::new(decoded) }
     }
 
     /// The head as it was committed.
@@ -60,7 +60,7 @@ impl Reader {
 
     /// The hints it was committed with, or that came with its newest head; of the group only the lower 32 bits.
     pub fn hints(&self) -> Hints {
-        let Meta { site, group, expires_at, .. } = self.decoded.meta;
+        let RecordMeta { site, group, expires_at, .. } = self.decoded.meta;
         Hints { site: site.0, group: u64::from(group), expires_at }
     }
 
@@ -109,7 +109,7 @@ impl Reader {
         BodyStream::new(self)
     }
 
-    pub(crate) fn decoded(&self) -> &Decoded {
+    pub(crate) fn decoded(&self) -> &DecodedRecord {
         &self.decoded
     }
 
@@ -119,7 +119,7 @@ impl Reader {
 
     /// Returns the bytes of `range` of a body of which parts stand in records of their own.
     async fn read_in_parts(&self, range: &Range<u64>) -> Result<Option<Bytes>> {
-        let Source::Log { engine, position } = &self.source else { return Ok(None) };
+        let BodyRest::Log { engine, position } = &self.source else { return Ok(None) };
         let stretches = engine.stretches(*position, &self.decoded, &self.record);
         let met = stretches.iter().filter(|of| of.range.start < range.end && range.start < of.range.end);
         let mut read = try_join_all(met.map(|stretch| self.read_stretch(engine, stretch, range))).await?;
@@ -173,7 +173,7 @@ impl Reader {
     }
 
     async fn load(&self, range: &Range<u64>) -> Result<Option<Bytes>> {
-        let Source::Log { engine, position } = &self.source else { return Ok(None) };
+        let BodyRest::Log { engine, position } = &self.source else { return Ok(None) };
         self.load_from(engine, engine.body_place(*position, &self.decoded), range).await
     }
 
@@ -200,15 +200,15 @@ impl Reader {
     }
 
     fn forget(&self) {
-        if let Source::Log { engine, position } = &self.source {
+        if let BodyRest::Log { engine, position } = &self.source {
             engine.forget_through(self.decoded.meta.hash.key_hash(), *position);
         }
     }
 
     fn volume(&self) -> &Volume {
         match &self.source {
-            Source::Log { engine, .. } => &engine.volume,
-            Source::Whole(volume) => volume,
+            BodyRest::Log { engine, .. } => &engine.volume,
+            BodyRest::Whole(volume) => volume,
         }
     }
 }

@@ -17,28 +17,28 @@ mod volumes;
 use crate::{
     Error, ErrorKind, Hints, Policy, Reader, Result, StoreOptions, Writer,
     device::{Device, Directory, ThreadDriver, block_on},
-    engine::{Extent, Sighting},
+    engine::{LocatedEntry, ReadExtent},
     families::AnyEngine,
     format::record,
     stats::Stats,
     volume::{
         Volume,
-        holds::Held,
+        holds::HeldKey,
         membership::reconcile,
         neighbours::NeighbourSink,
         superblocks::{self, Invalidation},
     },
 };
 use bytes::Bytes;
-use closing::Closing;
+use closing::StoreClosing;
 use futures_util::future::{join, join_all};
-pub use inspect::{Content, StoreInfo, format, glance, inspect};
-use maintenance::Maintenance;
-pub use scan::Scanned;
+pub use inspect::{PathContent, StoreInfo, format, glance, inspect};
+use maintenance::MaintenanceThread;
+pub use scan::ScanSummary;
 use std::{path::Path, sync::Arc};
-pub use survey::{Damage, Findings, check, survey};
+pub use survey::{CheckFindings, StoreDamage, check, survey};
 pub use upgrade::{UpgradePlan, plan_upgrade, upgrade};
-pub(crate) use volumes::Volumes;
+pub(crate) use volumes::EngineVolumes;
 
 /// A disk cache of entries. Cheap to clone; all clones are one store.
 ///
@@ -59,9 +59,9 @@ pub(crate) use volumes::Volumes;
 /// ```
 #[derive(Clone)]
 pub struct Store {
-    volumes: Volumes,
-    closing: Closing,
-    maintenance: Arc<[Maintenance]>,
+    volumes: EngineVolumes,
+    closing: StoreClosing,
+    maintenance: Arc<[MaintenanceThread]>,
 }
 
 /// One volume of a store.
@@ -144,11 +144,11 @@ impl Store {
     fn start(volumes: Vec<Volume>) -> Result<Self> {
         reconcile(&volumes.iter().collect::<Vec<_>>())?;
         let engines = volumes.into_iter().map(|volume| AnyEngine::new(Arc::new(volume)));
-        let volumes = Volumes::new(engines.collect::<Result<_>>()?);
-        let start = |engine: &AnyEngine| Maintenance::start(&volumes, engine, engine.volume().options.background);
+        let volumes = EngineVolumes::new(engines.collect::<Result<_>>()?);
+        let start = |engine: &AnyEngine| MaintenanceThread::start(&volumes, engine, engine.volume().options.background);
         let maintenance = volumes.all().map(start);
         let maintenance = maintenance.collect::<Result<_>>()?;
-        Ok(Self { volumes, closing: Closing::default(), maintenance })
+        Ok(Self { volumes, closing: StoreClosing::default(), maintenance })
     }
 
     /// Waits until everything that an earlier run stored is loaded: from then on a miss is one. A new store is ready at
@@ -183,7 +183,7 @@ impl Store {
     /// # Errors
     /// `Unavailable` when the device fails; `Closed`.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Reader>> {
-        self.look_up(key, Extent::Whole).await
+        self.look_up(key, ReadExtent::Whole).await
     }
 
     /// As [`Store::get`], but reads only head and the first part of a long entry; the rest is read when
@@ -192,10 +192,10 @@ impl Store {
     /// # Errors
     /// As [`Store::get`].
     pub async fn front(&self, key: &[u8]) -> Result<Option<Reader>> {
-        self.look_up(key, Extent::Front).await
+        self.look_up(key, ReadExtent::Front).await
     }
 
-    async fn look_up(&self, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
+    async fn look_up(&self, key: &[u8], extent: ReadExtent) -> Result<Option<Reader>> {
         match self.volumes.sound_of(key) {
             Some(engine) => engine.get(key, extent).await,
             None => self.check_open().map(|()| None),
@@ -213,7 +213,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::get`].
-    pub async fn sight(&self, key: &[u8]) -> Result<Option<Sighting>> {
+    pub async fn sight(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
         match self.volumes.sound_of(key) {
             Some(engine) => engine.sight(key).await,
             None => self.check_open().map(|()| None),
@@ -221,7 +221,7 @@ impl Store {
     }
 
     /// Whether `key`'s entry is still where it was seen (no I/O). `false` also where memory cannot tell.
-    pub fn is_in_sight(&self, key: &[u8], sighting: Sighting) -> bool {
+    pub fn is_in_sight(&self, key: &[u8], sighting: LocatedEntry) -> bool {
         self.volumes.sound_of(key).is_some_and(|engine| engine.is_in_sight(engine.volume().hash(key).0, sighting.0))
     }
 
@@ -338,9 +338,9 @@ impl Store {
     /// Keeps `key`'s entry, if there is one, from being reclaimed while the returned [`Held`] lives: for parts of
     /// something that is being read from its start to its end. Only `log` can, for up to a quarter of the volume (at
     /// most 32,768 keys); an entry may still be replaced, removed, or be of no more use.
-    pub fn hold(&self, key: &[u8]) -> Held {
+    pub fn hold(&self, key: &[u8]) -> HeldKey {
         let volume = self.volumes.of(key).volume();
-        Held::new(volume, volume.hash(key).0)
+        HeldKey::new(volume, volume.hash(key).0)
     }
 
     /// Whether its rows can spare entries: [`Store::pin`] says no otherwise.
@@ -422,7 +422,7 @@ impl Store {
     /// As [`Store::close`]. The volumes are given up all the same.
     pub fn release(&self) -> Result<()> {
         let closed = block_on(self.close());
-        self.maintenance.iter().for_each(Maintenance::stop);
+        self.maintenance.iter().for_each(MaintenanceThread::stop);
         for volume in self.volumes.all().map(AnyEngine::volume) {
             volume.device.release();
             volume.directory.iter().for_each(|directory| directory.release());

@@ -250,9 +250,8 @@ table! {
     /// and checkpoints, stay within this multiple of the bytes admitted. More: more hits where few entries are requested
     /// again and again. Less: less wear of flash.
     write_factor_max: f64 = 1.3, share in 1.0..=16.0;
-    /// `log`: bytes that may be written a day, in multiples of the volume's size: of entries that are stored, and of those
-    /// that are written again. Where they are spent, no new entry is stored. More: more hits; less: less wear of flash.
-    /// 0: no limit.
+    /// `log`: bytes that may be written a day, in multiples of the volume's size, for new entries and for reinsertion.
+    /// When they are used up, no new entry is stored. More: more hits; less: less wear of flash. 0: no limit.
     writes_per_day: f64 = 0.0, share in 0.0..=1000.0;
     /// `log`: of what the store is to have most. `requests`: hits, so that short entries stay rather than long ones; `bytes`: bytes
     /// of hits, as mirrors of large files want; `balanced`: something of both.

@@ -1,6 +1,6 @@
 //! The sizes everything else is counted in, and where things lie on a volume.
 //!
-//! Owns: sector, block and segment arithmetic ([`Geometry`]). Invariant: every segment lies wholly
+//! Owns: sector, block and segment arithmetic ([`SegmentGeometry`]). Invariant: every segment lies wholly
 //! between the two superblocks. The byte layout is tabled in docs/format.md.
 
 /// Bytes of a [`Sector`]. Records begin at multiples of it unless stated otherwise.
@@ -46,7 +46,7 @@ impl SegmentId {
 
 /// Where segments lie on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Geometry {
+pub(crate) struct SegmentGeometry {
     pub(crate) size_bytes: u64,
     /// Where the first segment begins.
     pub(crate) data_start_bytes: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Geometry {
     pub(crate) step_bytes: u64,
 }
 
-impl Geometry {
+impl SegmentGeometry {
     /// As many segments of `segment_bytes` as a volume of `size_bytes` holds behind `index_bytes` of index
     /// area; `None` if too few.
     pub(crate) fn new(size_bytes: u64, index_bytes: u64, segment_bytes: u64) -> Option<Self> {
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn segments_lie_between_the_superblocks() {
         for size in [3 << 20, (1 << 30) + 777, 1 << 40] {
-            let geometry = Geometry::new(size, 0, 256 << 10).unwrap();
+            let geometry = SegmentGeometry::new(size, 0, 256 << 10).unwrap();
             let last = SegmentId(geometry.segment_count - 1);
             assert!(geometry.segment_start_bytes(SegmentId(0)) >= SUPERBLOCK_BYTES);
             assert!(geometry.segment_end_bytes(last) <= last_superblock_bytes(size));
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_volume_with_too_few_segments_is_none() {
-        assert_eq!(Geometry::new(100, 0, 4096), None);
-        assert_eq!(Geometry::new(1 << 20, 0, 1 << 20), None);
+        assert_eq!(SegmentGeometry::new(100, 0, 4096), None);
+        assert_eq!(SegmentGeometry::new(1 << 20, 0, 1 << 20), None);
     }
 }

@@ -26,23 +26,23 @@ use crate::{
     device::{AlignedBuffer, Device, Directory},
     format::{
         VolumeId,
-        record::{BODY_BLOCK_BYTES, Decoded, Kind},
-        superblock::{Shape, Superblock},
+        record::{BODY_BLOCK_BYTES, DecodedRecord, RecordKind},
+        superblock::{Superblock, VolumeShape},
     },
     hash::KeyHash,
     hash::{FullHash, KeyHasher},
     sync::atomic::AtomicBool,
     units::{BLOCK_BYTES, Site},
 };
-use arrears::Arrears;
+use arrears::PendingRemovals;
 use bytes::Bytes;
 use counters::{Counters, add};
-use health::Health;
-use holds::Holds;
+use health::VolumeHealth;
+use holds::HeldKeys;
 use journal_marks::JournalMarks;
-use loading::Waiting;
-use neighbours::{Neighbour, NeighbourSink};
-use pins::Pins;
+use loading::LoadWaiters;
+use neighbours::{NeighbourEntry, NeighbourSink};
+use pins::PinnedKeys;
 use std::{
     io,
     sync::{
@@ -52,9 +52,9 @@ use std::{
     thread::ThreadId,
     time::Duration,
 };
-use superblocks::Gate;
-use turn::Turn;
-use wakeup::Wakeup;
+use superblocks::SuperblockGate;
+use turn::TaskTurn;
+use wakeup::MaintenanceWakeup;
 use wear::WearLimit;
 
 /// How often a start asks for what it needs: a fault that passes is not to cost what is stored.
@@ -70,7 +70,7 @@ pub(crate) struct Volume {
     pub(crate) directory: Option<Arc<dyn Directory>>,
     pub(crate) id: VolumeId,
     pub(crate) policy: &'static Policy,
-    pub(crate) shape: Shape,
+    pub(crate) shape: VolumeShape,
     pub(crate) options: StoreOptions,
     pub(crate) hasher: KeyHasher,
     pub(crate) clock: Clock,
@@ -78,18 +78,18 @@ pub(crate) struct Volume {
     /// may have gone elsewhere.
     pub(crate) is_new: bool,
     pub(crate) counters: Counters,
-    pub(crate) wakeup: Wakeup,
-    pub(crate) health: Health,
+    pub(crate) wakeup: MaintenanceWakeup,
+    pub(crate) health: VolumeHealth,
     /// `None` where no limit is set.
     pub(crate) wear: Option<WearLimit>,
-    pub(crate) holds: Holds,
-    pub(crate) pins: Pins,
+    pub(crate) holds: HeldKeys,
+    pub(crate) pins: PinnedKeys,
     /// Removals and invalidations that are not durable.
-    pub(crate) arrears: Arrears,
+    pub(crate) arrears: PendingRemovals,
     /// How far the journal is written and durable, in rows that keep one.
     pub(crate) journal: JournalMarks,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: LoadWaiters,
     /// The volume's own thread, if it has one.
     pub(crate) maintenance_thread: OnceLock<ThreadId>,
     superblock: RwLock<Superblock>,
@@ -98,7 +98,7 @@ pub(crate) struct Volume {
     /// Whether somebody writes that, at the start or later.
     is_starting: AtomicBool,
     /// Passed by whoever changes the superblock.
-    pub(crate) superblock_gate: Gate,
+    pub(crate) superblock_gate: SuperblockGate,
     closed: AtomicBool,
 }
 
@@ -111,9 +111,9 @@ pub(crate) fn cannot_begin() -> Error {
 }
 
 /// What bytes turn out to be that were read in search of a key.
-pub(crate) enum Verdict {
+pub(crate) enum KeyVerdict {
     /// The key's entry, every byte of it verified.
-    Sound(Decoded),
+    Sound(DecodedRecord),
     /// A whole record, of another key.
     FalseMatch,
     /// The key's entry, but expired or invalidated.
@@ -140,24 +140,24 @@ impl Volume {
             clock: options.clock.clone(),
             is_new: false,
             counters: Counters::default(),
-            wakeup: Wakeup::default(),
-            health: Health::default(),
+            wakeup: MaintenanceWakeup::default(),
+            health: VolumeHealth::default(),
             wear: WearLimit::new(superblock.shape.size_bytes, options.tuning.writes_per_day, options.clock.now()),
-            holds: Holds::new(superblock.shape.size_bytes),
-            pins: Pins::new(
+            holds: HeldKeys::new(superblock.shape.size_bytes),
+            pins: PinnedKeys::new(
                 superblock.shape.size_bytes,
                 superblock.shape.segment_bytes,
                 if policy.can_pin() { options.tuning.pin_share } else { 0.0 },
             ),
-            arrears: Arrears::default(),
+            arrears: PendingRemovals::default(),
             journal: JournalMarks::default(),
             begin_neighbours: OnceLock::new(),
-            waiting: Waiting::default(),
+            waiting: LoadWaiters::default(),
             maintenance_thread: OnceLock::new(),
             superblock: RwLock::new(superblock),
             start_retry_at: AtomicU64::new(0),
             is_starting: AtomicBool::new(false),
-            superblock_gate: Gate::default(),
+            superblock_gate: SuperblockGate::default(),
             closed: AtomicBool::new(false),
         }
     }
@@ -195,8 +195,8 @@ impl Volume {
 
     /// Returns the right to try again what a start has to write before anything is stored, if it is time and nobody
     /// else is at it. A start that is done twice over would take back what was stored after the first.
-    pub(crate) fn start_turn(&self) -> Option<Turn<'_>> {
-        let turn = Turn::take(&self.is_starting)?;
+    pub(crate) fn start_turn(&self) -> Option<TaskTurn<'_>> {
+        let turn = TaskTurn::take(&self.is_starting)?;
         let is_due = self.clock.now().as_millis() as u64 >= self.start_retry_at.load(Ordering::Relaxed);
         if is_due {
             self.note_failed_start();
@@ -206,8 +206,8 @@ impl Volume {
 
     /// Returns the right to write the records of a start, if no other task has it. Of two tasks that reserve numbers,
     /// the one that needed fewer could otherwise be the last to write.
-    pub(crate) fn head_turn(&self) -> Option<Turn<'_>> {
-        Turn::take(&self.is_starting)
+    pub(crate) fn head_turn(&self) -> Option<TaskTurn<'_>> {
+        TaskTurn::take(&self.is_starting)
     }
 
     /// Whether nobody has that right now.
@@ -314,11 +314,11 @@ impl Volume {
     /// served.
     ///
     /// Its reader verifies the body, so bodies that nobody reads cost no pass over them.
-    pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: Decoded) -> Option<Neighbour> {
+    pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: DecodedRecord) -> Option<NeighbourEntry> {
         let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
         let key = record.slice(decoded.key.clone());
         (is_entry && !self.arrears.hides(&key))
-            .then(|| Neighbour { key, reader: Reader::whole(Arc::clone(self), record, decoded) })
+            .then(|| NeighbourEntry { key, reader: Reader::whole(Arc::clone(self), record, decoded) })
     }
 
     /// Notes a failure that costs no entry.
@@ -376,27 +376,27 @@ impl Volume {
     }
 
     /// What `record`, read whole, is to somebody who looks for `key`.
-    pub(crate) fn judge(&self, record: &Bytes, hash: FullHash, key: &[u8]) -> Verdict {
-        let Ok(decoded) = Decoded::decode(self.id, record) else { return Verdict::Damaged };
+    pub(crate) fn judge(&self, record: &Bytes, hash: FullHash, key: &[u8]) -> KeyVerdict {
+        let Ok(decoded) = DecodedRecord::decode(self.id, record) else { return KeyVerdict::Damaged };
         if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
-            return Verdict::FalseMatch;
+            return KeyVerdict::FalseMatch;
         }
-        if decoded.meta.kind != Kind::Entry {
-            return Verdict::Useless;
+        if decoded.meta.kind != RecordKind::Entry {
+            return KeyVerdict::Useless;
         }
-        let Some(body) = record.get(decoded.body_start..decoded.len_bytes()) else { return Verdict::Damaged };
+        let Some(body) = record.get(decoded.body_start..decoded.len_bytes()) else { return KeyVerdict::Damaged };
         let mut blocks = body.chunks(BODY_BLOCK_BYTES as usize).enumerate();
         if !blocks.all(|(index, block)| decoded.verifies(record, index as u64, block)) {
-            return Verdict::Damaged;
+            return KeyVerdict::Damaged;
         }
         if self.is_useless(&decoded) {
-            return Verdict::Useless;
+            return KeyVerdict::Useless;
         }
-        Verdict::Sound(decoded)
+        KeyVerdict::Sound(decoded)
     }
 
     /// Whether an entry is expired or invalidated.
-    pub(crate) fn is_useless(&self, decoded: &Decoded) -> bool {
+    pub(crate) fn is_useless(&self, decoded: &DecodedRecord) -> bool {
         let meta = &decoded.meta;
         let expired = has_expired(meta.expires_at, self.clock.now_s());
         expired || !self.admits(meta.site, meta.epoch)

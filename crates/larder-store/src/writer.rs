@@ -5,8 +5,8 @@
 use crate::{
     Error, ErrorKind, Hints, Result,
     families::AnyEngine,
-    format::record::{BODY_BYTES_MAX, HEAD_BYTES_MAX, Kind, Meta, Record, body_checksums},
-    store::Volumes,
+    format::record::{BODY_BYTES_MAX, HEAD_BYTES_MAX, RecordKind, RecordMeta, RecordParts, body_checksums},
+    store::EngineVolumes,
 };
 use bytes::Bytes;
 use futures_io::AsyncWrite;
@@ -18,7 +18,7 @@ use std::{
 
 /// An entry being written: visible only after [`Writer::commit`]; dropped, it leaves no trace.
 pub struct Writer {
-    volumes: Volumes,
+    volumes: EngineVolumes,
     engine: AnyEngine,
     key: Box<[u8]>,
     head: Bytes,
@@ -35,7 +35,7 @@ impl Writer {
     /// Longest head: 64 KiB.
     pub const HEAD_MAX_BYTES: usize = HEAD_BYTES_MAX;
 
-    pub(crate) fn new(volumes: Volumes, engine: AnyEngine, key: &[u8], head: Bytes, hints: Hints) -> Self {
+    pub(crate) fn new(volumes: EngineVolumes, engine: AnyEngine, key: &[u8], head: Bytes, hints: Hints) -> Self {
         let epoch = engine.volume().epoch();
         Self { volumes, engine, key: key.into(), head, hints, epoch, parts: Vec::new(), len_bytes: 0 }
     }
@@ -89,9 +89,15 @@ impl Writer {
         self.volumes.remove_strays(&self.key).await?;
         let checksums = body_checksums(&self.parts);
         let hash = self.engine.volume().hash(&self.key).1;
-        let meta = Meta::new(Kind::Entry, hash, self.hints, self.epoch, self.len_bytes);
-        let record =
-            Record { meta, key: &self.key, head: &self.head, parts: &[], checksums: &checksums, body: &self.parts };
+        let meta = RecordMeta::new(RecordKind::Entry, hash, self.hints, self.epoch, self.len_bytes);
+        let record = RecordParts {
+            meta,
+            key: &self.key,
+            head: &self.head,
+            parts: &[],
+            checksums: &checksums,
+            body: &self.parts,
+        };
         self.engine.commit(record).await
     }
 }

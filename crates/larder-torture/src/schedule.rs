@@ -6,7 +6,7 @@
 use crate::{
     drive::{Flag, PATIENCE_ROUNDS},
     faults::Faults,
-    trial::{Crash, Operation, SITE_COUNT, Tally, Task, Trial, varied_options},
+    trial::{Crash, ModelWork, Operation, SITE_COUNT, Tally, Task, Trial, varied_options},
 };
 use larder_store::{Dice, Policy, StoreOptions};
 use std::{
@@ -185,8 +185,9 @@ impl Schedule {
             // Whoever asked is gone with the process.
             Operation::Crash { .. } => self.running.clear(),
             Operation::Reopen => self.finish_running()?,
-            // What could not be written is tried again by whoever maintains the store: nobody would go on with that meanwhile.
-            Operation::Invalidate { .. } if self.trial.faults() > 0 => self.finish_running()?,
+            // It waits for other changes of the superblock: those of syncs, and writes that are tried again after a fault.
+            // Nobody would go on with those meanwhile.
+            Operation::Invalidate { .. } if self.trial.faults() > 0 || self.has_sync() => self.finish_running()?,
             _ => {}
         }
         if let Some(task) = self.trial.begin(operation)? {
@@ -228,6 +229,11 @@ impl Schedule {
             self.trial.judge_outcome(task.work, outcome)?;
         }
         Ok(())
+    }
+
+    /// Returns whether an operation is under way that may change the superblock.
+    fn has_sync(&self) -> bool {
+        self.running.iter().any(|(task, _)| matches!(task.work, ModelWork::Sync { .. } | ModelWork::Wait { .. }))
     }
 
     fn finish_running(&mut self) -> Result<(), String> {

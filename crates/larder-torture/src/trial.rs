@@ -15,8 +15,8 @@ use larder_store::{
     device::{Device, FaultPlan, FaultStats, FaultyDevice, MemoryDirectory},
 };
 use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
-pub(crate) use task::Task;
-use task::{FoundEntry, ModelWork, Part, TaskOutcome};
+use task::{FoundEntry, Part, TaskOutcome};
+pub(crate) use task::{ModelWork, Task};
 
 /// Something to do to a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Owns: finding the proxy, the socket and its bounds. Does not: know what is asked. Invariant: what is given back is what a 200 brought.
 
 use crate::{
-    control::{Answer, Ask, ControlPath},
+    control::{ControlAnswer, ControlPath, ControlRequest},
     failure::Failure,
     value,
 };
@@ -75,7 +75,7 @@ pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<Stri
 }
 
 /// What a proxy tells of something that takes long, until it is done.
-pub(crate) enum Told<'a> {
+pub(crate) enum ProgressEvent<'a> {
     /// So much of so much is done.
     Progress { done: u64, of: u64 },
     /// A line of what was asked for.
@@ -85,7 +85,7 @@ pub(crate) enum Told<'a> {
 }
 
 /// What is sent with a request.
-pub(crate) struct Sent<'a> {
+pub(crate) struct SentBody<'a> {
     pub(crate) len_bytes: u64,
     pub(crate) reader: &'a mut dyn Read,
 }
@@ -98,8 +98,8 @@ pub(crate) struct Sent<'a> {
 pub(crate) fn converse(
     admin: AdminFlags,
     request: &str,
-    sent: Sent<'_>,
-    tell: &mut dyn FnMut(Told<'_>) -> Result<(), Failure>,
+    sent: SentBody<'_>,
+    tell: &mut dyn FnMut(ProgressEvent<'_>) -> Result<(), Failure>,
 ) -> Result<Value, Failure> {
     let broken = |error: io::Error| {
         let help = "the proxy may be stopping, or its disk may not answer; see what it says on standard error";
@@ -129,9 +129,9 @@ pub(crate) fn converse(
     }
     loop {
         let value = match read_piece(&mut answer).map_err(broken)? {
-            Piece::Line(value) => value,
-            Piece::Data(bytes) => {
-                tell(Told::Data(&bytes))?;
+            AnswerPiece::Line(value) => value,
+            AnswerPiece::Data(bytes) => {
+                tell(ProgressEvent::Data(&bytes))?;
                 continue;
             }
         };
@@ -143,19 +143,19 @@ pub(crate) fn converse(
             return Err(Failure::runtime(text("problem"), text("help")));
         }
         match (value["progress"]["done"].as_u64(), value["progress"]["of"].as_u64()) {
-            (Some(done), Some(of)) => tell(Told::Progress { done, of })?,
-            _ => tell(Told::Line(&value))?,
+            (Some(done), Some(of)) => tell(ProgressEvent::Progress { done, of })?,
+            _ => tell(ProgressEvent::Line(&value))?,
         }
     }
 }
 
-enum Piece {
+enum AnswerPiece {
     Line(Value),
     Data(Vec<u8>),
 }
 
 /// Reads a piece of an answer: its kind, its length and its bytes, as the proxy's `told` sends them.
-fn read_piece(answer: &mut impl Read) -> io::Result<Piece> {
+fn read_piece(answer: &mut impl Read) -> io::Result<AnswerPiece> {
     let mut head = [0; 5];
     answer.read_exact(&mut head)?;
     let len_bytes = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
@@ -166,8 +166,8 @@ fn read_piece(answer: &mut impl Read) -> io::Result<Piece> {
     let mut bytes = vec![0; len_bytes as usize];
     answer.read_exact(&mut bytes)?;
     match head[0] {
-        b'D' => Ok(Piece::Data(bytes)),
-        b'L' => Ok(Piece::Line(serde_json::from_slice(&bytes)?)),
+        b'D' => Ok(AnswerPiece::Data(bytes)),
+        b'L' => Ok(AnswerPiece::Line(serde_json::from_slice(&bytes)?)),
         _ => Err(wrong("the answer is none of this version")),
     }
 }
@@ -205,7 +205,7 @@ impl<T: Read + Write> Connection for T {}
 pub(crate) fn connect(admin: AdminFlags) -> Result<Box<dyn Connection>, Failure> {
     if admin.admin.is_none()
         && let Some(mut control) = ControlPath::connect_any()?
-        && let Ok(Answer::Operate) = control.ask(&Ask::Operate)
+        && let Ok(ControlAnswer::Operate) = control.ask(&ControlRequest::Operate)
     {
         return Ok(Box::new(control.into_stream()));
     }

@@ -3,7 +3,7 @@
 //! Owns: their names and modes. Does not: know what is in them (see `larder_proxy::Authority`). Invariants: the key is written to a
 //! file of its owner's alone, in a directory of its owner's alone, and is never printed; a key that others may read is not used.
 
-use crate::{failure::Failure, settings::Settings};
+use crate::{failure::Failure, settings::RunSettings};
 use etcetera::BaseStrategy;
 use larder_proxy::{Authority, Intercept, TlsIdentity};
 use std::{
@@ -165,7 +165,7 @@ pub(crate) fn user_data_folder() -> Result<PathBuf, Failure> {
 ///
 /// # Errors
 /// There is no authority that can be used.
-pub(crate) fn settle(settings: &mut Settings) -> Result<(), Failure> {
+pub(crate) fn settle(settings: &mut RunSettings) -> Result<(), Failure> {
     if !settings.intercepts() {
         return Ok(());
     }

@@ -4,10 +4,10 @@
 //! not: plan (see `larder_store::plan`), or choose again for a store that exists.
 
 use crate::{
-    failure::Failure, memory_plan, report, settings::Settings, size, store_path, tuning::PolicyChoice, volumes,
+    failure::Failure, memory_plan, report, settings::RunSettings, size, store_path, tuning::PolicyChoice, volumes,
 };
 use larder_store::{
-    Content, Policy, inspect,
+    PathContent, Policy, inspect,
     plan::{DeviceFigures, Plan, PlanWishes, Sizes},
 };
 use std::{
@@ -20,7 +20,7 @@ use std::{
 ///
 /// # Errors
 /// A place that cannot be, and a memory that is too small for any row.
-pub(crate) fn choose(settings: &mut Settings) -> Result<Option<String>, Failure> {
+pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failure> {
     let memory_bytes = memory_plan::index_and_cache_bytes(settings);
     let store = &mut settings.store;
     if store.policy != Some(PolicyChoice::Auto) {
@@ -31,8 +31,8 @@ pub(crate) fn choose(settings: &mut Settings) -> Result<Option<String>, Failure>
     let mut first = None;
     for (index, disk) in store.disks.iter().enumerate() {
         let Some(path) = store_path::find(disk, None)? else { continue };
-        let content = inspect(&path).unwrap_or(Content::Nothing);
-        if let Content::Store(info) = &content {
+        let content = inspect(&path).unwrap_or(PathContent::Nothing);
+        if let PathContent::Store(info) = &content {
             let row = info.policy.map_or("one that this program does not know", |policy| policy.name);
             return Ok(Some(format!("auto: {row}, that of the store that is there")));
         }
@@ -62,8 +62,8 @@ pub(crate) fn choose(settings: &mut Settings) -> Result<Option<String>, Failure>
 }
 
 /// Size of a block device that holds nothing.
-fn blank_bytes(content: &Content) -> Option<u64> {
-    if let Content::Blank(size_bytes) = content { Some(*size_bytes) } else { None }
+fn blank_bytes(content: &PathContent) -> Option<u64> {
+    if let PathContent::Blank(size_bytes) = content { Some(*size_bytes) } else { None }
 }
 
 /// Whether the disk under `path` has turning parts. The kernel says so; where it does not, it is taken for one that has none.

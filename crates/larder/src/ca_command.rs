@@ -8,7 +8,7 @@ mod trust;
 use crate::{
     authority_files::AuthorityFiles,
     failure::Failure,
-    mirrors::Intercepted,
+    mirrors::InterceptedHosts,
     output::{self, print_line},
     value,
 };
@@ -35,13 +35,13 @@ An authority that is made with --host can sign for these hosts alone, also for w
 pub(crate) enum CaCommand {
     /// Make an authority: a key, which stays on this machine, and a certificate for two years
     #[command(after_help = EXAMPLES)]
-    Init(Making),
+    Init(CaWishes),
     /// Say what the authority is, for which hosts, and until when
-    Show(Directory),
+    Show(CaDirectory),
     /// Print the authority's certificate, for clients that are to trust it
     Export {
         #[command(flatten)]
-        directory: Directory,
+        directory: CaDirectory,
         /// Write it to this file instead of standard output
         #[arg(long, value_name = "FILE", value_parser = value::path)]
         out: Option<PathBuf>,
@@ -49,12 +49,12 @@ pub(crate) enum CaCommand {
     /// Have this machine's programs trust the authority: Debian's system store, and NSS for browsers
     Trust(trust::TrustFlags),
     /// Make another authority in place of the one that is there; clients have to trust it anew
-    Rotate(Making),
+    Rotate(CaWishes),
 }
 
 /// Where the authority is.
 #[derive(Debug, Args)]
-pub(crate) struct Directory {
+pub(crate) struct CaDirectory {
     /// Directory of the authority [default: larder/ca in your data directory]
     #[arg(long, value_name = "DIRECTORY", value_parser = value::path)]
     dir: Option<PathBuf>,
@@ -62,18 +62,18 @@ pub(crate) struct Directory {
 
 /// What an authority is made for.
 #[derive(Debug, Args)]
-pub(crate) struct Making {
+pub(crate) struct CaWishes {
     #[command(flatten)]
-    directory: Directory,
+    directory: CaDirectory,
     /// Host that it may sign for, such as pypi.org or *.debian.org, or a package registry such as npm (repeatable)
     /// [default: any; for rotate: those of the one that is there]
-    #[arg(long = "host", value_name = "HOST", value_parser = Intercepted::parse)]
-    hosts: Vec<Intercepted>,
+    #[arg(long = "host", value_name = "HOST", value_parser = InterceptedHosts::parse)]
+    hosts: Vec<InterceptedHosts>,
 }
 
-impl Making {
+impl CaWishes {
     fn patterns(&self) -> Vec<HostPattern> {
-        self.hosts.iter().flat_map(Intercepted::patterns).collect()
+        self.hosts.iter().flat_map(InterceptedHosts::patterns).collect()
     }
 }
 

@@ -15,18 +15,18 @@ use crate::{
     ls_command::LsFlags,
     manual_command::{CompletionsFlags, ManualFlags},
     mirror_command::MirrorCommand,
-    mirrors::{self, Intercepted, OriginOf},
+    mirrors::{self, InterceptedHosts, OriginOf},
     missing_command::MissingFlags,
     offline_command::OfflineFlags,
     pack_command::{PackFlags, UnpackFlags},
     pin_command::{PinFlags, UnpinFlags},
     purge_command::PurgeFlags,
     reload_command::ReloadFlags,
-    settings::{self, Disk, Settings},
+    settings::{self, DiskSettings, RunSettings},
     size,
     store_command::StoreCommand,
     top_command::TopFlags,
-    tuning::{self, PolicyChoice, Tuned},
+    tuning::{self, PolicyChoice, TunedConstant},
     upgrade_command::UpgradeFlags,
     value,
     warm_command::WarmFlags,
@@ -74,12 +74,12 @@ pub(crate) const EXEC_ISOLATED: &str = "exec-isolated";
 #[command(name = "larder", version, after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run the proxy.
     Run(Box<RunFlags>),
     /// Run a command whose requests, https:// included, go through a caching Larder.
@@ -173,8 +173,8 @@ pub(crate) struct RunFlags {
 
     /// Store file, a directory for it, a block device, or `none` for memory only; repeatable, each disk takes a share
     /// by its size [default: larder/store.larder in your cache directory]
-    #[arg(long, value_name = "PATH", value_parser = Disk::parse)]
-    disk: Vec<Disk>,
+    #[arg(long, value_name = "PATH", value_parser = DiskSettings::parse)]
+    disk: Vec<DiskSettings>,
 
     /// Size of the store, such as 100GB; a hard bound; given as often as --disk, one for each [default: that of the
     /// store or block device that is there, 1GB for a new file]
@@ -187,7 +187,7 @@ pub(crate) struct RunFlags {
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
         help = "Constant of a policy (repeatable); --help lists them", long_help = tuning::tune_help())]
-    tune: Vec<Tuned>,
+    tune: Vec<TunedConstant>,
 
     /// Memory for the whole process, such as 256MB: the memory cache gives way when other parts need more [default: not
     /// bounded but for the memory cache]
@@ -261,8 +261,8 @@ pub(crate) struct RunFlags {
 
     /// Host whose https:// is cached too: pypi.org, *.debian.org, all, or a package world such as npm (repeatable); clients
     /// have to trust the authority of `larder ca`
-    #[arg(long, value_name = "HOST", value_parser = Intercepted::parse)]
-    intercept: Vec<Intercepted>,
+    #[arg(long, value_name = "HOST", value_parser = InterceptedHosts::parse)]
+    intercept: Vec<InterceptedHosts>,
 
     /// Whether origins are asked: off (they are), auto (unless the line to them is down), on (what is stored has to do), or
     /// on-even-forbidden [default: off]
@@ -288,7 +288,7 @@ pub(crate) struct RunFlags {
 
 impl RunFlags {
     /// Lays the flags over `settings`. A list that is given replaces the list that was there.
-    pub(crate) fn apply(self, settings: &mut Settings) {
+    pub(crate) fn apply(self, settings: &mut RunSettings) {
         fn set<T>(target: &mut T, value: Option<T>) {
             if let Some(value) = value {
                 *target = value;
@@ -324,14 +324,14 @@ impl RunFlags {
             settings.intercept.set_hosts(&self.intercept);
         }
         let store = &mut settings.store;
-        if self.disk == [Disk::None] {
+        if self.disk == [DiskSettings::None] {
             // Those of the file are of the disks that this replaces.
             store.sizes.clear();
         }
         set_list(&mut store.disks, self.disk);
         set_list(&mut store.sizes, self.size);
         set(&mut store.policy, self.policy.map(Some));
-        for Tuned { name, value } in self.tune {
+        for TunedConstant { name, value } in self.tune {
             store.tuning.set(name, value).expect("it was checked when it was read");
         }
         set(&mut store.mean_object_size_bytes, self.mean_object_size.map(Some));
@@ -347,12 +347,12 @@ mod tests {
     use clap::CommandFactory;
     use std::ffi::OsString;
 
-    fn parse(arguments: &[&str]) -> Result<Settings, Failure> {
+    fn parse(arguments: &[&str]) -> Result<RunSettings, Failure> {
         let arguments: Vec<OsString> = ["larder", "run"].iter().chain(arguments).map(OsString::from).collect();
         let cli = Cli::try_parse_from(&arguments)
             .map_err(|error| failure(&error, arguments.clone()).expect("no help was requested"))?;
-        let Command::Run(flags) = cli.command else { panic!("the command was run") };
-        let mut settings = Settings::default();
+        let CliCommand::Run(flags) = cli.command else { panic!("the command was run") };
+        let mut settings = RunSettings::default();
         flags.apply(&mut settings);
         Ok(settings)
     }
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn no_flags_are_the_defaults() {
-        assert_eq!(format!("{:?}", parse(&[]).unwrap()), format!("{:?}", Settings::default()));
+        assert_eq!(format!("{:?}", parse(&[]).unwrap()), format!("{:?}", RunSettings::default()));
     }
 
     #[test]
@@ -412,7 +412,7 @@ mod tests {
             "3s",
         ])
         .unwrap();
-        let Settings { proxy, store, drain, intercept, memory_cache, .. } = settings;
+        let RunSettings { proxy, store, drain, intercept, memory_cache, .. } = settings;
         assert_eq!(intercept.hosts.hosts, ["*.debian.org".parse().unwrap()]);
         let tls = Listener::tls("127.0.0.1:8443".parse().unwrap());
         assert_eq!(proxy.listeners, ["127.0.0.1:8080".parse().unwrap(), "[::1]:81".parse().unwrap(), tls]);
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(proxy.admin, Some("127.0.0.1:3180".parse().unwrap()));
         assert_eq!(proxy.clients, ["10.0.0.0/8".parse().unwrap()]);
         assert_eq!(proxy.targets.allow, ["127.0.0.0/8".parse().unwrap()]);
-        assert_eq!(store.disks, [Disk::None]);
+        assert_eq!(store.disks, [DiskSettings::None]);
         assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
         assert_eq!((store.sizes, store.mean_object_size_bytes), (vec![2_000_000_000_000], Some(8192)));
         assert_eq!(store.io, IoChoice::Threads);

@@ -14,15 +14,15 @@ mod site;
 
 use crate::{
     failure::Failure,
-    mirrors::Intercepted,
-    settings::{self, Disk, Settings, Store},
+    mirrors::InterceptedHosts,
+    settings::{self, DiskSettings, RunSettings, StoreSettings},
     size, tuning,
     value::{self, BadValue},
 };
 use larder_http::{Rules, TargetList, coding::Compression, key_rules::KeyRules};
 use larder_proxy::{CacheSettings, HostRules, HostSent, Limits, OriginUrl, ProxyConfig};
 use larder_store::{Tuning, TuningKind, TuningValue};
-use section::{Problem, Section, Value};
+use section::{ConfigProblem, ConfigSection, ConfigValue};
 use std::{fs, io::Read, path::Path, time::Duration};
 
 /// Longest configuration file, so that a device or a video given by mistake is refused at once.
@@ -34,7 +34,7 @@ const HELP: &str = "give an existing, readable text file to --config";
 ///
 /// # Errors
 /// A runtime failure if the file cannot be read, a usage failure if something in it is wrong.
-pub(crate) fn apply(path: &Path, settings: &mut Settings) -> Result<(), Failure> {
+pub(crate) fn apply(path: &Path, settings: &mut RunSettings) -> Result<(), Failure> {
     let unreadable = |error| Failure::runtime(format!("cannot read configuration {}: {error}", path.display()), HELP);
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(unreadable)?;
@@ -46,7 +46,7 @@ pub(crate) fn apply(path: &Path, settings: &mut Settings) -> Result<(), Failure>
 ///
 /// # Errors
 /// A usage failure that points at what is wrong.
-pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut Settings) -> Result<(), Failure> {
+pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut RunSettings) -> Result<(), Failure> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let problem =
             format!("a configuration of more than {} is none: {}", size::show(FILE_BYTES_MAX), path.display());
@@ -63,8 +63,8 @@ pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut Settings) ->
         .map_err(|wrong| Failure::usage(wrong.problem, wrong.help).at(path, text, wrong.span, &wrong.label))
 }
 
-fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
-    let mut top = Section::parse(text)?;
+fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigProblem> {
+    let mut top = ConfigSection::parse(text)?;
     let proxy = &mut settings.proxy;
     listeners::read(&mut top, proxy)?;
     top.set("workers", &mut proxy.worker_count, |value| value.parsed("a count", value::workers))?;
@@ -79,10 +79,10 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.set("parent", &mut proxy.parents.parent, |value| value.parsed("a URL", value::parent).map(Some))?;
     top.set("no_parent", &mut proxy.parents.except, |value| each(value, "a host or a network", value::direct))?;
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
-    top.set("origin_http2", &mut proxy.origin_http2, Value::boolean)?;
+    top.set("origin_http2", &mut proxy.origin_http2, ConfigValue::boolean)?;
     top.set("offline", &mut proxy.offline, |value| value.parsed("when to be offline", value::offline))?;
     top.table("cache", |section| read_cache(section, &mut proxy.cache))?;
-    let mut known = site::Known::default();
+    let mut known = site::KnownSites::default();
     proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache))?;
     top.table("memory", |section| read_memory(section, proxy, &mut settings.memory_cache))?;
     let mut number = 0;
@@ -102,26 +102,26 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
         let log = &mut proxy.access_log;
         section.set("access", log, |value| value.parsed("a path", settings::parse_access_log).map(Some))?;
         section.set("format", &mut proxy.log_format, |value| value.parsed("a log format", value::log_format))?;
-        section.set("queries", &mut proxy.log_queries, Value::boolean)
+        section.set("queries", &mut proxy.log_queries, ConfigValue::boolean)
     })?;
     top.table("admin", |section| read_admin(section, proxy))?;
     top.table("request", |section| {
-        section.set("x_forwarded", &mut proxy.add_x_forwarded, Value::boolean)?;
-        section.set("forwarded", &mut proxy.add_forwarded, Value::boolean)
+        section.set("x_forwarded", &mut proxy.add_x_forwarded, ConfigValue::boolean)?;
+        section.set("forwarded", &mut proxy.add_forwarded, ConfigValue::boolean)
     })?;
     top.table("response", |section| {
-        section.set("via", &mut proxy.add_via, Value::boolean)?;
-        section.set("cache_status", &mut proxy.add_cache_status, Value::boolean)
+        section.set("via", &mut proxy.add_via, ConfigValue::boolean)?;
+        section.set("cache_status", &mut proxy.add_cache_status, ConfigValue::boolean)
     })?;
     top.table("limits", |section| read_limits(section, &mut proxy.limits))?;
     top.table("forward", |section| read_forward(section, &mut settings.forward, proxy))?;
     top.table("intercept", |section| {
         let intercept = &mut settings.intercept;
-        if let Some(named) = section.take("hosts", |value| each(value, "a host", Intercepted::parse))? {
+        if let Some(named) = section.take("hosts", |value| each(value, "a host", InterceptedHosts::parse))? {
             intercept.set_hosts(&named);
         }
-        if let Some(named) = section.take("except", |value| each(value, "a host", Intercepted::parse))? {
-            intercept.hosts.except = named.iter().flat_map(Intercepted::patterns).collect();
+        if let Some(named) = section.take("except", |value| each(value, "a host", InterceptedHosts::parse))? {
+            intercept.hosts.except = named.iter().flat_map(InterceptedHosts::patterns).collect();
         }
         section.set("authority", &mut intercept.authority, |value| value.parsed("a path", value::path).map(Some))
     })?;
@@ -131,18 +131,22 @@ fn read_settings(text: &str, settings: &mut Settings) -> Result<(), Problem> {
     top.finish()
 }
 
-fn read_admin(section: &mut Section<'_>, proxy: &mut ProxyConfig) -> Result<(), Problem> {
+fn read_admin(section: &mut ConfigSection<'_>, proxy: &mut ProxyConfig) -> Result<(), ConfigProblem> {
     section.set("listen", &mut proxy.admin, |value| value.parsed("an address", value::listen_address).map(Some))?;
-    section.set("tls", &mut proxy.admin_tls, Value::boolean)?;
+    section.set("tls", &mut proxy.admin_tls, ConfigValue::boolean)?;
     section.set("tokens", &mut proxy.admin_tokens, |value| value.parsed("a path", value::path).map(Some))
 }
 
-fn read_hosts(section: &mut Section<'_>, rules: &mut HostRules) -> Result<(), Problem> {
+fn read_hosts(section: &mut ConfigSection<'_>, rules: &mut HostRules) -> Result<(), ConfigProblem> {
     section.set("hosts", &mut rules.hosts, |value| each(value, "a host", value::host_pattern))?;
     section.set("except", &mut rules.except, |value| each(value, "a host", value::host_pattern))
 }
 
-fn read_forward(section: &mut Section<'_>, forward: &mut Option<bool>, proxy: &mut ProxyConfig) -> Result<(), Problem> {
+fn read_forward(
+    section: &mut ConfigSection<'_>,
+    forward: &mut Option<bool>,
+    proxy: &mut ProxyConfig,
+) -> Result<(), ConfigProblem> {
     section.set("enabled", forward, |value| value.boolean().map(Some))?;
     let targets = &mut proxy.targets;
     section.set("allow_targets", &mut targets.allow, |value| each(value, "a network", value::network))?;
@@ -150,12 +154,12 @@ fn read_forward(section: &mut Section<'_>, forward: &mut Option<bool>, proxy: &m
     section.set("connect_ports", &mut proxy.connect_ports, |value| each(value, "a port", value::port))?;
     section.set("block_lists", &mut proxy.lists.block, |value| value.one_or_each("a path", value::path))?;
     section.set("allow_lists", &mut proxy.lists.allow, |value| value.one_or_each("a path", value::path))?;
-    section.set("only_allowed", &mut proxy.lists.only_allowed, Value::boolean)?;
+    section.set("only_allowed", &mut proxy.lists.only_allowed, ConfigValue::boolean)?;
     section.set("passwords", &mut proxy.passwords, |value| value.parsed("a path", value::path).map(Some))
 }
 
-fn read_store(section: &mut Section<'_>, store: &mut Store) -> Result<(), Problem> {
-    section.set("path", &mut store.disks, |value| value.one_or_each("a path", Disk::parse))?;
+fn read_store(section: &mut ConfigSection<'_>, store: &mut StoreSettings) -> Result<(), ConfigProblem> {
+    section.set("path", &mut store.disks, |value| value.one_or_each("a path", DiskSettings::parse))?;
     section.set("size", &mut store.sizes, |value| value.one_or_each("a size", size::parse))?;
     section.set("policy", &mut store.policy, |value| value.parsed("a policy", tuning::parse_choice).map(Some))?;
     section.table("tuning", |section| read_tuning(section, &mut store.tuning))?;
@@ -163,7 +167,7 @@ fn read_store(section: &mut Section<'_>, store: &mut Store) -> Result<(), Proble
     section.set("io", &mut store.io, |value| value.parsed("auto, uring or threads", settings::parse_io))
 }
 
-fn read_tuning(section: &mut Section<'_>, tuning: &mut Tuning) -> Result<(), Problem> {
+fn read_tuning(section: &mut ConfigSection<'_>, tuning: &mut Tuning) -> Result<(), ConfigProblem> {
     for field in Tuning::fields() {
         let value = section.take(field.name, |value| match field.kind {
             TuningKind::Switch => value.boolean().map(TuningValue::Switch),
@@ -176,7 +180,7 @@ fn read_tuning(section: &mut Section<'_>, tuning: &mut Tuning) -> Result<(), Pro
     Ok(())
 }
 
-fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Problem> {
+fn read_limits(section: &mut ConfigSection<'_>, limits: &mut Limits) -> Result<(), ConfigProblem> {
     section.set("header_size", &mut limits.header_bytes_max, |value| value.parsed("a size", value::header_size))?;
     section.set("header_fields", &mut limits.header_count_max, count)?;
     section.set("connections", &mut limits.connection_count_max, count)?;
@@ -199,7 +203,11 @@ fn read_limits(section: &mut Section<'_>, limits: &mut Limits) -> Result<(), Pro
     section.set("origin_idle_connections", &mut limits.origin_idle_count_max, count)
 }
 
-fn read_memory(section: &mut Section<'_>, proxy: &mut ProxyConfig, cache: &mut Option<u64>) -> Result<(), Problem> {
+fn read_memory(
+    section: &mut ConfigSection<'_>,
+    proxy: &mut ProxyConfig,
+    cache: &mut Option<u64>,
+) -> Result<(), ConfigProblem> {
     section.set("total", &mut proxy.memory_bytes, |value| bytes(value).map(Some))?;
     // Its name before the first release.
     section.set("hot", cache, |value| bytes(value).map(Some))?;
@@ -207,7 +215,7 @@ fn read_memory(section: &mut Section<'_>, proxy: &mut ProxyConfig, cache: &mut O
     section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
 }
 
-fn read_cache(section: &mut Section<'_>, cache: &mut CacheSettings) -> Result<(), Problem> {
+fn read_cache(section: &mut ConfigSection<'_>, cache: &mut CacheSettings) -> Result<(), ConfigProblem> {
     section.set("object_size_max", &mut cache.entry_bytes_max, bytes)?;
     let window = &mut cache.group_window;
     section.set("group_window", window, |value| value.parsed("a duration", value::group_window))?;
@@ -218,55 +226,59 @@ fn read_cache(section: &mut Section<'_>, cache: &mut CacheSettings) -> Result<()
     section.set("stale_on_error_max", &mut http.stale_on_error_max, duration)?;
     let negative = &mut http.negative_lifetimes;
     section.set("negative", negative, |value| each(value, "a status and a duration", value::negative_lifetime))?;
-    section.set("honour_request_directives", &mut http.honour_request_directives, Value::boolean)?;
-    section.set("normalise_vary", &mut http.normalise_vary, Value::boolean)?;
-    section.set("normalise_language", &mut http.normalise_language, Value::boolean)?;
-    section.set("heuristic_with_cookies", &mut http.heuristic_with_cookies, Value::boolean)?;
-    section.set("store_set_cookie", &mut http.store_set_cookie, Value::boolean)?;
+    section.set("honour_request_directives", &mut http.honour_request_directives, ConfigValue::boolean)?;
+    section.set("normalise_vary", &mut http.normalise_vary, ConfigValue::boolean)?;
+    section.set("normalise_language", &mut http.normalise_language, ConfigValue::boolean)?;
+    section.set("heuristic_with_cookies", &mut http.heuristic_with_cookies, ConfigValue::boolean)?;
+    section.set("store_set_cookie", &mut http.store_set_cookie, ConfigValue::boolean)?;
     section.set("targeted_fields", &mut http.targets, |value| {
         each(value, "the name of a field", value::field_name).map(TargetList::new)
     })?;
     read_compression(section, &mut http.compression)
 }
 
-fn read_compression(section: &mut Section<'_>, compression: &mut Compression) -> Result<(), Problem> {
+fn read_compression(section: &mut ConfigSection<'_>, compression: &mut Compression) -> Result<(), ConfigProblem> {
     section.set("compress", &mut compression.codings, |value| each(value, "a coding", value::coding))?;
     section.set("compress_types", &mut compression.types, |value| each(value, "a media type", value::media_type))?;
     section.set("compress_size_min", &mut compression.size_min, bytes)
 }
 
-fn origin(value: Value<'_>) -> Result<OriginUrl, Problem> {
+fn origin(value: ConfigValue<'_>) -> Result<OriginUrl, ConfigProblem> {
     value.parsed("a URL", settings::parse_origin)
 }
 
-fn host_sent(value: Value<'_>) -> Result<HostSent, Problem> {
+fn host_sent(value: ConfigValue<'_>) -> Result<HostSent, ConfigProblem> {
     value.parsed("client, origin or a host", value::host_sent)
 }
 
-fn duration(value: Value<'_>) -> Result<Duration, Problem> {
+fn duration(value: ConfigValue<'_>) -> Result<Duration, ConfigProblem> {
     value.parsed("a duration", crate::duration::parse)
 }
 
-fn count(value: Value<'_>) -> Result<usize, Problem> {
+fn count(value: ConfigValue<'_>) -> Result<usize, ConfigProblem> {
     value.parsed("a count", value::count)
 }
 
-fn bytes(value: Value<'_>) -> Result<u64, Problem> {
+fn bytes(value: ConfigValue<'_>) -> Result<u64, ConfigProblem> {
     value.parsed("a size", size::parse)
 }
 
-fn each<T>(value: Value<'_>, what: &str, parse: impl Fn(&str) -> Result<T, BadValue>) -> Result<Vec<T>, Problem> {
+fn each<T>(
+    value: ConfigValue<'_>,
+    what: &str,
+    parse: impl Fn(&str) -> Result<T, BadValue>,
+) -> Result<Vec<T>, ConfigProblem> {
     value.list(&format!("a list, each member {what}"), |member| member.parsed(what, &parse))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use larder_http::{coding::Coding, rules::RuledRequest, ruling::Following};
+    use larder_http::{coding::ContentCoding, rules::RuledRequest, ruling::RedirectPolicy};
     use larder_proxy::{Direct, Listener, Offline};
 
-    fn parse(text: &str) -> Result<Settings, Problem> {
-        let mut settings = Settings::default();
+    fn parse(text: &str) -> Result<RunSettings, ConfigProblem> {
+        let mut settings = RunSettings::default();
         read_settings(text, &mut settings).map(|()| settings)
     }
 
@@ -292,7 +304,7 @@ mod tests {
     fn an_empty_file_changes_nothing() {
         let text = "[store]\n[memory]\n[forward]\n[log]\n[admin]\n[response]\n[limits]\n[cache]\n";
         for text in ["", text] {
-            assert_eq!(format!("{:?}", parse(text).unwrap()), format!("{:?}", Settings::default()));
+            assert_eq!(format!("{:?}", parse(text).unwrap()), format!("{:?}", RunSettings::default()));
         }
     }
 
@@ -303,7 +315,7 @@ mod tests {
         let (example, rest) = rest.split_once("```").expect("the example ends");
         let (_, rest) = rest.split_once("```toml\n").expect("there is another for a reverse proxy");
         let (reverse, _) = rest.split_once("```").expect("the example ends");
-        let Settings { proxy, forward, store, memory_cache, drain, intercept, worlds } = parse(example).unwrap();
+        let RunSettings { proxy, forward, store, memory_cache, drain, intercept, worlds } = parse(example).unwrap();
         assert_eq!(worlds.names, ["pypi", "npm", "oci"]);
         assert_eq!(worlds.registries[0].name, "registry.example.com:5000");
         assert_eq!(worlds.origins[0].url.to_string(), "https://npm.example.com:443");
@@ -317,7 +329,7 @@ mod tests {
         let behind = Listener { proxied_by, ..Listener::tls("10.0.0.1:8443".parse().unwrap()) };
         assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third), behind]);
         assert_eq!((proxy.add_x_forwarded, proxy.add_forwarded, proxy.origin_http2), (true, true, false));
-        assert_eq!(proxy.cache.http.compression.codings, [Coding::Brotli, Coding::Gzip]);
+        assert_eq!(proxy.cache.http.compression.codings, [ContentCoding::Brotli, ContentCoding::Gzip]);
         assert_eq!((proxy.cache.http.compression.types.len(), proxy.cache.http.compression.size_min), (2, 2048));
         assert_eq!(proxy.offline, Offline::Auto);
         assert!(proxy.pac.contain("www.example.com") && !proxy.pac.contain("intranet.example.com"));
@@ -331,7 +343,7 @@ mod tests {
         let default = origin_url("http://127.0.0.1:9000").with_host(HostSent::Client);
         assert_eq!(parse(reverse).unwrap().proxy.default_origin, Some(default));
         assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
-        assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| Disk::At(path.into())));
+        assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| DiskSettings::At(path.into())));
         assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
         assert_eq!(store.tuning.objective, larder_store::Objective::Bytes);
         assert_eq!(
@@ -431,7 +443,7 @@ mod tests {
             (ruling.name.as_str(), ruling.fresh, ruling.immutable),
             ("jars", Some(Duration::from_hours(24)), true)
         );
-        assert_eq!((ruling.following, ruling.size_max), (Following::All, Some(1_000_000_000)));
+        assert_eq!((ruling.following, ruling.size_max), (RedirectPolicy::All, Some(1_000_000_000)));
         assert_eq!(
             (ruling.varies.as_slice(), ruling.finishes_abandoned),
             (&["x-tenant".parse().unwrap()][..], Some(true))
@@ -507,7 +519,7 @@ mod tests {
     #[test]
     fn one_disk_needs_no_list() {
         let store = parse("[store]\npath = \"a\"\nsize = \"1GB\"").unwrap().store;
-        assert_eq!((store.disks, store.sizes), (vec![Disk::At("a".into())], vec![1_000_000_000]));
+        assert_eq!((store.disks, store.sizes), (vec![DiskSettings::At("a".into())], vec![1_000_000_000]));
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod private;
 pub(crate) mod server;
 
 use self::private::{Refusal, SERVICE_FOLDER};
-use crate::{failure::Failure, report, settings::Settings, store_path};
+use crate::{failure::Failure, report, settings::RunSettings, store_path};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashSet,
@@ -26,7 +26,7 @@ use std::{
 
 /// What is asked of a running Larder.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Ask {
+pub(crate) enum ControlRequest {
     /// A session, which lasts as long as the connection.
     Open { hosts: Vec<String>, except: Vec<String>, offline: bool },
     /// The session's figures.
@@ -43,10 +43,10 @@ pub(crate) enum Ask {
 
 /// What is answered.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub(crate) enum ControlAnswer {
     Opened { proxy: SocketAddr, certificate: String },
-    Figures(Figures),
-    About(About),
+    Figures(SessionFigures),
+    About(ControlSummary),
     Operate,
     Reloaded { told: String },
     Upgraded { told: String },
@@ -55,7 +55,7 @@ pub(crate) enum Answer {
 
 /// The figures of a session.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Figures {
+pub(crate) struct SessionFigures {
     pub(crate) requests: u64,
     pub(crate) from_cache: u64,
     pub(crate) bytes: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Figures {
 
 /// What a Larder serves on its own listeners.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct About {
+pub(crate) struct ControlSummary {
     /// Where clients connect, as to an HTTP proxy; `None` if this is no forward proxy.
     pub(crate) proxy: Option<SocketAddr>,
     /// Where clients connect without TLS, whatever is served there.
@@ -89,9 +89,9 @@ pub(crate) struct About {
     pub(crate) parent: Option<String>,
 }
 
-impl About {
+impl ControlSummary {
     /// Returns it of a proxy by these settings that listens at these addresses.
-    pub(crate) fn of(settings: &Settings, listeners: &[SocketAddr]) -> Self {
+    pub(crate) fn of(settings: &RunSettings, listeners: &[SocketAddr]) -> Self {
         let plain = settings.proxy.listeners.iter().zip(listeners).find(|(listener, _)| !listener.tls);
         let listener = plain.map(|(_, address)| report::reachable(*address));
         let proxy = listener.filter(|_| settings.forwards());
@@ -277,8 +277,8 @@ fn is_socket_name(path: &Path) -> bool {
 
 /// Returns a Larder's socket, and where it listens.
 fn describe(socket: &Path, mut control: Control) -> String {
-    match control.ask(&Ask::About) {
-        Ok(Answer::About(About { listener: Some(listener), .. })) => {
+    match control.ask(&ControlRequest::About) {
+        Ok(ControlAnswer::About(ControlSummary { listener: Some(listener), .. })) => {
             format!("{} (listens on {listener})", socket.display())
         }
         _ => socket.display().to_string(),
@@ -295,7 +295,7 @@ impl Control {
     ///
     /// # Errors
     /// The other end is gone, or what it says is no answer.
-    pub(crate) fn ask(&mut self, ask: &Ask) -> io::Result<Answer> {
+    pub(crate) fn ask(&mut self, ask: &ControlRequest) -> io::Result<ControlAnswer> {
         let mut line = serde_json::to_vec(ask)?;
         line.push(b'\n');
         self.stream.get_mut().write_all(&line)?;
@@ -310,7 +310,7 @@ impl Control {
     ///
     /// # Errors
     /// As [`Control::ask`].
-    pub(crate) fn ask_patiently(&mut self, ask: &Ask) -> io::Result<Answer> {
+    pub(crate) fn ask_patiently(&mut self, ask: &ControlRequest) -> io::Result<ControlAnswer> {
         self.stream.get_ref().set_read_timeout(None)?;
         self.ask(ask)
     }

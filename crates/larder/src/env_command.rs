@@ -5,7 +5,7 @@
 
 use crate::{
     authority_files::user_data_folder,
-    control::{About, Answer, Ask, ControlPath},
+    control::{ControlAnswer, ControlPath, ControlRequest, ControlSummary},
     exec_command::{environment, java},
     failure::Failure,
     output::{print_line, tell},
@@ -58,7 +58,7 @@ pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
         let names = environment::names().chain(is_ours.then_some(java::VARIABLE));
         return names.into_iter().try_for_each(|name| print_line!("{}", flags.shell.unset(name)));
     }
-    let About { proxy, certificate, .. } = about()?;
+    let ControlSummary { proxy, certificate, .. } = about()?;
     let help = "run one without --origin and sites: larder run";
     let proxy = proxy.ok_or_else(|| Failure::runtime("the larder that runs is no forward proxy without TLS", help))?;
     let mut variables = environment::proxy_variables(proxy);
@@ -81,10 +81,10 @@ pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
     variables.iter().try_for_each(|(name, value)| print_line!("{}", flags.shell.set(name, value)))
 }
 
-fn about() -> Result<About, Failure> {
-    let asked = ControlPath::connect_any()?.and_then(|mut control| control.ask(&Ask::About).ok());
+fn about() -> Result<ControlSummary, Failure> {
+    let asked = ControlPath::connect_any()?.and_then(|mut control| control.ask(&ControlRequest::About).ok());
     match asked {
-        Some(Answer::About(about)) => Ok(about),
+        Some(ControlAnswer::About(about)) => Ok(about),
         _ => {
             let help = "start one first, such as larder run --intercept npm; or use larder exec -- COMMAND";
             Err(Failure::runtime("no larder of yours runs", help))

@@ -13,18 +13,18 @@ pub(crate) mod proxy_before;
 mod summary;
 
 use crate::{
-    control::{Answer, Ask, Control, ControlPath},
+    control::{Control, ControlAnswer, ControlPath, ControlRequest},
     failure::Failure,
-    mirrors::Intercepted,
+    mirrors::InterceptedHosts,
     output::tell,
     private_larder,
 };
 use clap::Args;
-use environment::Environment;
+use environment::CommandEnvironment;
 use larder_proxy::HostPattern;
 use proxy_before::ProxyBefore;
 use std::{ffi::OsString, process::ExitCode, time::Instant};
-use summary::Form;
+use summary::SummaryForm;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,12 +45,12 @@ cannot be found or run, 1 if there is no Larder to go through.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExecFlags {
     /// Host whose https:// is cached: pypi.org, *.debian.org, all, or a package world such as npm (repeatable) [default: all]
-    #[arg(long, value_name = "HOST", value_parser = Intercepted::parse)]
-    intercept: Vec<Intercepted>,
+    #[arg(long, value_name = "HOST", value_parser = InterceptedHosts::parse)]
+    intercept: Vec<InterceptedHosts>,
 
     /// Host or package registry among them that is left alone (repeatable)
-    #[arg(long, value_name = "HOST", value_parser = Intercepted::parse)]
-    except: Vec<Intercepted>,
+    #[arg(long, value_name = "HOST", value_parser = InterceptedHosts::parse)]
+    except: Vec<InterceptedHosts>,
 
     /// Answer from what is stored alone, however old, and ask nobody; where the system allows that, the command has no
     /// network but the cache
@@ -62,8 +62,8 @@ pub(crate) struct ExecFlags {
     quiet: bool,
 
     /// How to say at the end, on standard error, what was saved
-    #[arg(long, value_name = "FORM", value_enum, default_value_t = Form::Text)]
-    summary: Form,
+    #[arg(long, value_name = "FORM", value_enum, default_value_t = SummaryForm::Text)]
+    summary: SummaryForm,
 
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
@@ -76,20 +76,20 @@ pub(crate) struct ExecFlags {
 /// There is no Larder to go through, or its authority cannot be written down.
 pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
-    let named = flags.intercept.iter().flat_map(Intercepted::patterns).collect::<Vec<_>>();
+    let named = flags.intercept.iter().flat_map(InterceptedHosts::patterns).collect::<Vec<_>>();
     let hosts = if named.is_empty() { vec![HostPattern::All] } else { named };
     let shown = |patterns: &[HostPattern]| patterns.iter().map(ToString::to_string).collect();
-    let except = flags.except.iter().flat_map(Intercepted::patterns).collect::<Vec<_>>();
-    let ask = Ask::Open { hosts: shown(&hosts), except: shown(&except), offline: flags.offline };
+    let except = flags.except.iter().flat_map(InterceptedHosts::patterns).collect::<Vec<_>>();
+    let ask = ControlRequest::Open { hosts: shown(&hosts), except: shown(&except), offline: flags.offline };
     let (mut control, proxy, certificate) = private_larder::open(&ask, None)?;
     if let Some(before) = proxy_before::find() {
         warn_of(&before, &mut control);
     }
-    let environment = Environment::for_session(proxy, &certificate)?;
+    let environment = CommandEnvironment::for_session(proxy, &certificate)?;
     let end = child::run(&flags.command, &environment, flags.offline.then_some(proxy))?;
     drop(environment);
-    let figures = match control.ask(&Ask::Figures) {
-        Ok(Answer::Figures(figures)) => Some(figures),
+    let figures = match control.ask(&ControlRequest::Figures) {
+        Ok(ControlAnswer::Figures(figures)) => Some(figures),
         _ => None,
     };
     control.close();
@@ -108,8 +108,8 @@ fn warn_of(before: &ProxyBefore, control: &mut Control) {
         tell!("larder: warning: {variable} names a proxy that larder cannot go through, which is by http:// alone");
         return;
     };
-    let theirs = match control.ask(&Ask::About) {
-        Ok(Answer::About(about)) => about.parent,
+    let theirs = match control.ask(&ControlRequest::About) {
+        Ok(ControlAnswer::About(about)) => about.parent,
         _ => None,
     };
     if theirs != Some(parent.to_string()) {

@@ -6,11 +6,11 @@
 //! an answer or an end.
 
 use crate::{
-    control::{Answer, ControlPath},
+    control::{ControlAnswer, ControlPath},
     exec_command::proxy_before,
     failure::Failure,
-    settings::{Disk, Settings},
-    wiring::{self, Sessions},
+    settings::{DiskSettings, RunSettings},
+    wiring::{self, OwnSessions},
 };
 use clap::Args;
 use larder_proxy::ProxyConfig;
@@ -28,8 +28,8 @@ pub(crate) const EXEC_SERVER: &str = "exec-server";
 #[derive(Debug, Args)]
 pub(crate) struct ExecServerFlags {
     /// The store [default: the one in your cache directory]
-    #[arg(long, value_parser = Disk::parse)]
-    disk: Option<Disk>,
+    #[arg(long, value_parser = DiskSettings::parse)]
+    disk: Option<DiskSettings>,
 }
 
 /// Runs until the last session ends. The control socket is standard input.
@@ -48,7 +48,7 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     loop {
         let control =
             listener.try_clone().map_err(|error| Failure::runtime(format!("cannot listen: {error}"), help))?;
-        let ended = wiring::run_for(&settings(flags), Sessions { listener: control, remove: &remove });
+        let ended = wiring::run_for(&settings(flags), OwnSessions { listener: control, remove: &remove });
         match ended {
             // One that has just ended may still be closing the store.
             Err(failure) if failure.told().0.contains("in use by another process") && begun.elapsed() < PATIENCE => {
@@ -65,8 +65,8 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
 }
 
 /// What serves the commands of one user alone: they reach through it what they would reach without.
-fn settings(flags: &ExecServerFlags) -> Settings {
-    let mut settings = Settings::default();
+fn settings(flags: &ExecServerFlags) -> RunSettings {
+    let mut settings = RunSettings::default();
     let everywhere = ["0.0.0.0/0", "::/0"].map(|network| network.parse().expect("they are networks"));
     let proxy = ProxyConfig {
         listeners: vec!["127.0.0.1:0".parse().expect("it is an address")],
@@ -89,7 +89,7 @@ fn settings(flags: &ExecServerFlags) -> Settings {
 /// Tells those that have connected already.
 fn refuse_waiting(listener: &UnixListener, failure: &Failure) {
     let (problem, help) = failure.told();
-    let answer = Answer::Refused { problem: problem.to_owned(), help: help.to_owned() };
+    let answer = ControlAnswer::Refused { problem: problem.to_owned(), help: help.to_owned() };
     let (Ok(mut text), Ok(())) = (serde_json::to_vec(&answer), listener.set_nonblocking(true)) else { return };
     text.push(b'\n');
     while let Ok((mut stream, _)) = listener.accept() {

@@ -16,7 +16,7 @@ use std::{
 
 /// What the shell is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
+pub(crate) enum ExitCause {
     /// Something outside failed: a file, a port, a device. Code 1.
     Runtime,
     /// The command line or the configuration is wrong. Code 2.
@@ -28,15 +28,15 @@ pub(crate) enum Exit {
 /// A failure to show to the user.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    exit: Exit,
+    exit: ExitCause,
     problem: String,
     help: String,
-    place: Option<Box<Place>>,
+    place: Option<Box<FilePlace>>,
 }
 
 /// A place in a file.
 #[derive(Debug)]
-struct Place {
+struct FilePlace {
     source: NamedSource<String>,
     label: LabeledSpan,
 }
@@ -44,18 +44,18 @@ struct Place {
 impl Failure {
     /// Something outside failed.
     pub(crate) fn runtime(problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { exit: Exit::Runtime, problem: problem.into(), help: help.into(), place: None }
+        Self { exit: ExitCause::Runtime, problem: problem.into(), help: help.into(), place: None }
     }
 
     /// The user's input is wrong.
     pub(crate) fn usage(problem: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { exit: Exit::Usage, problem: problem.into(), help: help.into(), place: None }
+        Self { exit: ExitCause::Usage, problem: problem.into(), help: help.into(), place: None }
     }
 
     /// Whoever read the output went away.
     pub(crate) fn reader_gone() -> Self {
         let problem = "whoever read the output went away".to_owned();
-        Self { exit: Exit::ReaderGone, problem, help: "read all of it".to_owned(), place: None }
+        Self { exit: ExitCause::ReaderGone, problem, help: "read all of it".to_owned(), place: None }
     }
 
     /// What is wrong, and what to do.
@@ -67,7 +67,7 @@ impl Failure {
     pub(crate) fn at(mut self, path: &Path, text: &str, span: Range<usize>, label: &str) -> Self {
         let source = NamedSource::new(path.display().to_string(), text.to_owned());
         let label = LabeledSpan::new_primary_with_span(Some(label.to_owned()), span);
-        self.place = Some(Box::new(Place { source, label }));
+        self.place = Some(Box::new(FilePlace { source, label }));
         self
     }
 
@@ -84,9 +84,9 @@ impl Failure {
     /// Prints the failure on standard error, unless it is a quiet one, and gives the code to exit with.
     pub(crate) fn report(self) -> ExitCode {
         let code = match self.exit {
-            Exit::Runtime => ExitCode::from(1),
-            Exit::Usage => ExitCode::from(2),
-            Exit::ReaderGone => return ExitCode::SUCCESS,
+            ExitCause::Runtime => ExitCode::from(1),
+            ExitCause::Usage => ExitCode::from(2),
+            ExitCause::ReaderGone => return ExitCode::SUCCESS,
         };
         tell!("{}", self.shown());
         code

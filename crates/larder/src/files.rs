@@ -3,7 +3,7 @@
 //! Owns: which these are. Does not: know what has to be in them (see `larder_proxy`). Invariants: nothing is changed; a file
 //! that cannot be read ends the program with 1, one that holds the wrong thing with 2, whichever it is.
 
-use crate::{failure::Failure, settings::Settings};
+use crate::{failure::Failure, settings::RunSettings};
 use larder_proxy::{AccessLogTarget, ProxyConfig};
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ use std::{
 ///
 /// # Errors
 /// A failure that names it.
-pub(crate) fn check(settings: &Settings) -> Result<(), Failure> {
+pub(crate) fn check(settings: &RunSettings) -> Result<(), Failure> {
     let ProxyConfig { identities, origin_ca_file, passwords, access_log, .. } = &settings.proxy;
     for identity in identities {
         check_readable("certificate", &identity.certificate)?;

@@ -6,10 +6,10 @@
 
 use crate::{
     config,
-    settings::{Disk, Settings},
+    settings::{DiskSettings, RunSettings},
     volumes,
 };
-use larder_store::Content;
+use larder_store::PathContent;
 use std::path::Path;
 
 /// Reads `bytes` as the file that `--config` names.
@@ -17,7 +17,7 @@ use std::path::Path;
 /// # Panics
 /// The law does not hold.
 pub fn run(bytes: &[u8]) {
-    let mut settings = Settings::default();
+    let mut settings = RunSettings::default();
     let path = Path::new("larder.toml");
     if let Err(failure) = config::apply_bytes(path, bytes, &mut settings) {
         let shown = failure.shown();
@@ -34,8 +34,8 @@ pub fn run(bytes: &[u8]) {
         panic!("the proxy refuses what was accepted: {error}");
     }
     for (index, disk) in settings.store.disks.iter().enumerate() {
-        if let Disk::At(path) = disk {
-            let options = volumes::options_of(path, &Content::Nothing, &settings.store, index);
+        if let DiskSettings::At(path) = disk {
+            let options = volumes::options_of(path, &PathContent::Nothing, &settings.store, index);
             assert!(options.size_bytes > 0 && options.path == *path);
         }
     }

@@ -3,10 +3,10 @@
 //! Owns: the flags, and what is printed. Does not: look, the proxy does. Invariant: what is listed can be served, if only after validation.
 
 use crate::{
-    admin_client::{self, AdminFlags, Sent, Told},
+    admin_client::{self, AdminFlags, ProgressEvent, SentBody},
     failure::Failure,
     output::{print_line, tell},
-    progress::Shown,
+    progress::ProgressLine,
     size, url_list, value,
 };
 use clap::{Args, ValueEnum};
@@ -68,22 +68,22 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     if let Some(what) = &flags.what {
         text = format!("{text}\n{}", url_list::pattern(&whole(what))?);
     }
-    let (shown, mut before, mut listed_count) = (Shown::new("looking through the store"), 0, 0);
-    let mut tell = |told: Told<'_>| {
+    let (shown, mut before, mut listed_count) = (ProgressLine::new("looking through the store"), 0, 0);
+    let mut tell = |told: ProgressEvent<'_>| {
         match told {
-            Told::Progress { done, of } => {
+            ProgressEvent::Progress { done, of } => {
                 shown.advance(done.saturating_sub(before), of);
                 before = done;
             }
-            Told::Line(line) => {
+            ProgressEvent::Line(line) => {
                 listed_count += 1;
                 if flags.json { print_line!("{line}")? } else { print_response(line)? }
             }
-            Told::Data(_) => {}
+            ProgressEvent::Data(_) => {}
         }
         Ok(())
     };
-    let sent = Sent { len_bytes: text.len() as u64, reader: &mut text.as_bytes() };
+    let sent = SentBody { len_bytes: text.len() as u64, reader: &mut text.as_bytes() };
     let done = admin_client::converse(flags.admin, "LIST /", sent, &mut tell)?;
     shown.finish();
     let (count, bytes) = (number(&done["responses"]), number(&done["body_bytes"]));

@@ -4,7 +4,7 @@
 //! it runs: the proxy does, whose memory cache gives way when other parts grow. Invariant: the parts add up to the
 //! memory that was given.
 
-use crate::{failure::Failure, settings::Settings, size, volumes};
+use crate::{failure::Failure, settings::RunSettings, size, volumes};
 use larder_store::plan::{DeviceFigures, Plan, PlanWishes, Sizes};
 use std::{fmt, num::NonZeroU64};
 
@@ -42,7 +42,7 @@ struct Needs {
 ///
 /// # Errors
 /// The memory is too small: says how much is needed.
-pub(crate) fn fit(settings: &mut Settings) -> Result<Option<MemoryPlan>, Failure> {
+pub(crate) fn fit(settings: &mut RunSettings) -> Result<Option<MemoryPlan>, Failure> {
     let Some(total) = settings.proxy.memory_bytes else { return fit_with_index(settings, 0, 0) };
     let (volume_count, index) = index_of(settings, total)?;
     fit_with_index(settings, volume_count, index)
@@ -53,7 +53,7 @@ pub(crate) fn fit(settings: &mut Settings) -> Result<Option<MemoryPlan>, Failure
 /// # Errors
 /// As [`fit`].
 pub(crate) fn fit_with_index(
-    settings: &mut Settings,
+    settings: &mut RunSettings,
     volume_count: u64,
     index: u64,
 ) -> Result<Option<MemoryPlan>, Failure> {
@@ -83,7 +83,7 @@ pub(crate) fn fit_with_index(
 }
 
 /// Returns the memory that index and memory cache have together.
-pub(crate) fn index_and_cache_bytes(settings: &Settings) -> u64 {
+pub(crate) fn index_and_cache_bytes(settings: &RunSettings) -> u64 {
     let proxy = &settings.proxy;
     let cache = settings.memory_cache.unwrap_or(proxy.hot_bytes);
     let Some(total) = proxy.memory_bytes else { return cache };
@@ -94,7 +94,7 @@ pub(crate) fn index_and_cache_bytes(settings: &Settings) -> u64 {
 }
 
 /// Returns how many volumes there are, and what the index of all of them takes.
-fn index_of(settings: &Settings, total: u64) -> Result<(u64, u64), Failure> {
+fn index_of(settings: &RunSettings, total: u64) -> Result<(u64, u64), Failure> {
     let (mut count, mut index) = (0, 0);
     for options in volumes::wanted(&settings.store)? {
         let mut wishes = PlanWishes::new(options.size_bytes, total);

@@ -4,7 +4,7 @@
 
 use crate::{
     failure::Failure,
-    mirrors::{self, WORLDS, World},
+    mirrors::{self, Registry, WORLDS},
     output::print_line,
 };
 use clap::Subcommand;
@@ -18,7 +18,7 @@ pub(crate) enum MirrorCommand {
     Show {
         /// Its name
         #[arg(value_parser = |name: &str| mirrors::named(name))]
-        name: &'static World,
+        name: &'static Registry,
     },
 }
 
@@ -45,7 +45,7 @@ fn list() -> Result<(), Failure> {
     print_line!("\nlarder run --mirror pypi,npm serves some; larder mirror show NAME says how clients are told")
 }
 
-fn show(world: &World) -> Result<(), Failure> {
+fn show(world: &Registry) -> Result<(), Failure> {
     for server in world.servers {
         print_line!("{SHOWN_ADDRESS}{} is {}", world.path_of(server), server.url)?;
         if !server.immutable.is_empty() {

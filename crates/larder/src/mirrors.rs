@@ -9,39 +9,39 @@ mod layouts;
 mod worlds;
 
 use crate::value::{self, BadValue};
-pub(crate) use intercepted::Intercepted;
+pub(crate) use intercepted::InterceptedHosts;
 use larder_http::{
     Ruling,
     key_rules::KeyRule,
     rules::{MatchTexts, Rule, literal_path},
-    ruling::{Following, Ignored},
+    ruling::{IgnoredParts, RedirectPolicy},
 };
 use larder_proxy::{Mirror, MirrorLink, OriginUrl, ProxyConfig};
-use layouts::{Keeps, Layout};
+use layouts::{FileLifetime, RegistryLayout};
 use std::time::Duration;
 use worlds::BY_DIGEST;
 pub(crate) use worlds::WORLDS;
 
 /// A package world.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct Registry {
     /// What it is called, and its path.
     pub(crate) name: &'static str,
     /// Its servers; the first is the one that documents come from.
-    pub(crate) servers: &'static [Server],
+    pub(crate) servers: &'static [WorldServer],
     /// Paths and media types of a registry of this kind on any host.
-    pub(crate) layouts: &'static [Layout],
+    pub(crate) layouts: &'static [RegistryLayout],
     /// Media types of documents whose links to its servers are made to lead here.
     pub(crate) documents: &'static [&'static str],
     /// How to use it; `{}` is our address.
     pub(crate) usage: &'static str,
     /// What it is made of.
-    pub(crate) kind: Kind,
+    pub(crate) kind: WorldKind,
 }
 
 /// What a world is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum WorldKind {
     /// Files below its servers' URLs.
     Files,
     /// Registries of containers, each behind `/v2/` and its name, the first behind `/v2/` too.
@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 
 /// One of its servers.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct WorldServer {
     /// What follows the world's name in its path; of a registry, its name.
     pub(crate) suffix: &'static str,
     pub(crate) url: &'static str,
@@ -72,10 +72,10 @@ const STALE_ON_ERROR: Duration = Duration::from_hours(30 * 24);
 /// Returns the caching rules for clients that ask registries themselves: those in the table, and others that have their
 /// layout.
 pub(crate) fn rules_for_all() -> Vec<Rule> {
-    let of_files = || WORLDS.iter().filter(|world| world.kind == Kind::Files);
+    let of_files = || WORLDS.iter().filter(|world| world.kind == WorldKind::Files);
     // Servers of packages have repositories of git, too, and the first rule counts.
-    let known = [rule_of_git()].into_iter().chain(of_files().flat_map(World::rules_for_all));
-    known.chain(of_files().flat_map(World::rules_anywhere)).collect()
+    let known = [rule_of_git()].into_iter().chain(of_files().flat_map(Registry::rules_for_all));
+    known.chain(of_files().flat_map(Registry::rules_anywhere)).collect()
 }
 
 /// What is said of repositories of git, wherever they are: what is asked for by the names of objects is answered from the cache.
@@ -93,7 +93,7 @@ pub(crate) struct OriginOf {
 }
 
 /// Finds a world by its name.
-pub(crate) fn named(name: &str) -> Result<&'static World, BadValue> {
+pub(crate) fn named(name: &str) -> Result<&'static Registry, BadValue> {
     WORLDS.iter().find(|world| world.name == name).ok_or_else(|| {
         let names = value::names_help("mirrors", name, WORLDS.iter().map(|world| world.name));
         let help = format!("{names}; another server is a [[mirror]] in the configuration");
@@ -114,13 +114,13 @@ pub(crate) fn parse_origin_of(text: &str) -> Result<OriginOf, BadValue> {
     Ok(OriginOf { name, url: crate::settings::parse_origin(url)? })
 }
 
-impl World {
+impl Registry {
     /// Adds this world to what a proxy is started with: its mirrors, and what is said of its files.
     pub(crate) fn add_to(&self, proxy: &mut ProxyConfig, first: Option<&OriginUrl>) {
-        if self.kind == Kind::Registries {
+        if self.kind == WorldKind::Registries {
             return self.add_registries_to(proxy, first);
         }
-        let url = |index: usize, server: &Server| match first.filter(|_| index == 0) {
+        let url = |index: usize, server: &WorldServer| match first.filter(|_| index == 0) {
             Some(url) => url.clone(),
             None => server.url.parse().expect("the table holds URLs"),
         };
@@ -145,7 +145,7 @@ impl World {
     }
 }
 
-impl World {
+impl Registry {
     /// What is said of its files for clients that ask its servers themselves.
     fn rules_for_all(&self) -> Vec<Rule> {
         self.servers.iter().flat_map(|server| server.rules_for_all(self.name)).collect()
@@ -190,12 +190,12 @@ impl NamedRegistry {
     }
 }
 
-impl World {
+impl Registry {
     /// The path of ours that a server is behind.
-    pub(crate) fn path_of(&self, server: &Server) -> String {
+    pub(crate) fn path_of(&self, server: &WorldServer) -> String {
         match self.kind {
-            Kind::Files => format!("/{}{}", self.name, server.suffix),
-            Kind::Registries => format!("/v2/{}", server.suffix),
+            WorldKind::Files => format!("/{}{}", self.name, server.suffix),
+            WorldKind::Registries => format!("/v2/{}", server.suffix),
         }
     }
 }
@@ -215,8 +215,13 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
             proxy.mirrors.push(Mirror { is_registry: true, ..Mirror::of_files(path, origin.clone()) });
         }
     }
-    let said =
-        Said { immutable: BY_DIGEST, fresh: Some(Duration::ZERO), stands_in: true, follows: true, at_any_port: false };
+    let said = FileRules {
+        immutable: BY_DIGEST,
+        fresh: Some(Duration::ZERO),
+        stands_in: true,
+        follows: true,
+        at_any_port: false,
+    };
     proxy.rules.extend(said.rules_with(&format!("oci {name}"), &origin, |ruling| {
         // What is by a digest is by no other type than that of what has the digest.
         let varies = if ruling.immutable { Vec::new() } else { vec![http::header::ACCEPT] };
@@ -226,10 +231,10 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
     proxy.cache.http.key_rules.push(api);
 }
 
-impl Server {
+impl WorldServer {
     fn rules(&self, world: &str, origin: &OriginUrl) -> Vec<Rule> {
         let (immutable, fresh, follows) = (self.immutable, Some(self.fresh), self.follows);
-        Said { immutable, fresh, stands_in: true, follows, at_any_port: false }.rules(world, origin)
+        FileRules { immutable, fresh, stands_in: true, follows, at_any_port: false }.rules(world, origin)
     }
 
     /// Returns the rules for its files wherever they are asked for, which are those of the mirror. On a host that
@@ -239,7 +244,7 @@ impl Server {
         let rules = urls.flat_map(|url| {
             let (immutable, follows) = (self.immutable, self.follows);
             let fresh = self.is_dedicated.then_some(self.fresh);
-            let said = Said { immutable, fresh, stands_in: true, follows, at_any_port: true };
+            let said = FileRules { immutable, fresh, stands_in: true, follows, at_any_port: true };
             said.rules(world, &url.parse().expect("the table holds URLs"))
         });
         rules.collect()
@@ -247,7 +252,7 @@ impl Server {
 }
 
 /// What is said of a server's files, by patterns of their paths below its base path.
-pub(crate) struct Said<'a> {
+pub(crate) struct FileRules<'a> {
     /// Those that never change.
     pub(crate) immutable: &'a [&'a str],
     /// For how long the others are fresh, if that is said.
@@ -263,7 +268,7 @@ pub(crate) struct Said<'a> {
 /// Statuses of redirects that may be followed.
 const REDIRECTS: &[&str] = &["301", "302", "303", "307", "308"];
 
-impl Said<'_> {
+impl FileRules<'_> {
     /// Returns it as rules, which have `name` in theirs.
     pub(crate) fn rules(&self, name: &str, origin: &OriginUrl) -> Vec<Rule> {
         self.rules_with(name, origin, |ruling| ruling)
@@ -271,7 +276,7 @@ impl Said<'_> {
 
     /// As [`Self::rules`], each changed.
     fn rules_with(&self, name: &str, origin: &OriginUrl, change: impl Fn(Ruling) -> Ruling) -> Vec<Rule> {
-        let following = if self.follows { Following::Safe } else { Following::None };
+        let following = if self.follows { RedirectPolicy::Safe } else { RedirectPolicy::None };
         let rule = |patterns: &[&str], statuses: &[&str], ruling: Ruling| {
             let base = literal_path(origin.base_path());
             let paths = patterns.iter().map(|pattern| format!("{base}{pattern}")).collect();
@@ -295,7 +300,7 @@ impl Said<'_> {
     }
 }
 
-impl Layout {
+impl RegistryLayout {
     /// Returns the rules for files of this layout, which have `name` in theirs. Redirects to what never changes are
     /// followed: they lead to URLs that end, such as those of an object store.
     fn rules(&self, name: &str) -> Vec<Rule> {
@@ -307,13 +312,13 @@ impl Layout {
             self.test.map_or(rule.clone(), |test| rule.only_if(test))
         };
         match self.keeps {
-            Keeps::Always => {
-                let following = Following::Safe;
+            FileLifetime::Always => {
+                let following = RedirectPolicy::Safe;
                 let redirect = Ruling { name: format!("{name}: followed"), following, ..Ruling::default() };
                 let kept = Ruling { following, ..never_changes(name) };
                 vec![rule(&["200"], self.types, kept), rule(REDIRECTS, &[], redirect)]
             }
-            Keeps::Minutes(minutes) => {
+            FileLifetime::Minutes(minutes) => {
                 let fresh = Some(Duration::from_mins(minutes));
                 vec![rule(&["200"], self.types, the_rest(name, fresh, true))]
             }
@@ -323,7 +328,7 @@ impl Layout {
 
 /// Returns the ruling on files that never change.
 fn never_changes(name: &str) -> Ruling {
-    let ignored = Ignored { client_directives: true, ..Ignored::default() };
+    let ignored = IgnoredParts { client_directives: true, ..IgnoredParts::default() };
     Ruling { name: format!("{name}: never changes"), immutable: true, ignored, ..Ruling::default() }
 }
 
@@ -333,7 +338,7 @@ fn the_rest(name: &str, fresh: Option<Duration>, stands_in: bool) -> Ruling {
         name: format!("{name}: the rest"),
         fresh,
         stale_on_error: stands_in.then_some(STALE_ON_ERROR),
-        ignored: Ignored { must_revalidate: true, client_directives: fresh.is_some(), ..Ignored::default() },
+        ignored: IgnoredParts { must_revalidate: true, client_directives: fresh.is_some(), ..IgnoredParts::default() },
         ..Ruling::default()
     }
 }
@@ -522,7 +527,8 @@ mod tests {
     fn rules_of_two_mirrors_on_one_host_go_by_the_port() {
         let of = |name: &str, port: u16, immutable: &[&str]| {
             let origin = format!("http://127.0.0.1:{port}").parse().unwrap();
-            Said { immutable, fresh: None, stands_in: false, follows: false, at_any_port: false }.rules(name, &origin)
+            FileRules { immutable, fresh: None, stands_in: false, follows: false, at_any_port: false }
+                .rules(name, &origin)
         };
         let mut rules = of("one", 8081, &["/**"]);
         rules.extend(of("two", 8082, &["/**/*.jar"]));
@@ -550,7 +556,7 @@ mod tests {
     fn base_path_of_a_server_is_no_pattern() {
         let origin: OriginUrl = "https://a.example/}releases[1]*".parse().unwrap();
         let said =
-            Said { immutable: &["/**/*.jar"], fresh: None, stands_in: false, follows: false, at_any_port: false };
+            FileRules { immutable: &["/**/*.jar"], fresh: None, stands_in: false, follows: false, at_any_port: false };
         let rules = larder_http::Rules::new(said.rules("a", &origin));
         let find = |path| {
             let request =

@@ -11,7 +11,7 @@ use crate::{
     size, store_path,
 };
 use clap::Args;
-use larder_proxy::Missed;
+use larder_proxy::MissingResource;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -93,12 +93,12 @@ fn base_of(flags: &MissingFlags) -> Result<Option<PathBuf>, Failure> {
     Ok(store_path::state_base(&store))
 }
 
-fn read(base: &Path) -> Result<List, Failure> {
+fn read(base: &Path) -> Result<MissingReport, Failure> {
     let missed = larder_proxy::read_missed(base).map_err(|error| {
         let help = "check that you may read it; larder missing --clear begins a new list";
         Failure::runtime(format!("cannot read the list of {}: {error}", base.display()), help)
     })?;
-    Ok(List { missed, unlisted_count: 0 })
+    Ok(MissingReport { missed, unlisted_count: 0 })
 }
 
 fn clear(base: &Path) -> Result<String, Failure> {
@@ -110,8 +110,8 @@ fn clear(base: &Path) -> Result<String, Failure> {
 }
 
 /// What a proxy has on its list.
-pub(crate) struct List {
-    pub(crate) missed: Vec<Missed>,
+pub(crate) struct MissingReport {
+    pub(crate) missed: Vec<MissingResource>,
     pub(crate) unlisted_count: u64,
 }
 
@@ -119,9 +119,9 @@ pub(crate) struct List {
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn fetch(admin: AdminFlags) -> Result<List, Failure> {
+pub(crate) fn fetch(admin: AdminFlags) -> Result<MissingReport, Failure> {
     let told = admin_client::ask(admin, "MISSING /", "")?;
-    let mut list = List { missed: Vec::new(), unlisted_count: 0 };
+    let mut list = MissingReport { missed: Vec::new(), unlisted_count: 0 };
     for line in told.lines().filter(|line| !line.is_empty()) {
         let no_list = |error| {
             let help = "use the same version of larder on both ends";

@@ -4,13 +4,13 @@
 //! there; nothing is said to be stored that the proxy did not say is.
 
 use crate::{
-    admin_client::{self, AdminFlags, Sent, Told},
+    admin_client::{self, AdminFlags, ProgressEvent, SentBody},
     duration,
     failure::Failure,
-    mirrors::{self, World},
+    mirrors::{self, Registry},
     output::{print_line, tell},
     pin_command,
-    progress::Shown,
+    progress::ProgressLine,
     size,
 };
 use clap::Args;
@@ -57,7 +57,7 @@ pub(crate) struct PackFlags {
 
     /// What these mirrors have of their servers, such as pypi,npm; `larder mirror list` names all
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', value_parser = mirrors::named)]
-    mirror: Vec<&'static World>,
+    mirror: Vec<&'static Registry>,
 
     /// Everything
     #[arg(long, conflicts_with_all = ["sources", "mirror"])]
@@ -116,16 +116,16 @@ pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = NamedTempFile::new_in(folder).map_err(cannot)?;
-    let (shown, mut before) = (Shown::new("packing"), 0);
-    let sent = Sent { len_bytes: request.len() as u64, reader: &mut request.as_bytes() };
+    let (shown, mut before) = (ProgressLine::new("packing"), 0);
+    let sent = SentBody { len_bytes: request.len() as u64, reader: &mut request.as_bytes() };
     let done = admin_client::converse(flags.admin, "PACK /", sent, &mut |told| {
         match told {
-            Told::Progress { done, of } => {
+            ProgressEvent::Progress { done, of } => {
                 shown.advance(done.saturating_sub(before), of);
                 before = done;
             }
-            Told::Line(line) => tell_left_out("left out", line),
-            Told::Data(bytes) => file.write_all(bytes).map_err(cannot)?,
+            ProgressEvent::Line(line) => tell_left_out("left out", line),
+            ProgressEvent::Data(bytes) => file.write_all(bytes).map_err(cannot)?,
         }
         Ok(())
     })?;
@@ -190,11 +190,11 @@ fn unpack_one(path: &Path, admin: AdminFlags) -> Result<Value, Failure> {
     if !data.is_file() {
         return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")));
     }
-    let (shown, of) = (Shown::new("unpacking"), data.len());
-    let mut counted = Counted { file: &mut file, shown: &shown, of };
-    let sent = Sent { len_bytes: of, reader: &mut counted };
+    let (shown, of) = (ProgressLine::new("unpacking"), data.len());
+    let mut counted = CountedFile { file: &mut file, shown: &shown, of };
+    let sent = SentBody { len_bytes: of, reader: &mut counted };
     let done = admin_client::converse(admin, "UNPACK /", sent, &mut |told| {
-        if let Told::Line(line) = told {
+        if let ProgressEvent::Line(line) = told {
             tell_left_out("not stored", line);
         }
         Ok(())
@@ -204,13 +204,13 @@ fn unpack_one(path: &Path, admin: AdminFlags) -> Result<Value, Failure> {
 }
 
 /// A file that is sent, and how far that has come.
-struct Counted<'a> {
+struct CountedFile<'a> {
     file: &'a mut File,
-    shown: &'a Shown,
+    shown: &'a ProgressLine,
     of: u64,
 }
 
-impl Read for Counted<'_> {
+impl Read for CountedFile<'_> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         let count = self.file.read(target)?;
         self.shown.advance(count as u64, self.of);

@@ -4,12 +4,12 @@
 //! did not say is.
 
 use crate::{
-    admin_client::{self, AdminFlags, Sent, Told},
+    admin_client::{self, AdminFlags, ProgressEvent, SentBody},
     failure::Failure,
     output::print_line,
-    progress::Shown,
+    progress::ProgressLine,
     size,
-    url_list::{self, Source},
+    url_list::{self, ListSource},
 };
 use clap::Args;
 use larder_http::UrlPattern;
@@ -71,16 +71,16 @@ pub(crate) struct UnpinFlags {
 /// A source is no pattern and no list; the proxy cannot be reached, or refuses.
 pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
     let patterns = patterns(&flags.sources)?;
-    let shown = Shown::new("looking through the store");
+    let shown = ProgressLine::new("looking through the store");
     let mut before = 0;
-    let mut tell = |told: Told<'_>| {
+    let mut tell = |told: ProgressEvent<'_>| {
         match told {
-            Told::Progress { done, of } => {
+            ProgressEvent::Progress { done, of } => {
                 shown.advance(done.saturating_sub(before), of);
                 before = done;
             }
-            Told::Line(line) => print_pattern(line, flags.json)?,
-            Told::Data(_) => {}
+            ProgressEvent::Line(line) => print_pattern(line, flags.json)?,
+            ProgressEvent::Data(_) => {}
         }
         Ok(())
     };
@@ -124,10 +124,15 @@ fn ask(
     admin: AdminFlags,
     request: &str,
     patterns: &[UrlPattern],
-    tell: &mut dyn FnMut(Told<'_>) -> Result<(), Failure>,
+    tell: &mut dyn FnMut(ProgressEvent<'_>) -> Result<(), Failure>,
 ) -> Result<Value, Failure> {
     let text: String = patterns.iter().map(|pattern| format!("{pattern}\n")).collect();
-    admin_client::converse(admin, request, Sent { len_bytes: text.len() as u64, reader: &mut text.as_bytes() }, tell)
+    admin_client::converse(
+        admin,
+        request,
+        SentBody { len_bytes: text.len() as u64, reader: &mut text.as_bytes() },
+        tell,
+    )
 }
 
 /// The patterns that words of the command line say or list.
@@ -137,9 +142,9 @@ fn ask(
 pub(crate) fn patterns(sources: &[String]) -> Result<Vec<UrlPattern>, Failure> {
     let mut all = Vec::new();
     for source in sources {
-        match Source::of(source) {
-            Source::Word(word) => all.push(url_list::pattern(word)?),
-            Source::List(path) => all.extend(url_list::listed(path, url_list::pattern)?),
+        match ListSource::of(source) {
+            ListSource::Word(word) => all.push(url_list::pattern(word)?),
+            ListSource::List(path) => all.extend(url_list::listed(path, url_list::pattern)?),
         }
     }
     match (sources.is_empty(), all.is_empty()) {

@@ -4,7 +4,7 @@
 //! time one starts it, and both go through it.
 
 use crate::{
-    control::{Answer, Ask, Control, ControlPath},
+    control::{Control, ControlAnswer, ControlPath, ControlRequest},
     exec_server::EXEC_SERVER,
     failure::Failure,
 };
@@ -24,7 +24,7 @@ use std::{
 ///
 /// # Errors
 /// None runs and none can be started.
-pub(crate) fn open(ask: &Ask, disk: Option<&Path>) -> Result<(Control, SocketAddr, String), Failure> {
+pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control, SocketAddr, String), Failure> {
     let path = ControlPath::find()?;
     ControlPath::warn_of_strangers();
     for _ in 0..ATTEMPT_COUNT_MAX {
@@ -34,8 +34,8 @@ pub(crate) fn open(ask: &Ask, disk: Option<&Path>) -> Result<(Control, SocketAdd
         };
         let Some(mut control) = control else { continue };
         match control.ask(ask) {
-            Ok(Answer::Opened { proxy, certificate }) => return Ok((control, proxy, certificate)),
-            Ok(Answer::Refused { problem, help }) => return Err(Failure::runtime(problem, help)),
+            Ok(ControlAnswer::Opened { proxy, certificate }) => return Ok((control, proxy, certificate)),
+            Ok(ControlAnswer::Refused { problem, help }) => return Err(Failure::runtime(problem, help)),
             Ok(_) => break,
             // It was about to end: the next one is not.
             Err(_) => {}

@@ -5,7 +5,7 @@
 
 use crate::{
     authority_files, ca_command,
-    cli::{self, Cli, Command, ConfigCommand, RunFlags},
+    cli::{self, Cli, CliCommand, ConfigCommand, RunFlags},
     config, env_command,
     exec_command::{self, isolated},
     exec_server,
@@ -13,9 +13,9 @@ use crate::{
     files, ls_command, machine, manual_command, mirror_command, missing_command, offline_command,
     output::{self, print_line},
     pack_command, pin_command, purge_command, reload_command,
-    settings::Settings,
+    settings::RunSettings,
     store_command, top_command,
-    upgrade::Taking,
+    upgrade::Takeover,
     upgrade_command, warm_command, wiring,
 };
 use clap::Parser;
@@ -40,8 +40,8 @@ pub fn main() -> ExitCode {
         }
     };
     let cli = match cli.command {
-        Command::Exec(flags) => return exec_command::run(flags).unwrap_or_else(Failure::report),
-        Command::ExecIsolated(flags) => return isolated::run(&flags),
+        CliCommand::Exec(flags) => return exec_command::run(flags).unwrap_or_else(Failure::report),
+        CliCommand::ExecIsolated(flags) => return isolated::run(&flags),
         command => Cli { command },
     };
     match run(cli) {
@@ -52,8 +52,8 @@ pub fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
-        Command::Run(flags) => {
-            let taking = if flags.take_over { Some(Taking::begin()?) } else { None };
+        CliCommand::Run(flags) => {
+            let taking = if flags.take_over { Some(Takeover::begin()?) } else { None };
             let read = move || settings_of(&flags);
             start_diagnostics();
             let outcome = read().and_then(|settings| wiring::run(&settings, Arc::new(read), taking.as_ref()));
@@ -62,48 +62,48 @@ fn run(cli: Cli) -> Result<(), Failure> {
             }
             outcome
         }
-        Command::Store(command) => {
+        CliCommand::Store(command) => {
             start_diagnostics();
             store_command::run(command)
         }
         #[cfg(feature = "lab")]
-        Command::Lab(command) => {
+        CliCommand::Lab(command) => {
             if command.has_diagnostics() {
                 start_diagnostics();
             }
             crate::lab::run(command)
         }
-        Command::Purge(flags) => purge_command::run(&flags),
-        Command::Ls(flags) => ls_command::run(&flags),
-        Command::Show(flags) => flags.show(),
-        Command::Explain(flags) => flags.explain(),
-        Command::Top(flags) => top_command::run(&flags),
-        Command::Reload(flags) => reload_command::run(&flags),
-        Command::Upgrade(flags) => upgrade_command::run(&flags),
-        Command::Offline(flags) => offline_command::run(&flags),
-        Command::Missing(flags) => missing_command::run(&flags),
-        Command::Warm(flags) => warm_command::run(&flags),
-        Command::Pack(flags) => pack_command::pack(&flags),
-        Command::Unpack(flags) => pack_command::unpack(&flags),
-        Command::Pin(flags) => pin_command::pin(&flags),
-        Command::Unpin(flags) => pin_command::unpin(&flags),
-        Command::Exec(_) | Command::ExecIsolated(_) => unreachable!("it has an exit code of its own"),
-        Command::ExecServer(flags) => {
+        CliCommand::Purge(flags) => purge_command::run(&flags),
+        CliCommand::Ls(flags) => ls_command::run(&flags),
+        CliCommand::Show(flags) => flags.show(),
+        CliCommand::Explain(flags) => flags.explain(),
+        CliCommand::Top(flags) => top_command::run(&flags),
+        CliCommand::Reload(flags) => reload_command::run(&flags),
+        CliCommand::Upgrade(flags) => upgrade_command::run(&flags),
+        CliCommand::Offline(flags) => offline_command::run(&flags),
+        CliCommand::Missing(flags) => missing_command::run(&flags),
+        CliCommand::Warm(flags) => warm_command::run(&flags),
+        CliCommand::Pack(flags) => pack_command::pack(&flags),
+        CliCommand::Unpack(flags) => pack_command::unpack(&flags),
+        CliCommand::Pin(flags) => pin_command::pin(&flags),
+        CliCommand::Unpin(flags) => pin_command::unpin(&flags),
+        CliCommand::Exec(_) | CliCommand::ExecIsolated(_) => unreachable!("it has an exit code of its own"),
+        CliCommand::ExecServer(flags) => {
             start_diagnostics();
             exec_server::run(&flags)
         }
-        Command::Env(flags) => env_command::run(&flags),
-        Command::Completions(flags) => manual_command::print_completions(&flags),
-        Command::Manual(flags) => manual_command::write_manual(&flags),
-        Command::Mirror(command) => mirror_command::run(command),
-        Command::Ca(command) => ca_command::run(command),
-        Command::Config(ConfigCommand::Check { file }) => check_config(&file),
+        CliCommand::Env(flags) => env_command::run(&flags),
+        CliCommand::Completions(flags) => manual_command::print_completions(&flags),
+        CliCommand::Manual(flags) => manual_command::write_manual(&flags),
+        CliCommand::Mirror(command) => mirror_command::run(command),
+        CliCommand::Ca(command) => ca_command::run(command),
+        CliCommand::Config(ConfigCommand::Check { file }) => check_config(&file),
     }
 }
 
 /// The settings that a configuration file and the flags over it come to.
-fn settings_of(flags: &RunFlags) -> Result<Settings, Failure> {
-    let mut settings = Settings::default();
+fn settings_of(flags: &RunFlags) -> Result<RunSettings, Failure> {
+    let mut settings = RunSettings::default();
     if let Some(path) = &flags.config {
         config::apply(path, &mut settings)?;
     }
@@ -114,7 +114,7 @@ fn settings_of(flags: &RunFlags) -> Result<Settings, Failure> {
 }
 
 /// Refuses settings that do not go together, or name files that cannot be used; finds the authority where none is named.
-fn check(settings: &mut Settings) -> Result<(), Failure> {
+fn check(settings: &mut RunSettings) -> Result<(), Failure> {
     settings.check()?;
     authority_files::settle(settings)?;
     files::check(settings)
@@ -133,7 +133,7 @@ fn start_diagnostics() {
 }
 
 fn check_config(file: &Path) -> Result<(), Failure> {
-    let mut settings = Settings::default();
+    let mut settings = RunSettings::default();
     config::apply(file, &mut settings)?;
     check(&mut settings)?;
     print_line!("{}: ok", file.display())

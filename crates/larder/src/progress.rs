@@ -11,14 +11,14 @@ use std::{
 const LINE_EVERY_S: u64 = 30;
 
 /// What is shown of one piece of work.
-pub(crate) struct Shown {
+pub(crate) struct ProgressLine {
     bar: ProgressBar,
     what: String,
     is_terminal: bool,
     told_s: AtomicU64,
 }
 
-impl Shown {
+impl ProgressLine {
     pub(crate) fn new(what: &str) -> Self {
         let style = ProgressStyle::with_template("{msg} {bar:40} {percent}%, {elapsed}, {eta} left");
         let bar = ProgressBar::new(0).with_style(style.expect("the template is right")).with_message(what.to_owned());

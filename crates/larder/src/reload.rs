@@ -4,12 +4,12 @@
 //! a configuration in force (see `larder_proxy::ProxyHandle::reload`). Invariant: what cannot be read or used changes nothing.
 
 use crate::{
-    control::About,
+    control::ControlSummary,
     failure::Failure,
     memory_plan::{self, MemoryPlan},
-    settings::{self, Settings},
+    settings::{self, RunSettings},
 };
-use larder_proxy::{NeedsRestart, ProxyHandle, Reloaded};
+use larder_proxy::{NeedsRestart, ProxyHandle, ReloadOutcome};
 use std::{
     fmt, io,
     net::SocketAddr,
@@ -18,19 +18,19 @@ use std::{
 };
 
 /// Reads the settings again: the file, and the flags over it.
-pub(crate) type Read = Arc<dyn Fn() -> Result<Settings, Failure> + Send + Sync>;
+pub(crate) type SettingsReader = Arc<dyn Fn() -> Result<RunSettings, Failure> + Send + Sync>;
 
 /// What reads the configuration again, and has it be in force.
 pub(crate) struct Reloader {
-    read: Read,
+    read: SettingsReader,
     handle: ProxyHandle,
-    in_force: Mutex<Settings>,
+    in_force: Mutex<RunSettings>,
     /// The division of the memory at the start, if it was given for the whole process.
     memory: Option<MemoryPlan>,
 }
 
 /// What came of it.
-pub(crate) struct Told {
+pub(crate) struct ReloadReport {
     /// Where clients connect now.
     listeners: Vec<SocketAddr>,
     /// Keys of settings that are as they were, though the configuration says otherwise.
@@ -39,7 +39,12 @@ pub(crate) struct Told {
 
 impl Reloader {
     /// Returns one for a proxy that was started with `settings`, and with memory that was divided so.
-    pub(crate) fn new(read: Read, handle: ProxyHandle, settings: Settings, memory: Option<MemoryPlan>) -> Self {
+    pub(crate) fn new(
+        read: SettingsReader,
+        handle: ProxyHandle,
+        settings: RunSettings,
+        memory: Option<MemoryPlan>,
+    ) -> Self {
         Self { read, handle, in_force: Mutex::new(settings), memory }
     }
 
@@ -47,23 +52,23 @@ impl Reloader {
     ///
     /// # Errors
     /// What is wrong with it, and where; then the one before is in force.
-    pub(crate) fn reload(&self) -> Result<Told, Failure> {
+    pub(crate) fn reload(&self) -> Result<ReloadReport, Failure> {
         let mut in_force = self.in_force();
         let mut settings = (self.read)()?;
         let (volume_count, index) = self.memory.map_or((0, 0), |memory| (memory.volume_count, memory.index));
         memory_plan::fit_with_index(&mut settings, volume_count, index)?;
         let config = settings.proxy_config();
-        let Reloaded { local_addrs, unchanged, .. } = self.handle.reload(config).map_err(refused)?;
+        let ReloadOutcome { local_addrs, unchanged, .. } = self.handle.reload(config).map_err(refused)?;
         let mut keys = changed(&settings.store, &in_force.store);
         keys.extend(unchanged.into_iter().map(key_of));
         // The store is as it was: what is different from that is told again next time.
-        *in_force = Settings { store: in_force.store.clone(), ..settings };
-        Ok(Told { listeners: local_addrs, unchanged: keys })
+        *in_force = RunSettings { store: in_force.store.clone(), ..settings };
+        Ok(ReloadReport { listeners: local_addrs, unchanged: keys })
     }
 
     /// Returns what is told of the proxy by the settings in force, which listens where `told` says.
-    pub(crate) fn about(&self, told: &Told) -> About {
-        About::of(&self.in_force(), &told.listeners)
+    pub(crate) fn about(&self, told: &ReloadReport) -> ControlSummary {
+        ControlSummary::of(&self.in_force(), &told.listeners)
     }
 
     /// Returns how long running exchanges may take after a signal to stop.
@@ -71,12 +76,12 @@ impl Reloader {
         self.in_force().drain
     }
 
-    fn in_force(&self) -> MutexGuard<'_, Settings> {
+    fn in_force(&self) -> MutexGuard<'_, RunSettings> {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Display for Told {
+impl fmt::Display for ReloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the configuration was read again and is in force")?;
         match &self.unchanged[..] {
@@ -87,9 +92,9 @@ impl fmt::Display for Told {
 }
 
 /// The keys of a store's settings that are not as they were.
-fn changed(now: &settings::Store, before: &settings::Store) -> Vec<&'static str> {
+fn changed(now: &settings::StoreSettings, before: &settings::StoreSettings) -> Vec<&'static str> {
     // No key sets the others.
-    let settings::Store { disks, sizes, policy, tuning, mean_object_size_bytes, io, .. } = now;
+    let settings::StoreSettings { disks, sizes, policy, tuning, mean_object_size_bytes, io, .. } = now;
     let keys = [
         ("store.path", *disks == before.disks),
         ("store.size", *sizes == before.sizes),

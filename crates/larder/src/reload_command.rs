@@ -4,7 +4,7 @@
 //! with 0 only when the configuration is in force.
 
 use crate::{
-    control::{Answer, Ask, ControlPath},
+    control::{ControlAnswer, ControlPath, ControlRequest},
     failure::Failure,
     output,
 };
@@ -34,13 +34,13 @@ pub(crate) fn run(_: &ReloadFlags) -> Result<(), Failure> {
         Failure::runtime("no larder of yours runs", help)
     };
     let mut control = ControlPath::connect_any()?.ok_or_else(none)?;
-    let answer = control.ask(&Ask::Reload).map_err(|error| {
+    let answer = control.ask(&ControlRequest::Reload).map_err(|error| {
         let help = "see on its standard error how it went; it may be stopping";
         Failure::runtime(format!("the larder that runs does not answer: {error}"), help)
     })?;
     match answer {
-        Answer::Reloaded { told } => output::print(format_args!("{told}\n")),
-        Answer::Refused { problem, help } => Err(Failure::runtime(problem, help)),
+        ControlAnswer::Reloaded { told } => output::print(format_args!("{told}\n")),
+        ControlAnswer::Refused { problem, help } => Err(Failure::runtime(problem, help)),
         other => Err(Failure::runtime(
             format!("the larder that runs answers something else: {other:?}"),
             "use the same version of larder on both ends",

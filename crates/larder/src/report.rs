@@ -6,7 +6,7 @@
 use crate::{
     memory_plan::MemoryPlan,
     size,
-    volumes::{Missing, Opened},
+    volumes::{MissingDisk, OpenedStore},
 };
 use larder_proxy::{HostPattern, Offline, ProxyConfig};
 use larder_store::{Policy, Stats};
@@ -38,7 +38,7 @@ pub(crate) struct Report<'a> {
 /// A store as it was opened.
 pub(crate) struct StoreReport {
     /// Disks that it has to do without.
-    pub(crate) missing: Vec<Missing>,
+    pub(crate) missing: Vec<MissingDisk>,
     pub(crate) volumes: Vec<VolumeReport>,
     /// Of all volumes together.
     pub(crate) stats: Stats,
@@ -54,8 +54,8 @@ pub(crate) struct VolumeReport {
 }
 
 impl StoreReport {
-    pub(crate) fn of(opened: &Opened) -> Self {
-        let Opened { store, missing } = opened;
+    pub(crate) fn of(opened: &OpenedStore) -> Self {
+        let OpenedStore { store, missing } = opened;
         let volumes = store.volumes().map(|volume| VolumeReport {
             path: volume.path.to_owned(),
             policy: volume.policy,
@@ -161,7 +161,7 @@ impl Report<'_> {
         for VolumeReport { path, policy, size_bytes, device } in volumes {
             writeln!(f, "  store    {}: {} on {device}, policy {policy}", path.display(), size::show(*size_bytes))?;
         }
-        for Missing { path, why } in missing {
+        for MissingDisk { path, why } in missing {
             writeln!(f, "  warning  {}: not in use, its share is missed: {why}", path.display())?;
         }
         writeln!(f, "  entries  {}", entries(stats))?;
@@ -355,7 +355,7 @@ mod tests {
                 size_bytes: 64_000_000,
                 device: "threads",
             };
-            let missing = vec![Missing { path: "/t".into(), why: "there is no such device".to_owned() }];
+            let missing = vec![MissingDisk { path: "/t".into(), why: "there is no such device".to_owned() }];
             let store = Some(StoreReport { missing, volumes: vec![volume], stats: stats.clone() });
             Report {
                 config: &ProxyConfig::default(),

@@ -1,12 +1,12 @@
 //! Everything `larder run` was told, by defaults, configuration file and flags, in that order.
 //!
 //! Owns: the defaults that are the program's, and the rules that concern several settings at once. Does not: read
-//! files or flags, or start anything. Invariant: settings that pass [`Settings::check`] never listen to strangers
+//! files or flags, or start anything. Invariant: settings that pass [`RunSettings::check`] never listen to strangers
 //! by accident.
 
 use crate::{
     failure::Failure,
-    mirrors::{self, Intercepted, NamedRegistry, OriginOf},
+    mirrors::{self, InterceptedHosts, NamedRegistry, OriginOf},
     size,
     tuning::PolicyChoice,
     value::BadValue,
@@ -14,7 +14,7 @@ use crate::{
 };
 use larder_http::rules::Rule;
 use larder_proxy::{AccessLogTarget, HostPattern, HostRules, OriginUrl, ProxyConfig};
-use larder_store::{Content, IoChoice, Policy, Tuning, mean_entry_bytes_default};
+use larder_store::{IoChoice, PathContent, Policy, Tuning, mean_entry_bytes_default};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr},
@@ -24,16 +24,16 @@ use std::{
 
 /// What to run with.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    /// What the proxy is started with. `forward` is decided by [`Settings::forwards`].
+pub(crate) struct RunSettings {
+    /// What the proxy is started with. `forward` is decided by [`RunSettings::forwards`].
     pub(crate) proxy: ProxyConfig,
     /// Forward mode, if it was said.
     pub(crate) forward: Option<bool>,
-    pub(crate) store: Store,
+    pub(crate) store: StoreSettings,
     /// The size of the memory cache, if it was given.
     pub(crate) memory_cache: Option<u64>,
     /// Package worlds that are mirrored.
-    pub(crate) worlds: Worlds,
+    pub(crate) worlds: RegistryNames,
     /// Which `https://` is looked into.
     pub(crate) intercept: Interception,
     /// How long running exchanges may take after a signal to stop.
@@ -42,7 +42,7 @@ pub(crate) struct Settings {
 
 /// Package worlds, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Worlds {
+pub(crate) struct RegistryNames {
     pub(crate) names: Vec<&'static str>,
     /// Servers that are asked in place of the usual.
     pub(crate) origins: Vec<OriginOf>,
@@ -62,17 +62,17 @@ pub(crate) struct Interception {
 
 impl Interception {
     /// Takes these hosts in place of any that were there.
-    pub(crate) fn set_hosts(&mut self, named: &[Intercepted]) {
-        self.hosts.hosts = named.iter().flat_map(Intercepted::patterns).collect();
-        self.rules = named.iter().flat_map(Intercepted::rules).collect();
+    pub(crate) fn set_hosts(&mut self, named: &[InterceptedHosts]) {
+        self.hosts.hosts = named.iter().flat_map(InterceptedHosts::patterns).collect();
+        self.rules = named.iter().flat_map(InterceptedHosts::rules).collect();
     }
 }
 
 /// The store on disk.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Store {
+pub(crate) struct StoreSettings {
     /// One, or several paths.
-    pub(crate) disks: Vec<Disk>,
+    pub(crate) disks: Vec<DiskSettings>,
     /// None: what is there, or the default. One: of every disk. Else one for each.
     pub(crate) sizes: Vec<u64>,
     /// Whether files that are made take disk space as they fill, not at once.
@@ -87,7 +87,7 @@ pub(crate) struct Store {
     pub(crate) index_bytes_max: Option<u64>,
 }
 
-impl Store {
+impl StoreSettings {
     /// The row that was said, if one was.
     pub(crate) fn row(&self) -> Option<&'static Policy> {
         match self.policy {
@@ -104,7 +104,7 @@ impl Store {
     /// Refuses what makes no store.
     fn check(&self) -> Result<(), Failure> {
         let Self { disks, sizes, .. } = self;
-        if disks.len() > 1 && disks.contains(&Disk::None) {
+        if disks.len() > 1 && disks.contains(&DiskSettings::None) {
             return Err(Failure::usage("both a disk and none", "give disks, or `none` alone for memory only"));
         }
         if let Some(twice) = disks.iter().enumerate().find_map(|(at, disk)| disks[..at].contains(disk).then_some(disk))
@@ -118,18 +118,18 @@ impl Store {
                 "give no size, one for all disks, or one for each in the same order",
             ));
         }
-        if disks.contains(&Disk::None) && !sizes.is_empty() {
+        if disks.contains(&DiskSettings::None) && !sizes.is_empty() {
             return Err(Failure::usage(
                 "a size for a store, and none on disk",
                 "give --disk besides --size, or leave the size out; --memory-cache is that of the memory cache",
             ));
         }
-        (0..disks.len()).filter(|_| !disks.contains(&Disk::None)).try_for_each(|index| self.check_sizes(index))
+        (0..disks.len()).filter(|_| !disks.contains(&DiskSettings::None)).try_for_each(|index| self.check_sizes(index))
     }
 
     /// Refuses sizes for the `index`-th disk with which no store can be made there.
     fn check_sizes(&self, index: usize) -> Result<(), Failure> {
-        let options = volumes::options_of(Path::new(""), &Content::Nothing, self, index);
+        let options = volumes::options_of(Path::new(""), &PathContent::Nothing, self, index);
         let Err(error) = options.check() else { return Ok(()) };
         let (size, mean) = (size::show(options.size_bytes), size::show(options.mean_entry_bytes));
         let help = format!(
@@ -141,7 +141,7 @@ impl Store {
 
 /// Where the store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Disk {
+pub(crate) enum DiskSettings {
     /// `larder/store.larder` in the user's cache directory.
     UserCache,
     /// This file or block device, or `store.larder` in this directory.
@@ -150,7 +150,7 @@ pub(crate) enum Disk {
     None,
 }
 
-impl Disk {
+impl DiskSettings {
     /// Reads `--disk` and `[store] path`.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         match text {
@@ -161,7 +161,7 @@ impl Disk {
     }
 }
 
-impl fmt::Display for Disk {
+impl fmt::Display for DiskSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UserCache => f.write_str("the user's cache directory"),
@@ -198,13 +198,13 @@ pub(crate) fn parse_origin(text: &str) -> Result<OriginUrl, BadValue> {
     })
 }
 
-impl Default for Settings {
+impl Default for RunSettings {
     fn default() -> Self {
         Self {
             proxy: ProxyConfig { hot_bytes: 64_000_000, ..ProxyConfig::default() },
             forward: None,
-            store: Store {
-                disks: vec![Disk::UserCache],
+            store: StoreSettings {
+                disks: vec![DiskSettings::UserCache],
                 sizes: Vec::new(),
                 is_sparse: false,
                 policy: None,
@@ -215,14 +215,14 @@ impl Default for Settings {
                 index_bytes_max: None,
             },
             memory_cache: None,
-            worlds: Worlds::default(),
+            worlds: RegistryNames::default(),
             intercept: Interception::default(),
             drain: Duration::from_secs(10),
         }
     }
 }
 
-impl Settings {
+impl RunSettings {
     /// Refuses settings that make no sense together.
     ///
     /// # Errors
@@ -350,8 +350,8 @@ mod tests {
     use super::*;
     use larder_proxy::Listener;
 
-    fn check(change: impl FnOnce(&mut Settings), expected: Result<(), &str>) {
-        let mut settings = Settings::default();
+    fn check(change: impl FnOnce(&mut RunSettings), expected: Result<(), &str>) {
+        let mut settings = RunSettings::default();
         change(&mut settings);
         let found = settings.check().map_err(|failure| failure.to_string());
         match (&found, expected) {
@@ -364,15 +364,15 @@ mod tests {
     #[test]
     fn defaults_are_sound() {
         check(|_| {}, Ok(()));
-        assert!(Settings::default().proxy_config().forward);
-        assert!(Settings::default().proxy_config().clients.is_empty());
+        assert!(RunSettings::default().proxy_config().forward);
+        assert!(RunSettings::default().proxy_config().clients.is_empty());
     }
 
     #[test]
     fn strangers_need_an_invitation() {
         let open = || vec!["127.0.0.1:1".parse().unwrap(), "0.0.0.0:2".parse().unwrap()];
         check(|settings| settings.proxy.listeners = open(), Err("needs a list of clients: 0.0.0.0:2"));
-        let invite = |settings: &mut Settings| {
+        let invite = |settings: &mut RunSettings| {
             settings.proxy.listeners = open();
             settings.proxy.clients = vec!["10.0.0.0/8".parse().unwrap()];
         };
@@ -381,23 +381,23 @@ mod tests {
         check(|settings| settings.proxy.admin = Some(admin), Err("stays on this machine: 10.0.0.1:1"));
         let tls = Listener::tls("127.0.0.1:3".parse().unwrap());
         check(|settings| settings.proxy.listeners = vec![tls], Err("needs a certificate: 127.0.0.1:3"));
-        let admin = |settings: &mut Settings| settings.proxy.admin = Some(settings.proxy.listeners[0].address);
+        let admin = |settings: &mut RunSettings| settings.proxy.admin = Some(settings.proxy.listeners[0].address);
         check(admin, Err("an address to listen on is given twice: 127.0.0.1:3128"));
         check(|settings| settings.proxy.listeners.clear(), Err("no address to listen on"));
     }
 
     #[test]
     fn interception_is_for_forward_proxies() {
-        let all = |settings: &mut Settings| settings.intercept.hosts.hosts = vec![HostPattern::All; 2];
+        let all = |settings: &mut RunSettings| settings.intercept.hosts.hosts = vec![HostPattern::All; 2];
         check(all, Ok(()));
-        let once = |settings: &mut Settings| settings.intercept.hosts.hosts = vec![HostPattern::All];
+        let once = |settings: &mut RunSettings| settings.intercept.hosts.hosts = vec![HostPattern::All];
         check(once, Err("banks, mail and passwords"));
-        let reverse = |settings: &mut Settings| {
+        let reverse = |settings: &mut RunSettings| {
             all(settings);
             settings.proxy.default_origin = Some(parse_origin("http://127.0.0.1:8080").unwrap());
         };
         check(reverse, Err("interception without forward mode"));
-        let both = |settings: &mut Settings| {
+        let both = |settings: &mut RunSettings| {
             reverse(settings);
             settings.forward = Some(true);
         };
@@ -406,24 +406,24 @@ mod tests {
 
     #[test]
     fn disks_and_sizes_go_together() {
-        let at = |path: &str| Disk::At(path.into());
-        let with = |disks: Vec<Disk>, sizes: Vec<u64>| {
-            move |settings: &mut Settings| (settings.store.disks, settings.store.sizes) = (disks, sizes)
+        let at = |path: &str| DiskSettings::At(path.into());
+        let with = |disks: Vec<DiskSettings>, sizes: Vec<u64>| {
+            move |settings: &mut RunSettings| (settings.store.disks, settings.store.sizes) = (disks, sizes)
         };
         check(with(vec![at("a"), at("b")], vec![]), Ok(()));
         let (one, two) = (64 << 20, 128 << 20);
         check(with(vec![at("a"), at("b")], vec![one]), Ok(()));
         check(with(vec![at("a"), at("b")], vec![one, two]), Ok(()));
         check(with(vec![at("a"), at("b")], vec![one, 1_000_000]), Err("no store can be made so: "));
-        check(with(vec![Disk::None], vec![one]), Err("a size for a store, and none on disk"));
+        check(with(vec![DiskSettings::None], vec![one]), Err("a size for a store, and none on disk"));
         check(with(vec![at("a")], vec![1, 2]), Err("2 sizes for 1 disks"));
         check(with(vec![at("a"), at("a")], vec![]), Err("a disk is given twice: a"));
-        check(with(vec![at("a"), Disk::None], vec![]), Err("both a disk and none"));
+        check(with(vec![at("a"), DiskSettings::None], vec![]), Err("both a disk and none"));
     }
 
     #[test]
     fn this_machine_is_always_a_client() {
-        let mut settings = Settings::default();
+        let mut settings = RunSettings::default();
         settings.proxy.clients = vec!["10.0.0.0/8".parse().unwrap()];
         let shown = settings.proxy_config().clients.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(shown, ["10.0.0.0/8", "127.0.0.0/8", "::1/128"]);
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn an_origin_turns_forward_mode_off_unless_it_is_asked_for() {
-        let mut settings = Settings::default();
+        let mut settings = RunSettings::default();
         settings.proxy.default_origin = Some(parse_origin("http://127.0.0.1:8080").unwrap());
         assert!(settings.reverses() && !settings.proxy_config().forward);
         settings.forward = Some(true);

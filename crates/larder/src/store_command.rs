@@ -8,13 +8,13 @@ use crate::{
     failure::Failure,
     output::{print_line, tell},
     report, size, store_path,
-    tuning::{self, Tuned},
+    tuning::{self, TunedConstant},
     volumes::SIZE_BYTES_DEFAULT,
 };
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use larder_store::{
-    Content, Damage, Error, Findings, Policy, Stats, StoreInfo, StoreOptions, UpgradePlan, inspect,
+    CheckFindings, Error, PathContent, Policy, Stats, StoreDamage, StoreInfo, StoreOptions, UpgradePlan, inspect,
     mean_entry_bytes_default,
 };
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ pub(crate) struct FormatFlags {
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of the policy (repeatable)",
         long_help = tuning::tune_help())]
-    tune: Vec<Tuned>,
+    tune: Vec<TunedConstant>,
 
     /// Destroy what is there
     #[arg(long)]
@@ -167,8 +167,8 @@ fn check(path: &Path) -> Result<(), Failure> {
     ))
 }
 
-fn print_findings(path: &Path, findings: &Findings) -> Result<(), Failure> {
-    let &Findings { entries, expired, invalidated, removals, segments, .. } = findings;
+fn print_findings(path: &Path, findings: &CheckFindings) -> Result<(), Failure> {
+    let &CheckFindings { entries, expired, invalidated, removals, segments, .. } = findings;
     print_line!("{}", path.display())?;
     print_line!("  entries  {} whole, {}", size::show_count(entries), size::show(findings.entry_bytes))?;
     print_line!("  useless  {} expired, {} invalidated", size::show_count(expired), size::show_count(invalidated))?;
@@ -176,7 +176,7 @@ fn print_findings(path: &Path, findings: &Findings) -> Result<(), Failure> {
     if segments != 0 {
         print_line!("  segments {} in use", size::show_count(segments))?;
     }
-    for Damage { offset_bytes, what } in findings.damages.iter().take(DAMAGES_SHOWN_MAX) {
+    for StoreDamage { offset_bytes, what } in findings.damages.iter().take(DAMAGES_SHOWN_MAX) {
         print_line!("  damaged  {what} at byte {offset_bytes}")?;
     }
     if findings.damage_count == 0 {
@@ -212,7 +212,7 @@ fn entries_in(stats: &Stats) -> String {
 fn format(flags: FormatFlags) -> Result<(), Failure> {
     let path = flags.path.display();
     let content = look(&flags.path)?;
-    if let Content::OtherFile = content {
+    if let PathContent::OtherFile = content {
         let help = "only stores and block devices are formatted: give another path, or remove what is there yourself";
         return Err(Failure::runtime(format!("{path} holds something that is no store"), help));
     }
@@ -223,16 +223,16 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
         ));
     }
     let size_there = match &content {
-        Content::Store(info) if !info.is_block_device => Some(info.size_bytes),
-        Content::Store(info) => Some(info.volume_bytes),
-        Content::Blank(size_bytes) | Content::OtherDevice { size_bytes, .. } => Some(*size_bytes),
+        PathContent::Store(info) if !info.is_block_device => Some(info.size_bytes),
+        PathContent::Store(info) => Some(info.volume_bytes),
+        PathContent::Blank(size_bytes) | PathContent::OtherDevice { size_bytes, .. } => Some(*size_bytes),
         _ => None,
     };
     let size_bytes = flags.size.or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);
     let mut options = StoreOptions::new(&flags.path, size_bytes);
     options.policy = flags.policy.unwrap_or_else(Policy::default_row);
     options.mean_entry_bytes = flags.mean_object_size.unwrap_or(options.mean_entry_bytes);
-    for Tuned { name, value } in flags.tune {
+    for TunedConstant { name, value } in flags.tune {
         options.tuning.set(name, value).expect("it was checked when it was read");
     }
     larder_store::format(&options).map_err(|error| failure(&flags.path, "format", &error))?;
@@ -243,10 +243,10 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
 }
 
 /// What formatting would destroy, if anything.
-fn destroyed(content: &Content) -> Option<String> {
+fn destroyed(content: &PathContent) -> Option<String> {
     match content {
-        Content::Store(info) => Some(describe(info)),
-        Content::OtherDevice { what, size_bytes } => {
+        PathContent::Store(info) => Some(describe(info)),
+        PathContent::OtherDevice { what, size_bytes } => {
             Some(format!("{what}, on a device of {}", size::show(*size_bytes)))
         }
         _ => None,
@@ -258,7 +258,7 @@ fn describe(info: &StoreInfo) -> String {
     format!("a store of {}, policy {policy}", size::show(info.size_bytes))
 }
 
-fn look(path: &Path) -> Result<Content, Failure> {
+fn look(path: &Path) -> Result<PathContent, Failure> {
     inspect(path).map_err(|error| failure(path, "look at", &error))
 }
 

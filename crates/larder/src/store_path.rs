@@ -3,9 +3,9 @@
 //! Owns: turning what the user said into a path, and making the default directory. Does not: open the file.
 //! Invariant: the only thing ever created here is our own directory in the user's cache, for its owner alone.
 
-use crate::{failure::Failure, settings::Disk};
+use crate::{failure::Failure, settings::DiskSettings};
 use etcetera::BaseStrategy;
-use larder_store::{Content, Policy, inspect};
+use larder_store::{PathContent, Policy, inspect};
 use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
@@ -22,12 +22,12 @@ const DIRECTORY_NAME: &str = "store";
 ///
 /// # Errors
 /// A failure that says what is wrong with the place.
-pub(crate) fn find(disk: &Disk, policy: Option<&Policy>) -> Result<Option<PathBuf>, Failure> {
+pub(crate) fn find(disk: &DiskSettings, policy: Option<&Policy>) -> Result<Option<PathBuf>, Failure> {
     let keeps_files = policy.map(|policy| policy.layout.keeps_files());
     match disk {
-        Disk::None => Ok(None),
-        Disk::At(path) => at(path, keeps_files).map(Some),
-        Disk::UserCache => in_user_cache(keeps_files.unwrap_or_default()).map(Some),
+        DiskSettings::None => Ok(None),
+        DiskSettings::At(path) => at(path, keeps_files).map(Some),
+        DiskSettings::UserCache => in_user_cache(keeps_files.unwrap_or_default()).map(Some),
     }
 }
 
@@ -56,7 +56,7 @@ fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
 fn existing_in(folder: &Path) -> Option<PathBuf> {
     let file = folder.join(FILE_NAME);
     // One that cannot be looked at is a store in use.
-    let is_store = || !matches!(inspect(folder), Ok(Content::Nothing | Content::OtherFile));
+    let is_store = || !matches!(inspect(folder), Ok(PathContent::Nothing | PathContent::OtherFile));
     if file.exists() { Some(file) } else { is_store().then(|| folder.to_owned()) }
 }
 

@@ -52,7 +52,7 @@ pub(crate) struct TopFlags {
 }
 
 /// What is shown.
-pub(crate) struct Shown {
+pub(crate) struct TopFigures {
     pub(crate) overview: Overview,
     /// Why it is old, if it is.
     pub(crate) trouble: Option<String>,
@@ -63,7 +63,7 @@ pub(crate) struct Shown {
 /// # Errors
 /// The proxy cannot be reached at the start, or there is something wrong with the terminal.
 pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
-    let shown = Shown { overview: look(flags.admin)?, trouble: None };
+    let shown = TopFigures { overview: look(flags.admin)?, trouble: None };
     if flags.once || !io::stdout().is_terminal() {
         return output::print(format_args!("{}", once(&shown)));
     }
@@ -88,7 +88,7 @@ pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
 /// Shows what comes, until a key ends it.
 fn watch(
     terminal: &mut DefaultTerminal,
-    mut shown: Shown,
+    mut shown: TopFigures,
     looks: &Receiver<Result<Overview, Failure>>,
 ) -> io::Result<()> {
     loop {
@@ -101,7 +101,7 @@ fn watch(
         }
         for look in looks.try_iter() {
             match look {
-                Ok(overview) => shown = Shown { overview, trouble: None },
+                Ok(overview) => shown = TopFigures { overview, trouble: None },
                 Err(failure) => shown.trouble = Some(failure.to_string()),
             }
         }
@@ -114,7 +114,7 @@ fn ends(key: KeyEvent) -> bool {
 }
 
 /// One frame as text.
-fn once(shown: &Shown) -> String {
+fn once(shown: &TopFigures) -> String {
     let mut buffer = Buffer::empty(Rect::new(0, 0, ONCE_COLUMNS, frame::LINES));
     frame::draw(&mut buffer, shown);
     let line = |row| (0..ONCE_COLUMNS).map(|column| buffer[(column, row)].symbol()).collect::<String>();

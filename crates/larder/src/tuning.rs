@@ -12,7 +12,7 @@ use std::fmt::Write;
 
 /// A constant that was given on the command line.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Tuned {
+pub(crate) struct TunedConstant {
     pub(crate) name: &'static str,
     pub(crate) value: TuningValue,
 }
@@ -40,7 +40,7 @@ pub(crate) fn parse_policy(text: &str) -> Result<&'static Policy, BadValue> {
 }
 
 /// Reads `--tune`.
-pub(crate) fn parse_tuned(text: &str) -> Result<Tuned, BadValue> {
+pub(crate) fn parse_tuned(text: &str) -> Result<TunedConstant, BadValue> {
     let bad = |problem: String| BadValue::new(problem, "give a name and a value, such as reinsertion=off");
     let (name, value) = text.split_once('=').ok_or_else(|| bad(format!("no value for a constant: `{text}`")))?;
     let field = Tuning::fields().iter().find(|field| field.name == name).ok_or_else(|| {
@@ -53,7 +53,7 @@ pub(crate) fn parse_tuned(text: &str) -> Result<Tuned, BadValue> {
         (TuningKind::Switch, _) => return Err(bad(format!("neither on nor off: `{value}`"))),
         _ => parse(field, value)?,
     };
-    Ok(Tuned { name: field.name, value })
+    Ok(TunedConstant { name: field.name, value })
 }
 
 /// Reads the value of a constant that is no switch.

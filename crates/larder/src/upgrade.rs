@@ -9,9 +9,9 @@ mod taking;
 
 use crate::{failure::Failure, output::tell, service_manager};
 pub(crate) use forwarding::ConnectionForwarder;
-use larder_proxy::{ClientConnection, Leaving, ListeningSocket, ProxyHandle, Remaining, RunningProxy};
+use larder_proxy::{ClientConnection, Handover, ListeningSocket, ProxyHandle, RemainingWork, RunningProxy};
 use larder_store::Store;
-use line::{Line, Message};
+use line::{HandoverLine, HandoverMessage};
 use std::{
     env,
     ffi::OsString,
@@ -22,14 +22,14 @@ use std::{
     sync::{Arc, mpsc::Receiver},
     time::{Duration, Instant},
 };
-pub(crate) use taking::{Taking, Turn};
+pub(crate) use taking::{Takeover, TakeoverTurn};
 use tokio::sync::oneshot;
 
 /// The flag that it is started with.
 pub(crate) const TAKE_OVER: &str = "--take-over";
 
 /// What an operator asks for.
-pub(crate) struct Wanted {
+pub(crate) struct UpgradeRequest {
     /// The program, unless it is the one that this process was started from.
     pub(crate) program: Option<PathBuf>,
     /// Whether it is only to be found out whether it would start.
@@ -43,13 +43,13 @@ pub(crate) struct Wanted {
 /// A process that would go on in the place of this one.
 pub(crate) struct Successor {
     child: Child,
-    line: Arc<Line>,
+    line: Arc<HandoverLine>,
     sockets: Vec<ListeningSocket>,
 }
 
 /// What is left of a proxy that handed over.
 pub(crate) struct HandedOver {
-    pub(crate) leaving: Leaving,
+    pub(crate) leaving: Handover,
     /// Carries the connections that go over when their exchanges end.
     pub(crate) forwarding: ConnectionForwarder,
     /// The line for the operator.
@@ -57,8 +57,8 @@ pub(crate) struct HandedOver {
 }
 
 /// A proxy that let go, and in whose place nobody goes on.
-pub(crate) struct Rejected {
-    pub(crate) leaving: Leaving,
+pub(crate) struct RejectedHandover {
+    pub(crate) leaving: Handover,
     /// What it listened on.
     pub(crate) sockets: Vec<ListeningSocket>,
     /// The clients' connections that were to go over.
@@ -74,7 +74,7 @@ impl Successor {
     pub(crate) fn start(program: Option<PathBuf>, running: &RunningProxy) -> Result<Self, Failure> {
         let failed = |error| failure("cannot hand over the sockets", &error);
         let sockets = running.sockets().map_err(failed)?;
-        let (line, other) = Line::pair().map_err(failed)?;
+        let (line, other) = HandoverLine::pair().map_err(failed)?;
         // As the shell found it: a newer file has the place of the one that runs.
         let program = program.map(OsString::from).or_else(|| env::args_os().next()).unwrap_or_else(|| "larder".into());
         let mut command = Command::new(&program);
@@ -98,7 +98,8 @@ impl Successor {
 
     /// Says that it is not to start after all.
     pub(crate) fn cancel(mut self) {
-        let told = self.line.send(&Message::Cancel).and_then(|()| self.line.receive(Some(CANCEL_PATIENCE)).map(drop));
+        let told =
+            self.line.send(&HandoverMessage::Cancel).and_then(|()| self.line.receive(Some(CANCEL_PATIENCE)).map(drop));
         match told {
             // It has ended, and so has its end of the line.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => drop(self.child.wait()),
@@ -132,14 +133,14 @@ impl Successor {
         store: Option<Store>,
         drain: Duration,
         free: impl FnOnce(),
-    ) -> Result<HandedOver, Box<Rejected>> {
+    ) -> Result<HandedOver, Box<RejectedHandover>> {
         let begun = Instant::now();
         let (leaving, connections) = running.leave();
         let mut remaining = leaving.free_store(drain);
         if store.as_ref().is_some_and(has_device) {
             // A block device is claimed until nothing of this process has it open.
             leaving.end_within(drain);
-            remaining = Remaining::Nothing;
+            remaining = RemainingWork::Nothing;
         }
         if let Some(Err(error)) = store.as_ref().map(Store::release) {
             tell!("the store was not closed in order: {error}: what was stored last may be lost");
@@ -152,17 +153,19 @@ impl Successor {
             Ok(()) => ConnectionForwarder::start(&self.line, connections),
             Err(failure) => return Err(self.rejected(leaving, connections, failure)),
         };
-        let serving = self.await_message(SERVING_PATIENCE, |message| matches!(message, Message::Serving));
+        let serving = self.await_message(SERVING_PATIENCE, |message| matches!(message, HandoverMessage::Serving));
         if let Err(failure) = serving {
             return Err(self.rejected(leaving, forwarding.give_back(), failure));
         }
         service_manager::tell_successor(self.child.id());
         // If it has gone meanwhile, its service manager knows what to do.
-        let _ = self.line.send(&Message::InCharge);
+        let _ = self.line.send(&HandoverMessage::InCharge);
         let on = match remaining {
-            Remaining::Nothing => String::new(),
-            Remaining::Connections(1) => "; one connection goes on with the one before until it ends".to_owned(),
-            Remaining::Connections(count) => format!("; {count} connections go on with the one before until they end"),
+            RemainingWork::Nothing => String::new(),
+            RemainingWork::Connections(1) => "; one connection goes on with the one before until it ends".to_owned(),
+            RemainingWork::Connections(count) => {
+                format!("; {count} connections go on with the one before until they end")
+            }
         };
         let id = self.child.id();
         let told = format!("process {id} goes on; who connected meanwhile waited {waited_ms} ms at most{on}");
@@ -171,19 +174,19 @@ impl Successor {
 
     fn introduce(&mut self) -> Result<(), Failure> {
         for ListeningSocket { address, socket } in &self.sockets {
-            let sent = self.line.send_socket(&Message::Socket { address: *address }, socket.as_fd());
+            let sent = self.line.send_socket(&HandoverMessage::Socket { address: *address }, socket.as_fd());
             sent.map_err(|error| self.silent(&error))?;
         }
-        self.line.send(&Message::AllSockets).map_err(|error| self.silent(&error))?;
-        self.await_message(READY_PATIENCE, |message| matches!(message, Message::Ready))
+        self.line.send(&HandoverMessage::AllSockets).map_err(|error| self.silent(&error))?;
+        self.await_message(READY_PATIENCE, |message| matches!(message, HandoverMessage::Ready))
     }
 
     fn await_accepting(&self) -> Result<(), Failure> {
-        self.line.send(&Message::StoreFree).map_err(|error| self.silent(&error))?;
-        self.await_message(SERVING_PATIENCE, |message| matches!(message, Message::Accepting))
+        self.line.send(&HandoverMessage::StoreFree).map_err(|error| self.silent(&error))?;
+        self.await_message(SERVING_PATIENCE, |message| matches!(message, HandoverMessage::Accepting))
     }
 
-    fn await_message(&self, patience: Duration, is_it: impl Fn(&Message) -> bool) -> Result<(), Failure> {
+    fn await_message(&self, patience: Duration, is_it: impl Fn(&HandoverMessage) -> bool) -> Result<(), Failure> {
         match self.line.receive(Some(patience)) {
             Ok(received) if is_it(&received.message) => Ok(()),
             Ok(received) => Err(refused(received.message)),
@@ -204,13 +207,13 @@ impl Successor {
 
     fn rejected(
         mut self,
-        leaving: Leaving,
+        leaving: Handover,
         connections: Receiver<ClientConnection>,
         failure: Failure,
-    ) -> Box<Rejected> {
+    ) -> Box<RejectedHandover> {
         let sockets = std::mem::take(&mut self.sockets);
         self.end();
-        Box::new(Rejected { leaving, sockets, connections, failure })
+        Box::new(RejectedHandover { leaving, sockets, connections, failure })
     }
 
     fn end(mut self) {
@@ -226,9 +229,9 @@ fn has_device(store: &Store) -> bool {
     store.volumes().any(|volume| is_device(volume.path))
 }
 
-fn refused(message: Message) -> Failure {
+fn refused(message: HandoverMessage) -> Failure {
     match message {
-        Message::Failed { problem, help } => {
+        HandoverMessage::Failed { problem, help } => {
             Failure::runtime(format!("the new larder does not start: {problem}"), format!("{help}; {BEFORE_RUNS}"))
         }
         other => Failure::runtime(

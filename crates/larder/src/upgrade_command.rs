@@ -4,7 +4,7 @@
 //! the newer one serves, or with `--check`, would.
 
 use crate::{
-    control::{Answer, Ask, ControlPath},
+    control::{ControlAnswer, ControlPath, ControlRequest},
     failure::Failure,
     output,
 };
@@ -52,9 +52,9 @@ pub(crate) fn run(flags: &UpgradeFlags) -> Result<(), Failure> {
         let help = "see on its standard error how it went; an older larder that knows no upgrade has to be restarted";
         Failure::runtime(format!("the larder that runs does not answer: {error}"), help)
     };
-    match control.ask_patiently(&Ask::Upgrade { program, check: flags.check }).map_err(broken)? {
-        Answer::Upgraded { told } => output::print(format_args!("{told}\n")),
-        Answer::Refused { problem, help } => Err(Failure::runtime(problem, help)),
+    match control.ask_patiently(&ControlRequest::Upgrade { program, check: flags.check }).map_err(broken)? {
+        ControlAnswer::Upgraded { told } => output::print(format_args!("{told}\n")),
+        ControlAnswer::Refused { problem, help } => Err(Failure::runtime(problem, help)),
         other => Err(Failure::runtime(
             format!("the larder that runs answers something else: {other:?}"),
             "use the same version of larder on both ends",

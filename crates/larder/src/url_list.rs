@@ -11,14 +11,14 @@ use std::{
 };
 
 /// What a word of the command line is.
-pub(crate) enum Source<'a> {
+pub(crate) enum ListSource<'a> {
     /// What it says.
     Word(&'a str),
     /// A file that lists such words, or standard input.
     List(&'a str),
 }
 
-impl<'a> Source<'a> {
+impl<'a> ListSource<'a> {
     /// A word that begins with `http://` or `https://` is itself; `-`, a path and the name of a file are lists.
     pub(crate) fn of(word: &'a str) -> Self {
         let is_url = word.starts_with("http://") || word.starts_with("https://");

@@ -6,7 +6,7 @@
 use crate::{duration, size};
 use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
-use larder_http::{coding::Coding, fields::via::Pseudonym};
+use larder_http::{coding::ContentCoding, fields::via::Pseudonym};
 use larder_proxy::{Direct, HostPattern, HostSent, LogFormat, Offline, Parent, TlsIdentity};
 use std::{
     error::Error,
@@ -68,15 +68,15 @@ pub(crate) fn site_host(text: &str) -> Result<String, BadValue> {
 }
 
 /// A content coding.
-pub(crate) fn coding(text: &str) -> Result<Coding, BadValue> {
-    let known = Coding::ALL.into_iter().find(|coding| coding.token() == text);
+pub(crate) fn coding(text: &str) -> Result<ContentCoding, BadValue> {
+    let known = ContentCoding::ALL.into_iter().find(|coding| coding.token() == text);
     known.ok_or_else(|| BadValue::new(format!("not a coding: `{text}`"), "it can be zstd, br or gzip"))
 }
 
 /// A media type, or all of one kind.
 pub(crate) fn media_type(text: &str) -> Result<String, BadValue> {
     let bad = |_| BadValue::new(format!("not a media type: `{text}`"), "it can be such as text/html or text/*");
-    larder_http::rules::Matched::Type.check(text).map(|()| text.to_ascii_lowercase()).map_err(bad)
+    larder_http::rules::MatchedPart::Type.check(text).map(|()| text.to_ascii_lowercase()).map_err(bad)
 }
 
 /// A parent proxy. What is told of one that is none has no password in it.

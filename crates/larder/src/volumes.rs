@@ -8,8 +8,8 @@
 
 mod refusal;
 
-use crate::{failure::Failure, settings::Store as Settings, store_path};
-use larder_store::{Content, ErrorKind, Policy, Result, Store, StoreOptions, glance, inspect};
+use crate::{failure::Failure, settings::StoreSettings as Settings, store_path};
+use larder_store::{ErrorKind, PathContent, Policy, Result, Store, StoreOptions, glance, inspect};
 pub(crate) use refusal::open_failure;
 use std::path::{Path, PathBuf};
 
@@ -17,32 +17,32 @@ use std::path::{Path, PathBuf};
 pub(crate) const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
 
 /// A store that is open.
-pub(crate) struct Opened {
+pub(crate) struct OpenedStore {
     pub(crate) store: Store,
     /// What it has to do without.
-    pub(crate) missing: Vec<Missing>,
+    pub(crate) missing: Vec<MissingDisk>,
 }
 
 /// A disk that was given and is not in use.
 #[derive(Clone, Debug)]
-pub(crate) struct Missing {
+pub(crate) struct MissingDisk {
     pub(crate) path: PathBuf,
     /// Why, and what to do.
     pub(crate) why: String,
 }
 
 /// A disk that was given, and what was found there.
-struct Place {
+struct DiskPlace {
     options: StoreOptions,
-    there: Result<Content>,
+    there: Result<PathContent>,
 }
 
 /// Opens the store of `settings`; `None` for memory only.
 ///
 /// # Errors
 /// A failure that says what to do.
-pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<Opened>, Failure> {
-    let mut places: Vec<Place> = Vec::new();
+pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStore>, Failure> {
+    let mut places: Vec<DiskPlace> = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
         let Some(path) = store_path::find(disk, settings.row())? else { continue };
         if let Some(twice) = places.iter().find(|place| is_same(&place.options.path, &path)) {
@@ -50,15 +50,15 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<Opened>, F
         }
         let there = inspect(&path);
         // What cannot be looked at cannot be opened either, and then the reason is told.
-        let content = there.as_ref().unwrap_or(&Content::Nothing);
-        places.push(Place { options: options_of(&path, content, settings, index), there });
+        let content = there.as_ref().unwrap_or(&PathContent::Nothing);
+        places.push(DiskPlace { options: options_of(&path, content, settings, index), there });
     }
     let is_alone = places.len() == 1;
-    let has_store = places.iter().any(|place| matches!(place.there, Ok(Content::Store(_))));
+    let has_store = places.iter().any(|place| matches!(place.there, Ok(PathContent::Store(_))));
     let (mut options, mut missing) = (Vec::new(), Vec::new());
-    for Place { options: wanted, there } in places {
+    for DiskPlace { options: wanted, there } in places {
         match there {
-            Ok(Content::Nothing) if has_store => missing.push(refusal::missing(wanted.path)),
+            Ok(PathContent::Nothing) if has_store => missing.push(refusal::missing(wanted.path)),
             Ok(content) => {
                 refusal::check(&wanted, &content, settings.row())?;
                 options.push(wanted);
@@ -82,8 +82,9 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<Opened>, F
     })?;
     let is_open = |path: &Path| store.volumes().any(|volume| volume.path.starts_with(path));
     let unusable = options.iter().filter(|options| !is_open(&options.path));
-    missing.extend(unusable.map(|options| Missing { path: options.path.clone(), why: "see the error above".into() }));
-    Ok(Some(Opened { store, missing }))
+    missing
+        .extend(unusable.map(|options| MissingDisk { path: options.path.clone(), why: "see the error above".into() }));
+    Ok(Some(OpenedStore { store, missing }))
 }
 
 /// Returns the options of each volume of `settings`, as far as its disk can be looked at.
@@ -94,7 +95,7 @@ pub(crate) fn wanted(settings: &Settings) -> std::result::Result<Vec<StoreOption
     let mut wanted = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
         let Some(path) = store_path::find(disk, settings.row())? else { continue };
-        let there = inspect(&path).unwrap_or(Content::Nothing);
+        let there = inspect(&path).unwrap_or(PathContent::Nothing);
         wanted.push(options_of(&path, &there, settings, index));
     }
     Ok(wanted)
@@ -107,10 +108,10 @@ pub(crate) fn wanted(settings: &Settings) -> std::result::Result<Vec<StoreOption
 pub(crate) fn check_in_use(settings: &Settings) -> std::result::Result<(), Failure> {
     for (index, disk) in settings.disks.iter().enumerate() {
         let Some(path) = store_path::find(disk, settings.row())? else { continue };
-        let fallback = || options_of(&path, &Content::Nothing, settings, index);
+        let fallback = || options_of(&path, &PathContent::Nothing, settings, index);
         let there = glance(&path).map_err(|error| open_failure(&error, &fallback()))?;
         let Some(info) = there else { continue };
-        let there = Content::Store(info);
+        let there = PathContent::Store(info);
         refusal::check(&options_of(&path, &there, settings, index), &there, settings.row())?;
     }
     Ok(())
@@ -128,10 +129,10 @@ pub(crate) fn said_size(settings: &Settings, index: usize) -> Option<u64> {
 }
 
 /// Options for the disk at `path`, the `index`-th of the settings, where `there` was found.
-pub(crate) fn options_of(path: &Path, there: &Content, settings: &Settings, index: usize) -> StoreOptions {
+pub(crate) fn options_of(path: &Path, there: &PathContent, settings: &Settings, index: usize) -> StoreOptions {
     let (size_there, policy_there) = match there {
-        Content::Store(info) => (Some(info.size_bytes), info.policy),
-        Content::Blank(size_bytes) | Content::OtherDevice { size_bytes, .. } => (Some(*size_bytes), None),
+        PathContent::Store(info) => (Some(info.size_bytes), info.policy),
+        PathContent::Blank(size_bytes) | PathContent::OtherDevice { size_bytes, .. } => (Some(*size_bytes), None),
         _ => (None, None),
     };
     let size_bytes = said_size(settings, index).or(size_there).unwrap_or(SIZE_BYTES_DEFAULT);

@@ -11,18 +11,18 @@ mod sitemap;
 
 use crate::{
     admin_client::{self, AdminFlags},
-    control::{About, Answer, Ask, Control, ControlPath},
+    control::{Control, ControlAnswer, ControlPath, ControlRequest, ControlSummary},
     failure::Failure,
     missing_command,
     output::{print_line, tell},
     private_larder,
-    progress::Shown,
+    progress::ProgressLine,
     size, url_list, value,
 };
 use clap::Args;
-use fetching::{Outcome, Target, Warming};
+use fetching::{FetchOutcome, FetchTarget, WarmContext};
 use larder_proxy::HostPattern;
-use pace::Pacing;
+use pace::WarmPace;
 use std::{
     collections::HashSet,
     net::SocketAddr,
@@ -90,7 +90,7 @@ pub(crate) struct WarmFlags {
 
 /// What became of all of them.
 #[derive(Default)]
-struct Sum {
+struct WarmSummary {
     there: u64,
     fetched: u64,
     bytes: u64,
@@ -119,9 +119,9 @@ fn warm(flags: &WarmFlags, proxy: SocketAddr) -> Result<(), Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
         Failure::runtime(format!("cannot begin: {error}"), "the limit on open files may be too low (ulimit -n)")
     })?;
-    let warming = Arc::new(Warming { proxy, fields: flags.fields.clone(), pacing: Pacing::new(flags.rate) });
+    let warming = Arc::new(WarmContext { proxy, fields: flags.fields.clone(), pacing: WarmPace::new(flags.rate) });
     let targets = runtime.block_on(gather(flags, &warming))?;
-    let shown = Shown::new("warming");
+    let shown = ProgressLine::new("warming");
     let sum = runtime.block_on(fetch_all(flags, &warming, targets, &shown))?;
     shown.finish();
     sum.tell(flags.json)?;
@@ -140,7 +140,8 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
         let disk = flags.disk.as_deref().map(path::absolute).transpose().map_err(|error| {
             Failure::usage(format!("not a path for a store: {error}"), "name a file, or an existing directory")
         })?;
-        let ask = Ask::Open { hosts: vec![HostPattern::All.to_string()], except: Vec::new(), offline: false };
+        let ask =
+            ControlRequest::Open { hosts: vec![HostPattern::All.to_string()], except: Vec::new(), offline: false };
         let (session, proxy, _) = private_larder::open(&ask, disk.as_deref())?;
         return Ok((proxy, Some(session)));
     };
@@ -148,8 +149,8 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
         let help = "stop it first, or leave --disk out to fill its store";
         return Err(Failure::usage("--disk names a store, and a larder of yours runs", help));
     }
-    match control.ask(&Ask::About) {
-        Ok(Answer::About(About { listener: Some(listener), .. })) => Ok((listener, None)),
+    match control.ask(&ControlRequest::About) {
+        Ok(ControlAnswer::About(ControlSummary { listener: Some(listener), .. })) => Ok((listener, None)),
         _ => {
             let help = "it may have listeners with TLS alone; say where one without listens with --proxy ADDRESS";
             Err(Failure::runtime("the larder that runs says no address to fetch through", help))
@@ -158,8 +159,8 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
 }
 
 /// What is to be fetched, each once, in the order in which it was named.
-async fn gather(flags: &WarmFlags, warming: &Warming) -> Result<Vec<Target>, Failure> {
-    let mut targets: Vec<Target> = Vec::new();
+async fn gather(flags: &WarmFlags, warming: &WarmContext) -> Result<Vec<FetchTarget>, Failure> {
+    let mut targets: Vec<FetchTarget> = Vec::new();
     for source in &flags.sources {
         if source.starts_with("http://") || source.starts_with("https://") {
             targets.push(target(source)?);
@@ -169,12 +170,12 @@ async fn gather(flags: &WarmFlags, warming: &Warming) -> Result<Vec<Target>, Fai
     }
     for url in &flags.sitemap {
         for found in sitemap::fetch(warming, url).await? {
-            targets.push(Target::plain(found));
+            targets.push(FetchTarget::plain(found));
         }
     }
     if flags.missing {
         let list = missing_command::fetch(flags.admin)?;
-        targets.extend(list.missed.into_iter().map(|missed| Target { url: missed.url, fields: missed.fields }));
+        targets.extend(list.missed.into_iter().map(|missed| FetchTarget { url: missed.url, fields: missed.fields }));
     }
     let mut seen = HashSet::new();
     targets.retain(|target| seen.insert(target.url.clone()));
@@ -184,24 +185,24 @@ async fn gather(flags: &WarmFlags, warming: &Warming) -> Result<Vec<Target>, Fai
     Ok(targets)
 }
 
-fn target(url: &str) -> Result<Target, Failure> {
+fn target(url: &str) -> Result<FetchTarget, Failure> {
     admin_client::check_url(url)?;
     let is_fetchable = url.parse::<http::Uri>().is_ok_and(|uri| uri.authority().is_some());
     if !is_fetchable {
         return Err(Failure::usage(format!("not a URL: `{url}`"), "write it as http://example.com/style.css"));
     }
     let (url, _) = url.split_once('#').unwrap_or((url, ""));
-    Ok(Target::plain(url.to_owned()))
+    Ok(FetchTarget::plain(url.to_owned()))
 }
 
 /// Fetches all of them, some at a time.
 async fn fetch_all(
     flags: &WarmFlags,
-    warming: &Arc<Warming>,
-    targets: Vec<Target>,
-    shown: &Shown,
-) -> Result<Sum, Failure> {
-    let (count, mut sum, mut running) = (targets.len() as u64, Sum::default(), JoinSet::new());
+    warming: &Arc<WarmContext>,
+    targets: Vec<FetchTarget>,
+    shown: &ProgressLine,
+) -> Result<WarmSummary, Failure> {
+    let (count, mut sum, mut running) = (targets.len() as u64, WarmSummary::default(), JoinSet::new());
     let mut waiting = targets.into_iter();
     loop {
         while running.len() < usize::from(flags.jobs)
@@ -216,7 +217,7 @@ async fn fetch_all(
         let Some(ended) = running.join_next().await else { return Ok(sum) };
         let (target, outcome) =
             ended.map_err(|error| Failure::runtime(error.to_string(), "this is a mistake in larder"))?;
-        if let Outcome::NoProxy(why) = &outcome {
+        if let FetchOutcome::NoProxy(why) = &outcome {
             shown.finish();
             let help =
                 "is it a larder that listens there without TLS? larder offline status says whether it asks origins";
@@ -231,26 +232,26 @@ async fn fetch_all(
     }
 }
 
-impl Sum {
-    fn note(&mut self, target: &Target, outcome: &Outcome) {
+impl WarmSummary {
+    fn note(&mut self, target: &FetchTarget, outcome: &FetchOutcome) {
         let (url, counted) = (
             &target.url,
             match outcome {
-                Outcome::There => &mut self.there,
-                Outcome::Stored { bytes } => {
+                FetchOutcome::There => &mut self.there,
+                FetchOutcome::Stored { bytes } => {
                     self.bytes += bytes;
                     &mut self.fetched
                 }
-                Outcome::NotStored { .. } => &mut self.not_stored,
-                Outcome::Gone { .. } | Outcome::Failed(_) | Outcome::NoProxy(_) => &mut self.failed,
+                FetchOutcome::NotStored { .. } => &mut self.not_stored,
+                FetchOutcome::Gone { .. } | FetchOutcome::Failed(_) | FetchOutcome::NoProxy(_) => &mut self.failed,
             },
         );
         *counted += 1;
         match outcome {
-            Outcome::There | Outcome::Stored { .. } => {}
-            Outcome::NotStored { why } => tell!("not stored: {url}: {why}"),
-            Outcome::Gone { status } => tell!("failed: {url}: status {status}"),
-            Outcome::Failed(why) | Outcome::NoProxy(why) => tell!("failed: {url}: {why}"),
+            FetchOutcome::There | FetchOutcome::Stored { .. } => {}
+            FetchOutcome::NotStored { why } => tell!("not stored: {url}: {why}"),
+            FetchOutcome::Gone { status } => tell!("failed: {url}: status {status}"),
+            FetchOutcome::Failed(why) | FetchOutcome::NoProxy(why) => tell!("failed: {url}: {why}"),
         }
     }
 

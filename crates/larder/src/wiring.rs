@@ -6,18 +6,18 @@
 
 use crate::{
     automatic,
-    control::{About, ControlPath, server::ControlServer},
+    control::{ControlPath, ControlSummary, server::ControlServer},
     failure::Failure,
     memory_plan::{self, MemoryPlan},
     open_files,
     output::tell,
-    reload::{Read, Reloader},
+    reload::{Reloader, SettingsReader},
     report::{Report, StoreReport},
     service_manager,
-    settings::Settings,
+    settings::RunSettings,
     signals::Signals,
     size, store_path,
-    upgrade::{HandedOver, Rejected, Successor, Taking, Turn, Wanted},
+    upgrade::{HandedOver, RejectedHandover, Successor, Takeover, TakeoverTurn, UpgradeRequest},
     volumes,
 };
 use larder_proxy::{ClientConnection, Listener, ListeningSocket, Proxy, ProxyConfig, RunningProxy};
@@ -54,7 +54,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The sessions that a proxy is there for alone.
-pub(crate) struct Sessions<'a> {
+pub(crate) struct OwnSessions<'a> {
     /// Where they are asked for.
     pub(crate) listener: UnixListener,
     /// Has nobody find the listener any more.
@@ -66,7 +66,7 @@ pub(crate) struct Sessions<'a> {
 ///
 /// # Errors
 /// A failure to start, or to close the store.
-pub(crate) fn run(settings: &Settings, read: Read, taking: Option<&Taking>) -> Result<(), Failure> {
+pub(crate) fn run(settings: &RunSettings, read: SettingsReader, taking: Option<&Takeover>) -> Result<(), Failure> {
     serve(settings, &read, taking, None)
 }
 
@@ -74,17 +74,17 @@ pub(crate) fn run(settings: &Settings, read: Read, taking: Option<&Taking>) -> R
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn run_for(settings: &Settings, sessions: Sessions<'_>) -> Result<(), Failure> {
+pub(crate) fn run_for(settings: &RunSettings, sessions: OwnSessions<'_>) -> Result<(), Failure> {
     let same = settings.clone();
-    let read: Read = Arc::new(move || Ok(same.clone()));
+    let read: SettingsReader = Arc::new(move || Ok(same.clone()));
     serve(settings, &read, None, Some(&sessions))
 }
 
 fn serve(
-    read_settings: &Settings,
-    read: &Read,
-    taking: Option<&Taking>,
-    sessions: Option<&Sessions<'_>>,
+    read_settings: &RunSettings,
+    read: &SettingsReader,
+    taking: Option<&Takeover>,
+    sessions: Option<&OwnSessions<'_>>,
 ) -> Result<(), Failure> {
     let mut settings = read_settings.clone();
     let automatic = automatic::choose(&mut settings)?;
@@ -100,64 +100,64 @@ fn serve(
     let open_files = open_files::raise();
     if let Some(taking) = taking {
         volumes::check_in_use(&settings.store)?;
-        if let Turn::Cancelled = taking.await_turn()? {
+        if let TakeoverTurn::Cancelled = taking.await_turn()? {
             return Ok(());
         }
     }
-    let plan = Plan { read_settings, settings: &settings, read, automatic, memory, open_files, sessions };
+    let plan = StartPlan { read_settings, settings: &settings, read, automatic, memory, open_files, sessions };
     let (mut taking, mut connections) = (taking, None);
     loop {
-        let started = Started::start(&runtime, &plan, sockets, taking)?;
+        let started = StartedProxy::start(&runtime, &plan, sockets, taking)?;
         taking.take().inspect(|taking| taking.tell_serving());
         started.adopt(connections.take());
         service_manager::tell_ready(&started.running.handle());
         match started.go_on(&runtime, &mut signals, sessions)? {
-            End::Ended => return Ok(()),
-            End::GoesOn(inherited, left) => (sockets, connections) = (inherited, Some(left)),
+            RunEnd::Ended => return Ok(()),
+            RunEnd::GoesOn(inherited, left) => (sockets, connections) = (inherited, Some(left)),
         }
     }
 }
 
 /// What a proxy is started by.
-struct Plan<'a> {
+struct StartPlan<'a> {
     /// The settings as they were read.
-    read_settings: &'a Settings,
+    read_settings: &'a RunSettings,
     /// The same, with what was left to the program chosen.
-    settings: &'a Settings,
-    read: &'a Read,
+    settings: &'a RunSettings,
+    read: &'a SettingsReader,
     automatic: Option<String>,
     /// The division of the memory, if it was given for the whole process.
     memory: Option<MemoryPlan>,
     open_files: Option<u64>,
-    sessions: Option<&'a Sessions<'a>>,
+    sessions: Option<&'a OwnSessions<'a>>,
 }
 
 /// A proxy that serves, and what belongs to it.
-struct Started {
+struct StartedProxy {
     running: RunningProxy,
     store: Option<Store>,
     reloader: Arc<Reloader>,
     control: Arc<ControlServer>,
-    commands: Commands,
-    upgrades: mpsc::UnboundedReceiver<Wanted>,
+    commands: CommandServer,
+    upgrades: mpsc::UnboundedReceiver<UpgradeRequest>,
 }
 
 /// How it ended to serve.
-enum End {
+enum RunEnd {
     /// In order.
     Ended,
     /// Another process was to go on and does not: this one has to, on these sockets and with these clients' connections.
     GoesOn(Vec<ListeningSocket>, Receiver<ClientConnection>),
 }
 
-impl Started {
+impl StartedProxy {
     fn start(
         runtime: &Runtime,
-        plan: &Plan<'_>,
+        plan: &StartPlan<'_>,
         sockets: Vec<ListeningSocket>,
-        taking: Option<&Taking>,
+        taking: Option<&Takeover>,
     ) -> Result<Self, Failure> {
-        let Plan { settings, sessions, .. } = *plan;
+        let StartPlan { settings, sessions, .. } = *plan;
         let mut config = settings.proxy_config();
         let opened = volumes::open(&settings.store)?;
         let store = opened.as_ref().map(|opened| opened.store.clone());
@@ -172,7 +172,7 @@ impl Started {
         let (read, read_settings) = (Arc::clone(plan.read), plan.read_settings.clone());
         let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings, plan.memory));
         let (wants, upgrades) = mpsc::unbounded_channel();
-        let about = About::of(settings, running.local_addrs());
+        let about = ControlSummary::of(settings, running.local_addrs());
         let control = ControlServer::new(running.handle(), about, Arc::clone(&reloader), wants, sessions.is_some());
         let commands = listen_for_commands(runtime, &control, sessions)?;
         let is_low = open_files::is_low(plan.open_files, config.limits.connection_count_max);
@@ -201,8 +201,8 @@ impl Started {
         mut self,
         runtime: &Runtime,
         signals: &mut Signals,
-        sessions: Option<&Sessions<'_>>,
-    ) -> Result<End, Failure> {
+        sessions: Option<&OwnSessions<'_>>,
+    ) -> Result<RunEnd, Failure> {
         let handle = self.running.handle();
         loop {
             let wanted = runtime.block_on(async {
@@ -212,8 +212,8 @@ impl Started {
                     wanted = self.upgrades.recv() => wanted,
                 }
             });
-            let Some(Wanted { program, is_check, answer, is_told }) = wanted else {
-                return self.stop(runtime, signals, sessions).map(|()| End::Ended);
+            let Some(UpgradeRequest { program, is_check, answer, is_told }) = wanted else {
+                return self.stop(runtime, signals, sessions).map(|()| RunEnd::Ended);
             };
             let prepared = meanwhile(runtime, || {
                 let successor = Successor::start(program, &self.running)?;
@@ -242,7 +242,7 @@ impl Started {
         signals: &mut Signals,
         successor: Successor,
         (answer, is_told): (oneshot::Sender<Result<String, Failure>>, oneshot::Receiver<()>),
-    ) -> End {
+    ) -> RunEnd {
         let Self { running, store, reloader, control, commands, .. } = self;
         tell!("a new process takes over");
         let drain = reloader.drain();
@@ -261,20 +261,20 @@ impl Started {
                     let _ = finished.await;
                 });
                 forwarding.finish();
-                End::Ended
+                RunEnd::Ended
             }
             Err(rejected) => {
-                let Rejected { leaving, sockets, connections, failure } = *rejected;
+                let RejectedHandover { leaving, sockets, connections, failure } = *rejected;
                 tell!("no new process takes over: {failure}; this one goes on");
                 let _ = answer.send(Err(failure));
                 runtime.spawn_blocking(move || leaving.finish());
-                End::GoesOn(sockets, connections)
+                RunEnd::GoesOn(sockets, connections)
             }
         }
     }
 
     /// Lets exchanges finish, and closes the store.
-    fn stop(self, runtime: &Runtime, signals: &mut Signals, sessions: Option<&Sessions<'_>>) -> Result<(), Failure> {
+    fn stop(self, runtime: &Runtime, signals: &mut Signals, sessions: Option<&OwnSessions<'_>>) -> Result<(), Failure> {
         let Self { running, store, reloader, control, commands, .. } = self;
         let handle = running.handle();
         sessions.iter().for_each(|sessions| (sessions.remove)());
@@ -287,15 +287,15 @@ impl Started {
             let (ended, has_ended) = oneshot::channel();
             let stopped = task::spawn_blocking(move || stop(running, store, drain, ended));
             match await_end(stopped, signals.stop(&handle, &control), drain + CLOSE_PATIENCE).await {
-                Stop::Stopped(outcome) => outcome,
-                Stop::Signal => {
+                StopEnd::Stopped(outcome) => outcome,
+                StopEnd::Signal => {
                     handle.cut_short();
                     // However it goes, the process ends.
                     let _ = time::timeout(CUT_PATIENCE, has_ended).await;
                     tell!("stopped at once: exchanges were cut short, and the last second of what was stored may be lost");
                     process::exit(EXIT_CUT_SHORT)
                 }
-                Stop::Overdue => {
+                StopEnd::Overdue => {
                     tell!(
                         "stopped without its store, which did not close within {} s: the last second of what was stored may be \
                          lost, and the next start takes longer",
@@ -319,7 +319,7 @@ fn meanwhile<T: Send>(runtime: &Runtime, work: impl FnOnce() -> T + Send) -> T {
 
 /// How a stop that was begun ends.
 #[derive(Debug)]
-enum Stop {
+enum StopEnd {
     /// By itself.
     Stopped(Result<(), Failure>),
     /// Not before there was another signal.
@@ -333,11 +333,11 @@ async fn await_end(
     stopped: task::JoinHandle<Result<(), Failure>>,
     signal: impl Future<Output = ()>,
     patience: Duration,
-) -> Stop {
+) -> StopEnd {
     tokio::select! {
-        done = stopped => Stop::Stopped(done.expect("stopping does not panic")),
-        () = signal => Stop::Signal,
-        () = time::sleep(patience) => Stop::Overdue,
+        done = stopped => StopEnd::Stopped(done.expect("stopping does not panic")),
+        () = signal => StopEnd::Signal,
+        () = time::sleep(patience) => StopEnd::Overdue,
     }
 }
 
@@ -356,12 +356,12 @@ fn await_loading(runtime: &Runtime, store: &Store, patience: Duration) {
 }
 
 /// What answers commands, and where that is told.
-struct Commands {
+struct CommandServer {
     place: Option<ControlPath>,
     answering: Option<task::JoinHandle<()>>,
 }
 
-impl Commands {
+impl CommandServer {
     /// Has nobody find this process any more.
     fn remove(&self) {
         self.place.iter().for_each(ControlPath::remove);
@@ -378,8 +378,8 @@ impl Commands {
 fn listen_for_commands(
     runtime: &Runtime,
     control: &Arc<ControlServer>,
-    sessions: Option<&Sessions<'_>>,
-) -> Result<Commands, Failure> {
+    sessions: Option<&OwnSessions<'_>>,
+) -> Result<CommandServer, Failure> {
     let (place, listener) = match sessions {
         Some(sessions) => (None, Some(sessions.listener.try_clone().map_err(system_failure)?)),
         None => ControlServer::bind().unzip(),
@@ -392,7 +392,7 @@ fn listen_for_commands(
             }
         })
     });
-    Ok(Commands { place, answering })
+    Ok(CommandServer { place, answering })
 }
 
 /// Finds out whether the addresses can be had before a store is made that nobody would use.
@@ -476,12 +476,12 @@ mod tests {
     const STORE_BYTES: u64 = 16 << 20;
 
     /// A device that keeps what it is to do to itself, once it is told to.
-    struct Silent {
+    struct SilentDevice {
         memory: MemoryDevice,
         kept: Mutex<Option<Vec<Transfer>>>,
     }
 
-    impl Silent {
+    impl SilentDevice {
         fn fall_silent(&self) {
             *self.kept.lock().unwrap() = Some(Vec::new());
         }
@@ -492,7 +492,7 @@ mod tests {
         }
     }
 
-    impl Device for Silent {
+    impl Device for SilentDevice {
         fn submit(&self, transfer: Transfer) {
             // A completion may submit again: no lock is held while the device works.
             if let Some(kept) = &mut *self.kept.lock().unwrap() {
@@ -518,7 +518,7 @@ mod tests {
     /// At stake: a proxy that nothing but SIGKILL ends, because its disk does not answer.
     #[test]
     fn stop_ends_in_time_and_at_a_signal_although_the_disk_does_not_answer() {
-        let device = Arc::new(Silent { memory: MemoryDevice::new(STORE_BYTES), kept: Mutex::new(None) });
+        let device = Arc::new(SilentDevice { memory: MemoryDevice::new(STORE_BYTES), kept: Mutex::new(None) });
         let options = StoreOptions { segment_size_bytes: 1 << 20, ..StoreOptions::new("memory", STORE_BYTES) };
         let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
         let runtime = signal_runtime().unwrap();
@@ -530,12 +530,12 @@ mod tests {
             writer.commit().await.unwrap();
             let closing = |store: Store| task::spawn_blocking(move || close(&store));
             let overdue = await_end(closing(store.clone()), pending(), Duration::from_millis(1)).await;
-            assert!(matches!(overdue, Stop::Overdue), "{overdue:?}");
+            assert!(matches!(overdue, StopEnd::Overdue), "{overdue:?}");
             let hung = task::spawn(pending());
-            assert!(matches!(await_end(hung, ready(()), Duration::from_secs(3600)).await, Stop::Signal));
+            assert!(matches!(await_end(hung, ready(()), Duration::from_secs(3600)).await, StopEnd::Signal));
             device.answer_again();
             let done = await_end(closing(store.clone()), pending(), Duration::from_secs(3600)).await;
-            assert!(matches!(done, Stop::Stopped(Ok(()))), "a disk that answers again is waited for: {done:?}");
+            assert!(matches!(done, StopEnd::Stopped(Ok(()))), "a disk that answers again is waited for: {done:?}");
         });
     }
 }

@@ -7,7 +7,7 @@
 use super::DeviceError;
 use crate::undo::Undo;
 use larder_store::{
-    Content, IoChoice,
+    IoChoice, PathContent,
     device::{AlignedBuffer, Completion, Device, Transfer, VolumeFile, open_device},
     inspect,
 };
@@ -33,15 +33,15 @@ impl ScratchSpace {
     /// Makes and fills it.
     pub(super) fn open(path: &Path, span_bytes: u64, io: IoChoice) -> Result<Self, DeviceError> {
         let (file, made, directory) = match inspect(path) {
-            Ok(Content::Blank(_)) => {
+            Ok(PathContent::Blank(_)) => {
                 let mut file = VolumeFile::open(path).map_err(|error| DeviceError::of("cannot open", path, error))?;
                 file.shorten_to(span_bytes / FILL_BYTES * FILL_BYTES);
                 (file, None, None)
             }
-            Ok(Content::OtherDevice { what, .. }) => {
+            Ok(PathContent::OtherDevice { what, .. }) => {
                 return Err(DeviceError::new(format!("it holds {what}, and nothing is written to it"), path));
             }
-            Ok(Content::Store(info)) if info.is_block_device => {
+            Ok(PathContent::Store(info)) if info.is_block_device => {
                 return Err(DeviceError::new("it holds a larder store, and nothing is written to it", path));
             }
             _ => {

@@ -9,8 +9,8 @@ use http::{HeaderMap, StatusCode};
 
 use super::{BodyPlace, FIELD_COUNT_MAX, Head, StoredHead};
 use crate::{
-    DecodeError, Selecting, Timestamp, VaryMarker, VaryRule,
-    codec::{Reader, push_bytes, push_name, push_number, push_signed},
+    DecodeError, SelectingFields, Timestamp, VaryMarker, VaryRule,
+    codec::{CodecReader, push_bytes, push_name, push_number, push_signed},
     freshness::Receipt,
     targeted::TargetList,
     vary::{RULE_COUNT_MAX, SELECTING_COUNT_MAX},
@@ -31,7 +31,7 @@ impl Head {
     /// # Errors
     /// The bytes are damaged or of another version: the caller treats the entry as absent.
     pub fn decode(bytes: Bytes, targets: &TargetList) -> Result<Self, DecodeError> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = CodecReader::new(bytes);
         let head = match reader.byte()? {
             KIND_RESPONSE_1 => Self::Response(StoredHead::decode_from(&mut reader, targets)?),
             KIND_RESPONSE_2 => {
@@ -101,7 +101,7 @@ impl StoredHead {
         }
     }
 
-    fn decode_from(reader: &mut Reader, targets: &TargetList) -> Result<Self, DecodeError> {
+    fn decode_from(reader: &mut CodecReader, targets: &TargetList) -> Result<Self, DecodeError> {
         let status = reader.number()?;
         let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
         let status = status.ok_or(DecodeError::Invalid)?;
@@ -144,7 +144,7 @@ impl VaryMarker {
     }
 }
 
-fn decode_selecting(reader: &mut Reader) -> Result<Selecting, DecodeError> {
+fn decode_selecting(reader: &mut CodecReader) -> Result<SelectingFields, DecodeError> {
     // One more than a rule can name: whether the request had a Cookie.
     let count = reader.count(SELECTING_COUNT_MAX + 1)?;
     let mut parts = Vec::with_capacity(count);
@@ -152,10 +152,10 @@ fn decode_selecting(reader: &mut Reader) -> Result<Selecting, DecodeError> {
         let (name, present, value) = (reader.name()?, reader.byte()?, reader.bytes()?);
         parts.push((name, (present != 0).then_some(value)));
     }
-    Ok(Selecting::from_parts(parts))
+    Ok(SelectingFields::from_parts(parts))
 }
 
-fn decode_marker(reader: &mut Reader) -> Result<VaryMarker, DecodeError> {
+fn decode_marker(reader: &mut CodecReader) -> Result<VaryMarker, DecodeError> {
     let rule_count = reader.count(RULE_COUNT_MAX)?;
     let mut rules = Vec::with_capacity(rule_count);
     for _ in 0..rule_count {

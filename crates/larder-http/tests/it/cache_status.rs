@@ -3,7 +3,7 @@
 use http::StatusCode;
 use larder_http::{
     CacheStatus, Reason,
-    cache_status::{Forward, Handling},
+    cache_status::{Forward, RequestHandling},
 };
 
 fn text(status: CacheStatus) -> String {
@@ -39,7 +39,7 @@ fn forwarded_request_says_why_and_what_came_of_it() {
     ] {
         assert_eq!(text(CacheStatus::forwarded(why)), format!("Larder; fwd={token}"));
     }
-    let handling = Handling::Forwarded {
+    let handling = RequestHandling::Forwarded {
         why: Forward::Stale,
         status: Some(StatusCode::NOT_MODIFIED),
         stored: true,

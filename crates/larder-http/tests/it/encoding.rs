@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use larder_http::{
-    BodyPlace, DecodeError, Head, Received, Settings, StoredHead, TargetList, Timestamp, VaryMarker, VaryRule,
+    BodyPlace, DecodeError, Head, ReceivedHead, Settings, StoredHead, TargetList, Timestamp, VaryMarker, VaryRule,
 };
 use proptest::prelude::*;
 
@@ -153,7 +153,7 @@ proptest! {
         let rule = VaryRule::from_fields(&fields);
         let selecting = rule.select(&request, &Settings::default()).unwrap_or_default();
         let response_time = Timestamp::from_millis(millis / 2);
-        let received = Received {
+        let received = ReceivedHead {
             status: StatusCode::from_u16(status).unwrap(),
             fields,
             request_time: response_time.plus_millis(-delay),

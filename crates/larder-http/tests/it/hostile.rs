@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use larder_http::{
-    BodyPlace, RangeOutcome, Received, Reuse, Settings, Storability, StoredHead, TargetList, Timestamp, VaryRule,
+    BodyPlace, RangeOutcome, ReceivedHead, Reuse, Settings, Storability, StoredHead, TargetList, Timestamp, VaryRule,
     cache_control::RequestDirectives, conditional, entity_tag::EntityTag, interim, invalidate, partial, range, reuse,
     span::Span, storable, validate,
 };
@@ -113,7 +113,7 @@ proptest! {
         storable::decide_post(&storable::Exchange { method: &Method::POST, ..exchange }, &target, &settings);
         invalidate::targets(&Method::POST, &target, status, &response);
         let selecting = VaryRule::from_fields(&response).select(&request, &settings).unwrap_or_default();
-        let received = Received { status, fields: response.clone(), request_time: RECEIVED, response_time: RECEIVED };
+        let received = ReceivedHead { status, fields: response.clone(), request_time: RECEIVED, response_time: RECEIVED };
         let head = StoredHead::new(received, BodyPlace::Whole { len: total_len }, selecting, &TargetList::default());
         let (earlier, now) = (RECEIVED, Timestamp::from_millis(after));
         let reused = reuse::decide(&Method::GET, &later, &head, now, &settings);

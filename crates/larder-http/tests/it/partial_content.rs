@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, Method, StatusCode};
 use larder_http::{
-    BodyPlace, Reason, Received, Selecting, Settings, Storability, StoredHead, TargetList,
+    BodyPlace, Reason, ReceivedHead, SelectingFields, Settings, Storability, StoredHead, TargetList,
     partial::{
         ContentRange, Continuation, Part, combined, continuation, is_same_representation, parse_content_range, part,
         request_fields, whole_head,
@@ -126,14 +126,19 @@ fn part_is_storable_as_its_whole_would_be() {
 #[test]
 fn head_of_a_stored_part_is_that_of_the_whole() {
     let response = Response::new(&format!("{PART}\nContent-Length: 10\nContent-Type: text/plain"));
-    let received = Received {
+    let received = ReceivedHead {
         status: StatusCode::PARTIAL_CONTENT,
         fields: response.fields,
         request_time: RECEIVED,
         response_time: RECEIVED,
     };
-    let head =
-        whole_head(received, &Part { span: SPAN, total_len: 100 }, 7, Selecting::default(), &TargetList::default());
+    let head = whole_head(
+        received,
+        &Part { span: SPAN, total_len: 100 },
+        7,
+        SelectingFields::default(),
+        &TargetList::default(),
+    );
     assert_eq!(head.status(), StatusCode::OK);
     assert_eq!(head.body(), BodyPlace::Chunks { len: 100, representation: 7 });
     assert_eq!(head.fields()["content-length"], "100");

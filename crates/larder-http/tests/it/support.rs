@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use larder_http::{
-    BodyPlace, Reason, Received, Reuse, Settings, Storability, StoredHead, Timestamp,
+    BodyPlace, Reason, ReceivedHead, Reuse, Settings, Storability, StoredHead, Timestamp,
     date::format_http_date,
     reuse,
     storable::{self, Exchange},
@@ -78,7 +78,7 @@ impl Response {
     /// The head a cache keeps, storable or not.
     pub(crate) fn head(&self) -> StoredHead {
         let rule = larder_http::VaryRule::from_fields(&self.fields);
-        let received = Received {
+        let received = ReceivedHead {
             status: self.status_code(),
             fields: self.fields.clone(),
             request_time: RECEIVED.plus_secs(-self.delay_secs),

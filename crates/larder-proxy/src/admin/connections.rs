@@ -28,11 +28,11 @@ use tokio::{
     task::AbortHandle,
 };
 
-use super::{ComesBy, Pages, guard, page};
+use super::{AdminPages, ComesBy, guard, page};
 use crate::{client::response_body::ResponseBody, config::Limits, worker::WorkerThread};
 
 /// Serves the pages until aborted.
-pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, pages: Pages) {
+pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, pages: AdminPages) {
     let (mut open, mut reserve) = (OpenConnections::new(CONNECTION_COUNT_MAX), OpenConnections::new(RESERVE_COUNT_MAX));
     loop {
         let Ok((socket, _)) = listener.accept().await else {
@@ -47,7 +47,7 @@ pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, page
             tracing::warn!(limit = CONNECTION_COUNT_MAX, "an admin connection is refused: all that are open are busy");
             continue;
         };
-        let exchanges = Exchanges::default();
+        let exchanges = OpenExchanges::default();
         let served = serve_socket(Arc::clone(&thread), socket, pages.clone(), scope, exchanges.clone());
         connections.push(OpenConnection { exchanges, task: tokio::spawn(served).abort_handle() });
     }
@@ -63,7 +63,7 @@ enum PageScope {
 
 /// An open connection.
 struct OpenConnection {
-    exchanges: Exchanges,
+    exchanges: OpenExchanges,
     task: AbortHandle,
 }
 
@@ -98,9 +98,9 @@ impl OpenConnections {
 
 /// The number of a connection's exchanges that go on, each from a request's head to the last byte of its response.
 #[derive(Clone, Default)]
-struct Exchanges(Arc<AtomicUsize>);
+struct OpenExchanges(Arc<AtomicUsize>);
 
-impl Exchanges {
+impl OpenExchanges {
     fn begin(&self) -> ExchangeGuard {
         self.0.fetch_add(1, Relaxed);
         ExchangeGuard(self.clone())
@@ -112,7 +112,7 @@ impl Exchanges {
 }
 
 /// An exchange that goes on.
-struct ExchangeGuard(Exchanges);
+struct ExchangeGuard(OpenExchanges);
 
 impl Drop for ExchangeGuard {
     fn drop(&mut self) {
@@ -150,9 +150,9 @@ impl Body for GuardedBody {
 async fn serve_socket(
     thread: Arc<WorkerThread>,
     socket: TcpStream,
-    pages: Pages,
+    pages: AdminPages,
     scope: PageScope,
-    exchanges: Exchanges,
+    exchanges: OpenExchanges,
 ) {
     let Some(worker) = thread.latest() else { return };
     let acceptor = worker.shared.acceptor.clone().filter(|_| worker.shared.config.admin_tls);
@@ -176,19 +176,19 @@ fn head_patience(limits: &Limits) -> Duration {
 pub(crate) async fn serve_operator(
     thread: Arc<WorkerThread>,
     socket: impl AsyncRead + AsyncWrite + Unpin + Send,
-    pages: Pages,
+    pages: AdminPages,
 ) {
-    let (comes_by, scope, exchanges) = (ComesBy::Operator, PageScope::All, Exchanges::default());
+    let (comes_by, scope, exchanges) = (ComesBy::Operator, PageScope::All, OpenExchanges::default());
     PageServer { thread, pages, comes_by, scope, exchanges, patience: HEAD_PATIENCE }.serve(socket).await;
 }
 
 /// The server of one connection.
 struct PageServer {
     thread: Arc<WorkerThread>,
-    pages: Pages,
+    pages: AdminPages,
     comes_by: ComesBy,
     scope: PageScope,
-    exchanges: Exchanges,
+    exchanges: OpenExchanges,
     /// The time for a request's head.
     patience: Duration,
 }

@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, Response, StatusCode, header, request, uri::Auth
 use larder_http::fields::check_host;
 
 use super::page;
-use crate::{admin_tokens::Access, client::response_body::ResponseBody, origin::target::host_of, worker::Worker};
+use crate::{admin_tokens::TokenAccess, client::response_body::ResponseBody, origin::target::host_of, worker::Worker};
 
 /// The response to a request that is not to be answered; `None` if it is.
 pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Response<ResponseBody>> {
@@ -25,11 +25,11 @@ pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Respo
         None => return Some(page(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED.into())),
         // Whatever its Host: operators choose proxies in front of us and names that lead here. A browser shows a token
         // to the name that its user gave it for, and to no other.
-        Some(Access::Granted) => {}
-        Some(Access::TooLittle) => {
+        Some(TokenAccess::Granted) => {}
+        Some(TokenAccess::TooLittle) => {
             return Some(page(StatusCode::FORBIDDEN, "this token is for less than that\n".into()));
         }
-        Some(Access::Unknown) => return Some(unauthorized()),
+        Some(TokenAccess::Unknown) => return Some(unauthorized()),
     }
     (!is_from_here(worker, request)).then(|| page(StatusCode::FORBIDDEN, FOREIGN.into()))
 }

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use super::{
     pinning,
-    told::{self, Failed},
+    told::{self, OperatorFailure},
 };
 use crate::{
     cache::{
         Cache,
-        hot::Hot,
-        responses::{self, Met, Response},
+        hot::HotItem,
+        responses::{self, Response, WalkStep},
     },
     client::response_body::ResponseBody,
     clock,
@@ -28,8 +28,8 @@ use crate::{
 
 /// What is wanted besides patterns.
 #[derive(Deserialize)]
-struct Wanted {
-    sort: Option<Sort>,
+struct ListingRequest {
+    sort: Option<SortOrder>,
     /// How many are told; 0 is all.
     limit: usize,
 }
@@ -37,7 +37,7 @@ struct Wanted {
 /// By what the first are the first.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Sort {
+enum SortOrder {
     /// The longest body.
     Size,
     /// The longest since its origin sent or confirmed it.
@@ -52,7 +52,7 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
     told::answer(move |teller| {
         let store = pinning::store_of(&cache)?;
         let (line, patterns) = body.split_at(body.iter().position(|octet| *octet == b'\n').unwrap_or(body.len()));
-        let wanted: Wanted = serde_json::from_slice(line).map_err(|error| Failed {
+        let wanted: ListingRequest = serde_json::from_slice(line).map_err(|error| OperatorFailure {
             problem: format!("what is to be listed is not said as it should be: {error}"),
             help: "use the same version of larder on both ends".to_owned(),
         })?;
@@ -61,17 +61,17 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
             patterns = pinning::parse(b"*")?;
         }
         if !store.can_scan() {
-            return Err(Failed {
+            return Err(OperatorFailure {
                 problem: "a store of this policy cannot tell what it holds while it is in use".to_owned(),
                 help: "larder show URL tells of one URL; larder run --help says which policies there are".to_owned(),
             });
         }
         let limit = if wanted.limit == 0 { usize::MAX } else { wanted.limit };
-        let mut first = First { sort: wanted.sort, limit: limit.min(SORTED_COUNT_MAX), heap: BinaryHeap::new() };
+        let mut first = TopEntries { sort: wanted.sort, limit: limit.min(SORTED_COUNT_MAX), heap: BinaryHeap::new() };
         let (mut count, mut body_bytes, mut told_count) = (0_u64, 0_u64, 0);
         let walked = responses::each(&cache, &store, &UrlPatterns::new(patterns), &mut |met| match met {
-            Met::Passed { bytes, of } => teller.progress(bytes, of),
-            Met::Response(response) => {
+            WalkStep::Passed { bytes, of } => teller.progress(bytes, of),
+            WalkStep::Response(response) => {
                 (count, body_bytes) = (count + 1, body_bytes + response.head.body().len());
                 match first.sort {
                     Some(sort) => first.note(sort, &cache, response),
@@ -83,7 +83,7 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
                 }
             }
         });
-        walked.map_err(|error| Failed {
+        walked.map_err(|error| OperatorFailure {
             problem: format!("cannot list: {error}"),
             help: "list again when the proxy runs and its disk answers".to_owned(),
         })?;
@@ -93,31 +93,31 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
 }
 
 /// The first of many.
-struct First {
-    sort: Option<Sort>,
+struct TopEntries {
+    sort: Option<SortOrder>,
     limit: usize,
     /// The last of them on top.
-    heap: BinaryHeap<Reverse<Ranked>>,
+    heap: BinaryHeap<Reverse<RankedEntry>>,
 }
 
-struct Ranked {
+struct RankedEntry {
     rank: u64,
     line: Value,
 }
 
-impl First {
+impl TopEntries {
     /// Takes a response in, if it is one of the first. Returns whether to go on.
-    fn note(&mut self, sort: Sort, cache: &Cache, response: &Response<'_>) -> bool {
+    fn note(&mut self, sort: SortOrder, cache: &Cache, response: &Response<'_>) -> bool {
         let rank = match sort {
-            Sort::Size => response.head.body().len(),
-            Sort::Age => clock::now().millis_since(response.head.response_time()).max(0).unsigned_abs(),
-            Sort::Hits => hits(cache, response.key).unwrap_or(0).into(),
+            SortOrder::Size => response.head.body().len(),
+            SortOrder::Age => clock::now().millis_since(response.head.response_time()).max(0).unsigned_abs(),
+            SortOrder::Hits => hits(cache, response.key).unwrap_or(0).into(),
         };
         let is_full = self.heap.len() >= self.limit;
         if is_full && self.heap.peek().is_none_or(|Reverse(last)| rank <= last.rank) {
             return true;
         }
-        self.heap.push(Reverse(Ranked { rank, line: describe(cache, response) }));
+        self.heap.push(Reverse(RankedEntry { rank, line: describe(cache, response) }));
         if is_full {
             self.heap.pop();
         }
@@ -125,21 +125,21 @@ impl First {
     }
 }
 
-impl PartialEq for Ranked {
+impl PartialEq for RankedEntry {
     fn eq(&self, other: &Self) -> bool {
         self.rank == other.rank
     }
 }
 
-impl Eq for Ranked {}
+impl Eq for RankedEntry {}
 
-impl PartialOrd for Ranked {
+impl PartialOrd for RankedEntry {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Ranked {
+impl Ord for RankedEntry {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         self.rank.cmp(&other.rank)
     }
@@ -170,8 +170,8 @@ fn describe(cache: &Cache, response: &Response<'_>) -> Value {
 /// Hits since it came into memory; `None` if it is not there.
 fn hits(cache: &Cache, key: &[u8]) -> Option<u32> {
     match cache.shared.hot.find(key)? {
-        Hot::Response(entry) => Some(entry.hits()),
-        Hot::Marker(_) | Hot::Chunk(_) => None,
+        HotItem::Response(entry) => Some(entry.hits()),
+        HotItem::Marker(_) | HotItem::Chunk(_) => None,
     }
 }
 

@@ -19,23 +19,23 @@ pub(super) async fn answer(
     request: &request::Parts,
     body: Incoming,
 ) -> Option<Response<ResponseBody>> {
-    enum Command {
+    enum OperatorCommand {
         Short(fn(&Worker, &request::Parts) -> Result<String, String>),
-        Long(Long),
+        Long(LongCommand),
     }
     let command = match request.method.as_str() {
-        "MISSING" => Command::Short(missing),
-        "OFFLINE" => Command::Short(offline),
-        "PIN" => Command::Long(Long::Pin),
-        "UNPIN" => Command::Long(Long::Unpin),
-        "LIST" => Command::Long(Long::List),
-        "PACK" => Command::Long(Long::Pack),
-        "UNPACK" => Command::Long(Long::Unpack),
+        "MISSING" => OperatorCommand::Short(missing),
+        "OFFLINE" => OperatorCommand::Short(offline),
+        "PIN" => OperatorCommand::Long(LongCommand::Pin),
+        "UNPIN" => OperatorCommand::Long(LongCommand::Unpin),
+        "LIST" => OperatorCommand::Long(LongCommand::List),
+        "PACK" => OperatorCommand::Long(LongCommand::Pack),
+        "UNPACK" => OperatorCommand::Long(LongCommand::Unpack),
         _ => return None,
     };
     let done = match command {
-        Command::Short(answer) => answer(worker, request),
-        Command::Long(command) => return Some(answer_long(worker, command, request, body).await),
+        OperatorCommand::Short(answer) => answer(worker, request),
+        OperatorCommand::Long(command) => return Some(answer_long(worker, command, request, body).await),
     };
     Some(match done {
         Ok(text) => page(StatusCode::OK, text.into()),
@@ -45,7 +45,7 @@ pub(super) async fn answer(
 
 /// What takes long, and is answered as `told` says.
 #[derive(Clone, Copy)]
-enum Long {
+enum LongCommand {
     Pin,
     Unpin,
     List,
@@ -56,21 +56,21 @@ enum Long {
 /// Answers what takes long.
 async fn answer_long(
     worker: &Arc<Worker>,
-    command: Long,
+    command: LongCommand,
     request: &request::Parts,
     body: Incoming,
 ) -> Response<ResponseBody> {
-    if matches!((command, request.uri.path()), (Long::Unpack, "/")) {
+    if matches!((command, request.uri.path()), (LongCommand::Unpack, "/")) {
         return packing::unpack(worker, body);
     }
     let Some(text) = whole(body).await else {
         return page(StatusCode::PAYLOAD_TOO_LARGE, "the list of patterns is too long, or broke off\n".into());
     };
     match (command, request.uri.path()) {
-        (Long::Pin, "/") => pinning::pin(worker, text),
-        (Long::List, "/") => listing::list(worker, &text),
-        (Long::Pack, "/") => packing::pack(worker, &text),
-        (Long::Unpin, path @ ("/" | "/all")) => pinning::unpin(worker, text, path == "/all"),
+        (LongCommand::Pin, "/") => pinning::pin(worker, text),
+        (LongCommand::List, "/") => listing::list(worker, &text),
+        (LongCommand::Pack, "/") => packing::pack(worker, &text),
+        (LongCommand::Unpin, path @ ("/" | "/all")) => pinning::unpin(worker, text, path == "/all"),
         _ => page(StatusCode::BAD_REQUEST, "PIN, LIST, PACK and UNPACK take /, UNPIN takes / or /all\n".into()),
     }
 }

@@ -21,17 +21,17 @@ use tokio::sync::mpsc;
 
 use super::{
     pinning,
-    told::{self, Failed, Teller},
+    told::{self, OperatorFailure, ProgressTeller},
 };
 use crate::{
     client::response_body::ResponseBody,
-    pack::{self, Outlet, Selection},
+    pack::{self, PackOutlet, PackSelection},
     worker::Worker,
 };
 
 /// What is wanted besides patterns.
 #[derive(Deserialize)]
-struct Wanted {
+struct PackRequest {
     gzip: bool,
     /// Milliseconds of Unix time.
     since: Option<i64>,
@@ -44,22 +44,22 @@ pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody>
     told::answer(move |teller| {
         let store = pinning::store_of(&cache)?;
         let (line, patterns) = body.split_at(body.iter().position(|octet| *octet == b'\n').unwrap_or(body.len()));
-        let wanted: Wanted = serde_json::from_slice(line).map_err(|error| Failed {
+        let wanted: PackRequest = serde_json::from_slice(line).map_err(|error| OperatorFailure {
             problem: format!("what is to be packed is not said as it should be: {error}"),
             help: "use the same version of larder on both ends".to_owned(),
         })?;
-        let selection = Selection {
+        let selection = PackSelection {
             patterns: UrlPatterns::new(pinning::parse(patterns)?),
             since: wanted.since.map(Timestamp::from_millis),
             until: wanted.until.map(Timestamp::from_millis),
             gzip: wanted.gzip,
         };
-        let outlet = Outlet {
+        let outlet = PackOutlet {
             data: &|bytes| teller.data(bytes),
             progress: &|done, of| teller.progress(done, of),
             left_out: &|url, why| tell_left_out(teller, url, why),
         };
-        let packed = pack::pack(&cache, &store, &selection, &outlet).map_err(|error| Failed {
+        let packed = pack::pack(&cache, &store, &selection, &outlet).map_err(|error| OperatorFailure {
             problem: format!("cannot pack: {error}"),
             help: "pack again; where the policy cannot tell its keys, only a store of another one can be packed"
                 .to_owned(),
@@ -75,7 +75,7 @@ pub(super) fn unpack(worker: &Arc<Worker>, body: Incoming) -> Response<ResponseB
     tokio::spawn(feed(body, sender));
     told::answer(move |teller| {
         pinning::store_of(&cache)?;
-        let mut source = BufReader::with_capacity(BUFFER_BYTES, Pieces { pieces, piece: Bytes::new() });
+        let mut source = BufReader::with_capacity(BUFFER_BYTES, UploadPieces { pieces, piece: Bytes::new() });
         let is_gzip = source.fill_buf().is_ok_and(|bytes| bytes.starts_with(&[0x1f, 0x8b]));
         let mut tell = |url: &str, why: &str| tell_left_out(teller, url, why);
         let (unpacked, outcome) = if is_gzip {
@@ -87,14 +87,14 @@ pub(super) fn unpack(worker: &Arc<Worker>, body: Incoming) -> Response<ResponseB
             io::ErrorKind::UnexpectedEof => "it ends in the middle of a record".to_owned(),
             _ => format!("it cannot be read any further: {error}"),
         });
-        let pack::Unpacked { stored, body_bytes, there, refused, passed } = unpacked;
+        let pack::UnpackSummary { stored, body_bytes, there, refused, passed } = unpacked;
         Ok(json!({
             "stored": stored, "body_bytes": body_bytes, "there": there, "refused": refused, "passed": passed, "why_ended": why_ended,
         }))
     })
 }
 
-fn tell_left_out(teller: &Teller, url: &str, why: &str) -> bool {
+fn tell_left_out(teller: &ProgressTeller, url: &str, why: &str) -> bool {
     teller.line(&json!({ "left_out": { "url": url, "why": why } }))
 }
 
@@ -113,12 +113,12 @@ async fn feed(mut body: Incoming, pieces: mpsc::Sender<io::Result<Bytes>>) {
 }
 
 /// What comes of a request's body, read on a thread that may block.
-struct Pieces {
+struct UploadPieces {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     piece: Bytes,
 }
 
-impl Read for Pieces {
+impl Read for UploadPieces {
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
             match self.pieces.blocking_recv() {

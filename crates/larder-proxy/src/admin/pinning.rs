@@ -11,11 +11,11 @@ use larder_http::UrlPattern;
 use larder_store::Store;
 use serde_json::{Value, json};
 
-use super::told::{self, Failed, Teller};
+use super::told::{self, OperatorFailure, ProgressTeller};
 use crate::{
     cache::{
         Cache,
-        pins::{NotPinned, PATTERN_COUNT_MAX, Pinned},
+        pins::{NotPinned, PATTERN_COUNT_MAX, PinTotals},
     },
     client::response_body::ResponseBody,
     worker::Worker,
@@ -50,9 +50,9 @@ pub(super) fn unpin(worker: &Arc<Worker>, body: Bytes, is_all: bool) -> Response
     })
 }
 
-fn list(cache: &Cache, store: &Store, teller: &Teller) -> Value {
+fn list(cache: &Cache, store: &Store, teller: &ProgressTeller) -> Value {
     let (by_pattern, sum) = cache.shared.pins.figures(store);
-    for (pattern, Pinned { responses, bytes }) in by_pattern {
+    for (pattern, PinTotals { responses, bytes }) in by_pattern {
         teller.line(&json!({ "pattern": pattern.as_str(), "responses": responses, "bytes": bytes }));
     }
     json!({ "responses": sum.responses, "bytes": sum.bytes, "all": figures(store) })
@@ -64,19 +64,19 @@ fn figures(store: &Store) -> Value {
     json!({ "entries": stats.pinned_entries, "bytes": stats.pinned_bytes, "bytes_max": stats.pinned_bytes_max })
 }
 
-pub(super) fn store_of(cache: &Cache) -> Result<Store, Failed> {
-    cache.shared.store.clone().ok_or_else(|| Failed {
+pub(super) fn store_of(cache: &Cache) -> Result<Store, OperatorFailure> {
+    cache.shared.store.clone().ok_or_else(|| OperatorFailure {
         problem: "the proxy has no store on a disk".to_owned(),
         help: "start it with --disk PATH".to_owned(),
     })
 }
 
 /// The patterns of a text, one a line.
-pub(super) fn parse(body: &[u8]) -> Result<Vec<UrlPattern>, Failed> {
+pub(super) fn parse(body: &[u8]) -> Result<Vec<UrlPattern>, OperatorFailure> {
     let lines = std::str::from_utf8(body).unwrap_or("\u{fffd}").lines().filter(|line| !line.is_empty());
     lines
         .map(|line| {
-            line.parse().map_err(|error: larder_http::BadUrlPattern| Failed {
+            line.parse().map_err(|error: larder_http::BadUrlPattern| OperatorFailure {
                 problem: error.to_string(),
                 help: "a pattern is such as http://deb.debian.org/* or https://example.com/map.png".to_owned(),
             })
@@ -84,7 +84,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Vec<UrlPattern>, Failed> {
         .collect()
 }
 
-fn failed(why: &NotPinned, store: &Store) -> Failed {
+fn failed(why: &NotPinned, store: &Store) -> OperatorFailure {
     let (problem, help) = match why {
         NotPinned::Busy => ("what is pinned is being changed already".to_owned(), "try again in a moment"),
         NotPinned::Cannot(why) => {
@@ -107,5 +107,5 @@ fn failed(why: &NotPinned, store: &Store) -> Failed {
             )
         }
     };
-    Failed { problem, help: help.to_owned() }
+    OperatorFailure { problem, help: help.to_owned() }
 }

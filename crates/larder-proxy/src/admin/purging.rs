@@ -16,7 +16,7 @@ use super::page;
 use crate::{
     cache::{
         Cache,
-        purges::{COUNT_MAX, Mode, Purged, Scope},
+        purges::{COUNT_MAX, PurgeMode, PurgeResult, PurgeScope},
         storing::{self, NotInvalid},
     },
     client::response_body::ResponseBody,
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// What a PURGE is about.
-enum Subject {
+enum PurgeSubject {
     Url,
     Prefix,
     Site,
@@ -42,11 +42,11 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     };
     let (cache, uri) = (&worker.cache, &request.uri);
     // Asked before, and answered all the same if not: what is being fetched, or cannot be read now, is purged too.
-    let is_stored = !matches!(subject, Subject::Url) || explain::is_stored(worker, uri).await;
+    let is_stored = !matches!(subject, PurgeSubject::Url) || explain::is_stored(worker, uri).await;
     let done = match (subject, mode) {
-        (Subject::Url, Mode::Hard) => storing::invalidate(cache, uri).await.map(|()| None),
-        (Subject::Site, Mode::Hard) => storing::invalidate_many(cache, Some(uri)).await.map(|()| None),
-        (Subject::All, Mode::Hard) => storing::invalidate_many(cache, None).await.map(|()| None),
+        (PurgeSubject::Url, PurgeMode::Hard) => storing::invalidate(cache, uri).await.map(|()| None),
+        (PurgeSubject::Site, PurgeMode::Hard) => storing::invalidate_many(cache, Some(uri)).await.map(|()| None),
+        (PurgeSubject::All, PurgeMode::Hard) => storing::invalidate_many(cache, None).await.map(|()| None),
         (subject, mode) => match scopes(cache, uri, subject) {
             Some(scopes) => storing::purge(cache, scopes, mode).await.map(Some),
             None => Err(NotInvalid::NoUrl),
@@ -54,11 +54,11 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     };
     let told = match (mode, is_stored) {
         (_, false) => "nothing was stored",
-        (Mode::Hard, true) => "purged",
-        (Mode::Soft, true) => "made stale",
+        (PurgeMode::Hard, true) => "purged",
+        (PurgeMode::Soft, true) => "made stale",
     };
     match done {
-        Ok(Some(Purged { is_widened: true })) => {
+        Ok(Some(PurgeResult { is_widened: true })) => {
             let text = format!(
                 "{told}\nnote: more than {COUNT_MAX} things were purged one by one, so that the older of these purges now concern their whole \
                  sites, or everything that was stored before them\n"
@@ -77,20 +77,20 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
 }
 
 /// What a request is about, by its fields and target.
-fn subject(request: &request::Parts) -> Result<Subject, String> {
+fn subject(request: &request::Parts) -> Result<PurgeSubject, String> {
     let tags = tags(&request.headers)?;
     let ends_in_star = path_of(&request.uri).ends_with('*');
     match (request.headers.get(SCOPE).map(|scope| scope.as_bytes()), tags) {
-        (None | Some(b"tag"), Some(tags)) => Ok(Subject::Tags(tags)),
+        (None | Some(b"tag"), Some(tags)) => Ok(PurgeSubject::Tags(tags)),
         (Some(b"tag"), None) => Err("a purge by tag names some in Surrogate-Key or Cache-Tag\n".to_owned()),
         (Some(_), Some(_)) => {
             Err("a purge is by Purge-Scope or by tags (Surrogate-Key, Cache-Tag), not by both\n".to_owned())
         }
-        (None, None) if ends_in_star => Ok(Subject::Prefix),
-        (None | Some(b"url"), None) => Ok(Subject::Url),
-        (Some(b"prefix"), None) => Ok(Subject::Prefix),
-        (Some(b"site"), None) => Ok(Subject::Site),
-        (Some(b"all"), None) => Ok(Subject::All),
+        (None, None) if ends_in_star => Ok(PurgeSubject::Prefix),
+        (None | Some(b"url"), None) => Ok(PurgeSubject::Url),
+        (Some(b"prefix"), None) => Ok(PurgeSubject::Prefix),
+        (Some(b"site"), None) => Ok(PurgeSubject::Site),
+        (Some(b"all"), None) => Ok(PurgeSubject::All),
         (Some(_), None) => Err("Purge-Scope is url, prefix, site, tag or all\n".to_owned()),
     }
 }
@@ -114,35 +114,35 @@ fn tags(fields: &HeaderMap) -> Result<Option<Vec<Box<str>>>, String> {
     }
 }
 
-fn mode(fields: &HeaderMap) -> Result<Mode, String> {
+fn mode(fields: &HeaderMap) -> Result<PurgeMode, String> {
     let is_soft_by_fastly = fields.get(FASTLY_SOFT).is_some_and(|value| value.as_bytes() == b"1");
     match fields.get(MODE).map(|mode| mode.as_bytes()) {
-        None if is_soft_by_fastly => Ok(Mode::Soft),
-        Some(b"soft") => Ok(Mode::Soft),
-        None | Some(b"hard") => Ok(Mode::Hard),
+        None if is_soft_by_fastly => Ok(PurgeMode::Soft),
+        Some(b"soft") => Ok(PurgeMode::Soft),
+        None | Some(b"hard") => Ok(PurgeMode::Hard),
         Some(_) => Err("Purge-Mode is hard or soft\n".to_owned()),
     }
 }
 
 /// What is purged; `None` if the target is no URL where one is needed.
-fn scopes(cache: &Cache, uri: &Uri, subject: Subject) -> Option<Vec<Scope>> {
+fn scopes(cache: &Cache, uri: &Uri, subject: PurgeSubject) -> Option<Vec<PurgeScope>> {
     Some(match subject {
-        Subject::All => vec![Scope::All],
-        Subject::Tags(tags) => tags.into_iter().map(Scope::Tag).collect(),
-        Subject::Site => vec![storing::site_scope(cache, uri)?],
-        Subject::Url => vec![storing::url_scope(cache, uri)?],
-        Subject::Prefix => prefixes(cache, uri)?,
+        PurgeSubject::All => vec![PurgeScope::All],
+        PurgeSubject::Tags(tags) => tags.into_iter().map(PurgeScope::Tag).collect(),
+        PurgeSubject::Site => vec![storing::site_scope(cache, uri)?],
+        PurgeSubject::Url => vec![storing::url_scope(cache, uri)?],
+        PurgeSubject::Prefix => prefixes(cache, uri)?,
     })
 }
 
 /// The prefix that a target is, as it stands and as the rules for keys have it.
-fn prefixes(cache: &Cache, uri: &Uri) -> Option<Vec<Scope>> {
+fn prefixes(cache: &Cache, uri: &Uri) -> Option<Vec<PurgeScope>> {
     let (scheme, authority, path) = (uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri));
     let path = path.strip_suffix('*').unwrap_or(path);
     let keys = [primary_key(scheme, authority, path), cache.http.key_rules.key(scheme, authority, path)];
     let mut scopes = Vec::new();
     for key in keys {
-        let scope = Scope::Prefix(String::from_utf8(key.ok()?.split_off(1)).ok()?.into());
+        let scope = PurgeScope::Prefix(String::from_utf8(key.ok()?.split_off(1)).ok()?.into());
         if !scopes.contains(&scope) {
             scopes.push(scope);
         }

@@ -13,30 +13,32 @@ use crate::client::response_body::ResponseBody;
 
 /// Tells whoever asked.
 #[derive(Clone)]
-pub(crate) struct Teller(mpsc::Sender<Bytes>);
+pub(crate) struct ProgressTeller(mpsc::Sender<Bytes>);
 
 /// What an operator can do about what went wrong.
 #[derive(Debug)]
-pub(crate) struct Failed {
+pub(crate) struct OperatorFailure {
     pub(crate) problem: String,
     pub(crate) help: String,
 }
 
 /// Answers with what `work` tells, which runs on a thread that may block. What it comes to is told last.
-pub(super) fn answer(work: impl FnOnce(&Teller) -> Result<Value, Failed> + Send + 'static) -> Response<ResponseBody> {
+pub(super) fn answer(
+    work: impl FnOnce(&ProgressTeller) -> Result<Value, OperatorFailure> + Send + 'static,
+) -> Response<ResponseBody> {
     let (sender, pieces) = mpsc::channel(PIECE_COUNT_MAX);
-    let teller = Teller(sender);
+    let teller = ProgressTeller(sender);
     task::spawn_blocking(move || {
         let last = match work(&teller) {
             Ok(done) => json!({ "done": done }),
-            Err(Failed { problem, help }) => json!({ "failed": { "problem": problem, "help": help } }),
+            Err(OperatorFailure { problem, help }) => json!({ "failed": { "problem": problem, "help": help } }),
         };
         teller.line(&last);
     });
     Response::new(ResponseBody::told(pieces))
 }
 
-impl Teller {
+impl ProgressTeller {
     /// Tells a line. Returns whether anybody is there.
     pub(crate) fn line(&self, line: &Value) -> bool {
         self.piece(KIND_LINE, line.to_string().as_bytes())

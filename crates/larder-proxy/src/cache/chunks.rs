@@ -18,12 +18,12 @@ use crate::{
     body_budget::SHARE_BYTES_MIN,
     cache::{
         Cache,
-        entry::{CHUNK_BYTES, Entry, EntryBody},
-        hot::Hot,
-        lookup::{self, Trouble},
-        patience::Waiting,
+        entry::{CHUNK_BYTES, CachedEntry, EntryBody},
+        hot::HotItem,
+        lookup::{self, StoreTrouble},
+        patience::ReadPatience,
         shared_reads::{PiecePlace, SharedPiece},
-        sightings::{Chunks, Known},
+        sightings::{BodySightings, ChunkSighting},
         storing,
     },
 };
@@ -50,15 +50,15 @@ pub(crate) struct BodyKeys {
 
 /// Why bytes cannot be had from memory and store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Absence {
+pub(crate) enum AbsenceReason {
     /// They are not there.
     Gap,
     /// The store failed, or did not answer in time: they may be there.
     Trouble,
 }
 
-impl From<Trouble> for Absence {
-    fn from(_: Trouble) -> Self {
+impl From<StoreTrouble> for AbsenceReason {
+    fn from(_: StoreTrouble) -> Self {
         Self::Trouble
     }
 }
@@ -71,7 +71,7 @@ pub(crate) fn strong_tag(fields: &http::HeaderMap) -> Option<HeaderValue> {
 
 /// Bytes and their place in the whole.
 #[derive(Clone)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedBytes {
     pub(crate) start: u64,
     pub(crate) bytes: Bytes,
 }
@@ -84,7 +84,7 @@ impl ChunkedBody {
     }
 
     /// The body of a stored response of the resource `primary`; `None` if it is in one piece.
-    pub(crate) fn of(cache: &Arc<Cache>, primary: &Arc<[u8]>, key: &Arc<[u8]>, entry: &Entry) -> Option<Self> {
+    pub(crate) fn of(cache: &Arc<Cache>, primary: &Arc<[u8]>, key: &Arc<[u8]>, entry: &CachedEntry) -> Option<Self> {
         let EntryBody::Chunks { len, representation } = entry.body else { return None };
         let place = BodyKeys { primary: Arc::clone(primary), key: Arc::clone(key), representation };
         Some(Self::new(cache, place, &entry.head, Some(len)))
@@ -102,32 +102,37 @@ impl ChunkedBody {
 
     /// Returns bytes of chunk `number` from memory or store, among which is the first of those of `wanted` that are
     /// in it. How many depends on the memory that there is.
-    pub(crate) async fn read(&self, number: u64, wanted: Range<u64>, waiting: Waiting) -> Result<Placed, Absence> {
+    pub(crate) async fn read(
+        &self,
+        number: u64,
+        wanted: Range<u64>,
+        waiting: ReadPatience,
+    ) -> Result<PlacedBytes, AbsenceReason> {
         let span = self.span(number);
         let wanted = wanted.start.max(span.start)..wanted.end.min(span.end);
         let key = self.chunk_key(number);
-        if let Some(Hot::Chunk(bytes)) = self.cache.shared.hot.find(&key)
+        if let Some(HotItem::Chunk(bytes)) = self.cache.shared.hot.find(&key)
             && bytes.len() as u64 == span.end - span.start
         {
-            return Ok(Placed { start: span.start, bytes });
+            return Ok(PlacedBytes { start: span.start, bytes });
         }
         let place = self.piece_at(&span, wanted.start, waiting);
         let read = self.cache.shared.reads.find_or_begin(place);
         match read.get(self.read_from_store(&key, &span, (place, waiting))).await {
             Ok(piece) => Ok(self.share_of(piece, place, wanted.start)),
-            Err(Absence::Trouble) => Err(Absence::Trouble),
-            Err(Absence::Gap) => {
+            Err(AbsenceReason::Trouble) => Err(AbsenceReason::Trouble),
+            Err(AbsenceReason::Gap) => {
                 let fragment = self.read_fragment(number).await;
-                fragment.filter(|fragment| covers(&fragment.span(), &wanted)).ok_or(Absence::Gap)
+                fragment.filter(|fragment| covers(&fragment.span(), &wanted)).ok_or(AbsenceReason::Gap)
             }
         }
     }
 
     /// Returns the piece to read for the byte at `position` of the chunk `span`: all of the chunk if it is in memory or
     /// there is memory for it, else a block of it.
-    fn piece_at(&self, span: &Range<u64>, position: u64, waiting: Waiting) -> PiecePlace {
+    fn piece_at(&self, span: &Range<u64>, position: u64, waiting: ReadPatience) -> PiecePlace {
         let shared = &self.cache.shared;
-        let (representation, is_patient) = (self.place.representation, waiting == Waiting::Long);
+        let (representation, is_patient) = (self.place.representation, waiting == ReadPatience::Long);
         let whole = PiecePlace { representation, start: span.start, end: span.end, is_patient };
         let len = span.end - span.start;
         if len <= BLOCK_BYTES || shared.bodies.share_bytes() >= len || shared.reads.find(&whole).is_some() {
@@ -142,10 +147,10 @@ impl ChunkedBody {
         &self,
         key: &[u8],
         span: &Range<u64>,
-        (place, waiting): (PiecePlace, Waiting),
-    ) -> Result<Bytes, Absence> {
+        (place, waiting): (PiecePlace, ReadPatience),
+    ) -> Result<Bytes, AbsenceReason> {
         let shared = &self.cache.shared;
-        let store = shared.store.as_ref().ok_or(Absence::Gap)?;
+        let store = shared.store.as_ref().ok_or(AbsenceReason::Gap)?;
         let moment = shared.hot.moment();
         let len = span.end - span.start;
         let is_whole = place.end - place.start == len;
@@ -156,33 +161,33 @@ impl ChunkedBody {
             let Some(reader) = reader.filter(|reader| reader.len() == len) else { return Ok(None) };
             reader.read(place.start - span.start..place.end - span.start).await
         };
-        let bytes = lookup::ask(&self.cache, waiting, reading).await?.ok_or(Absence::Gap)?;
+        let bytes = lookup::ask(&self.cache, waiting, reading).await?.ok_or(AbsenceReason::Gap)?;
         if is_whole {
-            shared.hot.insert(key, Hot::Chunk(bytes.clone()), moment);
+            shared.hot.insert(key, HotItem::Chunk(bytes.clone()), moment);
         }
         Ok(reserved.hold(bytes))
     }
 
     /// Returns what one reader gets of a piece that was read, from its first byte on or from `position`. Where memory
     /// is short, who is alone with it has only the start of it in memory.
-    fn share_of(&self, piece: SharedPiece, place: PiecePlace, position: u64) -> Placed {
+    fn share_of(&self, piece: SharedPiece, place: PiecePlace, position: u64) -> PlacedBytes {
         let bodies = &self.cache.shared.bodies;
         let bytes = piece.as_ref();
         if bytes.len() as u64 > BLOCK_BYTES || !bodies.is_scarce() || piece.is_shared() {
-            return Placed { start: place.start, bytes: piece.into_bytes() };
+            return PlacedBytes { start: place.start, bytes: piece.into_bytes() };
         }
         let first = usize::try_from(position - place.start).unwrap_or(usize::MAX).min(bytes.len());
         let end = bytes.len().min(first + SHARE_BYTES_MIN as usize);
-        Placed { start: position, bytes: bodies.count(Bytes::copy_from_slice(&bytes[first..end])) }
+        PlacedBytes { start: position, bytes: bodies.count(Bytes::copy_from_slice(&bytes[first..end])) }
     }
 
     /// The fragment of a chunk, if one is stored.
-    pub(crate) async fn read_fragment(&self, number: u64) -> Option<Placed> {
+    pub(crate) async fn read_fragment(&self, number: u64) -> Option<PlacedBytes> {
         let key = key::fragment_key(&self.place.key, self.place.representation, number);
         let store = self.cache.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
         let (reader, bytes) = lookup::read(&self.cache, store, &key).await?;
         let start = u64::from_le_bytes(reader.head().as_ref().try_into().ok()?);
-        let fragment = Placed { start, bytes };
+        let fragment = PlacedBytes { start, bytes };
         covers(&self.span(number), &fragment.span()).then_some(fragment)
     }
 
@@ -198,23 +203,23 @@ impl ChunkedBody {
     }
 
     /// What is remembered of its chunks, once its length is known.
-    pub(crate) fn known(&self) -> Option<Arc<Chunks>> {
+    pub(crate) fn known(&self) -> Option<Arc<BodySightings>> {
         self.len.map(|len| self.cache.shared.sightings.of(self.place.representation, len))
     }
 
     /// Whether chunk `number` is there, as far as memory tells.
     pub(crate) fn seems_there(&self, number: u64) -> bool {
         let Some(store) = &self.cache.shared.store else { return false };
-        match self.known().map_or(Known::Nothing, |known| known.known(number)) {
-            Known::Absent => false,
-            Known::Nothing | Known::Seen(_) => store.may_contain(&self.chunk_key(number)),
+        match self.known().map_or(ChunkSighting::Nothing, |known| known.known(number)) {
+            ChunkSighting::Absent => false,
+            ChunkSighting::Nothing | ChunkSighting::Seen(_) => store.may_contain(&self.chunk_key(number)),
         }
     }
 
     /// Whether chunk `number` was seen, and still is where it was.
     pub(crate) fn was_seen(&self, number: u64) -> bool {
         let Some((store, known)) = self.cache.shared.store.as_ref().zip(self.known()) else { return false };
-        matches!(known.known(number), Known::Seen(sighting) if store.is_in_sight(&self.chunk_key(number), sighting))
+        matches!(known.known(number), ChunkSighting::Seen(sighting) if store.is_in_sight(&self.chunk_key(number), sighting))
     }
 
     /// Stores chunk `number`, and remembers where it is.
@@ -227,14 +232,18 @@ impl ChunkedBody {
             // It is dirty, so that this takes no device; where it does not, whoever needs to know looks for it.
             let mut looking = pin!(store.sight(&key));
             let seen = poll_fn(|context| Poll::Ready(looking.as_mut().poll(context))).await;
-            let seen = if let Poll::Ready(Ok(Some(sighting))) = seen { Known::Seen(sighting) } else { Known::Nothing };
+            let seen = if let Poll::Ready(Ok(Some(sighting))) = seen {
+                ChunkSighting::Seen(sighting)
+            } else {
+                ChunkSighting::Nothing
+            };
             known.note(number, seen);
         }
         true
     }
 
     /// Stores what arrived of the body, chunk by chunk; of a chunk that is not all there, as its fragment.
-    pub(crate) async fn keep(&self, arrived: &Placed) {
+    pub(crate) async fn keep(&self, arrived: &PlacedBytes) {
         let mut start = arrived.start;
         while start < arrived.span().end {
             let number = start / CHUNK_BYTES;
@@ -259,7 +268,7 @@ impl ChunkedBody {
     }
 }
 
-impl Placed {
+impl PlacedBytes {
     pub(crate) fn span(&self) -> Range<u64> {
         self.start..self.start + self.bytes.len() as u64
     }

@@ -13,16 +13,16 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use larder_http::{BodyPlace, Settings, StoredHead, Timestamp, VaryMarker, key, ruling};
 use larder_store::Writer;
 
-use crate::marks::Marks;
+use crate::marks::ResponseMarkers;
 
 /// A stored response, shared by everybody who serves it.
-pub(crate) struct Entry {
+pub(crate) struct CachedEntry {
     pub(crate) head: StoredHead,
     pub(crate) body: EntryBody,
     /// The fields to send, but for the values that change with time; made at the first hit.
     ready: OnceLock<HeaderMap>,
     hit_count: AtomicU32,
-    /// See [`Entry::judged_count`].
+    /// See [`CachedEntry::judged_count`].
     judged_count: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum EntryBody {
 }
 
 /// What leads from a resource to its variants.
-pub(crate) struct Marker {
+pub(crate) struct ResourceMarker {
     pub(crate) rules: VaryMarker,
     /// Part of the variants' keys, new for each new marker: when a resource is invalidated its marker is
     /// dropped, and no later marker leads to the variants of before.
@@ -44,7 +44,7 @@ pub(crate) struct Marker {
     pub(crate) languages: Vec<(Vec<u8>, HeaderValue)>,
 }
 
-impl Entry {
+impl CachedEntry {
     pub(crate) fn new(head: StoredHead, body: EntryBody) -> Self {
         let judged_count = AtomicU64::new(head.purge_count());
         Self { head, body, ready: OnceLock::new(), hit_count: AtomicU32::new(0), judged_count }
@@ -94,7 +94,7 @@ impl Entry {
 
     /// The fields to send, with places for Age and Cache-Status; both are made once for all hits.
     /// Content-Length is left to the HTTP library, which knows what it sends.
-    pub(crate) fn fields(&self, marks: &Marks) -> HeaderMap {
+    pub(crate) fn fields(&self, marks: &ResponseMarkers) -> HeaderMap {
         self.ready.get_or_init(|| outgoing_fields(self.head.fields(), marks)).clone()
     }
 
@@ -122,7 +122,7 @@ impl Entry {
 }
 
 /// A stored response's fields as they are sent, with places for Age and Cache-Status.
-pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &Marks) -> HeaderMap {
+pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &ResponseMarkers) -> HeaderMap {
     let mut fields = stored.clone();
     fields.remove(header::CONTENT_LENGTH);
     fields.remove(ruling::FIELD);
@@ -136,7 +136,7 @@ pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &Marks) -> HeaderMap {
     fields
 }
 
-impl Marker {
+impl ResourceMarker {
     /// The marker for a response that varies by `rule`, given the one there was.
     pub(crate) fn including(rule: larder_http::VaryRule, before: Option<&Arc<Self>>) -> Self {
         match before {
@@ -173,7 +173,7 @@ impl Marker {
         rest.into()
     }
 
-    /// The marker of these rules and what [`Marker::encode_rest`] made; `None` if it is not that.
+    /// The marker of these rules and what [`ResourceMarker::encode_rest`] made; `None` if it is not that.
     pub(crate) fn decode(rules: VaryMarker, rest: &[u8]) -> Option<Self> {
         let (generation, mut rest) = rest.split_first_chunk()?;
         let mut languages = Vec::new();

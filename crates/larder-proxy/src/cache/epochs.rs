@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Counts changes.
-pub(crate) struct Epochs {
+pub(crate) struct ChangeEpochs {
     hasher: RandomState,
     /// Number of changes so far.
     change_count: AtomicU64,
@@ -25,16 +25,16 @@ pub(crate) struct Epochs {
 
 /// A moment between changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment(u64);
+pub(crate) struct EpochMoment(u64);
 
-impl Epochs {
+impl ChangeEpochs {
     /// Now.
-    pub(crate) fn now(&self) -> Moment {
-        Moment(self.change_count.load(Acquire))
+    pub(crate) fn now(&self) -> EpochMoment {
+        EpochMoment(self.change_count.load(Acquire))
     }
 
     /// Whether a key has not changed since.
-    pub(crate) fn is_unchanged(&self, key: &[u8], since: Moment) -> bool {
+    pub(crate) fn is_unchanged(&self, key: &[u8], since: EpochMoment) -> bool {
         self.groups_of(key).into_iter().any(|last| last.load(Acquire) <= since.0)
     }
 
@@ -62,7 +62,7 @@ impl Epochs {
     }
 }
 
-impl Default for Epochs {
+impl Default for ChangeEpochs {
     fn default() -> Self {
         let groups = || (0..GROUP_COUNT).map(|_| AtomicU64::new(0)).collect();
         Self { hasher: RandomState::new(), change_count: AtomicU64::new(0), last: [groups(), groups()] }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn change_is_seen_by_who_began_before_it_and_by_nobody_else() {
-        let epochs = Epochs::default();
+        let epochs = ChangeEpochs::default();
         let before = epochs.now();
         assert!(epochs.is_unchanged(b"a", before));
         epochs.advance(b"a");
@@ -90,7 +90,7 @@ mod tests {
     /// At stake: that what is fetched while other things change is stored.
     #[test]
     fn hundred_changes_of_others_are_hardly_ever_taken_for_ones_own() {
-        let epochs = Epochs::default();
+        let epochs = ChangeEpochs::default();
         let key = |number: u32| number.to_le_bytes();
         let mut wrong_count = 0;
         for round in 0..1000 {

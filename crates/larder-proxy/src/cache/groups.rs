@@ -22,30 +22,30 @@ use larder_http::{Timestamp, fields::media_type, key};
 use crate::origin::target::path_of;
 
 /// The page views of the last moments, of all clients and workers.
-pub(crate) struct Groups {
+pub(crate) struct PageGroups {
     hasher: RandomState,
     window_millis: u64,
     next: AtomicU32,
-    sets: Box<[Mutex<[Page; WAY_COUNT]>]>,
+    sets: Box<[Mutex<[PageView; WAY_COUNT]>]>,
 }
 
 /// Who asks, and when.
 #[derive(Clone, Copy)]
-pub(crate) struct Asker {
+pub(crate) struct PageAsker {
     pub(crate) client: IpAddr,
     pub(crate) now: Timestamp,
 }
 
 /// A page that was asked for, and what it brings in.
 #[derive(Clone, Copy, Default)]
-struct Page {
+struct PageView {
     /// Of client and URL; 0 is nobody's.
     hash: u64,
     begun_millis: i64,
     group: u32,
 }
 
-impl Groups {
+impl PageGroups {
     /// Groups of what is asked for within `window`; zero makes none.
     pub(crate) fn new(window: Duration) -> Self {
         let hasher = RandomState::new();
@@ -56,7 +56,7 @@ impl Groups {
     }
 
     /// The group of what is asked for with these request fields; 0 without a Referer.
-    pub(crate) fn of_referred(&self, asker: Asker, request_fields: &HeaderMap) -> u32 {
+    pub(crate) fn of_referred(&self, asker: PageAsker, request_fields: &HeaderMap) -> u32 {
         if self.window_millis == 0 {
             return 0;
         }
@@ -68,7 +68,7 @@ impl Groups {
             Some(page) => page.group,
             None => {
                 let group = self.begin();
-                put(&mut set, Page { hash, begun_millis: asker.now.as_millis(), group });
+                put(&mut set, PageView { hash, begun_millis: asker.now.as_millis(), group });
                 group
             }
         }
@@ -76,7 +76,7 @@ impl Groups {
 
     /// The group of a document, whose head came just now, and of what will refer to it. `group` is what its
     /// own Referer made it a member of. `primary` is its key.
-    pub(crate) fn of_document(&self, asker: Asker, primary: &[u8], group: u32) -> u32 {
+    pub(crate) fn of_document(&self, asker: PageAsker, primary: &[u8], group: u32) -> u32 {
         if self.window_millis == 0 {
             return 0;
         }
@@ -86,7 +86,7 @@ impl Groups {
         let path = name.iter().position(|byte| *byte == b'/').map_or(name.len(), |slash| slash + 1);
         for name in [name, &name[..path]] {
             let hash = self.hash(asker, name);
-            put(&mut self.lock(hash), Page { hash, begun_millis: asker.now.as_millis(), group });
+            put(&mut self.lock(hash), PageView { hash, begun_millis: asker.now.as_millis(), group });
         }
         group
     }
@@ -99,16 +99,16 @@ impl Groups {
         }
     }
 
-    fn is_live(&self, page: &Page, now: Timestamp) -> bool {
+    fn is_live(&self, page: &PageView, now: Timestamp) -> bool {
         // Either way: the clock may have been set back.
         page.begun_millis.abs_diff(now.as_millis()) <= self.window_millis
     }
 
-    fn hash(&self, asker: Asker, name: &[u8]) -> u64 {
+    fn hash(&self, asker: PageAsker, name: &[u8]) -> u64 {
         self.hasher.hash_one((asker.client, name)).max(1)
     }
 
-    fn lock(&self, hash: u64) -> std::sync::MutexGuard<'_, [Page; WAY_COUNT]> {
+    fn lock(&self, hash: u64) -> std::sync::MutexGuard<'_, [PageView; WAY_COUNT]> {
         self.sets[hash as usize % SET_COUNT].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,7 +119,7 @@ pub(crate) fn is_document(response_fields: &HeaderMap) -> bool {
 }
 
 /// Puts a page in its own place, or in that of the farthest in time.
-fn put(set: &mut [Page; WAY_COUNT], page: Page) {
+fn put(set: &mut [PageView; WAY_COUNT], page: PageView) {
     let own = set.iter().position(|known| known.hash == page.hash);
     let distance = |way: &usize| set[*way].begun_millis.abs_diff(page.begun_millis);
     let farthest = || (0..WAY_COUNT).max_by_key(distance).unwrap_or(0);
@@ -152,18 +152,18 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_secs(2);
 
-    fn asker(client: u8, millis: i64) -> Asker {
-        Asker { client: IpAddr::from([10, 0, 0, client]), now: Timestamp::from_millis(millis) }
+    fn asker(client: u8, millis: i64) -> PageAsker {
+        PageAsker { client: IpAddr::from([10, 0, 0, client]), now: Timestamp::from_millis(millis) }
     }
 
-    fn referred(groups: &Groups, asker: Asker, referer: &'static str) -> u32 {
+    fn referred(groups: &PageGroups, asker: PageAsker, referer: &'static str) -> u32 {
         let value = header::HeaderValue::from_static(referer);
         groups.of_referred(asker, &HeaderMap::from_iter([(header::REFERER, value)]))
     }
 
     #[test]
     fn page_and_what_it_refers_to_are_one_group() {
-        let groups = Groups::new(WINDOW);
+        let groups = PageGroups::new(WINDOW);
         let page = groups.of_document(asker(1, 0), b"Phttp://site.example/a?b", 0);
         assert_ne!(page, 0);
         for referer in ["http://site.example/a?b", "https://SITE.example:443/a?b#c", "http://site.example/"] {
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn page_that_was_not_fetched_is_known_by_what_refers_to_it() {
-        let groups = Groups::new(WINDOW);
+        let groups = PageGroups::new(WINDOW);
         let first = referred(&groups, asker(1, 0), "http://site.example/");
         assert_ne!(first, 0);
         assert_eq!(referred(&groups, asker(1, 1999), "http://site.example/"), first);
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn style_sheet_hands_its_group_on() {
-        let groups = Groups::new(WINDOW);
+        let groups = PageGroups::new(WINDOW);
         let page = groups.of_document(asker(1, 0), b"Phttp://site.example/", 0);
         let sheet = referred(&groups, asker(1, 10), "http://site.example/");
         assert_eq!(groups.of_document(asker(1, 20), b"Phttp://cdn.example/css", sheet), page);
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn other_clients_and_later_views_are_other_groups() {
-        let groups = Groups::new(WINDOW);
+        let groups = PageGroups::new(WINDOW);
         let first = referred(&groups, asker(1, 0), "http://site.example/");
         let other = referred(&groups, asker(2, 0), "http://site.example/");
         let later = referred(&groups, asker(1, 2001), "http://site.example/");
@@ -205,19 +205,19 @@ mod tests {
 
     #[test]
     fn without_referer_or_window_there_is_no_group() {
-        let groups = Groups::new(WINDOW);
+        let groups = PageGroups::new(WINDOW);
         assert_eq!(groups.of_referred(asker(1, 0), &HeaderMap::new()), 0);
         for referer in ["", "about:blank", "/path", "mailto:a@b"] {
             assert_eq!(referred(&groups, asker(1, 0), referer), 0, "{referer}");
         }
-        let off = Groups::new(Duration::ZERO);
+        let off = PageGroups::new(Duration::ZERO);
         assert_eq!(referred(&off, asker(1, 0), "http://site.example/"), 0);
         assert_eq!(off.of_document(asker(1, 0), b"Phttp://site.example/", 0), 0);
     }
 
     #[test]
     fn full_table_forgets_the_oldest_and_numbers_stay_apart() {
-        let groups = Groups::new(WINDOW);
+        let groups = PageGroups::new(WINDOW);
         groups.next.store(u32::MAX - 1000, Relaxed);
         let mut numbers: Vec<u32> = (0..20_000_u32)
             .map(|number| {

@@ -14,36 +14,36 @@ use bytes::Bytes;
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
 use crate::cache::{
-    entry::{Entry, Marker},
-    epochs::{Epochs, Moment},
+    entry::{CachedEntry, ResourceMarker},
+    epochs::{ChangeEpochs, EpochMoment},
 };
 
 /// The memory tier.
 pub(crate) struct HotTier {
-    cache: Option<Cache<Box<[u8]>, Hot, Weights>>,
+    cache: Option<Cache<Box<[u8]>, HotItem, ByteWeights>>,
     weight_max: AtomicU64,
     /// Counts what is replaced or removed.
-    changes: Epochs,
+    changes: ChangeEpochs,
 }
 
 /// What can lie in memory under a key.
 #[derive(Clone)]
-pub(crate) enum Hot {
-    Response(Arc<Entry>),
-    Marker(Arc<Marker>),
+pub(crate) enum HotItem {
+    Response(Arc<CachedEntry>),
+    Marker(Arc<ResourceMarker>),
     Chunk(Bytes),
 }
 
 /// What comes into the tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Newcomers {
+pub(crate) enum AdmissionRule {
     /// What was asked for, and will often be asked for again.
     AskedFor,
     /// Many neighbours besides, see [`HotTier::offer`].
     ManyUnasked,
 }
 
-impl Newcomers {
+impl AdmissionRule {
     /// The part of the tier that is for what was asked for more than once. Neighbours have to find room until they are
     /// asked for, a page view later; where there are none, room for newcomers costs hits (Zipf 0.9, tier of a
     /// twentieth: 62.4% with 3% of room, 61.7% with 10%, 60.7% with 20%).
@@ -57,14 +57,15 @@ impl Newcomers {
 
 impl HotTier {
     /// A tier of `bytes`; 0 keeps nothing.
-    pub(crate) fn new(bytes: u64, newcomers: Newcomers) -> Self {
+    pub(crate) fn new(bytes: u64, newcomers: AdmissionRule) -> Self {
         let entries = usize::try_from(bytes / USUAL_ENTRY_BYTES).unwrap_or(usize::MAX).max(ENTRY_COUNT_MIN);
         let mut options = OptionsBuilder::new();
         options.weight_capacity(bytes).estimated_items_capacity(entries).hot_allocation(newcomers.hot_share());
         let options = options.build();
         let cache = options.ok().filter(|_| bytes > 0);
-        let cache = cache.map(|options| Cache::with_options(options, Weights, Default::default(), Default::default()));
-        Self { cache, weight_max: AtomicU64::new(bytes / ENTRY_SHARE), changes: Epochs::default() }
+        let cache =
+            cache.map(|options| Cache::with_options(options, ByteWeights, Default::default(), Default::default()));
+        Self { cache, weight_max: AtomicU64::new(bytes / ENTRY_SHARE), changes: ChangeEpochs::default() }
     }
 
     /// Has another capacity from now on, and lets go of what is too much. Returns whether that can be: a tier that was made to keep
@@ -76,7 +77,7 @@ impl HotTier {
         true
     }
 
-    pub(crate) fn find(&self, key: &[u8]) -> Option<Hot> {
+    pub(crate) fn find(&self, key: &[u8]) -> Option<HotItem> {
         self.cache.as_ref()?.get(key)
     }
 
@@ -86,7 +87,7 @@ impl HotTier {
     }
 
     /// Keeps what was read from the store since `moment`, if it is not too large and nothing has changed.
-    pub(crate) fn insert(&self, key: &[u8], hot: Hot, moment: Moment) {
+    pub(crate) fn insert(&self, key: &[u8], hot: HotItem, moment: EpochMoment) {
         let Some(cache) = &self.cache else { return };
         if weight(key, &hot) > self.weight_max.load(Relaxed) || !self.changes.is_unchanged(key, moment) {
             return;
@@ -99,7 +100,7 @@ impl HotTier {
 
     /// To be taken before the store is read for what may then be inserted, or finds out which entries that it read are
     /// current, for what may then be offered.
-    pub(crate) fn moment(&self) -> Moment {
+    pub(crate) fn moment(&self) -> EpochMoment {
         self.changes.now()
     }
 
@@ -116,7 +117,7 @@ impl HotTier {
     /// Keeps what nobody has asked for yet, read since `moment`, at the cold end: in a full tier it takes the place of
     /// the oldest that came in and was not asked for again. What was asked for more than once is in the library's
     /// hot ring and stays; the neighbour gets there with its second hit, as everything does.
-    pub(crate) fn offer(&self, key: &[u8], hot: Hot, moment: Moment) {
+    pub(crate) fn offer(&self, key: &[u8], hot: HotItem, moment: EpochMoment) {
         if !self.changes.is_unchanged(key, moment) {
             return;
         }
@@ -128,7 +129,7 @@ impl HotTier {
     }
 
     /// Puts `hot` in the place of whatever there was.
-    pub(crate) fn replace(&self, key: &[u8], hot: Hot) {
+    pub(crate) fn replace(&self, key: &[u8], hot: HotItem) {
         self.remove(key);
         self.insert(key, hot, self.moment());
     }
@@ -167,19 +168,19 @@ impl HotTier {
 
 /// Weighs by bytes of memory.
 #[derive(Clone)]
-struct Weights;
+struct ByteWeights;
 
-impl Weighter<Box<[u8]>, Hot> for Weights {
-    fn weight(&self, key: &Box<[u8]>, hot: &Hot) -> u64 {
+impl Weighter<Box<[u8]>, HotItem> for ByteWeights {
+    fn weight(&self, key: &Box<[u8]>, hot: &HotItem) -> u64 {
         weight(key, hot)
     }
 }
 
-fn weight(key: &[u8], hot: &Hot) -> u64 {
+fn weight(key: &[u8], hot: &HotItem) -> u64 {
     let content = match hot {
-        Hot::Response(entry) => entry.weight(),
-        Hot::Marker(_) => MARKER_BYTES,
-        Hot::Chunk(bytes) => bytes.len() as u64,
+        HotItem::Response(entry) => entry.weight(),
+        HotItem::Marker(_) => MARKER_BYTES,
+        HotItem::Chunk(bytes) => bytes.len() as u64,
     };
     content + key.len() as u64 + SLOT_BYTES
 }
@@ -199,9 +200,9 @@ mod tests {
 
     #[test]
     fn tier_stays_within_its_bytes() {
-        let tier = HotTier::new(1 << 20, Newcomers::AskedFor);
+        let tier = HotTier::new(1 << 20, AdmissionRule::AskedFor);
         for number in 0..10_000_u32 {
-            tier.replace(&number.to_le_bytes(), Hot::Chunk(Bytes::from(vec![0; 1000])));
+            tier.replace(&number.to_le_bytes(), HotItem::Chunk(Bytes::from(vec![0; 1000])));
         }
         assert!(tier.bytes() <= 1 << 20, "{}", tier.bytes());
         assert!(tier.len() > 500, "{}", tier.len());
@@ -209,33 +210,33 @@ mod tests {
 
     #[test]
     fn entry_larger_than_its_share_replaces_nothing_but_its_older_self() {
-        let tier = HotTier::new(1 << 20, Newcomers::AskedFor);
-        tier.replace(b"a", Hot::Chunk(Bytes::from(vec![0; 1000])));
-        tier.replace(b"a", Hot::Chunk(Bytes::from(vec![0; 1 << 19])));
+        let tier = HotTier::new(1 << 20, AdmissionRule::AskedFor);
+        tier.replace(b"a", HotItem::Chunk(Bytes::from(vec![0; 1000])));
+        tier.replace(b"a", HotItem::Chunk(Bytes::from(vec![0; 1 << 19])));
         assert!(tier.find(b"a").is_none());
     }
 
     #[test]
     fn what_was_read_before_a_removal_is_not_kept_after_it() {
-        let tier = HotTier::new(1 << 20, Newcomers::AskedFor);
+        let tier = HotTier::new(1 << 20, AdmissionRule::AskedFor);
         let moment = tier.moment();
         tier.remove(b"a");
-        tier.insert(b"a", Hot::Chunk(Bytes::from_static(b"old")), moment);
+        tier.insert(b"a", HotItem::Chunk(Bytes::from_static(b"old")), moment);
         assert!(tier.find(b"a").is_none());
     }
 
     #[test]
     fn tier_of_no_bytes_keeps_nothing() {
-        let tier = HotTier::new(0, Newcomers::AskedFor);
-        tier.replace(b"a", Hot::Chunk(Bytes::from_static(b"x")));
+        let tier = HotTier::new(0, AdmissionRule::AskedFor);
+        tier.replace(b"a", HotItem::Chunk(Bytes::from_static(b"x")));
         assert!(tier.find(b"a").is_none());
         assert_eq!((tier.len(), tier.bytes()), (0, 0));
     }
 
     #[test]
     fn neighbours_push_out_nothing_that_was_asked_for_twice() {
-        let tier = HotTier::new(1 << 20, Newcomers::ManyUnasked);
-        let chunk = || Hot::Chunk(Bytes::from(vec![0; 1000]));
+        let tier = HotTier::new(1 << 20, AdmissionRule::ManyUnasked);
+        let chunk = || HotItem::Chunk(Bytes::from(vec![0; 1000]));
         for _ in 0..3 {
             for number in 0..500_u32 {
                 if tier.find(&number.to_le_bytes()).is_none() {
@@ -259,11 +260,11 @@ mod tests {
 
     #[test]
     fn what_is_in_memory_is_not_replaced_by_an_offer() {
-        let tier = HotTier::new(1 << 20, Newcomers::AskedFor);
+        let tier = HotTier::new(1 << 20, AdmissionRule::AskedFor);
         let moment = tier.moment();
-        tier.replace(b"a", Hot::Chunk(Bytes::from_static(b"new")));
-        tier.offer(b"a", Hot::Chunk(Bytes::from_static(b"old")), moment);
-        tier.offer(b"a", Hot::Chunk(Bytes::from_static(b"old")), tier.moment());
-        assert!(matches!(tier.find(b"a"), Some(Hot::Chunk(bytes)) if bytes == "new"[..]));
+        tier.replace(b"a", HotItem::Chunk(Bytes::from_static(b"new")));
+        tier.offer(b"a", HotItem::Chunk(Bytes::from_static(b"old")), moment);
+        tier.offer(b"a", HotItem::Chunk(Bytes::from_static(b"old")), tier.moment());
+        assert!(matches!(tier.find(b"a"), Some(HotItem::Chunk(bytes)) if bytes == "new"[..]));
     }
 }

@@ -10,12 +10,12 @@ use std::{
 };
 
 /// Resources whose responses are not for sharing.
-pub(crate) struct Lonely {
+pub(crate) struct Uncollapsible {
     hasher: RandomState,
     hashes: Box<[AtomicU64]>,
 }
 
-impl Lonely {
+impl Uncollapsible {
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         let (hash, place) = self.place(key);
         place.load(Relaxed) == hash
@@ -39,7 +39,7 @@ impl Lonely {
     }
 }
 
-impl Default for Lonely {
+impl Default for Uncollapsible {
     fn default() -> Self {
         Self { hasher: RandomState::new(), hashes: (0..PLACE_COUNT).map(|_| AtomicU64::new(EMPTY)).collect() }
     }
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn what_is_put_in_is_found_until_it_is_taken_out() {
-        let lonely = Lonely::default();
+        let lonely = Uncollapsible::default();
         assert!(!lonely.contains(b"a"));
         lonely.insert(b"a");
         assert!(lonely.contains(b"a") && !lonely.contains(b"b"));

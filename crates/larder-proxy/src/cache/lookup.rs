@@ -14,30 +14,30 @@ use larder_store::{Reader, Store};
 
 use crate::cache::{
     Cache,
-    entry::{Entry, EntryBody, Marker},
-    epochs::Moment,
-    hot::Hot,
-    patience::{self, Waiting},
-    purges::Verdict,
+    entry::{CachedEntry, EntryBody, ResourceMarker},
+    epochs::EpochMoment,
+    hot::HotItem,
+    patience::{self, ReadPatience},
+    purges::PurgeVerdict,
 };
 
 /// What was found for a request.
-pub(crate) enum Lookup {
+pub(crate) enum LookupResult {
     /// A response for these selecting fields.
-    Found(Found),
+    Found(FoundResponse),
     /// The resource varies, and no response is stored for these selecting fields.
-    OtherVariants(Arc<Marker>),
+    OtherVariants(Arc<ResourceMarker>),
     /// Nothing.
     Nothing,
 }
 
 /// A stored response and where it was.
 #[derive(Clone)]
-pub(crate) struct Found {
-    pub(crate) entry: Arc<Entry>,
+pub(crate) struct FoundResponse {
+    pub(crate) entry: Arc<CachedEntry>,
     /// The key it is stored under: the primary key, or that of a variant.
     pub(crate) key: Arc<[u8]>,
-    pub(crate) marker: Option<Arc<Marker>>,
+    pub(crate) marker: Option<Arc<ResourceMarker>>,
     pub(crate) from_memory: bool,
 }
 
@@ -46,38 +46,38 @@ pub(crate) fn find_hot(
     cache: &Cache,
     primary: &[u8],
     request_fields: &HeaderMap,
-) -> Option<(Arc<Entry>, Option<Vec<u8>>)> {
+) -> Option<(Arc<CachedEntry>, Option<Vec<u8>>)> {
     match cache.shared.hot.find(primary)? {
-        Hot::Response(entry) => stands(cache, primary, &entry).then_some((entry, None)),
-        Hot::Marker(marker) => {
+        HotItem::Response(entry) => stands(cache, primary, &entry).then_some((entry, None)),
+        HotItem::Marker(marker) => {
             let settings = &cache.http;
             marker.rules.rules().iter().find_map(|rule| {
                 let key = marker.variant_key(primary, rule, request_fields, settings)?;
-                let Hot::Response(entry) = cache.shared.hot.find(&key)? else { return None };
+                let HotItem::Response(entry) = cache.shared.hot.find(&key)? else { return None };
                 let is_ours = entry.head.matches(request_fields, settings) && stands(cache, &key, &entry);
                 is_ours.then_some((entry, Some(key)))
             })
         }
-        Hot::Chunk(_) => None,
+        HotItem::Chunk(_) => None,
     }
 }
 
-fn stands(cache: &Cache, key: &[u8], entry: &Entry) -> bool {
-    cache.shared.purges.judge(entry, key) == Verdict::Stands
+fn stands(cache: &Cache, key: &[u8], entry: &CachedEntry) -> bool {
+    cache.shared.purges.judge(entry, key) == PurgeVerdict::Stands
 }
 
 /// Finds a response in memory or in the store.
-pub(crate) async fn find(cache: &Cache, primary: &[u8], request_fields: &HeaderMap) -> Lookup {
+pub(crate) async fn find(cache: &Cache, primary: &[u8], request_fields: &HeaderMap) -> LookupResult {
     let marker = match find_one(cache, primary).await {
-        None => return Lookup::Nothing,
+        None => return LookupResult::Nothing,
         Some((One::Response(entry), from_memory)) => {
-            return Lookup::Found(Found { entry, key: primary.into(), marker: None, from_memory });
+            return LookupResult::Found(FoundResponse { entry, key: primary.into(), marker: None, from_memory });
         }
         Some((One::Marker(marker), _)) => marker,
     };
     match find_variant(cache, primary, &marker, request_fields).await {
-        Some(found) => Lookup::Found(found),
-        None => Lookup::OtherVariants(marker),
+        Some(found) => LookupResult::Found(found),
+        None => LookupResult::OtherVariants(marker),
     }
 }
 
@@ -85,16 +85,16 @@ pub(crate) async fn find(cache: &Cache, primary: &[u8], request_fields: &HeaderM
 pub(crate) async fn find_variant(
     cache: &Cache,
     primary: &[u8],
-    marker: &Arc<Marker>,
+    marker: &Arc<ResourceMarker>,
     request_fields: &HeaderMap,
-) -> Option<Found> {
+) -> Option<FoundResponse> {
     let settings = &cache.http;
     for rule in marker.rules.rules() {
         let Some(key) = marker.variant_key(primary, rule, request_fields, settings) else { continue };
         if let Some((One::Response(entry), from_memory)) = find_one(cache, &key).await
             && entry.head.matches(request_fields, settings)
         {
-            return Some(Found { entry, key: key.into(), marker: Some(Arc::clone(marker)), from_memory });
+            return Some(FoundResponse { entry, key: key.into(), marker: Some(Arc::clone(marker)), from_memory });
         }
     }
     None
@@ -104,9 +104,9 @@ pub(crate) async fn find_variant(
 pub(crate) async fn find_by_language(
     cache: &Cache,
     primary: &[u8],
-    marker: &Arc<Marker>,
+    marker: &Arc<ResourceMarker>,
     request_fields: &HeaderMap,
-) -> Option<Found> {
+) -> Option<FoundResponse> {
     if marker.languages.is_empty() || !cache.http.normalise_language {
         return None;
     }
@@ -119,16 +119,16 @@ pub(crate) async fn find_by_language(
 }
 
 enum One {
-    Response(Arc<Entry>),
-    Marker(Arc<Marker>),
+    Response(Arc<CachedEntry>),
+    Marker(Arc<ResourceMarker>),
 }
 
 impl One {
-    fn of(hot: Hot) -> Option<Self> {
+    fn of(hot: HotItem) -> Option<Self> {
         match hot {
-            Hot::Response(entry) => Some(Self::Response(entry)),
-            Hot::Marker(marker) => Some(Self::Marker(marker)),
-            Hot::Chunk(_) => None,
+            HotItem::Response(entry) => Some(Self::Response(entry)),
+            HotItem::Marker(marker) => Some(Self::Marker(marker)),
+            HotItem::Chunk(_) => None,
         }
     }
 }
@@ -170,17 +170,17 @@ async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
 }
 
 /// What the purges there were have left of what lies under a key, in memory too.
-fn after_purges(cache: &Cache, key: &[u8], one: One, moment: Moment) -> Option<One> {
+fn after_purges(cache: &Cache, key: &[u8], one: One, moment: EpochMoment) -> Option<One> {
     let One::Response(entry) = &one else { return Some(one) };
     let judged_count = cache.shared.purges.latest();
     match cache.shared.purges.judge(entry, key) {
-        Verdict::Stands => Some(one),
-        Verdict::StaleSince(since) => {
+        PurgeVerdict::Stands => Some(one),
+        PurgeVerdict::StaleSince(since) => {
             let stale = Arc::new(entry.stale_since(since, judged_count));
-            cache.shared.hot.insert(key, Hot::Response(Arc::clone(&stale)), moment);
+            cache.shared.hot.insert(key, HotItem::Response(Arc::clone(&stale)), moment);
             Some(One::Response(stale))
         }
-        Verdict::Gone => {
+        PurgeVerdict::Gone => {
             cache.shared.hot.remove(key);
             None
         }
@@ -192,7 +192,7 @@ pub(crate) async fn is_purged(cache: &Cache, key: &[u8]) -> bool {
     let Some(store) = cache.shared.store.as_ref().filter(|store| store.may_contain(key)) else { return false };
     let Some((reader, _)) = read(cache, store, key).await else { return false };
     let Ok(Head::Response(head)) = Head::decode(reader.head(), &cache.http.targets) else { return false };
-    cache.shared.purges.judge_head(&head, key) == Verdict::Gone
+    cache.shared.purges.judge_head(&head, key) == PurgeVerdict::Gone
 }
 
 /// The representation whose chunks the response under a key promises, if it does. It may still arrive.
@@ -208,11 +208,11 @@ pub(crate) async fn representation(cache: &Cache, key: &[u8]) -> Option<u64> {
 
 /// The store failed or does not answer, so that it is not known what it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble;
+pub(crate) struct StoreTrouble;
 
 /// The store's entry under a key, with its whole body. Damage, errors and a store that does not answer are misses.
 pub(crate) async fn read(cache: &Cache, store: &Store, key: &[u8]) -> Option<(Reader, Bytes)> {
-    try_read(cache, store, key, Waiting::Short).await.ok().flatten()
+    try_read(cache, store, key, ReadPatience::Short).await.ok().flatten()
 }
 
 /// As [`read`], but tells what is not there from what cannot be had.
@@ -220,8 +220,8 @@ pub(crate) async fn try_read(
     cache: &Cache,
     store: &Store,
     key: &[u8],
-    waiting: Waiting,
-) -> Result<Option<(Reader, Bytes)>, Trouble> {
+    waiting: ReadPatience,
+) -> Result<Option<(Reader, Bytes)>, StoreTrouble> {
     let reading = async {
         let Some(reader) = store.get(key).await? else { return Ok(None) };
         let body = reader.read(0..reader.len()).await?;
@@ -233,28 +233,28 @@ pub(crate) async fn try_read(
 /// What a read of the store brings.
 pub(crate) async fn ask<T>(
     cache: &Cache,
-    waiting: Waiting,
+    waiting: ReadPatience,
     reading: impl Future<Output = larder_store::Result<Option<T>>>,
-) -> Result<Option<T>, Trouble> {
-    patience::read(cache, waiting, reading).await.ok_or(Trouble)?.map_err(|error| {
+) -> Result<Option<T>, StoreTrouble> {
+    patience::read(cache, waiting, reading).await.ok_or(StoreTrouble)?.map_err(|error| {
         cache.metrics.store_errors.add(1);
         tracing::debug!(%error, "store cannot be read, going on without it");
-        Trouble
+        StoreTrouble
     })
 }
 
 /// What an entry of the store is in memory, unless it is a chunk; `None` if head and body do not belong together.
-pub(crate) fn decode(head: Bytes, body: Bytes, targets: &TargetList) -> Option<Hot> {
+pub(crate) fn decode(head: Bytes, body: Bytes, targets: &TargetList) -> Option<HotItem> {
     match Head::decode(head, targets).ok()? {
         Head::Response(head) => {
             let entry = match head.body() {
-                BodyPlace::Whole { .. } => Entry::whole(head, body)?,
+                BodyPlace::Whole { .. } => CachedEntry::whole(head, body)?,
                 BodyPlace::Chunks { len, representation } => {
-                    Entry::new(head, EntryBody::Chunks { len, representation })
+                    CachedEntry::new(head, EntryBody::Chunks { len, representation })
                 }
             };
-            Some(Hot::Response(Arc::new(entry)))
+            Some(HotItem::Response(Arc::new(entry)))
         }
-        Head::VaryMarker(rules) => Marker::decode(rules, &body).map(|marker| Hot::Marker(Arc::new(marker))),
+        Head::VaryMarker(rules) => ResourceMarker::decode(rules, &body).map(|marker| HotItem::Marker(Arc::new(marker))),
     }
 }

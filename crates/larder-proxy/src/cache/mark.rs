@@ -6,16 +6,16 @@
 
 /// The name of an origin that is not a URL's own server, as keys have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark<'a>(Option<&'a str>);
+pub(crate) struct OriginMark<'a>(Option<&'a str>);
 
 /// Knows the origins that may answer for a URL.
 pub(crate) trait KeyMarks: Send + Sync {
     /// Returns the marks of the keys under which responses of a URL can be found. The URL's own server comes first, if
     /// it can be asked.
-    fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<Mark<'_>>;
+    fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<OriginMark<'_>>;
 }
 
-impl<'a> Mark<'a> {
+impl<'a> OriginMark<'a> {
     /// The mark of what a URL's own server answers.
     pub(crate) const NONE: Self = Self(None);
 

@@ -14,10 +14,10 @@ use std::{
 
 use bytes::Bytes;
 use larder_http::{TargetList, key::KIND_CHUNK};
-use larder_store::{Neighbour, NeighbourSink, Reader, Store};
+use larder_store::{NeighbourEntry, NeighbourSink, Reader, Store};
 
 use crate::cache::{
-    hot::{Hot, HotTier},
+    hot::{HotItem, HotTier},
     lookup,
 };
 
@@ -41,10 +41,10 @@ fn begin(hot: &Weak<HotTier>, targets: &TargetList) -> NeighbourSink {
 }
 
 /// What a hit under the neighbour's key would find, in memory of its own.
-fn content_of(neighbour: &Neighbour, targets: &TargetList) -> Option<Hot> {
+fn content_of(neighbour: &NeighbourEntry, targets: &TargetList) -> Option<HotItem> {
     let body = Bytes::copy_from_slice(&body_at_hand(&neighbour.reader)?);
     if neighbour.key.first() == Some(&KIND_CHUNK) {
-        return Some(Hot::Chunk(body));
+        return Some(HotItem::Chunk(body));
     }
     lookup::decode(Bytes::copy_from_slice(&neighbour.reader.head()), body, targets)
 }
@@ -60,11 +60,11 @@ fn body_at_hand(reader: &Reader) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use larder_http::{BodyPlace, Received, Selecting, StoredHead, Timestamp, key};
+    use larder_http::{BodyPlace, ReceivedHead, SelectingFields, StoredHead, Timestamp, key};
     use larder_store::{Hints, StoreOptions, device::MemoryDevice};
 
     use super::*;
-    use crate::cache::hot::Newcomers;
+    use crate::cache::hot::AdmissionRule;
 
     #[test]
     fn neighbours_are_found_as_hits_would_find_them() {
@@ -76,8 +76,8 @@ mod tests {
         for key in [&page, &chunk] {
             sink(bench.neighbour(key));
         }
-        assert!(matches!(bench.hot.find(&page), Some(Hot::Response(entry)) if entry.body_len() == 4));
-        assert!(matches!(bench.hot.find(&chunk), Some(Hot::Chunk(bytes)) if bytes == "part"[..]));
+        assert!(matches!(bench.hot.find(&page), Some(HotItem::Response(entry)) if entry.body_len() == 4));
+        assert!(matches!(bench.hot.find(&chunk), Some(HotItem::Chunk(bytes)) if bytes == "part"[..]));
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             let device = Arc::new(MemoryDevice::new(64 << 20));
             let store = Store::open_on(device, &StoreOptions::new("memory", 64 << 20)).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            Self { store, hot: Arc::new(HotTier::new(1 << 20, Newcomers::ManyUnasked)), runtime }
+            Self { store, hot: Arc::new(HotTier::new(1 << 20, AdmissionRule::ManyUnasked)), runtime }
         }
 
         fn commit(&self, key: &[u8], head: Vec<u8>, body: &'static [u8]) {
@@ -135,9 +135,9 @@ mod tests {
             self.runtime.block_on(writer.commit()).unwrap();
         }
 
-        fn neighbour(&self, key: &[u8]) -> Neighbour {
+        fn neighbour(&self, key: &[u8]) -> NeighbourEntry {
             let reader = self.runtime.block_on(self.store.get(key)).unwrap().unwrap();
-            Neighbour { key: Bytes::copy_from_slice(key), reader }
+            NeighbourEntry { key: Bytes::copy_from_slice(key), reader }
         }
 
         fn sink(&self) -> NeighbourSink {
@@ -152,7 +152,7 @@ mod tests {
     fn response(len: u64) -> Vec<u8> {
         let now = Timestamp::from_secs(0);
         let (status, fields) = (http::StatusCode::OK, http::HeaderMap::new());
-        let received = Received { status, fields, request_time: now, response_time: now };
-        StoredHead::new(received, BodyPlace::Whole { len }, Selecting::default(), &TargetList::default()).encode()
+        let received = ReceivedHead { status, fields, request_time: now, response_time: now };
+        StoredHead::new(received, BodyPlace::Whole { len }, SelectingFields::default(), &TargetList::default()).encode()
     }
 }

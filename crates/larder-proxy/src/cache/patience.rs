@@ -22,28 +22,28 @@ use larder_store::Result;
 use crate::cache::Cache;
 
 /// The state of the store as far as waiting for it tells.
-pub(crate) struct Patience {
+pub(crate) struct StorePatience {
     limit: Duration,
     /// Whether there is a rest, so that nobody needs to look while there is none.
     resting: AtomicBool,
-    rest: Mutex<Rest>,
+    rest: Mutex<StorePause>,
     /// Answers so far that took waiting: a silent device gives none.
     answer_count: AtomicU64,
     /// Works that go on without anybody waiting.
     detached: AtomicUsize,
     /// A time in which it gets no long responses.
-    behind: Mutex<Rest>,
+    behind: Mutex<StorePause>,
 }
 
 /// A time in which the store is left alone.
 #[derive(Clone, Copy, Default)]
-struct Rest {
+struct StorePause {
     until: Option<Instant>,
     length: Duration,
     ended: Option<Instant>,
 }
 
-impl Patience {
+impl StorePatience {
     /// Waits `limit` at most.
     pub(crate) fn new(limit: Duration) -> Self {
         Self {
@@ -99,12 +99,12 @@ impl Patience {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Rest> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, StorePause> {
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Rest {
+impl StorePause {
     /// Whether something may be tried at `now`: when a rest is over, once, and then another and longer one begins.
     fn admits(&mut self, now: Instant) -> bool {
         match self.until {
@@ -147,7 +147,7 @@ impl Rest {
 
 /// For how long a read of the store is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waiting {
+pub(crate) enum ReadPatience {
     /// As long as the store may take to answer; one that rests is not asked. The origin has it too.
     Short,
     /// As long as a client may be without progress: nobody else has what is wanted.
@@ -157,17 +157,17 @@ pub(crate) enum Waiting {
 /// Waits for a read of the store; `None`: it takes too long, or the store rests. What takes too long is dropped.
 pub(crate) async fn read<T>(
     cache: &Cache,
-    waiting: Waiting,
+    waiting: ReadPatience,
     work: impl Future<Output = Result<Option<T>>>,
 ) -> Option<Result<Option<T>>> {
     let patience = &cache.shared.patience;
     let limit = match waiting {
-        Waiting::Short if !patience.admits() => {
+        ReadPatience::Short if !patience.admits() => {
             cache.metrics.store_bypassed.add(1);
             return None;
         }
-        Waiting::Short => patience.limit,
-        Waiting::Long => patience.limit.max(cache.shared.stall),
+        ReadPatience::Short => patience.limit,
+        ReadPatience::Long => patience.limit.max(cache.shared.stall),
     };
     let answers_before = patience.answer_count.load(Relaxed);
     let mut work = pin!(work);
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn store_that_does_not_answer_is_tried_once_per_rest_and_ever_more_rarely() {
         let start = Instant::now();
-        let mut rest = Rest::default();
+        let mut rest = StorePause::default();
         rest.begin(start, LIMIT);
         rest.begin(start, LIMIT);
         let tried: Vec<u64> = (0..200).filter(|second| rest.admits(start + Duration::from_secs(*second))).collect();
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn store_that_answers_others_meanwhile_is_slow_and_does_not_rest() {
-        let patience = Patience::new(LIMIT);
+        let patience = StorePatience::new(LIMIT);
         let before = patience.answer_count.load(Relaxed);
         patience.note_answer();
         assert!(!patience.note_overdue(before) && patience.admits());
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn store_that_falls_behind_again_is_spared_for_longer() {
-        let (start, mut rest, mut spared) = (Instant::now(), Rest::default(), Vec::new());
+        let (start, mut rest, mut spared) = (Instant::now(), StorePause::default(), Vec::new());
         let mut now = start;
         for _ in 0..8 {
             rest.begin(now, LIMIT);
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn store_that_answers_again_is_used_at_once() {
         let start = Instant::now();
-        let mut rest = Rest::default();
+        let mut rest = StorePause::default();
         assert!(rest.admits(start));
         rest.begin(start, LIMIT);
         assert!(!rest.admits(start));
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn relapse_takes_the_last_rest_up_again_and_a_late_one_begins_anew() {
         let start = Instant::now();
-        let mut rest = Rest { length: Duration::from_secs(8), ended: Some(start), until: None };
+        let mut rest = StorePause { length: Duration::from_secs(8), ended: Some(start), until: None };
         rest.begin(start + Duration::from_secs(10), LIMIT);
         assert_eq!(rest.length, Duration::from_secs(16));
         rest.end(start);

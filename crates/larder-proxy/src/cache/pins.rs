@@ -21,15 +21,15 @@ use larder_http::{
     BodyPlace, Head, TargetList, UrlPattern, UrlPatterns,
     key::{KIND_FRAGMENT, KeyOf},
 };
-use larder_store::{Policy, Result, Scanned, Store};
+use larder_store::{Policy, Result, ScanSummary, Store};
 use tokio::{runtime::Handle, task::spawn_blocking};
 
 use crate::{
     cache::{
         Cache,
-        hot::Hot,
+        hot::HotItem,
         lookup::decode,
-        pins::record::{Line, Record},
+        pins::record::{PinLine, PinRecord},
     },
     state_file,
 };
@@ -38,7 +38,7 @@ use crate::{
 pub(crate) struct Pins {
     patterns: RwLock<Arc<UrlPatterns>>,
     patterns_path: Option<PathBuf>,
-    record: Mutex<Record>,
+    record: Mutex<PinRecord>,
     /// Whether somebody changes the patterns or tidies.
     is_changing: AtomicBool,
     /// Entries that a pattern names and for which there was no room.
@@ -48,7 +48,7 @@ pub(crate) struct Pins {
 
 /// How much is pinned under one pattern, or under all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pinned {
+pub(crate) struct PinTotals {
     /// Responses.
     pub(crate) responses: u64,
     /// Bytes of their entries.
@@ -74,7 +74,7 @@ impl Pins {
     /// Returns what is on record in these files, and has the store spare it. Blocks for reading them.
     pub(crate) fn open(patterns_path: Option<PathBuf>, keys_path: Option<PathBuf>, store: Option<&Store>) -> Self {
         let patterns = patterns_path.as_deref().map_or_else(UrlPatterns::default, load_patterns);
-        let record = Record::open(keys_path);
+        let record = PinRecord::open(keys_path);
         if let Some(store) = store.filter(|_| !patterns.is_empty()) {
             if store.can_pin() {
                 record.each(&mut |line| _ = store.pin(&line.key, line.len_bytes));
@@ -121,14 +121,14 @@ impl Pins {
         targets: &TargetList,
         added: Vec<UrlPattern>,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> std::result::Result<Pinned, NotPinned> {
+    ) -> std::result::Result<PinTotals, NotPinned> {
         check(store)?;
         if !self.record().has_place() {
             return Err(NotPinned::Cannot(
                 "there is no place beside the store to put on record what is pinned".to_owned(),
             ));
         }
-        let _turn = Changing::begin(&self.is_changing)?;
+        let _turn = PinChangeGuard::begin(&self.is_changing)?;
         let before = self.patterns();
         let added = UrlPatterns::new(added.into_iter().filter(|pattern| !before.all().contains(pattern)));
         let all = UrlPatterns::new(before.all().iter().chain(added.all()).cloned());
@@ -162,12 +162,12 @@ impl Pins {
         targets: &TargetList,
         added: &UrlPatterns,
         progress: &mut dyn FnMut(u64, u64) -> bool,
-    ) -> std::result::Result<Pinned, NotPinned> {
-        let (mut sum, mut has_room, mut goes_on, mut seen) = (Pinned::default(), true, true, HashSet::new());
+    ) -> std::result::Result<PinTotals, NotPinned> {
+        let (mut sum, mut has_room, mut goes_on, mut seen) = (PinTotals::default(), true, true, HashSet::new());
         let scanned = store.scan(&mut |scanned| {
             match scanned {
-                Scanned::Passed { bytes, of } => goes_on = progress(bytes, of),
-                Scanned::Key(key) if is_named(added, key) && seen.insert(fingerprint(key)) => {
+                ScanSummary::Passed { bytes, of } => goes_on = progress(bytes, of),
+                ScanSummary::Key(key) if is_named(added, key) && seen.insert(fingerprint(key)) => {
                     if let Ok(Some(len_bytes)) = stored_len(store, targets, key) {
                         sum.note(key, len_bytes);
                         has_room &= store.is_pinned(key) || self.pin(store, key, len_bytes);
@@ -196,7 +196,7 @@ impl Pins {
         targets: &TargetList,
         removed: Option<&[UrlPattern]>,
     ) -> std::result::Result<Vec<UrlPattern>, NotPinned> {
-        let _turn = Changing::begin(&self.is_changing)?;
+        let _turn = PinChangeGuard::begin(&self.is_changing)?;
         let before = self.patterns();
         let unknown = removed.unwrap_or_default().iter().filter(|pattern| !before.all().contains(pattern));
         let unknown: Vec<UrlPattern> = unknown.cloned().collect();
@@ -208,10 +208,10 @@ impl Pins {
     }
 
     /// Returns how much is pinned under each pattern, and in all. Blocks for reading the record.
-    pub(crate) fn figures(&self, store: &Store) -> (Vec<(UrlPattern, Pinned)>, Pinned) {
+    pub(crate) fn figures(&self, store: &Store) -> (Vec<(UrlPattern, PinTotals)>, PinTotals) {
         let patterns = self.patterns();
-        let mut by_pattern = vec![Pinned::default(); patterns.all().len()];
-        let (mut sum, mut seen) = (Pinned::default(), HashSet::new());
+        let mut by_pattern = vec![PinTotals::default(); patterns.all().len()];
+        let (mut sum, mut seen) = (PinTotals::default(), HashSet::new());
         self.record_now().each(&mut |line| {
             if store.is_pinned(&line.key) && seen.insert(fingerprint(&line.key)) {
                 sum.note(&line.key, line.len_bytes);
@@ -225,7 +225,7 @@ impl Pins {
     /// Lets go of what nothing leads to any more, while `owner` is there. Blocks for reading the record, and an entry of the store for each
     /// chunk and variant.
     pub(crate) fn tidy(&self, store: &Store, targets: &TargetList, owner: &Weak<()>) {
-        if let Ok(_turn) = Changing::begin(&self.is_changing) {
+        if let Ok(_turn) = PinChangeGuard::begin(&self.is_changing) {
             self.tidy_record(store, targets, &|| owner.strong_count() > 0);
             self.is_refusal_told.store(false, Relaxed);
         }
@@ -238,7 +238,7 @@ impl Pins {
 
     fn tidy_record(&self, store: &Store, targets: &TargetList, goes_on: &dyn Fn() -> bool) {
         let patterns = self.patterns();
-        let stays = |line: &Line| {
+        let stays = |line: &PinLine| {
             let is_of_use = store.is_pinned(&line.key)
                 && is_named(&patterns, &line.key)
                 && !matches!(stored_len(store, targets, &line.key), Ok(None));
@@ -262,11 +262,11 @@ impl Pins {
     }
 
     /// The record as it is now, for reading it while others add to it.
-    fn record_now(&self) -> Record {
+    fn record_now(&self) -> PinRecord {
         self.record().snapshot()
     }
 
-    fn record(&self) -> MutexGuard<'_, Record> {
+    fn record(&self) -> MutexGuard<'_, PinRecord> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -305,7 +305,7 @@ pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_byt
     is_pinned
 }
 
-impl Pinned {
+impl PinTotals {
     fn note(&mut self, key: &[u8], len_bytes: u64) {
         let is_response = KeyOf::parse(key).is_some_and(|of| of.representation.is_none());
         self.responses += u64::from(is_response);
@@ -314,15 +314,15 @@ impl Pinned {
 }
 
 /// The right to change the patterns, or to tidy.
-struct Changing<'a>(&'a AtomicBool);
+struct PinChangeGuard<'a>(&'a AtomicBool);
 
-impl<'a> Changing<'a> {
+impl<'a> PinChangeGuard<'a> {
     fn begin(is_changing: &'a AtomicBool) -> std::result::Result<Self, NotPinned> {
         if is_changing.swap(true, Relaxed) { Err(NotPinned::Busy) } else { Ok(Self(is_changing)) }
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for PinChangeGuard<'_> {
     fn drop(&mut self) {
         self.0.store(false, Relaxed);
     }
@@ -364,7 +364,7 @@ pub(crate) fn stored_len(store: &Store, targets: &TargetList, key: &[u8]) -> Res
     if of.entry != of.primary {
         let Some(marker) = wait(store.get(of.primary))? else { return Ok(None) };
         let Some(body) = wait(marker.read(0..marker.len()))? else { return Ok(None) };
-        let Some(Hot::Marker(marker)) = decode(marker.head(), body, targets) else { return Ok(None) };
+        let Some(HotItem::Marker(marker)) = decode(marker.head(), body, targets) else { return Ok(None) };
         let generation = of.entry.split_last_chunk::<8>().map(|(_, octets)| u64::from_le_bytes(*octets));
         if generation != Some(marker.generation) {
             return Ok(None);

@@ -26,14 +26,14 @@ use std::{
 use larder_http::{StoredHead, Timestamp, key::KeyOf, tags::tags_of};
 use larder_store::{Invalidation, Store};
 
-pub(crate) use self::index::{COUNT_MAX, Mode, Scope, Verdict};
+pub(crate) use self::index::{COUNT_MAX, PurgeMode, PurgeScope, PurgeVerdict};
 use self::{
-    index::{Index, Purge, host_of_url},
-    journal::{Journal, Recorded},
+    index::{Purge, PurgeIndex, host_of_url},
+    journal::{JournalState, PurgeJournal},
 };
 use crate::cache::{
-    entry::{Entry, random},
-    epochs::Moment,
+    entry::{CachedEntry, random},
+    epochs::EpochMoment,
 };
 
 /// The purges there were.
@@ -42,13 +42,13 @@ pub(crate) struct Purges {
     latest: AtomicU64,
     /// Number of the last one that is on record.
     recorded: AtomicU64,
-    known: RwLock<Known>,
-    record: Mutex<Record>,
+    known: RwLock<PurgeCheck>,
+    record: Mutex<PurgeRecordPlace>,
 }
 
 #[derive(Default)]
-struct Known {
-    index: Index,
+struct PurgeCheck {
+    index: PurgeIndex,
     /// Those that are not on record yet.
     unrecorded: Vec<Purge>,
     /// Whether the record has to be written anew.
@@ -56,18 +56,18 @@ struct Known {
 }
 
 /// Where purges are on record.
-enum Record {
+enum PurgeRecordPlace {
     /// Nothing is stored that outlives the process.
     NotNeeded,
     /// There is no place for it.
     NoPlace,
-    Beside(Beside),
+    Beside(PurgeRecordFile),
 }
 
 /// The record beside a store.
-struct Beside {
+struct PurgeRecordFile {
     store: Store,
-    journal: Journal,
+    journal: PurgeJournal,
     label: u64,
     /// Whether what is stored has to go before anything is on record.
     must_empty: bool,
@@ -75,9 +75,9 @@ struct Beside {
 
 /// When work began that may store something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Began {
+pub(crate) struct WorkStart {
     /// For changes of single keys.
-    pub(crate) moment: Moment,
+    pub(crate) moment: EpochMoment,
     /// How many purges there had been that are on record: what a stored head keeps.
     pub(crate) purge_count: u64,
     /// How many there had been.
@@ -86,7 +86,7 @@ pub(crate) struct Began {
 
 /// What a purge came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Purged {
+pub(crate) struct PurgeResult {
     /// Whether older ones were widened, as there are too many.
     pub(crate) is_widened: bool,
 }
@@ -94,56 +94,56 @@ pub(crate) struct Purged {
 impl Purges {
     /// Returns what is on record in this file for what is stored. Blocks for reading it, and for emptying the store if it is not to be believed.
     pub(crate) fn open(path: Option<PathBuf>, store: Option<&Store>) -> Self {
-        let mut index = Index::default();
-        let record = match (store, path.map(Journal::new)) {
-            (None, _) => Record::NotNeeded,
+        let mut index = PurgeIndex::default();
+        let record = match (store, path.map(PurgeJournal::new)) {
+            (None, _) => PurgeRecordPlace::NotNeeded,
             (Some(store), None) => {
                 if store.labels().any(|label| label != 0) {
                     empty(store, "there is no place for it");
                 }
-                Record::NoPlace
+                PurgeRecordPlace::NoPlace
             }
-            (Some(store), Some(journal)) => Record::Beside(Beside::open(store, journal, &mut index)),
+            (Some(store), Some(journal)) => PurgeRecordPlace::Beside(PurgeRecordFile::open(store, journal, &mut index)),
         };
         let number = index.last_number();
-        let known = RwLock::new(Known { index, unrecorded: Vec::new(), must_rewrite: false });
+        let known = RwLock::new(PurgeCheck { index, unrecorded: Vec::new(), must_rewrite: false });
         Self { latest: AtomicU64::new(number), recorded: AtomicU64::new(number), known, record: Mutex::new(record) }
     }
 
     /// Now, for work that may store something.
-    pub(crate) fn begin(&self, moment: Moment) -> Began {
-        Began { moment, purge_count: self.recorded.load(Acquire), seen_count: self.latest.load(Acquire) }
+    pub(crate) fn begin(&self, moment: EpochMoment) -> WorkStart {
+        WorkStart { moment, purge_count: self.recorded.load(Acquire), seen_count: self.latest.load(Acquire) }
     }
 
     /// What becomes of an entry, under this key, by the purges there were.
-    pub(crate) fn judge(&self, entry: &Entry, key: &[u8]) -> Verdict {
+    pub(crate) fn judge(&self, entry: &CachedEntry, key: &[u8]) -> PurgeVerdict {
         let latest = self.latest.load(Acquire);
         if entry.judged_count() >= latest && entry.head.purge_count() <= latest {
-            return Verdict::Stands;
+            return PurgeVerdict::Stands;
         }
         let verdict = self.judge_head(&entry.head, key);
-        if verdict == Verdict::Stands {
+        if verdict == PurgeVerdict::Stands {
             entry.note_judged(latest);
         }
         verdict
     }
 
     /// What becomes of a response with this head, under this key, by the purges there were.
-    pub(crate) fn judge_head(&self, head: &StoredHead, key: &[u8]) -> Verdict {
+    pub(crate) fn judge_head(&self, head: &StoredHead, key: &[u8]) -> PurgeVerdict {
         let known = self.known();
         if head.purge_count() > known.index.last_number() {
             // It knows of purges that are not on record: what was purged before it came, or after, cannot be told.
-            return Verdict::Gone;
+            return PurgeVerdict::Gone;
         }
         known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count())
     }
 
     /// Whether what began then may be concerned by a purge since, whatever tags it turns out to have.
-    pub(crate) fn may_concern(&self, key: &[u8], began: Began) -> bool {
+    pub(crate) fn may_concern(&self, key: &[u8], began: WorkStart) -> bool {
         self.latest.load(Acquire) > began.seen_count && self.known().index.may_concern(url_of(key), began.seen_count)
     }
 
-    /// Number of the last purge, for [`Entry::note_judged`] of what was judged after this.
+    /// Number of the last purge, for [`CachedEntry::note_judged`] of what was judged after this.
     pub(crate) fn latest(&self) -> u64 {
         self.latest.load(Acquire)
     }
@@ -152,7 +152,7 @@ impl Purges {
     ///
     /// # Errors
     /// It is not on record, in words for the operator: it counts all the same until the process ends, and this is tried again.
-    pub(crate) fn purge(&self, scopes: Vec<Scope>, mode: Mode, at: Timestamp) -> Result<Purged, String> {
+    pub(crate) fn purge(&self, scopes: Vec<PurgeScope>, mode: PurgeMode, at: Timestamp) -> Result<PurgeResult, String> {
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
         for scope in scopes {
@@ -171,7 +171,7 @@ impl Purges {
         }
         self.save()?;
         assert!(self.recorded.load(Acquire) >= number, "what was saved is on record");
-        Ok(Purged { is_widened })
+        Ok(PurgeResult { is_widened })
     }
 
     /// Whether some are not on record yet.
@@ -188,17 +188,17 @@ impl Purges {
         // Whoever waits here finds that it was done for him.
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         let beside = match &mut *record {
-            Record::NotNeeded => {
+            PurgeRecordPlace::NotNeeded => {
                 let mut known = self.known_mut();
                 known.unrecorded = Vec::new();
                 self.recorded.store(known.index.last_number(), Release);
                 return Ok(());
             }
-            Record::NoPlace => {
+            PurgeRecordPlace::NoPlace => {
                 self.known_mut().unrecorded = Vec::new();
                 return Err("there is no place beside the store to put on record what is purged".to_owned());
             }
-            Record::Beside(beside) => beside,
+            PurgeRecordPlace::Beside(beside) => beside,
         };
         let (number, added, all) = {
             let mut known = self.known_mut();
@@ -222,25 +222,25 @@ impl Purges {
         saved
     }
 
-    fn known(&self) -> RwLockReadGuard<'_, Known> {
+    fn known(&self) -> RwLockReadGuard<'_, PurgeCheck> {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known_mut(&self) -> RwLockWriteGuard<'_, Known> {
+    fn known_mut(&self) -> RwLockWriteGuard<'_, PurgeCheck> {
         self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Beside {
+impl PurgeRecordFile {
     /// Takes what is on record into `index`; where that is not to be believed, the store is emptied.
-    fn open(store: &Store, journal: Journal, index: &mut Index) -> Self {
+    fn open(store: &Store, journal: PurgeJournal, index: &mut PurgeIndex) -> Self {
         let mut labels = store.labels();
         let believed = match journal.read() {
-            Recorded::Purges { label, purges } if labels.all(|own| own == 0 || own == label) => Ok((label, purges)),
-            Recorded::Purges { .. } => Err("it belongs to another store".to_owned()),
-            Recorded::Nothing if labels.all(|own| own == 0) => Ok((random().max(1), Vec::new())),
-            Recorded::Nothing => Err("it is not there".to_owned()),
-            Recorded::Damaged(why) => Err(why),
+            JournalState::Purges { label, purges } if labels.all(|own| own == 0 || own == label) => Ok((label, purges)),
+            JournalState::Purges { .. } => Err("it belongs to another store".to_owned()),
+            JournalState::Nothing if labels.all(|own| own == 0) => Ok((random().max(1), Vec::new())),
+            JournalState::Nothing => Err("it is not there".to_owned()),
+            JournalState::Damaged(why) => Err(why),
         };
         drop(labels);
         let must_empty = match &believed {

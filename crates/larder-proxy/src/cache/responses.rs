@@ -7,17 +7,17 @@
 use std::collections::HashSet;
 
 use larder_http::{Head, StoredHead, UrlPatterns, key::KeyOf};
-use larder_store::{Reader, Result, Scanned, Store};
+use larder_store::{Reader, Result, ScanSummary, Store};
 
 use crate::cache::{
     Cache,
-    mark::Mark,
+    mark::OriginMark,
     pins::{fingerprint, stored_len, wait},
-    purges::Verdict,
+    purges::PurgeVerdict,
 };
 
 /// What a walk meets.
-pub(crate) enum Met<'a> {
+pub(crate) enum WalkStep<'a> {
     /// So many bytes of so many of the store were looked at.
     Passed {
         bytes: u64,
@@ -43,17 +43,17 @@ pub(crate) fn each(
     cache: &Cache,
     store: &Store,
     patterns: &UrlPatterns,
-    meet: &mut dyn FnMut(Met<'_>) -> bool,
+    meet: &mut dyn FnMut(WalkStep<'_>) -> bool,
 ) -> Result<()> {
     let mut seen = HashSet::new();
     store.scan(&mut |scanned| match scanned {
-        Scanned::Passed { bytes, of } => meet(Met::Passed { bytes, of }),
-        Scanned::Key(key) => {
+        ScanSummary::Passed { bytes, of } => meet(WalkStep::Passed { bytes, of }),
+        ScanSummary::Key(key) => {
             let of = KeyOf::parse(key).filter(|of| of.representation.is_none() && is_of_get(of));
             let named = of.and_then(|of| Some((of, of.url()?))).filter(|(_, url)| patterns.contain(url));
             let Some((of, url)) = named.filter(|_| seen.insert(fingerprint(key))) else { return true };
             let Some((head, reader)) = response(cache, store, key, &of) else { return true };
-            meet(Met::Response(&Response { url, key, head, reader }))
+            meet(WalkStep::Response(&Response { url, key, head, reader }))
         }
         _ => true,
     })
@@ -61,7 +61,7 @@ pub(crate) fn each(
 
 /// Returns whether a key is that of a GET of its URL. Git's requests by POST have theirs behind an origin's name.
 fn is_of_get(of: &KeyOf<'_>) -> bool {
-    !Mark::of_key(of.primary).name().is_some_and(|name| name.contains('#'))
+    !OriginMark::of_key(of.primary).name().is_some_and(|name| name.contains('#'))
 }
 
 /// The response under a key, if it is one that can be served.
@@ -74,8 +74,8 @@ fn response(cache: &Cache, store: &Store, key: &[u8], of: &KeyOf<'_>) -> Option<
     let reader = wait(store.front(key)).ok()??;
     let Ok(Head::Response(head)) = Head::decode(reader.head(), targets) else { return None };
     match cache.shared.purges.judge_head(&head, key) {
-        Verdict::Stands => Some((head, reader)),
-        Verdict::StaleSince(moment) => Some((head.stale_since(moment), reader)),
-        Verdict::Gone => None,
+        PurgeVerdict::Stands => Some((head, reader)),
+        PurgeVerdict::StaleSince(moment) => Some((head.stale_since(moment), reader)),
+        PurgeVerdict::Gone => None,
     }
 }

@@ -8,56 +8,56 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use larder_store::Sighting;
+use larder_store::LocatedEntry;
 use quick_cache::{Weighter, sync::Cache};
 
 use crate::cache::entry::CHUNK_BYTES;
 
 /// What is known of the chunks of long bodies.
-pub(crate) struct Sightings(Cache<u64, Arc<Chunks>, ChunkCount>);
+pub(crate) struct ChunkSightings(Cache<u64, Arc<BodySightings>, ChunkCount>);
 
 /// What is known of the chunks of one body, by number.
-pub(crate) struct Chunks(Mutex<Box<[Known]>>);
+pub(crate) struct BodySightings(Mutex<Box<[ChunkSighting]>>);
 
 /// What is known of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum ChunkSighting {
     /// Nobody has looked.
     Nothing,
     /// It was seen here.
-    Seen(Sighting),
+    Seen(LocatedEntry),
     /// It was not there. A hint only: it may have come since.
     Absent,
 }
 
-impl Sightings {
+impl ChunkSightings {
     /// What is known of a body of `len` bytes; nothing, if nobody has asked before.
-    pub(crate) fn of(&self, representation: u64, len: u64) -> Arc<Chunks> {
+    pub(crate) fn of(&self, representation: u64, len: u64) -> Arc<BodySightings> {
         let count = usize::try_from(len.div_ceil(CHUNK_BYTES)).unwrap_or(usize::MAX).min(CHUNK_COUNT_MAX);
         if let Some(chunks) = self.0.get(&representation) {
             return chunks;
         }
-        let chunks = Arc::new(Chunks(Mutex::new(vec![Known::Nothing; count].into())));
+        let chunks = Arc::new(BodySightings(Mutex::new(vec![ChunkSighting::Nothing; count].into())));
         self.0.insert(representation, Arc::clone(&chunks));
         chunks
     }
 }
 
-impl Default for Sightings {
+impl Default for ChunkSightings {
     fn default() -> Self {
         Self(Cache::with_weighter(BODY_COUNT_USUAL, CHUNK_COUNT_MAX as u64, ChunkCount))
     }
 }
 
-impl Chunks {
+impl BodySightings {
     /// What is known of chunk `number`.
-    pub(crate) fn known(&self, number: u64) -> Known {
+    pub(crate) fn known(&self, number: u64) -> ChunkSighting {
         let chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        usize::try_from(number).ok().and_then(|number| chunks.get(number).copied()).unwrap_or(Known::Nothing)
+        usize::try_from(number).ok().and_then(|number| chunks.get(number).copied()).unwrap_or(ChunkSighting::Nothing)
     }
 
     /// Notes what is known of chunk `number` now.
-    pub(crate) fn note(&self, number: u64, known: Known) {
+    pub(crate) fn note(&self, number: u64, known: ChunkSighting) {
         let mut chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = usize::try_from(number).ok().and_then(|number| chunks.get_mut(number)) {
             *place = known;
@@ -68,8 +68,8 @@ impl Chunks {
 #[derive(Clone)]
 struct ChunkCount;
 
-impl Weighter<u64, Arc<Chunks>> for ChunkCount {
-    fn weight(&self, _: &u64, chunks: &Arc<Chunks>) -> u64 {
+impl Weighter<u64, Arc<BodySightings>> for ChunkCount {
+    fn weight(&self, _: &u64, chunks: &Arc<BodySightings>) -> u64 {
         chunks.0.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
     }
 }
@@ -85,13 +85,13 @@ mod tests {
 
     #[test]
     fn what_is_known_of_a_body_stays_known_and_is_bounded() {
-        let sightings = Sightings::default();
-        sightings.of(1, 3 << 20).note(2, Known::Absent);
-        assert_eq!(sightings.of(1, 3 << 20).known(2), Known::Absent);
-        assert_eq!(sightings.of(1, 3 << 20).known(3), Known::Nothing);
+        let sightings = ChunkSightings::default();
+        sightings.of(1, 3 << 20).note(2, ChunkSighting::Absent);
+        assert_eq!(sightings.of(1, 3 << 20).known(2), ChunkSighting::Absent);
+        assert_eq!(sightings.of(1, 3 << 20).known(3), ChunkSighting::Nothing);
         // As much as a hundred bodies of 4 GiB, more than there is room for.
         for representation in 2..102 {
-            sightings.of(representation, 4 << 30).note(0, Known::Absent);
+            sightings.of(representation, 4 << 30).note(0, ChunkSighting::Absent);
         }
         let kept = (2..102).filter(|representation| sightings.0.get(representation).is_some()).count();
         assert!(kept > 0 && kept * 4096 <= CHUNK_COUNT_MAX, "{kept}");

@@ -16,33 +16,33 @@ use tokio::task::spawn_blocking;
 use crate::{
     cache::{
         Cache,
-        entry::{CHUNK_BYTES, Entry, EntryBody, Marker},
-        hot::Hot,
-        lookup::Found,
+        entry::{CHUNK_BYTES, CachedEntry, EntryBody, ResourceMarker},
+        hot::HotItem,
+        lookup::FoundResponse,
         patience, pins,
-        purges::{Began, Mode, Purged, Scope, Verdict, host_of_key},
+        purges::{PurgeMode, PurgeResult, PurgeScope, PurgeVerdict, WorkStart, host_of_key},
     },
     clock,
     origin::target::path_of,
 };
 
 /// Where a response goes.
-pub(crate) struct Place {
+pub(crate) struct StorePlace {
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
     /// The response's: the same, or that of a variant.
     pub(crate) key: Arc<[u8]>,
     /// The marker that leads to the variant, and whether it has to be written.
-    pub(crate) marker: Option<(Arc<Marker>, bool)>,
+    pub(crate) marker: Option<(Arc<ResourceMarker>, bool)>,
     /// What it was asked for together with, see [`crate::cache::groups`]; 0 is nothing.
     pub(crate) group: u32,
     /// The decision about its room.
-    pub(crate) admission: Admission,
+    pub(crate) admission: StoreAdmission,
 }
 
 /// The store's decision about room for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(crate) enum StoreAdmission {
     /// Not decided before the whole body is there.
     Open,
     Granted,
@@ -52,33 +52,33 @@ pub(crate) enum Admission {
 
 /// Decides before a body comes whether it will be stored, so that its head can say so. For a body of unknown length that
 /// is known only while the store lets everything in.
-pub(crate) fn admission(cache: &Cache, place: &Place, head: &StoredHead, body_len: Option<u64>) -> Admission {
+pub(crate) fn admission(cache: &Cache, place: &StorePlace, head: &StoredHead, body_len: Option<u64>) -> StoreAdmission {
     let Some(store) = &cache.shared.store else {
         let is_kept = body_len.is_some_and(|len| cache.shared.hot.can_keep(len));
-        return if is_kept { Admission::Granted } else { Admission::Open };
+        return if is_kept { StoreAdmission::Granted } else { StoreAdmission::Open };
     };
     if cache.shared.patience.is_resting() {
-        return Admission::Open;
+        return StoreAdmission::Open;
     }
     if cache.shared.pins.name(&place.key) {
-        return Admission::Granted;
+        return StoreAdmission::Granted;
     }
     let is_granted = match body_len {
         Some(len) if len > CHUNK_BYTES => store.admits(&place.key, len),
         Some(len) => store.admits(&place.key, (place.key.len() + head.encode().len()) as u64 + len),
         None if store.has_room(&place.key) => true,
-        None => return Admission::Open,
+        None => return StoreAdmission::Open,
     };
-    if is_granted { Admission::Granted } else { Admission::Refused }
+    if is_granted { StoreAdmission::Granted } else { StoreAdmission::Refused }
 }
 
-impl Place {
+impl StorePlace {
     /// The place of a response that varies by `rule`; `None`: no request could be led there.
     pub(crate) fn new(
         primary: &Arc<[u8]>,
         rule: &VaryRule,
         request_fields: &HeaderMap,
-        before: Option<&Arc<Marker>>,
+        before: Option<&Arc<ResourceMarker>>,
         settings: &Settings,
     ) -> Option<Self> {
         if rule.is_empty() {
@@ -87,13 +87,13 @@ impl Place {
                 key: Arc::clone(primary),
                 marker: None,
                 group: 0,
-                admission: Admission::Open,
+                admission: StoreAdmission::Open,
             });
         }
         let known = before.filter(|marker| marker.rules.rules().first() == Some(rule));
         let marker = match known {
             Some(marker) => (Arc::clone(marker), false),
-            None => (Arc::new(Marker::including(rule.clone(), before)), true),
+            None => (Arc::new(ResourceMarker::including(rule.clone(), before)), true),
         };
         let key = marker.0.variant_key(primary, rule, request_fields, settings)?;
         Some(Self {
@@ -101,7 +101,7 @@ impl Place {
             key: key.into(),
             marker: Some(marker),
             group: 0,
-            admission: Admission::Open,
+            admission: StoreAdmission::Open,
         })
     }
 
@@ -109,14 +109,14 @@ impl Place {
     /// no request could be led there, or its body is in chunks, which stay where they are.
     pub(crate) fn renewed(
         primary: &Arc<[u8]>,
-        before: &Found,
+        before: &FoundResponse,
         head: &StoredHead,
         request_fields: &HeaderMap,
         settings: &Settings,
     ) -> Option<Self> {
         if before.entry.head.selecting().cover(&head.selecting().rule()) {
             let (primary, key) = (Arc::clone(primary), Arc::clone(&before.key));
-            return Some(Self { primary, key, marker: None, group: 0, admission: Admission::Open });
+            return Some(Self { primary, key, marker: None, group: 0, admission: StoreAdmission::Open });
         }
         let EntryBody::Whole(_) = before.entry.body else { return None };
         Self::new(primary, &head.selecting().rule(), request_fields, before.marker.as_ref(), settings)
@@ -137,10 +137,10 @@ impl Place {
 /// Stores a response whose body is in one piece: in the store, or in memory where there is no store.
 pub(crate) async fn commit(
     cache: &Arc<Cache>,
-    place: &Place,
+    place: &StorePlace,
     head: &StoredHead,
     body: Vec<Bytes>,
-    began: Began,
+    began: WorkStart,
 ) -> bool {
     if !cache.shared.epochs.is_unchanged(&place.primary, began.moment) || is_purged(cache, &place.key, head) {
         return false;
@@ -152,9 +152,9 @@ pub(crate) async fn commit(
     // The chunks of a body were let in together; their head is stored with them.
     let is_whole = matches!(head.body(), BodyPlace::Whole { .. });
     let (is_offer, is_refused) =
-        (is_whole && place.admission == Admission::Open, is_whole && place.admission == Admission::Refused);
+        (is_whole && place.admission == StoreAdmission::Open, is_whole && place.admission == StoreAdmission::Refused);
     let hints = hints(cache, place, head);
-    let entry = Unwritten { key: &place.key, is_offer, head: head.encode(), body: body.clone(), hints };
+    let entry = UnwrittenEntry { key: &place.key, is_offer, head: head.encode(), body: body.clone(), hints };
     if is_refused || !write(cache, store, entry).await {
         replace_in_memory(cache, place, head, &body).await;
         return undo_if_invalidated(cache, place, began).await;
@@ -162,7 +162,7 @@ pub(crate) async fn commit(
     if let Some((marker, true)) = &place.marker {
         let (head, body) = (marker.rules.encode(), vec![marker.encode_rest()]);
         let hints = Hints { expires_at: 0, ..hints };
-        if !write(cache, store, Unwritten { key: &place.primary, is_offer: false, head, body, hints }).await {
+        if !write(cache, store, UnwrittenEntry { key: &place.primary, is_offer: false, head, body, hints }).await {
             return false;
         }
         cache.shared.hot.remove(&place.primary);
@@ -175,7 +175,9 @@ pub(crate) async fn commit(
 pub(crate) async fn commit_chunk(cache: &Arc<Cache>, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &cache.shared.store {
-        Some(store) => write(cache, store, Unwritten { key, is_offer: false, head: Vec::new(), body, hints }).await,
+        Some(store) => {
+            write(cache, store, UnwrittenEntry { key, is_offer: false, head: Vec::new(), body, hints }).await
+        }
         None => false,
     }
 }
@@ -186,7 +188,7 @@ pub(crate) async fn commit_fragment(cache: &Arc<Cache>, primary: &[u8], key: &[u
     match &cache.shared.store {
         Some(store) => {
             let (head, body) = (start.to_le_bytes().to_vec(), vec![bytes]);
-            write(cache, store, Unwritten { key, is_offer: false, head, body, hints }).await
+            write(cache, store, UnwrittenEntry { key, is_offer: false, head, body, hints }).await
         }
         None => false,
     }
@@ -195,18 +197,19 @@ pub(crate) async fn commit_fragment(cache: &Arc<Cache>, primary: &[u8], key: &[u
 /// What an origin's confirmation makes of a stored response.
 pub(crate) struct Confirmation {
     /// Where it is to be, if it can be anywhere.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<StorePlace>,
     /// Its new head.
     pub(crate) head: StoredHead,
     /// When the origin was asked.
-    pub(crate) began: Began,
+    pub(crate) began: WorkStart,
 }
 
-/// Keeps a stored response that the origin confirmed, with its new head, at its place by that head (see [`Place::renewed`]);
-/// or drops it, if its new fields say that it is not to be stored (RFC 9111 3.2), or there is no such place. What credentials
-/// have confirmed changes nothing for others (RFC 9111 3.5), nor does what answers a request that tells the origin more than
-/// those the response is stored for; but what varies on more than was known is not kept as it was (RFC 9111 4.1).
-pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, before: &Found, now: Confirmation) {
+/// Keeps a stored response that the origin confirmed, with its new head, at its place by that head (see
+/// [`StorePlace::renewed`]); or drops it, if its new fields say that it is not to be stored (RFC 9111 3.2), or there is
+/// no such place. What credentials have confirmed changes nothing for others (RFC 9111 3.5), nor does what answers a
+/// request that tells the origin more than those the response is stored for; but what varies on more than was known is
+/// not kept as it was (RFC 9111 4.1).
+pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, before: &FoundResponse, now: Confirmation) {
     let Confirmation { place, head, began } = now;
     let selecting = before.entry.head.selecting();
     if !selecting.cover_what_is_told(request_fields) || is_purged(cache, &before.key, &head) {
@@ -215,7 +218,7 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
     match (storable::decide_updated(request_fields, &head, &cache.http), place) {
         (Storability::Store { .. }, Some(place)) if place.key == before.key => {
             let entry = Arc::new(before.entry.with_head(head.detached()));
-            cache.shared.hot.replace(&place.key, Hot::Response(Arc::clone(&entry)));
+            cache.shared.hot.replace(&place.key, HotItem::Response(Arc::clone(&entry)));
             freshen(cache, &place, &entry, began).await;
         }
         (Storability::Store { .. }, Some(place)) => {
@@ -232,7 +235,7 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
 }
 
 /// Replaces the head of a stored response that the origin confirmed; in memory it is replaced already.
-async fn freshen(cache: &Arc<Cache>, place: &Place, entry: &Entry, began: Began) {
+async fn freshen(cache: &Arc<Cache>, place: &StorePlace, entry: &CachedEntry, began: WorkStart) {
     if cache.shared.epochs.is_unchanged(&place.primary, began.moment)
         && let Some(store) = &cache.shared.store
     {
@@ -303,7 +306,11 @@ pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -
 ///
 /// # Errors
 /// It counts, but after a crash what it was about may be back.
-pub(crate) async fn purge(cache: &Arc<Cache>, scopes: Vec<Scope>, mode: Mode) -> Result<Purged, NotInvalid> {
+pub(crate) async fn purge(
+    cache: &Arc<Cache>,
+    scopes: Vec<PurgeScope>,
+    mode: PurgeMode,
+) -> Result<PurgeResult, NotInvalid> {
     let purges = Arc::clone(&cache.shared.purges);
     let purging = spawn_blocking(move || purges.purge(scopes, mode, clock::now()));
     let done = patience::write(cache, async move { Ok(purging.await) }).await;
@@ -318,18 +325,18 @@ pub(crate) async fn purge(cache: &Arc<Cache>, scopes: Vec<Scope>, mode: Mode) ->
 
 /// Whether a purge since a response was asked for concerns it: what is stored may be newer.
 fn is_purged(cache: &Cache, key: &[u8], head: &StoredHead) -> bool {
-    cache.shared.purges.judge_head(head, key) != Verdict::Stands
+    cache.shared.purges.judge_head(head, key) != PurgeVerdict::Stands
 }
 
 /// What a purge of a URI's host is about.
-pub(crate) fn site_scope(cache: &Cache, uri: &Uri) -> Option<Scope> {
+pub(crate) fn site_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
     let primary = primary_of(cache, uri)?;
-    Some(Scope::Site(host_of_key(&primary).into()))
+    Some(PurgeScope::Site(host_of_key(&primary).into()))
 }
 
 /// What a purge of a URI, with all its variants, is about.
-pub(crate) fn url_scope(cache: &Cache, uri: &Uri) -> Option<Scope> {
-    Some(Scope::Url(String::from_utf8(primary_of(cache, uri)?.split_off(1)).ok()?.into()))
+pub(crate) fn url_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
+    Some(PurgeScope::Url(String::from_utf8(primary_of(cache, uri)?.split_off(1)).ok()?.into()))
 }
 
 fn no_answer() -> Result<(), String> {
@@ -369,7 +376,7 @@ pub(crate) async fn remove(cache: &Arc<Cache>, key: &[u8]) -> Result<(), String>
 }
 
 /// An invalidation between the check and the commit would have been in vain: make up for it.
-async fn undo_if_invalidated(cache: &Arc<Cache>, place: &Place, began: Began) -> bool {
+async fn undo_if_invalidated(cache: &Arc<Cache>, place: &StorePlace, began: WorkStart) -> bool {
     if cache.shared.epochs.is_unchanged(&place.primary, began.moment) {
         return true;
     }
@@ -377,20 +384,20 @@ async fn undo_if_invalidated(cache: &Arc<Cache>, place: &Place, began: Began) ->
     false
 }
 
-fn commit_to_memory(cache: &Cache, place: &Place, head: &StoredHead, body: &[Bytes]) {
+fn commit_to_memory(cache: &Cache, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
     let mut whole = BytesMut::with_capacity(body.iter().map(Bytes::len).sum());
     body.iter().for_each(|piece| whole.extend_from_slice(piece));
     // Nothing of it is part of the buffers that it was read into, which are larger than what is weighed.
-    if let Some(entry) = Entry::whole(head.clone().detached(), whole.freeze()) {
-        cache.shared.hot.replace(&place.key, Hot::Response(Arc::new(entry)));
+    if let Some(entry) = CachedEntry::whole(head.clone().detached(), whole.freeze()) {
+        cache.shared.hot.replace(&place.key, HotItem::Response(Arc::new(entry)));
     }
     if let Some((marker, true)) = &place.marker {
-        cache.shared.hot.replace(&place.primary, Hot::Marker(Arc::clone(marker)));
+        cache.shared.hot.replace(&place.primary, HotItem::Marker(Arc::clone(marker)));
     }
 }
 
 /// What could not be stored is in memory, and the store has nothing older in its place.
-async fn replace_in_memory(cache: &Arc<Cache>, place: &Place, head: &StoredHead, body: &[Bytes]) {
+async fn replace_in_memory(cache: &Arc<Cache>, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
     if let Some(store) = &cache.shared.store
         && store.may_contain(&place.key)
     {
@@ -400,7 +407,7 @@ async fn replace_in_memory(cache: &Arc<Cache>, place: &Place, head: &StoredHead,
 }
 
 /// An entry that is to be written.
-struct Unwritten<'a> {
+struct UnwrittenEntry<'a> {
     key: &'a [u8],
     /// Whether it is not written if the store has no room for its like.
     is_offer: bool,
@@ -410,8 +417,8 @@ struct Unwritten<'a> {
 }
 
 /// Writes an entry. Returns whether it did.
-async fn write(cache: &Arc<Cache>, store: &Store, entry: Unwritten<'_>) -> bool {
-    let Unwritten { key, mut is_offer, head, body, mut hints } = entry;
+async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> bool {
+    let UnwrittenEntry { key, mut is_offer, head, body, mut hints } = entry;
     if head.len() > Writer::HEAD_MAX_BYTES {
         return false;
     }
@@ -449,7 +456,7 @@ fn note_error(cache: &Cache, error: &larder_store::Error) {
     tracing::debug!(%error, "store cannot be written, going on without it");
 }
 
-fn hints(cache: &Cache, place: &Place, head: &StoredHead) -> Hints {
+fn hints(cache: &Cache, place: &StorePlace, head: &StoredHead) -> Hints {
     Hints { site: site_of(&place.primary), group: u64::from(place.group), expires_at: expires_at(cache, head) }
 }
 

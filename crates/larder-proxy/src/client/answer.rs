@@ -12,7 +12,7 @@ use crate::client::response_body::ResponseBody;
 
 /// An answer that is there already, or one that takes its time.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
-pub(crate) enum Answer {
+pub(crate) enum ClientAnswer {
     /// There; taken at the first poll.
     Ready(Option<Response<ResponseBody>>),
     /// None: the stream is reset, for its request is malformed (RFC 9113 8.1.1).
@@ -21,7 +21,7 @@ pub(crate) enum Answer {
     Later(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
 }
 
-impl Future for Answer {
+impl Future for ClientAnswer {
     type Output = Result<Response<ResponseBody>, h2::Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -22,30 +22,30 @@ use webpki::EndEntityCert;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 use crate::{
-    caretaker::{Stamp, stamp},
+    caretaker::{FileStamp, stamp},
     config::TlsIdentity,
 };
 
 /// The certificates in use.
-pub(crate) struct Certificates {
+pub(crate) struct CertificateSet {
     identities: Vec<TlsIdentity>,
-    table: RwLock<Table>,
+    table: RwLock<CertificateNames>,
 }
 
 /// The certificates by the names they are good for.
-struct Table {
+struct CertificateNames {
     by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
     /// For clients that name none of them, or nothing.
     first: Arc<CertifiedKey>,
 }
 
-impl Certificates {
+impl CertificateSet {
     /// Reads every identity; the first is for clients that name no other.
     ///
     /// # Errors
     /// There is none, or a file cannot be read, or holds something else; says which and why.
     pub(crate) fn load(identities: &[TlsIdentity]) -> Result<Self, String> {
-        let table = Table::load(identities)?;
+        let table = CertificateNames::load(identities)?;
         Ok(Self { identities: identities.to_vec(), table: RwLock::new(table) })
     }
 
@@ -61,7 +61,7 @@ impl Certificates {
     /// # Errors
     /// One of them is not right; says which and why. What is in use stays.
     pub(crate) fn reload(&self) -> Result<(), String> {
-        let table = Table::load(&self.identities)?;
+        let table = CertificateNames::load(&self.identities)?;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
         Ok(())
     }
@@ -77,26 +77,26 @@ impl Certificates {
         ends.collect()
     }
 
-    pub(crate) fn stamps(&self) -> Vec<Stamp> {
+    pub(crate) fn stamps(&self) -> Vec<FileStamp> {
         let files = self.identities.iter().flat_map(|identity| [&identity.certificate, &identity.key]);
         files.map(|path| stamp(path)).collect()
     }
 }
 
-impl ResolvesServerCert for Certificates {
+impl ResolvesServerCert for CertificateSet {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         Some(Arc::clone(table.choose(hello.server_name())))
     }
 }
 
-impl fmt::Debug for Certificates {
+impl fmt::Debug for CertificateSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Certificates").field("identities", &self.identities).finish_non_exhaustive()
     }
 }
 
-impl Table {
+impl CertificateNames {
     fn load(identities: &[TlsIdentity]) -> Result<Self, String> {
         let mut by_name = HashMap::new();
         let mut first = None;

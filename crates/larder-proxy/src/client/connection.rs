@@ -32,34 +32,34 @@ use tokio::net::TcpStream;
 
 use crate::{
     client::{
-        answer::Answer,
-        flushed::Flushed,
+        answer::ClientAnswer,
+        flushed::FlushCounter,
         handed::ClientConnection,
         http2,
-        interim::Interim,
-        opening::{self, Opened, Peer},
-        peer::{Abandoned, Client, Phase},
+        interim::InterimQueue,
+        opening::{self, OpenedConnection, PeerAddress},
+        peer::{AbandonedRequests, Client, ConnectionPhase},
         response_body::ResponseBody,
-        socket::{Inside, Protocol, Socket},
+        socket::{ClientProtocol, ClientSocket, TunnelledConnection},
         stream::ClientStream,
     },
     config::Listener,
-    metrics::Counting,
+    metrics::CountGuard,
     origin::target::Origin,
     request::exchange,
     session::SessionState,
-    watch::{Order, Watched, Watching},
+    watch::{OrderWatch, WatchOrder, WatchedConnection},
     worker::Worker,
 };
 
 /// A listener, and whose it is if not everybody's.
-pub(crate) struct Door {
+pub(crate) struct ListenerAccess {
     pub(crate) listener: Listener,
     pub(crate) session: Option<Arc<SessionState>>,
 }
 
 /// Serves an accepted connection until it ends.
-pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: Peer, door: &Door) {
+pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAddress, door: &ListenerAccess) {
     let listener = &door.listener;
     let config = &worker.shared.config;
     let is_fresh = worker.watches.says_goodbye();
@@ -71,10 +71,10 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: Peer, d
         config.limits.idle
     });
     if door.session.is_none() && !await_first(&watched, &socket).await {
-        if !matches!(watched.order(), Order::Expire) && worker.watches.has_successor() {
+        if !matches!(watched.order(), WatchOrder::Expire) && worker.watches.has_successor() {
             let client = match peer {
-                Peer::Accepted(_) => None,
-                Peer::Known(client) => Some(client),
+                PeerAddress::Accepted(_) => None,
+                PeerAddress::Known(client) => Some(client),
             };
             hand_over(worker, listener.address, client, socket);
         }
@@ -83,7 +83,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: Peer, d
     // After its first byte it is unmovable until it proves to be HTTP/1 without TLS.
     let opening_count = count_unmovable(worker);
     let opening = opening::open(worker, listener, socket, peer);
-    let opened = match Watching::new(opening, &watched, &[Order::Drain, Order::Expire]).await {
+    let opened = match OrderWatch::new(opening, &watched, &[WatchOrder::Drain, WatchOrder::Expire]).await {
         Some(Ok(Some(opened))) => opened,
         Some(Err(error)) => {
             return tracing::debug!(%error, peer = %peer.address(), "client connection was not opened");
@@ -91,16 +91,22 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: Peer, d
         Some(Ok(None)) | None => return,
     };
     drop(opening_count);
-    let about = About { inside: None, session: door.session.clone(), watched, listener: listener.address, is_fresh };
+    let about = ConnectionContext {
+        inside: None,
+        session: door.session.clone(),
+        watched,
+        listener: listener.address,
+        is_fresh,
+    };
     serve_opened(worker, opened, about).await;
 }
 
 /// Waits for the client's first byte. Returns false if the connection must be handed over or closed before it comes.
-async fn await_first(watched: &Watched, socket: &TcpStream) -> bool {
-    let ends_on: &[Order] = &[Order::Leave, Order::Drain, Order::Expire];
+async fn await_first(watched: &WatchedConnection, socket: &TcpStream) -> bool {
+    let ends_on: &[WatchOrder] = &[WatchOrder::Leave, WatchOrder::Drain, WatchOrder::Expire];
     let mut first = [0];
     // Not `readable`, which is true at once for a socket that was just accepted.
-    let arrived = Watching::new(socket.peek(&mut first), watched, ends_on).await;
+    let arrived = OrderWatch::new(socket.peek(&mut first), watched, ends_on).await;
     if let Some(Err(error)) = &arrived {
         tracing::debug!(%error, "client connection was not opened");
     }
@@ -108,8 +114,8 @@ async fn await_first(watched: &Watched, socket: &TcpStream) -> bool {
 }
 
 /// Counts a connection that another process cannot continue.
-fn count_unmovable(worker: &Worker) -> Counting {
-    Counting::begin(&worker.metrics, |metrics| &metrics.connections_unmovable)
+fn count_unmovable(worker: &Worker) -> CountGuard {
+    CountGuard::begin(&worker.metrics, |metrics| &metrics.connections_unmovable)
 }
 
 /// Hands a connection over to the process that replaces this one.
@@ -121,31 +127,37 @@ fn hand_over(worker: &Worker, listener: SocketAddr, client: Option<SocketAddr>, 
 }
 
 /// Serves a connection inside a tunnel until it ends.
-pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: Inside) {
-    let Inside { stream, peer, listener, origin, session, kept } = inside;
-    let protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
-    let opened = Opened { peer, socket: Socket::Intercepted(stream), first: Bytes::new(), protocol };
-    let about = About { inside: Some(origin), session, watched: worker.watches.register(), listener, is_fresh: false };
+pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunnelledConnection) {
+    let TunnelledConnection { stream, peer, listener, origin, session, kept } = inside;
+    let protocol = ClientProtocol::agreed(stream.get_ref().1.alpn_protocol());
+    let opened = OpenedConnection { peer, socket: ClientSocket::Intercepted(stream), first: Bytes::new(), protocol };
+    let about = ConnectionContext {
+        inside: Some(origin),
+        session,
+        watched: worker.watches.register(),
+        listener,
+        is_fresh: false,
+    };
     serve_opened(worker, opened, about).await;
     drop(kept);
 }
 
 /// What is known of a connection besides what came over it.
-struct About {
+struct ConnectionContext {
     inside: Option<Origin>,
     session: Option<Arc<SessionState>>,
-    watched: Watched,
+    watched: WatchedConnection,
     listener: SocketAddr,
     /// Whether it was accepted since goodbye is said: then its first answer is its last.
     is_fresh: bool,
 }
 
-async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
-    let Opened { peer, socket, first, protocol } = opened;
-    let About { inside, session, watched, listener, is_fresh } = about;
+async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContext) {
+    let OpenedConnection { peer, socket, first, protocol } = opened;
+    let ConnectionContext { inside, session, watched, listener, is_fresh } = about;
     let config = &worker.shared.config;
     watched.arm(config.limits.idle);
-    let is_movable = protocol == Protocol::Http1 && !socket.is_tls() && inside.is_none() && session.is_none();
+    let is_movable = protocol == ClientProtocol::Http1 && !socket.is_tls() && inside.is_none() && session.is_none();
     let _unmovable = (!is_movable).then(|| count_unmovable(worker));
     let client = Arc::new(Client {
         worker: Arc::clone(worker),
@@ -158,30 +170,31 @@ async fn serve_opened(worker: &Arc<Worker>, opened: Opened, about: About) {
         session,
         is_movable,
         is_unsent: AtomicBool::new(false),
-        phase: AtomicU8::new(Phase::Idle as u8),
+        phase: AtomicU8::new(ConnectionPhase::Idle as u8),
         exchange_count: AtomicU32::new(0),
-        abandoned: Abandoned::default(),
+        abandoned: AbandonedRequests::default(),
         raw: Mutex::default(),
-        floods: (protocol == Protocol::Http2).then(Box::default),
+        floods: (protocol == ClientProtocol::Http2).then(Box::default),
         in_head: AtomicBool::new(false),
         fatal_fault: OnceLock::new(),
         watched,
-        interim: Interim::default(),
-        flushed: Flushed::default(),
+        interim: InterimQueue::default(),
+        flushed: FlushCounter::default(),
     });
     let connection = match protocol {
-        Protocol::Http1 => connect_http1(&client, socket, first),
-        Protocol::Http2 => {
+        ClientProtocol::Http1 => connect_http1(&client, socket, first),
+        ClientProtocol::Http2 => {
             let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(&client)));
-            let connection = http2::builder(&config.limits).serve_connection(stream, Answering(Arc::clone(&client)));
-            Connected::Http2(Box::new(connection))
+            let connection =
+                http2::builder(&config.limits).serve_connection(stream, RequestHandler(Arc::clone(&client)));
+            HttpConnection::Http2(Box::new(connection))
         }
     };
-    Serving { connection, client, is_fresh, started: false, draining: false, late_head: None }.await;
+    ConnectionTask { connection, client, is_fresh, started: false, draining: false, late_head: None }.await;
 }
 
 /// Makes the HTTP library's connection on a socket, of which `first` was read.
-fn connect_http1(client: &Arc<Client>, socket: Socket, first: Bytes) -> Connected {
+fn connect_http1(client: &Arc<Client>, socket: ClientSocket, first: Bytes) -> HttpConnection {
     let limits = &client.worker.shared.config.limits;
     let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(client)));
     let connection = http1::Builder::new()
@@ -189,54 +202,54 @@ fn connect_http1(client: &Arc<Client>, socket: Socket, first: Bytes) -> Connecte
         .max_headers(limits.header_count_max)
         .max_header_size(limits.header_bytes_max)
         .max_buf_size(limits.header_bytes_max)
-        .serve_connection(stream, Answering(Arc::clone(client)))
+        .serve_connection(stream, RequestHandler(Arc::clone(client)))
         .with_upgrades();
-    Connected::Http1(Box::new(connection))
+    HttpConnection::Http1(Box::new(connection))
 }
 
 /// What the HTTP library calls for each request.
-struct Answering(Arc<Client>);
+struct RequestHandler(Arc<Client>);
 
-impl Service<Request<Incoming>> for Answering {
+impl Service<Request<Incoming>> for RequestHandler {
     type Response = Response<ResponseBody>;
     type Error = h2::Error;
-    type Future = Answer;
+    type Future = ClientAnswer;
 
-    fn call(&self, request: Request<Incoming>) -> Answer {
+    fn call(&self, request: Request<Incoming>) -> ClientAnswer {
         let fault = self.0.begin();
         if self.0.is_http2() && http2::is_malformed(&request) {
             self.0.end(true);
-            return Answer::Reset;
+            return ClientAnswer::Reset;
         }
         exchange::answer(&self.0, request, fault)
     }
 }
 
 /// The connection's task.
-struct Serving {
-    connection: Connected,
+struct ConnectionTask {
+    connection: HttpConnection,
     client: Arc<Client>,
     is_fresh: bool,
     started: bool,
     draining: bool,
     /// Counts the connection as unmovable while a request that arrives late is answered here.
-    late_head: Option<Counting>,
+    late_head: Option<CountGuard>,
 }
 
 /// The HTTP library's connection.
-enum Connected {
-    Http1(Box<UpgradeableConnection<TokioIo<ClientStream>, Answering>>),
-    Http2(Box<Connection<TokioIo<ClientStream>, Answering, TokioExecutor>>),
+enum HttpConnection {
+    Http1(Box<UpgradeableConnection<TokioIo<ClientStream>, RequestHandler>>),
+    Http2(Box<Connection<TokioIo<ClientStream>, RequestHandler, TokioExecutor>>),
     /// The socket of a connection between two requests.
     Parked {
-        socket: Socket,
-        _counting: Counting,
+        socket: ClientSocket,
+        _counting: CountGuard,
     },
     /// No socket: it was sent to another process, or is closed.
     Gone,
 }
 
-impl Future for Serving {
+impl Future for ConnectionTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -246,25 +259,27 @@ impl Future for Serving {
         }
         let order = self.client.watched.order();
         match order {
-            Order::Run => {}
-            Order::Expire if !self.is_idle_http2() || self.draining => return Poll::Ready(()),
-            Order::Expire => {
+            WatchOrder::Run => {}
+            WatchOrder::Expire if !self.is_idle_http2() || self.draining => return Poll::Ready(()),
+            WatchOrder::Expire => {
                 // Said before it is done, so that no request is lost on its way (RFC 9113 9.1).
                 self.client.watched.pardon();
                 self.client.watched.arm(GOODBYE);
                 self.drain();
             }
-            Order::Leave | Order::Drain if self.draining => {}
-            Order::Leave | Order::Drain if self.client.is_for_successor() => return self.leave(order, context),
-            Order::Leave if self.is_fresh && !self.client.is_http2() => {}
-            Order::Leave => {
+            WatchOrder::Leave | WatchOrder::Drain if self.draining => {}
+            WatchOrder::Leave | WatchOrder::Drain if self.client.is_for_successor() => {
+                return self.leave(order, context);
+            }
+            WatchOrder::Leave if self.is_fresh && !self.client.is_http2() => {}
+            WatchOrder::Leave => {
                 // A request that is there already is answered.
                 if let Poll::Ready(ended) = self.turn(context) {
                     return self.told(ended);
                 }
                 self.drain();
             }
-            Order::Drain => self.drain(),
+            WatchOrder::Drain => self.drain(),
         }
         match self.turn(context) {
             Poll::Ready(ended) => self.told(ended),
@@ -273,13 +288,13 @@ impl Future for Serving {
     }
 }
 
-impl Serving {
+impl ConnectionTask {
     fn turn(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
         loop {
             let turned = match &mut self.connection {
-                Connected::Http1(connection) => Pin::new(connection).poll(context),
-                Connected::Http2(connection) => Pin::new(connection).poll(context),
-                Connected::Parked { socket, .. } => {
+                HttpConnection::Http1(connection) => Pin::new(connection).poll(context),
+                HttpConnection::Http2(connection) => Pin::new(connection).poll(context),
+                HttpConnection::Parked { socket, .. } => {
                     // What is wrong with it shows where it is read.
                     let _ = ready!(socket.poll_arrival(context));
                     self.client.watched.expect_rest();
@@ -288,12 +303,13 @@ impl Serving {
                     }
                     continue;
                 }
-                Connected::Gone => return Poll::Ready(Ok(())),
+                HttpConnection::Gone => return Poll::Ready(Ok(())),
             };
-            if turned.is_pending() && self.client.can_park() && matches!(self.connection, Connected::Http1(_)) {
+            if turned.is_pending() && self.client.can_park() && matches!(self.connection, HttpConnection::Http1(_)) {
                 if let Some(socket) = self.take_socket() {
-                    let counting = Counting::begin(&self.client.worker.metrics, |metrics| &metrics.connections_parked);
-                    self.connection = Connected::Parked { socket, _counting: counting };
+                    let counting =
+                        CountGuard::begin(&self.client.worker.metrics, |metrics| &metrics.connections_parked);
+                    self.connection = HttpConnection::Parked { socket, _counting: counting };
                 }
                 continue;
             }
@@ -303,19 +319,19 @@ impl Serving {
 
     /// Takes the socket of a connection that is between two requests. `None`: the HTTP library has read bytes that nobody
     /// has answered, which whoever goes on with the socket would miss.
-    fn take_socket(&mut self) -> Option<Socket> {
-        match std::mem::replace(&mut self.connection, Connected::Gone) {
-            Connected::Http1(connection) => {
+    fn take_socket(&mut self) -> Option<ClientSocket> {
+        match std::mem::replace(&mut self.connection, HttpConnection::Gone) {
+            HttpConnection::Http1(connection) => {
                 let parts = connection.into_parts()?;
                 parts.read_buf.is_empty().then(|| parts.io.into_inner())?.into_socket()
             }
-            Connected::Parked { socket, .. } => Some(socket),
-            Connected::Http2(_) | Connected::Gone => None,
+            HttpConnection::Parked { socket, .. } => Some(socket),
+            HttpConnection::Http2(_) | HttpConnection::Gone => None,
         }
     }
 
     /// Answers the request whose head has begun to arrive, then hands the connection over.
-    fn leave(&mut self, order: Order, context: &mut Context<'_>) -> Poll<()> {
+    fn leave(&mut self, order: WatchOrder, context: &mut Context<'_>) -> Poll<()> {
         if let Poll::Ready(ended) = self.turn(context) {
             return self.told(ended);
         }
@@ -325,7 +341,7 @@ impl Serving {
         }
         if client.is_in_head() {
             // The client had time for the rest of the head. From here on, no request that changes something may begin.
-            if order == Order::Drain {
+            if order == WatchOrder::Drain {
                 return Poll::Ready(());
             }
             self.late_head.get_or_insert_with(|| count_unmovable(&client.worker));
@@ -339,7 +355,7 @@ impl Serving {
 
     /// Hands the connection over to the process that replaces this one.
     fn go_over(&mut self) -> Poll<()> {
-        if let Some(socket) = self.take_socket().and_then(Socket::into_plain) {
+        if let Some(socket) = self.take_socket().and_then(ClientSocket::into_plain) {
             let client = &self.client;
             hand_over(&client.worker, client.listener, Some(client.peer), socket);
         }
@@ -356,10 +372,10 @@ impl Serving {
     fn drain(&mut self) {
         self.draining = true;
         match &mut self.connection {
-            Connected::Http1(connection) => Pin::new(&mut **connection).graceful_shutdown(),
-            Connected::Http2(connection) => Pin::new(&mut **connection).graceful_shutdown(),
-            Connected::Parked { .. } => self.connection = Connected::Gone,
-            Connected::Gone => {}
+            HttpConnection::Http1(connection) => Pin::new(&mut **connection).graceful_shutdown(),
+            HttpConnection::Http2(connection) => Pin::new(&mut **connection).graceful_shutdown(),
+            HttpConnection::Parked { .. } => self.connection = HttpConnection::Gone,
+            HttpConnection::Gone => {}
         }
     }
 

@@ -8,18 +8,18 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{
-    client::{raw_frames::RawFrames, raw_head::Fault},
+    client::{raw_frames::RawFrames, raw_head::HeadFault},
     config::Limits,
 };
 
 /// What came of late on one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Floods {
-    state: Mutex<State>,
+pub(crate) struct FloodGuard {
+    state: Mutex<FloodState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FloodState {
     frames: RawFrames,
     since_tick: u32,
     idle_frame_count: u64,
@@ -30,23 +30,23 @@ struct State {
 
 /// What is to be known of octets that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Arrived {
+pub(crate) struct ArrivedFrames {
     /// Whether the head of a request has begun and is not whole yet.
     pub(crate) in_head: bool,
     /// What there is too much of, if so.
-    pub(crate) flood: Option<Fault>,
+    pub(crate) flood: Option<HeadFault>,
 }
 
-impl Floods {
+impl FloodGuard {
     /// Takes what arrived at `tick`, in seconds.
-    pub(crate) fn push(&self, octets: &[u8], tick: u32, limits: &Limits) -> Arrived {
+    pub(crate) fn push(&self, octets: &[u8], tick: u32, limits: &Limits) -> ArrivedFrames {
         let mut state = self.lock();
         state.turn(tick);
         state.frames.push(octets);
         let counted = state.frames.take();
         state.idle_frame_count += u64::from(counted.idle);
         state.opened_count += u64::from(counted.opened);
-        Arrived { in_head: state.frames.is_in_block(), flood: state.flood(limits) }
+        ArrivedFrames { in_head: state.frames.is_in_block(), flood: state.flood(limits) }
     }
 
     /// Notes that a stream that was opened became a request.
@@ -59,12 +59,12 @@ impl Floods {
         self.lock().sent_bytes += bytes as u64;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FloodState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl FloodState {
     fn turn(&mut self, tick: u32) {
         if tick.saturating_sub(self.since_tick) >= STRETCH_TICKS {
             let frames = std::mem::take(&mut self.frames);
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    fn flood(&self, limits: &Limits) -> Option<Fault> {
+    fn flood(&self, limits: &Limits) -> Option<HeadFault> {
         let room = self.opened_count * FRAMES_PER_REQUEST + self.sent_bytes / BYTES_PER_FRAME;
         if self.idle_frame_count > u64::from(limits.control_count_max) + room {
             return Some("too many frames ask for nothing");
@@ -93,15 +93,15 @@ const BYTES_PER_FRAME: u64 = 64;
 mod tests {
     use super::*;
 
-    fn pushed(floods: &Floods, count: usize, tick: u32) -> bool {
+    fn pushed(floods: &FloodGuard, count: usize, tick: u32) -> bool {
         let limits =
             Limits { control_count_max: 100, stream_count_max: 10, abandoned_count_max: 20, ..Limits::default() };
         let pings = [0, 0, 0, 6, 0, 0, 0, 0, 0].repeat(count);
         floods.push(&pings, tick, &limits).flood.is_some()
     }
 
-    fn begun() -> Floods {
-        let floods = Floods::default();
+    fn begun() -> FloodGuard {
+        let floods = FloodGuard::default();
         floods.push(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0, &Limits::default());
         floods
     }

@@ -14,13 +14,13 @@ use std::{
 
 /// Counts a connection's flushes.
 #[derive(Default)]
-pub(crate) struct Flushed {
+pub(crate) struct FlushCounter {
     count: AtomicU64,
     awaited: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
 }
 
-impl Flushed {
+impl FlushCounter {
     /// Everything has gone out.
     pub(crate) fn note(&self) {
         self.count.fetch_add(1, SeqCst);

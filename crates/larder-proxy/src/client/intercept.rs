@@ -25,7 +25,7 @@ use rustls::{
 use crate::{
     authority::{Authority, LEAF_LIFETIME},
     client::{
-        intercept::{bypass::Bypass, refusals::Refusals},
+        intercept::{bypass::BypassReason, refusals::ClientRefusals},
         socket::ALPN_PROTOCOLS,
     },
     config::{HostRules, Intercept},
@@ -35,14 +35,14 @@ use crate::{
 pub(crate) struct Interceptor {
     rules: HostRules,
     authority: Arc<Authority>,
-    shown: Cache<Box<str>, Shown>,
-    refusals: Refusals,
+    shown: Cache<Box<str>, ShownCertificate>,
+    refusals: ClientRefusals,
     ticketer: Arc<dyn ProducesTickets>,
 }
 
 /// How handshakes are done for one host.
 #[derive(Clone)]
-struct Shown {
+struct ShownCertificate {
     config: Arc<ServerConfig>,
     made: SystemTime,
 }
@@ -55,7 +55,7 @@ impl Interceptor {
     pub(crate) fn new(rules: HostRules, authority: Authority) -> io::Result<Self> {
         // Clients resume by what they keep themselves, on whichever worker they come next.
         let ticketer = rustls::crypto::ring::Ticketer::new().map_err(io::Error::other)?;
-        let (shown, refusals) = (Cache::new(SHOWN_COUNT_MAX), Refusals::default());
+        let (shown, refusals) = (Cache::new(SHOWN_COUNT_MAX), ClientRefusals::default());
         Ok(Self { rules, authority: Arc::new(authority), shown, refusals, ticketer })
     }
 
@@ -87,11 +87,11 @@ impl Interceptor {
     }
 
     /// Returns why a client's tunnels to `host`, which is listed, are passed on unread, if they are.
-    pub(crate) fn bypass(&self, client: IpAddr, host: &str) -> Option<Bypass> {
+    pub(crate) fn bypass(&self, client: IpAddr, host: &str) -> Option<BypassReason> {
         if !self.authority.permits(host) {
-            return Some(Bypass::NotPermitted);
+            return Some(BypassReason::NotPermitted);
         }
-        self.refusals.is_let_through(client, host, Instant::now()).then_some(Bypass::Refused)
+        self.refusals.is_let_through(client, host, Instant::now()).then_some(BypassReason::Refused)
     }
 
     /// When its authority ends.
@@ -121,10 +121,13 @@ impl Interceptor {
         Ok(shown.config)
     }
 
-    fn make(&self, host: &str) -> io::Result<Shown> {
+    fn make(&self, host: &str) -> io::Result<ShownCertificate> {
         let made = SystemTime::now();
         let certificate = Arc::new(self.authority.certify(host)?);
-        Ok(Shown { config: server_config(Always(Some(certificate)), Some(Arc::clone(&self.ticketer)))?, made })
+        Ok(ShownCertificate {
+            config: server_config(FixedCertificate(Some(certificate)), Some(Arc::clone(&self.ticketer)))?,
+            made,
+        })
     }
 
     /// Notes that a client did not take the certificate for `host`, and tells the operator what to do.
@@ -160,10 +163,10 @@ impl fmt::Debug for Interceptor {
 /// # Errors
 /// The TLS library refuses its own defaults.
 pub(crate) fn refusing_config() -> io::Result<Arc<ServerConfig>> {
-    server_config(Always(None), None)
+    server_config(FixedCertificate(None), None)
 }
 
-fn server_config(shown: Always, ticketer: Option<Arc<dyn ProducesTickets>>) -> io::Result<Arc<ServerConfig>> {
+fn server_config(shown: FixedCertificate, ticketer: Option<Arc<dyn ProducesTickets>>) -> io::Result<Arc<ServerConfig>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let mut config = builder.map_err(io::Error::other)?.with_no_client_auth().with_cert_resolver(Arc::new(shown));
@@ -177,9 +180,9 @@ fn server_config(shown: Always, ticketer: Option<Arc<dyn ProducesTickets>>) -> i
 
 /// Shows one certificate whatever the client asks for, or none.
 #[derive(Debug)]
-struct Always(Option<Arc<CertifiedKey>>);
+struct FixedCertificate(Option<Arc<CertifiedKey>>);
 
-impl ResolvesServerCert for Always {
+impl ResolvesServerCert for FixedCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.clone()
     }

@@ -24,13 +24,13 @@ use crate::client::peer::Client;
 
 /// What waits to be written to one connection.
 #[derive(Default)]
-pub(crate) struct Interim {
+pub(crate) struct InterimQueue {
     waiting: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<InterimState>,
 }
 
 #[derive(Default)]
-struct State {
+struct InterimState {
     /// The exchange that may add, if one may.
     open: Option<u64>,
     exchange_count: u64,
@@ -44,7 +44,7 @@ pub(crate) struct InterimSink {
     version: Version,
 }
 
-impl Interim {
+impl InterimQueue {
     /// Takes interim responses for an exchange that begins.
     pub(crate) fn open(client: &Arc<Client>, version: Version) -> InterimSink {
         let mut state = client.interim.lock();
@@ -78,7 +78,7 @@ impl Interim {
         Poll::Ready(Ok(()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InterimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,34 +12,34 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     client::{
-        certificates::Certificates,
+        certificates::CertificateSet,
         proxied,
-        socket::{ALPN_PROTOCOLS, Protocol, Socket},
+        socket::{ALPN_PROTOCOLS, ClientProtocol, ClientSocket},
     },
     config::Listener,
     worker::Worker,
 };
 
 /// A connection whose protocol is known.
-pub(crate) struct Opened {
+pub(crate) struct OpenedConnection {
     /// Who the client is.
     pub(crate) peer: SocketAddr,
-    pub(crate) socket: Socket,
+    pub(crate) socket: ClientSocket,
     /// What was read already.
     pub(crate) first: Bytes,
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: ClientProtocol,
 }
 
 /// A client's address.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Peer {
+pub(crate) enum PeerAddress {
     /// The socket's peer address. It may be a proxy that names its client in a PROXY header.
     Accepted(SocketAddr),
     /// The client's address, found by the process that handed the connection over.
     Known(SocketAddr),
 }
 
-impl Peer {
+impl PeerAddress {
     pub(crate) fn address(self) -> SocketAddr {
         match self {
             Self::Accepted(address) | Self::Known(address) => address,
@@ -55,11 +55,11 @@ pub(crate) async fn open(
     worker: &Worker,
     listener: &Listener,
     mut socket: TcpStream,
-    peer: Peer,
-) -> io::Result<Option<Opened>> {
+    peer: PeerAddress,
+) -> io::Result<Option<OpenedConnection>> {
     let mut peer = match peer {
-        Peer::Known(client) => return listen_first(socket, client).await,
-        Peer::Accepted(address) => address,
+        PeerAddress::Known(client) => return listen_first(socket, client).await,
+        PeerAddress::Accepted(address) => address,
     };
     let from = peer.ip().to_canonical();
     if listener.proxied_by.iter().any(|network| network.contains(&from)) {
@@ -68,8 +68,8 @@ pub(crate) async fn open(
     match worker.shared.acceptor.as_ref().filter(|_| listener.tls) {
         Some(acceptor) => {
             let stream = Box::new(acceptor.accept(socket).await?);
-            let protocol = Protocol::agreed(stream.get_ref().1.alpn_protocol());
-            Ok(Some(Opened { peer, socket: Socket::Tls(stream), first: Bytes::new(), protocol }))
+            let protocol = ClientProtocol::agreed(stream.get_ref().1.alpn_protocol());
+            Ok(Some(OpenedConnection { peer, socket: ClientSocket::Tls(stream), first: Bytes::new(), protocol }))
         }
         None => listen_first(socket, peer).await,
     }
@@ -79,7 +79,7 @@ pub(crate) async fn open(
 ///
 /// # Errors
 /// The TLS library refuses its own defaults.
-pub(crate) fn acceptor(certificates: Arc<Certificates>) -> Result<TlsAcceptor, rustls::Error> {
+pub(crate) fn acceptor(certificates: Arc<CertificateSet>) -> Result<TlsAcceptor, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(certificates);
@@ -90,7 +90,7 @@ pub(crate) fn acceptor(certificates: Arc<Certificates>) -> Result<TlsAcceptor, r
 }
 
 /// Reads until it is clear whether the preface of HTTP/2 comes (RFC 9113 3.4).
-async fn listen_first(socket: TcpStream, peer: SocketAddr) -> io::Result<Option<Opened>> {
+async fn listen_first(socket: TcpStream, peer: SocketAddr) -> io::Result<Option<OpenedConnection>> {
     let mut first = BytesMut::new();
     loop {
         socket.readable().await?;
@@ -101,7 +101,12 @@ async fn listen_first(socket: TcpStream, peer: SocketAddr) -> io::Result<Option<
             Err(error) => return Err(error),
         }
         if let Some(protocol) = told(&first) {
-            return Ok(Some(Opened { peer, socket: Socket::Plain(socket), first: first.freeze(), protocol }));
+            return Ok(Some(OpenedConnection {
+                peer,
+                socket: ClientSocket::Plain(socket),
+                first: first.freeze(),
+                protocol,
+            }));
         }
     }
 }
@@ -115,12 +120,12 @@ fn read_some(socket: &TcpStream, first: &mut BytesMut) -> io::Result<usize> {
 }
 
 /// What a client speaks that begins so; `None` if it may still be either.
-fn told(first: &[u8]) -> Option<Protocol> {
+fn told(first: &[u8]) -> Option<ClientProtocol> {
     let compared = first.len().min(PREFACE.len());
     match first[..compared] == PREFACE[..compared] {
-        true if compared == PREFACE.len() => Some(Protocol::Http2),
+        true if compared == PREFACE.len() => Some(ClientProtocol::Http2),
         true => None,
-        false => Some(Protocol::Http1),
+        false => Some(ClientProtocol::Http1),
     }
 }
 
@@ -134,13 +139,13 @@ mod tests {
 
     #[test]
     fn protocols_are_told_apart_by_the_whole_preface() {
-        assert_eq!(told(PREFACE), Some(Protocol::Http2));
-        assert_eq!(told(&[PREFACE, b"more"].concat()), Some(Protocol::Http2));
+        assert_eq!(told(PREFACE), Some(ClientProtocol::Http2));
+        assert_eq!(told(&[PREFACE, b"more"].concat()), Some(ClientProtocol::Http2));
         for end in 0..PREFACE.len() {
             assert_eq!(told(&PREFACE[..end]), None);
         }
         for text in ["GET / HTTP/1.1\r\n", "PROPFIND / HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n\r\nXX", "P\r", "\r\n"] {
-            assert_eq!(told(text.as_bytes()), Some(Protocol::Http1), "{text}");
+            assert_eq!(told(text.as_bytes()), Some(ClientProtocol::Http1), "{text}");
         }
     }
 }

@@ -19,27 +19,27 @@ use sha_crypt::{PasswordVerifier as _, ShaCrypt};
 use tokio::sync::Semaphore;
 
 /// Users and their passwords.
-pub(crate) struct Passwords {
+pub(crate) struct PasswordList {
     path: PathBuf,
-    file: Mutex<Arc<File>>,
-    known: Mutex<HashMap<String, Known>>,
+    file: Mutex<Arc<PasswordFile>>,
+    known: Mutex<HashMap<String, KnownUser>>,
     hasher: RandomState,
     turns: Semaphore,
 }
 
 /// The file as it was read.
-struct File {
+struct PasswordFile {
     modified: Option<SystemTime>,
     hashes: HashMap<String, String>,
 }
 
 /// A user who has shown the right password.
-struct Known {
+struct KnownUser {
     credentials: u64,
     until: Instant,
 }
 
-impl Passwords {
+impl PasswordList {
     /// Reads the file.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Passwords {
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         Ok(Self {
             path: path.to_owned(),
-            file: Mutex::new(Arc::new(File::read(path)?)),
+            file: Mutex::new(Arc::new(PasswordFile::read(path)?)),
             known: Mutex::default(),
             hasher: RandomState::new(),
             turns: Semaphore::new(AT_ONCE),
@@ -73,7 +73,7 @@ impl Passwords {
         let right = checking.await.unwrap_or(false);
         if right {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.insert(user, Known { credentials, until: Instant::now() + KNOWN_FOR });
+            known.insert(user, KnownUser { credentials, until: Instant::now() + KNOWN_FOR });
         }
         right
     }
@@ -97,10 +97,10 @@ impl Passwords {
     }
 
     /// The file as it is now, or as it was when it was last right.
-    fn current(&self) -> Arc<File> {
+    fn current(&self) -> Arc<PasswordFile> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if modified(&self.path) != file.modified {
-            match File::read(&self.path) {
+            match PasswordFile::read(&self.path) {
                 Ok(newer) => *file = Arc::new(newer),
                 Err(why) => tracing::warn!(why, "passwords changed and cannot be used, keeping those before"),
             }
@@ -109,7 +109,7 @@ impl Passwords {
     }
 }
 
-impl File {
+impl PasswordFile {
     fn read(path: &Path) -> Result<Self, String> {
         let say = |what: String| format!("cannot read passwords: {what}: {}", path.display());
         let modified = modified(path);
@@ -174,7 +174,7 @@ mod tests {
         let bob =
             "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1";
         fs::write(file.path(), format!("# users\nann:{ann}\nbob:{bob}\n")).unwrap();
-        let passwords = Arc::new(Passwords::load(file.path()).unwrap());
+        let passwords = Arc::new(PasswordList::load(file.path()).unwrap());
         assert!(passwords.admit(&fields("ann:secret")).await);
         assert!(passwords.admit(&fields("bob:Hello world!")).await);
         assert!(passwords.knows(&fields("ann:secret")) && !passwords.knows(&fields("ann:other")));
@@ -191,9 +191,9 @@ mod tests {
             [("ann:$apr1$x$y", "line 1 has neither"), ("\nann", "line 2"), ("ann:{SHA}x", "line 1 has neither")]
         {
             fs::write(file.path(), text).unwrap();
-            let why = Passwords::load(file.path()).err().unwrap();
+            let why = PasswordList::load(file.path()).err().unwrap();
             assert!(why.contains(told), "{why}");
         }
-        assert!(Passwords::load(Path::new("/nonexistent")).is_err());
+        assert!(PasswordList::load(Path::new("/nonexistent")).is_err());
     }
 }

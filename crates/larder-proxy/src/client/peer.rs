@@ -18,20 +18,20 @@ use larder_http::reuse::StaleAllowed;
 
 use crate::{
     client::{
-        floods::{Arrived, Floods},
-        flushed::Flushed,
-        interim::Interim,
-        raw_head::Fault,
+        floods::{ArrivedFrames, FloodGuard},
+        flushed::FlushCounter,
+        interim::InterimQueue,
+        raw_head::HeadFault,
         raw_requests::RawRequests,
-        socket::Protocol,
+        socket::ClientProtocol,
     },
     origin::{
         target::{Origin, host_of, is_within},
-        uplink::Line,
+        uplink::UplinkState,
     },
     outcome::Outcome,
     session::SessionState,
-    watch::{Order, Watched},
+    watch::{WatchOrder, WatchedConnection},
     worker::Worker,
 };
 
@@ -47,7 +47,7 @@ pub(crate) struct Client {
     pub(crate) secure: bool,
     /// The name it asked for, if it is.
     pub(super) server_name: Option<Box<str>>,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: ClientProtocol,
     /// The origin that it believes to have a connection with, if it asked for a tunnel there and is answered here.
     pub(crate) inside: Option<Origin>,
     /// The session that it belongs to, if it came through one's listener.
@@ -59,24 +59,24 @@ pub(crate) struct Client {
     pub(super) phase: AtomicU8,
     /// Requests that are being answered; over HTTP/1.1 one at most.
     pub(super) exchange_count: AtomicU32,
-    pub(super) abandoned: Abandoned,
+    pub(super) abandoned: AbandonedRequests,
     pub(super) raw: Mutex<RawRequests>,
     /// What is noted of HTTP/2.
-    pub(super) floods: Option<Box<Floods>>,
+    pub(super) floods: Option<Box<FloodGuard>>,
     /// Whether a request's head over HTTP/2 is arriving: its deadline is nothing else's to put off.
     pub(super) in_head: AtomicBool,
     /// Why nothing more is read, once that is so: looked at before every read.
-    pub(super) fatal_fault: OnceLock<Fault>,
-    pub(super) watched: Watched,
+    pub(super) fatal_fault: OnceLock<HeadFault>,
+    pub(super) watched: WatchedConnection,
     /// What goes out before the final response.
-    pub(crate) interim: Interim,
+    pub(crate) interim: InterimQueue,
     /// How often all that was written has gone out.
-    pub(crate) flushed: Flushed,
+    pub(crate) flushed: FlushCounter,
 }
 
 /// What a connection is doing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// Waiting for a request.
     Idle,
     /// A request's head is arriving.
@@ -88,16 +88,16 @@ pub(super) enum Phase {
 /// The number of requests that a client has recently abandoned. Opening streams and resetting them at once costs a
 /// client nothing and Larder a request each ("rapid reset").
 #[derive(Default)]
-pub(super) struct Abandoned {
+pub(super) struct AbandonedRequests {
     since_tick: AtomicU32,
     count: AtomicU32,
 }
 
 impl Client {
     /// A request's head is there; tells what is wrong with it, if anything is.
-    pub(crate) fn begin(&self) -> Option<Fault> {
+    pub(crate) fn begin(&self) -> Option<HeadFault> {
         self.exchange_count.fetch_add(1, Relaxed);
-        self.phase.store(Phase::Busy as u8, Relaxed);
+        self.phase.store(ConnectionPhase::Busy as u8, Relaxed);
         self.arm(self.worker.shared.config.limits.stall);
         match &self.floods {
             Some(floods) => {
@@ -112,7 +112,7 @@ impl Client {
     pub(crate) fn end(&self, abandoned: bool) {
         let limits = &self.worker.shared.config.limits;
         if self.exchange_count.fetch_sub(1, Relaxed) == 1 {
-            self.phase.store(Phase::Idle as u8, Relaxed);
+            self.phase.store(ConnectionPhase::Idle as u8, Relaxed);
             self.arm(limits.idle);
             self.watched.expect_rest();
         }
@@ -153,7 +153,7 @@ impl Client {
     /// Returns whether the process that replaces this one answers the next request.
     pub(crate) fn is_for_successor(&self) -> bool {
         // The order is looked at first: before every read this is all that costs.
-        matches!(self.watched.order(), Order::Leave | Order::Drain)
+        matches!(self.watched.order(), WatchOrder::Leave | WatchOrder::Drain)
             && self.is_movable
             && self.worker.watches.has_successor()
     }
@@ -170,7 +170,7 @@ impl Client {
 
     /// Returns whether part of a request's head has been read.
     pub(super) fn is_in_head(&self) -> bool {
-        self.phase.load(Relaxed) == Phase::Head as u8
+        self.phase.load(Relaxed) == ConnectionPhase::Head as u8
     }
 
     /// Returns whether the last response is sent and no byte of another request was read.
@@ -184,7 +184,7 @@ impl Client {
     }
 
     fn is_between_requests(&self) -> bool {
-        let is_idle = self.phase.load(Relaxed) == Phase::Idle as u8 && !self.is_unsent.load(Relaxed);
+        let is_idle = self.phase.load(Relaxed) == ConnectionPhase::Idle as u8 && !self.is_unsent.load(Relaxed);
         is_idle && self.raw().is_at_start() && !self.has_pipelined()
     }
 
@@ -214,19 +214,19 @@ impl Client {
     }
 
     /// Whether `origin` can be asked for it.
-    pub(crate) fn line_to(&self, origin: &Origin) -> Line {
+    pub(crate) fn line_to(&self, origin: &Origin) -> UplinkState {
         let is_offline = self.session.as_ref().is_some_and(|session| session.offline);
         match self.worker.shared.origins.uplink.line_to(origin) {
-            Line::Up if is_offline => Line::Down(StaleAllowed::HoweverOld),
+            UplinkState::Up if is_offline => UplinkState::Down(StaleAllowed::HoweverOld),
             // Who asked for what is there however old gets that, whatever the line.
-            Line::Down(StaleAllowed::AsOnError) if is_offline => Line::Down(StaleAllowed::HoweverOld),
+            UplinkState::Down(StaleAllowed::AsOnError) if is_offline => UplinkState::Down(StaleAllowed::HoweverOld),
             line => line,
         }
     }
 
     /// Whether several requests may be answered at once.
     pub(crate) fn is_http2(&self) -> bool {
-        self.protocol == Protocol::Http2
+        self.protocol == ClientProtocol::Http2
     }
 
     /// What a client means that connects here and names no scheme.
@@ -241,10 +241,10 @@ impl Client {
             return self.note_frames(floods.push(bytes, self.worker.watches.tick(), limits), bytes.len());
         }
         let phase = self.phase.load(Relaxed);
-        if phase == Phase::Busy as u8 {
+        if phase == ConnectionPhase::Busy as u8 {
             self.watched.arm(limits.stall);
-        } else if phase == Phase::Idle as u8 {
-            self.phase.store(Phase::Head as u8, Relaxed);
+        } else if phase == ConnectionPhase::Idle as u8 {
+            self.phase.store(ConnectionPhase::Head as u8, Relaxed);
             self.watched.arm(limits.header);
         }
         let mut raw = self.raw();
@@ -257,9 +257,9 @@ impl Client {
 
     /// Frames of HTTP/2 came in; tells how many of their bytes may go on. Those that are no request keep no
     /// connection open.
-    fn note_frames(&self, Arrived { in_head, flood }: Arrived, count: usize) -> usize {
+    fn note_frames(&self, ArrivedFrames { in_head, flood }: ArrivedFrames, count: usize) -> usize {
         let limits = &self.worker.shared.config.limits;
-        let is_busy = self.phase.load(Relaxed) == Phase::Busy as u8;
+        let is_busy = self.phase.load(Relaxed) == ConnectionPhase::Busy as u8;
         match (self.in_head.swap(in_head, Relaxed), in_head) {
             (false, true) => self.watched.arm(limits.header),
             (true, true) => {}
@@ -275,7 +275,7 @@ impl Client {
 
     /// Why nothing more is read, if that is so: something is wrong with the body of the request that is being
     /// answered, or the connection began with no request, or floods us.
-    pub(crate) fn fatal_fault(&self) -> Option<Fault> {
+    pub(crate) fn fatal_fault(&self) -> Option<HeadFault> {
         self.fatal_fault.get().copied()
     }
 
@@ -299,7 +299,7 @@ impl Client {
         if let Some(floods) = &self.floods {
             floods.note_sent(bytes);
         }
-        if self.phase.load(Relaxed) == Phase::Busy as u8 {
+        if self.phase.load(Relaxed) == ConnectionPhase::Busy as u8 {
             self.arm(self.worker.shared.config.limits.stall);
         }
     }
@@ -321,7 +321,7 @@ impl Client {
     }
 }
 
-impl Abandoned {
+impl AbandonedRequests {
     /// Counts one more; gives back how many they are in this stretch of time.
     fn count(&self, tick: u32) -> u32 {
         if tick.saturating_sub(self.since_tick.load(Relaxed)) >= ABANDONED_TICKS {

@@ -5,7 +5,7 @@
 //! at the same octet by any reading of the RFC. Cost: a step per octet of the sizes and trailers; data is
 //! stepped over.
 
-use crate::client::raw_head::Fault;
+use crate::client::raw_head::HeadFault;
 
 /// Where in a body in chunks the octets have come to.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ impl RawChunks {
     ///
     /// # Errors
     /// The body can be read in two ways, from these octets on.
-    pub(crate) fn skip<'a>(&mut self, mut octets: &'a [u8]) -> Result<Option<&'a [u8]>, (Fault, &'a [u8])> {
+    pub(crate) fn skip<'a>(&mut self, mut octets: &'a [u8]) -> Result<Option<&'a [u8]>, (HeadFault, &'a [u8])> {
         loop {
             if let Self::Data { left } = self {
                 let count = usize::try_from(*left).unwrap_or(usize::MAX).min(octets.len());
@@ -114,7 +114,7 @@ impl RawChunks {
         }
     }
 
-    fn step(&self, octet: u8) -> Result<Self, Fault> {
+    fn step(&self, octet: u8) -> Result<Self, HeadFault> {
         match (self, octet) {
             (Self::Size { size, digit_count }, _) => after_size(*size, *digit_count, octet),
             (Self::Extension { size, part, .. }, b'\r') if part.may_end() => Ok(Self::SizeLf { size: *size }),
@@ -137,7 +137,7 @@ impl RawChunks {
     }
 }
 
-fn after_size(size: u64, digit_count: usize, octet: u8) -> Result<RawChunks, Fault> {
+fn after_size(size: u64, digit_count: usize, octet: u8) -> Result<RawChunks, HeadFault> {
     if let Some(digit) = char::from(octet).to_digit(16)
         && digit_count < SIZE_DIGITS_MAX
     {

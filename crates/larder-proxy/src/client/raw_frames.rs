@@ -18,12 +18,12 @@ pub(crate) struct RawFrames {
     /// Whether the frame whose payload comes is the last of a header block.
     ends_block: bool,
     last_stream: u32,
-    counted: Counted,
+    counted: FrameCounts,
 }
 
 /// Frames since they were last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct FrameCounts {
     /// Frames that ask for nothing: neither a request nor part of one.
     pub(crate) idle: u32,
     /// Streams that were opened.
@@ -40,7 +40,7 @@ impl Default for RawFrames {
             in_block: false,
             ends_block: false,
             last_stream: 0,
-            counted: Counted::default(),
+            counted: FrameCounts::default(),
         }
     }
 }
@@ -82,7 +82,7 @@ impl RawFrames {
     }
 
     /// The frames since this was last asked.
-    pub(crate) fn take(&mut self) -> Counted {
+    pub(crate) fn take(&mut self) -> FrameCounts {
         std::mem::take(&mut self.counted)
     }
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     /// What is counted of these frames, in pieces of every length, and whether a header block is open at the end.
-    fn counted(frames: &[Vec<u8>]) -> (Counted, bool) {
+    fn counted(frames: &[Vec<u8>]) -> (FrameCounts, bool) {
         let octets = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frames.concat()].concat();
         let mut outcomes = (1..=octets.len()).map(|piece_len| {
             let mut raw = RawFrames::default();
@@ -144,9 +144,9 @@ mod tests {
         let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
         let (ping, update) = (frame(6, 0, 0, &[0; 8]), frame(8, 0, 1, &[0, 0, 0, 1]));
         let priority = frame(2, 0, 1, &[0; 5]);
-        assert_eq!(counted(&[settings, ping, update, priority]), (Counted { idle: 4, opened: 0 }, false));
+        assert_eq!(counted(&[settings, ping, update, priority]), (FrameCounts { idle: 4, opened: 0 }, false));
         let request = [frame(HEADERS, END_HEADERS, 1, b"fields"), frame(DATA, 0, 1, b"body"), frame(DATA, 1, 1, b"")];
-        assert_eq!(counted(&request), (Counted { idle: 0, opened: 1 }, false));
+        assert_eq!(counted(&request), (FrameCounts { idle: 0, opened: 1 }, false));
         assert_eq!(counted(&[frame(DATA, 0, 1, b"")]).0.idle, 1);
     }
 
@@ -156,7 +156,7 @@ mod tests {
         assert!(counted(std::slice::from_ref(&begun)).1);
         assert!(counted(&[begun.clone(), frame(CONTINUATION, 0, 1, b"more")]).1);
         let whole = [begun, frame(CONTINUATION, END_HEADERS, 1, b"rest")];
-        assert_eq!(counted(&whole), (Counted { idle: 0, opened: 1 }, false));
+        assert_eq!(counted(&whole), (FrameCounts { idle: 0, opened: 1 }, false));
         let mut cut = frame(HEADERS, END_HEADERS, 1, b"fields");
         cut.pop();
         assert!(counted(&[cut]).1);

@@ -10,7 +10,7 @@ use memchr::memchr;
 
 /// How the octets after a head are framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
+pub(crate) enum BodyFraming {
     /// So many octets of body, then the next head.
     Length(u64),
     /// A body in chunks.
@@ -20,7 +20,7 @@ pub(crate) enum Framing {
 }
 
 /// Why a request is refused, in words for the client.
-pub(crate) type Fault = &'static str;
+pub(crate) type HeadFault = &'static str;
 
 /// What the lines of a head say so far.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl RawHead {
     ///
     /// # Errors
     /// The head can be read in two ways.
-    pub(crate) fn push_line(&mut self, line: &[u8]) -> Result<Option<Framing>, Fault> {
+    pub(crate) fn push_line(&mut self, line: &[u8]) -> Result<Option<BodyFraming>, HeadFault> {
         let Some(line) = line.strip_suffix(b"\r") else { return Err("a line ends in a line feed alone") };
         if memchr(b'\r', line).is_some() {
             return Err("a carriage return stands within a line");
@@ -85,7 +85,7 @@ impl RawHead {
         self.asks_server
     }
 
-    fn take_length(&mut self, value: &[u8]) -> Result<(), Fault> {
+    fn take_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         if value.is_empty() || value.len() > LENGTH_DIGITS_MAX || !value.iter().all(u8::is_ascii_digit) {
             return Err("its content-length is not one plain number");
         }
@@ -96,7 +96,7 @@ impl RawHead {
         }
     }
 
-    fn take_encoding(&mut self, value: &[u8]) -> Result<(), Fault> {
+    fn take_encoding(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         if !value.eq_ignore_ascii_case(b"chunked") {
             return Err("its transfer-encoding is other than chunked");
         }
@@ -106,15 +106,15 @@ impl RawHead {
         }
     }
 
-    fn framing(&self) -> Result<Framing, Fault> {
+    fn framing(&self) -> Result<BodyFraming, HeadFault> {
         let has_body = self.is_chunked || self.length.is_some_and(|length| length > 0);
         match (self.is_chunked, self.length) {
-            _ if self.is_preface => Ok(Framing::Opaque),
+            _ if self.is_preface => Ok(BodyFraming::Opaque),
             (true, Some(_)) => Err("it has both content-length and transfer-encoding"),
             (true, None) if self.is_http10 => Err("it has a transfer-encoding, which its version does not have"),
             _ if self.is_connect && has_body => Err("a CONNECT has no body"),
-            (true, None) => Ok(Framing::Chunked),
-            (false, length) => Ok(Framing::Length(length.unwrap_or(0))),
+            (true, None) => Ok(BodyFraming::Chunked),
+            (false, length) => Ok(BodyFraming::Length(length.unwrap_or(0))),
         }
     }
 }
@@ -133,7 +133,7 @@ const LENGTH_DIGITS_MAX: usize = 18;
 mod tests {
     use super::*;
 
-    fn judge(head: &str) -> Result<Framing, Fault> {
+    fn judge(head: &str) -> Result<BodyFraming, HeadFault> {
         let mut raw = RawHead::default();
         head.split_terminator('\n').find_map(|line| raw.push_line(line.as_bytes()).transpose()).unwrap()
     }
@@ -141,12 +141,12 @@ mod tests {
     #[test]
     fn plain_heads_have_one_framing() {
         for (head, framing) in [
-            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", Framing::Length(0)),
-            ("\r\n\r\nPOST / HTTP/1.1\r\ncontent-LENGTH:  12 \r\n\r\n", Framing::Length(12)),
-            ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n", Framing::Chunked),
-            ("POST / HTTP/1.1\r\nX: transfer-encoding: x\r\nX-Content-Length: 1\r\n\r\n", Framing::Length(0)),
-            ("CONNECT a:443 HTTP/1.1\r\nContent-Length: 0\r\n\r\n", Framing::Length(0)),
-            ("PRI * HTTP/2.0\r\n\r\n", Framing::Opaque),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", BodyFraming::Length(0)),
+            ("\r\n\r\nPOST / HTTP/1.1\r\ncontent-LENGTH:  12 \r\n\r\n", BodyFraming::Length(12)),
+            ("POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n", BodyFraming::Chunked),
+            ("POST / HTTP/1.1\r\nX: transfer-encoding: x\r\nX-Content-Length: 1\r\n\r\n", BodyFraming::Length(0)),
+            ("CONNECT a:443 HTTP/1.1\r\nContent-Length: 0\r\n\r\n", BodyFraming::Length(0)),
+            ("PRI * HTTP/2.0\r\n\r\n", BodyFraming::Opaque),
         ] {
             assert_eq!(judge(head), Ok(framing), "{head:?}");
         }

@@ -11,20 +11,20 @@ use memchr::memchr;
 
 use crate::client::{
     raw_chunks::RawChunks,
-    raw_head::{Fault, Framing, RawHead},
+    raw_head::{BodyFraming, HeadFault, RawHead},
 };
 
 /// What a connection's octets have been so far.
 #[derive(Debug, Default)]
 pub(crate) struct RawRequests {
-    place: Place,
+    place: ParsePlace,
     /// The octets of a line that has not ended yet.
     partial: Vec<u8>,
     head: RawHead,
     /// Heads that ended without a fault.
     good_count: u64,
-    head_fault: Option<Fault>,
-    fatal_fault: Option<Fault>,
+    head_fault: Option<HeadFault>,
+    fatal_fault: Option<HeadFault>,
     /// Requests the library has handed over.
     taken_count: u64,
     /// What is to be written over what has just arrived, and where.
@@ -34,7 +34,7 @@ pub(crate) struct RawRequests {
 }
 
 #[derive(Debug, Default)]
-enum Place {
+enum ParsePlace {
     #[default]
     Head,
     Length(u64),
@@ -60,29 +60,29 @@ impl RawRequests {
         let mut octets = received;
         loop {
             match &mut self.place {
-                Place::Off => return received.len(),
-                Place::Head if octets.is_empty() => return received.len(),
-                Place::Head => {
+                ParsePlace::Off => return received.len(),
+                ParsePlace::Head if octets.is_empty() => return received.len(),
+                ParsePlace::Head => {
                     let start = received.len() - octets.len();
                     octets = self.push_to_head(start, octets, line_bytes_max);
                     if self.fatal_fault.is_some() {
                         return 0;
                     }
                 }
-                Place::Length(left) => {
+                ParsePlace::Length(left) => {
                     let count = usize::try_from(*left).unwrap_or(usize::MAX).min(octets.len());
                     octets = &octets[count..];
                     *left -= count as u64;
                     if *left > 0 {
                         return received.len();
                     }
-                    self.place = Place::Head;
+                    self.place = ParsePlace::Head;
                 }
-                Place::Chunks(chunks) => match chunks.skip(octets) {
-                    Ok(Some(rest)) => (octets, self.place) = (rest, Place::Head),
+                ParsePlace::Chunks(chunks) => match chunks.skip(octets) {
+                    Ok(Some(rest)) => (octets, self.place) = (rest, ParsePlace::Head),
                     Ok(None) => return received.len(),
                     Err((fault, rest)) => {
-                        (self.place, self.fatal_fault) = (Place::Off, Some(fault));
+                        (self.place, self.fatal_fault) = (ParsePlace::Off, Some(fault));
                         return received.len() - rest.len();
                     }
                 },
@@ -91,7 +91,7 @@ impl RawRequests {
     }
 
     /// The library hands over the next request: what is wrong with its head, if anything is.
-    pub(crate) fn take(&mut self) -> Option<Fault> {
+    pub(crate) fn take(&mut self) -> Option<HeadFault> {
         self.taken_count += 1;
         self.head_fault.filter(|_| self.taken_count > self.good_count)
     }
@@ -104,13 +104,13 @@ impl RawRequests {
 
     /// Follows nothing any more: what comes is no longer requests.
     pub(crate) fn stop(&mut self) {
-        *self = Self { place: Place::Off, ..Self::default() };
+        *self = Self { place: ParsePlace::Off, ..Self::default() };
     }
 
     /// Whether the next octet is the first of a request.
     pub(crate) fn is_at_start(&self) -> bool {
         let has_fault = self.head_fault.is_some() || self.fatal_fault.is_some();
-        matches!(self.place, Place::Head) && self.partial.is_empty() && self.head.is_at_start() && !has_fault
+        matches!(self.place, ParsePlace::Head) && self.partial.is_empty() && self.head.is_at_start() && !has_fault
     }
 
     /// Whether requests have come that the library has not handed over.
@@ -119,7 +119,7 @@ impl RawRequests {
     }
 
     /// Why nothing more is to be read, if that is so.
-    pub(crate) fn fatal_fault(&self) -> Option<Fault> {
+    pub(crate) fn fatal_fault(&self) -> Option<HeadFault> {
         self.fatal_fault
     }
 
@@ -162,7 +162,7 @@ impl RawRequests {
         };
         match outcome {
             _ if is_foreign => {
-                (self.place, self.fatal_fault) = (Place::Off, Some("the connection begins with no request"));
+                (self.place, self.fatal_fault) = (ParsePlace::Off, Some("the connection begins with no request"));
             }
             Ok(None) => {}
             Ok(Some(framing)) => {
@@ -173,10 +173,10 @@ impl RawRequests {
                 }
                 self.head = RawHead::default();
                 self.place = match framing {
-                    Framing::Length(0) => Place::Head,
-                    Framing::Length(length) => Place::Length(length),
-                    Framing::Chunked => Place::Chunks(RawChunks::default()),
-                    Framing::Opaque => Place::Off,
+                    BodyFraming::Length(0) => ParsePlace::Head,
+                    BodyFraming::Length(length) => ParsePlace::Length(length),
+                    BodyFraming::Chunked => ParsePlace::Chunks(RawChunks::default()),
+                    BodyFraming::Opaque => ParsePlace::Off,
                 };
             }
             Err(fault) => self.fail(fault),
@@ -184,8 +184,8 @@ impl RawRequests {
         rest
     }
 
-    fn fail(&mut self, fault: Fault) {
-        self.place = Place::Off;
+    fn fail(&mut self, fault: HeadFault) {
+        self.place = ParsePlace::Off;
         self.head_fault = Some(fault);
         self.partial = Vec::new();
     }

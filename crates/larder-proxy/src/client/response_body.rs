@@ -20,7 +20,7 @@ use crate::{
     encoder::Encoder,
     errors::BodyError,
     flight::{chunk_reader::ChunkReader, parts::PartsReader, reader::FlightReader},
-    links::Replacing,
+    links::LinkReplacer,
     origin::body::OriginBody,
 };
 
@@ -58,7 +58,7 @@ enum Source {
 /// A body in which links are replaced.
 struct ReplacedBody {
     inner: Source,
-    replacing: Replacing,
+    replacing: LinkReplacer,
     is_over: bool,
 }
 
@@ -120,7 +120,7 @@ impl ResponseBody {
     }
 
     /// This body, in which links are replaced on the way; its length is not known then.
-    pub(crate) fn replacing(self, replacing: Replacing) -> Self {
+    pub(crate) fn replacing(self, replacing: LinkReplacer) -> Self {
         match self.source {
             Source::Empty => self,
             inner => Self::of(Source::Replaced(Box::new(ReplacedBody { inner, replacing, is_over: false }))),

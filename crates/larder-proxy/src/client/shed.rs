@@ -20,7 +20,7 @@ pub(crate) fn shed(mut socket: TcpStream) {
         return;
     }
     tokio::spawn(async move {
-        let _telling = Telling;
+        let _telling = ShedAnswer;
         let tell = async {
             socket.write_all(ANSWER.as_bytes()).await?;
             socket.shutdown().await?;
@@ -38,9 +38,9 @@ pub(crate) fn shed(mut socket: TcpStream) {
     });
 }
 
-struct Telling;
+struct ShedAnswer;
 
-impl Drop for Telling {
+impl Drop for ShedAnswer {
     fn drop(&mut self) {
         TELLING.fetch_sub(1, Relaxed);
     }

@@ -22,19 +22,19 @@ use tokio_rustls::server::TlsStream;
 use crate::{origin::target::Origin, session::SessionState};
 
 /// A client's socket, plain or TLS.
-pub(crate) enum Socket {
+pub(crate) enum ClientSocket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
     /// TLS that a client believes to have with an origin.
-    Intercepted(Box<TlsStream<Tunnelled>>),
+    Intercepted(Box<TlsStream<TunnelStream>>),
 }
 
 /// What comes through a tunnel, from its first byte on.
-pub(crate) type Tunnelled = Rewound<TokioIo<Upgraded>>;
+pub(crate) type TunnelStream = RewoundStream<TokioIo<Upgraded>>;
 
 /// A connection inside a tunnel, which is to be served.
-pub(crate) struct Inside {
-    pub(crate) stream: Box<TlsStream<Tunnelled>>,
+pub(crate) struct TunnelledConnection {
+    pub(crate) stream: Box<TlsStream<TunnelStream>>,
     /// Who the client is.
     pub(crate) peer: SocketAddr,
     /// The listener that the client came through.
@@ -48,19 +48,19 @@ pub(crate) struct Inside {
 
 /// What a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum ClientProtocol {
     Http1,
     Http2,
 }
 
-impl Protocol {
+impl ClientProtocol {
     /// What a handshake agreed on.
     pub(crate) fn agreed(alpn: Option<&[u8]>) -> Self {
         if alpn == Some(ALPN_PROTOCOLS[0]) { Self::Http2 } else { Self::Http1 }
     }
 }
 
-impl Socket {
+impl ClientSocket {
     /// The name that a client of TLS asked for, where its certificate is one of several.
     pub(crate) fn server_name(&self) -> Option<&str> {
         match self {
@@ -90,18 +90,18 @@ impl Socket {
 }
 
 /// A stream of which some was read already, which is read first.
-pub(crate) struct Rewound<S> {
+pub(crate) struct RewoundStream<S> {
     first: Bytes,
     inner: S,
 }
 
-impl<S> Rewound<S> {
+impl<S> RewoundStream<S> {
     pub(crate) fn new(first: Bytes, inner: S) -> Self {
         Self { first, inner }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for RewoundStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.first.is_empty() {
             return Pin::new(&mut self.inner).poll_read(cx, buf);
@@ -113,7 +113,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for RewoundStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.inner).poll_write(cx, buf)
     }
@@ -127,7 +127,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for ClientSocket {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut *self {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -137,7 +137,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for ClientSocket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut *self {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),

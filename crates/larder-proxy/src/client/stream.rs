@@ -17,23 +17,23 @@ use std::{
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::client::{peer::Client, socket::Socket};
+use crate::client::{peer::Client, socket::ClientSocket};
 
 /// A client's socket.
 pub(crate) struct ClientStream {
-    socket: Socket,
+    socket: ClientSocket,
     /// What was read already, and is to be read first.
     first: Bytes,
     client: Arc<Client>,
 }
 
 impl ClientStream {
-    pub(crate) fn new(socket: Socket, first: Bytes, client: Arc<Client>) -> Self {
+    pub(crate) fn new(socket: ClientSocket, first: Bytes, client: Arc<Client>) -> Self {
         Self { socket, first, client }
     }
 
     /// Returns the socket if no byte that was read waits.
-    pub(crate) fn into_socket(self) -> Option<Socket> {
+    pub(crate) fn into_socket(self) -> Option<ClientSocket> {
         self.first.is_empty().then_some(self.socket)
     }
 
@@ -131,10 +131,10 @@ impl AsyncWrite for ClientStream {
 
 /// Where the parts of a small response are put together, on pages of its own.
 #[repr(align(4096))]
-struct Gathered([u8; GATHER_BYTES_MAX]);
+struct GatherBuffer([u8; GATHER_BYTES_MAX]);
 
 thread_local! {
-    static GATHERED: RefCell<Box<Gathered>> = RefCell::new(Box::new(Gathered([0; GATHER_BYTES_MAX])));
+    static GATHERED: RefCell<Box<GatherBuffer>> = RefCell::new(Box::new(GatherBuffer([0; GATHER_BYTES_MAX])));
 }
 
 /// Longest response that is put together before it is written, in bytes.

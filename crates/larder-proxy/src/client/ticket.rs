@@ -11,24 +11,24 @@ use std::{
 use http::StatusCode;
 
 use crate::{
-    access_log::Line, client::peer::Client, errors::BodyError, log_format::Sent, metrics::Exchange, outcome::Outcome,
-    popular::Subject, times::Bucket, worker::Worker,
+    access_log::OpenLogLine, client::peer::Client, errors::BodyError, log_format::SentResponse,
+    metrics::ExchangeSummary, outcome::Outcome, popular::PopularitySubject, times::TimeBucket, worker::Worker,
 };
 
 /// A line for the access log of the worker that answers, whose configuration says where that is.
 pub(crate) struct LogLine {
     pub(crate) worker: Arc<Worker>,
-    pub(crate) line: Line,
+    pub(crate) line: OpenLogLine,
 }
 
 /// What is known of an exchange when its response has a head.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct About {
+pub(crate) struct ExchangeContext {
     /// When the request's head was there.
     pub(crate) started: Instant,
     /// How many microseconds the response's head took, if its body was not there with it.
     pub(crate) first_byte_us: Option<u32>,
-    pub(crate) subject: Option<Subject>,
+    pub(crate) subject: Option<PopularitySubject>,
     pub(crate) outcome: Outcome,
     pub(crate) status: StatusCode,
 }
@@ -37,7 +37,7 @@ pub(crate) struct About {
 pub(crate) struct Ticket {
     client: Arc<Client>,
     line: Option<Box<LogLine>>,
-    about: About,
+    about: ExchangeContext,
     sent_bytes: u64,
     complete: bool,
     broken: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, about: About) -> Self {
+    pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, about: ExchangeContext) -> Self {
         Self { client, line, about, sent_bytes: 0, complete: false, broken: false, flushed_before: None }
     }
 
@@ -91,12 +91,12 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let metrics = &self.client.worker.metrics;
-        let About { started, first_byte_us, subject, outcome, status } = self.about;
-        metrics.settle(&Exchange { outcome, status, subject, sent_bytes: self.sent_bytes });
+        let ExchangeContext { started, first_byte_us, subject, outcome, status } = self.about;
+        metrics.settle(&ExchangeSummary { outcome, status, subject, sent_bytes: self.sent_bytes });
         if outcome != Outcome::Tunnel {
-            let (kind, whole) = (outcome.kind() as usize, Bucket::of(started.elapsed()));
+            let (kind, whole) = (outcome.kind() as usize, TimeBucket::of(started.elapsed()));
             // What is in memory is handed over in one piece.
-            let first_byte = first_byte_us.map_or(whole, |micros| Bucket::of(Duration::from_micros(micros.into())));
+            let first_byte = first_byte_us.map_or(whole, |micros| TimeBucket::of(Duration::from_micros(micros.into())));
             metrics.first_bytes[kind].note_in(first_byte);
             if self.complete {
                 metrics.whole_responses[kind].note_in(whole);
@@ -109,7 +109,7 @@ impl Drop for Ticket {
             metrics.aborted.add(1);
         }
         if let Some(LogLine { worker, line }) = self.line.take().map(|line| *line) {
-            worker.write_log_line(&line, Sent { bytes: self.sent_bytes, complete: self.complete });
+            worker.write_log_line(&line, SentResponse { bytes: self.sent_bytes, complete: self.complete });
         }
         self.client.end(!self.complete && !self.broken);
     }

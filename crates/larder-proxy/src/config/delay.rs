@@ -21,12 +21,12 @@ pub struct Delay {
     /// many as come in a second.
     pub burst_bytes: Option<u64>,
     /// Who share the rate.
-    pub shared: Sharing,
+    pub shared: RateSharing,
 }
 
 /// Who share a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sharing {
+pub enum RateSharing {
     /// All of them together.
     #[default]
     Together,
@@ -43,7 +43,7 @@ impl Delay {
         if rate.get() < RATE_MIN {
             return Some(format!("a delay's rate must be at least {RATE_MIN} bytes a second: {name}"));
         }
-        let names_none = self.shared == Sharing::Network && self.clients.is_empty();
+        let names_none = self.shared == RateSharing::Network && self.clients.is_empty();
         names_none.then(|| format!("a delay for each network has to name networks: {name}"))
     }
 
@@ -56,9 +56,9 @@ impl Delay {
 impl fmt::Display for Delay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let share = match self.shared {
-            Sharing::Together => "all",
-            Sharing::Network => "each network",
-            Sharing::Client => "each client",
+            RateSharing::Together => "all",
+            RateSharing::Network => "each network",
+            RateSharing::Client => "each client",
         };
         write!(f, "{}: {} bytes a second for {share}", self.name, self.rate)?;
         let networks: Vec<String> = self.clients.iter().map(ToString::to_string).collect();

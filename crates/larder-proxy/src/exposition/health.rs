@@ -7,10 +7,10 @@ use prometheus_client::{
     metrics::{MetricType, gauge::ConstGauge},
 };
 
-use crate::shared::Shared;
+use crate::shared::ProxyState;
 
 /// Puts them into words.
-pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &Shared) -> fmt::Result {
+pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {
     let help = "1 while an origin of a site is asked, 0 while it is left out because it failed";
     let mut family = encoder.encode_descriptor("origin_up", help, None, MetricType::Gauge)?;
     for (origin, is_up) in origins(shared) {
@@ -25,7 +25,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &Shared) -> fm
 }
 
 /// The origins of sites, and whether they are asked. One that several sites share is up while any of them asks it.
-pub(crate) fn origins(shared: &Shared) -> BTreeMap<String, bool> {
+pub(crate) fn origins(shared: &ProxyState) -> BTreeMap<String, bool> {
     let mut origins = BTreeMap::new();
     for (origin, is_up) in shared.routes.groups().iter().flat_map(|group| group.health()) {
         *origins.entry(origin).or_insert(false) |= is_up;
@@ -34,7 +34,7 @@ pub(crate) fn origins(shared: &Shared) -> BTreeMap<String, bool> {
 }
 
 /// What the certificates are called, and when they end in seconds of Unix time; of several of one name the first to end.
-pub(crate) fn certificates(shared: &Shared) -> BTreeMap<String, i64> {
+pub(crate) fn certificates(shared: &ProxyState) -> BTreeMap<String, i64> {
     let shown = shared.certificates.iter().flat_map(|certificates| certificates.expiries());
     let authority = shared.interceptor.as_ref().and_then(|interceptor| {
         let since_epoch = interceptor.expires_at().duration_since(UNIX_EPOCH).ok()?;

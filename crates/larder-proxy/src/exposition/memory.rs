@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{ProxyStats, process};
-use crate::shared::Shared;
+use crate::shared::ProxyState;
 
 /// What takes memory and is counted or known.
 pub(crate) struct MemoryParts {
@@ -18,7 +18,7 @@ pub(crate) struct MemoryParts {
 }
 
 impl MemoryParts {
-    pub(crate) fn of(shared: &Shared, stats: &ProxyStats, popular_bytes: u64) -> Self {
+    pub(crate) fn of(shared: &ProxyState, stats: &ProxyStats, popular_bytes: u64) -> Self {
         let waiting = shared.counts.waiting.load(Relaxed) as u64;
         let (index_bytes, dirty_bytes) = shared.cache.store.as_ref().map_or((0, 0), |store| {
             let stats = store.stats();

@@ -13,11 +13,11 @@ use rustix::process::{Resource, getrlimit};
 
 /// The process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessFigures {
     started_s: f64,
 }
 
-impl Process {
+impl ProcessFigures {
     /// Returns it, as begun now.
     pub(super) fn new() -> Self {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -25,7 +25,7 @@ impl Process {
     }
 }
 
-impl Collector for Process {
+impl Collector for ProcessFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         if let Some(seconds) = cpu_seconds() {
             let help = "Processor time of the process in seconds";

@@ -15,8 +15,8 @@ use prometheus_client::{
 
 use crate::{
     metrics::WorkerMetrics,
-    outcome::Kind,
-    popular::{self, Asked},
+    outcome::OutcomeKind,
+    popular::{self, PopularityCount},
     site_figures::{LABEL_COUNT_MAX, OTHER_LABEL, SiteSums},
 };
 
@@ -34,7 +34,7 @@ impl SiteLabels {
         let help = "Exchanges by site, for the sites that were asked for most, and all others together";
         let mut family = encoder.encode_descriptor("site_requests", help, None, MetricType::Counter)?;
         for (name, sums) in &sites {
-            for kind in Kind::ALL {
+            for kind in OutcomeKind::ALL {
                 let labels = [("site", *name), ("result", kind.token())];
                 ConstCounter::new(sums.kinds[kind as usize]).encode(family.encode_family(&labels)?)?;
             }
@@ -57,8 +57,8 @@ impl SiteLabels {
 /// Gives labels to sites that were asked for often of late, as long as there are any.
 fn name_sites(names: &mut Vec<String>, workers: &[Arc<WorkerMetrics>]) {
     let asked = popular::together(workers.iter().map(|worker| worker.popular.sites()));
-    let is_new = |asked: &&Asked| asked.requests() >= REQUEST_COUNT_MIN && asked.name != OTHER_NAME;
-    for Asked { name, .. } in asked.iter().filter(is_new) {
+    let is_new = |asked: &&PopularityCount| asked.requests() >= REQUEST_COUNT_MIN && asked.name != OTHER_NAME;
+    for PopularityCount { name, .. } in asked.iter().filter(is_new) {
         if names.len() == LABEL_COUNT_MAX {
             return;
         }

@@ -9,13 +9,13 @@ use prometheus_client::{
 
 use crate::{
     metrics::{WorkerMetrics, sum_times},
-    outcome::Kind,
-    times::{Histogram, Times},
+    outcome::OutcomeKind,
+    times::{Histogram, TimeCounts},
 };
 
 /// Puts all histograms into words.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerMetrics>]) -> fmt::Result {
-    type ByKind = fn(&WorkerMetrics) -> &[Histogram; Kind::ALL.len()];
+    type ByKind = fn(&WorkerMetrics) -> &[Histogram; OutcomeKind::ALL.len()];
     let by_kind: [(&str, &str, ByKind); 2] = [
         ("first_byte_seconds", "From a request's head to that of its response", |worker| &worker.first_bytes),
         ("response_seconds", "From a request's head to the end of its response", |worker| &worker.whole_responses),
@@ -23,7 +23,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerM
     for (name, help, of) in by_kind {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
         // Tunnels last as long as they are wanted.
-        for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Tunnel) {
+        for kind in OutcomeKind::ALL.into_iter().filter(|kind| *kind != OutcomeKind::Tunnel) {
             let times = sum_times(workers, |worker| &of(worker)[kind as usize]);
             times.encode(family.encode_family(&[("result", kind.token())])?)?;
         }
@@ -36,7 +36,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerM
     reads.encode(encoder.encode_descriptor("store_read_seconds", help, None, reads.metric_type())?)
 }
 
-impl EncodeMetric for Times {
+impl EncodeMetric for TimeCounts {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let buckets: Vec<(f64, u64)> = self.buckets().collect();
         encoder.encode_histogram::<NoLabelSet>(self.sum_s(), self.count(), &buckets, None)

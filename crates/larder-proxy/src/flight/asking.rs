@@ -21,23 +21,23 @@ use larder_http::{
 };
 
 use crate::{
-    asked::{Asked, Edits},
+    asked::{RequestEdits, RequestHead},
     clock,
     errors::Failure,
     flight::{
-        continuation::{Answer, Missing},
-        source::Means,
+        continuation::{ContinuationAnswer, MissingRange},
+        source::FetchContext,
     },
     origin::{
         body::OriginBody,
-        pool::{Outgoing, Repeat},
+        pool::{ReplayableRequest, RetryRule},
         request_body::RequestBody,
         target::{Origin, is_plain_host},
     },
 };
 
 /// Where a redirection leads.
-struct Hop {
+struct RedirectHop {
     url: Uri,
     origin: Origin,
     /// Whether it is another origin than the one that was asked.
@@ -45,7 +45,7 @@ struct Hop {
 }
 
 /// The redirections that were followed.
-struct Way {
+struct RedirectPath {
     chain: Chain,
     /// The rule that had them followed.
     rule: String,
@@ -54,22 +54,26 @@ struct Way {
     url: Uri,
 }
 
-impl Means {
+impl FetchContext {
     /// Asks an origin for what a GET or HEAD is about, and follows redirections; what comes has the rules' word among its fields.
     ///
     /// # Errors
     /// An origin cannot be reached or may not be, or a response makes no sense.
-    pub(crate) async fn ask(&self, asked: &Asked, edits: &Edits) -> Result<(response::Parts, OriginBody), Failure> {
+    pub(crate) async fn ask(
+        &self,
+        asked: &RequestHead,
+        edits: &RequestEdits,
+    ) -> Result<(response::Parts, OriginBody), Failure> {
         let mut request_time = clock::now();
-        let outgoing = Outgoing {
+        let outgoing = ReplayableRequest {
             origin: asked.origin.clone(),
             choice: asked.choice.clone(),
-            repeat: Repeat::Safe,
+            repeat: RetryRule::Safe,
             make: || asked.outgoing(&self.marks, edits),
         };
         let (mut head, mut body) = self.origins.ask(outgoing).await?;
         asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
-        let mut way: Option<Way> = None;
+        let mut way: Option<RedirectPath> = None;
         while let Some((hop, rule)) = next_hop(asked, way.as_ref().map(|way| &way.url), &head) {
             if way.as_ref().is_some_and(|way| way.fields.len() >= HOP_COUNT_MAX) {
                 let why = format!("it redirects more than {HOP_COUNT_MAX} times in a row");
@@ -82,15 +86,15 @@ impl Means {
             fields.insert(0, std::mem::take(&mut head.headers));
             drain(body).await;
             request_time = clock::now();
-            let outgoing = Outgoing {
+            let outgoing = ReplayableRequest {
                 origin: hop.origin.clone(),
                 choice: None,
-                repeat: Repeat::Safe,
+                repeat: RetryRule::Safe,
                 make: || request_for(asked, &hop, self, edits),
             };
             (head, body) = Box::pin(self.origins.ask(outgoing)).await?;
             asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
-            way = Some(Way { chain, rule, fields, url: hop.url });
+            way = Some(RedirectPath { chain, rule, fields, url: hop.url });
         }
         if let Some(way) = way {
             way.complete(&mut head);
@@ -99,17 +103,22 @@ impl Means {
     }
 
     /// Asks an origin to go on with a body from `start` on.
-    pub(super) async fn ask_rest(&self, asked: &Asked, missing: &Missing<'_>, start: u64) -> Answer {
+    pub(super) async fn ask_rest(
+        &self,
+        asked: &RequestHead,
+        missing: &MissingRange<'_>,
+        start: u64,
+    ) -> ContinuationAnswer {
         self.cache.metrics.rests_fetched.add(1);
         match self.ask(asked, &missing.edits(start)).await {
             Ok((head, body)) => missing.judge(start, &head, body),
-            Err(failure) => Answer::Failed(failure),
+            Err(failure) => ContinuationAnswer::Failed(failure),
         }
     }
 
     fn exchange<'a>(
         &self,
-        asked: &'a Asked,
+        asked: &'a RequestHead,
         head: &'a response::Parts,
         request_time: larder_http::Timestamp,
     ) -> Exchange<'a> {
@@ -124,7 +133,7 @@ impl Means {
     }
 }
 
-impl Way {
+impl RedirectPath {
     /// Notes on a response what led to it.
     fn complete(self, head: &mut response::Parts) {
         for redirection in &self.fields {
@@ -136,7 +145,7 @@ impl Way {
 }
 
 /// Where a response leads that is to be followed, and the rule that says so.
-fn next_hop(asked: &Asked, url: Option<&Uri>, head: &response::Parts) -> Option<(Hop, String)> {
+fn next_hop(asked: &RequestHead, url: Option<&Uri>, head: &response::Parts) -> Option<(RedirectHop, String)> {
     let is_none = !head.status.is_redirection() || head.status == StatusCode::NOT_MODIFIED;
     // A question goes where its client sends it.
     if is_none || asked.question.is_some() {
@@ -154,20 +163,25 @@ fn next_hop(asked: &Asked, url: Option<&Uri>, head: &response::Parts) -> Option<
 }
 
 /// What is to be asked for at `url`.
-fn hop(asked: &Asked, own: &Uri, url: Uri) -> Option<Hop> {
+fn hop(asked: &RequestHead, own: &Uri, url: Uri) -> Option<RedirectHop> {
     let origin = Origin::of_url(&url)?;
     let server = |origin: &Origin| (origin.https, origin.host.clone(), origin.port);
     let is_same_server = server(&origin) == server(&asked.origin);
     if is_same_origin(own, &url) || is_same_server {
-        return Some(Hop { url, origin: asked.origin.clone(), is_elsewhere: false });
+        return Some(RedirectHop { url, origin: asked.origin.clone(), is_elsewhere: false });
     }
-    is_plain_host(url.host()?).then_some(Hop { url, origin, is_elsewhere: true })
+    is_plain_host(url.host()?).then_some(RedirectHop { url, origin, is_elsewhere: true })
 }
 
 /// The request for a hop.
-fn request_for(asked: &Asked, hop: &Hop, means: &Means, edits: &Edits) -> Request<RequestBody> {
+fn request_for(
+    asked: &RequestHead,
+    hop: &RedirectHop,
+    means: &FetchContext,
+    edits: &RequestEdits,
+) -> Request<RequestBody> {
     let is_about_it = edits.only_at == Some(mark_of(&hop.url));
-    let there = Edits {
+    let there = RequestEdits {
         whole: edits.whole,
         added: if is_about_it || edits.only_at.is_none() { edits.added.clone() } else { Vec::new() },
         only_at: None,

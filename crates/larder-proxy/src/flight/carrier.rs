@@ -18,42 +18,42 @@ use http::HeaderMap;
 use tokio::time::timeout_at;
 
 use crate::{
-    asked::Asked,
+    asked::RequestHead,
     body_budget::FillTurn,
     cache::{
         Cache,
-        chunks::{ChunkedBody, Placed},
+        chunks::{ChunkedBody, PlacedBytes},
         entry::CHUNK_BYTES,
     },
     errors::BodyError,
     flight::{
-        continuation::{Answer, Breaks, Missing},
+        continuation::{BreakCount, ContinuationAnswer, MissingRange},
         hold_up::HoldUp,
-        shared::{Flight, Pace},
-        source::Means,
+        shared::{FetchPace, Flight},
+        source::FetchContext,
     },
     origin::body::OriginBody,
 };
 
 /// A body on its way.
-pub(super) struct Carrier {
+pub(super) struct BodyCarrier {
     cache: Arc<Cache>,
     pub(super) flight: Arc<Flight>,
-    pub(super) storage: Storage,
+    pub(super) storage: BodyStorage,
     /// Place after the last byte that arrived.
     pub(super) produced: u64,
     /// Place after the last byte that is stored.
     pub(super) committed: u64,
     /// How much of what comes next is there already.
     pub(super) skip: u64,
-    breaks: Breaks,
+    breaks: BreakCount,
     hold_up: HoldUp,
     /// The turn to fill a chunk, while it lasts.
     turn: Option<FillTurn>,
 }
 
 /// How the body is being stored.
-pub(super) enum Storage {
+pub(super) enum BodyStorage {
     /// In one piece, at the end.
     Whole,
     /// In chunks, each as it fills.
@@ -63,7 +63,7 @@ pub(super) enum Storage {
 }
 
 /// What came next.
-pub(super) enum Next {
+pub(super) enum CarriedPiece {
     Data(Bytes),
     Trailers(HeaderMap),
     End,
@@ -74,7 +74,7 @@ pub(super) enum Next {
 
 /// The outcome of one step.
 enum CarryStep {
-    Next(Next),
+    Next(CarriedPiece),
     /// The readers have to come further.
     Wait,
     /// A turn is needed.
@@ -86,13 +86,13 @@ enum CarryStep {
 /// A request of which the rest may be asked for, and by what means.
 #[derive(Clone, Copy)]
 pub(super) struct AskedBy<'a> {
-    pub(super) means: &'a Means,
-    pub(super) asked: &'a Asked,
+    pub(super) means: &'a FetchContext,
+    pub(super) asked: &'a RequestHead,
 }
 
-impl Carrier {
+impl BodyCarrier {
     /// Carries what comes from `start` on.
-    pub(super) fn new(cache: &Arc<Cache>, flight: &Arc<Flight>, storage: Storage, start: u64) -> Self {
+    pub(super) fn new(cache: &Arc<Cache>, flight: &Arc<Flight>, storage: BodyStorage, start: u64) -> Self {
         let (cache, flight) = (Arc::clone(cache), Arc::clone(flight));
         Self {
             cache,
@@ -101,14 +101,14 @@ impl Carrier {
             produced: start,
             committed: start,
             skip: 0,
-            breaks: Breaks::default(),
+            breaks: BreakCount::default(),
             hold_up: HoldUp::default(),
             turn: None,
         }
     }
 
     /// What comes next, once the readers are far enough to have it. `is_worth_finishing` even if nobody reads.
-    pub(super) async fn next(&mut self, body: &mut OriginBody, is_worth_finishing: bool) -> Next {
+    pub(super) async fn next(&mut self, body: &mut OriginBody, is_worth_finishing: bool) -> CarriedPiece {
         loop {
             let turn_end = self.turn.as_ref().map(|turn| turn.end);
             let step = std::future::poll_fn(|context| self.poll_step(body, is_worth_finishing, context));
@@ -136,11 +136,11 @@ impl Carrier {
         // Then it fills its chunk, however far the readers are.
         let has_turn = leaves_window && self.turn.is_some();
         match self.flight.poll_pace(leaves_window, context) {
-            Pace::Wait if !has_turn => return Poll::Ready(CarryStep::Wait),
-            Pace::Unread if !is_worth_finishing && self.flight.close_if_unread() => {
-                return Poll::Ready(CarryStep::Next(Next::Abandoned));
+            FetchPace::Wait if !has_turn => return Poll::Ready(CarryStep::Wait),
+            FetchPace::Unread if !is_worth_finishing && self.flight.close_if_unread() => {
+                return Poll::Ready(CarryStep::Next(CarriedPiece::Abandoned));
             }
-            Pace::Go | Pace::Unread | Pace::Wait => {}
+            FetchPace::Go | FetchPace::Unread | FetchPace::Wait => {}
         }
         let is_used_up = leaves_window && self.cache.shared.bodies.is_used_up();
         if is_used_up && !has_turn && self.flight.is_beyond_least_share() {
@@ -149,11 +149,11 @@ impl Carrier {
         let piece = ready!(body.poll_frame(context));
         Poll::Ready(CarryStep::Next(match piece {
             Some(Ok(frame)) => match frame.into_data() {
-                Ok(bytes) => Next::Data(self.without_skipped(bytes)),
-                Err(frame) => Next::Trailers(frame.into_trailers().unwrap_or_default()),
+                Ok(bytes) => CarriedPiece::Data(self.without_skipped(bytes)),
+                Err(frame) => CarriedPiece::Trailers(frame.into_trailers().unwrap_or_default()),
             },
-            Some(Err(error)) => Next::Broken(error),
-            None => Next::End,
+            Some(Err(error)) => CarriedPiece::Broken(error),
+            None => CarriedPiece::End,
         }))
     }
 
@@ -162,7 +162,7 @@ impl Carrier {
     fn end_turn(&mut self) {
         self.turn = None;
         if self.cache.shared.bodies.is_used_up() {
-            self.storage = Storage::Off;
+            self.storage = BodyStorage::Off;
             self.cache.metrics.storing_given_up.add(1);
             tracing::debug!(stored = self.committed, "memory is short and the origin slow, a response is not stored");
         }
@@ -173,7 +173,7 @@ impl Carrier {
     pub(super) async fn go_on(
         &mut self,
         AskedBy { means, asked }: AskedBy<'_>,
-        missing: &Missing<'_>,
+        missing: &MissingRange<'_>,
         is_worth_finishing: bool,
     ) -> Option<OriginBody> {
         while let Some(wait) = self.breaks.next_wait(self.produced) {
@@ -182,16 +182,16 @@ impl Carrier {
                 return None;
             }
             match Box::pin(means.ask_rest(asked, missing, self.produced)).await {
-                Answer::Continued { body, skip, .. } => {
+                ContinuationAnswer::Continued { body, skip, .. } => {
                     self.skip = skip;
                     return Some(body);
                 }
-                Answer::Changed => {
+                ContinuationAnswer::Changed => {
                     // What has come belongs to nothing any more.
-                    self.storage = Storage::Off;
+                    self.storage = BodyStorage::Off;
                     return None;
                 }
-                Answer::Unclear(_) | Answer::Failed(_) => {}
+                ContinuationAnswer::Unclear(_) | ContinuationAnswer::Failed(_) => {}
             }
         }
         None
@@ -199,7 +199,7 @@ impl Carrier {
 
     /// Stores the chunks that have filled.
     pub(super) async fn commit_full_chunks(&mut self) {
-        while let Storage::Chunks(chunks) = &self.storage
+        while let BodyStorage::Chunks(chunks) = &self.storage
             && self.produced - self.committed >= CHUNK_BYTES
         {
             let chunks = Arc::clone(chunks);
@@ -210,7 +210,7 @@ impl Carrier {
     /// Stores what has arrived since the last chunk as a chunk: the body ends there.
     pub(super) async fn commit_last_chunk(&mut self) {
         self.commit_full_chunks().await;
-        if let Storage::Chunks(chunks) = &self.storage
+        if let BodyStorage::Chunks(chunks) = &self.storage
             && self.produced > self.committed
         {
             let chunks = Arc::clone(chunks);
@@ -221,11 +221,11 @@ impl Carrier {
     /// Stores what has arrived since the last chunk as a fragment: no more will come of it.
     pub(super) async fn keep_fragment(&mut self) {
         self.commit_full_chunks().await;
-        if let Storage::Chunks(chunks) = &self.storage
+        if let BodyStorage::Chunks(chunks) = &self.storage
             && self.produced > self.committed
         {
             let pieces = self.flight.copy_out(self.committed, self.produced - self.committed);
-            let arrived = Placed { start: self.committed, bytes: pieces.concat().into() };
+            let arrived = PlacedBytes { start: self.committed, bytes: pieces.concat().into() };
             chunks.keep(&arrived).await;
         }
     }
@@ -252,9 +252,9 @@ impl Carrier {
                 self.committed += len;
                 self.flight.note_committed(self.committed);
             }
-            Some(false) => self.storage = Storage::Off,
+            Some(false) => self.storage = BodyStorage::Off,
             None => {
-                self.storage = Storage::Off;
+                self.storage = BodyStorage::Off;
                 self.cache.metrics.storing_given_up.add(1);
                 self.cache.shared.patience.note_behind();
                 tracing::debug!(stored = self.committed, "the store cannot keep up, a response is not stored");
@@ -267,8 +267,8 @@ impl Carrier {
     async fn wait_for_readers(&self) {
         let stored = self.leaves_window();
         let moved = std::future::poll_fn(|context| match self.flight.poll_pace(stored, context) {
-            Pace::Wait => Poll::Pending,
-            Pace::Go | Pace::Unread => Poll::Ready(()),
+            FetchPace::Wait => Poll::Pending,
+            FetchPace::Go | FetchPace::Unread => Poll::Ready(()),
         });
         if stored {
             moved.await;
@@ -280,9 +280,9 @@ impl Carrier {
     /// Whether what leaves the window can be had from the store.
     fn leaves_window(&self) -> bool {
         match self.storage {
-            Storage::Whole => self.produced <= CHUNK_BYTES,
-            Storage::Chunks(_) => true,
-            Storage::Off => false,
+            BodyStorage::Whole => self.produced <= CHUNK_BYTES,
+            BodyStorage::Chunks(_) => true,
+            BodyStorage::Off => false,
         }
     }
 }

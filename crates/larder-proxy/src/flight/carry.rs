@@ -18,15 +18,15 @@ use crate::{
         arrivals::Arrival,
         chunks::{BodyKeys, ChunkedBody},
         entry::{CHUNK_BYTES, random},
-        storing::{self, Admission, Place},
+        storing::{self, StoreAdmission, StorePlace},
     },
     digest::{DigestCheck, NamedDigest},
     errors::BodyError,
     flight::{
-        carrier::{AskedBy, Carrier, Next, Storage},
-        continuation::Missing,
+        carrier::{AskedBy, BodyCarrier, BodyStorage, CarriedPiece},
+        continuation::MissingRange,
         fetch::Fetch,
-        source::Source,
+        source::BodySource,
         stage::OpenHead,
     },
     git::AnswerCheck,
@@ -34,11 +34,11 @@ use crate::{
 };
 
 /// A response on its way from the origin to readers and store.
-pub(super) struct Carrying<'a> {
+pub(super) struct ResponseCarrier<'a> {
     fetch: &'a Fetch,
     open: &'a OpenHead,
-    place: Place,
-    carrier: Carrier,
+    place: StorePlace,
+    carrier: BodyCarrier,
     /// What the body must be.
     check: Option<BodyCheck>,
     /// Longest body that is stored, in bytes.
@@ -57,10 +57,10 @@ enum BodyCheck {
     Git(AnswerCheck),
 }
 
-impl<'a> Carrying<'a> {
-    pub(super) fn new(fetch: &'a Fetch, open: &'a OpenHead, place: Place) -> Self {
-        let storage = if open.unstored.is_some() { Storage::Off } else { Storage::Whole };
-        let carrier = Carrier::new(fetch.cache(), &fetch.flight, storage, 0);
+impl<'a> ResponseCarrier<'a> {
+    pub(super) fn new(fetch: &'a Fetch, open: &'a OpenHead, place: StorePlace) -> Self {
+        let storage = if open.unstored.is_some() { BodyStorage::Off } else { BodyStorage::Whole };
+        let carrier = BodyCarrier::new(fetch.cache(), &fetch.flight, storage, 0);
         let fields = open.head.fields();
         let is_plain = open.head.status() == StatusCode::OK && !fields.contains_key(CONTENT_ENCODING);
         let digest = fetch.asked.before.digest.as_ref().filter(|_| is_plain);
@@ -88,7 +88,7 @@ impl<'a> Carrying<'a> {
         self.choose_storage(self.open.total_len.unwrap_or(0));
         loop {
             match self.carrier.next(&mut body, self.is_worth_finishing()).await {
-                Next::Data(bytes) => {
+                CarriedPiece::Data(bytes) => {
                     match &mut self.check {
                         Some(BodyCheck::Digest(check)) => check.push(&bytes),
                         Some(BodyCheck::Git(check)) => check.push(&bytes),
@@ -107,10 +107,10 @@ impl<'a> Carrying<'a> {
                     self.carrier.commit_full_chunks().await;
                     self.note_arrival().await;
                 }
-                Next::Trailers(trailers) => flight.set_trailers(trailers),
-                Next::End if self.is_wrong() => return flight.end(Err(BodyError::WrongDigest)),
-                Next::End => break,
-                Next::Broken(error) => {
+                CarriedPiece::Trailers(trailers) => flight.set_trailers(trailers),
+                CarriedPiece::End if self.is_wrong() => return flight.end(Err(BodyError::WrongDigest)),
+                CarriedPiece::End => break,
+                CarriedPiece::Broken(error) => {
                     if let Some(next) = self.go_on().await {
                         body = next;
                         continue;
@@ -118,7 +118,7 @@ impl<'a> Carrying<'a> {
                     flight.end(Err(error));
                     return self.keep_parts().await;
                 }
-                Next::Abandoned => {
+                CarriedPiece::Abandoned => {
                     drop(body);
                     self.keep_parts().await;
                     return flight.end(Err(BodyError::OriginBroke));
@@ -145,7 +145,7 @@ impl<'a> Carrying<'a> {
             // Of what is asked by POST there are no ranges.
             return None;
         }
-        let missing = Missing::of_open(&source.asked.method, self.open)?;
+        let missing = MissingRange::of_open(&source.asked.method, self.open)?;
         self.carrier.go_on(source, &missing, is_worth_finishing).await
     }
 
@@ -155,7 +155,7 @@ impl<'a> Carrying<'a> {
             Some(BodyCheck::Digest(check)) => !check.matches(),
             Some(BodyCheck::Git(check)) => {
                 if !check.is_whole() {
-                    self.carrier.storage = Storage::Off;
+                    self.carrier.storage = BodyStorage::Off;
                 }
                 false
             }
@@ -170,7 +170,7 @@ impl<'a> Carrying<'a> {
 
     /// A client that leaves does not kill a fetch that is nearly there, or small.
     fn is_worth_finishing(&self) -> bool {
-        if matches!(self.carrier.storage, Storage::Off) {
+        if matches!(self.carrier.storage, BodyStorage::Off) {
             return false;
         }
         let produced = self.carrier.produced;
@@ -187,29 +187,29 @@ impl<'a> Carrying<'a> {
     fn choose_storage(&mut self, len: u64) {
         let (cache, flights) = (self.fetch.cache(), &self.fetch.flights);
         if len > self.size_max {
-            self.carrier.storage = Storage::Off;
+            self.carrier.storage = BodyStorage::Off;
         }
-        if len <= CHUNK_BYTES || !matches!(self.carrier.storage, Storage::Whole) {
+        if len <= CHUNK_BYTES || !matches!(self.carrier.storage, BodyStorage::Whole) {
             return;
         }
         let len = self.open.total_len.unwrap_or(len);
         // All of its chunks are let in, or none.
         let is_let_in = |store: &Store| match self.place.admission {
-            Admission::Granted => true,
-            Admission::Refused => false,
-            Admission::Open => cache.shared.pins.name(&self.place.key) || store.admits(&self.place.key, len),
+            StoreAdmission::Granted => true,
+            StoreAdmission::Refused => false,
+            StoreAdmission::Open => cache.shared.pins.name(&self.place.key) || store.admits(&self.place.key, len),
         };
         if !cache.shared.store.as_ref().is_some_and(is_let_in) {
-            self.carrier.storage = Storage::Off;
+            self.carrier.storage = BodyStorage::Off;
             return;
         }
         let (primary, key) = (Arc::clone(&self.place.primary), Arc::clone(&self.place.key));
         let place = BodyKeys { primary, key, representation: random() };
         let chunks = ChunkedBody::new(cache, place, &self.open.head, self.open.total_len);
         let chunks = Arc::new(if self.check.is_some() { chunks.without_rest() } else { chunks });
-        let source = Source::new(&flights.means, &self.fetch.asked, Arc::clone(&chunks));
+        let source = BodySource::new(&flights.means, &self.fetch.asked, Arc::clone(&chunks));
         self.fetch.flight.set_source(Arc::new(source));
-        self.carrier.storage = Storage::Chunks(chunks);
+        self.carrier.storage = BodyStorage::Chunks(chunks);
     }
 
     /// Stores what has not been, and with it makes the response visible.
@@ -217,12 +217,12 @@ impl<'a> Carrying<'a> {
         self.carrier.commit_last_chunk().await;
         let produced = self.carrier.produced;
         let (place, body) = match &self.carrier.storage {
-            Storage::Off => return self.fetch.forget_unkept().await,
-            Storage::Whole => {
+            BodyStorage::Off => return self.fetch.forget_unkept().await,
+            BodyStorage::Whole => {
                 let body = self.fetch.flight.copy_out(0, produced);
                 (BodyPlace::Whole { len: produced }, body)
             }
-            Storage::Chunks(chunks) => {
+            BodyStorage::Chunks(chunks) => {
                 (BodyPlace::Chunks { len: produced, representation: chunks.place.representation }, Vec::new())
             }
         };
@@ -239,7 +239,7 @@ impl<'a> Carrying<'a> {
         if !self.fetch.is_in_table() {
             return;
         }
-        let Storage::Chunks(chunks) = &self.carrier.storage else { return };
+        let BodyStorage::Chunks(chunks) = &self.carrier.storage else { return };
         let is_long = |len: u64| len.saturating_sub(self.carrier.produced) >= CHUNK_BYTES;
         let Some(len) = chunks.len.filter(|&len| chunks.can_go_on() && is_long(len)) else { return };
         let (chunks, representation) = (Arc::clone(chunks), chunks.place.representation);
@@ -254,7 +254,7 @@ impl<'a> Carrying<'a> {
 
     /// Keeps what arrived of a body that does not come to its end, if the rest can be asked for.
     async fn keep_parts(&mut self) {
-        let Storage::Chunks(chunks) = &self.carrier.storage else { return };
+        let BodyStorage::Chunks(chunks) = &self.carrier.storage else { return };
         let Some(len) = chunks.len.filter(|_| chunks.can_go_on() && self.carrier.committed > 0) else { return };
         // Another fetch may have begun since this one took no more readers; what it brings is whole.
         if !self.fetch.is_in_table() {
@@ -262,7 +262,7 @@ impl<'a> Carrying<'a> {
         }
         let place = BodyPlace::Chunks { len, representation: chunks.place.representation };
         self.carrier.keep_fragment().await;
-        if matches!(self.carrier.storage, Storage::Chunks(_)) {
+        if matches!(self.carrier.storage, BodyStorage::Chunks(_)) {
             self.commit_head(place, Vec::new()).await;
             self.arrival = None;
         }

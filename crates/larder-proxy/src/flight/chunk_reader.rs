@@ -18,31 +18,31 @@ use std::{
 };
 
 use bytes::Bytes;
-use larder_store::Held;
+use larder_store::HeldKey;
 
 use crate::{
     cache::{
-        chunks::{Absence, Placed},
+        chunks::{AbsenceReason, PlacedBytes},
         entry::CHUNK_BYTES,
-        patience::Waiting,
+        patience::ReadPatience,
     },
     errors::BodyError,
-    flight::{reader::FlightReader, rest, source::Source, stage::Stage},
+    flight::{reader::FlightReader, rest, source::BodySource, stage::FetchStage},
 };
 
 /// A span of a chunked body on its way to a client.
 pub(crate) struct ChunkReader {
-    source: Arc<Source>,
+    source: Arc<BodySource>,
     /// What has not been handed out yet.
     span: Range<u64>,
     /// The next chunk to begin reading.
     next: u64,
-    ahead: VecDeque<Read>,
+    ahead: VecDeque<ChunkRead>,
     /// Those that are still to be sent, in order.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldKey>,
     /// The first chunk after them.
     held_end: u64,
-    rest: Rest,
+    rest: OriginTail,
     /// The chunk that was looked for a second time, since it came after it had been looked for.
     looked_again: Option<u64>,
     /// How often the store was in trouble.
@@ -51,16 +51,16 @@ pub(crate) struct ChunkReader {
     is_alone: bool,
 }
 
-type Reading = Pin<Box<dyn Future<Output = Result<Placed, Absence>> + Send>>;
+type Reading = Pin<Box<dyn Future<Output = Result<PlacedBytes, AbsenceReason>> + Send>>;
 
 /// One chunk: being read, or there, or not.
-enum Read {
+enum ChunkRead {
     Pending(Reading),
-    Done(Result<Placed, Absence>),
+    Done(Result<PlacedBytes, AbsenceReason>),
 }
 
 /// What comes from the origin in the store's place.
-enum Rest {
+enum OriginTail {
     Nothing,
     /// It is being asked, from here on.
     Asked(u64, Pin<Box<dyn Future<Output = Option<FlightReader>> + Send>>),
@@ -70,10 +70,10 @@ enum Rest {
 
 impl ChunkReader {
     /// Reads `span` of `source`; the span lies within it.
-    pub(crate) fn new(source: Arc<Source>, span: Range<u64>) -> Self {
+    pub(crate) fn new(source: Arc<BodySource>, span: Range<u64>) -> Self {
         let next = span.start / CHUNK_BYTES;
         let is_alone = !source.chunks.can_go_on();
-        let (ahead, held, rest) = (VecDeque::new(), VecDeque::new(), Rest::Nothing);
+        let (ahead, held, rest) = (VecDeque::new(), VecDeque::new(), OriginTail::Nothing);
         Self { source, span, next, ahead, held, held_end: next, rest, looked_again: None, trouble_count: 0, is_alone }
     }
 
@@ -88,7 +88,7 @@ impl ChunkReader {
             if self.span.is_empty() {
                 return Poll::Ready(None);
             }
-            if !matches!(self.rest, Rest::Nothing) {
+            if !matches!(self.rest, OriginTail::Nothing) {
                 if let Some(bytes) = ready!(self.poll_rest(context)) {
                     return Poll::Ready(Some(Ok(bytes)));
                 }
@@ -97,18 +97,18 @@ impl ChunkReader {
             if self.ahead.is_empty()
                 && let Some(reader) = self.source.take_rest(self.span.start)
             {
-                self.rest = Rest::Comes(self.span.start, Box::new(reader));
+                self.rest = OriginTail::Comes(self.span.start, Box::new(reader));
                 continue;
             }
             self.read_ahead(context);
             match self.ahead.pop_front() {
-                Some(Read::Done(Ok(chunk))) => return Poll::Ready(Some(self.take_from(&chunk))),
-                Some(Read::Done(Err(absence))) => {
+                Some(ChunkRead::Done(Ok(chunk))) => return Poll::Ready(Some(self.take_from(&chunk))),
+                Some(ChunkRead::Done(Err(absence))) => {
                     if !self.go_on_without(absence) {
                         return Poll::Ready(Some(Err(self.give_up())));
                     }
                 }
-                Some(pending @ Read::Pending(_)) => {
+                Some(pending @ ChunkRead::Pending(_)) => {
                     self.ahead.push_front(pending);
                     return Poll::Pending;
                 }
@@ -122,7 +122,7 @@ impl ChunkReader {
     fn read_ahead(&mut self, context: &mut Context<'_>) {
         self.hold();
         // Where nobody else has it there is no use in losing patience.
-        let waiting = if self.is_alone { Waiting::Long } else { Waiting::Short };
+        let waiting = if self.is_alone { ReadPatience::Long } else { ReadPatience::Short };
         // A fetch that was begun for what is missing is read from where it begins. Ahead of it the store would say of its chunks
         // that they are not there, or not yet, and they would be asked for twice.
         let end = self.source.rest_start().filter(|start| *start > self.span.start).unwrap_or(self.span.end);
@@ -137,10 +137,10 @@ impl ChunkReader {
             self.next += 1;
         }
         for read in &mut self.ahead {
-            if let Read::Pending(future) = read
+            if let ChunkRead::Pending(future) = read
                 && let Poll::Ready(result) = future.as_mut().poll(context)
             {
-                *read = Read::Done(result);
+                *read = ChunkRead::Done(result);
             }
         }
     }
@@ -164,31 +164,31 @@ impl ChunkReader {
         self.held.drain(..self.held.len().saturating_sub(still_to_come));
     }
 
-    fn begin_reading(&self, number: u64, waiting: Waiting) -> Read {
-        Read::Pending(Box::pin(Arc::clone(&self.source).read(number, self.span.clone(), waiting)))
+    fn begin_reading(&self, number: u64, waiting: ReadPatience) -> ChunkRead {
+        ChunkRead::Pending(Box::pin(Arc::clone(&self.source).read(number, self.span.clone(), waiting)))
     }
 
     /// Turns to the origin for what the store does not give, or to the store once more. `false`: there is no way on.
-    fn go_on_without(&mut self, absence: Absence) -> bool {
+    fn go_on_without(&mut self, absence: AbsenceReason) -> bool {
         if self.is_alone {
             return false;
         }
         let (start, end) = (self.span.start, self.span.end);
         self.ahead.clear();
         if let Some(reader) = self.source.take_rest(start) {
-            self.rest = Rest::Comes(start, Box::new(reader));
+            self.rest = OriginTail::Comes(start, Box::new(reader));
             return true;
         }
         let number = start / CHUNK_BYTES;
-        if absence == Absence::Gap && self.looked_again != Some(number) && self.source.chunks.was_seen(number) {
+        if absence == AbsenceReason::Gap && self.looked_again != Some(number) && self.source.chunks.was_seen(number) {
             // It was read too far ahead: another reader's fetch has brought it since.
             (self.looked_again, self.next) = (Some(number), number);
             return true;
         }
         let end = match absence {
-            Absence::Gap => rest::gap_end(&self.source.chunks, start, end),
+            AbsenceReason::Gap => rest::gap_end(&self.source.chunks, start, end),
             // More each time: a passing weakness of the store costs little, and one that lasts few requests.
-            Absence::Trouble => {
+            AbsenceReason::Trouble => {
                 let bytes = TROUBLE_BYTES << self.trouble_count.min(TROUBLE_DOUBLINGS_MAX);
                 self.trouble_count += 1;
                 end.min((start + bytes).next_multiple_of(CHUNK_BYTES))
@@ -197,25 +197,25 @@ impl ChunkReader {
         let source = Arc::clone(&self.source);
         let asking = async move {
             let mut reader = rest::board(&source, start, end).await;
-            matches!(reader.stage().await, Stage::Continued(_)).then_some(reader)
+            matches!(reader.stage().await, FetchStage::Continued(_)).then_some(reader)
         };
-        self.rest = Rest::Asked(start, Box::pin(asking));
+        self.rest = OriginTail::Asked(start, Box::pin(asking));
         true
     }
 
     /// The next bytes from the origin; `None`: nothing more comes from there now, look again what there is.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         match &mut self.rest {
-            Rest::Nothing => return Poll::Ready(None),
-            Rest::Asked(start, asking) => {
+            OriginTail::Nothing => return Poll::Ready(None),
+            OriginTail::Asked(start, asking) => {
                 let start = *start;
                 match ready!(asking.as_mut().poll(context)) {
-                    Some(reader) => self.rest = Rest::Comes(start, Box::new(reader)),
+                    Some(reader) => self.rest = OriginTail::Comes(start, Box::new(reader)),
                     None => self.end_rest(true),
                 }
                 return Poll::Ready(None);
             }
-            Rest::Comes(_, reader) => {
+            OriginTail::Comes(_, reader) => {
                 if let Some(Ok(mut bytes)) = ready!(reader.poll_data(context)) {
                     bytes.truncate(usize::try_from(self.remaining()).unwrap_or(usize::MAX));
                     self.span.start += bytes.len() as u64;
@@ -223,7 +223,7 @@ impl ChunkReader {
                 }
             }
         }
-        let brought_nothing = matches!(&self.rest, Rest::Comes(start, _) if *start == self.span.start);
+        let brought_nothing = matches!(&self.rest, OriginTail::Comes(start, _) if *start == self.span.start);
         self.end_rest(brought_nothing);
         Poll::Ready(None)
     }
@@ -231,7 +231,7 @@ impl ChunkReader {
     /// Goes back to the store; for good, if the origin was of no use.
     fn end_rest(&mut self, was_useless: bool) {
         self.is_alone |= was_useless;
-        self.rest = Rest::Nothing;
+        self.rest = OriginTail::Nothing;
         self.next = self.span.start / CHUNK_BYTES;
     }
 
@@ -242,7 +242,7 @@ impl ChunkReader {
     }
 
     /// The bytes that lie in the span.
-    fn take_from(&mut self, placed: &Placed) -> Result<Bytes, BodyError> {
+    fn take_from(&mut self, placed: &PlacedBytes) -> Result<Bytes, BodyError> {
         let end = placed.span().end.min(self.span.end);
         let Some(bytes) = placed.slice(self.span.start..end).filter(|bytes| !bytes.is_empty()) else {
             return Err(self.give_up());

@@ -11,11 +11,12 @@ use http::{HeaderValue, Method, StatusCode, header, response};
 use larder_http::partial;
 
 use crate::{
-    asked::Edits, cache::entry::CHUNK_BYTES, clock, errors::Failure, flight::stage::OpenHead, origin::body::OriginBody,
+    asked::RequestEdits, cache::entry::CHUNK_BYTES, clock, errors::Failure, flight::stage::OpenHead,
+    origin::body::OriginBody,
 };
 
 /// What is missing of a body.
-pub(super) struct Missing<'a> {
+pub(super) struct MissingRange<'a> {
     /// What tells its representation from others.
     pub(super) validator: &'a HeaderValue,
     /// Length of the whole.
@@ -25,7 +26,7 @@ pub(super) struct Missing<'a> {
 }
 
 /// What the origin's answer is to what is there.
-pub(super) enum Answer {
+pub(super) enum ContinuationAnswer {
     /// The same: so many bytes lie before what is missing.
     Continued {
         status: StatusCode,
@@ -41,13 +42,13 @@ pub(super) enum Answer {
 
 /// How often a body was asked to go on.
 #[derive(Default)]
-pub(super) struct Breaks {
+pub(super) struct BreakCount {
     count: usize,
     /// Where it broke the first time of those that count.
     place: u64,
 }
 
-impl<'a> Missing<'a> {
+impl<'a> MissingRange<'a> {
     /// What is missing of a response that is on its way, if its rest can be asked for.
     pub(super) fn of_open(method: &Method, open: &'a OpenHead) -> Option<Self> {
         let len = open.total_len.filter(|_| *method == Method::GET && open.head.status() == StatusCode::OK)?;
@@ -56,40 +57,40 @@ impl<'a> Missing<'a> {
     }
 
     /// What a request for what is missing from `start` on says.
-    pub(super) fn edits(&self, start: u64) -> Edits {
+    pub(super) fn edits(&self, start: u64) -> RequestEdits {
         let last = if self.end == self.len { String::new() } else { (self.end - 1).to_string() };
         let range = HeaderValue::try_from(format!("bytes={start}-{last}")).expect("digits and a dash are a value");
         let added = vec![(header::RANGE, range), (header::IF_RANGE, self.validator.clone())];
-        Edits { whole: true, added, only_at: None }
+        RequestEdits { whole: true, added, only_at: None }
     }
 
     /// What the answer is to that request.
-    pub(super) fn judge(&self, start: u64, head: &response::Parts, incoming: OriginBody) -> Answer {
+    pub(super) fn judge(&self, start: u64, head: &response::Parts, incoming: OriginBody) -> ContinuationAnswer {
         let answered = partial::validator(&head.headers, clock::now());
         let is_same = answered == Some(self.validator);
         match head.status {
             StatusCode::PARTIAL_CONTENT if is_same => match partial::part(head.status, &head.headers) {
-                Ok(part) if part.total_len != self.len => Answer::Changed,
+                Ok(part) if part.total_len != self.len => ContinuationAnswer::Changed,
                 Ok(part) if part.span.first == start => {
-                    Answer::Continued { status: head.status, body: incoming, skip: 0 }
+                    ContinuationAnswer::Continued { status: head.status, body: incoming, skip: 0 }
                 }
-                _ => Answer::Unclear(head.status),
+                _ => ContinuationAnswer::Unclear(head.status),
             },
             StatusCode::OK if is_same && incoming.remaining() == Some(self.len) => {
-                Answer::Continued { status: head.status, body: incoming, skip: start }
+                ContinuationAnswer::Continued { status: head.status, body: incoming, skip: start }
             }
-            StatusCode::PARTIAL_CONTENT if answered.is_none() => Answer::Unclear(head.status),
+            StatusCode::PARTIAL_CONTENT if answered.is_none() => ContinuationAnswer::Unclear(head.status),
             StatusCode::PARTIAL_CONTENT
             | StatusCode::OK
             | StatusCode::RANGE_NOT_SATISFIABLE
             | StatusCode::NOT_FOUND
-            | StatusCode::GONE => Answer::Changed,
-            status => Answer::Unclear(status),
+            | StatusCode::GONE => ContinuationAnswer::Changed,
+            status => ContinuationAnswer::Unclear(status),
         }
     }
 }
 
-impl Breaks {
+impl BreakCount {
     /// How long to wait before a body is asked to go on that broke off at `place`; `None` if that was done often enough.
     pub(super) fn next_wait(&mut self, place: u64) -> Option<Duration> {
         if self.count == 0 || place - self.place >= CHUNK_BYTES {
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn origin_that_brings_little_each_time_is_not_asked_for_ever() {
-        let mut breaks = Breaks::default();
+        let mut breaks = BreakCount::default();
         let count = (0..100).take_while(|number| breaks.next_wait(number * 10).is_some()).count();
         assert_eq!(count, WAITS.len());
         assert_eq!(breaks.next_wait(CHUNK_BYTES), Some(WAITS[0]), "a megabyte is progress");

@@ -8,28 +8,28 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode, header, response};
 use larder_http::{
-    BodyPlace, Reason, Received, Reuse, Ruling, Storability, StoredHead, Timestamp, cache_control, reuse,
+    BodyPlace, Reason, ReceivedHead, Reuse, Ruling, Storability, StoredHead, Timestamp, cache_control, reuse,
     storable::{self, Exchange},
     validate,
 };
 
 use crate::{
-    asked::{Asked, Edits},
+    asked::{RequestEdits, RequestHead},
     cache::{
         Cache,
-        entry::{CHUNK_BYTES, EntryBody, Marker},
+        entry::{CHUNK_BYTES, EntryBody, ResourceMarker},
         groups,
-        lookup::{self, Found, Lookup},
-        storing::{self, Admission, Confirmation, Place},
+        lookup::{self, FoundResponse, LookupResult},
+        storing::{self, Confirmation, StoreAdmission, StorePlace},
     },
     clock,
     errors::Failure,
     flight::{
-        carry::Carrying,
+        carry::ResponseCarrier,
         flights::Flights,
         reader::FlightReader,
         shared::Flight,
-        stage::{Confirmed, KeptPart, OpenHead, PrivateResponse, Stage},
+        stage::{ConfirmedEntry, FetchStage, KeptPart, OpenHead, PrivateResponse},
     },
     origin::body::OriginBody,
 };
@@ -37,18 +37,18 @@ use crate::{
 /// One fetch.
 pub(crate) struct Fetch {
     pub(crate) flights: Arc<Flights>,
-    pub(crate) asked: Arc<Asked>,
+    pub(crate) asked: Arc<RequestHead>,
     pub(crate) flight: Arc<Flight>,
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
     /// The key the flight is in the table under, if it is.
     pub(crate) table_key: Option<Arc<[u8]>>,
     /// What is stored and to be confirmed.
-    pub(crate) before: Option<Found>,
+    pub(crate) before: Option<FoundResponse>,
     /// Whether that may stand in for an error of the origin.
     pub(crate) stale_on_error: bool,
     /// The marker of the resource's variants, if it is known.
-    pub(crate) marker: Option<Arc<Marker>>,
+    pub(crate) marker: Option<Arc<ResourceMarker>>,
     /// The group of what was asked for with the same Referer; 0 is none.
     pub(crate) group: u32,
     /// The fetch whose response's head is to be awaited first.
@@ -65,7 +65,7 @@ impl Fetch {
     pub(crate) async fn run(self) {
         self.cache().metrics.flights.add(1);
         // Whatever happens, nobody is left waiting: see its `Drop`.
-        let mut landing = Landing(self);
+        let mut landing = LandingGuard(self);
         if let Some(after) = landing.0.after.take() {
             Box::pin(landing.0.follow(&after)).await;
         }
@@ -80,14 +80,14 @@ impl Fetch {
         }
         let found = lookup::find(self.cache(), &self.primary, &self.asked.fields).await;
         match found {
-            Lookup::Found(found) if matches!(found.entry.body, EntryBody::Whole(_)) => {
+            LookupResult::Found(found) if matches!(found.entry.body, EntryBody::Whole(_)) => {
                 self.marker.clone_from(&found.marker);
                 self.before = Some(found);
             }
             // Whether all of a long body is there was looked up before, and still counts.
-            Lookup::Found(_) => {}
-            Lookup::OtherVariants(marker) => (self.before, self.marker) = (None, Some(marker)),
-            Lookup::Nothing => (self.before, self.marker) = (None, None),
+            LookupResult::Found(_) => {}
+            LookupResult::OtherVariants(marker) => (self.before, self.marker) = (None, Some(marker)),
+            LookupResult::Nothing => (self.before, self.marker) = (None, None),
         }
     }
 
@@ -96,26 +96,26 @@ impl Fetch {
             let validators = validate::request_fields(&found.entry.head);
             let led_to =
                 Ruling::of(found.entry.head.fields()).and_then(|ruling| ruling.chain).map(|chain| chain.led_to);
-            let edits = Edits { whole: true, added: validators, only_at: led_to };
+            let edits = RequestEdits { whole: true, added: validators, only_at: led_to };
             if !edits.added.is_empty() && Box::pin(self.confirm(found, &edits)).await {
                 return;
             }
         }
         if let Some(kept) = self.stored_meanwhile().await {
-            return self.flight.set_stage(Stage::Part(Arc::new(kept)));
+            return self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
         }
         let range = self.part_to_ask();
         let added = match &range {
             Some(range) => vec![(header::RANGE, range.clone())],
             None => self.conditions(),
         };
-        let edits = Edits { whole: true, added, only_at: None };
+        let edits = RequestEdits { whole: true, added, only_at: None };
         match (self.ask(&edits).await, range) {
             (Ok(answer), Some(range)) if answer.head.status == StatusCode::PARTIAL_CONTENT => {
                 Box::pin(self.accept_part(answer, &range)).await;
             }
             (Ok(answer), _) => self.accept(answer).await,
-            (Err(failure), _) => self.flight.set_stage(Stage::Failed(failure)),
+            (Err(failure), _) => self.flight.set_stage(FetchStage::Failed(failure)),
         }
     }
 
@@ -127,12 +127,12 @@ impl Fetch {
         }
         // What takes kilobytes for a moment is not part of what waits for the origin.
         let looking = Box::pin(lookup::find(cache, &self.primary, &self.asked.fields));
-        let Lookup::Found(found) = looking.await else { return None };
+        let LookupResult::Found(found) = looking.await else { return None };
         let (settings, now) = (&cache.http, clock::now());
         let decision = reuse::decide(&self.asked.method, &self.asked.fields, &found.entry.head, now, settings);
         // A body in chunks is read later, when an ailing store can no longer be made up for.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
-        let Found { entry, key, marker, .. } = found;
+        let FoundResponse { entry, key, marker, .. } = found;
         let own = HeaderMap::new();
         usable.then(|| KeptPart { entry, key, marker, own, alone: None, from_origin: false, arrived: None })
     }
@@ -153,11 +153,11 @@ impl Fetch {
     }
 
     /// Asks whether a stored response still holds. `false`: the answer was about something else, ask for all.
-    async fn confirm(&self, found: &Found, edits: &Edits) -> bool {
+    async fn confirm(&self, found: &FoundResponse, edits: &RequestEdits) -> bool {
         let mut answer = match self.ask(edits).await {
             Ok(answer) => answer,
             Err(failure) => {
-                self.flight.set_stage(Stage::Failed(failure));
+                self.flight.set_stage(FetchStage::Failed(failure));
                 return true;
             }
         };
@@ -182,11 +182,11 @@ impl Fetch {
         let head = head.after_purges(self.flight.began.purge_count);
         let own = validate::first_askers_own(&answer.head.headers, &head);
         let group = self.group_of(head.fields());
-        let place = Place::renewed(&self.primary, found, &head, &self.asked.fields, settings);
-        let place = place.map(|place| Place { group, ..place });
+        let place = StorePlace::renewed(&self.primary, found, &head, &self.asked.fields, settings);
+        let place = place.map(|place| StorePlace { group, ..place });
         let entry = Arc::new(found.entry.with_head(head.clone()));
         let marker = place.as_ref().and_then(|place| place.marker.as_ref()).map(|(marker, _)| Arc::clone(marker));
-        let confirmed = Confirmed { entry, key: Arc::clone(&found.key), marker, own };
+        let confirmed = ConfirmedEntry { entry, key: Arc::clone(&found.key), marker, own };
         let stays = place.as_ref().is_some_and(|place| place.key == found.key);
         let storing = storing::confirm(
             self.cache(),
@@ -198,18 +198,18 @@ impl Fetch {
         if stays {
             // What their client does not wait for, stopping does.
             let late = self.flights.unfinished.begin_late_commit();
-            self.flight.set_stage(Stage::Confirmed(Arc::new(confirmed)));
+            self.flight.set_stage(FetchStage::Confirmed(Arc::new(confirmed)));
             storing.await;
             drop(late);
         } else {
             storing.await;
-            self.flight.set_stage(Stage::Confirmed(Arc::new(confirmed)));
+            self.flight.set_stage(FetchStage::Confirmed(Arc::new(confirmed)));
         }
         true
     }
 
     /// Sends the request, and checks the framing of what comes back.
-    async fn ask(&self, edits: &Edits) -> Result<OriginAnswer, Failure> {
+    async fn ask(&self, edits: &RequestEdits) -> Result<OriginAnswer, Failure> {
         let request_time = clock::now();
         let (head, body) = self.flights.means.ask(&self.asked, edits).await?;
         let response_time = clock::now();
@@ -220,7 +220,7 @@ impl Fetch {
     async fn accept(&self, answer: OriginAnswer) {
         let status = answer.head.status;
         if self.stale_on_error && is_origin_error(status) {
-            self.flight.set_stage(Stage::OriginFailing);
+            self.flight.set_stage(FetchStage::OriginFailing);
             return;
         }
         let lonely = &self.cache().shared.lonely;
@@ -248,7 +248,7 @@ impl Fetch {
                 let settings = &self.cache().http;
                 let own = cache_control::first_askers_own(&head.headers, &settings.targets);
                 let total_len = body.remaining();
-                let received = Received { status, fields: head.headers, request_time, response_time };
+                let received = ReceivedHead { status, fields: head.headers, request_time, response_time };
                 let place_of_body = BodyPlace::Whole { len: total_len.unwrap_or(0) };
                 let head = StoredHead::new(received, place_of_body, selecting, &settings.targets);
                 let head = head.after_purges(self.flight.began.purge_count);
@@ -266,10 +266,10 @@ impl Fetch {
                 if !behind {
                     place.admission = storing::admission(self.cache(), &place, &head, total_len);
                 }
-                let is_admitted = place.admission == Admission::Granted;
+                let is_admitted = place.admission == StoreAdmission::Granted;
                 let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, is_admitted, marker });
-                self.flight.set_stage(Stage::Open(Arc::clone(&open)));
-                Carrying::new(self, &open, place).run(body).await;
+                self.flight.set_stage(FetchStage::Open(Arc::clone(&open)));
+                ResponseCarrier::new(self, &open, place).run(body).await;
             }
         }
     }
@@ -301,7 +301,7 @@ impl Fetch {
 
     /// Drops what was to be confirmed and is replaced by a response that varies otherwise: where it is it would still be found,
     /// by requests that the new one does not answer (RFC 9111 4.1). What answers a request that tells more replaces nothing.
-    async fn forget_elsewhere(&self, place: &Place) {
+    async fn forget_elsewhere(&self, place: &StorePlace) {
         let Some(found) = self.before.as_ref().filter(|found| found.key != place.key) else { return };
         if found.entry.head.selecting().cover_what_is_told(&self.asked.fields) {
             drop(storing::remove(self.cache(), &found.key).await);
@@ -341,7 +341,7 @@ impl Fetch {
     }
 
     /// Where a response is to be stored, or why it is not.
-    fn place(&self, answer: &OriginAnswer) -> Result<(Place, larder_http::Selecting), Reason> {
+    fn place(&self, answer: &OriginAnswer) -> Result<(StorePlace, larder_http::SelectingFields), Reason> {
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let rule = match storable::decide(&exchange, settings) {
@@ -351,7 +351,7 @@ impl Fetch {
         if answer.body.remaining().is_some_and(|len| len > self.size_max(&answer.head.headers)) {
             return Err(Reason::NothingToReuse);
         }
-        let place = Place::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
+        let place = StorePlace::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
         let selecting = rule.select(&self.asked.fields, settings);
         let place = place.map(|place| place.in_language_of(&answer.head.headers, &self.asked.fields));
         place.zip(selecting).ok_or(Reason::VaryStar)
@@ -367,9 +367,9 @@ pub(super) struct OriginAnswer {
 }
 
 /// Sees to it that a fetch that ends in any way leaves the table and leaves nobody waiting.
-struct Landing(Fetch);
+struct LandingGuard(Fetch);
 
-impl Drop for Landing {
+impl Drop for LandingGuard {
     fn drop(&mut self) {
         let fetch = &self.0;
         fetch.flight.abandon_if_unfinished(&fetch.asked.origin);
@@ -381,7 +381,7 @@ impl Drop for Landing {
 
 /// Returns whether the origin was asked by the validators of a stored response. Only then does a full response say that
 /// the stored one is not current (RFC 9111 4.3.3).
-fn was_validated(found: &Found) -> bool {
+fn was_validated(found: &FoundResponse) -> bool {
     !validate::request_fields(&found.entry.head).is_empty()
 }
 

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use crate::{
-    flight::{source::Means, table::FlightTable},
-    unfinished::Unfinished,
+    flight::{source::FetchContext, table::FlightTable},
+    unfinished::UnfinishedWork,
 };
 
 /// What flights are begun with.
 pub(crate) struct Flights {
     pub(crate) table: Arc<FlightTable>,
-    pub(crate) means: Arc<Means>,
+    pub(crate) means: Arc<FetchContext>,
     /// What stopping waits for.
-    pub(crate) unfinished: Arc<Unfinished>,
+    pub(crate) unfinished: Arc<UnfinishedWork>,
     /// The longest body that is stored.
     pub(crate) entry_bytes_max: u64,
 }

@@ -8,23 +8,23 @@ use std::sync::Arc;
 
 use http::{HeaderValue, Method, header};
 use larder_http::{
-    BodyPlace, RangeOutcome, Received, Storability, StoredHead, TargetList, cache_control, partial,
+    BodyPlace, RangeOutcome, ReceivedHead, Storability, StoredHead, TargetList, cache_control, partial,
     range::{self, ByteRange, RangeRequest},
     span::Span,
     storable,
 };
 
 use crate::{
-    asked::Asked,
+    asked::RequestHead,
     cache::{
-        chunks::{BodyKeys, ChunkedBody, Placed, strong_tag},
-        entry::{CHUNK_BYTES, Entry, EntryBody, random},
-        storing::{self, Place},
+        chunks::{BodyKeys, ChunkedBody, PlacedBytes, strong_tag},
+        entry::{CHUNK_BYTES, CachedEntry, EntryBody, random},
+        storing::{self, StorePlace},
     },
     errors::Failure,
     flight::{
         fetch::{Fetch, OriginAnswer},
-        stage::{KeptPart, PrivateResponse, Stage},
+        stage::{FetchStage, KeptPart, PrivateResponse},
     },
 };
 
@@ -75,7 +75,7 @@ impl Fetch {
         });
         let kept = kept.and_then(|(part, rule)| {
             let settings = &cache.http;
-            let place = Place::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
+            let place = StorePlace::new(&self.primary, &rule, &self.asked.fields, self.marker.as_ref(), settings);
             let place = place.zip(rule.select(&self.asked.fields, settings)).ok_or(larder_http::Reason::VaryStar)?;
             let fits = part.span.len() <= CHUNK_BYTES && part.total_len <= self.size_max(&head.headers);
             if fits { Ok((part, place)) } else { Err(larder_http::Reason::Partial) }
@@ -92,26 +92,28 @@ impl Fetch {
         let len = usize::try_from(part.span.len()).unwrap_or(usize::MAX);
         let Some(bytes) = body.collect(len).await else {
             let why = "its response ended early".to_owned();
-            return self.flight.set_stage(Stage::Failed(Failure::Broken { host: self.asked.origin.to_string(), why }));
+            return self
+                .flight
+                .set_stage(FetchStage::Failed(Failure::Broken { host: self.asked.origin.to_string(), why }));
         };
         let targets = &cache.http.targets;
         let own = cache_control::first_askers_own(&head.headers, targets);
-        let arrived = Placed { start: part.span.first, bytes };
-        let received = Received { status: head.status, fields: head.headers, request_time, response_time };
+        let arrived = PlacedBytes { start: part.span.first, bytes };
+        let received = ReceivedHead { status: head.status, fields: head.headers, request_time, response_time };
         let alone = (tag.is_none() && part.span.len() < part.total_len).then_some(part.span);
         let head = head_of(received, &part, selecting, targets).after_purges(self.flight.began.purge_count);
         let entry = self.keep_part(&place, head, &arrived).await;
         let marker = place.marker.map(|(marker, _)| marker);
         let kept = KeptPart { entry, key: place.key, marker, own, alone, from_origin: true, arrived: Some(arrived) };
-        self.flight.set_stage(Stage::Part(Arc::new(kept)));
+        self.flight.set_stage(FetchStage::Part(Arc::new(kept)));
     }
 
-    async fn keep_part(&self, place: &Place, head: StoredHead, arrived: &Placed) -> Arc<Entry> {
+    async fn keep_part(&self, place: &StorePlace, head: StoredHead, arrived: &PlacedBytes) -> Arc<CachedEntry> {
         let cache = self.cache();
         let (len, representation) = match head.body() {
             BodyPlace::Whole { .. } => {
                 storing::commit(cache, place, &head, vec![arrived.bytes.clone()], self.flight.began).await;
-                return Arc::new(Entry::new(head, EntryBody::Whole(arrived.bytes.clone())));
+                return Arc::new(CachedEntry::new(head, EntryBody::Whole(arrived.bytes.clone())));
             }
             BodyPlace::Chunks { len, representation } => (len, representation),
         };
@@ -120,12 +122,12 @@ impl Fetch {
         let body = ChunkedBody::new(cache, keys, &head, Some(len));
         body.keep(arrived).await;
         storing::commit(cache, place, &head, Vec::new(), self.flight.began).await;
-        Arc::new(Entry::new(head, EntryBody::Chunks { len, representation }))
+        Arc::new(CachedEntry::new(head, EntryBody::Chunks { len, representation }))
     }
 }
 
 /// Whether these bytes of a whole are all that a request wants.
-pub(crate) fn is_all_wanted(asked: &Asked, there: &Span, total_len: u64) -> bool {
+pub(crate) fn is_all_wanted(asked: &RequestHead, there: &Span, total_len: u64) -> bool {
     let RangeRequest::Single(wanted) = range::parse(&asked.fields) else { return false };
     match range::resolve(wanted, total_len) {
         RangeOutcome::Single { first, last } => there.first <= first && last <= there.last,
@@ -135,9 +137,9 @@ pub(crate) fn is_all_wanted(asked: &Asked, there: &Span, total_len: u64) -> bool
 
 /// The head of the whole that a part is of; a part that is all of it makes it whole.
 fn head_of(
-    mut received: Received,
+    mut received: ReceivedHead,
     part: &partial::Part,
-    selecting: larder_http::Selecting,
+    selecting: larder_http::SelectingFields,
     targets: &TargetList,
 ) -> StoredHead {
     // A part has come, so parts can be asked for: what is missing will be.

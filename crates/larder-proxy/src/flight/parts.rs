@@ -18,7 +18,7 @@ use larder_http::{
 
 use crate::{
     errors::BodyError,
-    flight::{chunk_reader::ChunkReader, source::Source},
+    flight::{chunk_reader::ChunkReader, source::BodySource},
 };
 
 /// Several parts of a body on their way to a client.
@@ -35,7 +35,7 @@ pub(crate) enum PartsSource {
     /// The whole body, in memory.
     Whole(Bytes),
     /// A body in chunks.
-    Chunks(Arc<Source>),
+    Chunks(Arc<BodySource>),
 }
 
 impl PartsReader {

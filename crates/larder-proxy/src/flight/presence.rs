@@ -18,49 +18,49 @@ use larder_store::Store;
 use tokio::task::JoinSet;
 
 use crate::{
-    asked::Asked,
+    asked::RequestHead,
     cache::{
         Cache,
-        chunks::{Absence, ChunkedBody, covers},
-        entry::{CHUNK_BYTES, Entry, EntryBody},
-        lookup::{self, Found, Trouble},
-        patience::Waiting,
-        sightings::{Chunks, Known},
+        chunks::{AbsenceReason, ChunkedBody, covers},
+        entry::{CHUNK_BYTES, CachedEntry, EntryBody},
+        lookup::{self, FoundResponse, StoreTrouble},
+        patience::ReadPatience,
+        sightings::{BodySightings, ChunkSighting},
     },
     flight::{
         rest,
-        source::{Means, Source},
-        stage::Stage,
+        source::{BodySource, FetchContext},
+        stage::FetchStage,
     },
 };
 
 /// What of a stored response is there for a request.
-pub(crate) enum Presence {
+pub(crate) enum Availability {
     /// All of it; no body if it needs none from the store.
-    There(Option<Body>),
+    There(Option<ChunkedPlan>),
     /// Not all, but the rest can be asked for: this is where the first gap begins.
-    Lacking(Body, u64),
+    Lacking(ChunkedPlan, u64),
     /// Not all, and there is no way to the rest.
     Gone,
 }
 
 /// A body in chunks, and what is wanted of it, in order.
-pub(crate) struct Body {
-    source: Arc<Source>,
+pub(crate) struct ChunkedPlan {
+    source: Arc<BodySource>,
     wanted: Vec<Range<u64>>,
 }
 
 /// What an answer can be made from.
-pub(crate) struct Ready {
+pub(crate) struct ReadyAnswer {
     /// The body, if it is in chunks.
-    pub(crate) body: Option<Arc<Source>>,
+    pub(crate) body: Option<Arc<BodySource>>,
     /// What the origin answered, if it goes on with what is stored.
     pub(crate) continued: Option<StatusCode>,
 }
 
 /// How much of what a request wants of a stored response is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Extent {
+pub(crate) enum AvailableExtent {
     /// All of it.
     Whole,
     /// Not all, but the rest can be asked for.
@@ -70,19 +70,24 @@ pub(crate) enum Extent {
 }
 
 /// Looks what of a stored response is there. It asks no origin.
-pub(crate) async fn look(means: &Arc<Means>, asked: &Arc<Asked>, key: &Arc<[u8]>, entry: &Entry) -> Presence {
-    let EntryBody::Chunks { len, .. } = entry.body else { return Presence::There(None) };
-    let Some(body) = Source::of(means, asked, key, entry) else { return Presence::Gone };
+pub(crate) async fn look(
+    means: &Arc<FetchContext>,
+    asked: &Arc<RequestHead>,
+    key: &Arc<[u8]>,
+    entry: &CachedEntry,
+) -> Availability {
+    let EntryBody::Chunks { len, .. } = entry.body else { return Availability::There(None) };
+    let Some(body) = BodySource::of(means, asked, key, entry) else { return Availability::Gone };
     let source = Arc::new(body);
     let wanted = wanted(&asked.method, &asked.fields, entry, len);
     // RFC 9111 5.2.1.7.
     let is_alone = reuse::is_only_if_cached(&asked.fields, &means.cache.http);
     match first_missing(&source.chunks, &wanted).await {
-        Ok(None) if wanted.is_empty() => Presence::There(None),
-        Ok(None) => Presence::There(Some(Body { source, wanted })),
-        Ok(Some(_)) if is_alone || !source.chunks.can_go_on() => Presence::Gone,
-        Ok(Some(missing)) => Presence::Lacking(Body { source, wanted }, missing),
-        Err(Trouble) => Presence::Gone,
+        Ok(None) if wanted.is_empty() => Availability::There(None),
+        Ok(None) => Availability::There(Some(ChunkedPlan { source, wanted })),
+        Ok(Some(_)) if is_alone || !source.chunks.can_go_on() => Availability::Gone,
+        Ok(Some(missing)) => Availability::Lacking(ChunkedPlan { source, wanted }, missing),
+        Err(StoreTrouble) => Availability::Gone,
     }
 }
 
@@ -90,36 +95,36 @@ pub(crate) async fn look(means: &Arc<Means>, asked: &Arc<Asked>, key: &Arc<[u8]>
 pub(crate) async fn extent(
     cache: &Arc<Cache>,
     primary: &Arc<[u8]>,
-    found: &Found,
+    found: &FoundResponse,
     method: &Method,
     fields: &HeaderMap,
-) -> Extent {
-    let EntryBody::Chunks { len, .. } = found.entry.body else { return Extent::Whole };
+) -> AvailableExtent {
+    let EntryBody::Chunks { len, .. } = found.entry.body else { return AvailableExtent::Whole };
     let Some(chunks) = ChunkedBody::of(cache, primary, &found.key, &found.entry).map(Arc::new) else {
-        return Extent::Gone;
+        return AvailableExtent::Gone;
     };
     let is_alone = reuse::is_only_if_cached(fields, &cache.http);
     match first_missing(&chunks, &wanted(method, fields, &found.entry, len)).await {
-        Ok(None) => Extent::Whole,
-        Ok(Some(_)) if !is_alone && chunks.can_go_on() => Extent::Lacking,
-        Ok(Some(_)) | Err(Trouble) => Extent::Gone,
+        Ok(None) => AvailableExtent::Whole,
+        Ok(Some(_)) if !is_alone && chunks.can_go_on() => AvailableExtent::Lacking,
+        Ok(Some(_)) | Err(StoreTrouble) => AvailableExtent::Gone,
     }
 }
 
-impl Presence {
+impl Availability {
     /// Returns how much is there.
-    pub(crate) fn extent(&self) -> Extent {
+    pub(crate) fn extent(&self) -> AvailableExtent {
         match self {
-            Self::There(_) => Extent::Whole,
-            Self::Lacking(..) => Extent::Lacking,
-            Self::Gone => Extent::Gone,
+            Self::There(_) => AvailableExtent::Whole,
+            Self::Lacking(..) => AvailableExtent::Lacking,
+            Self::Gone => AvailableExtent::Gone,
         }
     }
 
     /// Reads the first bytes, or begins to fetch the first that are missing. `None`: the answer has to come from elsewhere.
-    pub(crate) async fn ready(self) -> Option<Ready> {
+    pub(crate) async fn ready(self) -> Option<ReadyAnswer> {
         match self {
-            Self::There(None) => Some(Ready { body: None, continued: None }),
+            Self::There(None) => Some(ReadyAnswer { body: None, continued: None }),
             // What takes kilobytes for a moment is not part of what waits.
             Self::There(Some(body)) => Box::pin(body.open()).await,
             Self::Lacking(body, missing) => Box::pin(body.fill(missing)).await,
@@ -128,34 +133,34 @@ impl Presence {
     }
 }
 
-impl Body {
-    async fn open(self) -> Option<Ready> {
+impl ChunkedPlan {
+    async fn open(self) -> Option<ReadyAnswer> {
         let first = self.wanted.first()?.clone();
         let number = first.start / CHUNK_BYTES;
-        match Arc::clone(&self.source).read(number, first.clone(), Waiting::Short).await {
+        match Arc::clone(&self.source).read(number, first.clone(), ReadPatience::Short).await {
             Ok(bytes) => {
                 self.source.set_begun(bytes);
-                Some(Ready { body: Some(self.source), continued: None })
+                Some(ReadyAnswer { body: Some(self.source), continued: None })
             }
-            Err(Absence::Gap | Absence::Trouble) if !self.source.chunks.can_go_on() => None,
-            Err(Absence::Gap) => self.fill(first.start).await,
+            Err(AbsenceReason::Gap | AbsenceReason::Trouble) if !self.source.chunks.can_go_on() => None,
+            Err(AbsenceReason::Gap) => self.fill(first.start).await,
             // Whatever else is wanted of the store would take as long.
-            Err(Absence::Trouble) => None,
+            Err(AbsenceReason::Trouble) => None,
         }
     }
 
     /// Asks the origin for what is missing from `missing` on.
-    async fn fill(self, missing: u64) -> Option<Ready> {
+    async fn fill(self, missing: u64) -> Option<ReadyAnswer> {
         let end = self.wanted.iter().find(|span| span.contains(&missing))?.end;
         let mut reader = rest::board(&self.source, missing, rest::gap_end(&self.source.chunks, missing, end)).await;
-        let Stage::Continued(status) = reader.stage().await else { return None };
+        let FetchStage::Continued(status) = reader.stage().await else { return None };
         self.source.set_rest(missing, reader);
-        Some(Ready { body: Some(self.source), continued: Some(status) })
+        Some(ReadyAnswer { body: Some(self.source), continued: Some(status) })
     }
 }
 
 /// The bytes of a body of `len` that a request wants from the store.
-fn wanted(method: &Method, fields: &HeaderMap, entry: &Entry, len: u64) -> Vec<Range<u64>> {
+fn wanted(method: &Method, fields: &HeaderMap, entry: &CachedEntry, len: u64) -> Vec<Range<u64>> {
     let has_body = method != Method::HEAD && matches!(conditional::evaluate(fields, &entry.head), Precondition::Pass);
     if !has_body {
         return Vec::new();
@@ -169,7 +174,7 @@ fn wanted(method: &Method, fields: &HeaderMap, entry: &Entry, len: u64) -> Vec<R
 }
 
 /// Where the first of the wanted bytes lies that are not there.
-async fn first_missing(body: &Arc<ChunkedBody>, wanted: &[Range<u64>]) -> Result<Option<u64>, Trouble> {
+async fn first_missing(body: &Arc<ChunkedBody>, wanted: &[Range<u64>]) -> Result<Option<u64>, StoreTrouble> {
     let Some((store, known)) = body.cache.shared.store.as_ref().zip(body.known()) else { return Ok(Some(0)) };
     let mut unknown = Vec::new();
     for number in wanted.iter().flat_map(chunks_of) {
@@ -202,9 +207,9 @@ fn chunks_of(span: &Range<u64>) -> Range<u64> {
 async fn look_at(
     body: &Arc<ChunkedBody>,
     store: &Store,
-    known: &Arc<Chunks>,
+    known: &Arc<BodySightings>,
     numbers: Vec<u64>,
-) -> Result<Vec<u64>, Trouble> {
+) -> Result<Vec<u64>, StoreTrouble> {
     let (mut missing, mut looks) = (Vec::new(), JoinSet::new());
     let mut numbers = numbers.into_iter();
     loop {
@@ -214,17 +219,17 @@ async fn look_at(
             let key = body.chunk_key(number);
             if store.may_contain(&key) {
                 let (cache, store) = (Arc::clone(&body.cache), store.clone());
-                looks.spawn(async move { (number, lookup::ask(&cache, Waiting::Short, store.sight(&key)).await) });
+                looks.spawn(async move { (number, lookup::ask(&cache, ReadPatience::Short, store.sight(&key)).await) });
             } else {
-                known.note(number, Known::Absent);
+                known.note(number, ChunkSighting::Absent);
                 missing.push(number);
             }
         }
         // The error is of a runtime that stops.
         let Some(looked) = looks.join_next().await else { return Ok(missing) };
-        let (number, seen) = looked.map_err(|_| Trouble)?;
+        let (number, seen) = looked.map_err(|_| StoreTrouble)?;
         let seen = seen?;
-        known.note(number, seen.map_or(Known::Absent, Known::Seen));
+        known.note(number, seen.map_or(ChunkSighting::Absent, ChunkSighting::Seen));
         if seen.is_none() {
             missing.push(number);
         }

@@ -18,9 +18,9 @@ use crate::{
     errors::BodyError,
     flight::{
         chunk_reader::ChunkReader,
-        shared::{Flight, Piece},
-        source::Source,
-        stage::Stage,
+        shared::{Flight, ReaderPiece},
+        source::BodySource,
+        stage::FetchStage,
     },
 };
 
@@ -71,7 +71,7 @@ impl FlightReader {
     }
 
     /// Waits until it is known how the fetch turns out.
-    pub(crate) async fn stage(&mut self) -> Stage {
+    pub(crate) async fn stage(&mut self) -> FetchStage {
         std::future::poll_fn(|context| self.flight.poll_stage(self.index, context)).await
     }
 
@@ -114,16 +114,16 @@ impl FlightReader {
                 continue;
             }
             match ready!(self.flight.poll_piece(self.index, self.position, context)) {
-                Piece::Bytes(bytes) => return Poll::Ready(Some(Ok(self.advance(bytes)))),
-                Piece::InStore(source, number) => {
+                ReaderPiece::Bytes(bytes) => return Poll::Ready(Some(Ok(self.advance(bytes)))),
+                ReaderPiece::InStore(source, number) => {
                     let end = source.chunks.span(number).end.min(self.end.unwrap_or(u64::MAX));
                     self.behind = Some(Box::new(ChunkReader::new(source, self.position..end)));
                 }
-                Piece::End(Err(BodyError::TooSlow)) if let Some((source, len)) = self.way_on() => {
+                ReaderPiece::End(Err(BodyError::TooSlow)) if let Some((source, len)) = self.way_on() => {
                     let end = *self.end.get_or_insert(len);
                     self.behind = Some(Box::new(ChunkReader::new(source, self.position..end)));
                 }
-                Piece::End(result) => {
+                ReaderPiece::End(result) => {
                     self.finished = true;
                     // Ended in good order before the announced end: then not in good order.
                     let short = self.end.is_some_and(|end| self.position < end);
@@ -139,7 +139,7 @@ impl FlightReader {
     }
 
     /// The body and its length, if what this flight no longer has for this reader can be had in another way.
-    fn way_on(&self) -> Option<(Arc<Source>, u64)> {
+    fn way_on(&self) -> Option<(Arc<BodySource>, u64)> {
         let source = self.flight.source().filter(|source| source.chunks.can_go_on())?;
         let len = source.chunks.len.filter(|len| self.position < *len)?;
         Some((source, len))

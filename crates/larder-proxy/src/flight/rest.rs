@@ -16,26 +16,26 @@ use crate::{
     cache::{chunks::ChunkedBody, entry::CHUNK_BYTES},
     errors::{BodyError, Failure},
     flight::{
-        carrier::{AskedBy, Carrier, Next, Storage},
-        continuation::{Answer, Missing},
+        carrier::{AskedBy, BodyCarrier, BodyStorage, CarriedPiece},
+        continuation::{ContinuationAnswer, MissingRange},
         reader::FlightReader,
         shared::Flight,
-        source::Source,
-        stage::Stage,
+        source::BodySource,
+        stage::FetchStage,
     },
     origin::body::OriginBody,
 };
 
 /// The fetches in progress, by representation.
 #[derive(Default)]
-pub(crate) struct Rests {
+pub(crate) struct TailFetches {
     bodies: Mutex<HashMap<u64, Vec<Arc<Flight>>>>,
 }
 
 /// One fetch of what is missing.
-struct Rest {
+struct TailFetch {
     /// The body, of which nothing else was begun.
-    source: Arc<Source>,
+    source: Arc<BodySource>,
     flight: Arc<Flight>,
     /// Place of the first byte to ask for.
     start: u64,
@@ -56,7 +56,7 @@ pub(crate) fn gap_end(body: &ChunkedBody, start: u64, wanted_end: u64) -> u64 {
 }
 
 /// Reads the rest of `source` from `position` on, as somebody else fetches it, or fetches it up to `end`.
-pub(crate) async fn board(source: &Arc<Source>, position: u64, end: u64) -> FlightReader {
+pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> FlightReader {
     let (rests, body) = (&source.means.rests, &source.chunks);
     if let Some(reader) = rests.join(body.place.representation, position) {
         return reader;
@@ -85,12 +85,12 @@ pub(crate) async fn board(source: &Arc<Source>, position: u64, end: u64) -> Flig
         // Where another fetch has begun on the way, its end is not ours.
         let last = after.filter(|after| begun_end == end && after.start >= start);
         let end = last.as_ref().map_or(begun_end, |last| last.start);
-        tokio::spawn(Rest { source: twin, flight, start, last: last.map(|last| last.bytes), end }.run());
+        tokio::spawn(TailFetch { source: twin, flight, start, last: last.map(|last| last.bytes), end }.run());
     }
     reader
 }
 
-impl Rests {
+impl TailFetches {
     /// A reader of the fetch that brings, or will soon bring, the byte at `position`.
     fn join(&self, representation: u64, position: u64) -> Option<FlightReader> {
         join(self.lock().get(&representation)?, position)
@@ -138,45 +138,45 @@ fn join(flights: &[Arc<Flight>], position: u64) -> Option<FlightReader> {
     flights.iter().find_map(|flight| FlightReader::join_at(flight, position))
 }
 
-impl Rest {
+impl TailFetch {
     async fn run(self) {
         // Whatever happens, nobody is left waiting: see its `Drop`.
-        let landing = Landing(self);
+        let landing = TailLandingGuard(self);
         let rest = &landing.0;
         let Some(missing) = rest.missing() else {
             let why = "it cannot be asked for the rest of a body without a validator".to_owned();
-            return rest.flight.set_stage(Stage::Failed(Failure::Broken { host: rest.host(), why }));
+            return rest.flight.set_stage(FetchStage::Failed(Failure::Broken { host: rest.host(), why }));
         };
-        let Source { means, asked, .. } = &*rest.source;
+        let BodySource { means, asked, .. } = &*rest.source;
         match means.ask_rest(asked, &missing, rest.start).await {
-            Answer::Continued { status, body, skip } => {
-                rest.flight.set_stage(Stage::Continued(status));
+            ContinuationAnswer::Continued { status, body, skip } => {
+                rest.flight.set_stage(FetchStage::Continued(status));
                 rest.carry(&missing, body, skip).await;
             }
-            Answer::Changed => {
+            ContinuationAnswer::Changed => {
                 rest.source.chunks.forget().await;
                 let why = "it has another representation by now".to_owned();
-                rest.flight.set_stage(Stage::Failed(Failure::Broken { host: rest.host(), why }));
+                rest.flight.set_stage(FetchStage::Failed(Failure::Broken { host: rest.host(), why }));
             }
-            Answer::Unclear(status) => {
+            ContinuationAnswer::Unclear(status) => {
                 let why = format!("its answer says nothing about what is stored: {status}");
-                rest.flight.set_stage(Stage::Failed(Failure::Broken { host: rest.host(), why }));
+                rest.flight.set_stage(FetchStage::Failed(Failure::Broken { host: rest.host(), why }));
             }
-            Answer::Failed(failure) => rest.flight.set_stage(Stage::Failed(failure)),
+            ContinuationAnswer::Failed(failure) => rest.flight.set_stage(FetchStage::Failed(failure)),
         }
     }
 
     /// What is missing, if the origin can be asked for it.
-    fn missing(&self) -> Option<Missing<'_>> {
+    fn missing(&self) -> Option<MissingRange<'_>> {
         let chunks = &self.source.chunks;
-        Some(Missing { validator: chunks.validator.as_ref()?, len: chunks.len?, end: self.end })
+        Some(MissingRange { validator: chunks.validator.as_ref()?, len: chunks.len?, end: self.end })
     }
 
     /// Carries what comes to readers and store. The last bytes are handed out once they are stored, so that who has had an
     /// answer finds all of it there.
-    async fn carry(&self, missing: &Missing<'_>, mut body: OriginBody, skip: u64) {
-        let storage = Storage::Chunks(Arc::clone(&self.source.chunks));
-        let mut carrier = Carrier::new(&self.source.means.cache, &self.flight, storage, self.flight.start());
+    async fn carry(&self, missing: &MissingRange<'_>, mut body: OriginBody, skip: u64) {
+        let storage = BodyStorage::Chunks(Arc::clone(&self.source.chunks));
+        let mut carrier = BodyCarrier::new(&self.source.means.cache, &self.flight, storage, self.flight.start());
         (carrier.produced, carrier.skip) = (self.start, skip);
         let source = AskedBy { means: &self.source.means, asked: &self.source.asked };
         loop {
@@ -187,7 +187,7 @@ impl Rest {
             // The chunk that it is at fills, even if nobody reads any more.
             let worth = carrier.skip == 0 && end - carrier.produced < CHUNK_BYTES;
             match carrier.next(&mut body, worth).await {
-                Next::Data(mut bytes) => {
+                CarriedPiece::Data(mut bytes) => {
                     bytes.truncate(usize::try_from(end - carrier.produced).unwrap_or(usize::MAX));
                     carrier.produced += bytes.len() as u64;
                     if carrier.produced == end {
@@ -199,15 +199,15 @@ impl Rest {
                         carrier.commit_full_chunks().await;
                     }
                 }
-                Next::Trailers(_) => {}
-                Next::Broken(_) if let Some(next) = carrier.go_on(source, missing, worth).await => {
+                CarriedPiece::Trailers(_) => {}
+                CarriedPiece::Broken(_) if let Some(next) = carrier.go_on(source, missing, worth).await => {
                     body = next;
                 }
-                Next::End | Next::Broken(_) => {
+                CarriedPiece::End | CarriedPiece::Broken(_) => {
                     self.flight.end(Err(BodyError::OriginBroke));
                     return carrier.keep_fragment().await;
                 }
-                Next::Abandoned => {
+                CarriedPiece::Abandoned => {
                     drop(body);
                     return carrier.keep_fragment().await;
                 }
@@ -228,9 +228,9 @@ impl Rest {
 }
 
 /// Sees to it that a fetch that ends in any way leaves the table and leaves nobody waiting.
-struct Landing(Rest);
+struct TailLandingGuard(TailFetch);
 
-impl Drop for Landing {
+impl Drop for TailLandingGuard {
     fn drop(&mut self) {
         let rest = &self.0;
         rest.flight.abandon_if_unfinished(&rest.source.asked.origin);

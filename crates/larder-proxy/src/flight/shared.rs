@@ -21,11 +21,11 @@ use slab::Slab;
 
 use crate::{
     body_budget::{BodyBudget, SHARE_BYTES_MIN},
-    cache::{entry::CHUNK_BYTES, purges::Began},
+    cache::{entry::CHUNK_BYTES, purges::WorkStart},
     errors::{BodyError, Failure},
     flight::{
-        source::Source,
-        stage::{PrivateResponse, Stage},
+        source::BodySource,
+        stage::{FetchStage, PrivateResponse},
         window::Window,
     },
     origin::target::Origin,
@@ -34,16 +34,16 @@ use crate::{
 /// One fetch and those who read it.
 pub(crate) struct Flight {
     /// When it began, for invalidations in between.
-    pub(crate) began: Began,
+    pub(crate) began: WorkStart,
     /// Whether it was begun by a request that wants an answer no older than itself.
     is_reload: bool,
     /// Whether its request may have left for the origin.
     left: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<FlightState>,
 }
 
-struct State {
-    stage: Stage,
+struct FlightState {
+    stage: FetchStage,
     private: Option<Box<PrivateResponse>>,
     /// Whether that is, or was, a 304 to the first asker's condition.
     answered_condition: bool,
@@ -57,37 +57,37 @@ struct State {
     /// Bytes from the start that are in the store, in whole chunks.
     committed: u64,
     /// Where those chunks are.
-    source: Option<Arc<Source>>,
+    source: Option<Arc<BodySource>>,
     /// What came behind the body.
     trailers: Option<HeaderMap>,
     /// How the body ended.
     ended: Option<Result<(), BodyError>>,
     /// Whether nobody may join any more.
     closed: bool,
-    readers: Slab<Slot>,
+    readers: Slab<ReaderSlot>,
     fetcher: Option<Waker>,
 }
 
 #[derive(Default)]
-struct Slot {
+struct ReaderSlot {
     position: u64,
     too_slow: bool,
     waker: Option<Waker>,
 }
 
 /// What a reader finds at its place.
-pub(crate) enum Piece {
+pub(crate) enum ReaderPiece {
     /// The next bytes.
     Bytes(Bytes),
     /// They have left memory; they are in this chunk.
-    InStore(Arc<Source>, u64),
+    InStore(Arc<BodySource>, u64),
     /// The end, in good order or not.
     End(Result<(), BodyError>),
 }
 
 /// Whether the fetcher may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
+pub(crate) enum FetchPace {
     /// Read on.
     Go,
     /// Wait until a reader has come further.
@@ -98,18 +98,18 @@ pub(crate) enum Pace {
 
 impl Flight {
     /// A fetch of a whole response.
-    pub(crate) fn new(began: Began, is_reload: bool, budget: Arc<BodyBudget>) -> Self {
+    pub(crate) fn new(began: WorkStart, is_reload: bool, budget: Arc<BodyBudget>) -> Self {
         Self { is_reload, ..Self::of_span(began, budget, None, 0..u64::MAX) }
     }
 
     /// A fetch of a span of a stored body, from and to where a chunk begins or the body ends.
-    pub(crate) fn continuing(began: Began, source: Arc<Source>, span: Range<u64>) -> Self {
+    pub(crate) fn continuing(began: WorkStart, source: Arc<BodySource>, span: Range<u64>) -> Self {
         Self::of_span(began, Arc::clone(&source.chunks.cache.shared.bodies), Some(source), span)
     }
 
-    fn of_span(began: Began, budget: Arc<BodyBudget>, source: Option<Arc<Source>>, span: Range<u64>) -> Self {
-        let state = State {
-            stage: Stage::Waiting,
+    fn of_span(began: WorkStart, budget: Arc<BodyBudget>, source: Option<Arc<BodySource>>, span: Range<u64>) -> Self {
+        let state = FlightState {
+            stage: FetchStage::Waiting,
             private: None,
             answered_condition: false,
             window: Window::at_place(span.start, budget),
@@ -141,7 +141,7 @@ impl Flight {
     }
 
     /// Announces how far the fetch has come.
-    pub(crate) fn set_stage(&self, stage: Stage) {
+    pub(crate) fn set_stage(&self, stage: FetchStage) {
         let mut state = self.lock();
         state.stage = stage;
         state.wake_readers();
@@ -152,7 +152,7 @@ impl Flight {
         let mut state = self.lock();
         state.answered_condition = response.status == StatusCode::NOT_MODIFIED;
         state.private = Some(Box::new(response));
-        state.stage = Stage::Private;
+        state.stage = FetchStage::Private;
         state.closed = true;
         state.wake_readers();
     }
@@ -239,18 +239,18 @@ impl Flight {
     /// Ends in an error what has not ended: the fetch was broken off from outside.
     pub(crate) fn abandon_if_unfinished(&self, origin: &Origin) {
         let mut state = self.lock();
-        state.closed |=
-            !matches!(state.ended, Some(Ok(()))) && !matches!(state.stage, Stage::Confirmed(_) | Stage::Part(_));
-        if matches!(state.stage, Stage::Waiting) {
+        state.closed |= !matches!(state.ended, Some(Ok(())))
+            && !matches!(state.stage, FetchStage::Confirmed(_) | FetchStage::Part(_));
+        if matches!(state.stage, FetchStage::Waiting) {
             let why = "the fetch was broken off".into();
-            state.stage = Stage::Failed(Failure::Broken { host: origin.to_string(), why });
+            state.stage = FetchStage::Failed(Failure::Broken { host: origin.to_string(), why });
         }
         state.ended.get_or_insert(Err(BodyError::OriginBroke));
         state.wake_readers();
     }
 
     /// Says where the chunks go from now on.
-    pub(crate) fn set_source(&self, source: Arc<Source>) {
+    pub(crate) fn set_source(&self, source: Arc<BodySource>) {
         self.lock().source = Some(source);
     }
 
@@ -273,10 +273,10 @@ impl Flight {
 
     /// Returns whether the fetcher may read on; if not, it is woken when that changes. `stored`: the store has the
     /// bytes that leave the window, so that only the fastest reader sets the pace.
-    pub(crate) fn poll_pace(&self, stored: bool, context: &Context<'_>) -> Pace {
+    pub(crate) fn poll_pace(&self, stored: bool, context: &Context<'_>) -> FetchPace {
         let mut state = self.lock();
         let pace = state.pace(stored);
-        if pace != Pace::Unread {
+        if pace != FetchPace::Unread {
             state.fetcher = Some(context.waker().clone());
         }
         pace
@@ -310,7 +310,7 @@ impl Flight {
         if state.closed || (state.window.start() > 0 && state.source.is_none()) {
             return None;
         }
-        Some(state.readers.insert(Slot::default()))
+        Some(state.readers.insert(ReaderSlot::default()))
     }
 
     /// Adds a reader from `position` on, if that is here or will soon be.
@@ -320,14 +320,14 @@ impl Flight {
         if state.closed || !near.contains(&position) {
             return None;
         }
-        let index = state.readers.insert(Slot { position, ..Slot::default() });
+        let index = state.readers.insert(ReaderSlot { position, ..ReaderSlot::default() });
         // It may be further than all others, for whom the fetcher waits.
         state.wake_fetcher();
         Some(index)
     }
 
     /// Where its chunks are, if it has any.
-    pub(super) fn source(&self) -> Option<Arc<Source>> {
+    pub(super) fn source(&self) -> Option<Arc<BodySource>> {
         self.lock().source.clone()
     }
 
@@ -338,9 +338,9 @@ impl Flight {
     }
 
     /// The stage, once there is one.
-    pub(super) fn poll_stage(&self, index: usize, context: &Context<'_>) -> Poll<Stage> {
+    pub(super) fn poll_stage(&self, index: usize, context: &Context<'_>) -> Poll<FetchStage> {
         let mut state = self.lock();
-        if matches!(state.stage, Stage::Waiting) {
+        if matches!(state.stage, FetchStage::Waiting) {
             state.readers[index].waker = Some(context.waker().clone());
             return Poll::Pending;
         }
@@ -348,23 +348,23 @@ impl Flight {
     }
 
     /// What lies at a reader's place, which is noted.
-    pub(super) fn poll_piece(&self, index: usize, position: u64, context: &Context<'_>) -> Poll<Piece> {
+    pub(super) fn poll_piece(&self, index: usize, position: u64, context: &Context<'_>) -> Poll<ReaderPiece> {
         let mut state = self.lock();
         if state.readers[index].too_slow {
-            return Poll::Ready(Piece::End(Err(BodyError::TooSlow)));
+            return Poll::Ready(ReaderPiece::End(Err(BodyError::TooSlow)));
         }
         if state.readers[index].position != position {
             state.readers[index].position = position;
             state.wake_fetcher();
         }
         if position >= state.limit {
-            return Poll::Ready(Piece::End(Ok(())));
+            return Poll::Ready(ReaderPiece::End(Ok(())));
         }
         if position < state.window.start() {
             let number = position / CHUNK_BYTES;
             return Poll::Ready(match &state.source {
-                Some(source) if position < state.committed => Piece::InStore(Arc::clone(source), number),
-                _ => Piece::End(Err(BodyError::TooSlow)),
+                Some(source) if position < state.committed => ReaderPiece::InStore(Arc::clone(source), number),
+                _ => ReaderPiece::End(Err(BodyError::TooSlow)),
             });
         }
         if position < state.visible
@@ -372,36 +372,36 @@ impl Flight {
         {
             let end = state.visible.min(state.limit);
             bytes.truncate(usize::try_from(end - position).unwrap_or(usize::MAX));
-            return Poll::Ready(Piece::Bytes(bytes));
+            return Poll::Ready(ReaderPiece::Bytes(bytes));
         }
         if let Some(ended) = state.ended {
-            return Poll::Ready(Piece::End(ended));
+            return Poll::Ready(ReaderPiece::End(ended));
         }
         state.readers[index].waker = Some(context.waker().clone());
         Poll::Pending
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FlightState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn pace(&mut self, stored: bool) -> Pace {
+impl FlightState {
+    fn pace(&mut self, stored: bool) -> FetchPace {
         if self.readers.is_empty() {
-            return Pace::Unread;
+            return FetchPace::Unread;
         }
         // Whoever reads makes progress in any case: how far others may run ahead of theirs depends on all.
         let ahead = self.window.share_bytes();
         if stored {
             let fastest = self.fastest().unwrap_or(u64::MAX);
-            return if self.window.end().saturating_sub(fastest) < ahead { Pace::Go } else { Pace::Wait };
+            return if self.window.end().saturating_sub(fastest) < ahead { FetchPace::Go } else { FetchPace::Wait };
         }
         let slowest = self.positions().min().unwrap_or(u64::MAX);
         if self.window.end() > CHUNK_BYTES || ahead < CHUNK_BYTES {
             self.window.trim(slowest.min(self.window.end()));
         }
-        if self.window.len() < ahead { Pace::Go } else { Pace::Wait }
+        if self.window.len() < ahead { FetchPace::Go } else { FetchPace::Wait }
     }
 
     /// The places of those who read.
@@ -436,17 +436,17 @@ mod tests {
     use std::task::Wake;
 
     use super::*;
-    use crate::{body_budget::SHARE_BYTES_MAX, cache::epochs::Epochs};
+    use crate::{body_budget::SHARE_BYTES_MAX, cache::epochs::ChangeEpochs};
 
-    fn began() -> Began {
-        Began { moment: Epochs::default().now(), purge_count: 0, seen_count: 0 }
+    fn began() -> WorkStart {
+        WorkStart { moment: ChangeEpochs::default().now(), purge_count: 0, seen_count: 0 }
     }
 
     /// Whether it was woken.
     #[derive(Default)]
-    struct Woken(AtomicBool);
+    struct WokenFlag(AtomicBool);
 
-    impl Wake for Woken {
+    impl Wake for WokenFlag {
         fn wake(self: Arc<Self>) {
             self.0.store(true, SeqCst);
         }
@@ -457,13 +457,13 @@ mod tests {
         let flight = Flight::new(began(), false, Arc::new(BodyBudget::new(u64::MAX)));
         flight.add_reader().expect("it is open");
         flight.push(vec![0; SHARE_BYTES_MAX as usize].into());
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(WokenFlag::default());
         let waker = Waker::from(Arc::clone(&woken));
         let context = Context::from_waker(&waker);
-        assert_eq!(flight.poll_pace(true, &context), Pace::Wait);
+        assert_eq!(flight.poll_pace(true, &context), FetchPace::Wait);
         flight.add_reader_at(SHARE_BYTES_MAX).expect("its bytes come next");
         assert!(woken.0.load(SeqCst));
-        assert_eq!(flight.poll_pace(true, &context), Pace::Go);
+        assert_eq!(flight.poll_pace(true, &context), FetchPace::Go);
     }
 
     #[test]
@@ -474,9 +474,9 @@ mod tests {
         let context = Context::from_waker(Waker::noop());
         (0..SHARE_BYTES_MAX / CHUNK_BYTES).for_each(|_| flight.push(vec![0; CHUNK_BYTES as usize].into()));
         flight.note_committed(SHARE_BYTES_MAX);
-        assert!(matches!(flight.poll_piece(index, 0, &context), Poll::Ready(Piece::Bytes(_))));
+        assert!(matches!(flight.poll_piece(index, 0, &context), Poll::Ready(ReaderPiece::Bytes(_))));
         let half = SHARE_BYTES_MAX / 2;
-        assert!(matches!(flight.poll_piece(index, half, &context), Poll::Ready(Piece::Bytes(_))));
+        assert!(matches!(flight.poll_piece(index, half, &context), Poll::Ready(ReaderPiece::Bytes(_))));
         flight.note_committed(SHARE_BYTES_MAX);
         assert_eq!(flight.lock().window.start(), half, "what it has had goes");
         budget.set_max_bytes(0);

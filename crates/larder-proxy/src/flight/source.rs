@@ -8,51 +8,56 @@ use std::{
 };
 
 use crate::{
-    asked::Asked,
+    asked::RequestHead,
     cache::{
         Cache,
-        chunks::{Absence, ChunkedBody, Placed},
-        entry::Entry,
-        patience::Waiting,
+        chunks::{AbsenceReason, ChunkedBody, PlacedBytes},
+        entry::CachedEntry,
+        patience::ReadPatience,
     },
-    flight::{reader::FlightReader, rest::Rests},
-    marks::Marks,
-    origin::origins::Origins,
+    flight::{reader::FlightReader, rest::TailFetches},
+    marks::ResponseMarkers,
+    origin::origins::OriginRouter,
 };
 
 /// What fetches go by, as one worker has it.
-pub(crate) struct Means {
+pub(crate) struct FetchContext {
     pub(crate) cache: Arc<Cache>,
-    pub(crate) origins: Arc<Origins>,
-    pub(crate) marks: Arc<Marks>,
+    pub(crate) origins: Arc<OriginRouter>,
+    pub(crate) marks: Arc<ResponseMarkers>,
     /// Fetches of what is missing of stored bodies in progress.
-    pub(crate) rests: Arc<Rests>,
+    pub(crate) rests: Arc<TailFetches>,
 }
 
 /// A stored body as it is read for a request.
-pub(crate) struct Source {
+pub(crate) struct BodySource {
     pub(crate) chunks: Arc<ChunkedBody>,
-    pub(crate) means: Arc<Means>,
+    pub(crate) means: Arc<FetchContext>,
     /// The request, by which what is missing can be fetched.
-    pub(crate) asked: Arc<Asked>,
-    begun: Mutex<Begun>,
+    pub(crate) asked: Arc<RequestHead>,
+    begun: Mutex<BegunRead>,
 }
 
 /// What was read or begun before the answer, for whoever streams it.
 #[derive(Default)]
-struct Begun {
-    bytes: Option<Placed>,
+struct BegunRead {
+    bytes: Option<PlacedBytes>,
     rest: Option<(u64, FlightReader)>,
 }
 
-impl Source {
+impl BodySource {
     /// Returns this body as it is read for a request.
-    pub(crate) fn new(means: &Arc<Means>, asked: &Arc<Asked>, chunks: Arc<ChunkedBody>) -> Self {
+    pub(crate) fn new(means: &Arc<FetchContext>, asked: &Arc<RequestHead>, chunks: Arc<ChunkedBody>) -> Self {
         Self { chunks, means: Arc::clone(means), asked: Arc::clone(asked), begun: Mutex::default() }
     }
 
     /// Returns the body of a stored response; `None` if it is in one piece.
-    pub(crate) fn of(means: &Arc<Means>, asked: &Arc<Asked>, key: &Arc<[u8]>, entry: &Entry) -> Option<Self> {
+    pub(crate) fn of(
+        means: &Arc<FetchContext>,
+        asked: &Arc<RequestHead>,
+        key: &Arc<[u8]>,
+        entry: &CachedEntry,
+    ) -> Option<Self> {
         let chunks = ChunkedBody::of(&means.cache, asked.key.as_ref()?, key, entry)?;
         let chunks =
             if asked.before.digest.is_some() || asked.question.is_some() { chunks.without_rest() } else { chunks };
@@ -65,7 +70,7 @@ impl Source {
     }
 
     /// Hands bytes to whoever comes to their place.
-    pub(crate) fn set_begun(&self, bytes: Placed) {
+    pub(crate) fn set_begun(&self, bytes: PlacedBytes) {
         self.lock().bytes = Some(bytes);
     }
 
@@ -92,8 +97,8 @@ impl Source {
         self: Arc<Self>,
         number: u64,
         wanted: Range<u64>,
-        waiting: Waiting,
-    ) -> Result<Placed, Absence> {
+        waiting: ReadPatience,
+    ) -> Result<PlacedBytes, AbsenceReason> {
         let span = self.chunks.span(number);
         let within = wanted.start.max(span.start)..wanted.end.min(span.end);
         if let Some(begun) = self.lock().bytes.take_if(|begun| begun.span().contains(&within.start)) {
@@ -102,7 +107,7 @@ impl Source {
         self.chunks.read(number, wanted, waiting).await
     }
 
-    fn lock(&self) -> MutexGuard<'_, Begun> {
+    fn lock(&self) -> MutexGuard<'_, BegunRead> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,8 +7,8 @@ use larder_http::{StoredHead, span::Span};
 
 use crate::{
     cache::{
-        chunks::Placed,
-        entry::{Entry, Marker},
+        chunks::PlacedBytes,
+        entry::{CachedEntry, ResourceMarker},
     },
     errors::Failure,
     origin::body::OriginBody,
@@ -16,13 +16,13 @@ use crate::{
 
 /// How far a fetch has come.
 #[derive(Clone)]
-pub(crate) enum Stage {
+pub(crate) enum FetchStage {
     /// No head yet.
     Waiting,
     /// The head is there, and its body may be read by everybody it matches.
     Open(Arc<OpenHead>),
     /// The origin confirmed what was stored; here it is with its new head.
-    Confirmed(Arc<Confirmed>),
+    Confirmed(Arc<ConfirmedEntry>),
     /// It is stored, or a part of it whose rest can be fetched.
     Part(Arc<KeptPart>),
     /// The origin goes on with a stored body, having answered with this status, see [`crate::flight::rest`].
@@ -36,13 +36,13 @@ pub(crate) enum Stage {
 }
 
 /// What was stored and has been confirmed.
-pub(crate) struct Confirmed {
+pub(crate) struct ConfirmedEntry {
     /// It, with its new head.
-    pub(crate) entry: Arc<Entry>,
+    pub(crate) entry: Arc<CachedEntry>,
     /// The key it was stored under.
     pub(crate) key: Arc<[u8]>,
     /// The marker of its variants, if it varies on more than was known.
-    pub(crate) marker: Option<Arc<Marker>>,
+    pub(crate) marker: Option<Arc<ResourceMarker>>,
     /// Fields of the confirmation that are for the first asker alone.
     pub(crate) own: HeaderMap,
 }
@@ -62,7 +62,7 @@ pub(crate) struct OpenHead {
     /// Set if the store has admitted the response before its body came.
     pub(crate) is_admitted: bool,
     /// The marker of its variants, if it varies.
-    pub(crate) marker: Option<Arc<Marker>>,
+    pub(crate) marker: Option<Arc<ResourceMarker>>,
 }
 
 /// A response for one asker alone.
@@ -77,10 +77,10 @@ pub(crate) struct PrivateResponse {
 
 /// What is stored of a response, and where.
 pub(crate) struct KeptPart {
-    pub(crate) entry: Arc<Entry>,
+    pub(crate) entry: Arc<CachedEntry>,
     pub(crate) key: Arc<[u8]>,
     /// The marker of its variants, if it varies.
-    pub(crate) marker: Option<Arc<Marker>>,
+    pub(crate) marker: Option<Arc<ResourceMarker>>,
     /// Fields that came with it and are for the first asker alone.
     pub(crate) own: HeaderMap,
     /// The bytes that are all there will be of it, if the rest cannot be asked for.
@@ -88,5 +88,5 @@ pub(crate) struct KeptPart {
     /// Whether it has just come, or was there.
     pub(crate) from_origin: bool,
     /// The part that has just come.
-    pub(crate) arrived: Option<Placed>,
+    pub(crate) arrived: Option<PlacedBytes>,
 }

@@ -21,7 +21,7 @@ pub(crate) struct FlightTable {
 type Shard = Mutex<HashMap<Arc<[u8]>, Arc<Flight>>>;
 
 /// A flight that was joined or begun.
-pub(crate) struct Joined {
+pub(crate) struct JoinedFlight {
     pub(crate) reader: FlightReader,
     /// Whether it was begun, and is to be flown.
     pub(crate) is_first: bool,
@@ -39,16 +39,16 @@ impl FlightTable {
         is_reload: bool,
         is_current: impl Fn(&Flight) -> bool,
         begin: impl FnOnce() -> Flight,
-    ) -> Joined {
+    ) -> JoinedFlight {
         let mut flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         let present = flights.get(key).filter(|flight| is_current(flight));
         if let Some(reader) = present.filter(|flight| !is_reload || !flight.has_left()).and_then(FlightReader::join) {
-            return Joined { reader, is_first: false, after: None };
+            return JoinedFlight { reader, is_first: false, after: None };
         }
         let after = present.filter(|flight| is_reload && flight.is_reload()).cloned();
         let flight = Arc::new(begin());
         flights.insert(Arc::clone(key), Arc::clone(&flight));
-        Joined { reader: FlightReader::first(flight), is_first: true, after }
+        JoinedFlight { reader: FlightReader::first(flight), is_first: true, after }
     }
 
     /// Whether a flight is the one for its key.

@@ -10,11 +10,11 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kept, Series};
+use super::{KeptHistory, TimeSeries};
 use crate::state_file;
 
 #[derive(Serialize, Deserialize)]
-struct Written<K> {
+struct WrittenHistory<K> {
     version: u32,
     figures: K,
 }
@@ -23,17 +23,18 @@ struct Written<K> {
 ///
 /// # Errors
 /// What the system says, or `InvalidData` for what is no such file.
-pub(super) fn read(path: &Path) -> io::Result<Kept> {
+pub(super) fn read(path: &Path) -> io::Result<KeptHistory> {
     let mut text = Vec::new();
     fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
     let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-    let written: Written<Kept> = serde_json::from_slice(&text).map_err(|error| wrong(&error.to_string()))?;
+    let written: WrittenHistory<KeptHistory> =
+        serde_json::from_slice(&text).map_err(|error| wrong(&error.to_string()))?;
     if written.version != VERSION {
         return Err(wrong("it is of another version"));
     }
-    let Kept { minutes, quarters, .. } = &written.figures;
-    let is_like = |series: &Series, whole: Series| series.is_like(&whole);
-    if !is_like(minutes, Series::minutes()) || !is_like(quarters, Series::quarters()) {
+    let KeptHistory { minutes, quarters, .. } = &written.figures;
+    let is_like = |series: &TimeSeries, whole: TimeSeries| series.is_like(&whole);
+    if !is_like(minutes, TimeSeries::minutes()) || !is_like(quarters, TimeSeries::quarters()) {
         return Err(wrong("its series are too long or too short"));
     }
     Ok(written.figures)
@@ -43,8 +44,8 @@ pub(super) fn read(path: &Path) -> io::Result<Kept> {
 ///
 /// # Errors
 /// What the system says.
-pub(super) fn write(path: &Path, kept: &Kept) -> io::Result<()> {
-    let text = serde_json::to_vec(&Written { version: VERSION, figures: kept })?;
+pub(super) fn write(path: &Path, kept: &KeptHistory) -> io::Result<()> {
+    let text = serde_json::to_vec(&WrittenHistory { version: VERSION, figures: kept })?;
     state_file::replace(path, &mut |file| file.write_all(&text))
 }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// What was served in one stretch of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u64; 6]", into = "[u64; 6]")]
-pub(crate) struct Point {
+pub(crate) struct SeriesPoint {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     /// Answers that were neither: tunnels, refusals, failures.
@@ -22,14 +22,14 @@ pub(crate) struct Point {
 
 /// The last stretches of time, the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Series {
+pub(crate) struct TimeSeries {
     step_s: i64,
     /// The number of the last stretch since 1970.
     last_step: i64,
-    points: VecDeque<Point>,
+    points: VecDeque<SeriesPoint>,
 }
 
-impl Series {
+impl TimeSeries {
     /// A minute of seconds.
     pub(crate) fn seconds() -> Self {
         Self::new(1, 60)
@@ -46,21 +46,21 @@ impl Series {
     }
 
     fn new(step_s: i64, count: usize) -> Self {
-        Self { step_s, last_step: 0, points: VecDeque::from(vec![Point::default(); count]) }
+        Self { step_s, last_step: 0, points: VecDeque::from(vec![SeriesPoint::default(); count]) }
     }
 
     /// Adds to the stretch that this second is in.
-    pub(crate) fn add(&mut self, added: &Point, unix_s: i64) {
+    pub(crate) fn add(&mut self, added: &SeriesPoint, unix_s: i64) {
         let (step, count) = (unix_s.div_euclid(self.step_s), self.points.len());
         let passed = step.saturating_sub(self.last_step);
         // A clock that was set back a little makes the last stretch longer.
         let is_other_time = passed.unsigned_abs() >= count as u64;
         if is_other_time {
-            self.points.iter_mut().for_each(|point| *point = Point::default());
+            self.points.iter_mut().for_each(|point| *point = SeriesPoint::default());
         } else {
             (0..passed).for_each(|_| {
                 self.points.rotate_left(1);
-                self.points[count - 1] = Point::default();
+                self.points[count - 1] = SeriesPoint::default();
             });
         }
         if is_other_time || passed > 0 {
@@ -71,13 +71,13 @@ impl Series {
     }
 
     /// The points, the oldest first.
-    pub(crate) fn points(&self) -> impl Iterator<Item = &Point> {
+    pub(crate) fn points(&self) -> impl Iterator<Item = &SeriesPoint> {
         self.points.iter()
     }
 
     /// All of them together.
-    pub(crate) fn sum(&self) -> Point {
-        let mut sum = Point::default();
+    pub(crate) fn sum(&self) -> SeriesPoint {
+        let mut sum = SeriesPoint::default();
         self.points.iter().for_each(|point| sum.add(point));
         sum
     }
@@ -88,7 +88,7 @@ impl Series {
     }
 }
 
-impl Point {
+impl SeriesPoint {
     fn add(&mut self, added: &Self) {
         let mut sum = <[u64; 6]>::from(*self);
         for (total, count) in sum.iter_mut().zip(<[u64; 6]>::from(*added)) {
@@ -98,14 +98,14 @@ impl Point {
     }
 }
 
-impl From<[u64; 6]> for Point {
+impl From<[u64; 6]> for SeriesPoint {
     fn from([hits, misses, others, client_bytes, origin_bytes, hit_bytes]: [u64; 6]) -> Self {
         Self { hits, misses, others, client_bytes, origin_bytes, hit_bytes }
     }
 }
 
-impl From<Point> for [u64; 6] {
-    fn from(Point { hits, misses, others, client_bytes, origin_bytes, hit_bytes }: Point) -> Self {
+impl From<SeriesPoint> for [u64; 6] {
+    fn from(SeriesPoint { hits, misses, others, client_bytes, origin_bytes, hit_bytes }: SeriesPoint) -> Self {
         [hits, misses, others, client_bytes, origin_bytes, hit_bytes]
     }
 }
@@ -115,9 +115,9 @@ mod tests {
     use super::*;
 
     fn check(steps: &[(i64, u64)], last: &[u64]) {
-        let mut series = Series::new(10, 4);
+        let mut series = TimeSeries::new(10, 4);
         for (unix_s, hits) in steps {
-            series.add(&Point { hits: *hits, ..Point::default() }, *unix_s);
+            series.add(&SeriesPoint { hits: *hits, ..SeriesPoint::default() }, *unix_s);
         }
         assert_eq!(series.points().map(|point| point.hits).collect::<Vec<_>>(), last, "{steps:?}");
     }

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::Point;
+use super::SeriesPoint;
 use crate::{
     metrics::WorkerMetrics,
     outcome::{MissReason, Outcome},
@@ -16,9 +16,9 @@ use crate::{
 /// What was counted of exchanges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<String, u64>", into = "BTreeMap<String, u64>")]
-pub(crate) struct Sums([u64; COUNT]);
+pub(crate) struct ExchangeSums([u64; COUNT]);
 
-impl Sums {
+impl ExchangeSums {
     /// Adds up what workers have counted since they began.
     pub(crate) fn of(workers: &[Arc<WorkerMetrics>]) -> Self {
         let mut sums = Self::default();
@@ -75,9 +75,9 @@ impl Sums {
     }
 
     /// This as a point of a series.
-    pub(crate) fn point(&self) -> Point {
+    pub(crate) fn point(&self) -> SeriesPoint {
         let (hits, misses) = (self.hits(), self.misses());
-        Point {
+        SeriesPoint {
             hits,
             misses,
             others: self.requests() - hits - misses,
@@ -100,7 +100,7 @@ fn names() -> impl Iterator<Item = String> {
     outcomes.chain(misses).chain(BYTE_NAMES.map(str::to_owned))
 }
 
-impl From<BTreeMap<String, u64>> for Sums {
+impl From<BTreeMap<String, u64>> for ExchangeSums {
     fn from(by_name: BTreeMap<String, u64>) -> Self {
         let mut sums = Self::default();
         for (total, name) in sums.0.iter_mut().zip(names()) {
@@ -110,13 +110,13 @@ impl From<BTreeMap<String, u64>> for Sums {
     }
 }
 
-impl From<Sums> for BTreeMap<String, u64> {
-    fn from(sums: Sums) -> Self {
+impl From<ExchangeSums> for BTreeMap<String, u64> {
+    fn from(sums: ExchangeSums) -> Self {
         names().zip(sums.0).filter(|(_, count)| *count > 0).collect()
     }
 }
 
-impl Default for Sums {
+impl Default for ExchangeSums {
     fn default() -> Self {
         Self([0; COUNT])
     }

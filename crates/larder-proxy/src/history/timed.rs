@@ -6,35 +6,35 @@ use std::{collections::VecDeque, sync::Arc};
 
 use crate::{
     metrics::{WorkerMetrics, sum_times},
-    outcome::Kind,
-    times::Times,
+    outcome::OutcomeKind,
+    times::TimeCounts,
 };
 
 /// How long things took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Timed {
+pub(crate) struct TimedCounts {
     /// From a request's head to that of its response, from the cache.
-    pub(crate) hit: Times,
+    pub(crate) hit: TimeCounts,
     /// The same, from an origin.
-    pub(crate) miss: Times,
+    pub(crate) miss: TimeCounts,
     /// From an origin's being asked to the head of its response.
-    pub(crate) origin: Times,
+    pub(crate) origin: TimeCounts,
     /// Reads of the store that waited for its disk.
-    pub(crate) disk: Times,
+    pub(crate) disk: TimeCounts,
 }
 
 /// What was known when it was looked at, the oldest first.
 #[derive(Clone, Debug)]
-pub(super) struct Looks {
-    looks: VecDeque<Timed>,
+pub(super) struct TimedLooks {
+    looks: VecDeque<TimedCounts>,
     looked_s: i64,
 }
 
-impl Timed {
+impl TimedCounts {
     fn of(workers: &[Arc<WorkerMetrics>]) -> Self {
         Self {
-            hit: sum_times(workers, |worker| &worker.first_bytes[Kind::Hit as usize]),
-            miss: sum_times(workers, |worker| &worker.first_bytes[Kind::Miss as usize]),
+            hit: sum_times(workers, |worker| &worker.first_bytes[OutcomeKind::Hit as usize]),
+            miss: sum_times(workers, |worker| &worker.first_bytes[OutcomeKind::Miss as usize]),
             origin: sum_times(workers, |worker| &worker.origin_answers),
             disk: sum_times(workers, |worker| &worker.store_reads),
         }
@@ -50,10 +50,10 @@ impl Timed {
     }
 }
 
-impl Looks {
+impl TimedLooks {
     /// Returns it as it is before anything took any time.
     pub(super) fn new() -> Self {
-        Self { looks: VecDeque::from([Timed::default()]), looked_s: 0 }
+        Self { looks: VecDeque::from([TimedCounts::default()]), looked_s: 0 }
     }
 
     /// Looks, if it is time to.
@@ -62,16 +62,16 @@ impl Looks {
             return;
         }
         self.looked_s = unix_s;
-        self.looks.push_back(Timed::of(workers));
+        self.looks.push_back(TimedCounts::of(workers));
         if self.looks.len() > LOOK_COUNT_MAX {
             self.looks.pop_front();
         }
     }
 
     /// How long things took in the last minute, or since the start.
-    pub(super) fn lately(&self, workers: &[Arc<WorkerMetrics>]) -> Timed {
+    pub(super) fn lately(&self, workers: &[Arc<WorkerMetrics>]) -> TimedCounts {
         let first = self.looks.front().copied().unwrap_or_default();
-        Timed::of(workers).since(&first)
+        TimedCounts::of(workers).since(&first)
     }
 }
 

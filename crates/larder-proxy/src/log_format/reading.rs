@@ -2,46 +2,46 @@
 
 use http::HeaderName;
 
-use super::{Form, InvalidLogFormat, LogFormat, Piece};
+use super::{InvalidLogFormat, LineForm, LinePiece, LogFormat};
 
 /// Reads a format: one that has a name, or directives with text between them.
 pub(super) fn read(text: &str) -> Result<LogFormat, InvalidLogFormat> {
-    let mut fields = Fields::default();
+    let mut fields = FormatFields::default();
     let form = match text {
-        "squid" => Form::Squid,
+        "squid" => LineForm::Squid,
         "json" => {
             // In this order: it is the object's.
             fields.request("Referer")?;
             fields.request("User-Agent")?;
-            Form::Json
+            LineForm::Json
         }
-        "common" => Form::Pieces(pieces(COMMON, &mut fields)?),
-        "combined" => Form::Pieces(pieces(&format!("{COMMON} {REST_OF_COMBINED}"), &mut fields)?),
+        "common" => LineForm::Pieces(pieces(COMMON, &mut fields)?),
+        "combined" => LineForm::Pieces(pieces(&format!("{COMMON} {REST_OF_COMBINED}"), &mut fields)?),
         "" => return refuse("a log format is empty".to_owned()),
         own if own.contains(char::is_control) => {
             return refuse("a log format is one line without control characters".to_owned());
         }
-        own if own.contains('%') => Form::Pieces(pieces(own, &mut fields)?),
+        own if own.contains('%') => LineForm::Pieces(pieces(own, &mut fields)?),
         other => return refuse(format!("not a log format: `{other}`")),
     };
-    let Fields { request: request_fields, response: response_fields } = fields;
+    let FormatFields { request: request_fields, response: response_fields } = fields;
     Ok(LogFormat { text: text.to_owned(), form, request_fields, response_fields })
 }
 
 /// The fields that a format wants.
 #[derive(Default)]
-struct Fields {
+struct FormatFields {
     request: Vec<HeaderName>,
     response: Vec<HeaderName>,
 }
 
-impl Fields {
-    fn request(&mut self, name: &str) -> Result<Piece, InvalidLogFormat> {
-        place(&mut self.request, name).map(Piece::RequestField)
+impl FormatFields {
+    fn request(&mut self, name: &str) -> Result<LinePiece, InvalidLogFormat> {
+        place(&mut self.request, name).map(LinePiece::RequestField)
     }
 
-    fn response(&mut self, name: &str) -> Result<Piece, InvalidLogFormat> {
-        place(&mut self.response, name).map(Piece::ResponseField)
+    fn response(&mut self, name: &str) -> Result<LinePiece, InvalidLogFormat> {
+        place(&mut self.response, name).map(LinePiece::ResponseField)
     }
 }
 
@@ -55,7 +55,7 @@ fn place(names: &mut Vec<HeaderName>, name: &str) -> Result<usize, InvalidLogFor
     }))
 }
 
-fn pieces(text: &str, fields: &mut Fields) -> Result<Vec<Piece>, InvalidLogFormat> {
+fn pieces(text: &str, fields: &mut FormatFields) -> Result<Vec<LinePiece>, InvalidLogFormat> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find('%') {
@@ -73,7 +73,7 @@ fn pieces(text: &str, fields: &mut Fields) -> Result<Vec<Piece>, InvalidLogForma
         let letter = letters.next();
         let whole = &rest[at..rest.len() - letters.as_str().len()];
         match piece(argument, letter, fields)? {
-            Some(Piece::Text(text)) => push_text(&mut pieces, &text),
+            Some(LinePiece::Text(text)) => push_text(&mut pieces, &text),
             Some(piece) => pieces.push(piece),
             None => return refuse(format!("not a directive of a log format: `{whole}`")),
         }
@@ -83,42 +83,46 @@ fn pieces(text: &str, fields: &mut Fields) -> Result<Vec<Piece>, InvalidLogForma
     Ok(pieces)
 }
 
-fn push_text(pieces: &mut Vec<Piece>, text: &str) {
+fn push_text(pieces: &mut Vec<LinePiece>, text: &str) {
     match pieces.last_mut() {
-        Some(Piece::Text(before)) => before.push_str(text),
+        Some(LinePiece::Text(before)) => before.push_str(text),
         _ if text.is_empty() => {}
-        _ => pieces.push(Piece::Text(text.to_owned())),
+        _ => pieces.push(LinePiece::Text(text.to_owned())),
     }
 }
 
 /// What a directive stands for, if for anything.
-fn piece(argument: Option<&str>, letter: Option<char>, fields: &mut Fields) -> Result<Option<Piece>, InvalidLogFormat> {
+fn piece(
+    argument: Option<&str>,
+    letter: Option<char>,
+    fields: &mut FormatFields,
+) -> Result<Option<LinePiece>, InvalidLogFormat> {
     Ok(Some(match (argument, letter) {
-        (None, Some('%')) => Piece::Text("%".to_owned()),
-        (None, Some('h' | 'a')) => Piece::Client,
-        (None, Some('l')) => Piece::Unknown,
-        (None, Some('u')) => Piece::User,
-        (None, Some('t')) => Piece::Time,
-        (Some("unix"), Some('t')) => Piece::UnixTime,
-        (Some("iso"), Some('t')) => Piece::IsoTime,
-        (None, Some('r')) => Piece::RequestLine,
-        (None, Some('m')) => Piece::Method,
-        (None, Some('U')) => Piece::Url,
-        (None, Some('H')) => Piece::Protocol,
-        (None, Some('s')) => Piece::Status,
-        (None, Some('b')) => Piece::BytesOrNone,
-        (None, Some('B')) => Piece::Bytes,
-        (None, Some('O')) => Piece::AllBytes,
-        (None, Some('D')) => Piece::Micros,
-        (Some("ms"), Some('T')) => Piece::Millis,
-        (None | Some("s"), Some('T')) => Piece::Seconds,
-        (None, Some('X')) => Piece::Broken,
+        (None, Some('%')) => LinePiece::Text("%".to_owned()),
+        (None, Some('h' | 'a')) => LinePiece::Client,
+        (None, Some('l')) => LinePiece::Unknown,
+        (None, Some('u')) => LinePiece::User,
+        (None, Some('t')) => LinePiece::Time,
+        (Some("unix"), Some('t')) => LinePiece::UnixTime,
+        (Some("iso"), Some('t')) => LinePiece::IsoTime,
+        (None, Some('r')) => LinePiece::RequestLine,
+        (None, Some('m')) => LinePiece::Method,
+        (None, Some('U')) => LinePiece::Url,
+        (None, Some('H')) => LinePiece::Protocol,
+        (None, Some('s')) => LinePiece::Status,
+        (None, Some('b')) => LinePiece::BytesOrNone,
+        (None, Some('B')) => LinePiece::Bytes,
+        (None, Some('O')) => LinePiece::AllBytes,
+        (None, Some('D')) => LinePiece::Micros,
+        (Some("ms"), Some('T')) => LinePiece::Millis,
+        (None | Some("s"), Some('T')) => LinePiece::Seconds,
+        (None, Some('X')) => LinePiece::Broken,
         (Some(name), Some('i')) => fields.request(name)?,
         (Some(name), Some('o')) => fields.response(name)?,
-        (Some("outcome"), Some('x')) => Piece::Outcome,
-        (Some("result"), Some('x')) => Piece::Result,
-        (Some("reason"), Some('x')) => Piece::Reason,
-        (Some("origin"), Some('x')) => Piece::Origin,
+        (Some("outcome"), Some('x')) => LinePiece::Outcome,
+        (Some("result"), Some('x')) => LinePiece::Result,
+        (Some("reason"), Some('x')) => LinePiece::Reason,
+        (Some("origin"), Some('x')) => LinePiece::Origin,
         _ => return Ok(None),
     }))
 }

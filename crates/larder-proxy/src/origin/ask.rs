@@ -13,8 +13,8 @@ use crate::{
     errors::Failure,
     origin::{
         body::OriginBody,
-        origins::Origins,
-        pool::{self, Lease, Outgoing},
+        origins::OriginRouter,
+        pool::{self, Lease, ReplayableRequest},
         request_body::RequestBody,
         target::Origin,
     },
@@ -28,14 +28,14 @@ pub(crate) enum UpgradeAnswer {
     Declined(response::Parts, OriginBody),
 }
 
-impl Origins {
+impl OriginRouter {
     /// Asks an origin, and returns its response's head and body.
     ///
     /// # Errors
     /// It cannot be reached, or its response makes no sense.
     pub(crate) async fn ask<M>(
         self: &Arc<Self>,
-        outgoing: Outgoing<M>,
+        outgoing: ReplayableRequest<M>,
     ) -> Result<(response::Parts, OriginBody), Failure>
     where
         M: FnMut() -> Request<RequestBody> + Send,

@@ -48,9 +48,9 @@ fn identity(origin: &Origin) -> Origin {
 
 /// Has no certificate for anybody, and notes that it was asked for one.
 #[derive(Debug)]
-pub(super) struct Noting;
+pub(super) struct CertificateNoter;
 
-impl ResolvesClientCert for Noting {
+impl ResolvesClientCert for CertificateNoter {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         ASKED.set(true);
         None
@@ -61,8 +61,9 @@ impl ResolvesClientCert for Noting {
     }
 }
 
-/// Does a handshake, and says whether it asked [`Noting`] for a certificate. All handshakes share one configuration, so that
-/// sessions can be resumed; that the question was asked within this one follows from its having been polled meanwhile.
+/// Does a handshake, and says whether it asked [`CertificateNoter`] for a certificate. All handshakes share one
+/// configuration, so that sessions can be resumed; that the question was asked within this one follows from its having
+/// been polled meanwhile.
 pub(super) async fn note<T>(handshake: impl Future<Output = T>) -> (T, bool) {
     let mut handshake = pin!(handshake);
     let mut asked = false;

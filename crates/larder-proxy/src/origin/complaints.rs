@@ -16,7 +16,7 @@ use crate::{errors::Failure, origin::target::Origin};
 
 /// What was told of late.
 #[derive(Default)]
-pub(crate) struct Complaints(Mutex<HashMap<OriginFault, Told>>);
+pub(crate) struct ComplaintLog(Mutex<HashMap<OriginFault, ComplaintCount>>);
 
 /// What is wrong with which origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,13 +26,13 @@ struct OriginFault {
 }
 
 /// One fault of one origin.
-struct Told {
+struct ComplaintCount {
     at: Instant,
     /// Failures since then.
     untold_count: u64,
 }
 
-impl Complaints {
+impl ComplaintLog {
     /// Tells the operator of `failure`, if an origin is at fault and it is time to say so.
     pub(crate) fn note(&self, failure: &Failure) {
         let Some((host, error, why)) = failure.origin_fault() else { return };
@@ -63,14 +63,14 @@ impl Complaints {
     /// Whether a fault is to be told now, and how often it was met since it was told last.
     fn admit(&self, fault: OriginFault, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent = |told: &Told| now.saturating_duration_since(told.at) < TELL_EVERY;
+        let is_recent = |told: &ComplaintCount| now.saturating_duration_since(told.at) < TELL_EVERY;
         if let Some(known) = told.get_mut(&fault) {
             if is_recent(known) {
                 known.untold_count += 1;
                 return None;
             }
             let untold_count = known.untold_count;
-            *known = Told { at: now, untold_count: 0 };
+            *known = ComplaintCount { at: now, untold_count: 0 };
             return Some(untold_count);
         }
         if told.len() >= TOLD_COUNT_MAX {
@@ -79,7 +79,7 @@ impl Complaints {
         if told.len() >= TOLD_COUNT_MAX {
             return None;
         }
-        told.insert(fault, Told { at: now, untold_count: 0 });
+        told.insert(fault, ComplaintCount { at: now, untold_count: 0 });
         assert!(told.len() <= TOLD_COUNT_MAX, "what is remembered is bounded");
         Some(0)
     }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_fault_is_told_once_a_minute_with_how_often_it_was_met() {
-        let (complaints, start) = (Complaints::default(), Instant::now());
+        let (complaints, start) = (ComplaintLog::default(), Instant::now());
         assert_eq!(complaints.admit(fault(1), start), Some(0));
         assert_eq!(complaints.admit(fault(2), start), Some(0));
         assert_eq!(complaints.admit(OriginFault { error: ProxyError::DnsError, ..fault(1) }, start), Some(0));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn clients_that_ask_for_ever_new_origins_do_not_fill_the_log() {
-        let (complaints, start) = (Complaints::default(), Instant::now());
+        let (complaints, start) = (ComplaintLog::default(), Instant::now());
         let told = |from, now| (from..from + 1000).filter(|host| complaints.admit(fault(*host), now).is_some()).count();
         assert_eq!(told(0, start), TOLD_COUNT_MAX);
         assert_eq!(told(1000, start + Duration::from_secs(30)), 0);

@@ -13,21 +13,21 @@ use crate::{
     config::{Parent, TargetRules},
     errors::Failure,
     origin::{
-        fault::Fault,
-        origins::Origins,
+        fault::FaultReport,
+        origins::OriginRouter,
         parent,
         status_line::RequestCount,
         stream::{OriginStream, Transport},
         target::Origin,
     },
-    watch::Watched,
+    watch::WatchedConnection,
 };
 
 /// A connection on which nothing was sent yet.
-pub(crate) struct Link {
+pub(crate) struct NewLink {
     pub(crate) stream: OriginStream,
     /// The deadline of what is on it.
-    pub(crate) watched: Arc<Watched>,
+    pub(crate) watched: Arc<WatchedConnection>,
     /// Requests over HTTP/1.1 that are begun on it.
     pub(crate) requests: Arc<RequestCount>,
     /// Whether HTTP/2 is to be spoken on it.
@@ -35,7 +35,7 @@ pub(crate) struct Link {
 }
 
 /// Opens a connection to an origin, with its handshakes. `http2`: whether HTTP/2 may be agreed on.
-pub(crate) async fn connect(origins: &Arc<Origins>, origin: &Origin, http2: bool) -> Result<Link, Failure> {
+pub(crate) async fn connect(origins: &Arc<OriginRouter>, origin: &Origin, http2: bool) -> Result<NewLink, Failure> {
     let stream = match origins.shared.parent_of(origin) {
         // The parent asks for what is not secret itself.
         Some(parent) if !origin.https && !origin.prior_http2 => open_to_parent(origins, origin, parent).await?,
@@ -59,7 +59,7 @@ pub(crate) async fn connect(origins: &Arc<Origins>, origin: &Origin, http2: bool
                 Transport::Tls(Box::new(stream))
             }
             Ok(Err(error)) => {
-                return Err(Failure::Unusable { host: origin.to_string(), fault: Fault::of_tls(&error) });
+                return Err(Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_tls(&error) });
             }
             Err(_) => return Err(not_in_time(origin, "TLS takes too long")),
         }
@@ -71,11 +71,11 @@ pub(crate) async fn connect(origins: &Arc<Origins>, origin: &Origin, http2: bool
     let stream = OriginStream::new(transport, Arc::clone(&watched), limits.origin_response, Arc::clone(&requests));
     let stream = stream.within(&origins.shared.bodies);
     origins.metrics.origin_connections.add(1);
-    Ok(Link { stream, watched, requests, http2: agreed })
+    Ok(NewLink { stream, watched, requests, http2: agreed })
 }
 
 /// Opens a connection to one of the origin's addresses that the rules allow.
-pub(crate) async fn open(origins: &Arc<Origins>, origin: &Origin) -> Result<TcpStream, Failure> {
+pub(crate) async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
     let limit = origins.shared.limits.origin_connect;
     origins.shared.check_listed(origin)?;
     if let Some(parent) = origins.shared.parent_of(origin) {
@@ -89,13 +89,13 @@ pub(crate) async fn open(origins: &Arc<Origins>, origin: &Origin) -> Result<TcpS
 }
 
 /// Opens a connection to the parent through which an origin is asked, if a client may have itself led there.
-async fn open_to_parent(origins: &Arc<Origins>, origin: &Origin, parent: &Parent) -> Result<TcpStream, Failure> {
+async fn open_to_parent(origins: &Arc<OriginRouter>, origin: &Origin, parent: &Parent) -> Result<TcpStream, Failure> {
     origins.shared.check_listed(origin)?;
     parent::check_target(&origins.shared.targets, origin)?;
     connect_to_origin(origins, &parent::origin_of(parent)).await
 }
 
-async fn connect_to_origin(origins: &Arc<Origins>, origin: &Origin) -> Result<TcpStream, Failure> {
+async fn connect_to_origin(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
     let limit = origins.shared.limits.origin_connect;
     let connecting = async {
         let mut addresses = origins.dns.resolve(origin).await?;
@@ -111,7 +111,7 @@ async fn connect_to_origin(origins: &Arc<Origins>, origin: &Origin) -> Result<Tc
 }
 
 fn not_in_time(origin: &Origin, why: &str) -> Failure {
-    Failure::Unusable { host: origin.to_string(), fault: Fault::new(ProxyError::ConnectionTimeout, why) }
+    Failure::Unusable { host: origin.to_string(), fault: FaultReport::new(ProxyError::ConnectionTimeout, why) }
 }
 
 /// Keeps the addresses that the rules allow; none left is a refusal.
@@ -133,7 +133,11 @@ fn keep_allowed(rules: &TargetRules, origin: &Origin, addresses: &mut Vec<Socket
 }
 
 /// Connects to the first of the addresses that answers.
-async fn connect_any(origins: &Origins, origin: &Origin, addresses: Vec<SocketAddr>) -> Result<TcpStream, Failure> {
+async fn connect_any(
+    origins: &OriginRouter,
+    origin: &Origin,
+    addresses: Vec<SocketAddr>,
+) -> Result<TcpStream, Failure> {
     match first_of(addresses).await {
         Ok(stream) if leads_to_us(origins, &stream) => Err(Failure::Loop),
         Ok(stream) => {
@@ -145,11 +149,11 @@ async fn connect_any(origins: &Origins, origin: &Origin, addresses: Vec<SocketAd
     }
 }
 
-async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, Fault> {
+async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, FaultReport> {
     if let [only] = addresses[..] {
         return connect_to(only).await;
     }
-    let mut why = Fault::new(ProxyError::DnsError, "the name has no address");
+    let mut why = FaultReport::new(ProxyError::DnsError, "the name has no address");
     let mut waiting = addresses.into_iter();
     let mut trying = JoinSet::new();
     loop {
@@ -161,16 +165,16 @@ async fn first_of(addresses: Vec<SocketAddr>) -> Result<TcpStream, Fault> {
             Ok(None) => return Err(why),
             Ok(Some(Ok(Ok(stream)))) => return Ok(stream),
             Ok(Some(Ok(Err(fault)))) => why = fault,
-            Ok(Some(Err(error))) => why = Fault::new(ProxyError::ProxyInternalError, error.to_string()),
+            Ok(Some(Err(error))) => why = FaultReport::new(ProxyError::ProxyInternalError, error.to_string()),
             Err(_) => {}
         }
     }
 }
 
-async fn connect_to(address: SocketAddr) -> Result<TcpStream, Fault> {
+async fn connect_to(address: SocketAddr) -> Result<TcpStream, FaultReport> {
     TcpStream::connect(address).await.map_err(|error| {
-        let Fault { error, why, .. } = Fault::of_socket(&error);
-        Fault::new(error, format!("{why} ({address})"))
+        let FaultReport { error, why, .. } = FaultReport::of_socket(&error);
+        FaultReport::new(error, format!("{why} ({address})"))
     })
 }
 
@@ -192,7 +196,7 @@ fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
 /// Whether a connection ends at one of our own listeners: both its ends are on this machine, and the
 /// far one is an address we listen on. Checked on the connection itself, so no name or address
 /// notation slips past.
-fn leads_to_us(origins: &Origins, stream: &TcpStream) -> bool {
+fn leads_to_us(origins: &OriginRouter, stream: &TcpStream) -> bool {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return true };
     origins.shared.own_addresses.iter().any(|own| {
         own.port() == peer.port()

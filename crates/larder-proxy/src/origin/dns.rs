@@ -18,16 +18,16 @@ use larder_http::proxy_status::ProxyError;
 
 use crate::{
     errors::Failure,
-    origin::{fault::Fault, target::Origin},
+    origin::{fault::FaultReport, target::Origin},
 };
 
 /// A worker's resolver. Its background tasks live on that worker's runtime, so it is never shared.
 #[derive(Default)]
-pub(crate) struct Dns {
+pub(crate) struct DnsResolver {
     resolver: OnceLock<Result<TokioResolver, String>>,
 }
 
-impl Dns {
+impl DnsResolver {
     /// The addresses of an origin, at least one.
     pub(crate) async fn resolve(&self, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
         if let Ok(address) = origin.host.parse::<IpAddr>() {
@@ -35,13 +35,14 @@ impl Dns {
         }
         let failure = |fault| Failure::Unusable { host: origin.host.to_string(), fault };
         let resolver = self.resolver.get_or_init(|| build().map_err(|error| error.to_string()));
-        let resolver =
-            resolver.as_ref().map_err(|why| failure(Fault::new(ProxyError::ProxyConfigurationError, why.clone())))?;
-        let found = resolver.lookup_ip(&*origin.host).await.map_err(|error| failure(Fault::of_name(&error)))?;
+        let resolver = resolver
+            .as_ref()
+            .map_err(|why| failure(FaultReport::new(ProxyError::ProxyConfigurationError, why.clone())))?;
+        let found = resolver.lookup_ip(&*origin.host).await.map_err(|error| failure(FaultReport::of_name(&error)))?;
         let addresses: Vec<_> =
             found.iter().take(ADDRESS_COUNT_MAX).map(|address| SocketAddr::new(address, origin.port)).collect();
         if addresses.is_empty() {
-            return Err(failure(Fault::new(ProxyError::DnsError, "the name has no address")));
+            return Err(failure(FaultReport::new(ProxyError::DnsError, "the name has no address")));
         }
         Ok(addresses)
     }

@@ -11,17 +11,17 @@ use std::{
 
 /// What a body waits for.
 #[derive(Default)]
-pub(crate) struct Expectation(Mutex<State>);
+pub(crate) struct Expectation(Mutex<ExpectationState>);
 
 #[derive(Default)]
-struct State {
-    word: Word,
+struct ExpectationState {
+    word: OriginWord,
     waker: Option<Waker>,
 }
 
 /// What the origin has said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(crate) enum OriginWord {
     /// Nothing.
     #[default]
     Awaited,
@@ -34,33 +34,33 @@ pub(crate) enum Word {
 }
 
 /// A final answer that came instead of a 100. Gone when it has been read.
-pub(crate) struct Refusal(Arc<Expectation>);
+pub(crate) struct ExpectationRefusal(Arc<Expectation>);
 
 impl Expectation {
     /// Lets the body go, unless the final answer came first.
     pub(crate) fn grant(&self) {
-        self.say(Word::Awaited, Word::Go);
+        self.say(OriginWord::Awaited, OriginWord::Go);
     }
 
     /// Notes a final answer. `None`: the body has been let go.
-    pub(crate) fn refuse(self: &Arc<Self>) -> Option<Refusal> {
-        self.say(Word::Awaited, Word::Refused).then(|| Refusal(Arc::clone(self)))
+    pub(crate) fn refuse(self: &Arc<Self>) -> Option<ExpectationRefusal> {
+        self.say(OriginWord::Awaited, OriginWord::Refused).then(|| ExpectationRefusal(Arc::clone(self)))
     }
 
     /// Whether the body was let go.
     pub(crate) fn is_granted(&self) -> bool {
-        self.lock().word == Word::Go
+        self.lock().word == OriginWord::Go
     }
 
     /// What has been said so far; the caller is woken when more is.
-    pub(crate) fn poll_word(&self, context: &Context<'_>) -> Word {
+    pub(crate) fn poll_word(&self, context: &Context<'_>) -> OriginWord {
         let mut state = self.lock();
         state.waker = Some(context.waker().clone());
         state.word
     }
 
     /// Says `next` if the last word is `last`; tells whether it was.
-    fn say(&self, last: Word, next: Word) -> bool {
+    fn say(&self, last: OriginWord, next: OriginWord) -> bool {
         let mut state = self.lock();
         if state.word != last {
             return false;
@@ -72,13 +72,13 @@ impl Expectation {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ExpectationState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Refusal {
+impl Drop for ExpectationRefusal {
     fn drop(&mut self) {
-        self.0.say(Word::Refused, Word::Over);
+        self.0.say(OriginWord::Refused, OriginWord::Over);
     }
 }

@@ -11,7 +11,7 @@ use rustls::CertificateError;
 
 /// What went wrong with an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct FaultReport {
     pub(crate) error: ProxyError,
     /// What the operator is told.
     pub(crate) why: String,
@@ -21,7 +21,7 @@ pub(crate) struct Fault {
     pub(crate) is_said_by_dns: bool,
 }
 
-impl Fault {
+impl FaultReport {
     pub(crate) fn new(error: ProxyError, why: impl Into<String>) -> Self {
         Self { error, why: why.into(), reason: None, is_said_by_dns: false }
     }

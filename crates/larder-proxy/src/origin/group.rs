@@ -18,23 +18,23 @@ use http::{HeaderValue, Request, header::HOST};
 use crate::{
     config::{self, Balance},
     origin::{
-        origins::Origins,
-        pool::{self, Outgoing, Repeat},
+        origins::OriginRouter,
+        pool::{self, ReplayableRequest, RetryRule},
         request_body::RequestBody,
         target::Origin,
     },
 };
 
 /// The origins of a site.
-pub(crate) struct Group {
-    members: Vec<Member>,
+pub(crate) struct OriginGroup {
+    members: Vec<GroupMember>,
     /// Members by their weights, spread out.
     turns: Vec<usize>,
     next_turn: AtomicUsize,
     origins: Arc<config::Origins>,
 }
 
-struct Member {
+struct GroupMember {
     origin: Origin,
     weight: u32,
     failure_count: AtomicU32,
@@ -45,15 +45,15 @@ struct Member {
 
 /// A request's way to one of the origins, and to the others.
 #[derive(Clone)]
-pub(crate) struct Choice {
-    group: Arc<Group>,
+pub(crate) struct OriginChoice {
+    group: Arc<OriginGroup>,
     /// A hash of what is asked for.
     seed: u64,
 }
 
-impl Group {
+impl OriginGroup {
     pub(crate) fn new(origins: &Arc<config::Origins>) -> Self {
-        let members = origins.members.iter().map(|(url, weight)| Member {
+        let members = origins.members.iter().map(|(url, weight)| GroupMember {
             origin: Origin::of_site(url),
             weight: *weight,
             failure_count: AtomicU32::new(0),
@@ -66,11 +66,11 @@ impl Group {
     }
 
     /// Where a request for `target` goes, and how it finds another way, if there is another.
-    pub(crate) fn choose(self: &Arc<Self>, target: &str) -> (Origin, Option<Choice>) {
+    pub(crate) fn choose(self: &Arc<Self>, target: &str) -> (Origin, Option<OriginChoice>) {
         if let [only] = &self.members[..] {
             return (only.origin.clone(), None);
         }
-        let choice = Choice { group: Arc::clone(self), seed: hash_of(target) };
+        let choice = OriginChoice { group: Arc::clone(self), seed: hash_of(target) };
         self.next_turn.fetch_add(1, Relaxed);
         let chosen = choice.pick(&[], true).or_else(|| choice.pick(&[], false));
         let origin = chosen.map_or_else(|| self.members[0].origin.clone(), |member| member.origin.clone());
@@ -83,7 +83,7 @@ impl Group {
     }
 
     /// Asks every origin at intervals how it is, for as long as the worker runs.
-    pub(crate) async fn check_all(self: Arc<Self>, origins: Arc<Origins>) {
+    pub(crate) async fn check_all(self: Arc<Self>, origins: Arc<OriginRouter>) {
         let Some((path, pause)) = self.origins.check.clone() else { return };
         let mut interval = tokio::time::interval(pause);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -99,7 +99,7 @@ impl Group {
     }
 }
 
-impl Choice {
+impl OriginChoice {
     /// Another origin than those that were tried, if one is well.
     pub(crate) fn other(&self, tried: &[Origin]) -> Option<Origin> {
         self.pick(tried, true).map(|member| member.origin.clone())
@@ -117,9 +117,9 @@ impl Choice {
         }
     }
 
-    fn pick(&self, tried: &[Origin], only_well: bool) -> Option<&Member> {
-        let Group { members, turns, next_turn, origins } = &*self.group;
-        let may = |member: &&Member| !tried.contains(&member.origin) && (!only_well || member.is_in());
+    fn pick(&self, tried: &[Origin], only_well: bool) -> Option<&GroupMember> {
+        let OriginGroup { members, turns, next_turn, origins } = &*self.group;
+        let may = |member: &&GroupMember| !tried.contains(&member.origin) && (!only_well || member.is_in());
         match origins.balance {
             Balance::Turns => {
                 let start = next_turn.load(Relaxed) % turns.len();
@@ -133,7 +133,7 @@ impl Choice {
     }
 }
 
-impl Member {
+impl GroupMember {
     fn is_in(&self) -> bool {
         !self.unwell.load(Relaxed) && self.lock().is_none_or(|until| until <= Instant::now())
     }
@@ -152,7 +152,7 @@ impl Member {
     }
 }
 
-async fn is_well(origins: &Arc<Origins>, origin: &Origin, path: &str) -> bool {
+async fn is_well(origins: &Arc<OriginRouter>, origin: &Origin, path: &str) -> bool {
     let (Ok(target), Ok(host)) = (path.parse::<http::Uri>(), HeaderValue::try_from(origin.to_string())) else {
         return false;
     };
@@ -162,7 +162,7 @@ async fn is_well(origins: &Arc<Origins>, origin: &Origin, path: &str) -> bool {
         request.headers_mut().insert(HOST, host.clone());
         request
     };
-    let outgoing = Outgoing { origin: origin.clone(), choice: None, repeat: Repeat::Safe, make };
+    let outgoing = ReplayableRequest { origin: origin.clone(), choice: None, repeat: RetryRule::Safe, make };
     let asking = tokio::time::timeout(CHECK_PATIENCE, pool::send(origins, outgoing));
     // The body is of no interest; its connection ends with it.
     matches!(asking.await, Ok(Ok((response, _))) if response.status().as_u16() < 400)
@@ -197,15 +197,15 @@ const CHECK_PATIENCE: Duration = Duration::from_secs(5);
 mod tests {
     use super::*;
 
-    fn group(weights: &[u32], balance: Balance) -> Arc<Group> {
+    fn group(weights: &[u32], balance: Balance) -> Arc<OriginGroup> {
         let url = |at: usize| format!("http://10.0.0.{at}").parse().unwrap();
         let members = weights.iter().enumerate().map(|(at, weight)| (url(at + 1), *weight)).collect();
         let origins = config::Origins { members, balance, ..config::Origins::from(url(1)) };
-        Arc::new(Group::new(&Arc::new(origins)))
+        Arc::new(OriginGroup::new(&Arc::new(origins)))
     }
 
     /// How many of 1000 targets go to each origin.
-    fn shares(group: &Arc<Group>) -> Vec<usize> {
+    fn shares(group: &Arc<OriginGroup>) -> Vec<usize> {
         let mut counts = vec![0; group.members.len()];
         for target in 0..1000 {
             let (origin, _) = group.choose(&format!("/{target}"));

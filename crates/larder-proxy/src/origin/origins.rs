@@ -8,29 +8,29 @@ use crate::{
     body_budget::BodyBudget,
     config::{Limits, Parent, Parents, TargetRules},
     errors::Failure,
-    lists::Lists,
+    lists::ActiveLists,
     metrics::WorkerMetrics,
     origin::{
         certificate_askers::CertificateAskers,
-        complaints::Complaints,
-        dns::Dns,
-        pool::{Own, Pool},
-        room::Rooms,
-        target::{Origin, Way},
-        tls::Tls,
+        complaints::ComplaintLog,
+        dns::DnsResolver,
+        pool::{ConnectionPool, OwnConnection},
+        room::OriginRooms,
+        target::{Origin, OriginWay},
+        tls::OriginTls,
         uplink::Uplink,
     },
-    watch::Watches,
+    watch::WorkerDeadlines,
 };
 
 /// A worker's way to origins.
-pub(crate) struct Origins {
+pub(crate) struct OriginRouter {
     pub(crate) shared: Arc<OriginsShared>,
     /// The worker's number.
     pub(crate) worker: usize,
-    pub(crate) pool: Pool,
-    pub(crate) dns: Dns,
-    pub(crate) watches: Arc<Watches>,
+    pub(crate) pool: ConnectionPool,
+    pub(crate) dns: DnsResolver,
+    pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) metrics: Arc<WorkerMetrics>,
 }
 
@@ -44,34 +44,34 @@ pub(crate) struct OriginsShared {
     /// Whether HTTP/2 may be spoken.
     pub(crate) http2: bool,
     /// Hosts that clients may not have themselves led to.
-    pub(crate) lists: Option<Arc<Lists>>,
+    pub(crate) lists: Option<Arc<ActiveLists>>,
     /// The proxy that leads out.
     pub(crate) parents: Parents,
     /// Our own listeners, which nothing may be proxied to.
     pub(crate) own_addresses: Vec<SocketAddr>,
-    pub(crate) tls: Tls,
+    pub(crate) tls: OriginTls,
     /// Those that ask for a certificate of their client.
     pub(crate) certificate_askers: Arc<CertificateAskers>,
     /// Room for connections.
-    pub(crate) rooms: Rooms<Own>,
+    pub(crate) rooms: OriginRooms<OwnConnection>,
     /// What the operator was told of late.
-    pub(crate) complaints: Arc<Complaints>,
+    pub(crate) complaints: Arc<ComplaintLog>,
     /// Whether they can be asked.
     pub(crate) uplink: Arc<Uplink>,
     /// The memory for bodies on their way.
     pub(crate) bodies: Arc<BodyBudget>,
 }
 
-impl Origins {
+impl OriginRouter {
     /// Returns the way of the worker with this number.
     pub(crate) fn new(
         worker: usize,
         shared: &Arc<OriginsShared>,
         metrics: &Arc<WorkerMetrics>,
-        watches: &Arc<Watches>,
+        watches: &Arc<WorkerDeadlines>,
     ) -> Self {
         let (shared, metrics, watches) = (Arc::clone(shared), Arc::clone(metrics), Arc::clone(watches));
-        Self { shared, worker, pool: Pool::default(), dns: Dns::default(), watches, metrics }
+        Self { shared, worker, pool: ConnectionPool::default(), dns: DnsResolver::default(), watches, metrics }
     }
 }
 
@@ -79,9 +79,9 @@ impl OriginsShared {
     /// The parent through which an origin is asked, if it is through one.
     pub(crate) fn parent_of<'a>(&'a self, origin: &'a Origin) -> Option<&'a Parent> {
         match &origin.way {
-            Way::Usual => self.parents.of(&origin.host),
-            Way::Direct => None,
-            Way::By(parent) => Some(parent),
+            OriginWay::Usual => self.parents.of(&origin.host),
+            OriginWay::Direct => None,
+            OriginWay::By(parent) => Some(parent),
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::{
 use crate::{
     config::{Parent, TargetRules},
     errors::Failure,
-    origin::{fault::Fault, target::Origin},
+    origin::{fault::FaultReport, target::Origin},
 };
 
 /// Where a parent is.
@@ -70,7 +70,7 @@ pub(crate) async fn open_tunnel(stream: &mut TcpStream, origin: &Origin, parent:
         head.extend_from_slice(b"\r\n");
     }
     head.extend_from_slice(b"\r\n");
-    let broken = |error: std::io::Error| unusable(parent, Fault::of_socket(&error));
+    let broken = |error: std::io::Error| unusable(parent, FaultReport::of_socket(&error));
     stream.write_all(&head).await.map_err(broken)?;
     let status = read_status(stream, parent).await?;
     if status.is_success() { Ok(()) } else { Err(refused(parent, status)) }
@@ -78,14 +78,15 @@ pub(crate) async fn open_tunnel(stream: &mut TcpStream, origin: &Origin, parent:
 
 /// Reads the head of a parent's answer, and nothing behind it: that is the origin's.
 async fn read_status(stream: &mut TcpStream, parent: &Parent) -> Result<StatusCode, Failure> {
-    let broken = |error: std::io::Error| unusable(parent, Fault::of_socket(&error));
-    let odd = || unusable(parent, Fault::new(ProxyError::HttpProtocolError, "what the parent answers is no HTTP"));
+    let broken = |error: std::io::Error| unusable(parent, FaultReport::of_socket(&error));
+    let odd =
+        || unusable(parent, FaultReport::new(ProxyError::HttpProtocolError, "what the parent answers is no HTTP"));
     let (mut head, mut piece) = (Vec::new(), [0; 1024]);
     loop {
         let seen = stream.peek(&mut piece).await.map_err(broken)?;
         if seen == 0 {
             let why = "the parent closes the connection when it is asked for a tunnel";
-            return Err(unusable(parent, Fault::new(ProxyError::ConnectionTerminated, why)));
+            return Err(unusable(parent, FaultReport::new(ProxyError::ConnectionTerminated, why)));
         }
         let before = head.len();
         head.extend_from_slice(&piece[..seen]);
@@ -111,10 +112,10 @@ fn refused(parent: &Parent, status: StatusCode) -> Failure {
         504 => (ProxyError::ConnectionTimeout, "the parent has no answer in time"),
         _ => (ProxyError::DestinationUnavailable, "the parent opens no tunnel"),
     };
-    unusable(parent, Fault::new(error, format!("{why} (its status is {})", status.as_u16())))
+    unusable(parent, FaultReport::new(error, format!("{why} (its status is {})", status.as_u16())))
 }
 
-fn unusable(parent: &Parent, fault: Fault) -> Failure {
+fn unusable(parent: &Parent, fault: FaultReport) -> Failure {
     Failure::Unusable { host: parent.to_string(), fault }
 }
 

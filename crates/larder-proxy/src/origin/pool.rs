@@ -23,73 +23,73 @@ use hyper_util::rt::TokioIo;
 use crate::{
     errors::Failure,
     origin::{
-        connect::{self, Link},
-        expectation::{Expectation, Refusal},
-        fault::Fault,
-        group::Choice,
-        origins::Origins,
+        connect::{self, NewLink},
+        expectation::{Expectation, ExpectationRefusal},
+        fault::FaultReport,
+        group::OriginChoice,
+        origins::OriginRouter,
         parent,
-        request_body::{BodyFault, Fate, RequestBody},
-        room::{Entered, Place, Room, Turn},
-        shared::{SharedConnection, Stream},
+        request_body::{BodyFate, BodyFault, RequestBody},
+        room::{OriginRoom, RoomEntry, RoomPlace, RoomTurn},
+        shared::{SharedConnection, SharedStream},
         status_line::RequestCount,
         stream::OriginStream,
         target::Origin,
     },
-    watch::{Order, Watched},
+    watch::{WatchOrder, WatchedConnection},
 };
 
 /// A worker's connections that can take another request.
 #[derive(Default)]
-pub(crate) struct Pool {
-    idle: Mutex<Idle>,
+pub(crate) struct ConnectionPool {
+    idle: Mutex<IdleConnections>,
 }
 
 /// Unused connections by origin, how many they are, and those that are shared.
 #[derive(Default)]
-struct Idle {
-    kept: HashMap<Origin, Vec<Own>>,
+struct IdleConnections {
+    kept: HashMap<Origin, Vec<OwnConnection>>,
     count: usize,
     shared: HashMap<Origin, Vec<SharedConnection>>,
 }
 
 /// One connection of HTTP/1.1 to an origin, in use or kept.
-pub(crate) struct Own {
-    room: Arc<Room<Own>>,
+pub(crate) struct OwnConnection {
+    room: Arc<OriginRoom<OwnConnection>>,
     sender: SendRequest<RequestBody>,
-    watched: Arc<Watched>,
+    watched: Arc<WatchedConnection>,
     requests: Arc<RequestCount>,
 }
 
 /// Where a request can be sent.
-enum Connection {
-    Own(Own),
-    Shared(Stream),
+enum PooledConnection {
+    Own(OwnConnection),
+    Shared(SharedStream),
 }
 
 /// A connection whose response is being read. Dropped early, the connection closes, or the stream is reset.
 pub(crate) struct Lease {
-    connection: Connection,
+    connection: PooledConnection,
     origin: Origin,
-    origins: Arc<Origins>,
+    origins: Arc<OriginRouter>,
     /// Whether the connection owes the origin a body that it did not want.
-    refusal: Option<Refusal>,
+    refusal: Option<ExpectationRefusal>,
 }
 
 /// A request that can be made again, should it have to be.
-pub(crate) struct Outgoing<M> {
+pub(crate) struct ReplayableRequest<M> {
     /// Where to.
     pub(crate) origin: Origin,
     /// The way to other origins, if there are others.
-    pub(crate) choice: Option<Choice>,
-    pub(crate) repeat: Repeat,
+    pub(crate) choice: Option<OriginChoice>,
+    pub(crate) repeat: RetryRule,
     /// Makes it. Called again only if `repeat` allows it.
     pub(crate) make: M,
 }
 
 /// When a request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repeat {
+pub(crate) enum RetryRule {
     /// Its method is idempotent (RFC 9110 9.2.2) and it has no body.
     Safe,
     /// It has no body, so it may be if the origin did not process it.
@@ -99,7 +99,7 @@ pub(crate) enum Repeat {
 }
 
 /// Why an attempt came to nothing.
-struct Failed {
+struct SendFailure {
     failure: Failure,
     /// The request, if it never left.
     unsent: Option<Request<RequestBody>>,
@@ -111,8 +111,8 @@ struct Failed {
 
 /// Sends a request and waits for the head of its response.
 pub(crate) async fn send<M>(
-    origins: &Arc<Origins>,
-    mut outgoing: Outgoing<M>,
+    origins: &Arc<OriginRouter>,
+    mut outgoing: ReplayableRequest<M>,
 ) -> Result<(Response<Incoming>, Lease), Failure>
 where
     M: FnMut() -> Request<RequestBody> + Send,
@@ -123,7 +123,7 @@ where
         let sent = send_to(origins, &mut outgoing, request).await;
         origins.shared.note(&outgoing.origin, sent.as_ref().map_err(|failed| &failed.failure));
         let Some(choice) = &outgoing.choice else { return sent.map_err(|failed| failed.failure) };
-        let Failed { failure, unsent, unprocessed, .. } = match sent {
+        let SendFailure { failure, unsent, unprocessed, .. } = match sent {
             Ok(answered) => {
                 choice.note(&outgoing.origin, true);
                 return Ok(answered);
@@ -137,9 +137,9 @@ where
         // Who has waited once until the origin's time was up is not to wait again.
         let may = match outgoing.repeat {
             _ if unsent.is_some() => true,
-            Repeat::Safe => unprocessed || !matches!(failure, Failure::Timeout { .. }),
-            Repeat::IfUnprocessed => unprocessed,
-            Repeat::Never => false,
+            RetryRule::Safe => unprocessed || !matches!(failure, Failure::Timeout { .. }),
+            RetryRule::IfUnprocessed => unprocessed,
+            RetryRule::Never => false,
         };
         tried.push(outgoing.origin.clone());
         let other = choice.other(&tried).filter(|_| may && tried.len() < ORIGIN_COUNT_MAX);
@@ -150,10 +150,10 @@ where
 
 /// Sends a request to the origin that was chosen.
 async fn send_to<M>(
-    origins: &Arc<Origins>,
-    outgoing: &mut Outgoing<M>,
+    origins: &Arc<OriginRouter>,
+    outgoing: &mut ReplayableRequest<M>,
     mut request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), Failed>
+) -> Result<(Response<Incoming>, Lease), SendFailure>
 where
     M: FnMut() -> Request<RequestBody> + Send,
 {
@@ -165,7 +165,7 @@ where
             None => match Box::pin(obtain(origins, &outgoing.origin)).await {
                 Ok(obtained) => obtained,
                 Err(failure) => {
-                    return Err(Failed { failure, unsent: Some(request), unprocessed: true, answered: false });
+                    return Err(SendFailure { failure, unsent: Some(request), unprocessed: true, answered: false });
                 }
             },
         };
@@ -174,64 +174,64 @@ where
             Err(failed) => failed,
         };
         let died = is_kept && !failed.answered && !matches!(failed.failure, Failure::Timeout { .. });
-        let Failed { unprocessed, answered, .. } = failed;
+        let SendFailure { unprocessed, answered, .. } = failed;
         request = match (failed.unsent, outgoing.repeat) {
             (Some(request), _) if is_kept => request,
-            (_, Repeat::Safe) if !is_resent && (died || unprocessed) => {
+            (_, RetryRule::Safe) if !is_resent && (died || unprocessed) => {
                 is_resent = true;
                 (outgoing.make)()
             }
-            (_, Repeat::IfUnprocessed) if !is_resent && unprocessed => {
+            (_, RetryRule::IfUnprocessed) if !is_resent && unprocessed => {
                 is_resent = true;
                 (outgoing.make)()
             }
-            (unsent, _) => return Err(Failed { failure: failed.failure, unsent, unprocessed, answered }),
+            (unsent, _) => return Err(SendFailure { failure: failed.failure, unsent, unprocessed, answered }),
         };
     }
 }
 
 /// Sends a request that asks to leave HTTP, on a connection of its own (RFC 9110 7.8).
 pub(crate) async fn send_upgrade(
-    origins: &Arc<Origins>,
+    origins: &Arc<OriginRouter>,
     origin: &Origin,
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), Failure> {
     let sent = async {
         // What leaves HTTP is no connection that others wait for.
-        let Link { stream, watched, requests, .. } = connect::connect(origins, origin, false).await?;
+        let NewLink { stream, watched, requests, .. } = connect::connect(origins, origin, false).await?;
         let (sender, connection) = handshake(origins, origin, stream.into_tunnel()).await?;
         let (connection, place) = (connection.with_upgrades(), None);
-        tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false, _place: place });
-        let connection = Connection::Own(Own { room: origins.shared.rooms.of(origin), sender, watched, requests });
-        attempt(origins, origin, connection, request).await.map_err(|failed| failed.failure)
+        tokio::spawn(PooledTask { connection, watched: Arc::clone(&watched), started: false, _place: place });
+        let own = OwnConnection { room: origins.shared.rooms.of(origin), sender, watched, requests };
+        attempt(origins, origin, PooledConnection::Own(own), request).await.map_err(|failed| failed.failure)
     };
     let sent = sent.await;
     origins.shared.note(origin, sent.as_ref());
     sent
 }
 
-impl Pool {
-    fn take(&self, origin: &Origin) -> Option<Connection> {
+impl ConnectionPool {
+    fn take(&self, origin: &Origin) -> Option<PooledConnection> {
         let idle = &mut *self.lock();
         if let Some(shared) = idle.shared.get_mut(origin) {
             shared.retain(SharedConnection::is_open);
             if let Some(stream) = shared.iter().find_map(SharedConnection::open_stream) {
-                return Some(Connection::Shared(stream));
+                return Some(PooledConnection::Shared(stream));
             }
         }
         let kept = idle.kept.get_mut(origin)?;
         while let Some(connection) = kept.pop() {
             idle.count -= 1;
-            if connection.sender.is_ready() && connection.watched.order() == Order::Run {
+            if connection.sender.is_ready() && connection.watched.order() == WatchOrder::Run {
                 connection.watched.disarm();
-                return Some(Connection::Own(connection));
+                return Some(PooledConnection::Own(connection));
             }
         }
         idle.kept.remove(origin);
         None
     }
 
-    fn put(&self, origins: &Origins, origin: Origin, connection: Own) {
+    fn put(&self, origins: &OriginRouter, origin: Origin, connection: OwnConnection) {
         let limits = &origins.shared.limits;
         let room = Arc::clone(&connection.room);
         let Some(connection) = room.offer(origins.worker, connection) else { return };
@@ -265,7 +265,7 @@ impl Pool {
         });
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Idle> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, IdleConnections> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -278,7 +278,7 @@ impl Lease {
             return;
         }
         // A stream ends with its response.
-        let Connection::Own(mut connection) = connection else { return };
+        let PooledConnection::Own(mut connection) = connection else { return };
         connection.watched.disarm();
         if connection.sender.is_closed() {
         } else if connection.sender.is_ready() {
@@ -295,7 +295,7 @@ impl Lease {
 
     /// Says that bytes are being waited for: from now on the origin's silence counts.
     pub(crate) fn await_origin(&self, context: &Context<'_>) {
-        if let Connection::Shared(stream) = &self.connection {
+        if let PooledConnection::Shared(stream) = &self.connection {
             stream.deadline().remember(context);
         }
         if !self.watched().is_armed() {
@@ -310,31 +310,31 @@ impl Lease {
 
     /// Whether the origin was silent for too long.
     pub(crate) fn timed_out(&self) -> bool {
-        self.watched().order() == Order::Expire
+        self.watched().order() == WatchOrder::Expire
     }
 
     /// The deadline of what comes over the connection, when that is no longer HTTP.
-    pub(crate) fn into_watched(self) -> Option<Arc<Watched>> {
+    pub(crate) fn into_watched(self) -> Option<Arc<WatchedConnection>> {
         match self.connection {
-            Connection::Own(own) => Some(own.watched),
-            Connection::Shared(_) => None,
+            PooledConnection::Own(own) => Some(own.watched),
+            PooledConnection::Shared(_) => None,
         }
     }
 
-    fn watched(&self) -> &Arc<Watched> {
+    fn watched(&self) -> &Arc<WatchedConnection> {
         match &self.connection {
-            Connection::Own(own) => &own.watched,
-            Connection::Shared(stream) => stream.deadline(),
+            PooledConnection::Own(own) => &own.watched,
+            PooledConnection::Shared(stream) => stream.deadline(),
         }
     }
 }
 
 async fn attempt(
-    origins: &Arc<Origins>,
+    origins: &Arc<OriginRouter>,
     origin: &Origin,
-    connection: Connection,
+    connection: PooledConnection,
     mut request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), Failed> {
+) -> Result<(Response<Incoming>, Lease), SendFailure> {
     if let Some(host) = &origin.host_field {
         request.headers_mut().insert(HOST, host.clone());
     }
@@ -347,7 +347,7 @@ async fn attempt(
     };
     let patience = origins.shared.limits.origin_response;
     match connection {
-        Connection::Own(mut own) => {
+        PooledConnection::Own(mut own) => {
             own.watched.arm(patience);
             let request = request.map(|body| body.with_deadline(&own.watched, patience));
             own.requests.note();
@@ -356,22 +356,22 @@ async fn attempt(
                     note_answered(fate.as_ref());
                     own.watched.disarm();
                     if let Some(failure) = parent.and_then(|parent| parent::refusal(response.status(), parent)) {
-                        return Err(Failed { failure, unsent: None, unprocessed: false, answered: true });
+                        return Err(SendFailure { failure, unsent: None, unprocessed: false, answered: true });
                     }
-                    Ok((response, leased(Connection::Own(own))))
+                    Ok((response, leased(PooledConnection::Own(own))))
                 }
                 Err(mut failed) => {
                     let unsent = failed.take_message();
-                    let failure = if own.watched.order() == Order::Expire {
+                    let failure = if own.watched.order() == WatchOrder::Expire {
                         Failure::Timeout { host: origin.to_string() }
                     } else {
                         failure_of(origin, failed.error(), fate.as_ref())
                     };
-                    Err(Failed { failure, unsent, unprocessed: false, answered: failed.error().is_parse() })
+                    Err(SendFailure { failure, unsent, unprocessed: false, answered: failed.error().is_parse() })
                 }
             }
         }
-        Connection::Shared(mut stream) => {
+        PooledConnection::Shared(mut stream) => {
             // The HTTP library shows no interim response of HTTP/2: none can be waited for.
             if let Some(expectation) = &expectation {
                 expectation.grant();
@@ -379,15 +379,16 @@ async fn attempt(
             match stream.send(request, patience).await {
                 Some(Ok(response)) => {
                     note_answered(fate.as_ref());
-                    Ok((response, leased(Connection::Shared(stream))))
+                    Ok((response, leased(PooledConnection::Shared(stream))))
                 }
                 Some(Err(refused)) => {
                     let failure = failure_of(origin, &refused.error, fate.as_ref());
-                    Err(Failed { failure, unsent: refused.unsent, unprocessed: refused.unprocessed, answered: false })
+                    let (unsent, unprocessed) = (refused.unsent, refused.unprocessed);
+                    Err(SendFailure { failure, unsent, unprocessed, answered: false })
                 }
                 None => {
                     let failure = Failure::Timeout { host: origin.to_string() };
-                    Err(Failed { failure, unsent: None, unprocessed: false, answered: false })
+                    Err(SendFailure { failure, unsent: None, unprocessed: false, answered: false })
                 }
             }
         }
@@ -395,27 +396,27 @@ async fn attempt(
 }
 
 /// Why an exchange failed: through the origin, unless the client's own body did not arrive.
-fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<Fate>>) -> Failure {
+fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<BodyFate>>) -> Failure {
     match fate.and_then(|fate| fate.fault()) {
         Some(fault @ (BodyFault::BrokenOff | BodyFault::TooSlow)) => fault.into(),
         Some(BodyFault::NotWanted) | None => {
-            Failure::Unusable { host: origin.to_string(), fault: Fault::of_http(error) }
+            Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(error) }
         }
     }
 }
 
-fn note_answered(fate: Option<&Arc<Fate>>) {
+fn note_answered(fate: Option<&Arc<BodyFate>>) {
     if let Some(fate) = fate {
         fate.note_answered();
     }
 }
 
 /// A connection that none was kept for: a new one, or one that was given back while there was no room. Tells whether it is that.
-async fn obtain(origins: &Arc<Origins>, origin: &Origin) -> Result<(Connection, bool), Failure> {
+async fn obtain(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<(PooledConnection, bool), Failure> {
     let room = origins.shared.rooms.of(origin);
     let turn = match room.enter(origins.worker) {
-        Entered::Now(place) => Turn::Open(place),
-        Entered::Wait(turn) => {
+        RoomEntry::Now(place) => RoomTurn::Open(place),
+        RoomEntry::Wait(turn) => {
             origins.metrics.origin_waits.add(1);
             let limits = &origins.shared.limits;
             origins.shared.complaints.note_full(origin, limits.origin_connection_count_max);
@@ -423,59 +424,59 @@ async fn obtain(origins: &Arc<Origins>, origin: &Origin) -> Result<(Connection, 
             let waited = tokio::time::timeout(limits.origin_response, turn).await;
             waited.ok().and_then(Result::ok).ok_or(Failure::Overloaded)?
         }
-        Entered::Full => return Err(Failure::Overloaded),
+        RoomEntry::Full => return Err(Failure::Overloaded),
     };
     match turn {
-        Turn::Open(place) => Ok((connect(origins, origin, room, place).await?, false)),
-        Turn::Kept(own) => {
+        RoomTurn::Open(place) => Ok((connect(origins, origin, room, place).await?, false)),
+        RoomTurn::Kept(own) => {
             own.watched.disarm();
-            Ok((Connection::Own(own), true))
+            Ok((PooledConnection::Own(own), true))
         }
     }
 }
 
 async fn connect(
-    origins: &Arc<Origins>,
+    origins: &Arc<OriginRouter>,
     origin: &Origin,
-    room: Arc<Room<Own>>,
-    place: Place<Own>,
-) -> Result<Connection, Failure> {
-    let Link { stream, watched, requests, http2 } = connect::connect(origins, origin, origins.shared.http2).await?;
+    room: Arc<OriginRoom<OwnConnection>>,
+    place: RoomPlace<OwnConnection>,
+) -> Result<PooledConnection, Failure> {
+    let NewLink { stream, watched, requests, http2 } = connect::connect(origins, origin, origins.shared.http2).await?;
     if http2 {
         let connection = SharedConnection::start(origins, stream, watched, place).await;
         let connection = connection.map_err(|error| failure_of(origin, &error, None))?;
         let stream = connection.open_stream();
         origins.pool.share(origin, connection);
         let refused = || Failure::Broken { host: origin.to_string(), why: "it takes no requests".into() };
-        return stream.map(Connection::Shared).ok_or_else(refused);
+        return stream.map(PooledConnection::Shared).ok_or_else(refused);
     }
     let (sender, connection) = handshake(origins, origin, stream).await?;
-    tokio::spawn(Driven { connection, watched: Arc::clone(&watched), started: false, _place: Some(place) });
-    Ok(Connection::Own(Own { room, sender, watched, requests }))
+    tokio::spawn(PooledTask { connection, watched: Arc::clone(&watched), started: false, _place: Some(place) });
+    Ok(PooledConnection::Own(OwnConnection { room, sender, watched, requests }))
 }
 
 type Handshaken = (SendRequest<RequestBody>, http1::Connection<TokioIo<OriginStream>, RequestBody>);
 
-async fn handshake(origins: &Origins, origin: &Origin, stream: OriginStream) -> Result<Handshaken, Failure> {
+async fn handshake(origins: &OriginRouter, origin: &Origin, stream: OriginStream) -> Result<Handshaken, Failure> {
     let limits = &origins.shared.limits;
     let handshake = http1::Builder::new()
         .max_headers(limits.header_count_max)
         .max_header_size(limits.header_bytes_max)
         .max_buf_size(ORIGIN_BUFFER_BYTES_MAX.max(limits.header_bytes_max))
         .handshake(TokioIo::new(stream));
-    handshake.await.map_err(|error| Failure::Unusable { host: origin.to_string(), fault: Fault::of_http(&error) })
+    handshake.await.map_err(|error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(&error) })
 }
 
 /// A connection's own task: drives it, and closes it when its deadline has passed.
-struct Driven<C> {
+struct PooledTask<C> {
     connection: C,
-    watched: Arc<Watched>,
+    watched: Arc<WatchedConnection>,
     started: bool,
     /// Its place among the origin's connections, while it is one.
-    _place: Option<Place<Own>>,
+    _place: Option<RoomPlace<OwnConnection>>,
 }
 
-impl<C: Future + Unpin> Future for Driven<C> {
+impl<C: Future + Unpin> Future for PooledTask<C> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -483,7 +484,7 @@ impl<C: Future + Unpin> Future for Driven<C> {
             self.started = true;
             self.watched.remember(context);
         }
-        if self.watched.order() == Order::Expire {
+        if self.watched.order() == WatchOrder::Expire {
             return Poll::Ready(());
         }
         // The request's own future reports what went wrong.

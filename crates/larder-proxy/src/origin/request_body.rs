@@ -23,13 +23,13 @@ use hyper::body::Incoming;
 use crate::{
     config::Limits,
     errors::Failure,
-    origin::expectation::{Expectation, Word},
-    watch::{Order, Watched, Watches},
+    origin::expectation::{Expectation, OriginWord},
+    watch::{WatchOrder, WatchedConnection, WorkerDeadlines},
 };
 
 /// The body of a request to an origin.
 #[derive(Default)]
-pub(crate) struct RequestBody(Source);
+pub(crate) struct RequestBody(RequestBodySource);
 
 /// A client's body, on its way or here.
 pub(crate) enum ClientBody {
@@ -39,31 +39,31 @@ pub(crate) enum ClientBody {
 
 /// Where a body comes from.
 #[derive(Default)]
-enum Source {
+enum RequestBodySource {
     #[default]
     Nowhere,
     /// What is here, until it is sent.
     Whole(Option<Bytes>),
-    Streamed(Box<Streamed>),
+    Streamed(Box<StreamedBody>),
 }
 
 /// A client's body as it arrives.
-struct Streamed {
+struct StreamedBody {
     incoming: Incoming,
-    fate: Arc<Fate>,
-    pace: Pace,
-    watches: Arc<Watches>,
+    fate: Arc<BodyFate>,
+    pace: BodyPace,
+    watches: Arc<WorkerDeadlines>,
     /// When the client will have been too slow; there once it was waited for.
-    own: Option<Watched>,
+    own: Option<WatchedConnection>,
     /// The origin's deadline, and for how long a piece that is sent puts it off.
-    origins: Option<(Arc<Watched>, Duration)>,
+    origins: Option<(Arc<WatchedConnection>, Duration)>,
     /// What has to be said before any of it is read, and how long that is waited for.
-    expected: Option<(Arc<Expectation>, Watched)>,
+    expected: Option<(Arc<Expectation>, WatchedConnection)>,
 }
 
 /// What becomes of a body, for whoever waits for the response.
 #[derive(Default)]
-pub(crate) struct Fate {
+pub(crate) struct BodyFate {
     fault: OnceLock<BodyFault>,
     answered: AtomicBool,
 }
@@ -85,17 +85,17 @@ impl RequestBody {
         body: ClientBody,
         expectation: Option<Arc<Expectation>>,
         limits: &Limits,
-        watches: &Arc<Watches>,
+        watches: &Arc<WorkerDeadlines>,
     ) -> Self {
         let body = match body {
             ClientBody::Read(bytes) => return Self::whole(bytes),
             ClientBody::Arriving(body) if body.is_end_stream() => return Self::none(),
             ClientBody::Arriving(body) => body,
         };
-        Self(Source::Streamed(Box::new(Streamed {
+        Self(RequestBodySource::Streamed(Box::new(StreamedBody {
             incoming: body,
             fate: Arc::default(),
-            pace: Pace::new(limits.body_rate, limits.body_grace),
+            pace: BodyPace::new(limits.body_rate, limits.body_grace),
             watches: Arc::clone(watches),
             own: None,
             origins: None,
@@ -105,7 +105,7 @@ impl RequestBody {
 
     /// A body that is here.
     pub(crate) fn whole(bytes: Bytes) -> Self {
-        Self(Source::Whole(Some(bytes)))
+        Self(RequestBodySource::Whole(Some(bytes)))
     }
 
     /// No body.
@@ -114,8 +114,8 @@ impl RequestBody {
     }
 
     /// This body, on its way to an origin with this deadline, which a piece of the body puts off for `patience`.
-    pub(crate) fn with_deadline(mut self, deadline: &Arc<Watched>, patience: Duration) -> Self {
-        if let Source::Streamed(streamed) = &mut self.0 {
+    pub(crate) fn with_deadline(mut self, deadline: &Arc<WatchedConnection>, patience: Duration) -> Self {
+        if let RequestBodySource::Streamed(streamed) = &mut self.0 {
             streamed.origins = Some((Arc::clone(deadline), patience));
         }
         self
@@ -127,12 +127,12 @@ impl RequestBody {
     }
 
     /// What becomes of it; none if nothing can.
-    pub(crate) fn fate(&self) -> Option<Arc<Fate>> {
+    pub(crate) fn fate(&self) -> Option<Arc<BodyFate>> {
         self.streamed().map(|streamed| Arc::clone(&streamed.fate))
     }
 
-    fn streamed(&self) -> Option<&Streamed> {
-        if let Source::Streamed(streamed) = &self.0 { Some(streamed) } else { None }
+    fn streamed(&self) -> Option<&StreamedBody> {
+        if let RequestBodySource::Streamed(streamed) = &self.0 { Some(streamed) } else { None }
     }
 }
 
@@ -155,7 +155,7 @@ impl From<BodyFault> for Failure {
     }
 }
 
-impl Fate {
+impl BodyFate {
     /// Why the body did not arrive whole, if it did not.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         self.fault.get().copied()
@@ -173,30 +173,30 @@ impl Body for RequestBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         match &mut self.0 {
-            Source::Nowhere => Poll::Ready(None),
-            Source::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Source::Streamed(streamed) => streamed.poll_frame(cx),
+            RequestBodySource::Nowhere => Poll::Ready(None),
+            RequestBodySource::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            RequestBodySource::Streamed(streamed) => streamed.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Source::Nowhere => true,
-            Source::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Source::Streamed(streamed) => streamed.incoming.is_end_stream(),
+            RequestBodySource::Nowhere => true,
+            RequestBodySource::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            RequestBodySource::Streamed(streamed) => streamed.incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Source::Nowhere => SizeHint::with_exact(0),
-            Source::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Source::Streamed(streamed) => streamed.incoming.size_hint(),
+            RequestBodySource::Nowhere => SizeHint::with_exact(0),
+            RequestBodySource::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            RequestBodySource::Streamed(streamed) => streamed.incoming.size_hint(),
         }
     }
 }
 
-impl Streamed {
+impl StreamedBody {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         match self.poll_expected(cx) {
             Poll::Pending => return Poll::Pending,
@@ -233,14 +233,14 @@ impl Streamed {
     fn poll_expected(&mut self, cx: &Context<'_>) -> Poll<Option<BodyFault>> {
         let Some((expectation, deadline)) = &self.expected else { return Poll::Ready(None) };
         match expectation.poll_word(cx) {
-            Word::Go => {}
-            Word::Over => return Poll::Ready(Some(self.fails(BodyFault::NotWanted))),
-            Word::Refused => {
+            OriginWord::Go => {}
+            OriginWord::Over => return Poll::Ready(Some(self.fails(BodyFault::NotWanted))),
+            OriginWord::Refused => {
                 deadline.disarm();
                 return Poll::Pending;
             }
-            Word::Awaited if deadline.order() == Order::Expire => expectation.grant(),
-            Word::Awaited => {
+            OriginWord::Awaited if deadline.order() == WatchOrder::Expire => expectation.grant(),
+            OriginWord::Awaited => {
                 if !deadline.is_armed() {
                     deadline.arm(EXPECTATION_PATIENCE);
                 }
@@ -260,7 +260,9 @@ impl Streamed {
         let own = self.own.get_or_insert_with(|| self.watches.register());
         match self.pace.left() {
             _ if self.fate.answered.load(Relaxed) => own.disarm(),
-            Some(_) if own.order() == Order::Expire => return Poll::Ready(Some(Err(self.fails(BodyFault::TooSlow)))),
+            Some(_) if own.order() == WatchOrder::Expire => {
+                return Poll::Ready(Some(Err(self.fails(BodyFault::TooSlow))));
+            }
             Some(left) if !own.is_armed() => own.arm(left),
             _ => {}
         }
@@ -283,7 +285,7 @@ impl Streamed {
     }
 }
 
-impl Drop for Streamed {
+impl Drop for StreamedBody {
     /// The origin may not want all of it.
     fn drop(&mut self) {
         self.resume_origin();
@@ -304,7 +306,7 @@ impl std::error::Error for BodyFault {}
 
 /// How long a client may still be waited for: a time of grace at first, which waiting uses up and bytes give back.
 #[derive(Debug)]
-struct Pace {
+struct BodyPace {
     /// Least bytes a second; 0 is none.
     rate: u64,
     /// What can be in hand at most, in bytes.
@@ -314,7 +316,7 @@ struct Pace {
     waiting_since: Option<u32>,
 }
 
-impl Pace {
+impl BodyPace {
     fn new(rate: u64, grace: Duration) -> Self {
         let grace_bytes = rate.saturating_mul(grace.as_secs());
         Self { rate, grace_bytes, left_bytes: grace_bytes, waiting_since: None }
@@ -348,7 +350,7 @@ mod tests {
 
     #[test]
     fn client_is_too_slow_once_its_grace_is_used_up_and_never_while_it_keeps_the_rate() {
-        let mut pace = Pace::new(100, Duration::from_secs(10));
+        let mut pace = BodyPace::new(100, Duration::from_secs(10));
         let mut tick = 0;
         let mut sends = |every_secs: u32, bytes: u64, times: usize| {
             (0..times).all(|_| {
@@ -365,14 +367,14 @@ mod tests {
 
     #[test]
     fn without_a_rate_nobody_is_too_slow() {
-        let mut pace = Pace::new(0, Duration::from_secs(1));
+        let mut pace = BodyPace::new(0, Duration::from_secs(1));
         pace.wait(0);
         assert!(pace.take(u32::MAX, 0) && pace.left().is_none());
     }
 
     #[test]
     fn what_is_already_there_is_not_waited_for() {
-        let mut pace = Pace::new(100, Duration::ZERO);
+        let mut pace = BodyPace::new(100, Duration::ZERO);
         assert!(pace.take(0, 1) && pace.take(1000, 1));
     }
 }

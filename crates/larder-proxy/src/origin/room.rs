@@ -18,53 +18,53 @@ use tokio::sync::oneshot;
 use crate::{config::Limits, origin::target::Origin};
 
 /// The rooms of all origins that have connections of the kind `C`.
-pub(crate) struct Rooms<C> {
-    rooms: Mutex<HashMap<Origin, Arc<Room<C>>>>,
+pub(crate) struct OriginRooms<C> {
+    rooms: Mutex<HashMap<Origin, Arc<OriginRoom<C>>>>,
     place_count_max: usize,
     waiting_count_max: usize,
 }
 
 /// Room for connections to one origin.
-pub(crate) struct Room<C> {
+pub(crate) struct OriginRoom<C> {
     place_count_max: usize,
     waiting_count_max: usize,
     /// How many wait; looked at without the lock.
     waiting_count: AtomicUsize,
-    state: Mutex<State<C>>,
+    state: Mutex<RoomState<C>>,
 }
 
-struct State<C> {
+struct RoomState<C> {
     place_count: usize,
-    waiting: VecDeque<Waiter<C>>,
+    waiting: VecDeque<RoomWaiter<C>>,
 }
 
-struct Waiter<C> {
+struct RoomWaiter<C> {
     worker: usize,
-    turn: oneshot::Sender<Turn<C>>,
+    turn: oneshot::Sender<RoomTurn<C>>,
 }
 
 /// The right to have a connection.
-pub(crate) struct Place<C>(Option<Arc<Room<C>>>);
+pub(crate) struct RoomPlace<C>(Option<Arc<OriginRoom<C>>>);
 
 /// What somebody gets who wanted a connection.
-pub(crate) enum Turn<C> {
+pub(crate) enum RoomTurn<C> {
     /// The right to open one.
-    Open(Place<C>),
+    Open(RoomPlace<C>),
     /// One that another request was done with.
     Kept(C),
 }
 
 /// What there is for somebody who wants a connection.
-pub(crate) enum Entered<C> {
+pub(crate) enum RoomEntry<C> {
     /// Room.
-    Now(Place<C>),
+    Now(RoomPlace<C>),
     /// A place in the queue.
-    Wait(oneshot::Receiver<Turn<C>>),
+    Wait(oneshot::Receiver<RoomTurn<C>>),
     /// Not even that.
     Full,
 }
 
-impl<C> Rooms<C> {
+impl<C> OriginRooms<C> {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             rooms: Mutex::default(),
@@ -74,16 +74,16 @@ impl<C> Rooms<C> {
     }
 
     /// The room of an origin.
-    pub(crate) fn of(&self, origin: &Origin) -> Arc<Room<C>> {
+    pub(crate) fn of(&self, origin: &Origin) -> Arc<OriginRoom<C>> {
         let mut rooms = self.lock();
         if let Some(room) = rooms.get(origin) {
             return Arc::clone(room);
         }
-        let room = Arc::new(Room {
+        let room = Arc::new(OriginRoom {
             place_count_max: self.place_count_max,
             waiting_count_max: self.waiting_count_max,
             waiting_count: AtomicUsize::new(0),
-            state: Mutex::new(State { place_count: 0, waiting: VecDeque::new() }),
+            state: Mutex::new(RoomState { place_count: 0, waiting: VecDeque::new() }),
         });
         rooms.insert(origin.clone(), Arc::clone(&room));
         room
@@ -99,26 +99,26 @@ impl<C> Rooms<C> {
         self.lock().values().map(|room| room.waiting_count.load(Relaxed)).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Arc<Room<C>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Origin, Arc<OriginRoom<C>>>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C> Room<C> {
+impl<C> OriginRoom<C> {
     /// Takes a place, or one in the queue.
-    pub(crate) fn enter(self: &Arc<Self>, worker: usize) -> Entered<C> {
+    pub(crate) fn enter(self: &Arc<Self>, worker: usize) -> RoomEntry<C> {
         let mut state = self.lock();
         if state.place_count < self.place_count_max {
             state.place_count += 1;
-            return Entered::Now(Place(Some(Arc::clone(self))));
+            return RoomEntry::Now(RoomPlace(Some(Arc::clone(self))));
         }
         state.waiting.retain(|waiter| !waiter.turn.is_closed());
         let entered = if state.waiting.len() < self.waiting_count_max {
             let (turn, taken) = oneshot::channel();
-            state.waiting.push_back(Waiter { worker, turn });
-            Entered::Wait(taken)
+            state.waiting.push_back(RoomWaiter { worker, turn });
+            RoomEntry::Wait(taken)
         } else {
-            Entered::Full
+            RoomEntry::Full
         };
         self.waiting_count.store(state.waiting.len(), Relaxed);
         entered
@@ -135,9 +135,9 @@ impl<C> Room<C> {
             self.waiting_count.store(state.waiting.len(), Relaxed);
             drop(state);
             connection = match waiter {
-                Some(waiter) => match waiter.turn.send(Turn::Kept(connection)) {
-                    Err(Turn::Kept(connection)) => connection,
-                    Ok(()) | Err(Turn::Open(_)) => return None,
+                Some(waiter) => match waiter.turn.send(RoomTurn::Kept(connection)) {
+                    Err(RoomTurn::Kept(connection)) => connection,
+                    Ok(()) | Err(RoomTurn::Open(_)) => return None,
                 },
                 None if others_wait => return None,
                 None => break,
@@ -146,12 +146,12 @@ impl<C> Room<C> {
         Some(connection)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<C>> {
+    fn lock(&self) -> MutexGuard<'_, RoomState<C>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<C> Drop for Place<C> {
+impl<C> Drop for RoomPlace<C> {
     fn drop(&mut self) {
         let Some(room) = self.0.take() else { return };
         loop {
@@ -163,11 +163,11 @@ impl<C> Drop for Place<C> {
             };
             room.waiting_count.store(state.waiting.len(), Relaxed);
             drop(state);
-            match waiter.turn.send(Turn::Open(Place(Some(Arc::clone(&room))))) {
+            match waiter.turn.send(RoomTurn::Open(RoomPlace(Some(Arc::clone(&room))))) {
                 Ok(()) => return,
                 // Who waited has left: the place is the next one's.
-                Err(Turn::Open(mut place)) => place.0 = None,
-                Err(Turn::Kept(_)) => {}
+                Err(RoomTurn::Open(mut place)) => place.0 = None,
+                Err(RoomTurn::Kept(_)) => {}
             }
         }
     }
@@ -177,44 +177,44 @@ impl<C> Drop for Place<C> {
 mod tests {
     use super::*;
 
-    fn room(place_count_max: usize) -> Arc<Room<u32>> {
+    fn room(place_count_max: usize) -> Arc<OriginRoom<u32>> {
         let limits = Limits { origin_connection_count_max: place_count_max, waiting_count_max: 2, ..Limits::default() };
-        Rooms::new(&limits).of(&Origin::of_client("a.example", 80))
+        OriginRooms::new(&limits).of(&Origin::of_client("a.example", 80))
     }
 
-    fn wait(room: &Arc<Room<u32>>, worker: usize) -> oneshot::Receiver<Turn<u32>> {
+    fn wait(room: &Arc<OriginRoom<u32>>, worker: usize) -> oneshot::Receiver<RoomTurn<u32>> {
         match room.enter(worker) {
-            Entered::Wait(turn) => turn,
-            Entered::Now(_) | Entered::Full => panic!("there is a queue"),
+            RoomEntry::Wait(turn) => turn,
+            RoomEntry::Now(_) | RoomEntry::Full => panic!("there is a queue"),
         }
     }
 
     #[test]
     fn place_that_becomes_free_is_the_next_ones_who_still_waits() {
         let room = room(1);
-        let Entered::Now(place) = room.enter(0) else { panic!("there is room") };
+        let RoomEntry::Now(place) = room.enter(0) else { panic!("there is room") };
         let (gone, mut next) = (wait(&room, 0), wait(&room, 1));
-        assert!(matches!(room.enter(0), Entered::Full));
+        assert!(matches!(room.enter(0), RoomEntry::Full));
         drop(gone);
         drop(place);
-        let Ok(Turn::Open(place)) = next.try_recv() else { panic!("it is its turn") };
+        let Ok(RoomTurn::Open(place)) = next.try_recv() else { panic!("it is its turn") };
         assert_eq!(room.lock().place_count, 1);
         // A turn that nobody took up is passed on too.
         let (unread, mut last) = (wait(&room, 0), wait(&room, 0));
         drop(place);
         drop(unread);
-        assert!(matches!(last.try_recv(), Ok(Turn::Open(_))));
+        assert!(matches!(last.try_recv(), Ok(RoomTurn::Open(_))));
         assert_eq!(room.lock().place_count, 0);
     }
 
     #[test]
     fn connection_is_handed_on_within_its_worker_and_closed_for_others() {
         let room = room(1);
-        let Entered::Now(_place) = room.enter(0) else { panic!("there is room") };
+        let RoomEntry::Now(_place) = room.enter(0) else { panic!("there is room") };
         assert_eq!(room.offer(0, 7), Some(7), "nobody waits");
         let mut here = wait(&room, 0);
         assert_eq!(room.offer(0, 7), None);
-        assert!(matches!(here.try_recv(), Ok(Turn::Kept(7))));
+        assert!(matches!(here.try_recv(), Ok(RoomTurn::Kept(7))));
         let _there = wait(&room, 1);
         assert_eq!(room.offer(0, 7), None);
         drop(wait(&room, 0));

@@ -28,20 +28,22 @@ use hyper::{
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::{
-    origin::{origins::Origins, pool::Own, request_body::RequestBody, room::Place, stream::OriginStream},
-    watch::{Order, Watched, Watches, Watching},
+    origin::{
+        origins::OriginRouter, pool::OwnConnection, request_body::RequestBody, room::RoomPlace, stream::OriginStream,
+    },
+    watch::{OrderWatch, WatchOrder, WatchedConnection, WorkerDeadlines},
 };
 
 /// A connection that takes several requests at once.
 #[derive(Clone)]
 pub(crate) struct SharedConnection {
     sender: SendRequest<RequestBody>,
-    state: Arc<State>,
+    state: Arc<SharedState>,
 }
 
-struct State {
-    watched: Arc<Watched>,
-    watches: Arc<Watches>,
+struct SharedState {
+    watched: Arc<WatchedConnection>,
+    watches: Arc<WorkerDeadlines>,
     stream_count: AtomicUsize,
     /// What the origin allows, as far as is known.
     stream_count_max: AtomicUsize,
@@ -52,13 +54,13 @@ struct State {
 }
 
 /// A request's place on a connection.
-pub(crate) struct Stream {
+pub(crate) struct SharedStream {
     connection: SharedConnection,
-    deadline: Arc<Watched>,
+    deadline: Arc<WatchedConnection>,
 }
 
 /// Why a request got no response.
-pub(crate) struct Refused {
+pub(crate) struct StreamRefusal {
     pub(crate) error: hyper::Error,
     /// The request, if it never left.
     pub(crate) unsent: Option<Request<RequestBody>>,
@@ -69,10 +71,10 @@ pub(crate) struct Refused {
 impl SharedConnection {
     /// Begins HTTP/2 on a connection.
     pub(crate) async fn start(
-        origins: &Arc<Origins>,
+        origins: &Arc<OriginRouter>,
         stream: OriginStream,
-        watched: Arc<Watched>,
-        place: Place<Own>,
+        watched: Arc<WatchedConnection>,
+        place: RoomPlace<OwnConnection>,
     ) -> Result<Self, hyper::Error> {
         let limits = &origins.shared.limits;
         let secure = stream.is_tls();
@@ -82,7 +84,7 @@ impl SharedConnection {
             .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
             .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX));
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        let state = Arc::new(State {
+        let state = Arc::new(SharedState {
             watched,
             watches: Arc::clone(&origins.watches),
             stream_count: AtomicUsize::new(0),
@@ -91,39 +93,39 @@ impl SharedConnection {
             idle: limits.origin_idle,
             secure,
         });
-        tokio::spawn(Driven { connection, state: Arc::clone(&state), started: false, _place: place });
+        tokio::spawn(SharedConnectionTask { connection, state: Arc::clone(&state), started: false, _place: place });
         Ok(Self { sender, state })
     }
 
     /// Whether it can take new streams at all.
     pub(crate) fn is_open(&self) -> bool {
-        !self.sender.is_closed() && !self.state.retired.load(Relaxed) && self.state.watched.order() == Order::Run
+        !self.sender.is_closed() && !self.state.retired.load(Relaxed) && self.state.watched.order() == WatchOrder::Run
     }
 
     /// A place on it, if there is one.
-    pub(crate) fn open_stream(&self) -> Option<Stream> {
+    pub(crate) fn open_stream(&self) -> Option<SharedStream> {
         let max = self.state.stream_count_max.load(Relaxed).clamp(1, STREAM_COUNT_MAX);
         if !self.is_open() || self.state.stream_count.load(Relaxed) >= max {
             return None;
         }
         self.state.stream_count.fetch_add(1, Relaxed);
         self.state.watched.disarm();
-        Some(Stream { connection: self.clone(), deadline: Arc::new(self.state.watches.register()) })
+        Some(SharedStream { connection: self.clone(), deadline: Arc::new(self.state.watches.register()) })
     }
 }
 
-impl Stream {
+impl SharedStream {
     /// Sends a request and waits for the head of its response. `None`: the origin was silent for too long.
     pub(crate) async fn send(
         &mut self,
         request: Request<RequestBody>,
         patience: Duration,
-    ) -> Option<Result<Response<Incoming>, Refused>> {
+    ) -> Option<Result<Response<Incoming>, StreamRefusal>> {
         self.deadline.arm(patience);
         let request = to_http2(request, self.connection.state.secure);
         let request = request.map(|body| body.with_deadline(&self.deadline, patience));
         let sending = self.connection.sender.try_send_request(request);
-        match Watching::new(sending, &self.deadline, &[Order::Expire]).await {
+        match OrderWatch::new(sending, &self.deadline, &[WatchOrder::Expire]).await {
             Some(Ok(response)) => {
                 self.deadline.disarm();
                 Some(Ok(response))
@@ -131,7 +133,7 @@ impl Stream {
             Some(Err(mut failed)) => {
                 let unsent = failed.take_message().map(to_http1);
                 let error = failed.into_error();
-                Some(Err(Refused { unprocessed: is_unprocessed(&error), error, unsent }))
+                Some(Err(StreamRefusal { unprocessed: is_unprocessed(&error), error, unsent }))
             }
             None => {
                 self.connection.state.retired.store(true, Relaxed);
@@ -140,15 +142,15 @@ impl Stream {
         }
     }
 
-    pub(crate) fn deadline(&self) -> &Arc<Watched> {
+    pub(crate) fn deadline(&self) -> &Arc<WatchedConnection> {
         &self.deadline
     }
 }
 
-impl Drop for Stream {
+impl Drop for SharedStream {
     fn drop(&mut self) {
         let state = &self.connection.state;
-        if self.deadline.order() == Order::Expire {
+        if self.deadline.order() == WatchOrder::Expire {
             state.retired.store(true, Relaxed);
         }
         if state.stream_count.fetch_sub(1, Relaxed) == 1 {
@@ -159,15 +161,15 @@ impl Drop for Stream {
 }
 
 /// A connection's own task: drives it, and closes it when its deadline has passed.
-struct Driven {
+struct SharedConnectionTask {
     connection: Connection<TokioIo<OriginStream>, RequestBody, TokioExecutor>,
-    state: Arc<State>,
+    state: Arc<SharedState>,
     started: bool,
     /// Its place among the origin's connections.
-    _place: Place<Own>,
+    _place: RoomPlace<OwnConnection>,
 }
 
-impl Future for Driven {
+impl Future for SharedConnectionTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -175,7 +177,7 @@ impl Future for Driven {
             self.started = true;
             self.state.watched.remember(context);
         }
-        if self.state.watched.order() == Order::Expire {
+        if self.state.watched.order() == WatchOrder::Expire {
             return Poll::Ready(());
         }
         self.state.stream_count_max.store(self.connection.current_max_send_streams(), Relaxed);

@@ -20,11 +20,11 @@ pub(crate) struct StatusLines {
     requests: Arc<RequestCount>,
     /// How many of those have had their response looked at.
     seen: u32,
-    place: Place,
+    place: StatusLinePlace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum StatusLinePlace {
     /// So many octets into a status line.
     Line { octets: usize, is_interim: bool },
     /// In the fields of an interim response: whether the line has octets besides its end.
@@ -44,29 +44,29 @@ impl StatusLines {
     /// Returns the status lines of a connection on which nothing was sent yet.
     pub(crate) fn new(requests: Arc<RequestCount>) -> Self {
         let seen = requests.0.load(Relaxed);
-        Self { requests, seen, place: Place::Behind }
+        Self { requests, seen, place: StatusLinePlace::Behind }
     }
 
     /// Takes what arrived, and changes the versions in it that have to be.
     pub(crate) fn follow(&mut self, received: &mut [u8]) {
-        if self.place == Place::Behind {
+        if self.place == StatusLinePlace::Behind {
             let requests = self.requests.0.load(Relaxed);
             if self.seen == requests {
                 return;
             }
             self.seen = requests;
-            self.place = Place::BEGIN;
+            self.place = StatusLinePlace::BEGIN;
         }
         for octet in received {
             self.place = self.place.after(octet);
-            if self.place == Place::Behind {
+            if self.place == StatusLinePlace::Behind {
                 return;
             }
         }
     }
 }
 
-impl Place {
+impl StatusLinePlace {
     const BEGIN: Self = Self::Line { octets: 0, is_interim: false };
 
     /// The place behind this octet, which is changed if it is the digit of a later version.

@@ -22,13 +22,13 @@ use tokio_rustls::client::TlsStream;
 use crate::{
     body_budget::BodyBudget,
     origin::status_line::{RequestCount, StatusLines},
-    watch::Watched,
+    watch::WatchedConnection,
 };
 
 /// A connection to an origin.
 pub(crate) struct OriginStream {
     transport: Transport,
-    watched: Arc<Watched>,
+    watched: Arc<WatchedConnection>,
     /// Deadline after each piece sent: a long upload is progress.
     patience: Duration,
     /// Whether a piece received is progress too. Not so for HTTP: a head that drips in is none.
@@ -50,7 +50,7 @@ impl OriginStream {
     /// A stream on which `requests` will have been begun whenever a response is read.
     pub(crate) fn new(
         transport: Transport,
-        watched: Arc<Watched>,
+        watched: Arc<WatchedConnection>,
         patience: Duration,
         requests: Arc<RequestCount>,
     ) -> Self {
@@ -64,7 +64,7 @@ impl OriginStream {
     }
 
     /// A stream on which every byte either way is progress, as in a tunnel.
-    pub(crate) fn of_tunnel(socket: TcpStream, watched: Arc<Watched>, patience: Duration) -> Self {
+    pub(crate) fn of_tunnel(socket: TcpStream, watched: Arc<WatchedConnection>, patience: Duration) -> Self {
         Self::new(Transport::Plain(socket), watched, patience, Arc::default()).into_tunnel()
     }
 

@@ -28,12 +28,12 @@ pub(crate) struct Origin {
     pub(crate) trusted: bool,
     /// The Host it gets, if not the client's.
     pub(crate) host_field: Option<HeaderValue>,
-    pub(crate) way: Way,
+    pub(crate) way: OriginWay,
 }
 
 /// The way to an origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Way {
+pub(crate) enum OriginWay {
     /// Through the parent, if there is one that leads to it.
     Usual,
     /// Past any parent.
@@ -45,7 +45,7 @@ pub(crate) enum Way {
 impl Origin {
     /// The origin that a mirror stands for.
     pub(crate) fn of_mirror(url: &OriginUrl) -> Self {
-        Self { way: Way::Usual, ..Self::of_site(url) }
+        Self { way: OriginWay::Usual, ..Self::of_site(url) }
     }
 
     /// The origin of a site.
@@ -56,7 +56,7 @@ impl Origin {
             port: url.port,
             prior_http2: url.prior_http2,
             trusted: true,
-            way: url.parent.as_ref().map_or(Way::Direct, |parent| Way::By(Arc::clone(parent))),
+            way: url.parent.as_ref().map_or(OriginWay::Direct, |parent| OriginWay::By(Arc::clone(parent))),
             host_field: match &url.host_sent {
                 HostSent::Client => None,
                 HostSent::ByScheme if !url.https => None,
@@ -95,7 +95,7 @@ impl Origin {
             prior_http2: false,
             trusted: false,
             host_field: None,
-            way: Way::Usual,
+            way: OriginWay::Usual,
         }
     }
 }

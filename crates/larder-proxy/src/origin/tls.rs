@@ -15,16 +15,16 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use crate::origin::certificate_askers::{Noting, note};
+use crate::origin::certificate_askers::{CertificateNoter, note};
 
 /// TLS towards origins.
 #[derive(Default)]
-pub(crate) struct Tls {
+pub(crate) struct OriginTls {
     /// Without and with HTTP/2 among what is offered.
     configs: OnceLock<Result<[Arc<ClientConfig>; 2], String>>,
 }
 
-impl Tls {
+impl OriginTls {
     /// Does the handshake with `host`, whose certificate must be good for it; HTTP/2 is offered if `http2`. Also returns whether
     /// it asked for a certificate.
     pub(crate) async fn connect(
@@ -69,7 +69,7 @@ fn build(extra_ca: Option<&Path>) -> Result<[Arc<ClientConfig>; 2], String> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let mut without = builder.with_root_certificates(roots).with_client_cert_resolver(Arc::new(Noting));
+    let mut without = builder.with_root_certificates(roots).with_client_cert_resolver(Arc::new(CertificateNoter));
     without.alpn_protocols = vec![b"http/1.1".to_vec()];
     let mut with = without.clone();
     with.alpn_protocols.insert(0, b"h2".to_vec());

@@ -22,14 +22,14 @@ use tokio::task::JoinSet;
 use crate::{
     config::Offline,
     errors::Failure,
-    origin::{connect, origins::Origins, target::Origin},
+    origin::{connect, origins::OriginRouter, target::Origin},
 };
-use answers::Answers;
-use judge::{Judge, Verdict};
+use answers::RecentAnswers;
+use judge::{SilenceJudge, SilenceVerdict};
 
 /// Whether an origin can be asked for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Line {
+pub(crate) enum UplinkState {
     #[default]
     Up,
     /// It cannot, and so much of what is stale may be served.
@@ -41,8 +41,8 @@ pub(crate) struct Uplink {
     mode: AtomicU8,
     /// Whether the judge says that the line is down.
     is_down: AtomicBool,
-    answers: Answers,
-    judge: Mutex<Judge>,
+    answers: RecentAnswers,
+    judge: Mutex<SilenceJudge>,
 }
 
 /// What the operator is told of the line.
@@ -55,7 +55,7 @@ pub(crate) struct LineStatus {
     pub(crate) failing: Vec<String>,
 }
 
-impl Line {
+impl UplinkState {
     pub(crate) fn is_down(self) -> bool {
         self != Self::Up
     }
@@ -66,7 +66,7 @@ impl Uplink {
         Self {
             mode: AtomicU8::new(mode as u8),
             is_down: AtomicBool::new(false),
-            answers: Answers::new(),
+            answers: RecentAnswers::new(),
             judge: Mutex::default(),
         }
     }
@@ -81,20 +81,24 @@ impl Uplink {
     pub(crate) fn set_mode(&self, mode: Offline) {
         self.mode.store(mode as u8, Relaxed);
         // What was found out in another mode says nothing of now.
-        *self.judge() = Judge::default();
+        *self.judge() = SilenceJudge::default();
         self.is_down.store(false, Relaxed);
     }
 
     /// Whether `origin` can be asked now. One that is not asked because nothing is known of it is looked for by the next probe.
-    pub(crate) fn line_to(&self, origin: &Origin) -> Line {
+    pub(crate) fn line_to(&self, origin: &Origin) -> UplinkState {
         match self.mode() {
-            Offline::Off => Line::Up,
-            Offline::On => Line::Down(StaleAllowed::HoweverOld),
-            Offline::OnEvenForbidden => Line::Down(StaleAllowed::EvenForbidden),
-            Offline::Auto if !self.is_down.load(Relaxed) => Line::Up,
+            Offline::Off => UplinkState::Up,
+            Offline::On => UplinkState::Down(StaleAllowed::HoweverOld),
+            Offline::OnEvenForbidden => UplinkState::Down(StaleAllowed::EvenForbidden),
+            Offline::Auto if !self.is_down.load(Relaxed) => UplinkState::Up,
             Offline::Auto => {
                 let answered = self.answers.has_within(origin, KNOWN_FOR);
-                if self.judge().may_ask(origin, answered) { Line::Up } else { Line::Down(StaleAllowed::AsOnError) }
+                if self.judge().may_ask(origin, answered) {
+                    UplinkState::Up
+                } else {
+                    UplinkState::Down(StaleAllowed::AsOnError)
+                }
             }
         }
     }
@@ -140,30 +144,30 @@ impl Uplink {
         LineStatus { mode: self.mode(), down_for, failing: judge.failing().map(ToString::to_string).collect() }
     }
 
-    fn announce(&self, verdict: Verdict) {
+    fn announce(&self, verdict: SilenceVerdict) {
         match verdict {
-            Verdict::Unchanged => {}
-            Verdict::Down(origins) => {
+            SilenceVerdict::Unchanged => {}
+            SilenceVerdict::Down(origins) => {
                 self.is_down.store(true, Relaxed);
                 tracing::warn!(
                     origins,
                     "the line is down, for several origins do not answer: what is stored answers, stale too, until one of them is back"
                 );
             }
-            Verdict::Up(origin, down_for) => {
+            SilenceVerdict::Up(origin, down_for) => {
                 self.is_down.store(false, Relaxed);
                 tracing::warn!(origin, seconds = down_for.as_secs(), "the line is up again");
             }
         }
     }
 
-    fn judge(&self) -> MutexGuard<'_, Judge> {
+    fn judge(&self) -> MutexGuard<'_, SilenceJudge> {
         self.judge.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Looks whether the line is up again, for as long as the worker runs.
-pub(crate) async fn probe(origins: Arc<Origins>) {
+pub(crate) async fn probe(origins: Arc<OriginRouter>) {
     let mut interval = tokio::time::interval(PROBE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -183,7 +187,7 @@ pub(crate) async fn probe(origins: Arc<Origins>) {
 }
 
 /// Looks whether an origin takes a connection.
-async fn look_for(origins: &Arc<Origins>, origin: &Origin) {
+async fn look_for(origins: &Arc<OriginRouter>, origin: &Origin) {
     let uplink = &origins.shared.uplink;
     match connect::connect(origins, origin, origins.shared.http2).await {
         Ok(_) => uplink.note(origin, None),

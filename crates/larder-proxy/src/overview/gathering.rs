@@ -4,33 +4,33 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use larder_store::Store;
 
-use super::{AskedFor, Counted, Expiry, Latency, LineState, Named, OriginState, Overview, Volume};
+use super::{AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, RequestFigures, VolumeFigures};
 use crate::{
     exposition::{ProxyStats, health, memory::MemoryParts},
-    history::{Book, History, Moment, Point, Series, Sums},
+    history::{ClockMoment, CounterBook, ExchangeSums, History, SeriesPoint, TimeSeries},
     outcome::MissReason,
-    popular::{self, Asked},
-    shared::Shared,
-    times::Times,
+    popular::{self, PopularityCount},
+    shared::ProxyState,
+    times::TimeCounts,
 };
 
 impl Overview {
-    pub(crate) fn of(shared: &Shared) -> Self {
-        let (moment, history) = (Moment::now(), &shared.history);
-        let Book { kept, seconds, .. } = history.book_at(moment);
+    pub(crate) fn of(shared: &ProxyState) -> Self {
+        let (moment, history) = (ClockMoment::now(), &shared.history);
+        let CounterBook { kept, seconds, .. } = history.book_at(moment);
         let stats = ProxyStats::gather(history.workers(), Some(shared));
         let workers = || history.workers().iter();
         let popular_bytes = workers().map(|worker| worker.popular.bytes() as u64).sum();
         let memory = MemoryParts::of(shared, &stats, popular_bytes);
-        let named = |(name, count): (&str, u64)| Named { name: name.to_owned(), count };
+        let named = |(name, count): (&str, u64)| NamedFigure { name: name.to_owned(), count };
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             try_with: try_with(shared),
             now_s: moment.unix_s(),
             since_s: kept.since_s,
-            minute: Counted::of(&seconds.sum()),
-            today: Counted::of(&kept.today.point()),
-            ever: Counted::of(&kept.ever.point()),
+            minute: RequestFigures::of(&seconds.sum()),
+            today: RequestFigures::of(&kept.today.point()),
+            ever: RequestFigures::of(&kept.ever.point()),
             by_second: counted(&seconds),
             by_minute: counted(&kept.minutes),
             by_quarter: counted(&kept.quarters),
@@ -55,19 +55,19 @@ impl Overview {
     }
 }
 
-impl Counted {
-    fn of(point: &Point) -> Self {
-        let Point { hits, misses, others, client_bytes, origin_bytes, hit_bytes: saved_bytes } = *point;
+impl RequestFigures {
+    fn of(point: &SeriesPoint) -> Self {
+        let SeriesPoint { hits, misses, others, client_bytes, origin_bytes, hit_bytes: saved_bytes } = *point;
         Self { hits, misses, others, client_bytes, origin_bytes, saved_bytes }
     }
 }
 
-fn counted(series: &Series) -> Vec<Counted> {
-    series.points().map(Counted::of).collect()
+fn counted(series: &TimeSeries) -> Vec<RequestFigures> {
+    series.points().map(RequestFigures::of).collect()
 }
 
 /// A command that asks something through this proxy.
-fn try_with(shared: &Shared) -> String {
+fn try_with(shared: &ProxyState) -> String {
     let Some(address) = shared.origins.own_addresses.first() else { return String::new() };
     let is_tls = shared.config.listeners.first().is_some_and(|listener| listener.tls);
     match (shared.config.forward, is_tls) {
@@ -79,16 +79,17 @@ fn try_with(shared: &Shared) -> String {
 }
 
 /// Why bodies came from origins, most often first.
-fn reasons(sums: &Sums) -> Vec<Named> {
-    let reasons = MissReason::all().map(|reason| Named { name: reason.token().to_owned(), count: sums.missed(reason) });
-    let mut reasons: Vec<Named> = reasons.filter(|reason| reason.count > 0).collect();
+fn reasons(sums: &ExchangeSums) -> Vec<NamedFigure> {
+    let reasons =
+        MissReason::all().map(|reason| NamedFigure { name: reason.token().to_owned(), count: sums.missed(reason) });
+    let mut reasons: Vec<NamedFigure> = reasons.filter(|reason| reason.count > 0).collect();
     reasons.sort_by_key(|reason| std::cmp::Reverse(reason.count));
     reasons
 }
 
 fn latencies(history: &History) -> Vec<Latency> {
     let timed = history.lately();
-    let latency = |name: &str, times: &Times| {
+    let latency = |name: &str, times: &TimeCounts| {
         let at = |share| times.quantile_s(share).unwrap_or(0.0) * 1000.0;
         Latency { name: name.to_owned(), count: times.count(), half_ms: at(0.5), p99_ms: at(0.99) }
     };
@@ -97,19 +98,19 @@ fn latencies(history: &History) -> Vec<Latency> {
 }
 
 /// The first of what is asked for most.
-fn most(asked: Vec<Asked>) -> Vec<AskedFor> {
+fn most(asked: Vec<PopularityCount>) -> Vec<AskedFor> {
     let most = asked.into_iter().take(ASKED_COUNT_MAX).map(|asked| {
-        let Asked { name, hits, misses, others, client_bytes, hit_bytes: saved_bytes } = asked;
+        let PopularityCount { name, hits, misses, others, client_bytes, hit_bytes: saved_bytes } = asked;
         // What origins sent is not counted by site.
-        AskedFor { name, counted: Counted { hits, misses, others, client_bytes, saved_bytes, origin_bytes: 0 } }
+        AskedFor { name, counted: RequestFigures { hits, misses, others, client_bytes, saved_bytes, origin_bytes: 0 } }
     });
     most.collect()
 }
 
-fn volumes(store: &Store) -> Vec<Volume> {
+fn volumes(store: &Store) -> Vec<VolumeFigures> {
     let volumes = store.volumes().map(|volume| {
         let stats = volume.stats;
-        Volume {
+        VolumeFigures {
             path: volume.path.display().to_string(),
             policy: volume.policy.to_string(),
             size_bytes: stats.size_bytes,
@@ -125,7 +126,7 @@ fn volumes(store: &Store) -> Vec<Volume> {
     volumes.collect()
 }
 
-fn line(shared: &Shared) -> LineState {
+fn line(shared: &ProxyState) -> LineState {
     let uplink = &shared.origins.uplink;
     let (mode, missing) = (uplink.mode().to_string(), shared.missing.count() as u64);
     LineState { mode, offline: uplink.is_offline(), missing }

@@ -12,22 +12,22 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use larder_http::{
-    BodyPlace, Received, Selecting, Storability, StoredHead, Timestamp, rules::RuledRequest, ruling, storable,
+    BodyPlace, ReceivedHead, SelectingFields, Storability, StoredHead, Timestamp, rules::RuledRequest, ruling, storable,
 };
 
 use super::{
     ORIGIN_FIELD,
-    warc::{Next, Reader, Record},
+    warc::{WarcItem, WarcReader, WarcRecord},
 };
 use crate::{
     cache::{
         Cache,
         chunks::{BodyKeys, ChunkedBody},
         entry::{CHUNK_BYTES, random},
-        lookup::{self, Lookup},
-        mark::Mark,
+        lookup::{self, LookupResult},
+        mark::OriginMark,
         pins::wait,
-        storing::{self, Admission, Place},
+        storing::{self, StoreAdmission, StorePlace},
     },
     clock,
     digest::{DigestCheck, NamedDigest},
@@ -35,7 +35,7 @@ use crate::{
 
 /// What became of a file's records.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Unpacked {
+pub(crate) struct UnpackSummary {
     pub(crate) stored: u64,
     pub(crate) body_bytes: u64,
     /// Those that were stored already, as new or newer.
@@ -47,7 +47,7 @@ pub(crate) struct Unpacked {
 }
 
 /// A message of a record: its first line and fields.
-struct Message {
+struct RecordMessage {
     first_line: String,
     fields: HeaderMap,
     /// How long its head is.
@@ -55,7 +55,7 @@ struct Message {
 }
 
 /// The request that a response belongs to.
-struct Request {
+struct RecordRequest {
     url: String,
     /// Its own name, and that of its response.
     ids: [Option<String>; 2],
@@ -64,20 +64,20 @@ struct Request {
 }
 
 /// A response that is to be stored.
-struct Response {
-    place: Place,
+struct RecordResponse {
+    place: StorePlace,
     head: StoredHead,
     body_bytes: u64,
     check: DigestCheck,
 }
 
 /// Why a record is not stored.
-enum Refused {
+enum RecordRefusal {
     There,
     Because(String),
 }
 
-impl From<&str> for Refused {
+impl From<&str> for RecordRefusal {
     fn from(why: &str) -> Self {
         Self::Because(why.to_owned())
     }
@@ -91,26 +91,30 @@ pub(crate) fn unpack(
     cache: &Arc<Cache>,
     source: impl BufRead,
     tell: &mut dyn FnMut(&str, &str) -> bool,
-) -> (Unpacked, io::Result<()>) {
-    let mut unpacking = Unpacking { cache, request: None, unpacked: Unpacked::default() };
-    let outcome = unpacking.run(&mut Reader::new(source), tell);
+) -> (UnpackSummary, io::Result<()>) {
+    let mut unpacking = Unpacker { cache, request: None, unpacked: UnpackSummary::default() };
+    let outcome = unpacking.run(&mut WarcReader::new(source), tell);
     (unpacking.unpacked, outcome)
 }
 
-struct Unpacking<'a> {
+struct Unpacker<'a> {
     cache: &'a Arc<Cache>,
     /// The last request that was read.
-    request: Option<Request>,
-    unpacked: Unpacked,
+    request: Option<RecordRequest>,
+    unpacked: UnpackSummary,
 }
 
-impl Unpacking<'_> {
-    fn run<R: BufRead>(&mut self, reader: &mut Reader<R>, tell: &mut dyn FnMut(&str, &str) -> bool) -> io::Result<()> {
+impl Unpacker<'_> {
+    fn run<R: BufRead>(
+        &mut self,
+        reader: &mut WarcReader<R>,
+        tell: &mut dyn FnMut(&str, &str) -> bool,
+    ) -> io::Result<()> {
         loop {
             let record = match reader.next()? {
-                Next::End => return Ok(()),
-                Next::Record(record) => record,
-                Next::Damage(what) => {
+                WarcItem::End => return Ok(()),
+                WarcItem::Record(record) => record,
+                WarcItem::Damage(what) => {
                     self.unpacked.refused += 1;
                     if !tell("", &what) {
                         return Ok(());
@@ -135,11 +139,11 @@ impl Unpacking<'_> {
                     self.unpacked.body_bytes += bytes;
                     true
                 }
-                Err(Refused::There) => {
+                Err(RecordRefusal::There) => {
                     self.unpacked.there += 1;
                     true
                 }
-                Err(Refused::Because(why)) => {
+                Err(RecordRefusal::Because(why)) => {
                     self.unpacked.refused += 1;
                     tell(url, &why)
                 }
@@ -155,19 +159,23 @@ impl Unpacking<'_> {
     }
 
     /// Remembers a request for the response that belongs to it.
-    fn request(&mut self, record: &Record, content: &mut impl Read) -> Result<u64, Refused> {
+    fn request(&mut self, record: &WarcRecord, content: &mut impl Read) -> Result<u64, RecordRefusal> {
         self.request = None;
         let message = read_message(content).map_err(|_| "its request is none")?;
         let ids = ["WARC-Record-ID", "WARC-Concurrent-To"].map(|name| record.field(name).map(str::to_owned));
         let url = record.url().unwrap_or_default().to_owned();
         if message.first_line.starts_with("GET ") {
-            self.request = Some(Request { url, ids, fields: message.fields, time: record.date() });
+            self.request = Some(RecordRequest { url, ids, fields: message.fields, time: record.date() });
         }
         Ok(0)
     }
 
     /// Stores a response. Returns how long its body is.
-    fn response(&mut self, record: &Record, content: &mut io::Take<impl Read>) -> io::Result<Result<u64, Refused>> {
+    fn response(
+        &mut self,
+        record: &WarcRecord,
+        content: &mut io::Take<impl Read>,
+    ) -> io::Result<Result<u64, RecordRefusal>> {
         let message = match read_message(content) {
             Ok(message) => message,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(Err("it holds no response".into())),
@@ -181,7 +189,12 @@ impl Unpacking<'_> {
     }
 
     /// Decides where a response goes, before its body is read.
-    fn prepare(&self, record: &Record, message: Message, body_bytes: u64) -> Result<Response, Refused> {
+    fn prepare(
+        &self,
+        record: &WarcRecord,
+        message: RecordMessage,
+        body_bytes: u64,
+    ) -> Result<RecordResponse, RecordRefusal> {
         let uri: Uri = record.url().and_then(|url| url.parse().ok()).ok_or("it names no URL")?;
         let response_time = record.date().ok_or("it does not say when it was received")?;
         if response_time.millis_since(clock::now()) > FUTURE_MILLIS_MAX {
@@ -209,11 +222,12 @@ impl Unpacking<'_> {
         fields.remove(ruling::FIELD);
         self.put_ruling(&uri, status, &mut fields);
         let request_time = request.and_then(|request| request.time).filter(|time| *time <= response_time);
-        let received = Received { status, fields, request_time: request_time.unwrap_or(response_time), response_time };
+        let received =
+            ReceivedHead { status, fields, request_time: request_time.unwrap_or(response_time), response_time };
         let primary = self.primary(&uri, record.field(ORIGIN_FIELD))?;
         let (place, selecting) = self.place(&primary, &request_fields, &received)?;
         let head = StoredHead::new(received, BodyPlace::Whole { len: body_bytes }, selecting, &self.cache.http.targets);
-        Ok(Response { place, head, body_bytes, check })
+        Ok(RecordResponse { place, head, body_bytes, check })
     }
 
     /// Puts what this proxy's rules say of a response among its fields.
@@ -228,12 +242,12 @@ impl Unpacking<'_> {
     }
 
     /// Returns the key of a response: under the name of the origin that answered, if the record has one.
-    fn primary(&self, uri: &Uri, origin: Option<&str>) -> Result<Arc<[u8]>, Refused> {
+    fn primary(&self, uri: &Uri, origin: Option<&str>) -> Result<Arc<[u8]>, RecordRefusal> {
         let primaries = storing::primaries_of(self.cache, uri).ok_or("its URL is not one of http:// or https://")?;
-        let is_it = |primary: &Vec<u8>| origin.is_none_or(|origin| Mark::of_key(primary).name() == Some(origin));
+        let is_it = |primary: &Vec<u8>| origin.is_none_or(|origin| OriginMark::of_key(primary).name() == Some(origin));
         match (primaries.into_iter().find(is_it), origin) {
             (Some(primary), _) => Ok(primary.into()),
-            (None, Some(origin)) => Err(Refused::Because(format!(
+            (None, Some(origin)) => Err(RecordRefusal::Because(format!(
                 "it came from the origin {origin}, to which this proxy does not send its URL"
             ))),
             (None, None) => Err("its URL is not one of http:// or https://".into()),
@@ -245,8 +259,8 @@ impl Unpacking<'_> {
         &self,
         primary: &Arc<[u8]>,
         request_fields: &HeaderMap,
-        received: &Received,
-    ) -> Result<(Place, Selecting), Refused> {
+        received: &ReceivedHead,
+    ) -> Result<(StorePlace, SelectingFields), RecordRefusal> {
         let cache = self.cache;
         let settings = &cache.http;
         let exchange = storable::Exchange {
@@ -260,28 +274,28 @@ impl Unpacking<'_> {
         let rule = match storable::decide(&exchange, settings) {
             Storability::Store { rule, .. } => rule,
             Storability::Refuse { reason } => {
-                return Err(Refused::Because(format!("it may not be stored ({})", reason.token())));
+                return Err(RecordRefusal::Because(format!("it may not be stored ({})", reason.token())));
             }
         };
         let found = wait(lookup::find(cache, primary, request_fields));
         let marker = match found {
-            Lookup::Found(found) if found.entry.head.response_time() >= received.response_time => {
-                return Err(Refused::There);
+            LookupResult::Found(found) if found.entry.head.response_time() >= received.response_time => {
+                return Err(RecordRefusal::There);
             }
-            Lookup::Found(found) => found.marker,
-            Lookup::OtherVariants(marker) => Some(marker),
-            Lookup::Nothing => None,
+            LookupResult::Found(found) => found.marker,
+            LookupResult::OtherVariants(marker) => Some(marker),
+            LookupResult::Nothing => None,
         };
-        let place = Place::new(primary, &rule, request_fields, marker.as_ref(), settings);
+        let place = StorePlace::new(primary, &rule, request_fields, marker.as_ref(), settings);
         let (place, selecting) =
             place.zip(rule.select(request_fields, settings)).ok_or("no request would be led to it")?;
         let place = place.in_language_of(&received.fields, request_fields);
-        Ok((Place { admission: Admission::Granted, ..place }, selecting))
+        Ok((StorePlace { admission: StoreAdmission::Granted, ..place }, selecting))
     }
 
     /// Stores a response whose body comes now.
-    fn store(&self, response: Response, content: &mut impl Read) -> io::Result<Result<u64, Refused>> {
-        let Response { place, head, body_bytes, mut check } = response;
+    fn store(&self, response: RecordResponse, content: &mut impl Read) -> io::Result<Result<u64, RecordRefusal>> {
+        let RecordResponse { place, head, body_bytes, mut check } = response;
         let cache = self.cache;
         let began = cache.shared.begin();
         let (mut left, mut pieces) = (body_bytes, Vec::new());
@@ -317,7 +331,7 @@ impl Unpacking<'_> {
 }
 
 /// Whether a request and a response are of one exchange.
-fn belong_together(request: &Request, response: &Record) -> bool {
+fn belong_together(request: &RecordRequest, response: &WarcRecord) -> bool {
     let (id, of) = (response.field("WARC-Record-ID"), response.field("WARC-Concurrent-To"));
     let [request_id, request_of] = &request.ids;
     let is_named = (of.is_some() && of == request_id.as_deref()) || (id.is_some() && id == request_of.as_deref());
@@ -333,7 +347,7 @@ fn status_of(line: &str) -> Option<StatusCode> {
 ///
 /// # Errors
 /// `InvalidData`: it is none.
-fn read_message(content: &mut impl Read) -> io::Result<Message> {
+fn read_message(content: &mut impl Read) -> io::Result<RecordMessage> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let mut head = Vec::new();
     let mut octet = [0];
@@ -353,7 +367,7 @@ fn read_message(content: &mut impl Read) -> io::Result<Message> {
         let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).map_err(|_| invalid())?;
         fields.try_append(name, value).map_err(|_| invalid())?;
     }
-    Ok(Message { first_line, fields, len_bytes: head.len() as u64 })
+    Ok(RecordMessage { first_line, fields, len_bytes: head.len() as u64 })
 }
 
 /// How far ahead of this machine's clock another's may be.

@@ -24,15 +24,15 @@ use crate::{
     cache::{
         Cache,
         entry::{CHUNK_BYTES, random},
-        mark::Mark,
+        mark::OriginMark,
         pins::wait,
-        responses::{self, Met},
+        responses::{self, WalkStep},
     },
     clock,
 };
 
 /// What is packed.
-pub(crate) struct Selection {
+pub(crate) struct PackSelection {
     pub(crate) patterns: UrlPatterns,
     /// Received or confirmed at this moment or later.
     pub(crate) since: Option<Timestamp>,
@@ -43,14 +43,14 @@ pub(crate) struct Selection {
 
 /// What was packed, and what was not.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Packed {
+pub(crate) struct PackSummary {
     pub(crate) responses: u64,
     pub(crate) body_bytes: u64,
     pub(crate) left_out: u64,
 }
 
 /// Where it goes, and who is told meanwhile. Each says whether anybody is there.
-pub(crate) struct Outlet<'a> {
+pub(crate) struct PackOutlet<'a> {
     /// Takes bytes of the file.
     pub(crate) data: &'a dyn Fn(&[u8]) -> bool,
     /// Is told how far it has come.
@@ -63,13 +63,18 @@ pub(crate) struct Outlet<'a> {
 ///
 /// # Errors
 /// The store cannot tell its keys, or is closed.
-pub(crate) fn pack(cache: &Cache, store: &Store, selection: &Selection, outlet: &Outlet<'_>) -> Result<Packed> {
-    let mut packing = Packing { store, selection, outlet, packed: Packed::default(), broken_url: None };
+pub(crate) fn pack(
+    cache: &Cache,
+    store: &Store,
+    selection: &PackSelection,
+    outlet: &PackOutlet<'_>,
+) -> Result<PackSummary> {
+    let mut packing = Packer { store, selection, outlet, packed: PackSummary::default(), broken_url: None };
     let mut goes_on = packing.begin();
     responses::each(cache, store, &selection.patterns, &mut |met| {
         match met {
-            Met::Passed { bytes, of } => goes_on &= (outlet.progress)(bytes, of),
-            Met::Response(response) => goes_on &= packing.entry(response),
+            WalkStep::Passed { bytes, of } => goes_on &= (outlet.progress)(bytes, of),
+            WalkStep::Response(response) => goes_on &= packing.entry(response),
         }
         goes_on
     })?;
@@ -82,17 +87,17 @@ pub(crate) fn pack(cache: &Cache, store: &Store, selection: &Selection, outlet: 
     }
 }
 
-struct Packing<'a> {
+struct Packer<'a> {
     store: &'a Store,
-    selection: &'a Selection,
-    outlet: &'a Outlet<'a>,
-    packed: Packed,
+    selection: &'a PackSelection,
+    outlet: &'a PackOutlet<'a>,
+    packed: PackSummary,
     /// The response whose record was begun and could not be ended.
     broken_url: Option<String>,
 }
 
 /// A response that is to be written.
-struct Response<'a> {
+struct PackedResponse<'a> {
     url: &'a str,
     key: &'a [u8],
     head: &'a StoredHead,
@@ -102,10 +107,10 @@ struct Response<'a> {
     body: Option<Bytes>,
 }
 
-impl Packing<'_> {
+impl Packer<'_> {
     fn begin(&self) -> bool {
         let text = concat!("software: larder/", env!("CARGO_PKG_VERSION"), "\r\nformat: WARC File Format 1.1\r\n");
-        let head = warc::Head {
+        let head = warc::WarcHead {
             kind: "warcinfo",
             id: &new_id(),
             date: clock::now(),
@@ -133,12 +138,12 @@ impl Packing<'_> {
                 Ok(None) | Err(_) => return self.leave_out(url, "its body cannot be read"),
             },
         };
-        let response = Response { url, key, head, message_head: message_head(head), body };
+        let response = PackedResponse { url, key, head, message_head: message_head(head), body };
         self.response(&response)
     }
 
-    fn response(&mut self, response: &Response<'_>) -> bool {
-        let Response { url, head, message_head, .. } = response;
+    fn response(&mut self, response: &PackedResponse<'_>) -> bool {
+        let PackedResponse { url, head, message_head, .. } = response;
         let (mut block, mut payload) = (Context::new(&SHA256), Context::new(&SHA256));
         block.update(message_head);
         let hashed = self.each_piece(response, &mut |piece| {
@@ -152,7 +157,7 @@ impl Packing<'_> {
         let (id, request_id) = (new_id(), new_id());
         let (block_digest, payload_digest) = (label(block), label(payload));
         let request = request_block(url, head);
-        let request_head = warc::Head {
+        let request_head = warc::WarcHead {
             kind: "request",
             id: &request_id,
             date: head.request_time(),
@@ -170,9 +175,9 @@ impl Packing<'_> {
             ("WARC-Block-Digest", &*block_digest),
             ("WARC-Payload-Digest", &*payload_digest),
         ];
-        let origin = KeyOf::parse(response.key).and_then(|of| Mark::of_key(of.primary).name());
+        let origin = KeyOf::parse(response.key).and_then(|of| OriginMark::of_key(of.primary).name());
         fields.extend(origin.map(|origin| (ORIGIN_FIELD, origin)));
-        let response_head = warc::Head {
+        let response_head = warc::WarcHead {
             kind: "response",
             id: &id,
             date: head.response_time(),
@@ -195,7 +200,11 @@ impl Packing<'_> {
     }
 
     /// Gives the pieces of a response's body.
-    fn each_piece(&self, response: &Response<'_>, give: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+    fn each_piece(
+        &self,
+        response: &PackedResponse<'_>,
+        give: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
         let (len, representation) = match (&response.body, response.head.body()) {
             (Some(body), _) => return give(body),
             (None, BodyPlace::Chunks { len, representation }) => (len, representation),
@@ -217,7 +226,7 @@ impl Packing<'_> {
 
     /// Writes a record.
     fn record(&self, head: &[u8], content: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-        let mut sink = Sink(self.outlet);
+        let mut sink = OutletSink(self.outlet);
         let mut write = |sink: &mut dyn Write| {
             sink.write_all(head)?;
             content(sink)?;
@@ -238,9 +247,9 @@ impl Packing<'_> {
 }
 
 /// Writes to an outlet; an error is that nobody takes it any more.
-struct Sink<'a>(&'a Outlet<'a>);
+struct OutletSink<'a>(&'a PackOutlet<'a>);
 
-impl Write for Sink<'_> {
+impl Write for OutletSink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if (self.0.data)(bytes) { Ok(bytes.len()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, Read};
 use larder_http::{Timestamp, date};
 
 /// The head of a record that is written.
-pub(super) struct Head<'a> {
+pub(super) struct WarcHead<'a> {
     pub(super) kind: &'a str,
     pub(super) id: &'a str,
     pub(super) date: Timestamp,
@@ -19,28 +19,28 @@ pub(super) struct Head<'a> {
 }
 
 /// What is read of a file.
-pub(crate) enum Next {
+pub(crate) enum WarcItem {
     /// A record, whose content follows.
-    Record(Record),
+    Record(WarcRecord),
     /// Something that is no record was passed over.
     Damage(String),
     End,
 }
 
 /// A record's head as it was read.
-pub(crate) struct Record {
+pub(crate) struct WarcRecord {
     fields: Vec<(String, String)>,
     pub(crate) content_bytes: u64,
 }
 
 /// Reads records one after the other.
-pub(crate) struct Reader<R> {
+pub(crate) struct WarcReader<R> {
     source: R,
     /// A version line that was come upon while looking for one.
     has_version: bool,
 }
 
-impl Head<'_> {
+impl WarcHead<'_> {
     /// The head's bytes; the content and then [`END`] follow.
     pub(super) fn encode(&self) -> Vec<u8> {
         let Self { kind, id, date, content_type, content_bytes, fields } = self;
@@ -54,7 +54,7 @@ impl Head<'_> {
     }
 }
 
-impl Record {
+impl WarcRecord {
     /// The value of a field, if it is there once.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -73,7 +73,7 @@ impl Record {
     }
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> WarcReader<R> {
     pub(crate) fn new(source: R) -> Self {
         Self { source, has_version: false }
     }
@@ -82,11 +82,11 @@ impl<R: BufRead> Reader<R> {
     ///
     /// # Errors
     /// The file cannot be read any further.
-    pub(crate) fn next(&mut self) -> io::Result<Next> {
+    pub(crate) fn next(&mut self) -> io::Result<WarcItem> {
         let mut passed_bytes = 0;
         while !std::mem::take(&mut self.has_version) {
             let Some(line) = self.line()? else {
-                return Ok(if passed_bytes > 0 { damage(passed_bytes) } else { Next::End });
+                return Ok(if passed_bytes > 0 { damage(passed_bytes) } else { WarcItem::End });
             };
             match line.strip_prefix(b"WARC/") {
                 Some(b"1.0" | b"1.1") if passed_bytes > 0 => {
@@ -106,17 +106,17 @@ impl<R: BufRead> Reader<R> {
             }
             let text = String::from_utf8_lossy(&line);
             let Some((name, value)) = text.split_once(':').filter(|_| head_bytes <= HEAD_BYTES_MAX) else {
-                return Ok(Next::Damage("the head of a record is none".to_owned()));
+                return Ok(WarcItem::Damage("the head of a record is none".to_owned()));
             };
             fields.push((name.trim().to_owned(), value.trim().to_owned()));
         }
-        let mut record = Record { fields, content_bytes: 0 };
+        let mut record = WarcRecord { fields, content_bytes: 0 };
         match record.field("Content-Length").and_then(|len| len.parse().ok()) {
             Some(content_bytes) => {
                 record.content_bytes = content_bytes;
-                Ok(Next::Record(record))
+                Ok(WarcItem::Record(record))
             }
-            None => Ok(Next::Damage("a record does not say how long it is".to_owned())),
+            None => Ok(WarcItem::Damage("a record does not say how long it is".to_owned())),
         }
     }
 
@@ -137,8 +137,8 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-fn damage(bytes: u64) -> Next {
-    Next::Damage(format!("{bytes} bytes that are no record"))
+fn damage(bytes: u64) -> WarcItem {
+    WarcItem::Damage(format!("{bytes} bytes that are no record"))
 }
 
 /// What follows a record's content.
@@ -151,16 +151,16 @@ mod tests {
     use super::*;
 
     fn told(bytes: &[u8]) -> Vec<String> {
-        let (mut reader, mut told) = (Reader::new(bytes), Vec::new());
+        let (mut reader, mut told) = (WarcReader::new(bytes), Vec::new());
         loop {
             match reader.next() {
-                Ok(Next::Record(record)) => {
+                Ok(WarcItem::Record(record)) => {
                     let mut content = Vec::new();
                     reader.content(record.content_bytes).read_to_end(&mut content).unwrap();
                     told.push(format!("{:?} {}", record.url(), String::from_utf8_lossy(&content)));
                 }
-                Ok(Next::Damage(what)) => told.push(what),
-                Ok(Next::End) => return told,
+                Ok(WarcItem::Damage(what)) => told.push(what),
+                Ok(WarcItem::End) => return told,
                 Err(error) => {
                     told.push(error.kind().to_string());
                     return told;
@@ -174,7 +174,7 @@ mod tests {
         let fields = [("WARC-Target-URI", "http://a.example/")];
         let date = Timestamp::from_secs(1);
         let head =
-            Head { kind: "response", id: "<urn:x>", date, content_type: "a/b", content_bytes: 3, fields: &fields };
+            WarcHead { kind: "response", id: "<urn:x>", date, content_type: "a/b", content_bytes: 3, fields: &fields };
         let record = [&head.encode()[..], b"abc", END].concat();
         let read = "Some(\"http://a.example/\") abc".to_owned();
         assert_eq!(told(&record), std::slice::from_ref(&read));

@@ -11,10 +11,10 @@ use http::{HeaderMap, Method, StatusCode, header::AUTHORIZATION};
 use larder_http::{Ruling, StoredHead, redirects, validate};
 
 use crate::{
-    asked::{Asked, Edits},
-    cache::lookup::Found,
+    asked::{RequestEdits, RequestHead},
+    cache::lookup::FoundResponse,
     errors::Failure,
-    origin::pool::{Outgoing, Repeat},
+    origin::pool::{ReplayableRequest, RetryRule},
     request::{route::Route, serve::check_may_ask},
     worker::Worker,
 };
@@ -40,7 +40,7 @@ pub(crate) enum AccessAnswer {
 
 /// Whether the origin is asked about the client before a request goes its way: unless it gets what was given to
 /// somebody without credentials, or the origin's own answer to it alone.
-pub(crate) fn is_asked_about(route: &Route, found: Option<&Found>) -> bool {
+pub(crate) fn is_asked_about(route: &Route, found: Option<&FoundResponse>) -> bool {
     match route {
         Route::Stored { .. } | Route::Meanwhile { .. } => found.is_none_or(is_protected),
         Route::Fly { .. } | Route::PassHead { .. } => true,
@@ -50,7 +50,7 @@ pub(crate) fn is_asked_about(route: &Route, found: Option<&Found>) -> bool {
 }
 
 /// Whether what is stored may stand in for an origin that cannot be asked about the client: it is everybody's.
-pub(crate) fn may_stand_in(route: &Route, found: &Found) -> bool {
+pub(crate) fn may_stand_in(route: &Route, found: &FoundResponse) -> bool {
     let stands_in = match route {
         Route::Fly { stands_in, .. } | Route::PassHead { stands_in, .. } | Route::Pass { stands_in, .. } => *stands_in,
         Route::Stored { .. } | Route::Meanwhile { .. } | Route::Refuse | Route::Offline => false,
@@ -64,15 +64,15 @@ pub(crate) fn may_stand_in(route: &Route, found: &Found) -> bool {
 /// The origin cannot be asked.
 pub(crate) async fn ask(
     worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
-    found: Option<&Found>,
+    asked: &Arc<RequestHead>,
+    found: Option<&FoundResponse>,
 ) -> Result<AccessAnswer, Failure> {
     check_may_ask(worker, asked)?;
-    let edits = Edits { whole: true, ..Edits::default() };
-    let outgoing = Outgoing {
+    let edits = RequestEdits { whole: true, ..RequestEdits::default() };
+    let outgoing = ReplayableRequest {
         origin: asked.origin.clone(),
         choice: asked.choice.clone(),
-        repeat: Repeat::Safe,
+        repeat: RetryRule::Safe,
         make: || {
             let mut request = asked.outgoing(&worker.shared.marks, &edits);
             *request.method_mut() = Method::HEAD;
@@ -112,6 +112,6 @@ impl Permission {
 }
 
 /// Returns whether a stored response answered somebody's credentials.
-fn is_protected(found: &Found) -> bool {
+fn is_protected(found: &FoundResponse) -> bool {
     found.entry.head.freshness().checks_authorization
 }

@@ -10,18 +10,18 @@ use hyper::body::Incoming;
 use larder_http::fields::media_type;
 
 use crate::{
-    access_log::Line,
-    cache::mark::Mark,
+    access_log::OpenLogLine,
+    cache::mark::OriginMark,
     client::{
         peer::Client,
         response_body::ResponseBody,
-        ticket::{About, LogLine, Ticket},
+        ticket::{ExchangeContext, LogLine, Ticket},
     },
     delays::Pacer,
-    mirrors::Mirrored,
+    mirrors::MirrorRequest,
     origin::target::{host_of, path_of},
-    popular::Subject,
-    request::served::Served,
+    popular::PopularitySubject,
+    request::served::ServedResponse,
     worker::Worker,
 };
 
@@ -32,13 +32,17 @@ const FIELD_LINE_BYTES: usize = 4;
 
 /// What is noted of a request when its head is there.
 #[derive(Clone, Copy)]
-pub(super) struct Met {
+pub(super) struct RequestNote {
     pub(super) started: Instant,
-    pub(super) subject: Option<Subject>,
+    pub(super) subject: Option<PopularitySubject>,
 }
 
 /// Counts an exchange and attaches what is settled when its response is gone.
-pub(super) fn finish(client: &Arc<Client>, mut start: Start, mut served: Served) -> Response<ResponseBody> {
+pub(super) fn finish(
+    client: &Arc<Client>,
+    mut start: RequestStart,
+    mut served: ServedResponse,
+) -> Response<ResponseBody> {
     client.count(served.outcome);
     if let Some(reason) = served.why.filter(|_| served.outcome.is_miss()) {
         client.worker.metrics.misses[reason.index()].add(1);
@@ -69,23 +73,23 @@ pub(super) fn name_of<'a>(
     client: &Client,
     worker: &'a Worker,
     request: &'a Request<Incoming>,
-) -> Option<(&'a str, &'a str, Mark<'a>)> {
-    match Mirrored::of(request) {
+) -> Option<(&'a str, &'a str, OriginMark<'a>)> {
+    match MirrorRequest::of(request) {
         Some(mirrored) => Some(mirrored.name()),
         None => worker.shared.routes.name(client.scheme(), request),
     }
 }
 
 /// What is known of a request before it is taken apart.
-pub(super) struct Start {
-    met: Met,
+pub(super) struct RequestStart {
+    met: RequestNote,
     line: Option<LineStart>,
     /// What the body of its response goes by.
     pacer: Option<Pacer>,
 }
 
-impl Start {
-    pub(super) fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, met: Met) -> Self {
+impl RequestStart {
+    pub(super) fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, met: RequestNote) -> Self {
         Self {
             met,
             line: LineStart::new(client, worker, request, met.started),
@@ -95,7 +99,12 @@ impl Start {
 
     /// Creates that of a request that is refused before it is looked up: nobody checked whom it is for, and its
     /// response is short.
-    pub(super) fn of_refused(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, met: Met) -> Self {
+    pub(super) fn of_refused(
+        client: &Client,
+        worker: &Arc<Worker>,
+        request: &Request<Incoming>,
+        met: RequestNote,
+    ) -> Self {
         Self { met, line: LineStart::new(client, worker, request, met.started), pacer: None }
     }
 
@@ -111,11 +120,11 @@ impl Start {
     }
 
     /// What settles the exchange. `takes_time` is whether the body comes later than the head.
-    pub(super) fn ticket(self, client: &Arc<Client>, served: &Served, takes_time: bool) -> Ticket {
-        let Met { started, subject } = self.met;
+    pub(super) fn ticket(self, client: &Arc<Client>, served: &ServedResponse, takes_time: bool) -> Ticket {
+        let RequestNote { started, subject } = self.met;
         let (outcome, status) = (served.outcome, served.response.status());
         let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
-        let about = About { started, first_byte_us, subject, outcome, status };
+        let about = ExchangeContext { started, first_byte_us, subject, outcome, status };
         Ticket::new(Arc::clone(client), self.line.map(|line| line.end(served)), about)
     }
 }
@@ -156,12 +165,12 @@ impl LineStart {
         Some(Self { worker: Arc::clone(worker), started, client: client.peer.ip(), method, url, version, user, fields })
     }
 
-    fn end(self, served: &Served) -> Box<LogLine> {
+    fn end(self, served: &ServedResponse) -> Box<LogLine> {
         let Self { worker, started, client, method, url, version, user, fields: request_fields } = self;
         let (fields, wanted) = (served.response.headers(), &worker.shared.config.log_format.response_fields);
         let head_bytes = STATUS_LINE_BYTES
             + fields.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_LINE_BYTES).sum::<usize>();
-        let line = Line {
+        let line = OpenLogLine {
             started,
             client: client.to_canonical(),
             method,

@@ -22,17 +22,17 @@ use larder_http::{
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
-    asked::{Asked, Before, InterimTaker, accept_of, has_body},
-    client::{http2, interim::Interim, peer::Client},
+    asked::{InterimTaker, RequestHead, RequestRules, accept_of, has_body},
+    client::{http2, interim::InterimQueue, peer::Client},
     digest::NamedDigest,
     dots::may_climb,
     errors::Failure,
     git,
-    mirrors::Mirrored,
+    mirrors::MirrorRequest,
     origin::target::path_of,
     request::gate::AboutServer,
     routes::Destination,
-    shared::Shared,
+    shared::ProxyState,
     worker::Worker,
 };
 
@@ -44,7 +44,7 @@ pub(crate) async fn admit(
     client: &Arc<Client>,
     worker: &Worker,
     request: &mut Request<Incoming>,
-) -> Result<Arc<Asked>, Failure> {
+) -> Result<Arc<RequestHead>, Failure> {
     if client.is_denied(worker) {
         return Err(Failure::ClientDenied);
     }
@@ -63,7 +63,7 @@ pub(crate) async fn admit(
     if client.is_http2() {
         http2::frame_body(request);
     }
-    let sink = Interim::open(client, request.version());
+    let sink = InterimQueue::open(client, request.version());
     let asked = take_apart(client, shared, request)?;
     // Sites are for everybody who may connect.
     if !asked.origin.trusted && !may_forward(client, shared, &asked.fields).await {
@@ -71,11 +71,11 @@ pub(crate) async fn admit(
     }
     let interim =
         sink.is_of_use().then(|| Arc::new(move |status, fields: &HeaderMap| sink.push(status, fields)) as InterimTaker);
-    Ok(Arc::new(Asked { interim, ..asked }))
+    Ok(Arc::new(RequestHead { interim, ..asked }))
 }
 
 /// Whether a request names a user with the right password, if that is asked for.
-pub(crate) async fn may_forward(client: &Client, shared: &Shared, fields: &HeaderMap) -> bool {
+pub(crate) async fn may_forward(client: &Client, shared: &ProxyState, fields: &HeaderMap) -> bool {
     match &shared.passwords {
         Some(passwords) if !client.is_admitted() => passwords.admit(fields).await,
         _ => true,
@@ -88,15 +88,15 @@ pub(crate) async fn may_forward(client: &Client, shared: &Shared, fields: &Heade
 /// The request cannot be passed on: it is malformed, or it has come round.
 pub(crate) fn take_apart(
     client: &Client,
-    shared: &Shared,
+    shared: &ProxyState,
     request: &mut Request<impl Sized>,
-) -> Result<Asked, Failure> {
+) -> Result<RequestHead, Failure> {
     let mut fields = std::mem::take(request.headers_mut());
     strip_named(&mut fields);
     if via::loops(&fields, &shared.marks.pseudonym) {
         return Err(Failure::Loop);
     }
-    let mirrored = Mirrored::of(request).cloned();
+    let mirrored = MirrorRequest::of(request).cloned();
     let mirrored = mirrored.as_ref();
     let destination = match mirrored {
         Some(mirrored) => mirrored.destination(),
@@ -133,12 +133,12 @@ pub(crate) fn take_apart(
     // A client of HTTP/1.0 cannot be waiting.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
     let named = host.to_str().unwrap_or_default();
-    let is_anybodys = mirrored.is_some_and(Mirrored::is_anybodys);
+    let is_anybodys = mirrored.is_some_and(MirrorRequest::is_anybodys);
     let rules = [Some(&shared.cache.rules), session_rules.as_deref()];
     let before = before(rules, (&method, scheme.as_str(), named, path.as_str()), &mut fields);
-    let before = Before { is_anybodys, ..before };
+    let before = RequestRules { is_anybodys, ..before };
     let (interim, expectation) = (None, expects.then(Arc::default));
-    Ok(Asked {
+    Ok(RequestHead {
         method,
         fields,
         version,
@@ -166,13 +166,13 @@ fn before(
     rules: [Option<&Rules>; 2],
     (method, scheme, authority, path): (&Method, &str, &str, &str),
     fields: &mut HeaderMap,
-) -> Before {
+) -> RequestRules {
     let may_be_git = git::may_be_question(method, path, fields);
     // It is answered like a GET, and so are the rules.
     let method = if may_be_git { &Method::GET } else { method };
     let request = RuledRequest { method, scheme, authority, path, accept: accept_of(fields) };
     let ruling = rules.into_iter().flatten().find_map(|rules| rules.find_before(&request));
-    let Some(ruling) = ruling else { return Before::default() };
+    let Some(ruling) = ruling else { return RequestRules::default() };
     if ruling.ignores_client() && RequestDirectives::from_fields(fields).no_store {
         RequestDirectives::drop_no_store(fields);
     }
@@ -180,7 +180,7 @@ fn before(
     // What the origin says to one who shows credentials is not asked about by POST.
     let is_for_all = !fields.contains_key(header::AUTHORIZATION) || ruling.ignored.authorization;
     let caches_git = may_be_git && ruling.caches_git && is_for_all;
-    Before { checks_authorization: ruling.checks_authorization, digest, is_anybodys: false, caches_git }
+    RequestRules { checks_authorization: ruling.checks_authorization, digest, is_anybodys: false, caches_git }
 }
 
 /// Takes a request's head out of the buffer it was read into, which then serves for the next one. To be called before the HTTP

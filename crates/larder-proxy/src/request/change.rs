@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 use http::{Method, StatusCode};
 use larder_http::{
-    BodyPlace, CacheStatus, Received, Storability, StoredHead, VaryRule,
-    cache_status::{Forward, Handling},
+    BodyPlace, CacheStatus, ReceivedHead, Storability, StoredHead, VaryRule,
+    cache_status::{Forward, RequestHandling},
     invalidate,
     storable::{self, Exchange},
 };
 
 use crate::{
-    asked::Asked,
+    asked::RequestHead,
     cache::{
         entry::CHUNK_BYTES,
-        purges::Began,
-        storing::{self, Place},
+        purges::WorkStart,
+        storing::{self, StorePlace},
     },
     client::response_body::ResponseBody,
     clock,
@@ -29,8 +29,8 @@ use crate::{
     outcome::{MissReason, Outcome},
     request::{
         final_recipient,
-        pass::{self, Passed},
-        served::Served,
+        pass::{self, PassedResponse},
+        served::ServedResponse,
     },
     worker::Worker,
 };
@@ -39,7 +39,11 @@ use crate::{
 ///
 /// # Errors
 /// The origin cannot be reached, or breaks off a response that was to be kept.
-pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: ClientBody) -> Result<Served, Failure> {
+pub(crate) async fn change(
+    worker: &Arc<Worker>,
+    asked: &Arc<RequestHead>,
+    body: ClientBody,
+) -> Result<ServedResponse, Failure> {
     if !asked.goes_on {
         return Ok(final_recipient::answer(asked));
     }
@@ -52,25 +56,30 @@ pub(crate) async fn change(worker: &Arc<Worker>, asked: &Arc<Asked>, body: Clien
         // What the store cannot write down it does not show either.
         drop(storing::invalidate(&worker.cache, &target).await);
     }
-    let received = Received { status, fields, request_time, response_time: clock::now() };
+    let received = ReceivedHead { status, fields, request_time, response_time: clock::now() };
     let kept = target.and_then(|target| rule_if_kept(worker, asked, &target, &received));
     let len = body.remaining().filter(|len| *len <= CHUNK_BYTES).and_then(|len| usize::try_from(len).ok());
     let (Some(rule), Some(len)) = (kept, len) else {
-        return Ok(pass::respond(worker, asked, Passed { status, fields: received.fields, body }, cache_status));
+        return Ok(pass::respond(
+            worker,
+            asked,
+            PassedResponse { status, fields: received.fields, body },
+            cache_status,
+        ));
     };
     let broken = || Failure::Broken { host: asked.origin.to_string(), why: "its response ended early".to_owned() };
     let bytes = body.collect(len).await.ok_or_else(broken)?;
     let fields = received.fields.clone();
-    let stored = keep(worker, asked, Kept { rule: &rule, received, began }, &bytes).await;
+    let stored = keep(worker, asked, KeptPost { rule: &rule, received, began }, &bytes).await;
     let cache_status = told(cache_status, stored);
     let fields = pass::prepared(&worker.shared.marks, fields, cache_status);
     let response = crate::request::hit::respond(status, fields, ResponseBody::full(bytes));
     let origin = Some(asked.origin.host.clone());
-    Ok(Served { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
+    Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
 }
 
 /// What a response to POST varies on, if it is to be kept for GETs of its target.
-fn rule_if_kept(worker: &Worker, asked: &Asked, target: &http::Uri, received: &Received) -> Option<VaryRule> {
+fn rule_if_kept(worker: &Worker, asked: &RequestHead, target: &http::Uri, received: &ReceivedHead) -> Option<VaryRule> {
     if asked.method != Method::POST || received.status == StatusCode::NO_CONTENT {
         return None;
     }
@@ -89,21 +98,21 @@ fn rule_if_kept(worker: &Worker, asked: &Asked, target: &http::Uri, received: &R
 }
 
 /// A response to POST that is to be kept.
-struct Kept<'a> {
+struct KeptPost<'a> {
     rule: &'a VaryRule,
-    received: Received,
+    received: ReceivedHead,
     /// When it was asked for.
-    began: Began,
+    began: WorkStart,
 }
 
 /// Stores a response to POST under its target's key; tells whether it did.
-async fn keep(worker: &Arc<Worker>, asked: &Asked, kept: Kept<'_>, bytes: &bytes::Bytes) -> bool {
-    let Kept { rule, received, began } = kept;
+async fn keep(worker: &Arc<Worker>, asked: &RequestHead, kept: KeptPost<'_>, bytes: &bytes::Bytes) -> bool {
+    let KeptPost { rule, received, began } = kept;
     let settings = &worker.cache.http;
     let Some(primary) = &asked.key else { return false };
     // It made its target's own responses invalid; purges it was overtaken by count.
-    let began = Began { moment: worker.cache.shared.epochs.now(), ..began };
-    let place = Place::new(primary, rule, &asked.fields, None, settings);
+    let began = WorkStart { moment: worker.cache.shared.epochs.now(), ..began };
+    let place = StorePlace::new(primary, rule, &asked.fields, None, settings);
     let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };
     let head = StoredHead::new(received, BodyPlace::Whole { len: bytes.len() as u64 }, selecting, &settings.targets);
     let head = head.after_purges(began.purge_count);
@@ -111,7 +120,7 @@ async fn keep(worker: &Arc<Worker>, asked: &Asked, kept: Kept<'_>, bytes: &bytes
 }
 
 fn told(mut cache_status: CacheStatus, is_stored: bool) -> CacheStatus {
-    if let Handling::Forwarded { stored, .. } = &mut cache_status.handling {
+    if let RequestHandling::Forwarded { stored, .. } = &mut cache_status.handling {
         *stored = is_stored;
     }
     cache_status

@@ -16,35 +16,35 @@ use hyper_util::rt::TokioIo;
 use larder_http::{CacheStatus, Reuse, cache_status::Tier, coding::CodingWish, invalidate, reuse};
 
 use crate::{
-    asked::Asked,
-    cache::{entry::EntryBody, lookup, mark::Mark},
-    client::{answer::Answer, http2, peer::Client, raw_head::Fault, response_body::ResponseBody},
+    asked::RequestHead,
+    cache::{entry::EntryBody, lookup, mark::OriginMark},
+    client::{answer::ClientAnswer, http2, peer::Client, raw_head::HeadFault, response_body::ResponseBody},
     clock,
     errors::Failure,
-    metrics::{Counting, WorkerMetrics},
-    mirrors::{Mirrored, RegistryAsk},
+    metrics::{CountGuard, WorkerMetrics},
+    mirrors::{MirrorRequest, RegistryAsk},
     origin::{
         request_body::ClientBody,
         target::{host_of, path_of},
     },
     outcome::Outcome,
-    popular::Subject,
+    popular::PopularitySubject,
     request::{
-        accounting::{Met, Start, finish, name_of},
+        accounting::{RequestNote, RequestStart, finish, name_of},
         admission, change, encode, gate,
-        hit::{self, Wanted},
+        hit::{self, HitRequest},
         intercept, pac, question,
-        refusal::Form,
+        refusal::RefusalForm,
         registry, serve,
-        served::Served,
+        served::ServedResponse,
         tunnel::{self, TunnelTarget},
-        upgrade::{self, Reply, Switched},
+        upgrade::{self, SwitchedConnection, UpgradeReply},
     },
     worker::Worker,
 };
 
 /// Answers a request. `fault` is what its octets have against it.
-pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault: Option<Fault>) -> Answer {
+pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault: Option<HeadFault>) -> ClientAnswer {
     let started = Instant::now();
     if client.is_http2() {
         http2::join_cookies(request.headers_mut());
@@ -62,21 +62,25 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
     }
     let worker = worker_for(client, &worker, &request);
     let name = name_of(client, worker, &request);
-    let met = Met { started, subject: subject_of(worker, &request, name) };
+    let met = RequestNote { started, subject: subject_of(worker, &request, name) };
     match answer_from_memory(client, worker, &request, name) {
         Some(served) => {
             let served = encoded(worker, wish.as_ref(), served);
-            Answer::Ready(Some(finish(client, Start::new(client, worker, &request, met), served)))
+            ClientAnswer::Ready(Some(finish(client, RequestStart::new(client, worker, &request, met), served)))
         }
         None => {
             admission::detach(&mut request);
-            Answer::Later(Box::pin(run(Begun::new(client, worker, met), request, wish)))
+            ClientAnswer::Later(Box::pin(run(PendingExchange::new(client, worker, met), request, wish)))
         }
     }
 }
 
 /// What a request counts for among what is asked for most.
-fn subject_of(worker: &Worker, request: &Request<Incoming>, name: Option<(&str, &str, Mark<'_>)>) -> Option<Subject> {
+fn subject_of(
+    worker: &Worker,
+    request: &Request<Incoming>,
+    name: Option<(&str, &str, OriginMark<'_>)>,
+) -> Option<PopularitySubject> {
     let WorkerMetrics { popular, sites, .. } = &*worker.metrics;
     match name {
         Some((scheme, authority, _)) => Some(popular.see(sites, authority, Some((scheme, path_of(request.uri()))))),
@@ -119,10 +123,10 @@ fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<In
 }
 
 /// Refuses a request before it is looked up.
-fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming>, failure: &Failure) -> Answer {
-    let served = Served::failure(&worker.shared.marks, failure, Form::for_request(request));
-    let met = Met { started: Instant::now(), subject: None };
-    Answer::Ready(Some(finish(client, Start::of_refused(client, worker, request, met), served)))
+fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming>, failure: &Failure) -> ClientAnswer {
+    let served = ServedResponse::failure(&worker.shared.marks, failure, RefusalForm::for_request(request));
+    let met = RequestNote { started: Instant::now(), subject: None };
+    ClientAnswer::Ready(Some(finish(client, RequestStart::of_refused(client, worker, request, met), served)))
 }
 
 /// The short way: a fresh response in memory, whole, and nothing unusual about the request.
@@ -130,8 +134,8 @@ fn answer_from_memory(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
     request: &Request<Incoming>,
-    name: Option<(&str, &str, Mark<'_>)>,
-) -> Option<Served> {
+    name: Option<(&str, &str, OriginMark<'_>)>,
+) -> Option<ServedResponse> {
     let (method, fields) = (request.method(), request.headers());
     if client.is_denied(worker) || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream()
     {
@@ -141,8 +145,8 @@ fn answer_from_memory(
     if passwords.is_some_and(|passwords| !passwords.knows(fields)) {
         return None;
     }
-    let mirrored = Mirrored::of(request);
-    if mirrored.is_some_and(Mirrored::changes_documents) || request.extensions().get::<RegistryAsk>().is_some() {
+    let mirrored = MirrorRequest::of(request);
+    if mirrored.is_some_and(MirrorRequest::changes_documents) || request.extensions().get::<RegistryAsk>().is_some() {
         return None;
     }
     let (scheme, authority, mark) = name?;
@@ -157,7 +161,7 @@ fn answer_from_memory(
     let decision = reuse::decide(method, fields, &entry.head, clock::now(), &worker.cache.http);
     let Reuse::Fresh { age, .. } = decision else { return None };
     let status = CacheStatus::hit(age.ttl_secs).from_tier(Tier::Memory);
-    let wanted = Wanted { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
+    let wanted = HitRequest { marks: &worker.shared.marks, method, fields, age_secs: age.age_secs, status };
     let answered = hit::answer(&wanted, &entry, None)?;
     if entry.count_hit()
         && let Some(store) = &worker.cache.shared.store
@@ -165,20 +169,28 @@ fn answer_from_memory(
         store.touch(variant.as_deref().unwrap_or(&key));
     }
     let outcome = if answered.conditional { Outcome::ConditionalHit } else { Outcome::MemoryHit };
-    Some(Served { response: answered.response, outcome, origin: None, why: None })
+    Some(ServedResponse { response: answered.response, outcome, origin: None, why: None })
 }
 
 /// The long way.
-async fn run(mut begun: Begun, request: Request<Incoming>, wish: Option<CodingWish>) -> Response<ResponseBody> {
+async fn run(
+    mut begun: PendingExchange,
+    request: Request<Incoming>,
+    wish: Option<CodingWish>,
+) -> Response<ResponseBody> {
     let response = respond(&begun, request, wish).await;
     // From here on its ticket settles it.
     begun.answered = true;
     response
 }
 
-async fn respond(begun: &Begun, request: Request<Incoming>, wish: Option<CodingWish>) -> Response<ResponseBody> {
-    let Begun { client, worker, met, .. } = begun;
-    let (start, version) = (Start::new(client, worker, &request, *met), request.version());
+async fn respond(
+    begun: &PendingExchange,
+    request: Request<Incoming>,
+    wish: Option<CodingWish>,
+) -> Response<ResponseBody> {
+    let PendingExchange { client, worker, met, .. } = begun;
+    let (start, version) = (RequestStart::new(client, worker, &request, *met), request.version());
     if request.method() == Method::CONNECT {
         return Box::pin(run_tunnel(client, worker, request, start)).await;
     }
@@ -190,8 +202,8 @@ async fn respond(begun: &Begun, request: Request<Incoming>, wish: Option<CodingW
     }
     // From here on, so that a proxy that leaves waits for what this makes invalid.
     let is_change = !invalidate::is_safe(request.method());
-    let _counting = is_change.then(|| Counting::begin(&worker.metrics, |metrics| &metrics.changes_open));
-    let (mirrored, form) = (Mirrored::of(&request).cloned(), Form::for_request(&request));
+    let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
+    let (mirrored, form) = (MirrorRequest::of(&request).cloned(), RefusalForm::for_request(&request));
     let answered = match request.extensions().get::<RegistryAsk>().copied() {
         Some(ask) => Box::pin(registry::answer(client, worker, &request, ask)).await,
         None => serve_request(client, worker, request).await,
@@ -199,7 +211,7 @@ async fn respond(begun: &Begun, request: Request<Incoming>, wish: Option<CodingW
     let served = answered.unwrap_or_else(|failure| {
         // What the origin made of a body that broke off is the client's doing.
         let failure = client.fatal_fault().map_or(failure, Failure::BadRequest);
-        Served::failure(&worker.shared.marks, &failure, form)
+        ServedResponse::failure(&worker.shared.marks, &failure, form)
     });
     client.interim.close();
     let served = match mirrored {
@@ -215,38 +227,38 @@ async fn respond(begun: &Begun, request: Request<Incoming>, wish: Option<CodingW
 }
 
 /// A response as a client gets it that said this of codings.
-fn encoded(worker: &Worker, wish: Option<&CodingWish>, served: Served) -> Served {
+fn encoded(worker: &Worker, wish: Option<&CodingWish>, served: ServedResponse) -> ServedResponse {
     let compression = &worker.cache.http.compression;
     let Some(wish) = wish.filter(|_| !compression.codings.is_empty()) else { return served };
-    Served { response: encode::encoded(compression, wish, served.response), ..served }
+    ServedResponse { response: encode::encoded(compression, wish, served.response), ..served }
 }
 
 /// A response as the client of a mirror gets it.
-fn dressed(mirrored: &Mirrored, served: Served) -> Served {
+fn dressed(mirrored: &MirrorRequest, served: ServedResponse) -> ServedResponse {
     let (mut head, body) = served.response.into_parts();
     let body = match mirrored.dress(head.status, &mut head.headers) {
         Some(replacing) => body.replacing(replacing),
         None => body,
     };
-    Served { response: Response::from_parts(head, body), ..served }
+    ServedResponse { response: Response::from_parts(head, body), ..served }
 }
 
 /// A request that has no response yet. Over HTTP/2 its client may give it up while others go on.
-struct Begun {
+struct PendingExchange {
     client: Arc<Client>,
     worker: Arc<Worker>,
-    met: Met,
+    met: RequestNote,
     answered: bool,
 }
 
-impl Begun {
-    fn new(client: &Arc<Client>, worker: &Arc<Worker>, met: Met) -> Self {
+impl PendingExchange {
+    fn new(client: &Arc<Client>, worker: &Arc<Worker>, met: RequestNote) -> Self {
         worker.shared.counts.waiting.fetch_add(1, Relaxed);
         Self { client: Arc::clone(client), worker: Arc::clone(worker), met, answered: false }
     }
 }
 
-impl Drop for Begun {
+impl Drop for PendingExchange {
     fn drop(&mut self) {
         self.worker.shared.counts.waiting.fetch_sub(1, Relaxed);
         if !self.answered {
@@ -259,7 +271,7 @@ async fn serve_request(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
     mut request: Request<Incoming>,
-) -> Result<Served, Failure> {
+) -> Result<ServedResponse, Failure> {
     let asked = admission::admit(client, worker, &mut request).await?;
     // No second owner of the request: a question of git is made of it.
     let named = client.session.as_ref().map(|session| (session, asked.method.clone(), asked.uri()));
@@ -274,9 +286,9 @@ async fn serve_request(
 async fn serve_admitted(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    mut asked: Arc<Asked>,
+    mut asked: Arc<RequestHead>,
     body: Incoming,
-) -> Result<Served, Failure> {
+) -> Result<ServedResponse, Failure> {
     let mut body = ClientBody::Arriving(body);
     if question::may_be(&asked) {
         let read = question::read(worker, body).await?;
@@ -305,7 +317,7 @@ async fn serve_admitted(
 }
 
 /// Answers what is asked for by a key.
-async fn serve_cached(worker: &Arc<Worker>, asked: &Arc<Asked>) -> Result<Served, Failure> {
+async fn serve_cached(worker: &Arc<Worker>, asked: &Arc<RequestHead>) -> Result<ServedResponse, Failure> {
     let Some(key) = &asked.key else { return serve::from_origin(worker, asked).await };
     let served = serve::from_cache(worker, asked, key).await;
     if let (Err(Failure::Offline { .. }), Some(uri)) = (&served, asked.uri()) {
@@ -318,7 +330,7 @@ async fn run_upgrade(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
     mut request: Request<Incoming>,
-    mut start: Start,
+    mut start: RequestStart,
 ) -> Response<ResponseBody> {
     let answered = async {
         let asked = admission::admit(client, worker, &mut request).await?;
@@ -329,19 +341,21 @@ async fn run_upgrade(
         Ok((reply, asked.origin.host.clone()))
     };
     match answered.await {
-        Ok((Reply::Switched(switched), origin)) => {
+        Ok((UpgradeReply::Switched(switched), origin)) => {
             client.note_opaque();
             client.count(Outcome::Tunnel);
-            let Switched { response, client_side, origin_side, watched } = *switched;
-            let served = Served { response, outcome: Outcome::Tunnel, origin: Some(origin), why: None };
+            let SwitchedConnection { response, client_side, origin_side, watched } = *switched;
+            let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: Some(origin), why: None };
             let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
             let target = TunnelTarget { stream: TokioIo::new(origin_side), watched, pacer };
             tunnel::carry(worker, client_side, target, ticket);
             served.response
         }
-        Ok((Reply::Declined(served), _)) => finish(client, start, served),
-        Err(failure) => finish(client, start, Served::failure(&worker.shared.marks, &failure, Form::Text)),
+        Ok((UpgradeReply::Declined(served), _)) => finish(client, start, served),
+        Err(failure) => {
+            finish(client, start, ServedResponse::failure(&worker.shared.marks, &failure, RefusalForm::Text))
+        }
     }
 }
 
@@ -349,7 +363,7 @@ async fn run_tunnel(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
     request: Request<Incoming>,
-    start: Start,
+    start: RequestStart,
 ) -> Response<ResponseBody> {
     let opened = async {
         if client.is_denied(worker) {
@@ -374,7 +388,7 @@ async fn run_tunnel(
             client.note_opaque();
             let response = Response::new(ResponseBody::empty());
             let host = Some(origin.host.clone());
-            let served = Served { response, outcome: Outcome::Tunnel, origin: host, why: None };
+            let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: host, why: None };
             // What is inside is counted, if it is looked into.
             let mut start = if leads_to.is_ok() { start } else { start.without_subject() };
             let pacer = start.take_pacer();
@@ -389,12 +403,14 @@ async fn run_tunnel(
                 Err(interceptor) => intercept::answer(
                     client,
                     worker,
-                    intercept::Opening { client_side, origin, interceptor: Arc::clone(interceptor) },
+                    intercept::TunnelOpening { client_side, origin, interceptor: Arc::clone(interceptor) },
                     ticket,
                 ),
             }
             served.response
         }
-        Err(failure) => finish(client, start, Served::failure(&worker.shared.marks, &failure, Form::Text)),
+        Err(failure) => {
+            finish(client, start, ServedResponse::failure(&worker.shared.marks, &failure, RefusalForm::Text))
+        }
     }
 }

@@ -12,17 +12,17 @@ use larder_http::{
 
 use crate::{
     cache::{
-        entry::{EntryBody, Marker},
-        lookup::{self, Found, Lookup},
+        entry::{EntryBody, ResourceMarker},
+        lookup::{self, FoundResponse, LookupResult},
         storing,
     },
     clock,
-    flight::presence::{self, Extent},
-    lists::Listed,
-    origin::{origins::OriginsShared, target::Origin, uplink::Line},
+    flight::presence::{self, AvailableExtent},
+    lists::ListVerdict,
+    origin::{origins::OriginsShared, target::Origin, uplink::UplinkState},
     request::{
-        route::{self, Route, Stored},
-        serve::{self, Asking},
+        route::{self, Route, StoredState},
+        serve::{self, AnswerTerms},
     },
     worker::Worker,
 };
@@ -31,8 +31,8 @@ use crate::{
 pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = String::new();
     let (origin, origins) = (origin_of(worker, uri), &worker.shared.origins);
-    let line_up = origin.as_ref().map_or(Line::Up, |origin| origins.uplink.line_to(origin));
-    let asking = Asking { method: &Method::GET, fields, line: line_up };
+    let line_up = origin.as_ref().map_or(UplinkState::Up, |origin| origins.uplink.line_to(origin));
+    let asking = AnswerTerms { method: &Method::GET, fields, line: line_up };
     if let Some(origin) = &origin {
         tell_way(&mut text, origins, origin);
     }
@@ -70,11 +70,11 @@ fn origin_of(worker: &Worker, uri: &Uri) -> Option<Origin> {
 /// Tells what stands between us and an origin: lists of hosts, and the parent that it is asked through.
 fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
     let lists = origins.lists.as_ref().filter(|_| !origin.trusted);
-    match lists.map_or(Listed::Not, |lists| lists.listed(&origin.host)) {
-        Listed::Not => {}
-        Listed::Blocked => line(text, "list", "403, for a list of block_lists names the host"),
-        Listed::NotAllowed => line(text, "list", "403, for no list of allow_lists names the host (only_allowed)"),
-        Listed::Allowed => line(text, "list", "served, for a list of allow_lists names the host"),
+    match lists.map_or(ListVerdict::Not, |lists| lists.listed(&origin.host)) {
+        ListVerdict::Not => {}
+        ListVerdict::Blocked => line(text, "list", "403, for a list of block_lists names the host"),
+        ListVerdict::NotAllowed => line(text, "list", "403, for no list of allow_lists names the host (only_allowed)"),
+        ListVerdict::Allowed => line(text, "list", "served, for a list of allow_lists names the host"),
     }
     if let Some(parent) = origins.parent_of(origin) {
         line(text, "parent", parent);
@@ -82,16 +82,16 @@ fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
 }
 
 /// Tells of one of the keys of a URI what is stored, and which way a request goes by that.
-async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, asking: Asking<'_>) {
+async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, asking: AnswerTerms<'_>) {
     let (cache, fields) = (&worker.cache, asking.fields);
     let (found, marker) = match lookup::find(cache, primary, fields).await {
-        Lookup::Nothing => (None, None),
-        Lookup::Found(found) => (Some(found), None),
-        Lookup::OtherVariants(marker) => {
+        LookupResult::Nothing => (None, None),
+        LookupResult::Found(found) => (Some(found), None),
+        LookupResult::OtherVariants(marker) => {
             (lookup::find_by_language(cache, primary, &marker, fields).await, Some(marker))
         }
     };
-    let mut stored = if marker.is_some() { Stored::OtherVariants } else { Stored::Nothing };
+    let mut stored = if marker.is_some() { StoredState::OtherVariants } else { StoredState::Nothing };
     let mut answering = None;
     if let Some(found) = &found {
         let extent = presence::extent(cache, primary, found, &Method::GET, fields).await;
@@ -125,8 +125,8 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
 }
 
 /// Tells which way a request goes, and why.
-fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: Stored, route: Route) {
-    let Stored::Response { decision, extent, .. } = stored else {
+fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState, route: Route) {
+    let StoredState::Response { decision, extent, .. } = stored else {
         match route {
             Route::Refuse => line(text, "answer", "504, for only what is stored may answer (only-if-cached)"),
             Route::Offline => line(text, "answer", "504, for the origin cannot be asked (offline)"),
@@ -142,13 +142,17 @@ fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: Stored, rout
     };
     let has_validator = head.is_some_and(StoredHead::has_validator);
     let answer = match (route, extent) {
-        (Route::Stored { .. }, Extent::Lacking) => "from the cache, and the origin for what is missing of its body",
+        (Route::Stored { .. }, AvailableExtent::Lacking) => {
+            "from the cache, and the origin for what is missing of its body"
+        }
         (Route::Stored { .. }, _) => "from the cache",
         (Route::Meanwhile { .. }, _) => "from the cache, and validated behind",
         (Route::Refuse, _) => "504, for only what is stored may answer",
-        (Route::Offline, Extent::Whole) => "504, for the origin cannot be asked, and what is stored may not answer",
+        (Route::Offline, AvailableExtent::Whole) => {
+            "504, for the origin cannot be asked, and what is stored may not answer"
+        }
         (Route::Offline, _) => "504, for the origin cannot be asked, and part of the body is missing",
-        (Route::Fly { .. }, Extent::Gone) => "fetched anew, for its body is not all there",
+        (Route::Fly { .. }, AvailableExtent::Gone) => "fetched anew, for its body is not all there",
         (Route::Fly { validates: true, .. }, _) if has_validator => "validated first",
         (Route::Fly { .. }, _) => "fetched anew",
         (Route::Pass { .. } | Route::PassHead { .. }, _) if matches!(decision, Reuse::NotUsable { .. }) => {
@@ -169,14 +173,14 @@ fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: Stored, rout
 pub(crate) async fn is_stored(worker: &Arc<Worker>, uri: &Uri) -> bool {
     let worker = worker.for_site(site_of(worker, uri));
     for primary in storing::primaries_of(&worker.cache, uri).unwrap_or_default() {
-        if !matches!(lookup::find(&worker.cache, &primary, &HeaderMap::new()).await, Lookup::Nothing) {
+        if !matches!(lookup::find(&worker.cache, &primary, &HeaderMap::new()).await, LookupResult::Nothing) {
             return true;
         }
     }
     false
 }
 
-fn tell_found(text: &mut String, worker: &Worker, found: &Found) {
+fn tell_found(text: &mut String, worker: &Worker, found: &FoundResponse) {
     let head = &found.entry.head;
     let place = if found.from_memory { "in memory" } else { "on the disk" };
     let form = match found.entry.body {
@@ -218,7 +222,7 @@ fn tell_age(text: &mut String, worker: &Worker, head: &StoredHead) {
     line(text, "age", format_args!("{age_secs} s of {lifetime_secs} s ({source}), {ttl_secs} s left"));
 }
 
-fn tell_rules(text: &mut String, marker: &Marker) {
+fn tell_rules(text: &mut String, marker: &ResourceMarker) {
     for rule in marker.rules.rules() {
         let VaryRule::Fields(names) = rule else { continue };
         let names: Vec<&str> = names.iter().map(http::HeaderName::as_str).collect();

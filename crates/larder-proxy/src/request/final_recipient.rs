@@ -4,14 +4,14 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use crate::{
-    asked::Asked,
+    asked::RequestHead,
     client::response_body::ResponseBody,
     outcome::Outcome,
-    request::{hit, served::Served},
+    request::{hit, served::ServedResponse},
 };
 
 /// The answer of a request's last recipient: what came here for TRACE, what this proxy takes for OPTIONS.
-pub(crate) fn answer(asked: &Asked) -> Served {
+pub(crate) fn answer(asked: &RequestHead) -> ServedResponse {
     let mut fields = HeaderMap::new();
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let body = if asked.method == Method::TRACE {
@@ -22,11 +22,11 @@ pub(crate) fn answer(asked: &Asked) -> Served {
         Bytes::new()
     };
     let response = hit::respond(StatusCode::OK, fields, ResponseBody::full(body));
-    Served { response, outcome: Outcome::Failed, origin: None, why: None }
+    ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
 }
 
 /// The request as it came, without what is nobody else's to see (RFC 9110 9.3.8).
-fn received(asked: &Asked) -> Bytes {
+fn received(asked: &RequestHead) -> Bytes {
     let mut text = format!("{} {} HTTP/1.1\r\n", asked.method, asked.path()).into_bytes();
     for (name, value) in asked.fields.iter().filter(|(name, _)| !SECRET.contains(name)) {
         text.extend_from_slice(name.as_str().as_bytes());

@@ -12,7 +12,7 @@ use http::{
 use larder_http::fields::{accepted_authority, check_host, effective_authority};
 
 use crate::{
-    client::{http2, peer::Client, raw_head::Fault},
+    client::{http2, peer::Client, raw_head::HeadFault},
     errors::Failure,
     origin::target::path_of,
     request::intercept,
@@ -32,7 +32,7 @@ pub(crate) struct AboutServer;
 pub(crate) fn pass<B>(
     client: &Client,
     worker: &Worker,
-    fault: Option<Fault>,
+    fault: Option<HeadFault>,
     request: &mut Request<B>,
 ) -> Result<(), Failure> {
     if let Some(fault) = fault {

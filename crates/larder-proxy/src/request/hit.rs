@@ -13,26 +13,26 @@ use larder_http::{
 };
 
 use crate::{
-    asked::Asked,
-    cache::entry::{CACHE_STATUS, Entry, EntryBody, random},
+    asked::RequestHead,
+    cache::entry::{CACHE_STATUS, CachedEntry, EntryBody, random},
     client::response_body::ResponseBody,
     flight::{
         chunk_reader::ChunkReader,
         parts::{PartsReader, PartsSource},
-        source::Source,
+        source::BodySource,
     },
-    marks::Marks,
+    marks::ResponseMarkers,
 };
 
 /// A response and whether it has a body of its own or answers a condition.
-pub(crate) struct Answered {
+pub(crate) struct HitAnswer {
     pub(crate) response: Response<ResponseBody>,
     pub(crate) conditional: bool,
 }
 
 /// What is asked of a stored response.
-pub(crate) struct Wanted<'a> {
-    pub(crate) marks: &'a Marks,
+pub(crate) struct HitRequest<'a> {
+    pub(crate) marks: &'a ResponseMarkers,
     pub(crate) method: &'a Method,
     pub(crate) fields: &'a HeaderMap,
     /// Age of the stored response in seconds.
@@ -41,24 +41,24 @@ pub(crate) struct Wanted<'a> {
     pub(crate) status: CacheStatus,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> HitRequest<'a> {
     /// What a request asks of a stored response of this age.
-    pub(crate) fn by(marks: &'a Marks, asked: &'a Asked, age_secs: u64, status: CacheStatus) -> Self {
+    pub(crate) fn by(marks: &'a ResponseMarkers, asked: &'a RequestHead, age_secs: u64, status: CacheStatus) -> Self {
         Self { marks, method: &asked.method, fields: &asked.fields, age_secs, status }
     }
 }
 
 /// The body of a response, if it is in chunks.
-pub(crate) type Chunked = Option<Arc<Source>>;
+pub(crate) type Chunked = Option<Arc<BodySource>>;
 
 /// Answers from a stored response. `None`: its preconditions are for the origin to judge, or the body is
 /// in chunks and `chunked` is missing.
-pub(crate) fn answer(wanted: &Wanted<'_>, entry: &Arc<Entry>, chunked: Chunked) -> Option<Answered> {
+pub(crate) fn answer(wanted: &HitRequest<'_>, entry: &Arc<CachedEntry>, chunked: Chunked) -> Option<HitAnswer> {
     match conditional::evaluate(wanted.fields, &entry.head) {
         Precondition::Pass => {}
         Precondition::NotModified => {
             let response = not_modified(wanted.marks, &entry.head, Some(wanted.age_secs), wanted.status);
-            return Some(Answered { response, conditional: true });
+            return Some(HitAnswer { response, conditional: true });
         }
         Precondition::Failed => return None,
     }
@@ -74,11 +74,11 @@ pub(crate) fn answer(wanted: &Wanted<'_>, entry: &Arc<Entry>, chunked: Chunked) 
     } else {
         body_of(entry, portion, chunked)?
     };
-    Some(Answered { response: respond(status, fields, body), conditional: false })
+    Some(HitAnswer { response: respond(status, fields, body), conditional: false })
 }
 
 /// What of a body goes out.
-pub(crate) enum Portion {
+pub(crate) enum BodyPortion {
     /// These bytes.
     Span(Range<u64>),
     /// Several parts in one body.
@@ -92,29 +92,29 @@ pub(crate) fn portion(
     head: &StoredHead,
     total_len: u64,
     fields: &mut HeaderMap,
-) -> (StatusCode, Portion) {
+) -> (StatusCode, BodyPortion) {
     match range::select(method, request_fields, head, total_len) {
-        RangeOutcome::Whole => (head.status(), Portion::Span(0..total_len)),
+        RangeOutcome::Whole => (head.status(), BodyPortion::Span(0..total_len)),
         RangeOutcome::Single { first, last } => {
             fields.insert(header::CONTENT_RANGE, content_range(first, last, total_len));
-            (StatusCode::PARTIAL_CONTENT, Portion::Span(first..last + 1))
+            (StatusCode::PARTIAL_CONTENT, BodyPortion::Span(first..last + 1))
         }
         RangeOutcome::Many(parts) => {
             let boundary = u128::from(random()) << 64 | u128::from(random());
             let multipart = Multipart::new(&parts, total_len, fields.get(header::CONTENT_TYPE), boundary);
             fields.insert(header::CONTENT_TYPE, multipart.content_type());
-            (StatusCode::PARTIAL_CONTENT, Portion::Parts(multipart))
+            (StatusCode::PARTIAL_CONTENT, BodyPortion::Parts(multipart))
         }
         RangeOutcome::NotSatisfiable => {
             fields.insert(header::CONTENT_RANGE, content_range_unsatisfied(total_len));
-            (StatusCode::RANGE_NOT_SATISFIABLE, Portion::Span(0..0))
+            (StatusCode::RANGE_NOT_SATISFIABLE, BodyPortion::Span(0..0))
         }
     }
 }
 
 /// Sets the fields that tell how old a response is and how it came about, among fields that have places for
 /// them; without an age the place goes.
-pub(crate) fn set_times(marks: &Marks, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
+pub(crate) fn set_times(marks: &ResponseMarkers, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
     match age_secs {
         Some(age_secs) => {
             fields.insert(header::AGE, HeaderValue::from(age_secs));
@@ -151,7 +151,7 @@ pub(crate) fn respond(status: StatusCode, fields: HeaderMap, body: ResponseBody)
 
 /// The 304 of RFC 9110 15.4.5.
 pub(crate) fn not_modified(
-    marks: &Marks,
+    marks: &ResponseMarkers,
     head: &StoredHead,
     age_secs: Option<u64>,
     status: CacheStatus,
@@ -167,22 +167,22 @@ pub(crate) fn not_modified(
     respond(StatusCode::NOT_MODIFIED, fields, ResponseBody::empty())
 }
 
-fn body_of(entry: &Arc<Entry>, portion: Portion, chunked: Chunked) -> Option<ResponseBody> {
+fn body_of(entry: &Arc<CachedEntry>, portion: BodyPortion, chunked: Chunked) -> Option<ResponseBody> {
     match &entry.body {
         EntryBody::Whole(bytes) => Some(match portion {
-            Portion::Span(span) => {
+            BodyPortion::Span(span) => {
                 let (first, end) = (usize::try_from(span.start).ok()?, usize::try_from(span.end).ok()?);
                 ResponseBody::full(bytes.slice(first..end))
             }
-            Portion::Parts(multipart) => {
+            BodyPortion::Parts(multipart) => {
                 ResponseBody::parts(PartsReader::new(&multipart, PartsSource::Whole(bytes.clone())))
             }
         }),
         EntryBody::Chunks { .. } => {
             let body = chunked?;
             Some(match portion {
-                Portion::Span(span) => ResponseBody::chunks(ChunkReader::new(body, span)),
-                Portion::Parts(multipart) => {
+                BodyPortion::Span(span) => ResponseBody::chunks(ChunkReader::new(body, span)),
+                BodyPortion::Parts(multipart) => {
                     ResponseBody::parts(PartsReader::new(&multipart, PartsSource::Chunks(body)))
                 }
             })

@@ -21,12 +21,12 @@ use crate::{
     client::{
         intercept::{
             Interceptor,
-            bypass::Bypass,
-            hello::{self, First},
+            bypass::BypassReason,
+            hello::{self, FirstBytes},
             refusing_config,
         },
         peer::Client,
-        socket::{Inside, Rewound, Tunnelled},
+        socket::{RewoundStream, TunnelStream, TunnelledConnection},
         ticket::Ticket,
     },
     config::normal_host,
@@ -34,8 +34,8 @@ use crate::{
     origin::target::Origin,
     outcome::Outcome,
     request::{gate::AboutServer, tunnel},
-    watch::{Order, Watching},
-    worker::{Presence, Worker},
+    watch::{OrderWatch, WatchOrder},
+    worker::{ConnectionPresence, Worker},
 };
 
 /// Returns the interceptor for a client's tunnel to `origin`, if the tunnel is looked into. One to a listed host that
@@ -48,8 +48,11 @@ pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &O
         return None;
     }
     let asks_certificate = worker.shared.origins.certificate_askers.contain(origin);
-    let why =
-        if asks_certificate { Some(Bypass::ClientCertificate) } else { interceptor.bypass(client.peer.ip(), &host) };
+    let why = if asks_certificate {
+        Some(BypassReason::ClientCertificate)
+    } else {
+        interceptor.bypass(client.peer.ip(), &host)
+    };
     match why {
         Some(why) => note_bypass(client, worker, origin, why),
         None => return Some(interceptor),
@@ -58,7 +61,7 @@ pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &O
 }
 
 /// Logs and counts a tunnel that goes past the cache though its host is listed.
-fn note_bypass(client: &Client, worker: &Worker, origin: &Origin, why: Bypass) {
+fn note_bypass(client: &Client, worker: &Worker, origin: &Origin, why: BypassReason) {
     let reason = why.token();
     tracing::info!(%origin, reason, "a tunnel to a host listed for interception is passed on unread");
     worker.metrics.bypassed[why as usize].add(1);
@@ -68,14 +71,14 @@ fn note_bypass(client: &Client, worker: &Worker, origin: &Origin, why: Bypass) {
 }
 
 /// What became of a tunnel.
-enum Tunnel {
-    Http(Box<TlsStream<Tunnelled>>),
-    Other(Tunnelled, Bypass),
+enum TunnelOutcome {
+    Http(Box<TlsStream<TunnelStream>>),
+    Other(TunnelStream, BypassReason),
     Nothing,
 }
 
 /// A tunnel that is looked into.
-pub(crate) struct Opening {
+pub(crate) struct TunnelOpening {
     pub(crate) client_side: OnUpgrade,
     /// What the client believes to have a connection with.
     pub(crate) origin: Origin,
@@ -83,30 +86,30 @@ pub(crate) struct Opening {
 }
 
 /// Answers what comes through a tunnel once the client has been told that it is open; settles `ticket` at the end.
-pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Opening, mut ticket: Ticket) {
-    let Opening { client_side, origin, interceptor } = opening;
+pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: TunnelOpening, mut ticket: Ticket) {
+    let TunnelOpening { client_side, origin, interceptor } = opening;
     let (client, worker) = (Arc::clone(client), Arc::clone(worker));
-    let presence = Presence::of(&worker);
+    let presence = ConnectionPresence::of(&worker);
     tokio::spawn(async move {
         let worker = &worker;
         let watched = worker.watches.register();
         watched.arm(worker.shared.config.limits.header);
         let opening = open(&client, client_side, &origin, &interceptor);
-        let opened = Watching::new(opening, &watched, &[Order::Drain, Order::Expire]).await;
+        let opened = OrderWatch::new(opening, &watched, &[WatchOrder::Drain, WatchOrder::Expire]).await;
         drop(watched);
         match opened {
-            Some(Ok(Tunnel::Http(stream))) => {
+            Some(Ok(TunnelOutcome::Http(stream))) => {
                 ticket.note_sent(0, true);
                 let (peer, listener, session) = (client.peer, client.listener, client.session.clone());
                 let kept = Box::new((ticket, presence));
-                worker.serve_inside(Inside { stream, peer, listener, origin, session, kept });
+                worker.serve_inside(TunnelledConnection { stream, peer, listener, origin, session, kept });
             }
-            Some(Ok(Tunnel::Other(..))) if client.line_to(&origin).is_down() => {
+            Some(Ok(TunnelOutcome::Other(..))) if client.line_to(&origin).is_down() => {
                 ticket.note_sent(0, true);
                 client.session.iter().for_each(|session| session.note_missing(format!("CONNECT {origin}")));
                 tracing::debug!(%origin, "a tunnel is closed: its target would have to be asked");
             }
-            Some(Ok(Tunnel::Other(stream, why))) => {
+            Some(Ok(TunnelOutcome::Other(stream, why))) => {
                 note_bypass(&client, worker, &origin, why);
                 client.count(Outcome::Tunnel);
                 match tunnel::open(worker, &origin).await {
@@ -118,7 +121,7 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Openin
                     Err(failure) => tracing::debug!(%failure, %origin, "a tunnel ends before its target is reached"),
                 }
             }
-            Some(Ok(Tunnel::Nothing)) | None => ticket.note_sent(0, true),
+            Some(Ok(TunnelOutcome::Nothing)) | None => ticket.note_sent(0, true),
             Some(Err(error)) => {
                 ticket.note_sent(0, true);
                 tracing::debug!(%error, %origin, "a tunnel broke off before its handshake was over");
@@ -133,27 +136,27 @@ async fn open(
     client_side: OnUpgrade,
     origin: &Origin,
     interceptor: &Arc<Interceptor>,
-) -> std::io::Result<Tunnel> {
+) -> std::io::Result<TunnelOutcome> {
     let mut stream = TokioIo::new(client_side.await.map_err(std::io::Error::other)?);
     let mut read = BytesMut::new();
     let first = hello::listen(&mut stream, &mut read, hello::silence_limit(origin.port)).await?;
-    let stream = Rewound::new(read.freeze(), stream);
+    let stream = RewoundStream::new(read.freeze(), stream);
     let host = normal_host(&origin.host);
     let name = match first {
-        First::Tls { name } => name,
-        First::Other(why) => return Ok(Tunnel::Other(stream, why)),
-        First::Nothing => return Ok(Tunnel::Nothing),
+        FirstBytes::Tls { name } => name,
+        FirstBytes::Other(why) => return Ok(TunnelOutcome::Other(stream, why)),
+        FirstBytes::Nothing => return Ok(TunnelOutcome::Nothing),
     };
     if let Some(name) = name.filter(|name| *name != host) {
         let peer = client.peer;
         tracing::warn!(host, name, %peer, "a client asks for a tunnel to one host and for another inside: closed");
         // It fails, which tells the client.
         let _ = TlsAcceptor::from(refusing_config()?).accept(stream).await;
-        return Ok(Tunnel::Nothing);
+        return Ok(TunnelOutcome::Nothing);
     }
     let config = interceptor.server_config(&host).await?;
     match TlsAcceptor::from(config).accept(stream).await {
-        Ok(stream) => Ok(Tunnel::Http(Box::new(stream))),
+        Ok(stream) => Ok(TunnelOutcome::Http(Box::new(stream))),
         Err(error) => {
             if let Some(why) = refusal(&error) {
                 interceptor.note_refusal(client.peer.ip(), &host, &why);

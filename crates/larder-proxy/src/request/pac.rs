@@ -11,12 +11,12 @@ use crate::{
     config::{HostPattern, HostRules, ProxyConfig},
     origin::target::{is_plain_host, path_of},
     outcome::Outcome,
-    request::served::Served,
+    request::served::ServedResponse,
     worker::Worker,
 };
 
 /// Answers a request for the script; `None` if it is for something else.
-pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<Served> {
+pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<ServedResponse> {
     let (shared, uri) = (&worker.shared, request.uri());
     let is_script =
         matches!(path_of(uri), "/proxy.pac" | "/wpad.dat") && !client.is_denied(worker) && client.inside.is_none();
@@ -37,7 +37,7 @@ pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incomin
     let fields = response.headers_mut();
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ns-proxy-autoconfig"));
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, max-age=300"));
-    Some(Served { response, outcome: Outcome::Failed, origin: None, why: None })
+    Some(ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None })
 }
 
 /// Returns the hosts that browsers send to the proxy: those of `[pac]`, otherwise the intercepted ones, otherwise all.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, response};
 use larder_http::{
     CacheStatus,
-    cache_status::Handling,
+    cache_status::RequestHandling,
     fields::strip_hop_by_hop,
     ruling,
     storable::Exchange,
@@ -18,23 +18,23 @@ use larder_http::{
 };
 
 use crate::{
-    asked::{Asked, Edits},
+    asked::{RequestEdits, RequestHead},
     cache::{
         entry::CACHE_STATUS,
-        lookup::Found,
-        storing::{self, Confirmation, Place},
+        lookup::FoundResponse,
+        storing::{self, Confirmation, StorePlace},
     },
     client::response_body::ResponseBody,
     clock,
     errors::Failure,
-    marks::Marks,
+    marks::ResponseMarkers,
     origin::{
         body::OriginBody,
-        pool::{Outgoing, Repeat},
+        pool::{ReplayableRequest, RetryRule},
         request_body::{ClientBody, RequestBody},
     },
     outcome::{MissReason, Outcome},
-    request::{hit, served::Served},
+    request::{hit, served::ServedResponse},
     worker::Worker,
 };
 
@@ -44,14 +44,14 @@ use crate::{
 /// The origin cannot be reached, or its response makes no sense.
 pub(crate) async fn pass(
     worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
+    asked: &Arc<RequestHead>,
     body: Option<ClientBody>,
     status: CacheStatus,
-) -> Result<Served, Failure> {
+) -> Result<ServedResponse, Failure> {
     // Rarely what a request comes to, and large: not part of every future that may.
     let (head, body) = Box::pin(ask(worker, asked, body)).await?;
     let status = with_origin_status(status, head.status);
-    Ok(respond(worker, asked, Passed { status: head.status, fields: head.headers, body }, status))
+    Ok(respond(worker, asked, PassedResponse { status: head.status, fields: head.headers, body }, status))
 }
 
 /// Passes a HEAD on, and lets its answer confirm or drop the stored response to GET (RFC 9111 4.3.5).
@@ -60,11 +60,11 @@ pub(crate) async fn pass(
 /// As [`pass`].
 pub(crate) async fn pass_head(
     worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
+    asked: &Arc<RequestHead>,
     primary: &Arc<[u8]>,
-    found: &Found,
+    found: &FoundResponse,
     status: CacheStatus,
-) -> Result<Served, Failure> {
+) -> Result<ServedResponse, Failure> {
     let (began, request_time) = (worker.cache.shared.begin(), clock::now());
     let (head, body) = ask(worker, asked, None).await?;
     let settings = &worker.cache.http;
@@ -84,14 +84,19 @@ pub(crate) async fn pass_head(
             hit::add(&mut fields, &validate::first_askers_own(&head.headers, &fresh));
             updated = Some(fields);
             let fresh = fresh.after_purges(began.purge_count);
-            let place = Place::renewed(primary, found, &fresh, &asked.fields, settings);
+            let place = StorePlace::renewed(primary, found, &fresh, &asked.fields, settings);
             storing::confirm(&worker.cache, &asked.fields, found, Confirmation { place, head: fresh, began }).await;
         }
         HeadVerdict::Changed => drop(storing::remove(&worker.cache, &found.key).await),
         HeadVerdict::Silent => {}
     }
     let status = with_origin_status(status, head.status);
-    Ok(respond(worker, asked, Passed { status: head.status, fields: updated.unwrap_or(head.headers), body }, status))
+    Ok(respond(
+        worker,
+        asked,
+        PassedResponse { status: head.status, fields: updated.unwrap_or(head.headers), body },
+        status,
+    ))
 }
 
 /// Asks the origin, and checks the framing of what comes back.
@@ -100,27 +105,27 @@ pub(crate) async fn pass_head(
 /// As [`pass`].
 pub(crate) async fn ask(
     worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
+    asked: &Arc<RequestHead>,
     body: Option<ClientBody>,
 ) -> Result<(response::Parts, OriginBody), Failure> {
     if body.as_ref().is_none_or(ClientBody::is_empty)
         && matches!(asked.method, Method::GET | Method::HEAD)
         && !asked.has_body()
     {
-        return worker.flights.means.ask(asked, &Edits::default()).await;
+        return worker.flights.means.ask(asked, &RequestEdits::default()).await;
     }
     let repeat = match &body {
-        Some(body) if !body.is_empty() => Repeat::Never,
-        _ if asked.method.is_idempotent() => Repeat::Safe,
-        _ => Repeat::IfUnprocessed,
+        Some(body) if !body.is_empty() => RetryRule::Never,
+        _ if asked.method.is_idempotent() => RetryRule::Safe,
+        _ => RetryRule::IfUnprocessed,
     };
     let mut body = body;
-    let outgoing = Outgoing {
+    let outgoing = ReplayableRequest {
         origin: asked.origin.clone(),
         choice: asked.choice.clone(),
         repeat,
         make: || {
-            let request = asked.outgoing(&worker.shared.marks, &Edits::default());
+            let request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
             let body = body.take();
             request.map(|none| {
                 body.map_or(none, |body| {
@@ -136,31 +141,36 @@ pub(crate) async fn ask(
 }
 
 /// What an origin answered, on its way to a client.
-pub(crate) struct Passed {
+pub(crate) struct PassedResponse {
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
     pub(crate) body: OriginBody,
 }
 
 /// A response with an origin's status, fields and body.
-pub(crate) fn respond(worker: &Arc<Worker>, asked: &Asked, passed: Passed, cache_status: CacheStatus) -> Served {
-    let Passed { status, fields, body } = passed;
+pub(crate) fn respond(
+    worker: &Arc<Worker>,
+    asked: &RequestHead,
+    passed: PassedResponse,
+    cache_status: CacheStatus,
+) -> ServedResponse {
+    let PassedResponse { status, fields, body } = passed;
     let fields = prepared(&worker.shared.marks, fields, cache_status);
     let response = hit::respond(status, fields, ResponseBody::origin(body));
     let origin = Some(asked.origin.host.clone());
-    Served { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) }
+    ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) }
 }
 
 /// Adds the origin's status to a Cache-Status.
 pub(crate) fn with_origin_status(mut cache_status: CacheStatus, origin: StatusCode) -> CacheStatus {
-    if let Handling::Forwarded { status, .. } = &mut cache_status.handling {
+    if let RequestHandling::Forwarded { status, .. } = &mut cache_status.handling {
         *status = Some(origin);
     }
     cache_status
 }
 
 /// An origin's fields, fit for the client's connection.
-pub(crate) fn prepared(marks: &Marks, mut fields: HeaderMap, cache_status: CacheStatus) -> HeaderMap {
+pub(crate) fn prepared(marks: &ResponseMarkers, mut fields: HeaderMap, cache_status: CacheStatus) -> HeaderMap {
     strip_hop_by_hop(&mut fields);
     fields.remove(ruling::FIELD);
     if let Some(via) = &marks.via {

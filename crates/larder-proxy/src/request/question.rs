@@ -10,15 +10,15 @@ use http::{Method, header};
 use http_body::{Body as _, Frame};
 
 use crate::{
-    asked::Asked,
+    asked::RequestHead,
     errors::Failure,
-    git::{QUESTION_BYTES_MAX, Question},
+    git::{GitQuestion, QUESTION_BYTES_MAX},
     origin::request_body::{ClientBody, RequestBody},
     worker::Worker,
 };
 
 /// Whether a request is read to find out whether it asks one.
-pub(super) fn may_be(asked: &Asked) -> bool {
+pub(super) fn may_be(asked: &RequestHead) -> bool {
     let len = asked.fields.get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
     // Whoever waits for the origin to want the body is not kept waiting for us.
     asked.before.caches_git
@@ -44,11 +44,11 @@ pub(super) async fn read(worker: &Worker, body: ClientBody) -> Result<Bytes, Fai
 }
 
 /// Returns the request as it is answered, now that its body was read: like a GET of the answer, if it asks a question.
-pub(super) fn asked(asked: Arc<Asked>, body: &Bytes) -> Arc<Asked> {
-    let question = Question::of(&asked.fields, body.clone());
+pub(super) fn asked(asked: Arc<RequestHead>, body: &Bytes) -> Arc<RequestHead> {
+    let question = GitQuestion::of(&asked.fields, body.clone());
     let key = question.as_ref().zip(asked.key.as_ref()).map(|(question, key)| question.key(key));
     let mut asked = match (key, Arc::try_unwrap(asked)) {
-        (Some(key), Ok(asked)) => Asked { method: Method::GET, key: Some(key.into()), question, ..asked },
+        (Some(key), Ok(asked)) => RequestHead { method: Method::GET, key: Some(key.into()), question, ..asked },
         (_, Ok(asked)) => return Arc::new(asked),
         (_, Err(shared)) => return shared,
     };

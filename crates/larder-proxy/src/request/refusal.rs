@@ -8,7 +8,7 @@ use larder_http::proxy_status::ProxyStatus;
 use crate::{client::response_body::ResponseBody, errors::Failure, request::failure_page};
 
 /// Returns the response to an exchange that failed at the node with this name, as the fields have it.
-pub(crate) fn response(node: &str, failure: &Failure, form: Form) -> Response<ResponseBody> {
+pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = failure.status();
     let fields = response.headers_mut();
@@ -44,8 +44,8 @@ pub(crate) fn response(node: &str, failure: &Failure, form: Form) -> Response<Re
         fields.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let text = match form {
-        Form::Text => format!("{failure}\n"),
-        Form::Page => failure_page::dress(failure, fields),
+        RefusalForm::Text => format!("{failure}\n"),
+        RefusalForm::Page => failure_page::dress(failure, fields),
     };
     *response.body_mut() = ResponseBody::full(text.into());
     response
@@ -53,13 +53,13 @@ pub(crate) fn response(node: &str, failure: &Failure, form: Form) -> Response<Re
 
 /// In which form a failure is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum RefusalForm {
     Text,
     /// As a browser shows it.
     Page,
 }
 
-impl Form {
+impl RefusalForm {
     /// The form for whoever sent a request.
     pub(crate) fn for_request<B>(request: &Request<B>) -> Self {
         if failure_page::is_wanted(request.method(), request.headers()) { Self::Page } else { Self::Text }

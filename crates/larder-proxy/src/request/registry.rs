@@ -13,22 +13,22 @@ use http::{
 };
 use larder_http::{
     redirects::{is_same_origin, may_follow},
-    ruling::Following,
+    ruling::RedirectPolicy,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::{
-    asked::{Asked, Edits},
+    asked::{RequestEdits, RequestHead},
     client::{peer::Client, response_body::ResponseBody},
     errors::Failure,
-    mirrors::{Mirrored, RegistryAsk},
+    mirrors::{MirrorRequest, RegistryAsk},
     origin::{
-        pool::{Outgoing, Repeat},
+        pool::{ReplayableRequest, RetryRule},
         target::{Origin, is_plain_host},
     },
     outcome::Outcome,
-    registries::{ANONYMOUS, Challenge, renamed, repository_of},
-    request::{admission, served::Served},
+    registries::{ANONYMOUS, RegistryChallenge, renamed, repository_of},
+    request::{admission, served::ServedResponse},
     worker::Worker,
 };
 
@@ -41,11 +41,11 @@ pub(crate) async fn answer<B>(
     worker: &Arc<Worker>,
     request: &Request<B>,
     ask: RegistryAsk,
-) -> Result<Served, Failure> {
+) -> Result<ServedResponse, Failure> {
     if client.is_denied(worker) {
         return Err(Failure::ClientDenied);
     }
-    let mirrored = Mirrored::of(request).ok_or(Failure::NoSite)?;
+    let mirrored = MirrorRequest::of(request).ok_or(Failure::NoSite)?;
     match ask {
         RegistryAsk::Version => Ok(version(mirrored, request.headers())),
         RegistryAsk::Token if request.method() != Method::GET => {
@@ -56,7 +56,7 @@ pub(crate) async fn answer<B>(
 }
 
 /// Says that this is a registry, and where tokens are to be had: each of those behind us may want one.
-fn version(mirrored: &Mirrored, fields: &HeaderMap) -> Served {
+fn version(mirrored: &MirrorRequest, fields: &HeaderMap) -> ServedResponse {
     let mut served = if fields.contains_key(AUTHORIZATION) {
         local(StatusCode::OK, "{}")
     } else {
@@ -76,9 +76,9 @@ fn version(mirrored: &Mirrored, fields: &HeaderMap) -> Served {
 async fn token<B>(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    asking: &Mirrored,
+    asking: &MirrorRequest,
     request: &Request<B>,
-) -> Result<Served, Failure> {
+) -> Result<ServedResponse, Failure> {
     let arguments = arguments_of(request.uri().query().unwrap_or_default());
     let scopes = arguments.iter().filter(|(name, _)| name == "scope").flat_map(|(_, value)| value.split(' '));
     let mut registry = asking.clone();
@@ -99,16 +99,18 @@ async fn token<B>(
     let credentials = request.headers().get(AUTHORIZATION).cloned();
     let challenge = match challenge_of(client, worker, &registry).await {
         // What is everybody's can be had from the cache, whether the registry can be reached or not.
-        Err(failure) if failure.is_origin_failure() && credentials.is_none() => Challenge::None,
+        Err(failure) if failure.is_origin_failure() && credentials.is_none() => RegistryChallenge::None,
         challenge => challenge?,
     };
     match (challenge, credentials) {
-        (Challenge::None, _) | (Challenge::Basic, None) => Ok(local(StatusCode::OK, &own_token(ANONYMOUS))),
-        (Challenge::Basic, Some(credentials)) => Ok(basic_token(&credentials)),
-        (Challenge::Bearer { realm, service }, credentials) => {
+        (RegistryChallenge::None, _) | (RegistryChallenge::Basic, None) => {
+            Ok(local(StatusCode::OK, &own_token(ANONYMOUS)))
+        }
+        (RegistryChallenge::Basic, Some(credentials)) => Ok(basic_token(&credentials)),
+        (RegistryChallenge::Bearer { realm, service }, credentials) => {
             let asked = api_asked(client, worker, &registry)?;
             let url = realm_url(&realm, service.as_deref(), &theirs, &arguments);
-            let url = url.filter(|url| asked.uri().is_some_and(|api| may_follow(&api, url, Following::Safe)));
+            let url = url.filter(|url| asked.uri().is_some_and(|api| may_follow(&api, url, RedirectPolicy::Safe)));
             let url = url.ok_or_else(|| broken(&asked, "it names nobody for tokens who can be asked"))?;
             let (status, content_type, body) = fetch(worker, &asked, &url, credentials.clone()).await?;
             if status == StatusCode::OK && credentials.is_none() {
@@ -124,31 +126,35 @@ async fn token<B>(
 }
 
 /// What a registry wants, from what is known or from itself.
-async fn challenge_of(client: &Arc<Client>, worker: &Arc<Worker>, mirrored: &Mirrored) -> Result<Challenge, Failure> {
+async fn challenge_of(
+    client: &Arc<Client>,
+    worker: &Arc<Worker>,
+    mirrored: &MirrorRequest,
+) -> Result<RegistryChallenge, Failure> {
     let registry = mirrored.registry().ok_or(Failure::NoSite)?;
     if let Some(challenge) = registry.challenge(false) {
         return Ok(challenge);
     }
     let asked = api_asked(client, worker, mirrored)?;
-    let outgoing = Outgoing {
+    let outgoing = ReplayableRequest {
         origin: asked.origin.clone(),
         choice: None,
-        repeat: Repeat::Safe,
-        make: || asked.outgoing(&worker.shared.marks, &Edits::default()),
+        repeat: RetryRule::Safe,
+        make: || asked.outgoing(&worker.shared.marks, &RequestEdits::default()),
     };
     let (head, body) = worker.origins.ask(outgoing).await?;
     drop(body);
     let challenge = match head.status {
-        StatusCode::UNAUTHORIZED => Challenge::of(&head.headers),
+        StatusCode::UNAUTHORIZED => RegistryChallenge::of(&head.headers),
         status if status.is_server_error() => return Err(broken(&asked, "it fails when it is asked what it wants")),
-        _ => Challenge::None,
+        _ => RegistryChallenge::None,
     };
     registry.note(challenge.clone());
     Ok(challenge)
 }
 
 /// A request for the root of a registry's API, in nobody's name.
-fn api_asked(client: &Arc<Client>, worker: &Worker, mirrored: &Mirrored) -> Result<Asked, Failure> {
+fn api_asked(client: &Arc<Client>, worker: &Worker, mirrored: &MirrorRequest) -> Result<RequestHead, Failure> {
     let uri: Uri = mirrored.api_url().parse().map_err(|_| Failure::NoSite)?;
     let mut request = Request::new(());
     *request.uri_mut() = uri;
@@ -159,7 +165,7 @@ fn api_asked(client: &Arc<Client>, worker: &Worker, mirrored: &Mirrored) -> Resu
 /// Fetches a token at `url`, whose host gets what a client says of itself.
 async fn fetch(
     worker: &Arc<Worker>,
-    asked: &Asked,
+    asked: &RequestHead,
     url: &Uri,
     credentials: Option<HeaderValue>,
 ) -> Result<(StatusCode, Option<HeaderValue>, Bytes), Failure> {
@@ -169,12 +175,12 @@ async fn fetch(
     let is_registry = asked.uri().is_some_and(|api| is_same_origin(&api, url));
     let host = HeaderValue::try_from(authority.as_str()).map_err(|_| bad())?;
     let path = url.path_and_query().cloned().ok_or_else(bad)?;
-    let outgoing = Outgoing {
+    let outgoing = ReplayableRequest {
         origin: if is_registry { asked.origin.clone() } else { named },
         choice: None,
-        repeat: Repeat::Safe,
+        repeat: RetryRule::Safe,
         make: || {
-            let mut request = asked.outgoing(&worker.shared.marks, &Edits::default());
+            let mut request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
             *request.uri_mut() = path.clone().into();
             let fields = request.headers_mut();
             fields.insert(HOST, host.clone());
@@ -231,7 +237,7 @@ fn arguments_of(query: &str) -> Vec<(String, String)> {
 }
 
 /// What a registry that wants user and password has them for, as a token: it is made into them again on the way there.
-fn basic_token(credentials: &HeaderValue) -> Served {
+fn basic_token(credentials: &HeaderValue) -> ServedResponse {
     let pair = credentials.to_str().ok().and_then(|text| text.split_once(' '));
     match pair.filter(|(scheme, token)| scheme.eq_ignore_ascii_case("basic") && is_token(token)) {
         Some((_, token)) => local(StatusCode::OK, &own_token(token)),
@@ -251,20 +257,20 @@ fn error(code: &str, message: &str) -> String {
     format!("{{\"errors\":[{{\"code\":\"{code}\",\"message\":\"{message}\"}}]}}")
 }
 
-fn local(status: StatusCode, json: &str) -> Served {
+fn local(status: StatusCode, json: &str) -> ServedResponse {
     let mut served = local_of(status, ResponseBody::full(Bytes::copy_from_slice(json.as_bytes())));
     served.response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     served
 }
 
-fn local_of(status: StatusCode, body: ResponseBody) -> Served {
+fn local_of(status: StatusCode, body: ResponseBody) -> ServedResponse {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Served { response, outcome: Outcome::Miss, origin: None, why: None }
+    ServedResponse { response, outcome: Outcome::Miss, origin: None, why: None }
 }
 
-fn broken(asked: &Asked, why: &str) -> Failure {
+fn broken(asked: &RequestHead, why: &str) -> Failure {
     Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() }
 }
 

@@ -12,31 +12,31 @@ use larder_http::{
     reuse::{self, Age},
 };
 
-use crate::{cache::entry::CHUNK_BYTES, flight::presence::Extent, origin::uplink::Line};
+use crate::{cache::entry::CHUNK_BYTES, flight::presence::AvailableExtent, origin::uplink::UplinkState};
 
 /// What is known of a request and of what is stored.
-pub(crate) struct Facts<'a> {
+pub(crate) struct RouteFacts<'a> {
     pub(crate) method: &'a Method,
     pub(crate) fields: &'a HeaderMap,
     pub(crate) settings: &'a Settings,
-    pub(crate) stored: Stored,
+    pub(crate) stored: StoredState,
     /// Whether responses of this resource were for one asker alone of late.
     pub(crate) is_lonely: bool,
     /// Whether there is a store, in which parts of bodies can be kept.
     pub(crate) has_store: bool,
     /// Whether the origin can be asked. If not, what is stored was judged accordingly.
-    pub(crate) line: Line,
+    pub(crate) line: UplinkState,
 }
 
 /// What is stored of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stored {
+pub(crate) enum StoredState {
     /// A response for these selecting fields.
     Response {
         /// What the rules say of it.
         decision: Reuse,
         /// How much of what is wanted of it is there.
-        extent: Extent,
+        extent: AvailableExtent,
         /// Whether it was made for whoever tells no less than this request.
         covers_what_is_told: bool,
     },
@@ -65,28 +65,30 @@ pub(crate) enum Route {
 }
 
 /// Decides which way a request goes.
-pub(crate) fn decide(facts: &Facts<'_>) -> Route {
+pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
     if facts.line.is_down() {
         return match facts.stored {
             // What is missing of a body is the origin's to send.
-            Stored::Response { decision: Reuse::Fresh { age, reason }, extent: Extent::Whole, .. } => {
-                Route::Stored { age, reason }
-            }
-            Stored::Response { .. } | Stored::OtherVariants | Stored::Nothing => Route::Offline,
+            StoredState::Response {
+                decision: Reuse::Fresh { age, reason }, extent: AvailableExtent::Whole, ..
+            } => Route::Stored { age, reason },
+            StoredState::Response { .. } | StoredState::OtherVariants | StoredState::Nothing => Route::Offline,
         };
     }
     let (validates, stands_in, forward) = match facts.stored {
-        Stored::Nothing => (false, false, CacheStatus::forwarded(Forward::UriMiss)),
-        Stored::OtherVariants => (false, false, CacheStatus::forwarded(Forward::VaryMiss)),
-        Stored::Response { extent: Extent::Gone, .. } => (false, false, CacheStatus::forwarded(Forward::Miss)),
-        Stored::Response { decision, extent, covers_what_is_told } => match decision {
+        StoredState::Nothing => (false, false, CacheStatus::forwarded(Forward::UriMiss)),
+        StoredState::OtherVariants => (false, false, CacheStatus::forwarded(Forward::VaryMiss)),
+        StoredState::Response { extent: AvailableExtent::Gone, .. } => {
+            (false, false, CacheStatus::forwarded(Forward::Miss))
+        }
+        StoredState::Response { decision, extent, covers_what_is_told } => match decision {
             Reuse::Fresh { age, reason } => return Route::Stored { age, reason },
             Reuse::NotUsable { reason } => {
                 let forward = CacheStatus::forwarded(Forward::Request).because(reason);
                 return if facts.may_ask() { Route::Pass { forward, stands_in: false } } else { Route::Refuse };
             }
             Reuse::Stale { may_serve_meanwhile: true, age, .. }
-                if extent == Extent::Whole && !facts.asks_for_itself() && covers_what_is_told =>
+                if extent == AvailableExtent::Whole && !facts.asks_for_itself() && covers_what_is_told =>
             {
                 return Route::Meanwhile { age };
             }
@@ -94,7 +96,7 @@ pub(crate) fn decide(facts: &Facts<'_>) -> Route {
             | Reuse::MustValidate { may_serve_on_error: may, reason, .. } => {
                 let is_asked = matches!(decision, Reuse::MustValidate { .. }) && reason != Reason::NoCache;
                 let why = if is_asked { Forward::Request } else { Forward::Stale };
-                (true, may && extent == Extent::Whole, CacheStatus::forwarded(why).because(reason))
+                (true, may && extent == AvailableExtent::Whole, CacheStatus::forwarded(why).because(reason))
             }
         },
     };
@@ -110,19 +112,19 @@ pub(crate) fn decide(facts: &Facts<'_>) -> Route {
     Route::Fly { forward, validates, stands_in, is_reload: reuse::is_reload(facts.fields, facts.settings) }
 }
 
-impl Stored {
+impl StoredState {
     /// This, when it turns out that its body cannot be had.
     pub(crate) fn gone(self) -> Self {
         match self {
             Self::Response { decision, covers_what_is_told, .. } => {
-                Self::Response { decision, extent: Extent::Gone, covers_what_is_told }
+                Self::Response { decision, extent: AvailableExtent::Gone, covers_what_is_told }
             }
             Self::OtherVariants | Self::Nothing => self,
         }
     }
 }
 
-impl Facts<'_> {
+impl RouteFacts<'_> {
     /// Whether the origin may be asked at all (RFC 9111 5.2.1.7).
     fn may_ask(&self) -> bool {
         !reuse::is_only_if_cached(self.fields, self.settings)
@@ -183,12 +185,12 @@ mod tests {
         Reuse::MustValidate { age: AGE, may_serve_on_error: true, has_validator: true, reason }
     }
 
-    fn stored(decision: Reuse, extent: Extent) -> Stored {
-        Stored::Response { decision, extent, covers_what_is_told: true }
+    fn stored(decision: Reuse, extent: AvailableExtent) -> StoredState {
+        StoredState::Response { decision, extent, covers_what_is_told: true }
     }
 
     /// The way in short: what it is, `+` if what is stored is validated, `!` if it may stand in for an error, `r` for a reload.
-    fn way(facts: &Facts<'_>) -> String {
+    fn way(facts: &RouteFacts<'_>) -> String {
         let mark = |is: bool, mark| if is { mark } else { "" };
         let why = |status: CacheStatus| {
             let text = status.to_value("Larder").to_str().unwrap().to_owned();
@@ -216,8 +218,8 @@ mod tests {
     }
 
     /// What may be stored, each with the ways of the requests of the test below.
-    fn ways_by_stored() -> [(Stored, [String; 8]); 14] {
-        use Extent::{Gone, Lacking, Whole};
+    fn ways_by_stored() -> [(StoredState, [String; 8]); 14] {
+        use AvailableExtent::{Gone, Lacking, Whole};
         let miss = |why: &str| {
             let (fly, pass) = (format!("fly {why}"), format!("pass {why}"));
             [&*fly, &*pass, "refuse", &*pass, &*pass, "part", "far", "part"].map(str::to_owned)
@@ -236,8 +238,8 @@ mod tests {
         let mut not_usable = always("pass request");
         not_usable[2] = "refuse".to_owned();
         [
-            (Stored::Nothing, miss("uri-miss")),
-            (Stored::OtherVariants, miss("vary-miss")),
+            (StoredState::Nothing, miss("uri-miss")),
+            (StoredState::OtherVariants, miss("vary-miss")),
             (stored(FRESH, Gone), miss("miss")),
             (stored(EXPIRED, Gone), miss("miss")),
             (stored(FRESH, Whole), always("stored")),
@@ -273,8 +275,8 @@ mod tests {
             for ((method, lines), way_expected) in requests.iter().zip(&ways) {
                 for (has_store, is_lonely) in [(true, false), (false, false), (true, true)] {
                     let fields = fields(lines);
-                    let (settings, line) = (&settings, Line::Up);
-                    let facts = Facts { method, fields: &fields, settings, stored, is_lonely, has_store, line };
+                    let (settings, line) = (&settings, UplinkState::Up);
+                    let facts = RouteFacts { method, fields: &fields, settings, stored, is_lonely, has_store, line };
                     let (fly, pass) = (ways[0].clone(), ways[1].clone());
                     let expected = match way_expected.as_str() {
                         "part" => {
@@ -304,7 +306,7 @@ mod tests {
     /// At stake: a connection out though there is to be none, or a body that cannot be completed.
     #[test]
     fn while_origins_cannot_be_asked_only_what_is_stored_whole_answers() {
-        use Extent::{Gone, Lacking, Whole};
+        use AvailableExtent::{Gone, Lacking, Whole};
         let asked = [&[][..], &["cache-control: no-store"], &["if-match: \"a\""], &["cache-control: only-if-cached"]];
         for (known, expected) in ways_by_stored().iter().map(|(known, _)| (*known, "offline")).chain([
             (stored(FRESH, Whole), "stored"),
@@ -316,9 +318,10 @@ mod tests {
             }
             for lines in asked {
                 let (fields, settings) = (fields(lines), Settings::default());
-                let line = Line::Down(larder_http::reuse::StaleAllowed::AsOnError);
+                let line = UplinkState::Down(larder_http::reuse::StaleAllowed::AsOnError);
                 let (method, settings, stored) = (&Method::GET, &settings, known);
-                let facts = Facts { method, fields: &fields, settings, stored, is_lonely: true, has_store: true, line };
+                let facts =
+                    RouteFacts { method, fields: &fields, settings, stored, is_lonely: true, has_store: true, line };
                 assert_eq!(way(&facts), expected, "{known:?} {lines:?}");
             }
         }
@@ -326,19 +329,22 @@ mod tests {
 
     #[test]
     fn what_was_made_for_one_who_tells_less_is_not_served_stale_to_one_who_tells_more() {
-        let stored =
-            Stored::Response { decision: stale(true, true), extent: Extent::Whole, covers_what_is_told: false };
+        let stored = StoredState::Response {
+            decision: stale(true, true),
+            extent: AvailableExtent::Whole,
+            covers_what_is_told: false,
+        };
         let (fields, settings) = (HeaderMap::new(), Settings::default());
-        let facts = Facts {
+        let facts = RouteFacts {
             method: &Method::GET,
             fields: &fields,
             settings: &settings,
             stored,
             is_lonely: false,
             has_store: true,
-            line: Line::Up,
+            line: UplinkState::Up,
         };
         assert_eq!(way(&facts), "fly+! stale");
-        assert_eq!(way(&Facts { stored: stored.gone(), ..facts }), "fly miss");
+        assert_eq!(way(&RouteFacts { stored: stored.gone(), ..facts }), "fly miss");
     }
 }

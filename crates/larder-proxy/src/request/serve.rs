@@ -12,49 +12,53 @@ use larder_http::{
 };
 
 use crate::{
-    asked::Asked,
+    asked::RequestHead,
     cache::{
         Cache,
-        entry::{EntryBody, Marker},
-        lookup::{self, Found, Lookup},
+        entry::{EntryBody, ResourceMarker},
+        lookup::{self, FoundResponse, LookupResult},
     },
     clock,
     errors::Failure,
     flight::{
-        presence::{self, Extent, Presence, Ready},
-        source::Source,
+        presence::{self, Availability, AvailableExtent, ReadyAnswer},
+        source::BodySource,
     },
-    origin::uplink::Line,
+    origin::uplink::UplinkState,
     outcome::{MissReason, Outcome},
     request::{
         access::{self, AccessAnswer},
-        hit::{self, Wanted},
+        hit::{self, HitRequest},
         pass,
-        route::{self, Facts, Route, Stored},
-        served::Served,
-        share::{self, Sharing},
+        route::{self, Route, RouteFacts, StoredState},
+        served::ServedResponse,
+        share::{self, FetchPlan},
     },
     worker::Worker,
 };
 
 /// What was found for a request.
-struct Seen {
-    found: Option<Found>,
-    presence: Presence,
-    marker: Option<Arc<Marker>>,
-    stored: Stored,
+struct SeenResponse {
+    found: Option<FoundResponse>,
+    presence: Availability,
+    marker: Option<Arc<ResourceMarker>>,
+    stored: StoredState,
     /// What is to be gone by if its body turns out not to be there.
-    otherwise: Stored,
+    otherwise: StoredState,
 }
 
 /// Answers from what is stored, or from the origin.
 ///
 /// # Errors
 /// Nothing stored may be used and the origin cannot be reached.
-pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Result<Served, Failure> {
+pub(crate) async fn from_cache(
+    worker: &Arc<Worker>,
+    asked: &Arc<RequestHead>,
+    key: &Arc<[u8]>,
+) -> Result<ServedResponse, Failure> {
     // What takes kilobytes for a moment is not part of what waits for the origin: the same below, and in the callers.
-    let Seen { found, presence, marker, stored, otherwise } = Box::pin(see(worker, asked, key)).await;
-    let decide = |stored| route::decide(&facts(&worker.cache, Asking::of(asked), key, stored));
+    let SeenResponse { found, presence, marker, stored, otherwise } = Box::pin(see(worker, asked, key)).await;
+    let decide = |stored| route::decide(&facts(&worker.cache, AnswerTerms::of(asked), key, stored));
     let route = decide(stored);
     let mut permission = None;
     if asked.before.checks_authorization && access::is_asked_about(&route, found.as_ref()) {
@@ -62,7 +66,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
         match Box::pin(access::ask(worker, asked, found.as_ref())).await {
             Ok(AccessAnswer::Granted(granted)) => permission = Some(Arc::new(granted)),
             Ok(AccessAnswer::Differs) => {
-                return Box::pin(share::fly(worker, asked, Sharing::alone(key, forward))).await;
+                return Box::pin(share::fly(worker, asked, FetchPlan::alone(key, forward))).await;
             }
             Ok(AccessAnswer::Refused) => return pass::pass(worker, asked, None, forward).await,
             Err(failure) => {
@@ -73,13 +77,13 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
     }
     let route = match (route, found.clone()) {
         (Route::Stored { age, reason }, Some(found)) => {
-            match fresh(worker, asked, &Usable { found: &found, age, reason }, presence).await {
+            match fresh(worker, asked, &UsableResponse { found: &found, age, reason }, presence).await {
                 Some(served) => return served,
                 None => decide(otherwise),
             }
         }
         (Route::Meanwhile { age }, Some(found)) => {
-            let usable = Usable { found: &found, age, reason: Reason::StaleWhileRevalidate };
+            let usable = UsableResponse { found: &found, age, reason: Reason::StaleWhileRevalidate };
             let served = fresh(worker, asked, &usable, presence).await;
             return meanwhile(worker, asked, key, found, served).await;
         }
@@ -100,7 +104,7 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
         }
         Route::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
             let before = found.filter(|_| validates);
-            let sharing = Sharing { primary, before, may_serve_on_error, marker, forward, is_reload, permission };
+            let sharing = FetchPlan { primary, before, may_serve_on_error, marker, forward, is_reload, permission };
             share::fly(worker, asked, sharing).await
         }
         Route::Refuse => Err(Failure::OnlyIfCached),
@@ -113,81 +117,105 @@ pub(crate) async fn from_cache(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &A
 }
 
 /// Returns what a decision goes by.
-pub(crate) fn facts<'a>(cache: &'a Cache, asking: Asking<'a>, primary: &[u8], stored: Stored) -> Facts<'a> {
-    let Asking { method, fields, line } = asking;
+pub(crate) fn facts<'a>(
+    cache: &'a Cache,
+    asking: AnswerTerms<'a>,
+    primary: &[u8],
+    stored: StoredState,
+) -> RouteFacts<'a> {
+    let AnswerTerms { method, fields, line } = asking;
     let (is_lonely, has_store) = (cache.shared.lonely.contains(primary), cache.shared.store.is_some());
-    Facts { method, fields, settings: &cache.http, stored, is_lonely, has_store, line }
+    RouteFacts { method, fields, settings: &cache.http, stored, is_lonely, has_store, line }
 }
 
 /// What of a request decides how it is answered.
 #[derive(Clone, Copy)]
-pub(crate) struct Asking<'a> {
+pub(crate) struct AnswerTerms<'a> {
     pub(crate) method: &'a Method,
     pub(crate) fields: &'a HeaderMap,
     /// Whether its origin can be asked.
-    pub(crate) line: Line,
+    pub(crate) line: UplinkState,
 }
 
-impl<'a> Asking<'a> {
-    fn of(asked: &'a Asked) -> Self {
+impl<'a> AnswerTerms<'a> {
+    fn of(asked: &'a RequestHead) -> Self {
         Self { method: &asked.method, fields: &asked.fields, line: asked.line }
     }
 }
 
 /// Looks what is stored for a request.
-async fn see(worker: &Arc<Worker>, asked: &Arc<Asked>, key: &Arc<[u8]>) -> Seen {
-    let nothing = |marker, stored| Seen { found: None, presence: Presence::Gone, marker, stored, otherwise: stored };
+async fn see(worker: &Arc<Worker>, asked: &Arc<RequestHead>, key: &Arc<[u8]>) -> SeenResponse {
+    let nothing =
+        |marker, stored| SeenResponse { found: None, presence: Availability::Gone, marker, stored, otherwise: stored };
     let (found, variants) = match lookup::find(&worker.cache, key, &asked.fields).await {
-        Lookup::Nothing => return nothing(None, Stored::Nothing),
-        Lookup::Found(found) => (found, None),
-        Lookup::OtherVariants(marker) => {
+        LookupResult::Nothing => return nothing(None, StoredState::Nothing),
+        LookupResult::Found(found) => (found, None),
+        LookupResult::OtherVariants(marker) => {
             match lookup::find_by_language(&worker.cache, key, &marker, &asked.fields).await {
                 Some(found) => (found, Some(marker)),
-                None => return nothing(Some(marker), Stored::OtherVariants),
+                None => return nothing(Some(marker), StoredState::OtherVariants),
             }
         }
     };
     let presence = presence::look(&worker.flights.means, asked, &found.key, &found.entry).await;
-    let stored = stored(&worker.cache, Asking::of(asked), &found, presence.extent());
+    let stored = stored(&worker.cache, AnswerTerms::of(asked), &found, presence.extent());
     match variants {
         // In a language that was asked for otherwise it answers as it is, or not at all.
-        Some(_) if !is_as_it_is(stored) => nothing(variants, Stored::OtherVariants),
-        Some(_) => Seen { found: Some(found), presence, marker: variants, stored, otherwise: Stored::OtherVariants },
+        Some(_) if !is_as_it_is(stored) => nothing(variants, StoredState::OtherVariants),
+        Some(_) => SeenResponse {
+            found: Some(found),
+            presence,
+            marker: variants,
+            stored,
+            otherwise: StoredState::OtherVariants,
+        },
         None => {
             let marker = found.marker.clone();
-            Seen { found: Some(found), presence, marker, stored, otherwise: stored.gone() }
+            SeenResponse { found: Some(found), presence, marker, stored, otherwise: stored.gone() }
         }
     }
 }
 
 /// Whether what is stored answers as it is.
-pub(crate) fn is_as_it_is(stored: Stored) -> bool {
-    matches!(stored, Stored::Response { decision: Reuse::Fresh { .. }, extent: Extent::Whole | Extent::Lacking, .. })
+pub(crate) fn is_as_it_is(stored: StoredState) -> bool {
+    matches!(
+        stored,
+        StoredState::Response {
+            decision: Reuse::Fresh { .. },
+            extent: AvailableExtent::Whole | AvailableExtent::Lacking,
+            ..
+        }
+    )
 }
 
 /// Returns what is known of a stored response, of which so much is there.
-pub(crate) fn stored(cache: &Cache, asking: Asking<'_>, found: &Found, extent: Extent) -> Stored {
-    let Asking { method, fields, line } = asking;
+pub(crate) fn stored(
+    cache: &Cache,
+    asking: AnswerTerms<'_>,
+    found: &FoundResponse,
+    extent: AvailableExtent,
+) -> StoredState {
+    let AnswerTerms { method, fields, line } = asking;
     let (head, now, settings) = (&found.entry.head, clock::now(), &cache.http);
     let decision = match line {
-        Line::Up => reuse::decide(method, fields, head, now, settings),
-        Line::Down(allowed) => reuse::decide_disconnected(method, head, now, settings, allowed),
+        UplinkState::Up => reuse::decide(method, fields, head, now, settings),
+        UplinkState::Down(allowed) => reuse::decide_disconnected(method, head, now, settings, allowed),
     };
     let covers_what_is_told = found.entry.head.selecting().cover_what_is_told(fields);
-    Stored::Response { decision, extent, covers_what_is_told }
+    StoredState::Response { decision, extent, covers_what_is_told }
 }
 
 /// Passes a request on for what can have no key.
 ///
 /// # Errors
 /// As [`from_cache`].
-pub(crate) async fn from_origin(worker: &Arc<Worker>, asked: &Arc<Asked>) -> Result<Served, Failure> {
+pub(crate) async fn from_origin(worker: &Arc<Worker>, asked: &Arc<RequestHead>) -> Result<ServedResponse, Failure> {
     check_may_ask(worker, asked)?;
     pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Bypass)).await
 }
 
 /// Whether the origin may be asked at all (RFC 9111 5.2.1.7).
-pub(crate) fn check_may_ask(worker: &Worker, asked: &Asked) -> Result<(), Failure> {
+pub(crate) fn check_may_ask(worker: &Worker, asked: &RequestHead) -> Result<(), Failure> {
     if asked.line.is_down() {
         return Err(asked.offline());
     }
@@ -198,10 +226,10 @@ pub(crate) fn check_may_ask(worker: &Worker, asked: &Asked) -> Result<(), Failur
 /// The stale response instead of an error, where it may be served (RFC 9111 4.2.4).
 pub(crate) fn or_stale(
     worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
-    served: Result<Served, Failure>,
-    stale: Option<&Found>,
-) -> Result<Served, Failure> {
+    asked: &Arc<RequestHead>,
+    served: Result<ServedResponse, Failure>,
+    stale: Option<&FoundResponse>,
+) -> Result<ServedResponse, Failure> {
     match (served, stale) {
         (Err(failure), Some(found)) if failure.is_origin_failure() => stale_answer(worker, asked, found).ok_or(failure),
         (Ok(served), Some(found)) if crate::flight::fetch::is_origin_error(served.response.status()) => {
@@ -212,14 +240,23 @@ pub(crate) fn or_stale(
 }
 
 /// Answers from a stored response that is stale, because the origin failed.
-pub(crate) fn stale_answer(worker: &Arc<Worker>, asked: &Arc<Asked>, found: &Found) -> Option<Served> {
+pub(crate) fn stale_answer(
+    worker: &Arc<Worker>,
+    asked: &Arc<RequestHead>,
+    found: &FoundResponse,
+) -> Option<ServedResponse> {
     let age = age_of(worker, &found.entry.head);
     let status = CacheStatus::hit(age.ttl_secs).because(Reason::Expired);
-    let wanted = Wanted::by(&worker.shared.marks, asked, age.age_secs, status);
-    let body = Source::of(&worker.flights.means, asked, &found.key, &found.entry).map(Arc::new);
+    let wanted = HitRequest::by(&worker.shared.marks, asked, age.age_secs, status);
+    let body = BodySource::of(&worker.flights.means, asked, &found.key, &found.entry).map(Arc::new);
     let answered = hit::answer(&wanted, &found.entry, body)?;
     let origin = Some(asked.origin.host.clone());
-    Some(Served { response: answered.response, outcome: Outcome::RefreshFailed, origin, why: MissReason::of(status) })
+    Some(ServedResponse {
+        response: answered.response,
+        outcome: Outcome::RefreshFailed,
+        origin,
+        why: MissReason::of(status),
+    })
 }
 
 /// How old a stored response is, and what is left of its lifetime.
@@ -233,14 +270,14 @@ pub(crate) fn age_of(worker: &Worker, head: &StoredHead) -> Age {
 /// Answers from a stored response if it may be used as it is.
 pub(crate) async fn if_fresh(
     worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
-    found: &Found,
-) -> Option<Result<Served, Failure>> {
+    asked: &Arc<RequestHead>,
+    found: &FoundResponse,
+) -> Option<Result<ServedResponse, Failure>> {
     let settings = &worker.cache.http;
     match reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings) {
         Reuse::Fresh { age, reason } => {
             let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, &found.entry)).await;
-            fresh(worker, asked, &Usable { found, age, reason }, presence).await
+            fresh(worker, asked, &UsableResponse { found, age, reason }, presence).await
         }
         Reuse::Stale { .. } | Reuse::MustValidate { .. } | Reuse::NotUsable { .. } => None,
     }
@@ -250,31 +287,31 @@ pub(crate) async fn if_fresh(
 /// there.
 async fn meanwhile(
     worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
+    asked: &Arc<RequestHead>,
     key: &Arc<[u8]>,
-    found: Found,
-    served: Option<Result<Served, Failure>>,
-) -> Result<Served, Failure> {
+    found: FoundResponse,
+    served: Option<Result<ServedResponse, Failure>>,
+) -> Result<ServedResponse, Failure> {
     let (marker, forward) = (found.marker.clone(), CacheStatus::forwarded(Forward::Stale));
     let primary = Arc::clone(key);
     let before = Some(found);
     let sharing =
-        Sharing { primary, before, may_serve_on_error: true, marker, forward, is_reload: false, permission: None };
+        FetchPlan { primary, before, may_serve_on_error: true, marker, forward, is_reload: false, permission: None };
     match served {
         Some(served) => {
             share::refresh(worker, asked, &sharing);
             served
         }
         None => {
-            let sharing = Sharing { before: None, may_serve_on_error: false, ..sharing };
+            let sharing = FetchPlan { before: None, may_serve_on_error: false, ..sharing };
             Box::pin(share::fly(worker, asked, sharing)).await
         }
     }
 }
 
 /// A stored response that may be used, and why.
-struct Usable<'a> {
-    found: &'a Found,
+struct UsableResponse<'a> {
+    found: &'a FoundResponse,
     age: Age,
     reason: Reason,
 }
@@ -282,19 +319,19 @@ struct Usable<'a> {
 /// Answers from what is stored. `None`: it turns out that its body cannot be had.
 async fn fresh(
     worker: &Arc<Worker>,
-    asked: &Arc<Asked>,
-    usable: &Usable<'_>,
-    presence: Presence,
-) -> Option<Result<Served, Failure>> {
-    let &Usable { found, age, reason } = usable;
-    let Ready { body, continued } = presence.ready().await?;
+    asked: &Arc<RequestHead>,
+    usable: &UsableResponse<'_>,
+    presence: Availability,
+) -> Option<Result<ServedResponse, Failure>> {
+    let &UsableResponse { found, age, reason } = usable;
+    let ReadyAnswer { body, continued } = presence.ready().await?;
     let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate | Reason::Offline);
     // A long body is on disk, wherever its head is.
     let is_in_memory = found.from_memory && matches!(found.entry.body, EntryBody::Whole(_));
     let hit = CacheStatus::hit(age.ttl_secs).from_tier(if is_in_memory { Tier::Memory } else { Tier::Disk });
     let status = continued.map_or(hit, share::completed);
     let status = if stale { status.because(reason) } else { status };
-    let wanted = Wanted::by(&worker.shared.marks, asked, age.age_secs, status);
+    let wanted = HitRequest::by(&worker.shared.marks, asked, age.age_secs, status);
     let Some(answered) = hit::answer(&wanted, &found.entry, body) else {
         // Its preconditions are for the origin to judge (RFC 9111 4.3.2).
         return Some(match check_may_ask(worker, asked) {
@@ -310,5 +347,5 @@ async fn fresh(
         (_, _, false) => Outcome::Hit,
     };
     let origin = continued.map(|_| asked.origin.host.clone());
-    Some(Ok(Served { response: answered.response, outcome, origin, why: MissReason::of(status) }))
+    Some(Ok(ServedResponse { response: answered.response, outcome, origin, why: MissReason::of(status) }))
 }

@@ -5,13 +5,13 @@ use http::Response;
 use crate::{
     client::response_body::ResponseBody,
     errors::Failure,
-    marks::Marks,
+    marks::ResponseMarkers,
     outcome::{MissReason, Outcome},
-    request::refusal::{self, Form},
+    request::refusal::{self, RefusalForm},
 };
 
 /// A response and how it came about.
-pub(crate) struct Served {
+pub(crate) struct ServedResponse {
     pub(crate) response: Response<ResponseBody>,
     pub(crate) outcome: Outcome,
     /// The origin that was asked for it, if one was.
@@ -20,9 +20,9 @@ pub(crate) struct Served {
     pub(crate) why: Option<MissReason>,
 }
 
-impl Served {
+impl ServedResponse {
     /// The answer to a request that failed.
-    pub(crate) fn failure(marks: &Marks, failure: &Failure, form: Form) -> Self {
+    pub(crate) fn failure(marks: &ResponseMarkers, failure: &Failure, form: RefusalForm) -> Self {
         let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
         Self { response: refusal::response(&marks.cache_name, failure, form), outcome, origin: None, why: None }
     }

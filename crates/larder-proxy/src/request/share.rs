@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode, header};
 use larder_http::{
-    BodyPlace, CacheStatus, Precondition, Reason, Received, Reuse, Selecting, StoredHead,
-    cache_status::{Forward, Handling, Tier},
+    BodyPlace, CacheStatus, Precondition, Reason, ReceivedHead, Reuse, SelectingFields, StoredHead,
+    cache_status::{Forward, RequestHandling, Tier},
     conditional,
     reuse::{self, Age},
 };
 
 use crate::{
-    asked::Asked,
+    asked::RequestHead,
     cache::{
-        entry::{CHUNK_BYTES, Marker, outgoing_fields},
-        lookup::{self, Found},
+        entry::{CHUNK_BYTES, ResourceMarker, outgoing_fields},
+        lookup::{self, FoundResponse},
     },
     client::response_body::ResponseBody,
     clock,
@@ -25,34 +25,34 @@ use crate::{
     flight::{
         fetch::Fetch,
         part::is_all_wanted,
-        presence::{self, Ready},
+        presence::{self, ReadyAnswer},
         reader::FlightReader,
         shared::Flight,
-        source::Source,
-        stage::{Confirmed, KeptPart, OpenHead, PrivateResponse, Stage},
-        table::Joined,
+        source::BodySource,
+        stage::{ConfirmedEntry, FetchStage, KeptPart, OpenHead, PrivateResponse},
+        table::JoinedFlight,
     },
     outcome::{MissReason, Outcome},
     request::{
         access::Permission,
-        hit::{self, Portion, Wanted},
-        pass::{self, Passed},
+        hit::{self, BodyPortion, HitRequest},
+        pass::{self, PassedResponse},
         serve::{self, age_of, or_stale, stale_answer},
-        served::Served,
+        served::ServedResponse,
     },
     worker::Worker,
 };
 
 /// What is known about a request before it takes a flight.
-pub(crate) struct Sharing {
+pub(crate) struct FetchPlan {
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
     /// What is stored and to be confirmed or replaced.
-    pub(crate) before: Option<Found>,
+    pub(crate) before: Option<FoundResponse>,
     /// Whether that may stand in for an error of the origin.
     pub(crate) may_serve_on_error: bool,
     /// The marker of the resource's variants.
-    pub(crate) marker: Option<Arc<Marker>>,
+    pub(crate) marker: Option<Arc<ResourceMarker>>,
     /// Why it goes to the origin.
     pub(crate) forward: CacheStatus,
     /// Whether it wants an answer no older than itself.
@@ -61,7 +61,7 @@ pub(crate) struct Sharing {
     pub(crate) permission: Option<Arc<Permission>>,
 }
 
-impl Sharing {
+impl FetchPlan {
     /// Returns what is known about a request whose client the origin has something of its own for.
     pub(crate) fn alone(primary: &Arc<[u8]>, forward: CacheStatus) -> Self {
         Self {
@@ -80,7 +80,11 @@ impl Sharing {
 ///
 /// # Errors
 /// The origin cannot be reached, and nothing stale may stand in.
-pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: Sharing) -> Result<Served, Failure> {
+pub(crate) async fn fly(
+    worker: &Arc<Worker>,
+    asked: &Arc<RequestHead>,
+    mut sharing: FetchPlan,
+) -> Result<ServedResponse, Failure> {
     let told =
         sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(&asked.fields));
     // What confirms a stored response to one who tells more may be made for it: nobody else is to read it.
@@ -92,16 +96,16 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
         let mut reader = board(worker, asked, &sharing, alone);
         let ended_before = !reader.is_first() && reader.flight().is_complete();
         let stage = reader.stage().await;
-        let reading = Reading { worker, asked, sharing: &sharing };
+        let reading = FlightReading { worker, asked, sharing: &sharing };
         match reading.take(reader, stage, ended_before).await {
-            Taken::Served(served) => return served,
-            Taken::OtherVariant(marker) => {
+            FlightOutcome::Served(served) => return served,
+            FlightOutcome::OtherVariant(marker) => {
                 // What was to be confirmed is not this request's, if the marker is newer.
                 sharing.before = None;
                 // Another who waited as we did may have fetched it by now.
                 if let Some(found) =
                     Box::pin(lookup::find_variant(&worker.cache, &sharing.primary, &marker, &asked.fields)).await
-                    && (Reading { worker, asked, sharing: &sharing })
+                    && (FlightReading { worker, asked, sharing: &sharing })
                         .may_read(&found.entry.head, Some(found.entry.body_len()))
                     && let Some(served) = serve::if_fresh(worker, asked, &found).await
                 {
@@ -109,10 +113,10 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
                 }
                 sharing.marker = Some(marker);
             }
-            Taken::NotForUs => alone = true,
-            Taken::TooOld => sharing.is_reload = true,
-            Taken::Again => {}
-            Taken::Incomplete => (sharing.before, sharing.may_serve_on_error) = (None, false),
+            FlightOutcome::NotForUs => alone = true,
+            FlightOutcome::TooOld => sharing.is_reload = true,
+            FlightOutcome::Again => {}
+            FlightOutcome::Incomplete => (sharing.before, sharing.may_serve_on_error) = (None, false),
         }
     }
     pass::pass(worker, asked, None, sharing.forward).await
@@ -120,7 +124,7 @@ pub(crate) async fn fly(worker: &Arc<Worker>, asked: &Arc<Asked>, mut sharing: S
 
 /// Validates a stored response behind the back of those it is served to, unless somebody does already
 /// (RFC 5861 3). What comes of it is stored, or ends the storing, as with any flight.
-pub(crate) fn refresh(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing) {
+pub(crate) fn refresh(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan) {
     let reader = board(worker, asked, sharing, false);
     if reader.is_first() {
         // A flight whose first reader leaves may be given up: this one stays to the end.
@@ -129,17 +133,17 @@ pub(crate) fn refresh(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharin
 }
 
 async fn read_out(mut reader: FlightReader) {
-    if matches!(reader.stage().await, Stage::Open(_)) {
+    if matches!(reader.stage().await, FetchStage::Open(_)) {
         while let Some(Ok(_)) = std::future::poll_fn(|context| reader.poll_data(context)).await {}
     }
 }
 
 /// What a reader made of its flight.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
-enum Taken {
-    Served(Result<Served, Failure>),
+enum FlightOutcome {
+    Served(Result<ServedResponse, Failure>),
     /// The response is another variant; this is the marker that leads to ours.
-    OtherVariant(Arc<Marker>),
+    OtherVariant(Arc<ResourceMarker>),
     /// The response is not for this reader.
     NotForUs,
     /// The response is older than this reader accepts: one that the origin was asked for after it came is not.
@@ -151,15 +155,15 @@ enum Taken {
 }
 
 /// Joins a flight or begins one.
-fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: bool) -> FlightReader {
+fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, alone: bool) -> FlightReader {
     let is_reload = sharing.is_reload;
     let key = flight_key(worker, asked, sharing);
     let begin = || Flight::new(worker.cache.shared.begin(), is_reload, Arc::clone(&worker.cache.shared.bodies));
-    let own = || Joined { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None };
+    let own = || JoinedFlight { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None };
     // A flight from before an invalidation is not for requests from after it, which share another.
     let is_current = |flight: &Flight| worker.cache.shared.is_current(&sharing.primary, flight.began);
     let joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, is_current, begin) };
-    let Joined { reader, is_first, after } = joined;
+    let JoinedFlight { reader, is_first, after } = joined;
     if is_first {
         let fetch = Fetch {
             flights: Arc::clone(&worker.flights),
@@ -182,7 +186,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<Asked>, sharing: &Sharing, alone: boo
 }
 
 /// The key to meet others under: that of what is stored, or of the variant as far as is known.
-fn flight_key(worker: &Worker, asked: &Asked, sharing: &Sharing) -> Arc<[u8]> {
+fn flight_key(worker: &Worker, asked: &RequestHead, sharing: &FetchPlan) -> Arc<[u8]> {
     if let Some(found) = &sharing.before {
         return Arc::clone(&found.key);
     }
@@ -196,48 +200,48 @@ fn flight_key(worker: &Worker, asked: &Asked, sharing: &Sharing) -> Arc<[u8]> {
 
 /// A request that reads a flight.
 #[derive(Clone, Copy)]
-struct Reading<'a> {
+struct FlightReading<'a> {
     worker: &'a Arc<Worker>,
-    asked: &'a Arc<Asked>,
-    sharing: &'a Sharing,
+    asked: &'a Arc<RequestHead>,
+    sharing: &'a FetchPlan,
 }
 
-impl Reading<'_> {
+impl FlightReading<'_> {
     /// Returns what comes of a flight's stage. `ended_before`: the flight had come to its end before this request joined it.
-    async fn take(self, reader: FlightReader, stage: Stage, ended_before: bool) -> Taken {
+    async fn take(self, reader: FlightReader, stage: FetchStage, ended_before: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let stale = sharing.before.as_ref().filter(|_| sharing.may_serve_on_error);
         match stage {
-            Stage::Open(open) => self.take_open(reader, &open, ended_before).await,
-            Stage::Confirmed(found) => {
+            FetchStage::Open(open) => self.take_open(reader, &open, ended_before).await,
+            FetchStage::Confirmed(found) => {
                 let settings = &worker.cache.http;
                 if !reader.is_first() && !self.may_read(&found.entry.head, Some(found.entry.body_len())) {
-                    return Taken::NotForUs;
+                    return FlightOutcome::NotForUs;
                 }
                 if !found.entry.head.matches(&asked.fields, settings) {
-                    return found.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
+                    return found.marker.clone().map_or(FlightOutcome::NotForUs, FlightOutcome::OtherVariant);
                 }
                 let decision = reuse::decide(&asked.method, &asked.fields, &found.entry.head, clock::now(), settings);
                 if !reader.is_first() && is_too_old(sharing, &decision) {
-                    return Taken::TooOld;
+                    return FlightOutcome::TooOld;
                 }
                 match self.confirmed(&found, reader.is_first()).await {
-                    Some(served) => Taken::Served(served),
-                    None => Taken::Incomplete,
+                    Some(served) => FlightOutcome::Served(served),
+                    None => FlightOutcome::Incomplete,
                 }
             }
-            Stage::Part(kept) => self.take_part(&kept, reader.is_first()).await,
-            Stage::OriginFailing => match stale.and_then(|found| stale_answer(worker, asked, found)) {
-                Some(served) => Taken::Served(Ok(served)),
-                None => Taken::NotForUs,
+            FetchStage::Part(kept) => self.take_part(&kept, reader.is_first()).await,
+            FetchStage::OriginFailing => match stale.and_then(|found| stale_answer(worker, asked, found)) {
+                Some(served) => FlightOutcome::Served(Ok(served)),
+                None => FlightOutcome::NotForUs,
             },
-            Stage::Private if reader.is_first() => match reader.flight().take_private() {
+            FetchStage::Private if reader.is_first() => match reader.flight().take_private() {
                 Some(response) => self.private(*response).await,
-                None => Taken::NotForUs,
+                None => FlightOutcome::NotForUs,
             },
-            Stage::Private if reader.flight().answered_a_condition() => Taken::Again,
-            Stage::Private | Stage::Waiting | Stage::Continued(_) => Taken::NotForUs,
-            Stage::Failed(failure) => Taken::Served(or_stale(worker, asked, Err(failure), stale)),
+            FetchStage::Private if reader.flight().answered_a_condition() => FlightOutcome::Again,
+            FetchStage::Private | FetchStage::Waiting | FetchStage::Continued(_) => FlightOutcome::NotForUs,
+            FetchStage::Failed(failure) => FlightOutcome::Served(or_stale(worker, asked, Err(failure), stale)),
         }
     }
 
@@ -249,23 +253,23 @@ impl Reading<'_> {
     }
 
     /// From a response that is arriving, or has arrived and is being stored.
-    async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> Taken {
+    async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let settings = &worker.cache.http;
         let first = reader.is_first();
         if !first {
             if !self.may_read(&open.head, open.total_len) {
-                return Taken::NotForUs;
+                return FlightOutcome::NotForUs;
             }
             if !open.head.matches(&asked.fields, settings) {
-                return open.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
+                return open.marker.clone().map_or(FlightOutcome::NotForUs, FlightOutcome::OtherVariant);
             }
             let decision = reuse::decide(&asked.method, &asked.fields, &open.head, clock::now(), settings);
             if is_too_old(sharing, &decision) {
-                return Taken::TooOld;
+                return FlightOutcome::TooOld;
             }
             if !open.shareable || (ended_before && !matches!(decision, Reuse::Fresh { .. })) {
-                return Taken::NotForUs;
+                return FlightOutcome::NotForUs;
             }
         }
         let age = age_of(worker, &open.head);
@@ -277,31 +281,31 @@ impl Reading<'_> {
         // What comes straight from the origin carries an Age only if it brought one (RFC 9111 5.1).
         let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
         let Some(response) = self.open_response(reader, open, age_secs, status) else {
-            return Taken::Served(pass::pass(worker, asked, None, sharing.forward).await);
+            return FlightOutcome::Served(pass::pass(worker, asked, None, sharing.forward).await);
         };
         let conditional = ended_before && response.status() == StatusCode::NOT_MODIFIED;
         let outcome = if conditional { Outcome::ConditionalHit } else { outcome };
         let origin = (!ended_before).then(|| asked.origin.host.clone());
-        Taken::Served(Ok(Served { response, outcome, origin, why: MissReason::of(status) }))
+        FlightOutcome::Served(Ok(ServedResponse { response, outcome, origin, why: MissReason::of(status) }))
     }
 
     /// From a part that is stored: what is missing of it is fetched as it is read.
-    async fn take_part(self, kept: &KeptPart, is_first: bool) -> Taken {
+    async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let (entry, settings) = (&kept.entry, &worker.cache.http);
         let is_own = is_first && kept.from_origin;
         if !is_own && !self.may_read(&entry.head, Some(entry.body_len())) {
-            return Taken::NotForUs;
+            return FlightOutcome::NotForUs;
         }
         if !entry.head.matches(&asked.fields, settings) {
-            return kept.marker.clone().map_or(Taken::NotForUs, Taken::OtherVariant);
+            return kept.marker.clone().map_or(FlightOutcome::NotForUs, FlightOutcome::OtherVariant);
         }
         let decision = reuse::decide(&asked.method, &asked.fields, &entry.head, clock::now(), settings);
         let is_there = kept.alone.is_none_or(|there| is_all_wanted(asked, &there, entry.body_len()));
         let is_new = sharing.is_reload && kept.from_origin;
         let may_share = is_there && (is_new || matches!(decision, Reuse::Fresh { .. }));
         if !is_first && !may_share {
-            return Taken::NotForUs;
+            return FlightOutcome::NotForUs;
         }
         let Age { age_secs, ttl_secs } = age_of(worker, &entry.head);
         let (status, outcome) = if kept.from_origin {
@@ -309,8 +313,8 @@ impl Reading<'_> {
         } else {
             (CacheStatus::hit(ttl_secs), Outcome::MemoryHit)
         };
-        let wanted = Wanted::by(&worker.shared.marks, asked, age_secs, status);
-        let body = Source::of(&worker.flights.means, asked, &kept.key, entry);
+        let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
+        let body = BodySource::of(&worker.flights.means, asked, &kept.key, entry);
         if let (Some(body), Some(arrived)) = (&body, &kept.arrived) {
             body.set_begun(arrived.clone());
         }
@@ -324,9 +328,9 @@ impl Reading<'_> {
                 if is_first {
                     hit::add(response.headers_mut(), &kept.own);
                 }
-                Taken::Served(Ok(Served { response, outcome, origin, why: MissReason::of(status) }))
+                FlightOutcome::Served(Ok(ServedResponse { response, outcome, origin, why: MissReason::of(status) }))
             }
-            None => Taken::Served(pass::pass(worker, asked, None, sharing.forward).await),
+            None => FlightOutcome::Served(pass::pass(worker, asked, None, sharing.forward).await),
         }
     }
 
@@ -356,7 +360,7 @@ impl Reading<'_> {
         };
         let (status, portion) = hit::portion(&asked.method, &asked.fields, &open.head, total_len, &mut fields);
         // Parts may be asked for in any order, and what is arriving comes in one.
-        let Portion::Span(span) = portion else { return None };
+        let BodyPortion::Span(span) = portion else { return None };
         if span.start > reader.flight().produced() + CHUNK_BYTES {
             return None;
         }
@@ -365,14 +369,14 @@ impl Reading<'_> {
     }
 
     /// From what was stored, which the origin has confirmed. `None`: its body cannot be had.
-    async fn confirmed(self, found: &Confirmed, is_first: bool) -> Option<Result<Served, Failure>> {
+    async fn confirmed(self, found: &ConfirmedEntry, is_first: bool) -> Option<Result<ServedResponse, Failure>> {
         let Self { worker, asked, sharing } = self;
         let entry = &found.entry;
         let presence = Box::pin(presence::look(&worker.flights.means, asked, &found.key, entry)).await;
-        let Ready { body, continued } = presence.ready().await?;
+        let ReadyAnswer { body, continued } = presence.ready().await?;
         let status = continued.map_or_else(|| status_of(sharing, StatusCode::NOT_MODIFIED, false), completed);
         let age_secs = age_of(worker, &entry.head).age_secs;
-        let wanted = Wanted::by(&worker.shared.marks, asked, age_secs, status);
+        let wanted = HitRequest::by(&worker.shared.marks, asked, age_secs, status);
         Some(match hit::answer(&wanted, entry, body) {
             Some(mut answered) => {
                 if is_first {
@@ -380,14 +384,14 @@ impl Reading<'_> {
                 }
                 let origin = Some(asked.origin.host.clone());
                 let outcome = if continued.is_some() { Outcome::Miss } else { Outcome::RefreshUnmodified };
-                Ok(Served { response: answered.response, outcome, origin, why: MissReason::of(status) })
+                Ok(ServedResponse { response: answered.response, outcome, origin, why: MissReason::of(status) })
             }
             None => pass::pass(worker, asked, None, sharing.forward).await,
         })
     }
 
     /// From a response that is for this asker alone.
-    async fn private(self, response: PrivateResponse) -> Taken {
+    async fn private(self, response: PrivateResponse) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let PrivateResponse { status, fields, body, reason, is_exact } = response;
         let cache_status = status_of(sharing, status, false).because(reason);
@@ -395,42 +399,42 @@ impl Reading<'_> {
         if partial && !is_exact && matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             // More was asked for in the hope of storing it; now only the client's part is of use.
             drop(body);
-            return Taken::Served(pass::pass(worker, asked, None, cache_status).await);
+            return FlightOutcome::Served(pass::pass(worker, asked, None, cache_status).await);
         }
         let conditional =
             asked.fields.contains_key(header::IF_NONE_MATCH) || asked.fields.contains_key(header::IF_MODIFIED_SINCE);
         if conditional {
             let now = clock::now();
-            let received = Received { status, fields: fields.clone(), request_time: now, response_time: now };
+            let received = ReceivedHead { status, fields: fields.clone(), request_time: now, response_time: now };
             let (body, targets) = (BodyPlace::Whole { len: 0 }, &worker.cache.http.targets);
-            let head = StoredHead::new(received, body, Selecting::default(), targets);
+            let head = StoredHead::new(received, body, SelectingFields::default(), targets);
             if conditional::evaluate(&asked.fields, &head) == Precondition::NotModified {
                 let response = hit::not_modified(&worker.shared.marks, &head, None, cache_status);
                 let origin = Some(asked.origin.host.clone());
                 let (outcome, why) = (Outcome::Miss, MissReason::of(cache_status));
-                return Taken::Served(Ok(Served { response, outcome, origin, why }));
+                return FlightOutcome::Served(Ok(ServedResponse { response, outcome, origin, why }));
             }
         }
-        Taken::Served(Ok(pass::respond(worker, asked, Passed { status, fields, body }, cache_status)))
+        FlightOutcome::Served(Ok(pass::respond(worker, asked, PassedResponse { status, fields, body }, cache_status)))
     }
 }
 
 /// Whether a response is older than a request's max-age accepts. What the origin was asked for after the request came is as
 /// new as can be.
-fn is_too_old(sharing: &Sharing, decision: &Reuse) -> bool {
+fn is_too_old(sharing: &FetchPlan, decision: &Reuse) -> bool {
     !sharing.is_reload && matches!(decision, Reuse::MustValidate { reason: Reason::RequestMaxAge, .. })
 }
 
-fn status_of(sharing: &Sharing, origin: StatusCode, is_collapsed: bool) -> CacheStatus {
+fn status_of(sharing: &FetchPlan, origin: StatusCode, is_collapsed: bool) -> CacheStatus {
     let mut cache_status = pass::with_origin_status(sharing.forward, origin);
-    if let Handling::Forwarded { collapsed, .. } = &mut cache_status.handling {
+    if let RequestHandling::Forwarded { collapsed, .. } = &mut cache_status.handling {
         *collapsed = is_collapsed;
     }
     cache_status
 }
 
 /// The Cache-Status of what is arriving: whether it is being stored, or why not.
-fn arriving(sharing: &Sharing, open: &OpenHead, is_collapsed: bool) -> CacheStatus {
+fn arriving(sharing: &FetchPlan, open: &OpenHead, is_collapsed: bool) -> CacheStatus {
     let status = status_of(sharing, open.head.status(), is_collapsed);
     match open.unstored {
         None if open.is_admitted => stored(status),
@@ -446,7 +450,7 @@ pub(crate) fn completed(origin: StatusCode) -> CacheStatus {
 
 /// A Cache-Status that says that the response is being stored.
 fn stored(mut cache_status: CacheStatus) -> CacheStatus {
-    if let Handling::Forwarded { stored, .. } = &mut cache_status.handling {
+    if let RequestHandling::Forwarded { stored, .. } = &mut cache_status.handling {
         *stored = true;
     }
     cache_status

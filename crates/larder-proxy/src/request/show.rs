@@ -13,7 +13,7 @@ use crate::{
         Cache,
         chunks::ChunkedBody,
         entry::CHUNK_BYTES,
-        lookup::{self, Found, Lookup},
+        lookup::{self, FoundResponse, LookupResult},
         storing,
     },
     request::explain,
@@ -28,12 +28,12 @@ pub(crate) async fn show(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) ->
     for primary in storing::primaries_of(cache, uri)? {
         let primary: Arc<[u8]> = primary.into();
         let (found, marker) = match lookup::find(cache, &primary, fields).await {
-            Lookup::Nothing => continue,
-            Lookup::Found(found) => {
+            LookupResult::Nothing => continue,
+            LookupResult::Found(found) => {
                 let marker = found.marker.clone();
                 (Some(found), marker)
             }
-            Lookup::OtherVariants(marker) => (None, Some(marker)),
+            LookupResult::OtherVariants(marker) => (None, Some(marker)),
         };
         if let Some(marker) = marker {
             for (language, accepted) in &marker.languages {
@@ -49,7 +49,7 @@ pub(crate) async fn show(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) ->
     Some(text)
 }
 
-async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found: &Found) {
+async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found: &FoundResponse) {
     let head = &found.entry.head;
     let date = |moment: Timestamp| String::from_utf8_lossy(format_http_date(moment).as_bytes()).into_owned();
     line(text, "asked", date(head.request_time()));
@@ -68,12 +68,12 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
 }
 
 /// Tells where it lies, and when it may go.
-async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &Found) {
+async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundResponse) {
     if cache.shared.hot.find(&found.key).is_some() {
         line(text, "lies", format_args!("in memory, {} hits since it came there", found.entry.hits()));
     }
     let Some(store) = &cache.shared.store else { return };
-    let is_on_disk = lookup::ask(cache, crate::cache::patience::Waiting::Short, store.sight(&found.key)).await;
+    let is_on_disk = lookup::ask(cache, crate::cache::patience::ReadPatience::Short, store.sight(&found.key)).await;
     let mut volumes = store.volumes().map(|volume| format!("{} ({})", volume.path.display(), volume.policy.name));
     match is_on_disk {
         Ok(Some(_)) if store.volumes().count() == 1 => line(text, "lies", volumes.next().unwrap_or_default()),

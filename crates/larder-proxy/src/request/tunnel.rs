@@ -15,23 +15,23 @@ use tokio::{
 
 use crate::{
     client::ticket::Ticket,
-    delays::{Paced, Pacer},
+    delays::{PacedStream, Pacer},
     errors::Failure,
-    metrics::Counting,
+    metrics::CountGuard,
     origin::{
         connect,
         stream::OriginStream,
         target::{ODD_HOST, Origin, is_plain_host},
     },
-    watch::{Order, Watched, Watching},
-    worker::{Presence, Worker},
+    watch::{OrderWatch, WatchOrder, WatchedConnection},
+    worker::{ConnectionPresence, Worker},
 };
 
 /// A connection to the target of a tunnel.
 pub(crate) struct TunnelTarget<T> {
     pub(crate) stream: T,
     /// Put off by every byte on `stream`.
-    pub(crate) watched: Arc<Watched>,
+    pub(crate) watched: Arc<WatchedConnection>,
     /// What the client gets of it goes by this.
     pub(crate) pacer: Option<Pacer>,
 }
@@ -81,7 +81,7 @@ pub(crate) fn carry(
     target: TunnelTarget<impl AsyncRead + AsyncWrite + Send + Unpin + 'static>,
     mut ticket: Ticket,
 ) {
-    let (presence, worker) = (Presence::of(worker), Arc::clone(worker));
+    let (presence, worker) = (ConnectionPresence::of(worker), Arc::clone(worker));
     tokio::spawn(async move {
         match client_side.await {
             Ok(client) => copy(&worker, TokioIo::new(client), target, &mut ticket).await,
@@ -99,12 +99,12 @@ pub(crate) async fn copy(
     target: TunnelTarget<impl AsyncRead + AsyncWrite + Unpin>,
     ticket: &mut Ticket,
 ) {
-    let _counting = Counting::begin(&worker.metrics, |metrics| &metrics.tunnels_open);
+    let _counting = CountGuard::begin(&worker.metrics, |metrics| &metrics.tunnels_open);
     let TunnelTarget { mut stream, watched, pacer } = target;
     watched.arm(worker.shared.config.limits.stall);
-    let mut client = Paced::new(client, pacer);
+    let mut client = PacedStream::new(client, pacer);
     let copying = tokio::io::copy_bidirectional(&mut client, &mut stream);
-    match Watching::new(copying, &watched, &[Order::Expire]).await {
+    match OrderWatch::new(copying, &watched, &[WatchOrder::Expire]).await {
         Some(Ok((_, to_client))) => ticket.note_sent(usize::try_from(to_client).unwrap_or(usize::MAX), true),
         Some(Err(error)) => tracing::debug!(%error, "tunnel broken off"),
         None => tracing::debug!("tunnel closed for want of progress"),

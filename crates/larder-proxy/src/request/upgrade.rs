@@ -16,34 +16,34 @@ use hyper::{
 use larder_http::{CacheStatus, cache_status::Forward, fields::asks_to_switch};
 
 use crate::{
-    asked::{Asked, Edits},
+    asked::{RequestEdits, RequestHead},
     client::response_body::ResponseBody,
     errors::Failure,
     origin::ask::UpgradeAnswer,
     request::{
-        pass::{self, Passed},
-        served::Served,
+        pass::{self, PassedResponse},
+        served::ServedResponse,
     },
-    watch::Watched,
+    watch::WatchedConnection,
     worker::Worker,
 };
 
 /// What an origin made of it.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
-pub(crate) enum Reply {
+pub(crate) enum UpgradeReply {
     /// It leaves HTTP.
-    Switched(Box<Switched>),
+    Switched(Box<SwitchedConnection>),
     /// It answers over HTTP.
-    Declined(Served),
+    Declined(ServedResponse),
 }
 
 /// Both sides of a connection that leaves HTTP.
-pub(crate) struct Switched {
+pub(crate) struct SwitchedConnection {
     pub(crate) response: Response<ResponseBody>,
     pub(crate) client_side: OnUpgrade,
     pub(crate) origin_side: Upgraded,
     /// The deadline of the origin's side.
-    pub(crate) watched: Arc<Watched>,
+    pub(crate) watched: Arc<WatchedConnection>,
 }
 
 /// Whether a request asks to leave HTTP for something we pass through.
@@ -52,7 +52,7 @@ pub(crate) fn is_asked(request: &Request<Incoming>) -> bool {
 }
 
 /// Whether a request asks for a version of WebSocket that nobody speaks: there is only 13 (RFC 6455 4.2.2, 4.4).
-fn asks_unknown_version(asked: &Asked) -> bool {
+fn asks_unknown_version(asked: &RequestHead) -> bool {
     let mut offered = asked.fields.get_all(UPGRADE).iter();
     let versions = asked.fields.get_all(SEC_WEBSOCKET_VERSION);
     offered.any(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"))
@@ -63,11 +63,15 @@ fn asks_unknown_version(asked: &Asked) -> bool {
 ///
 /// # Errors
 /// It cannot be reached, its answer makes no sense, or the request is for a WebSocket that nobody speaks.
-pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Asked, client_side: OnUpgrade) -> Result<Reply, Failure> {
+pub(crate) async fn ask(
+    worker: &Arc<Worker>,
+    asked: &RequestHead,
+    client_side: OnUpgrade,
+) -> Result<UpgradeReply, Failure> {
     if asks_unknown_version(asked) {
         return Err(Failure::WebSocketVersion);
     }
-    let mut request = asked.outgoing(&worker.shared.marks, &Edits::default());
+    let mut request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());
     let fields = request.headers_mut();
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     if let Some(protocol) = asked.fields.get(UPGRADE) {
@@ -77,10 +81,10 @@ pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Asked, client_side: OnUpgr
         UpgradeAnswer::Switched(response, lease) => (response, lease),
         UpgradeAnswer::Declined(head, body) => {
             let status = pass::with_origin_status(CacheStatus::forwarded(Forward::Bypass), head.status);
-            return Ok(Reply::Declined(pass::respond(
+            return Ok(UpgradeReply::Declined(pass::respond(
                 worker,
                 asked,
-                Passed { status: head.status, fields: head.headers, body },
+                PassedResponse { status: head.status, fields: head.headers, body },
                 status,
             )));
         }
@@ -95,5 +99,5 @@ pub(crate) async fn ask(worker: &Arc<Worker>, asked: &Asked, client_side: OnUpgr
     fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     fields.insert(UPGRADE, protocol);
     let response = crate::request::hit::respond(StatusCode::SWITCHING_PROTOCOLS, fields, ResponseBody::empty());
-    Ok(Reply::Switched(Box::new(Switched { response, client_side, origin_side, watched })))
+    Ok(UpgradeReply::Switched(Box::new(SwitchedConnection { response, client_side, origin_side, watched })))
 }

@@ -21,91 +21,91 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{
     access_log::AccessLog,
-    admin_tokens::Tokens,
+    admin_tokens::AdminTokens,
     body_budget::BodyBudget,
     cache::{
-        CacheShared, Manner,
+        CacheShared, SitePolicy,
         arrivals::Arrivals,
-        epochs::Epochs,
-        groups::Groups,
-        hot::{HotTier, Newcomers},
-        lonely::Lonely,
+        epochs::ChangeEpochs,
+        groups::PageGroups,
+        hot::{AdmissionRule, HotTier},
+        lonely::Uncollapsible,
         neighbours,
-        patience::Patience,
+        patience::StorePatience,
         pins::Pins,
         purges::Purges,
         shared_reads::SharedReads,
-        sightings::Sightings,
+        sightings::ChunkSightings,
     },
-    caretaker::Caretaker,
-    client::{certificates::Certificates, intercept::Interceptor, opening, passwords::Passwords},
+    caretaker::FileWatcher,
+    client::{certificates::CertificateSet, intercept::Interceptor, opening, passwords::PasswordList},
     config::{ProxyConfig, Site},
-    delays::Delays,
-    flight::{rest::Rests, table::FlightTable},
+    delays::DelayTable,
+    flight::{rest::TailFetches, table::FlightTable},
     history::History,
-    lists::Lists,
-    marks::Marks,
+    lists::ActiveLists,
+    marks::ResponseMarkers,
     metrics::WorkerMetrics,
-    mirrors::Mirrors,
-    missing::{self, Missing},
+    mirrors::MirrorTable,
+    missing::{self, MissingList},
     origin::{
         certificate_askers::CertificateAskers,
-        complaints::Complaints,
+        complaints::ComplaintLog,
         origins::OriginsShared,
-        room::Rooms,
-        tls::{self, Tls},
+        room::OriginRooms,
+        tls::{self, OriginTls},
         uplink::Uplink,
     },
-    routes::Routes,
-    shared::{Counts, Shared},
+    routes::SiteRoutes,
+    shared::{BoundedCounts, ProxyState},
 };
 
 /// What a configuration comes to.
 pub(super) struct Assembly {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ProxyState>,
     /// What looks whether its files change.
-    pub(super) caretakers: Vec<Caretaker>,
+    pub(super) caretakers: Vec<FileWatcher>,
 }
 
 /// What stands in the files that a configuration names.
-pub(super) struct Files {
+pub(super) struct ConfigFiles {
     pseudonym: Option<Pseudonym>,
-    passwords: Option<Arc<Passwords>>,
-    admin_tokens: Option<Tokens>,
-    certificates: Option<Arc<Certificates>>,
+    passwords: Option<Arc<PasswordList>>,
+    admin_tokens: Option<AdminTokens>,
+    certificates: Option<Arc<CertificateSet>>,
     acceptor: Option<TlsAcceptor>,
-    lists: Option<Arc<Lists>>,
+    lists: Option<Arc<ActiveLists>>,
     interceptor: Option<Arc<Interceptor>>,
-    caretakers: Vec<Caretaker>,
+    caretakers: Vec<FileWatcher>,
 }
 
 /// What lasts when another configuration comes.
-pub(super) struct Lasting {
+pub(super) struct Persistent {
     store: Option<Store>,
     hot: Arc<HotTier>,
-    sightings: Arc<Sightings>,
+    sightings: Arc<ChunkSightings>,
     arrivals: Arc<Arrivals>,
-    epochs: Arc<Epochs>,
-    lonely: Arc<Lonely>,
-    groups: Arc<Groups>,
+    epochs: Arc<ChangeEpochs>,
+    lonely: Arc<Uncollapsible>,
+    groups: Arc<PageGroups>,
     flights: Arc<FlightTable>,
     bodies: Arc<BodyBudget>,
     reads: Arc<SharedReads>,
-    rests: Arc<Rests>,
-    missing: Arc<Missing>,
+    rests: Arc<TailFetches>,
+    missing: Arc<MissingList>,
     history: Arc<History>,
     pins: Arc<Pins>,
     purges: Arc<Purges>,
     access_log: Option<Arc<AccessLog>>,
     uplink: Arc<Uplink>,
-    complaints: Arc<Complaints>,
+    complaints: Arc<ComplaintLog>,
     certificate_askers: Arc<CertificateAskers>,
-    counts: Arc<Counts>,
+    counts: Arc<BoundedCounts>,
     /// The name that was drawn, in case that none is configured.
     pseudonym: Option<Pseudonym>,
 }
 
-impl Files {
+impl ConfigFiles {
     /// Reads them.
     ///
     /// # Errors
@@ -114,8 +114,8 @@ impl Files {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         let pseudonym = config.pseudonym.as_deref().map(named).transpose()?;
         check_authorities(config)?;
-        let passwords = config.passwords.as_deref().map(Passwords::load).transpose().map_err(refused)?.map(Arc::new);
-        let admin_tokens = config.admin_tokens.as_deref().map(Tokens::load).transpose().map_err(refused)?;
+        let passwords = config.passwords.as_deref().map(PasswordList::load).transpose().map_err(refused)?.map(Arc::new);
+        let admin_tokens = config.admin_tokens.as_deref().map(AdminTokens::load).transpose().map_err(refused)?;
         let mut caretakers = Vec::new();
         let certificates = open_certificates(config, &mut caretakers)?;
         let acceptor =
@@ -127,7 +127,7 @@ impl Files {
     }
 }
 
-impl Lasting {
+impl Persistent {
     /// Returns it as it is at the start.
     ///
     /// # Errors
@@ -141,12 +141,12 @@ impl Lasting {
             arrivals: Arc::default(),
             epochs: Arc::default(),
             lonely: Arc::default(),
-            groups: Arc::new(Groups::new(config.cache.group_window)),
+            groups: Arc::new(PageGroups::new(config.cache.group_window)),
             flights: Arc::default(),
             bodies: Arc::new(BodyBudget::new(config.window_bytes())),
             reads: Arc::default(),
             rests: Arc::default(),
-            missing: Arc::new(Missing::open(config.state_file(missing::FILE_KIND))),
+            missing: Arc::new(MissingList::open(config.state_file(missing::FILE_KIND))),
             history: Arc::new(History::open(config.state_file("figures"), workers.to_vec())),
             pins: Arc::new(Pins::open(config.state_file("pins"), config.state_file("pinned"), store)),
             purges: Arc::new(Purges::open(config.state_file("purges"), store)),
@@ -164,7 +164,7 @@ impl Lasting {
     ///
     /// # Errors
     /// The access log cannot be opened. Then nothing was changed.
-    pub(super) fn of(before: &Shared, config: &ProxyConfig) -> io::Result<Self> {
+    pub(super) fn of(before: &ProxyState, config: &ProxyConfig) -> io::Result<Self> {
         let access_log = match (&config.access_log, &before.access_log) {
             (target, Some(log)) if *target == before.config.access_log => {
                 log.reopen()?;
@@ -175,7 +175,7 @@ impl Lasting {
         let (cache, origins) = (&before.cache, &before.origins);
         let groups = match config.cache.group_window == before.config.cache.group_window {
             true => Arc::clone(&before.manner.groups),
-            false => Arc::new(Groups::new(config.cache.group_window)),
+            false => Arc::new(PageGroups::new(config.cache.group_window)),
         };
         if marking(config) != marking(&before.config) {
             // Their fields are made ready with them.
@@ -215,11 +215,16 @@ impl Lasting {
 
 impl Assembly {
     /// Puts together what workers share by `config`, with listeners at these addresses.
-    pub(super) fn new(config: ProxyConfig, files: Files, own_addresses: Vec<SocketAddr>, lasting: Lasting) -> Self {
-        let Files { pseudonym, passwords, admin_tokens, certificates, acceptor, lists, interceptor, caretakers } =
+    pub(super) fn new(
+        config: ProxyConfig,
+        files: ConfigFiles,
+        own_addresses: Vec<SocketAddr>,
+        lasting: Persistent,
+    ) -> Self {
+        let ConfigFiles { pseudonym, passwords, admin_tokens, certificates, acceptor, lists, interceptor, caretakers } =
             files;
         let pseudonym = pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
-        let routes = Arc::new(Routes::new(&config));
+        let routes = Arc::new(SiteRoutes::new(&config));
         let origins = OriginsShared {
             limits: config.limits.clone(),
             targets: config.targets.clone(),
@@ -228,9 +233,9 @@ impl Assembly {
             lists,
             parents: config.parents.clone(),
             own_addresses,
-            tls: Tls::default(),
+            tls: OriginTls::default(),
             certificate_askers: lasting.certificate_askers,
-            rooms: Rooms::new(&config.limits),
+            rooms: OriginRooms::new(&config.limits),
             complaints: lasting.complaints,
             uplink: lasting.uplink,
             bodies: Arc::clone(&lasting.bodies),
@@ -244,26 +249,26 @@ impl Assembly {
             arrivals: lasting.arrivals,
             epochs: lasting.epochs,
             lonely: lasting.lonely,
-            patience: Patience::new(config.limits.store),
+            patience: StorePatience::new(config.limits.store),
             pins: lasting.pins,
             purges: lasting.purges,
             entry_bytes_max: config.cache.entry_bytes_max,
             rules: config.rules.clone(),
-            key_marks: Arc::<Routes>::clone(&routes),
+            key_marks: Arc::<SiteRoutes>::clone(&routes),
             stall: config.limits.stall,
         };
         let settings =
-            |site: &Site| site.cache.as_ref().map(|settings| Manner::new(settings, &config.cache, &lasting.groups));
+            |site: &Site| site.cache.as_ref().map(|settings| SitePolicy::new(settings, &config.cache, &lasting.groups));
         let manners: Vec<_> = config.sites.iter().map(settings).collect();
-        let manner = Manner::new(&config.cache, &config.cache, &lasting.groups);
+        let manner = SitePolicy::new(&config.cache, &config.cache, &lasting.groups);
         let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             manners,
             manner,
             compresses,
             cache: Arc::new(cache),
             routes,
-            mirrors: Mirrors::new(&config.mirrors),
+            mirrors: MirrorTable::new(&config.mirrors),
             flights: lasting.flights,
             rests: lasting.rests,
             origins: Arc::new(origins),
@@ -276,7 +281,7 @@ impl Assembly {
             marks: Arc::new(marks_of(&config, pseudonym)),
             passwords,
             admin_tokens,
-            delays: Delays::new(&config.delays),
+            delays: DelayTable::new(&config.delays),
             counts: lasting.counts,
             config,
         });
@@ -310,8 +315,8 @@ fn unique() -> Pseudonym {
     Pseudonym::new(format!("larder-{:08x}", drawn as u32)).expect("it is letters, digits and a hyphen")
 }
 
-fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> Marks {
-    Marks {
+fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
+    ResponseMarkers {
         add_via: config.add_via,
         via: config.add_via.then(|| pseudonym.via_value(Version::HTTP_11)),
         pseudonym,
@@ -326,7 +331,7 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> Marks {
 /// The memory tier, into which the store brings what it reads along.
 fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
     let brings_unasked = store.is_some_and(Store::brings_neighbours);
-    let newcomers = if brings_unasked { Newcomers::ManyUnasked } else { Newcomers::AskedFor };
+    let newcomers = if brings_unasked { AdmissionRule::ManyUnasked } else { AdmissionRule::AskedFor };
     let hot = Arc::new(HotTier::new(config.hot_bytes, newcomers));
     // What is brought along is read by one list of fields.
     let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
@@ -337,25 +342,28 @@ fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
 }
 
 /// What is shown in handshakes with clients, if there is a listener for them, and what looks after its files.
-fn open_certificates(config: &ProxyConfig, caretakers: &mut Vec<Caretaker>) -> io::Result<Option<Arc<Certificates>>> {
+fn open_certificates(
+    config: &ProxyConfig,
+    caretakers: &mut Vec<FileWatcher>,
+) -> io::Result<Option<Arc<CertificateSet>>> {
     if !config.listeners.iter().any(|listener| listener.tls) && !config.admin_tls {
         return Ok(None);
     }
     let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
-    let certificates = Arc::new(Certificates::load(&config.identities).map_err(refused)?);
+    let certificates = Arc::new(CertificateSet::load(&config.identities).map_err(refused)?);
     let (watched, reloaded) = (Arc::clone(&certificates), Arc::clone(&certificates));
-    caretakers.push(Caretaker::start("certificates", move || watched.stamps(), move || reloaded.reload())?);
+    caretakers.push(FileWatcher::start("certificates", move || watched.stamps(), move || reloaded.reload())?);
     Ok(Some(certificates))
 }
 
 /// The lists of hosts, if there are any, and what looks after their files.
-fn open_lists(config: &ProxyConfig, caretakers: &mut Vec<Caretaker>) -> io::Result<Option<Arc<Lists>>> {
+fn open_lists(config: &ProxyConfig, caretakers: &mut Vec<FileWatcher>) -> io::Result<Option<Arc<ActiveLists>>> {
     if config.lists.is_empty() {
         return Ok(None);
     }
-    let lists = Lists::load(&config.lists).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    let lists = ActiveLists::load(&config.lists).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
     let lists = Arc::new(lists);
     let (watched, reloaded) = (Arc::clone(&lists), Arc::clone(&lists));
-    caretakers.push(Caretaker::start("lists of hosts", move || watched.stamps(), move || reloaded.reload())?);
+    caretakers.push(FileWatcher::start("lists of hosts", move || watched.stamps(), move || reloaded.reload())?);
     Ok(Some(lists))
 }

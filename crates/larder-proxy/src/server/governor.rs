@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::MissedTickBehavior;
 
-use crate::{exposition, shared::Shared};
+use crate::{exposition, shared::ProxyState};
 
 /// The state between two looks.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ struct MemoryLook {
 }
 
 /// Sets the capacity of the memory cache once a second, if the process was given a memory.
-pub(super) async fn keep_within(shared: Arc<Shared>) {
+pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     let Some(limit) = shared.config.memory_bytes else { return };
     let (hot, capacity_max) = (&shared.cache.hot, shared.config.hot_bytes);
     let mut governor = Governor::default();

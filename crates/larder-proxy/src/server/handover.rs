@@ -4,7 +4,7 @@ use std::os::fd::AsRawFd as _;
 
 use crate::{
     client::handed::ClientConnection,
-    server::{ProxyHandle, opening::Opening},
+    server::{ProxyHandle, opening::WorkerMessage},
 };
 
 impl ProxyHandle {
@@ -12,6 +12,6 @@ impl ProxyHandle {
     pub fn adopt(&self, connection: ClientConnection) {
         // Descriptors are spread evenly; a worker that has stopped closes what it gets.
         let number = usize::try_from(connection.socket.as_raw_fd()).unwrap_or(0);
-        let _ = self.openings[number % self.openings.len()].send(Opening::Connection(connection));
+        let _ = self.openings[number % self.openings.len()].send(WorkerMessage::Connection(connection));
     }
 }

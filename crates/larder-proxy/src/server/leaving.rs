@@ -14,9 +14,9 @@ use std::{
 
 use crate::{
     client::handed::ClientConnection,
-    history::Moment,
+    history::ClockMoment,
     metrics::WorkerMetrics,
-    server::{ProxyHandle, RunningProxy, Stop, opening::Opening},
+    server::{ProxyHandle, RunningProxy, StopOrder, opening::WorkerMessage},
 };
 
 /// A socket that listens already.
@@ -52,14 +52,14 @@ impl ListeningSocket {
 }
 
 /// A proxy that accepts nothing any more, and lets go of its store.
-pub struct Leaving {
+pub struct Handover {
     proxy: RunningProxy,
     begun: Instant,
 }
 
 /// What goes on when the store is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remaining {
+pub enum RemainingWork {
     /// Nothing.
     Nothing,
     /// So many connections, which need no store.
@@ -71,7 +71,7 @@ impl ProxyHandle {
     /// connection being closed under a request.
     pub fn say_goodbye(&self, says: bool) {
         // A worker that has stopped has said it.
-        self.openings.iter().for_each(|worker| drop(worker.send(Opening::Goodbye(says))));
+        self.openings.iter().for_each(|worker| drop(worker.send(WorkerMessage::Goodbye(says))));
     }
 }
 
@@ -84,7 +84,7 @@ impl RunningProxy {
         let (answer, answers) = mpsc::channel();
         for worker in &self.handle.openings {
             let stopped = |_| io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
-            worker.send(Opening::Sockets(answer.clone())).map_err(stopped)?;
+            worker.send(WorkerMessage::Sockets(answer.clone())).map_err(stopped)?;
         }
         let mut sockets = Vec::new();
         for _ in &self.handle.openings {
@@ -98,22 +98,22 @@ impl RunningProxy {
     /// Stops accepting; exchanges go on. The process with the sockets accepts, and continues the connections that the
     /// receiver yields: those without TLS, each after its last exchange. The others close; those that were accepted
     /// recently may first send a request.
-    pub fn leave(mut self) -> (Leaving, mpsc::Receiver<ClientConnection>) {
+    pub fn leave(mut self) -> (Handover, mpsc::Receiver<ClientConnection>) {
         self.has_left = true;
         let (successor, connections) = mpsc::channel();
         for worker in &self.handle.openings {
             // A worker that has stopped has no connections.
-            let _ = worker.send(Opening::HandOver(successor.clone()));
+            let _ = worker.send(WorkerMessage::HandOver(successor.clone()));
         }
-        self.handle.stop.send_replace(Some(Stop { grace: LEAVING_MAX, respite: RESPITE }));
-        (Leaving { proxy: self, begun: Instant::now() }, connections)
+        self.handle.stop.send_replace(Some(StopOrder { grace: LEAVING_MAX, respite: RESPITE }));
+        (Handover { proxy: self, begun: Instant::now() }, connections)
     }
 }
 
-impl Leaving {
+impl Handover {
     /// Waits until nothing needs the store any more that could not do without it, and writes down what lies beside the store. Changes at origins that
     /// are not over when `drain` is are cut short. Blocks.
-    pub fn free_store(&self, drain: Duration) -> Remaining {
+    pub fn free_store(&self, drain: Duration) -> RemainingWork {
         let sum =
             |counted: fn(&WorkerMetrics) -> u64| self.proxy.metrics.iter().map(|worker| counted(worker)).sum::<u64>();
         loop {
@@ -126,13 +126,13 @@ impl Leaving {
             let patience = if unmovable > 0 { PATIENCE } else { EXCHANGE_PATIENCE };
             if has_left && changes == 0 && (connections <= tunnels || passed >= patience) {
                 self.save();
-                return if connections == 0 { Remaining::Nothing } else { Remaining::Connections(connections) };
+                return if connections == 0 { RemainingWork::Nothing } else { RemainingWork::Connections(connections) };
             }
             if passed >= drain.max(PATIENCE) {
                 // What they change could not be made invalid later.
                 self.end_within(Duration::ZERO);
                 self.save();
-                return Remaining::Nothing;
+                return RemainingWork::Nothing;
             }
             thread::sleep(POLL_INTERVAL);
         }
@@ -164,7 +164,7 @@ impl Leaving {
         if let Some(shared) = self.proxy.handle.in_force.get() {
             let (missing, history) = (Arc::clone(&shared.missing), Arc::clone(&shared.history));
             missing.save();
-            history.note(Moment::now());
+            history.note(ClockMoment::now());
             history.save();
         }
     }

@@ -10,13 +10,13 @@ use std::{
 use tokio::sync::watch;
 
 use crate::{
-    client::{connection::Door, handed::ClientConnection},
+    client::{connection::ListenerAccess, handed::ClientConnection},
     server::leaving::ListeningSocket,
-    shared::Shared,
+    shared::ProxyState,
 };
 
 /// What is on its way to a worker's thread.
-pub(crate) enum Opening {
+pub(crate) enum WorkerMessage {
     /// Another configuration.
     Configuration(Box<NewConfiguration>),
     /// A listener besides those of the configuration.
@@ -37,7 +37,7 @@ pub(crate) enum Opening {
 
 /// A configuration that is to be in force.
 pub(crate) struct NewConfiguration {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ProxyState>,
     /// For each of its listeners: the sockets; none if its address was listened on before.
     pub(crate) sockets: Vec<Vec<TcpListener>>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct NewConfiguration {
 /// A listener that is opened while the proxy runs.
 pub(crate) struct NewListener {
     pub(crate) socket: TcpListener,
-    pub(crate) door: Arc<Door>,
+    pub(crate) door: Arc<ListenerAccess>,
     /// Whose other end is gone when it is to close.
     pub(crate) open: watch::Receiver<()>,
 }

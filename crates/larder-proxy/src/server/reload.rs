@@ -12,27 +12,27 @@ use std::{
 };
 
 use crate::{
-    caretaker::Caretaker,
+    caretaker::FileWatcher,
     config::ProxyConfig,
     server::{
         ProxyHandle,
-        assembly::{Assembly, Files, Lasting},
-        opening::{NewConfiguration, Opening},
+        assembly::{Assembly, ConfigFiles, Persistent},
+        opening::{NewConfiguration, WorkerMessage},
         sockets::bind_all,
     },
-    shared::Shared,
+    shared::ProxyState,
 };
 
 /// What a proxy listens on, and what looks after the files of its configuration.
-pub(crate) struct Served {
-    listeners: Vec<Bound>,
+pub(crate) struct ServedConfig {
+    listeners: Vec<BoundAddress>,
     admin_addr: Option<SocketAddr>,
-    _caretakers: Vec<Caretaker>,
+    _caretakers: Vec<FileWatcher>,
 }
 
 /// An address that is listened on.
 #[derive(Clone, Copy)]
-struct Bound {
+struct BoundAddress {
     /// As it is configured.
     address: SocketAddr,
     /// With the port that was taken.
@@ -42,7 +42,7 @@ struct Bound {
 /// What became of another configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Reloaded {
+pub struct ReloadOutcome {
     /// The listeners' addresses, in the order of the configuration, with the ports that were taken.
     pub local_addrs: Vec<SocketAddr>,
     /// What is as it was, though the configuration says otherwise.
@@ -60,13 +60,13 @@ pub enum NeedsRestart {
     HotBytes,
 }
 
-impl Served {
+impl ServedConfig {
     /// Returns it as it is at the start.
     pub(super) fn new(
-        shared: &Shared,
+        shared: &ProxyState,
         local_addrs: &[SocketAddr],
         admin_addr: Option<SocketAddr>,
-        caretakers: Vec<Caretaker>,
+        caretakers: Vec<FileWatcher>,
     ) -> Self {
         Self { listeners: bound(&shared.config, local_addrs), admin_addr, _caretakers: caretakers }
     }
@@ -77,10 +77,10 @@ impl Served {
     }
 }
 
-fn bound(config: &ProxyConfig, local_addrs: &[SocketAddr]) -> Vec<Bound> {
+fn bound(config: &ProxyConfig, local_addrs: &[SocketAddr]) -> Vec<BoundAddress> {
     assert_eq!(config.listeners.len(), local_addrs.len(), "every listener has an address");
     let listeners = config.listeners.iter().zip(local_addrs);
-    listeners.map(|(listener, &local_addr)| Bound { address: listener.address, local_addr }).collect()
+    listeners.map(|(listener, &local_addr)| BoundAddress { address: listener.address, local_addr }).collect()
 }
 
 impl ProxyHandle {
@@ -91,7 +91,7 @@ impl ProxyHandle {
     /// # Errors
     /// `InvalidInput` for a configuration that cannot be used, `NotConnected` if the proxy has stopped, else what the system says about a
     /// socket or the access log. The configuration before is then in force.
-    pub fn reload(&self, config: ProxyConfig) -> io::Result<Reloaded> {
+    pub fn reload(&self, config: ProxyConfig) -> io::Result<ReloadOutcome> {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
         config.check()?;
         // One after the other.
@@ -99,7 +99,7 @@ impl ProxyHandle {
         let before = self.in_force.get().ok_or_else(stopped)?;
         let (config, unchanged) = changeable(config, &before.config);
         config.check()?;
-        let files = Files::read(&config)?;
+        let files = ConfigFiles::read(&config)?;
         let is_new = |address| served.local_addr(address).is_none();
         let added: Vec<_> = config.listeners.iter().filter(|listener| is_new(listener.address)).cloned().collect();
         let sockets = bind_all(&added, self.openings.len(), Vec::new())?;
@@ -112,7 +112,7 @@ impl ProxyHandle {
         let local_addrs: Vec<SocketAddr> =
             addresses.filter_map(|address| served.local_addr(address).or_else(|| added_addrs.next())).collect();
         let own_addresses = local_addrs.iter().copied().chain(served.admin_addr).collect();
-        let lasting = Lasting::of(&before, &config)?;
+        let lasting = Persistent::of(&before, &config)?;
         let Assembly { shared, caretakers } = Assembly::new(config, files, own_addresses, lasting);
         for (opening, sockets) in self.openings.iter().zip(sockets) {
             let mut sockets = sockets.into_iter();
@@ -122,13 +122,13 @@ impl ProxyHandle {
                 own.unwrap_or_default()
             });
             let changed = NewConfiguration { shared: Arc::clone(&shared), sockets: sockets.collect() };
-            opening.send(Opening::Configuration(Box::new(changed))).map_err(|_| stopped())?;
+            opening.send(WorkerMessage::Configuration(Box::new(changed))).map_err(|_| stopped())?;
         }
         self.in_force.set(&shared);
-        *served = Served::new(&shared, &local_addrs, served.admin_addr, caretakers);
+        *served = ServedConfig::new(&shared, &local_addrs, served.admin_addr, caretakers);
         // A worker that is held up takes it later.
         let is_taken = self.is_responsive(TAKEN_PATIENCE);
-        is_taken.then_some(Reloaded { local_addrs, unchanged }).ok_or_else(stopped)
+        is_taken.then_some(ReloadOutcome { local_addrs, unchanged }).ok_or_else(stopped)
     }
 }
 

@@ -9,11 +9,11 @@ use tokio::sync::watch;
 
 use crate::{
     authority::Authority,
-    client::{connection::Door, intercept::Interceptor},
+    client::{connection::ListenerAccess, intercept::Interceptor},
     config::Listener,
     server::{
         ProxyHandle,
-        opening::{NewListener, Opening},
+        opening::{NewListener, WorkerMessage},
         sockets::bind,
     },
     session::{Session, SessionOptions, SessionState},
@@ -41,9 +41,10 @@ impl ProxyHandle {
         for opening in &self.openings {
             let socket = bind(address, self.openings.len() > 1)?;
             address = socket.local_addr()?;
-            let door = Arc::new(Door { listener: Listener::plain(address), session: Some(Arc::clone(&state)) });
+            let door =
+                Arc::new(ListenerAccess { listener: Listener::plain(address), session: Some(Arc::clone(&state)) });
             opening
-                .send(Opening::Listener(NewListener { socket, door, open: closes.clone() }))
+                .send(WorkerMessage::Listener(NewListener { socket, door, open: closes.clone() }))
                 .map_err(|_| stopped())?;
         }
         Ok(Session { state, address, _open: open })
@@ -56,7 +57,7 @@ impl ProxyHandle {
     pub fn serve_operator(&self, stream: UnixStream) -> io::Result<()> {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
         let first = self.openings.first().ok_or_else(stopped)?;
-        first.send(Opening::Operator(stream)).map_err(|_| stopped())
+        first.send(WorkerMessage::Operator(stream)).map_err(|_| stopped())
     }
 }
 

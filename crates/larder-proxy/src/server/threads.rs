@@ -27,58 +27,58 @@ use crate::{
     admin,
     cache::{Cache, purges::Purges},
     client::{
-        connection::{self, Door},
+        connection::{self, ListenerAccess},
         handed::ClientConnection,
-        opening::Peer,
+        opening::PeerAddress,
         shed::shed,
-        socket::Inside,
+        socket::TunnelledConnection,
     },
     config::Listener,
     metrics::WorkerMetrics,
-    missing::Missing,
+    missing::MissingList,
     origin::uplink,
     server::{
-        Stop, governor,
+        StopOrder, governor,
         leaving::ListeningSocket,
-        opening::{NewConfiguration, NewListener, Opening},
+        opening::{NewConfiguration, NewListener, WorkerMessage},
         sockets::WorkerSockets,
     },
-    shared::Shared,
-    watch::Order,
-    worker::{Presence, Worker, WorkerThread},
+    shared::ProxyState,
+    watch::WatchOrder,
+    worker::{ConnectionPresence, Worker, WorkerThread},
 };
 
 /// What a worker's thread is started with.
-pub(crate) struct Start {
+pub(crate) struct WorkerStart {
     pub(crate) index: usize,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ProxyState>,
     pub(crate) metrics: Arc<WorkerMetrics>,
     /// Those of each of the configuration's listeners.
     pub(crate) sockets: WorkerSockets,
     /// What is opened, or changed, later.
-    pub(crate) openings: UnboundedReceiver<Opening>,
+    pub(crate) openings: UnboundedReceiver<WorkerMessage>,
     /// The admin listener, for one of the workers.
     pub(crate) admin: Option<StdListener>,
-    pub(crate) pages: admin::Pages,
+    pub(crate) pages: admin::AdminPages,
     /// Says how to drain once the worker is to stop.
-    pub(crate) stop: watch::Receiver<Option<Stop>>,
+    pub(crate) stop: watch::Receiver<Option<StopOrder>>,
 }
 
 /// Runs a worker until it is told to stop; the body of its thread.
-pub(crate) fn run(start: Start) -> io::Result<()> {
+pub(crate) fn run(start: WorkerStart) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run_inside(start))
 }
 
-async fn run_inside(start: Start) -> io::Result<()> {
-    let Start { index, shared, metrics, sockets, mut openings, admin, pages, mut stop } = start;
+async fn run_inside(start: WorkerStart) -> io::Result<()> {
+    let WorkerStart { index, shared, metrics, sockets, mut openings, admin, pages, mut stop } = start;
     let (inside, arriving) = mpsc::unbounded_channel();
     let thread = Arc::new(WorkerThread::new(index, metrics, inside));
     let mut accepting = JoinSet::new();
     if index == 0 {
         accepting.spawn(Arc::clone(&shared.history).keep());
     }
-    let mut doors = Doors::open(&thread, index == 0, shared, sockets)?;
+    let mut doors = OpenListeners::open(&thread, index == 0, shared, sockets)?;
     // As a task of its own: waking the root future costs a system call, waking a task does not.
     let drivers = doors.worker.cache.shared.store.as_ref().map(larder_store::Store::attach_thread);
     for driver in drivers.into_iter().flatten() {
@@ -92,17 +92,17 @@ async fn run_inside(start: Start) -> io::Result<()> {
     let told = loop {
         tokio::select! {
             // An error means that the proxy was dropped without shutdown: stop without draining.
-            told = stop.wait_for(Option::is_some) => break told.map_or(Stop::AT_ONCE, |told| told.unwrap_or(Stop::AT_ONCE)),
+            told = stop.wait_for(Option::is_some) => break told.map_or(StopOrder::AT_ONCE, |told| told.unwrap_or(StopOrder::AT_ONCE)),
             Some(opening) = openings.recv() => match opening {
-                Opening::Configuration(changed) => doors.change(*changed),
-                Opening::Listener(listener) => open_listener(&mut accepting, &thread, listener),
+                WorkerMessage::Configuration(changed) => doors.change(*changed),
+                WorkerMessage::Listener(listener) => open_listener(&mut accepting, &thread, listener),
                 // Who asked may have lost patience.
-                Opening::Ping(answer) => drop(answer.send(())),
-                Opening::Sockets(answer) => drop(answer.send(doors.sockets())),
-                Opening::Goodbye(says) => thread.watches.say_goodbye(says),
-                Opening::HandOver(successor) => thread.watches.lead_to(Some(successor)),
-                Opening::Connection(connection) => doors.adopt(connection),
-                Opening::Operator(stream) => open_operator(&mut accepting, &thread, stream, &pages),
+                WorkerMessage::Ping(answer) => drop(answer.send(())),
+                WorkerMessage::Sockets(answer) => drop(answer.send(doors.sockets())),
+                WorkerMessage::Goodbye(says) => thread.watches.say_goodbye(says),
+                WorkerMessage::HandOver(successor) => thread.watches.lead_to(Some(successor)),
+                WorkerMessage::Connection(connection) => doors.adopt(connection),
+                WorkerMessage::Operator(stream) => open_operator(&mut accepting, &thread, stream, &pages),
             },
         }
         while accepting.try_join_next().is_some() {}
@@ -111,7 +111,7 @@ async fn run_inside(start: Start) -> io::Result<()> {
     let worker = doors.close().await;
     // It was sent before the order to stop, which may have been seen first.
     while let Ok(opening) = openings.try_recv() {
-        if let Opening::HandOver(successor) = opening {
+        if let WorkerMessage::HandOver(successor) = opening {
             thread.watches.lead_to(Some(successor));
         }
     }
@@ -123,7 +123,7 @@ async fn run_inside(start: Start) -> io::Result<()> {
 }
 
 /// The listeners of the configuration in force, on one thread, and the tasks that it has run.
-struct Doors {
+struct OpenListeners {
     thread: Arc<WorkerThread>,
     /// Whether this thread looks after the origins of all.
     is_first: bool,
@@ -146,11 +146,11 @@ impl OpenDoor {
     }
 }
 
-impl Doors {
+impl OpenListeners {
     fn open(
         thread: &Arc<WorkerThread>,
         is_first: bool,
-        shared: Arc<Shared>,
+        shared: Arc<ProxyState>,
         sockets: WorkerSockets,
     ) -> io::Result<Self> {
         let worker = Worker::new(thread, shared);
@@ -189,7 +189,7 @@ impl Doors {
     }
 
     fn open_door(&self, listener: Listener, sockets: Vec<StdListener>) -> io::Result<OpenDoor> {
-        let door = Arc::new(Door { listener: listener.clone(), session: None });
+        let door = Arc::new(ListenerAccess { listener: listener.clone(), session: None });
         let own = sockets.iter().map(|socket| nonblocking(socket.try_clone()?)).collect::<io::Result<Vec<_>>>()?;
         let accepting =
             own.into_iter().map(|own| tokio::spawn(accept(Arc::clone(&self.thread), own, Arc::clone(&door))));
@@ -206,14 +206,16 @@ impl Doors {
             // It was found to be without TLS, which the listener has had since.
             return tracing::debug!(%listener, "a connection without TLS came for a listener with it");
         }
-        let door = Arc::new(Door { listener: open.listener.clone(), session: None });
+        let door = Arc::new(ListenerAccess { listener: open.listener.clone(), session: None });
         let accepted = socket.set_nonblocking(true).and_then(|()| {
-            let peer =
-                client.map_or_else(|| socket.peer_addr().map(Peer::Accepted), |client| Ok(Peer::Known(client)))?;
+            let peer = client.map_or_else(
+                || socket.peer_addr().map(PeerAddress::Accepted),
+                |client| Ok(PeerAddress::Known(client)),
+            )?;
             Ok((TcpStream::from_std(socket)?, peer))
         });
         match accepted {
-            Ok((socket, peer)) => serve(&self.worker, Presence::of(&self.worker), (socket, peer), door),
+            Ok((socket, peer)) => serve(&self.worker, ConnectionPresence::of(&self.worker), (socket, peer), door),
             Err(error) => tracing::debug!(%error, "a connection that was handed over has ended"),
         }
     }
@@ -281,7 +283,7 @@ fn open_operator(
     accepting: &mut JoinSet<()>,
     thread: &Arc<WorkerThread>,
     stream: std::os::unix::net::UnixStream,
-    pages: &admin::Pages,
+    pages: &admin::AdminPages,
 ) {
     let (thread, pages) = (Arc::clone(thread), pages.clone());
     match stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)) {
@@ -291,7 +293,7 @@ fn open_operator(
 }
 
 /// Serves connections inside tunnels.
-async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver<Inside>) {
+async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver<TunnelledConnection>) {
     while let Some(inside) = arriving.recv().await {
         let Some(worker) = thread.latest() else { return };
         tokio::spawn(async move { connection::serve_inside(&worker, inside).await });
@@ -299,13 +301,13 @@ async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver
 }
 
 /// Accepts on a listener.
-async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<Door>) {
+async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<ListenerAccess>) {
     loop {
         let accepted = listener.accept().await;
         let Some(worker) = thread.latest() else { return };
         match accepted {
             Ok((socket, peer)) => {
-                let (presence, shared) = (Presence::of(&worker), &worker.shared);
+                let (presence, shared) = (ConnectionPresence::of(&worker), &worker.shared);
                 if shared.counts.connections.load(Acquire) > shared.config.limits.connection_count_max {
                     worker.metrics.connections_refused.add(1);
                     if !door.listener.tls {
@@ -313,7 +315,7 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<Door
                     }
                     continue;
                 }
-                serve(&worker, presence, (socket, Peer::Accepted(peer)), Arc::clone(&door));
+                serve(&worker, presence, (socket, PeerAddress::Accepted(peer)), Arc::clone(&door));
             }
             Err(error) => {
                 // Out of descriptors or memory: wait for connections to end instead of spinning.
@@ -325,7 +327,12 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<Door
 }
 
 /// Serves a connection by a task of its own.
-fn serve(worker: &Arc<Worker>, presence: Presence, (socket, peer): (TcpStream, Peer), door: Arc<Door>) {
+fn serve(
+    worker: &Arc<Worker>,
+    presence: ConnectionPresence,
+    (socket, peer): (TcpStream, PeerAddress),
+    door: Arc<ListenerAccess>,
+) {
     let worker = Arc::clone(worker);
     // Responses are to leave at once; a socket that refuses the option still works.
     let _ = socket.set_nodelay(true);
@@ -355,7 +362,7 @@ async fn tick(thread: Arc<WorkerThread>) {
 }
 
 /// Has what is missing written down now and then.
-async fn keep_missing(missing: Arc<Missing>) {
+async fn keep_missing(missing: Arc<MissingList>) {
     let mut interval = tokio::time::interval(KEEP_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -408,18 +415,18 @@ async fn keep_pins(cache: Arc<Cache>) {
 
 /// Lets connections finish what they are at, and commits that outlast them, for as long as `told`, or until `stop` says
 /// that there is no time left.
-async fn drain(thread: &WorkerThread, told: Stop, mut stop: watch::Receiver<Option<Stop>>) {
+async fn drain(thread: &WorkerThread, told: StopOrder, mut stop: watch::Receiver<Option<StopOrder>>) {
     let cut_short = stop.wait_for(|told| told.is_none_or(|told| told.grace.is_zero()));
     let draining = async {
         if !told.respite.is_zero() {
-            thread.watches.give_all(Order::Leave);
+            thread.watches.give_all(WatchOrder::Leave);
             // Behind the tasks that were woken by the order, so that each has seen it.
             let metrics = Arc::clone(&thread.metrics);
             let noted = tokio::spawn(async move { metrics.has_left.add(1) });
             let _ = noted.await;
             let _ = tokio::time::timeout(told.respite, emptied(thread)).await;
         }
-        thread.watches.give_all(Order::Drain);
+        thread.watches.give_all(WatchOrder::Drain);
         tokio::time::timeout(told.grace, emptied(thread)).await.is_ok()
     };
     let is_emptied = tokio::select! {

@@ -3,7 +3,7 @@
 
 use std::io::Read as _;
 
-use larder_http::coding::{Coding, Compression};
+use larder_http::coding::{Compression, ContentCoding};
 use larder_proxy::ProxyConfig;
 
 use crate::support::{Fixture, Gate, Received, Reply, Response, http2::Http2};
@@ -14,7 +14,7 @@ fn text() -> String {
 
 fn compressing(config: &mut ProxyConfig) {
     config.cache.http.compression =
-        Compression { codings: Coding::ALL.to_vec(), types: vec!["text/*".into()], size_min: 100 };
+        Compression { codings: ContentCoding::ALL.to_vec(), types: vec!["text/*".into()], size_min: 100 };
 }
 
 const HTML: &[&str] = &["Content-Type: text/html", "Cache-Control: max-age=60", "ETag: \"a\""];

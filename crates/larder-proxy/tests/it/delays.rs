@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use larder_proxy::{Delay, HostPattern, Sharing};
+use larder_proxy::{Delay, HostPattern, RateSharing};
 
 use crate::support::{Connection, Fixture, Reply};
 
 const RATE: u64 = 40_000;
 const BURST: u64 = 4_000;
 
-fn delay(host: &str, shared: Sharing) -> Delay {
+fn delay(host: &str, shared: RateSharing) -> Delay {
     let hosts: Vec<HostPattern> = vec![host.parse().unwrap()];
     let (clients, rate) = (vec!["127.0.0.0/8".parse().unwrap()], NonZeroU64::new(RATE).unwrap());
     Delay { name: "slow".to_owned(), clients, hosts, rate, burst_bytes: Some(BURST), shared }
@@ -30,7 +30,7 @@ fn least(bytes: usize, responses: usize) -> Duration {
     Duration::from_secs_f64((bytes - BURST as usize - responses * piece) as f64 / RATE as f64)
 }
 
-fn slowed(shared: Sharing) -> Fixture {
+fn slowed(shared: RateSharing) -> Fixture {
     Fixture::with(
         |received, _| match received.target.as_str() {
             "/socket" => Reply::head("101 Switching Protocols", &["Connection: Upgrade", "Upgrade: websocket"])
@@ -48,7 +48,7 @@ fn ask(client: &mut Connection, host: &str) {
 
 #[test]
 fn misses_and_hits_come_whole_and_no_faster_than_their_rate() {
-    let fixture = slowed(Sharing::Together);
+    let fixture = slowed(RateSharing::Together);
     let start = Instant::now();
     for turn in 1..=3 {
         let mut client = fixture.connect();
@@ -62,7 +62,7 @@ fn misses_and_hits_come_whole_and_no_faster_than_their_rate() {
 
 #[test]
 fn those_who_share_a_rate_wait_for_each_other_and_others_do_not() {
-    let fixture = slowed(Sharing::Together);
+    let fixture = slowed(RateSharing::Together);
     let start = Instant::now();
     let mut slow: Vec<Connection> = (0..3).map(|_| fixture.connect()).collect();
     slow.iter_mut().for_each(|client| ask(client, "slow.example"));
@@ -79,7 +79,7 @@ fn those_who_share_a_rate_wait_for_each_other_and_others_do_not() {
 
 #[test]
 fn what_comes_through_upgrades_is_slowed_too() {
-    let fixture = slowed(Sharing::Client);
+    let fixture = slowed(RateSharing::Client);
     let start = Instant::now();
     let mut client = fixture.connect();
     client.send("GET /socket HTTP/1.1\r\nHost: slow.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");

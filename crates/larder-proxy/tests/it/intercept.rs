@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use larder_proxy::{Authority, Bypass, HostRules, Intercept, ProxyConfig, RunningProxy, SessionOptions, TlsIdentity};
+use larder_proxy::{
+    Authority, BypassReason, HostRules, Intercept, ProxyConfig, RunningProxy, SessionOptions, TlsIdentity,
+};
 use rustls::{
     ClientConfig, ClientConnection, StreamOwned,
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
@@ -466,7 +468,7 @@ fn tunnel_to_a_listed_host_that_is_passed_on_unread_is_counted_with_its_reason()
     }
     assert_eq!(
         (session.stats().bypassed_count, session.stats().bypassed),
-        (1, vec![(stage.origin.authority(), Bypass::NotTls)])
+        (1, vec![(stage.origin.authority(), BypassReason::NotTls)])
     );
-    assert_eq!(stage.proxy.stats().bypassed[Bypass::NotTls as usize], 2);
+    assert_eq!(stage.proxy.stats().bypassed[BypassReason::NotTls as usize], 2);
 }

@@ -3,7 +3,7 @@
 use larder_http::{
     Rules, Ruling,
     rules::{MatchTexts, Rule},
-    ruling::Following,
+    ruling::RedirectPolicy,
 };
 use larder_proxy::{Mirror, ProxyConfig};
 
@@ -62,7 +62,7 @@ fn guarded(refusal: &'static str, gate: &Gate) -> impl Fn(&Received, usize) -> R
     }
 }
 
-fn checking(config: &mut ProxyConfig, following: Following, checks_digest: bool) {
+fn checking(config: &mut ProxyConfig, following: RedirectPolicy, checks_digest: bool) {
     let ruling =
         Ruling { name: "check".into(), checks_authorization: true, following, checks_digest, ..Ruling::default() };
     config.rules = Rules::new(vec![Rule::new(&MatchTexts::default(), ruling).unwrap()]);
@@ -90,7 +90,7 @@ fn try_refusal(refusal: &str, fixture: &Fixture, target: &str, gate: &Gate) {
 
 #[test]
 fn none_of_twelve_refusals_is_taken_for_permission() {
-    for following in [Following::None, Following::All] {
+    for following in [RedirectPolicy::None, RedirectPolicy::All] {
         for refusal in REFUSALS {
             let gate = Gate::default();
             let fixture = Fixture::with(guarded(refusal, &gate), |config| checking(config, following, false));
@@ -107,7 +107,7 @@ fn none_of_twelve_refusals_opens_a_registry_of_containers() {
             let origin = format!("{}/v2", config.default_origin.take().unwrap().to_short_string());
             let mirror = Mirror::of_files("/v2", origin.parse().unwrap());
             config.mirrors.push(Mirror { is_registry: true, ..mirror });
-            checking(config, Following::Safe, true);
+            checking(config, RedirectPolicy::Safe, true);
         });
         try_refusal(refusal, &fixture, "/v2/team/app/manifests/latest", &gate);
         try_refusal(refusal, &fixture, &format!("/v2/team/app/blobs/{DIGEST}"), &gate);
@@ -130,7 +130,7 @@ fn leading(received: &Received, number: usize) -> Reply {
 
 #[test]
 fn redirect_to_where_the_stored_response_came_from_is_permission() {
-    let fixture = Fixture::with(leading, |config| checking(config, Following::All, false));
+    let fixture = Fixture::with(leading, |config| checking(config, RedirectPolicy::All, false));
     assert_eq!(fixture.get("/secret", &[USER]).text(), "body");
     assert!(fixture.get_hit("/secret", &["Authorization: Bearer user 2"]).is_hit());
     let refused = fixture.get("/secret", &["Authorization: Bearer expired"]);
@@ -147,7 +147,7 @@ fn response_that_changed_for_its_user_takes_the_place_of_what_is_stored() {
                 _ => Reply::ok(&["Cache-Control: max-age=600", &tag], "body"),
             }
         },
-        |config| checking(config, Following::None, false),
+        |config| checking(config, RedirectPolicy::None, false),
     );
     fixture.get("/secret", &[USER]);
     assert!(!fixture.get("/secret", &[USER]).is_hit(), "the origin describes another by now");

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use larder_proxy::{AccessLogTarget, Listener, NeedsRestart, Offline, ProxyConfig, Reloaded};
+use larder_proxy::{AccessLogTarget, Listener, NeedsRestart, Offline, ProxyConfig, ReloadOutcome};
 
 use crate::support::{Connection, Fixture, Gate, Received, Reply, eventually, http2::Http2};
 
@@ -17,7 +17,7 @@ fn named(request: &Received, number: usize) -> Reply {
 }
 
 /// Has a fixture go on by its own configuration with changes.
-fn reload(fixture: &Fixture, change: impl FnOnce(&mut ProxyConfig)) -> io::Result<Reloaded> {
+fn reload(fixture: &Fixture, change: impl FnOnce(&mut ProxyConfig)) -> io::Result<ReloadOutcome> {
     let mut config = Fixture::config(&fixture.origin);
     change(&mut config);
     fixture.proxy.handle().reload(config)

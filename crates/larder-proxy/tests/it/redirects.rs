@@ -5,14 +5,14 @@ use std::{sync::Arc, time::Duration};
 use larder_http::{
     Rules, Ruling,
     rules::{MatchTexts, Rule},
-    ruling::Following,
+    ruling::RedirectPolicy,
 };
 use larder_proxy::{ProxyConfig, TargetRules};
 
 use crate::support::{Fixture, Origin, Received, Reply};
 
 fn following(ruling: Ruling) -> Rules {
-    let ruling = Ruling { name: "follow".into(), following: Following::Safe, ..ruling };
+    let ruling = Ruling { name: "follow".into(), following: RedirectPolicy::Safe, ..ruling };
     Rules::new(vec![Rule::new(&MatchTexts::default(), ruling).unwrap()])
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use larder_http::coding::{Coding, Compression};
+use larder_http::coding::{Compression, ContentCoding};
 use larder_proxy::{CacheSettings, OriginUrl, Proxy, ProxyConfig, Site};
 
 use crate::support::{Connection, Fixture, Origin, Received, Reply};
@@ -95,7 +95,7 @@ fn settings_go_by_the_listener_too_and_what_is_stored_is_everybodys() {
         |config| {
             config.listeners.push(larder_proxy::Listener::plain(address));
             let mut cache = CacheSettings::default();
-            cache.http.compression = Compression { codings: vec![Coding::Gzip], ..Compression::default() };
+            cache.http.compression = Compression { codings: vec![ContentCoding::Gzip], ..Compression::default() };
             config.sites = vec![Site { listeners: vec![address], cache: Some(cache), ..Site::default() }];
         },
     );

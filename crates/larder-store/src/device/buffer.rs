@@ -9,8 +9,8 @@
 mod pool;
 
 use memmap2::MmapMut;
-use pool::Pooled;
-pub(crate) use pool::{Pool, Region};
+use pool::PooledBuffer;
+pub(crate) use pool::{BufferPool, BufferRegion};
 use std::{
     cell::{Cell, RefCell},
     mem,
@@ -53,7 +53,7 @@ enum Memory {
     Blocks(Vec<Block>),
     Mapped(MmapMut),
     /// A ring of the thread that made it has told the kernel of it.
-    Registered(Pooled, Arc<Pool>),
+    Registered(PooledBuffer, Arc<BufferPool>),
 }
 
 impl AlignedBuffer {
@@ -77,7 +77,7 @@ impl AlignedBuffer {
     pub(crate) fn for_reading(len_bytes: usize) -> Self {
         // At thread exit nobody asks any more.
         let _ = WAS_USED.try_with(|was_used| was_used.set(true));
-        match Pool::take(len_bytes) {
+        match BufferPool::take(len_bytes) {
             Some((pooled, pool)) => Self { memory: Memory::Registered(pooled, pool), len_bytes },
             None if len_bytes > REUSE_BYTES_MAX => Self::long(len_bytes),
             None => Self::allocated(len_bytes),
@@ -96,7 +96,7 @@ impl AlignedBuffer {
     }
 
     /// Its place among the buffers of `pool`, if it is one of them.
-    pub(crate) fn index_in(&self, pool: &Arc<Pool>) -> Option<u16> {
+    pub(crate) fn index_in(&self, pool: &Arc<BufferPool>) -> Option<u16> {
         match &self.memory {
             Memory::Registered(pooled, own) if Arc::ptr_eq(own, pool) => Some(pooled.index),
             _ => None,
@@ -121,7 +121,7 @@ impl AlignedBuffer {
     /// Lengthens to the whole of the memory it has.
     pub fn extend_to_capacity(&mut self) {
         self.len_bytes = match &self.memory {
-            Memory::Blocks(blocks) | Memory::Registered(Pooled { blocks, .. }, _) => {
+            Memory::Blocks(blocks) | Memory::Registered(PooledBuffer { blocks, .. }, _) => {
                 blocks.len() * BUFFER_ALIGNMENT_BYTES
             }
             Memory::Mapped(mapped) => mapped.len(),
@@ -131,7 +131,7 @@ impl AlignedBuffer {
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         match &self.memory {
-            Memory::Blocks(blocks) | Memory::Registered(Pooled { blocks, .. }, _) => {
+            Memory::Blocks(blocks) | Memory::Registered(PooledBuffer { blocks, .. }, _) => {
                 &bytemuck::cast_slice(blocks)[..self.len_bytes]
             }
             Memory::Mapped(mapped) => &mapped[..self.len_bytes],
@@ -141,7 +141,7 @@ impl AlignedBuffer {
     /// The bytes, to be written.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match &mut self.memory {
-            Memory::Blocks(blocks) | Memory::Registered(Pooled { blocks, .. }, _) => {
+            Memory::Blocks(blocks) | Memory::Registered(PooledBuffer { blocks, .. }, _) => {
                 &mut bytemuck::cast_slice_mut(blocks)[..self.len_bytes]
             }
             Memory::Mapped(mapped) => &mut mapped[..self.len_bytes],
@@ -160,8 +160,8 @@ impl Drop for AlignedBuffer {
         let blocks = match &mut self.memory {
             Memory::Blocks(blocks) => mem::take(blocks),
             Memory::Mapped(_) => return,
-            Memory::Registered(Pooled { index, blocks }, pool) => {
-                return pool.release_room(Pooled { index: *index, blocks: mem::take(blocks) });
+            Memory::Registered(PooledBuffer { index, blocks }, pool) => {
+                return pool.release_room(PooledBuffer { index: *index, blocks: mem::take(blocks) });
             }
         };
         let capacity = capacity_of(&blocks);

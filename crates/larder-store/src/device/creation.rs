@@ -12,13 +12,13 @@ use std::{
 };
 
 /// A new volume that has no name yet; dropped, it is removed.
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedFile {
     path: PathBuf,
     name: PathBuf,
     is_finished: bool,
 }
 
-impl Unfinished {
+impl UnfinishedFile {
     /// Creates a file for the volume `name`, under another name, with room for all of it unless it is sparse.
     pub(crate) fn create(name: &Path, size_bytes: u64, is_sparse: bool) -> Result<(VolumeFile, Self)> {
         let path = unfinished_path(name);
@@ -42,7 +42,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if !self.is_finished
             && let Err(error) = remove(&self.path)

@@ -11,7 +11,7 @@ mod memory;
 use std::{fmt, sync::Arc};
 
 pub use self::{files::FilesDirectory, memory::MemoryDirectory};
-use super::{AlignedBuffer, Completion, Pending};
+use super::{AlignedBuffer, Completion, PendingTransfer};
 
 /// Named files with asynchronous transfers at any offset and length.
 pub trait Directory: Send + Sync + 'static {
@@ -80,37 +80,37 @@ pub enum FileWork {
 
 impl dyn Directory {
     /// Reads `len_bytes` at `offset_bytes` of `file`.
-    pub fn read(&self, file: FileName, offset_bytes: u64, len_bytes: usize) -> Pending<AlignedBuffer> {
+    pub fn read(&self, file: FileName, offset_bytes: u64, len_bytes: usize) -> PendingTransfer<AlignedBuffer> {
         let buffer = AlignedBuffer::with_len(len_bytes);
         self.start(|completion| FileWork::Read { file, offset_bytes, buffer, completion })
     }
 
     /// Writes the whole of `buffer` at `offset_bytes` of `file`.
-    pub fn write(&self, file: FileName, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> Pending<()> {
+    pub fn write(&self, file: FileName, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> PendingTransfer<()> {
         self.start(|completion| FileWork::Write { file, offset_bytes, buffer, completion })
     }
 
     /// Removes `file`.
-    pub fn remove(&self, file: FileName) -> Pending<()> {
+    pub fn remove(&self, file: FileName) -> PendingTransfer<()> {
         self.start(|completion| FileWork::Remove { file, completion })
     }
 
     /// Names every file.
-    pub fn list(&self) -> Pending<Vec<FileName>> {
+    pub fn list(&self) -> PendingTransfer<Vec<FileName>> {
         self.start(|completion| FileWork::List { completion })
     }
 
     /// Removes every file.
-    pub fn clear(&self) -> Pending<()> {
+    pub fn clear(&self) -> PendingTransfer<()> {
         self.start(|completion| FileWork::Clear { completion })
     }
 
     /// Makes completed work durable.
-    pub fn sync(&self) -> Pending<()> {
+    pub fn sync(&self) -> PendingTransfer<()> {
         self.start(|completion| FileWork::Sync { completion })
     }
 
-    fn start<T>(&self, work: impl FnOnce(Completion<T>) -> FileWork) -> Pending<T> {
+    fn start<T>(&self, work: impl FnOnce(Completion<T>) -> FileWork) -> PendingTransfer<T> {
         let (completion, pending) = Completion::pair();
         self.submit(work(completion));
         pending

@@ -20,15 +20,15 @@ use rustix::io::Errno;
 
 use super::{
     Device, MemoryDevice, Transfer,
-    in_flight::{Bounds, Call, InFlight},
+    in_flight::{InFlight, SystemCall, TransferBounds},
 };
 use crate::Dice;
-use plan::{Fate, Fault, Motion};
 pub use plan::{FaultPlan, FaultStats};
+use plan::{PlannedFault, TransferFate, TransferKind};
 
 /// A device in memory with faults. See [`FaultPlan`].
 pub struct FaultyDevice {
-    bounds: Bounds,
+    bounds: TransferBounds,
     /// What reads see: every write that landed, in the drive's cache or on the medium.
     seen: MemoryDevice,
     state: Mutex<FaultyState>,
@@ -41,26 +41,26 @@ struct FaultyState {
     /// What a power cut leaves for certain.
     durable: MemoryDevice,
     /// Landed since the last sync, oldest first: a power cut keeps any of them, whole or in part, in any order.
-    cached: VecDeque<Landed>,
+    cached: VecDeque<LandedWrite>,
     cached_bytes: usize,
     /// Number of the next write that lands.
     next_landed: u64,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingTransfer>,
     /// The write that was under way when the device died.
-    last_gasp: Option<Landed>,
+    last_gasp: Option<LandedWrite>,
 }
 
 /// A piece of a write that landed.
-struct Landed {
+struct LandedWrite {
     number: u64,
     offset_bytes: u64,
     bytes: Box<[u8]>,
 }
 
 /// A transfer that is not done.
-struct Waiting {
+struct WaitingTransfer {
     in_flight: InFlight,
-    fault: Option<Fault>,
+    fault: Option<PlannedFault>,
     is_short: bool,
     /// Added to every offset, for what goes to another place.
     shift_bytes: u64,
@@ -132,7 +132,7 @@ impl FaultyDevice {
         let contents = state.durable.snapshot();
         let FaultyState { dice, cached, waiting, last_gasp, .. } = &mut *state;
         let pending = waiting.iter_mut().filter_map(pending_write).chain(last_gasp.take());
-        let mut loose: Vec<Landed> = cached.drain(..).chain(pending).collect();
+        let mut loose: Vec<LandedWrite> = cached.drain(..).chain(pending).collect();
         while !loose.is_empty() {
             let next = dice.below(loose.len() as u64) as usize;
             land_in_part(&contents, loose.swap_remove(next), dice);
@@ -151,7 +151,7 @@ impl FaultyDevice {
     }
 
     fn on(contents: MemoryDevice, dice: Dice, plan: FaultPlan) -> Self {
-        let bounds = Bounds { len_bytes: contents.len_bytes(), alignment_bytes: contents.alignment_bytes() };
+        let bounds = TransferBounds { len_bytes: contents.len_bytes(), alignment_bytes: contents.alignment_bytes() };
         let state = FaultyState {
             plan,
             dice,
@@ -173,32 +173,32 @@ impl FaultyDevice {
     }
 
     /// Moves bytes once. A short transfer moves a part of them.
-    fn step(&self, state: &mut FaultyState, waiting: &mut Waiting) -> ControlFlow<io::Result<()>> {
-        let Waiting { in_flight, fault, is_short, shift_bytes, sync_below } = waiting;
+    fn step(&self, state: &mut FaultyState, waiting: &mut WaitingTransfer) -> ControlFlow<io::Result<()>> {
+        let WaitingTransfer { in_flight, fault, is_short, shift_bytes, sync_below } = waiting;
         match fault {
-            Some(Fault::Error) => return ControlFlow::Break(Err(Errno::IO.into())),
-            Some(Fault::Full) => return ControlFlow::Break(Err(Errno::NOSPC.into())),
+            Some(PlannedFault::Error) => return ControlFlow::Break(Err(Errno::IO.into())),
+            Some(PlannedFault::Full) => return ControlFlow::Break(Err(Errno::NOSPC.into())),
             _ => {}
         }
         let moved_bytes = match in_flight.call() {
-            Call::Read(to, offset_bytes) => {
+            SystemCall::Read(to, offset_bytes) => {
                 let len = piece(to.len(), *is_short, &mut state.dice);
                 let to = &mut to[..len];
                 self.seen.read_at(offset_bytes.wrapping_add(*shift_bytes), to);
-                if *fault == Some(Fault::Flipped) {
+                if *fault == Some(PlannedFault::Flipped) {
                     flip(to, &mut state.dice);
                     *fault = None;
                 }
                 to.len()
             }
-            Call::Write(from, offset_bytes) => {
+            SystemCall::Write(from, offset_bytes) => {
                 let from = &from[..piece(from.len(), *is_short, &mut state.dice)];
                 let mut bytes: Box<[u8]> = match fault {
-                    Some(Fault::Lost) => Box::default(),
-                    Some(Fault::Torn) => from[..sectors_below(from.len(), &mut state.dice)].into(),
+                    Some(PlannedFault::Lost) => Box::default(),
+                    Some(PlannedFault::Torn) => from[..sectors_below(from.len(), &mut state.dice)].into(),
                     _ => from.into(),
                 };
-                if *fault == Some(Fault::Flipped) {
+                if *fault == Some(PlannedFault::Flipped) {
                     flip(&mut bytes, &mut state.dice);
                     *fault = None;
                 }
@@ -206,7 +206,7 @@ impl FaultyDevice {
                 self.land(state, offset_bytes.wrapping_add(*shift_bytes), bytes);
                 moved_bytes
             }
-            Call::Sync => {
+            SystemCall::Sync => {
                 while state.cached.front().is_some_and(|oldest| oldest.number < *sync_below) {
                     state.make_oldest_durable();
                 }
@@ -219,7 +219,7 @@ impl FaultyDevice {
     fn land(&self, state: &mut FaultyState, offset_bytes: u64, bytes: Box<[u8]>) {
         self.seen.write_at(offset_bytes, &bytes);
         state.cached_bytes += bytes.len();
-        state.cached.push_back(Landed { number: state.next_landed, offset_bytes, bytes });
+        state.cached.push_back(LandedWrite { number: state.next_landed, offset_bytes, bytes });
         state.next_landed += 1;
         while state.cached_bytes > CACHE_BYTES_MAX {
             state.make_oldest_durable();
@@ -241,17 +241,17 @@ impl FaultyDevice {
 impl Device for FaultyDevice {
     fn submit(&self, transfer: Transfer) {
         let (motion, offset_bytes) = match &transfer {
-            Transfer::Read { offset_bytes, .. } => (Motion::Read, *offset_bytes),
-            Transfer::Write { offset_bytes, .. } => (Motion::Write, *offset_bytes),
-            Transfer::Sync { .. } => (Motion::Sync, 0),
+            Transfer::Read { offset_bytes, .. } => (TransferKind::Read, *offset_bytes),
+            Transfer::Write { offset_bytes, .. } => (TransferKind::Write, *offset_bytes),
+            Transfer::Sync { .. } => (TransferKind::Sync, 0),
         };
         let Some(in_flight) = self.bounds.admit(transfer) else { return };
         let mut state = self.lock();
         let FaultyState { plan, dice, stats, .. } = &mut *state;
-        let Fate { fault, is_short, is_slow } = plan.draw(motion, dice, stats);
-        let is_astray = fault == Some(Fault::Misdirected);
+        let TransferFate { fault, is_short, is_slow } = plan.draw(motion, dice, stats);
+        let is_astray = fault == Some(PlannedFault::Misdirected);
         let shift_bytes = if is_astray { self.astray(offset_bytes, in_flight.len_bytes(), dice) } else { 0 };
-        let mut waiting = Waiting { in_flight, fault, is_short, shift_bytes, sync_below: state.next_landed };
+        let mut waiting = WaitingTransfer { in_flight, fault, is_short, shift_bytes, sync_below: state.next_landed };
         if state.plan.dead_after.is_some_and(|last| state.stats.transfers == last + 1) {
             state.last_gasp = rest_of_write(&mut waiting);
         }
@@ -292,23 +292,23 @@ impl FaultyState {
 }
 
 /// What is left to land of a write that waits and will not fail.
-fn pending_write(waiting: &mut Waiting) -> Option<Landed> {
-    let lands = matches!(waiting.fault, None | Some(Fault::Misdirected));
+fn pending_write(waiting: &mut WaitingTransfer) -> Option<LandedWrite> {
+    let lands = matches!(waiting.fault, None | Some(PlannedFault::Misdirected));
     if lands { rest_of_write(waiting) } else { None }
 }
 
-fn rest_of_write(waiting: &mut Waiting) -> Option<Landed> {
+fn rest_of_write(waiting: &mut WaitingTransfer) -> Option<LandedWrite> {
     match waiting.in_flight.call() {
-        Call::Write(from, offset_bytes) => {
+        SystemCall::Write(from, offset_bytes) => {
             let offset_bytes = offset_bytes.wrapping_add(waiting.shift_bytes);
-            Some(Landed { number: u64::MAX, offset_bytes, bytes: from.into() })
+            Some(LandedWrite { number: u64::MAX, offset_bytes, bytes: from.into() })
         }
-        Call::Read(..) | Call::Sync => None,
+        SystemCall::Read(..) | SystemCall::Sync => None,
     }
 }
 
 /// Lands a write that nobody saw through: not at all, whole, or its first sectors.
-fn land_in_part(medium: &MemoryDevice, landed: Landed, dice: &mut Dice) {
+fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, dice: &mut Dice) {
     let len = match dice.below(4) {
         0 => 0,
         1 => sectors_below(landed.bytes.len(), dice),

@@ -1,27 +1,31 @@
 //! A transfer under way: checked, owning its buffer, and knowing how far it has come.
 //!
 //! Owns: the rules all devices share (what is refused, how short and interrupted calls go on). Does not: make
-//! system calls. Invariant: what [`Bounds::admit`] lets through lies inside the device and on its alignment,
+//! system calls. Invariant: what [`TransferBounds::admit`] lets through lies inside the device and on its alignment,
 //! and every step either moves bytes or uses up one of a bounded number of retries.
 
 use std::{io, ops::ControlFlow, sync::Arc};
 
-use super::{AlignedBuffer, Completion, Transfer, buffer::Pool};
+use super::{AlignedBuffer, Completion, Transfer, buffer::BufferPool};
 
 /// What a device's transfers must keep to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bounds {
+pub(super) struct TransferBounds {
     pub(super) len_bytes: u64,
     pub(super) alignment_bytes: u32,
 }
 
-impl Bounds {
+impl TransferBounds {
     /// Checks `transfer`. One that breaks the rules, or has nothing to move, is completed here.
     pub(super) fn admit(self, transfer: Transfer) -> Option<InFlight> {
         let (work, offset_bytes) = match transfer {
-            Transfer::Read { offset_bytes, buffer, completion } => (Work::Read { buffer, completion }, offset_bytes),
-            Transfer::Write { offset_bytes, buffer, completion } => (Work::Write { buffer, completion }, offset_bytes),
-            Transfer::Sync { completion } => (Work::Sync { completion }, 0),
+            Transfer::Read { offset_bytes, buffer, completion } => {
+                (PendingCall::Read { buffer, completion }, offset_bytes)
+            }
+            Transfer::Write { offset_bytes, buffer, completion } => {
+                (PendingCall::Write { buffer, completion }, offset_bytes)
+            }
+            Transfer::Sync { completion } => (PendingCall::Sync { completion }, 0),
         };
         let in_flight =
             InFlight { work, offset_bytes, alignment_bytes: self.alignment_bytes, done_bytes: 0, retry_count: 0 };
@@ -30,7 +34,7 @@ impl Bounds {
             in_flight.complete(Err(error));
             return None;
         }
-        if len_bytes == 0 && !matches!(in_flight.work, Work::Sync { .. }) {
+        if len_bytes == 0 && !matches!(in_flight.work, PendingCall::Sync { .. }) {
             in_flight.complete(Ok(()));
             return None;
         }
@@ -58,21 +62,21 @@ impl Bounds {
 
 /// A checked transfer. Dropped early, it completes with an error like any [`Completion`].
 pub(super) struct InFlight {
-    work: Work,
+    work: PendingCall,
     offset_bytes: u64,
     alignment_bytes: u32,
     done_bytes: usize,
     retry_count: u32,
 }
 
-enum Work {
+enum PendingCall {
     Read { buffer: AlignedBuffer, completion: Completion<AlignedBuffer> },
     Write { buffer: Arc<AlignedBuffer>, completion: Completion<()> },
     Sync { completion: Completion<()> },
 }
 
 /// The system call that takes a transfer further: what remains of its bytes, and where on the device.
-pub(super) enum Call<'a> {
+pub(super) enum SystemCall<'a> {
     Read(&'a mut [u8], u64),
     Write(&'a [u8], u64),
     Sync,
@@ -88,7 +92,7 @@ impl InFlight {
             }
             Err(error) => return ControlFlow::Break(Err(error)),
         };
-        if matches!(self.work, Work::Sync { .. }) {
+        if matches!(self.work, PendingCall::Sync { .. }) {
             return ControlFlow::Break(Ok(()));
         }
         if moved_bytes == 0 {
@@ -106,14 +110,14 @@ impl InFlight {
     }
 
     /// The next call to make.
-    pub(super) fn call(&mut self) -> Call<'_> {
+    pub(super) fn call(&mut self) -> SystemCall<'_> {
         let offset_bytes = self.offset_bytes + self.done_bytes as u64;
         let end = self.len_bytes().min(self.done_bytes + CALL_BYTES_MAX);
         let range = self.done_bytes..end;
         match &mut self.work {
-            Work::Read { buffer, .. } => Call::Read(&mut buffer.as_mut_slice()[range], offset_bytes),
-            Work::Write { buffer, .. } => Call::Write(&buffer.as_slice()[range], offset_bytes),
-            Work::Sync { .. } => Call::Sync,
+            PendingCall::Read { buffer, .. } => SystemCall::Read(&mut buffer.as_mut_slice()[range], offset_bytes),
+            PendingCall::Write { buffer, .. } => SystemCall::Write(&buffer.as_slice()[range], offset_bytes),
+            PendingCall::Sync { .. } => SystemCall::Sync,
         }
     }
 
@@ -121,9 +125,9 @@ impl InFlight {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only io_uring leaves buffers with the kernel"))]
     pub(super) fn keep_buffer(&mut self) -> Arc<AlignedBuffer> {
         match &mut self.work {
-            Work::Read { buffer, .. } => Arc::new(std::mem::replace(buffer, AlignedBuffer::with_len(0))),
-            Work::Write { buffer, .. } => Arc::clone(buffer),
-            Work::Sync { .. } => Arc::new(AlignedBuffer::with_len(0)),
+            PendingCall::Read { buffer, .. } => Arc::new(std::mem::replace(buffer, AlignedBuffer::with_len(0))),
+            PendingCall::Write { buffer, .. } => Arc::clone(buffer),
+            PendingCall::Sync { .. } => Arc::new(AlignedBuffer::with_len(0)),
         }
     }
 
@@ -132,36 +136,36 @@ impl InFlight {
         not(target_os = "linux"),
         expect(dead_code, reason = "only io_uring knows buffers before they are used")
     )]
-    pub(super) fn index_in(&self, pool: &Arc<Pool>) -> Option<u16> {
+    pub(super) fn index_in(&self, pool: &Arc<BufferPool>) -> Option<u16> {
         match &self.work {
-            Work::Read { buffer, .. } => buffer.index_in(pool),
-            Work::Write { .. } | Work::Sync { .. } => None,
+            PendingCall::Read { buffer, .. } => buffer.index_in(pool),
+            PendingCall::Write { .. } | PendingCall::Sync { .. } => None,
         }
     }
 
     /// Delivers the outcome.
     pub(super) fn complete(self, outcome: io::Result<()>) {
         match self.work {
-            Work::Read { buffer, completion } => completion.complete(outcome.map(|()| buffer)),
-            Work::Write { buffer, completion } => {
+            PendingCall::Read { buffer, completion } => completion.complete(outcome.map(|()| buffer)),
+            PendingCall::Write { buffer, completion } => {
                 // Before the completion, so that its receiver may find itself the only owner.
                 drop(buffer);
                 completion.complete(outcome);
             }
-            Work::Sync { completion } => completion.complete(outcome),
+            PendingCall::Sync { completion } => completion.complete(outcome),
         }
     }
 
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only io_uring treats reads apart"))]
     pub(super) fn is_read(&self) -> bool {
-        matches!(self.work, Work::Read { .. })
+        matches!(self.work, PendingCall::Read { .. })
     }
 
     pub(super) fn len_bytes(&self) -> usize {
         match &self.work {
-            Work::Read { buffer, .. } => buffer.len(),
-            Work::Write { buffer, .. } => buffer.len(),
-            Work::Sync { .. } => 0,
+            PendingCall::Read { buffer, .. } => buffer.len(),
+            PendingCall::Write { buffer, .. } => buffer.len(),
+            PendingCall::Sync { .. } => 0,
         }
     }
 
@@ -175,8 +179,10 @@ impl InFlight {
 
     fn nothing_moved(&self) -> io::Error {
         let (kind, what) = match self.work {
-            Work::Read { .. } => (io::ErrorKind::UnexpectedEof, "the file is shorter than it was when opened"),
-            Work::Write { .. } | Work::Sync { .. } => (io::ErrorKind::WriteZero, "the device takes no more bytes"),
+            PendingCall::Read { .. } => (io::ErrorKind::UnexpectedEof, "the file is shorter than it was when opened"),
+            PendingCall::Write { .. } | PendingCall::Sync { .. } => {
+                (io::ErrorKind::WriteZero, "the device takes no more bytes")
+            }
         };
         io::Error::new(kind, format!("{what}: offset {}", self.offset_bytes + self.done_bytes as u64))
     }
@@ -193,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { len_bytes: 1 << 20, alignment_bytes: 512 };
+    const BOUNDS: TransferBounds = TransferBounds { len_bytes: 1 << 20, alignment_bytes: 512 };
 
     fn read(offset_bytes: u64, len_bytes: usize) -> (Option<InFlight>, mpsc::Receiver<io::Result<usize>>) {
         let (sender, receiver) = mpsc::channel();
@@ -205,8 +211,8 @@ mod tests {
 
     fn next_read(in_flight: &mut InFlight) -> (usize, u64) {
         match in_flight.call() {
-            Call::Read(rest, offset_bytes) => (rest.len(), offset_bytes),
-            Call::Write(..) | Call::Sync => panic!("a read became something else"),
+            SystemCall::Read(rest, offset_bytes) => (rest.len(), offset_bytes),
+            SystemCall::Write(..) | SystemCall::Sync => panic!("a read became something else"),
         }
     }
 

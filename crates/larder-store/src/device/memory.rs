@@ -11,13 +11,13 @@ use std::{
 
 use super::{
     Device, Transfer,
-    in_flight::{Bounds, Call},
+    in_flight::{SystemCall, TransferBounds},
 };
 
 /// A device in memory. Takes memory only for what was written.
 pub struct MemoryDevice {
     pages: Box<[RwLock<Page>]>,
-    bounds: Bounds,
+    bounds: TransferBounds,
 }
 
 /// Shared with snapshots; always [`PAGE_SIZE_BYTES`] long.
@@ -28,7 +28,7 @@ impl MemoryDevice {
     pub fn new(len_bytes: u64) -> Self {
         let page_count = len_bytes.div_ceil(PAGE_SIZE_BYTES as u64);
         let pages = (0..page_count).map(|_| RwLock::new(None)).collect();
-        Self { pages, bounds: Bounds { len_bytes, alignment_bytes: ALIGNMENT_BYTES } }
+        Self { pages, bounds: TransferBounds { len_bytes, alignment_bytes: ALIGNMENT_BYTES } }
     }
 
     /// A device that holds `contents`.
@@ -87,9 +87,9 @@ impl Device for MemoryDevice {
     fn submit(&self, transfer: Transfer) {
         let Some(mut in_flight) = self.bounds.admit(transfer) else { return };
         match in_flight.call() {
-            Call::Read(to, offset_bytes) => self.read_at(offset_bytes, to),
-            Call::Write(from, offset_bytes) => self.write_at(offset_bytes, from),
-            Call::Sync => {}
+            SystemCall::Read(to, offset_bytes) => self.read_at(offset_bytes, to),
+            SystemCall::Write(from, offset_bytes) => self.write_at(offset_bytes, from),
+            SystemCall::Sync => {}
         }
         in_flight.complete(io::Result::Ok(()));
     }

@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{Completion, Device, Transfer, in_flight::Bounds};
+use super::{Completion, Device, Transfer, in_flight::TransferBounds};
 
 /// A device whose writes stay in memory, over one that is only read.
 pub struct OverlayDevice {
@@ -34,8 +34,8 @@ impl OverlayDevice {
         start..start.saturating_add(len_bytes as u64 / block_bytes)
     }
 
-    fn bounds(&self) -> Bounds {
-        Bounds { len_bytes: self.below.len_bytes(), alignment_bytes: self.below.alignment_bytes() }
+    fn bounds(&self) -> TransferBounds {
+        TransferBounds { len_bytes: self.below.len_bytes(), alignment_bytes: self.below.alignment_bytes() }
     }
 }
 

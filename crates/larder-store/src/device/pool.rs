@@ -10,14 +10,14 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use super::queue::Queue;
+use super::queue::TransferQueue;
 
-pub(super) struct Pool<T> {
-    queue: Arc<Queue<T>>,
+pub(super) struct ThreadPool<T> {
+    queue: Arc<TransferQueue<T>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl<T: Send + 'static> Pool<T> {
+impl<T: Send + 'static> ThreadPool<T> {
     /// Starts `thread_count` threads, named after `name`, that call `work` for each piece pushed.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl<T: Send + 'static> Pool<T> {
     }
 }
 
-impl<T> Drop for Pool<T> {
+impl<T> Drop for ThreadPool<T> {
     fn drop(&mut self) {
         self.queue.close();
         join_others(self.threads.drain(..));

@@ -12,7 +12,7 @@ use std::{
 /// Most pieces of work that may wait in one queue; beyond, they fail and the cache is gone around.
 pub(super) const WAITING_COUNT_MAX: usize = 16_384;
 
-pub(super) struct Queue<T> {
+pub(super) struct TransferQueue<T> {
     state: Mutex<QueueState<T>>,
     filled: Condvar,
 }
@@ -22,14 +22,14 @@ struct QueueState<T> {
     is_closed: bool,
 }
 
-impl<T> Default for Queue<T> {
+impl<T> Default for TransferQueue<T> {
     fn default() -> Self {
         let state = QueueState { waiting: VecDeque::new(), is_closed: false };
         Self { state: Mutex::new(state), filled: Condvar::new() }
     }
 }
 
-impl<T> Queue<T> {
+impl<T> TransferQueue<T> {
     /// Appends `work`; whether the queue was empty, so that its taker may be asleep. A full queue gives it back.
     pub(super) fn push(&self, work: T) -> Result<bool, T> {
         let mut state = self.lock();
@@ -85,7 +85,7 @@ mod tests {
     /// At stake: unbounded memory behind a device that does not answer.
     #[test]
     fn a_full_queue_gives_back_and_a_closed_one_ends_when_it_is_empty() {
-        let queue = Queue::default();
+        let queue = TransferQueue::default();
         for index in 0..WAITING_COUNT_MAX {
             assert_eq!(queue.push(index), Ok(index == 0));
         }

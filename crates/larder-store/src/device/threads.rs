@@ -8,15 +8,15 @@ use std::{io, num::NonZeroUsize, ops::ControlFlow, os::unix::fs::FileExt, sync::
 
 use super::{
     Device, Transfer, VolumeFile,
-    in_flight::{Call, InFlight},
-    pool::Pool,
+    in_flight::{InFlight, SystemCall},
+    pool::ThreadPool,
     queue::too_much_waits,
 };
 
 /// A device that makes blocking calls on threads of its own.
 pub struct ThreadsDevice {
     file: Arc<VolumeFile>,
-    pool: Pool<InFlight>,
+    pool: ThreadPool<InFlight>,
 }
 
 impl ThreadsDevice {
@@ -29,7 +29,7 @@ impl ThreadsDevice {
     /// # Errors
     /// When the system refuses a thread.
     pub fn new(file: Arc<VolumeFile>, thread_count: NonZeroUsize) -> io::Result<Self> {
-        let pool = Pool::start("larder-io", thread_count, {
+        let pool = ThreadPool::start("larder-io", thread_count, {
             let file = Arc::clone(&file);
             move |in_flight| transfer(&file, in_flight)
         })?;
@@ -75,8 +75,8 @@ fn transfer(file: &VolumeFile, mut in_flight: InFlight) {
 
 fn make_call(file: &VolumeFile, in_flight: &mut InFlight) -> io::Result<usize> {
     match in_flight.call() {
-        Call::Read(to, offset_bytes) => file.file().read_at(to, offset_bytes),
-        Call::Write(from, offset_bytes) => file.file().write_at(from, offset_bytes),
-        Call::Sync => file.file().sync_data().map(|()| 0),
+        SystemCall::Read(to, offset_bytes) => file.file().read_at(to, offset_bytes),
+        SystemCall::Write(from, offset_bytes) => file.file().write_at(from, offset_bytes),
+        SystemCall::Sync => file.file().sync_data().map(|()| 0),
     }
 }

@@ -1,7 +1,7 @@
 //! A device on io_uring: one ring on a thread of its own for writes and everybody, and one per attached thread
 //! for that thread's reads.
 //!
-//! Owns: [`Ring`], the only code here that hands memory to the kernel. Does not: decide when to turn
+//! Owns: [`UringRing`], the only code here that hands memory to the kernel. Does not: decide when to turn
 //! (`attached` does in an event loop, `background` on its thread). Invariant: a buffer the kernel may touch stays
 //! in the ring's slab until its completion has arrived. Cost: one system call per turn, however many transfers.
 #![expect(unsafe_code, reason = "the kernel reads and writes buffers the compiler cannot see it has")]
@@ -22,17 +22,17 @@ use std::{
 use io_uring::{IoUring, opcode, squeue, types};
 use slab::Slab;
 
-use self::background::Background;
+use self::background::BackgroundRing;
 use super::{
     Device, ThreadDriver, Transfer, VolumeFile,
-    buffer::{Pool, Region},
-    in_flight::{Call, InFlight},
+    buffer::{BufferPool, BufferRegion},
+    in_flight::{InFlight, SystemCall},
 };
 
 /// A device on io_uring.
 pub struct UringDevice {
     file: Arc<VolumeFile>,
-    background: Background,
+    background: BackgroundRing,
 }
 
 impl UringDevice {
@@ -41,7 +41,7 @@ impl UringDevice {
     /// # Errors
     /// When the kernel is too old for it or does not permit it (as in many containers); use threads then.
     pub fn new(file: Arc<VolumeFile>) -> io::Result<Self> {
-        let background = Background::start(&file)?;
+        let background = BackgroundRing::start(&file)?;
         Ok(Self { file, background })
     }
 }
@@ -83,16 +83,16 @@ impl Device for UringDevice {
 }
 
 /// A transfer that is over, not yet delivered: that is done where no ring is borrowed.
-type Finished = (InFlight, io::Result<()>);
+type FinishedTransfer = (InFlight, io::Result<()>);
 
-fn deliver(finished: &mut Vec<Finished>) {
+fn deliver(finished: &mut Vec<FinishedTransfer>) {
     for (in_flight, outcome) in finished.drain(..) {
         in_flight.complete(outcome);
     }
 }
 
 /// A submission and a completion ring with the transfers they have. Used by the thread that made it only.
-struct Ring {
+struct UringRing {
     ring: IoUring,
     /// Accepted, not yet given to the kernel.
     waiting: VecDeque<InFlight>,
@@ -103,11 +103,11 @@ struct Ring {
     is_watching: bool,
     is_broken: bool,
     /// Buffers the kernel knows; like the file behind the ring, so that they are there for as long as that is.
-    registered: Option<Arc<Pool>>,
+    registered: Option<Arc<BufferPool>>,
     file: Arc<VolumeFile>,
 }
 
-impl Ring {
+impl UringRing {
     fn new(file: Arc<VolumeFile>) -> io::Result<Self> {
         Self::on(build()?, file)
     }
@@ -144,8 +144,8 @@ impl Ring {
 
     /// Tells the kernel of the calling thread's buffers. Refused (they count as locked memory), reads cost a little more.
     fn register_buffers(&mut self) {
-        let pool = Pool::of_thread();
-        let region = |region: &Region| libc::iovec {
+        let pool = BufferPool::of_thread();
+        let region = |region: &BufferRegion| libc::iovec {
             iov_base: ptr::with_exposed_provenance_mut(region.start),
             iov_len: region.len_bytes,
         };
@@ -164,7 +164,7 @@ impl Ring {
     }
 
     /// Gives the kernel what waits, waits for `completion_count_min` completions, and collects those there are.
-    fn turn(&mut self, completion_count_min: usize, finished: &mut Vec<Finished>) {
+    fn turn(&mut self, completion_count_min: usize, finished: &mut Vec<FinishedTransfer>) {
         self.fill();
         let submissions = self.ring.submission();
         let is_needed = !self.is_broken
@@ -269,7 +269,7 @@ impl Ring {
         }
     }
 
-    fn collect(&mut self, finished: &mut Vec<Finished>) {
+    fn collect(&mut self, finished: &mut Vec<FinishedTransfer>) {
         for completion in self.ring.completion() {
             let key = completion.user_data();
             if key == WATCH_KEY {
@@ -301,7 +301,7 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for UringRing {
     fn drop(&mut self) {
         self.drain();
         if self.is_file_registered
@@ -368,18 +368,18 @@ fn is_unknown_flag(built: &io::Result<IoUring>) -> bool {
 }
 
 /// The kernel's form of a call; `registered` is the place of the call's buffer among those it knows.
-fn entry(file: types::Fd, call: Call<'_>, registered: Option<u16>) -> squeue::Entry {
+fn entry(file: types::Fd, call: SystemCall<'_>, registered: Option<u16>) -> squeue::Entry {
     match call {
-        Call::Read(to, offset_bytes) if let Some(index) = registered => {
+        SystemCall::Read(to, offset_bytes) if let Some(index) = registered => {
             opcode::ReadFixed::new(file, to.as_mut_ptr(), to.len() as u32, index).offset(offset_bytes).build()
         }
-        Call::Read(to, offset_bytes) => {
+        SystemCall::Read(to, offset_bytes) => {
             opcode::Read::new(file, to.as_mut_ptr(), to.len() as u32).offset(offset_bytes).build()
         }
-        Call::Write(from, offset_bytes) => {
+        SystemCall::Write(from, offset_bytes) => {
             opcode::Write::new(file, from.as_ptr(), from.len() as u32).offset(offset_bytes).build()
         }
-        Call::Sync => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
+        SystemCall::Sync => opcode::Fsync::new(file).flags(types::FsyncFlags::DATASYNC).build(),
     }
 }
 
@@ -406,7 +406,7 @@ mod tests {
                 }
             };
             assert_eq!(ring.params().is_setup_single_issuer(), kind == RingKind::Deferred);
-            let mut ring = Ring::on(ring, file).unwrap();
+            let mut ring = UringRing::on(ring, file).unwrap();
             let (sender, outcomes) = mpsc::channel();
             for round in 0..2 {
                 for index in 0..COUNT {
@@ -439,7 +439,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = Arc::new(VolumeFile::create(&directory.path().join("volume"), 1 << 20).unwrap());
         let bounds = file.bounds();
-        let mut ring = match thread::spawn(|| Ring::new(file)).join().unwrap() {
+        let mut ring = match thread::spawn(|| UringRing::new(file)).join().unwrap() {
             Ok(ring) if ring.ring.params().is_setup_single_issuer() => ring,
             Ok(_) => return eprintln!("skipped: the kernel's rings may be used by any thread"),
             Err(error) => return eprintln!("skipped: io_uring is refused: {error}"),

@@ -19,7 +19,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, OFlags};
 
-use super::{AlignedBuffer, Device, ThreadsDevice, in_flight::Bounds};
+use super::{AlignedBuffer, Device, ThreadsDevice, in_flight::TransferBounds};
 use crate::{Error, ErrorKind, IoChoice, Result};
 
 /// An opened, exclusively locked volume: a regular file or a block device.
@@ -27,7 +27,7 @@ use crate::{Error, ErrorKind, IoChoice, Result};
 pub struct VolumeFile {
     file: File,
     path: PathBuf,
-    bounds: Bounds,
+    bounds: TransferBounds,
     is_direct: bool,
     is_block_device: bool,
 }
@@ -40,7 +40,7 @@ impl VolumeFile {
     /// use by another store (known after a second, in which a store that is just being closed has time to go).
     pub fn open(path: &Path) -> Result<Self> {
         let metadata = fs::metadata(path).map_err(|error| unavailable("cannot open the volume", path, error))?;
-        let kind = Kind::of(&metadata, path)?;
+        let kind = VolumeKind::of(&metadata, path)?;
         let file = open_exclusive(kind, path, wait_for_lock)?;
         lock(&file, path, wait_for_lock)?;
         Self::locked(file, path)
@@ -120,7 +120,7 @@ impl VolumeFile {
     /// As [`VolumeFile::read_exact_at`].
     pub fn foreign_content(&self) -> Result<Option<&'static str>> {
         let (head, tail) = (self.read_end(0)?, self.read_end(self.len_bytes().saturating_sub(foreign::ENDS_BYTES))?);
-        let ends = foreign::Ends { len_bytes: self.len_bytes(), head: head.as_slice(), tail: tail.as_slice() };
+        let ends = foreign::DeviceEnds { len_bytes: self.len_bytes(), head: head.as_slice(), tail: tail.as_slice() };
         Ok(foreign::find(&ends))
     }
 
@@ -162,7 +162,7 @@ impl VolumeFile {
         Ok(buffer)
     }
 
-    pub(super) fn bounds(&self) -> Bounds {
+    pub(super) fn bounds(&self) -> TransferBounds {
         self.bounds
     }
 
@@ -173,10 +173,10 @@ impl VolumeFile {
     fn locked(mut file: File, path: &Path) -> Result<Self> {
         let examined = |error| unavailable("cannot examine the volume", path, error);
         let metadata = file.metadata().map_err(examined)?;
-        let is_block_device = Kind::of(&metadata, path)? == Kind::BlockDevice;
+        let is_block_device = VolumeKind::of(&metadata, path)? == VolumeKind::BlockDevice;
         let len_bytes = if is_block_device { file.seek(SeekFrom::End(0)).map_err(examined)? } else { metadata.len() };
         let direct_alignment = direct::turn_on(&file, is_block_device);
-        let bounds = Bounds { len_bytes, alignment_bytes: direct_alignment.unwrap_or(ALIGNMENT_BYTES_MIN) };
+        let bounds = TransferBounds { len_bytes, alignment_bytes: direct_alignment.unwrap_or(ALIGNMENT_BYTES_MIN) };
         Ok(Self { file, path: path.to_owned(), bounds, is_direct: direct_alignment.is_some(), is_block_device })
     }
 }
@@ -250,12 +250,12 @@ fn unavailable(what: &str, path: &Path, error: io::Error) -> Error {
 
 /// What a volume can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum VolumeKind {
     File,
     BlockDevice,
 }
 
-impl Kind {
+impl VolumeKind {
     fn of(metadata: &fs::Metadata, path: &Path) -> Result<Self> {
         let kind = metadata.file_type();
         if kind.is_file() {
@@ -271,9 +271,9 @@ impl Kind {
 
 /// Opens a volume. A block device is claimed, which fails while it is mounted, swapped to or part of another; and
 /// for a moment after a store on it was killed.
-fn open_exclusive(kind: Kind, path: &Path, mut pause: impl FnMut()) -> Result<File> {
+fn open_exclusive(kind: VolumeKind, path: &Path, mut pause: impl FnMut()) -> Result<File> {
     let mut options = options();
-    if kind == Kind::BlockDevice {
+    if kind == VolumeKind::BlockDevice {
         options.custom_flags(OFlags::EXCL.bits().cast_signed());
     }
     for _ in 0..LOCK_RETRY_COUNT_MAX {

@@ -23,27 +23,27 @@ mod session;
 mod walk;
 
 use super::{
-    Engine, Extent, Gauges,
+    Engine, EngineGauges, ReadExtent,
     kit::{
-        ledger::{self, Ledger, LedgerArea},
-        numbers::Numbers,
+        ledger::{self, LedgerArea, MapCheckpoint},
+        numbers::RunNumbers,
         snapshot,
-        state_lock::{Checked, Locked, StateLock},
+        state_lock::{CheckedState, LockedState, StateLock},
     },
 };
 use crate::{
     Error, ErrorKind, Reader, Result, StoreOptions,
     format::{
-        record::Record,
-        superblock::{LogForm, PARAMETER_COUNT, Shape},
+        record::RecordParts,
+        superblock::{LogForm, PARAMETER_COUNT, VolumeShape},
     },
     hash::KeyHash,
     units::{DATA_START_BYTES, last_superblock_bytes},
-    volume::{START_RETRY_PAUSE, Volume, cannot_begin, waiters::Waiters, wakeup::TICK},
+    volume::{START_RETRY_PAUSE, Volume, cannot_begin, waiters::TaskWaiters, wakeup::TICK},
 };
 use entries::{EntryId, EntryPlace, EntryTable};
-use layout::{ClusterArea, Clusters};
-use read::Found;
+use layout::{ClusterArea, ClusterTable};
+use read::FoundInCluster;
 use std::{sync::Arc, time::Duration};
 
 pub(crate) use walk::walk;
@@ -54,7 +54,7 @@ const CLUSTER_COUNT_MIN: u64 = 8;
 const CLUSTERS_PER_GROUP: u32 = 8;
 
 /// The shape of a new volume.
-pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let cluster_bytes = options.tuning.ucfs_cluster_bytes;
     let (index_bytes, journal_pages) = if options.tuning.map_journal {
         LedgerArea::lengths(recovery::listings_max(entries_of(options)), true)
@@ -71,7 +71,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     }
     let mut parameters = [0; PARAMETER_COUNT];
     parameters[..2].copy_from_slice(&[cluster_bytes, count]);
-    Ok(Shape {
+    Ok(VolumeShape {
         row: options.policy.code,
         size_bytes: options.size_bytes,
         segment_bytes: 0,
@@ -95,7 +95,7 @@ pub(crate) struct ClustersEngine {
 
 /// What changes, all under one lock.
 pub(crate) struct ClustersState {
-    clusters: Clusters<EntryId>,
+    clusters: ClusterTable<EntryId>,
     entries: EntryTable,
     groups: usize,
     /// Whether sequences are reserved, and the store not closed.
@@ -103,13 +103,13 @@ pub(crate) struct ClustersState {
     /// Clusters that could not be written.
     failed: u64,
     /// What brings the tables over a kill.
-    ledger: Ledger,
+    ledger: MapCheckpoint,
     /// Whether they are being put together after one: what is in them may be gone by what is read next.
     is_recovering: bool,
     /// Where clusters lie.
     area: ClusterArea,
     volume: Arc<Volume>,
-    waiting: Waiters,
+    waiting: TaskWaiters,
 }
 
 impl ClustersEngine {
@@ -120,27 +120,27 @@ impl ClustersEngine {
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout makes no sense"))?;
         let groups = (volume.options.tuning.ucfs_groups as u32).min(area.count / CLUSTERS_PER_GROUP).max(1) as usize;
         let state = ClustersState {
-            clusters: Clusters::new(area, volume.id, groups, Numbers::new(0, session::NUMBERS_PER_BATCH)),
+            clusters: ClusterTable::new(area, volume.id, groups, RunNumbers::new(0, session::NUMBERS_PER_BATCH)),
             entries: EntryTable::new(entries_of(&volume.options)),
             groups,
             ready: false,
             failed: 0,
-            ledger: Ledger::new(&volume),
+            ledger: MapCheckpoint::new(&volume),
             is_recovering: false,
             area,
             volume: Arc::clone(&volume),
-            waiting: Waiters::default(),
+            waiting: TaskWaiters::default(),
         };
         Ok(Self { volume, area, state: StateLock::new(state) })
     }
 
-    fn lock(&self) -> Locked<'_, ClustersState> {
+    fn lock(&self) -> LockedState<'_, ClustersState> {
         self.state.lock()
     }
 }
 
 /// Where the clusters of a volume lie.
-fn area_of(shape: &Shape) -> Option<ClusterArea> {
+fn area_of(shape: &VolumeShape) -> Option<ClusterArea> {
     let [cluster_bytes, count, ..] = shape.parameters;
     let data = shape.data_area();
     let count = u32::try_from(count).ok().filter(|&count| u64::from(count) >= CLUSTER_COUNT_MIN)?;
@@ -178,14 +178,14 @@ impl ClustersState {
     }
 }
 
-impl AsMut<Waiters> for ClustersState {
-    fn as_mut(&mut self) -> &mut Waiters {
+impl AsMut<TaskWaiters> for ClustersState {
+    fn as_mut(&mut self) -> &mut TaskWaiters {
         &mut self.waiting
     }
 }
 
 impl Engine for ClustersEngine {
-    type Found = Found;
+    type Found = FoundInCluster;
 
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -195,15 +195,15 @@ impl Engine for ClustersEngine {
         session::begin(self).await;
     }
 
-    async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
+    async fn get(self: &Arc<Self>, key: &[u8], _: ReadExtent) -> Result<Option<Reader>> {
         Ok(self.find(key).await?.map(|(_, reader)| reader))
     }
 
-    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Found, Reader)>> {
+    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(FoundInCluster, Reader)>> {
         self.find(key).await
     }
 
-    async fn store_if(self: &Arc<Self>, record: Record<'_>, found: Option<Found>) -> Result<bool> {
+    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, found: Option<FoundInCluster>) -> Result<bool> {
         self.append(record, found).await
     }
 
@@ -270,9 +270,9 @@ impl Engine for ClustersEngine {
         self.lock().check();
     }
 
-    fn gauges(&self) -> Gauges {
+    fn gauges(&self) -> EngineGauges {
         let state = self.lock();
-        Gauges {
+        EngineGauges {
             entries: state.entries.len() as u64,
             counts_all: true,
             entries_max: state.entries.capacity() as u64,

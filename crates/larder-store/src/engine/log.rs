@@ -26,35 +26,35 @@ mod recovery;
 mod walk;
 
 use super::{
-    Engine, Extent, Gauges, Sight,
+    Engine, EngineGauges, Location, ReadExtent,
     kit::{
-        room::Renewal,
+        room::HeadRenewal,
         sets,
-        state_lock::{Checked, Locked, StateLock},
+        state_lock::{CheckedState, LockedState, StateLock},
     },
 };
 use crate::{
     Error, ErrorKind, Hints, LocatedRow, LogEviction, LogRow, Reader, Result, StoreOptions, Tuning,
     format::{
-        record::{BODY_BYTES_MAX, Record},
-        superblock::{LogForm, PARAMETER_COUNT, Shape},
+        record::{BODY_BYTES_MAX, RecordParts},
+        superblock::{LogForm, PARAMETER_COUNT, VolumeShape},
     },
     hash::KeyHash,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector},
-    volume::{START_RETRY_PAUSE, Volume, superblocks, waiters::Woken, wakeup::TICK},
+    units::{BLOCK_BYTES, SECTOR_BYTES, Sector, SegmentGeometry},
+    volume::{START_RETRY_PAUSE, Volume, superblocks, waiters::WokenTasks, wakeup::TICK},
 };
-use admit::Gate;
-use checkpoint::Checkpoints;
-use index::{Index, IndexShape, LogIndex, SizeClass};
-use layout::{Log, SequenceTraces, checkpoint::CheckpointArea, segments::SegmentTable};
+use admit::LogGate;
+use checkpoint::LogCheckpoints;
+use index::{IndexShape, LogIndex, SizeClass, VolumeIndex};
+use layout::{LogState, SequenceTraces, checkpoint::CheckpointArea, segments::SegmentTable};
 use located::LocatedSets;
 use positions::PositionFile;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 
-/// Reclaim begins below this number of free segments, whatever the volume's size: one for reclaim alone, and one of each
-/// generation for entries that are written while reclaim waits for the device.
+/// Reclaim begins below this number of free segments, whatever the volume's size: one for reclaim alone, and one of
+/// each generation for entries that are written while reclaim waits for the device.
 const RESERVE_SEGMENTS_MIN: usize = 3;
 /// Segments of a volume for each that is kept free for writers.
 const SEGMENTS_PER_RESERVED: usize = 128;
@@ -80,7 +80,7 @@ const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// The shape of a new volume of this family.
-pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<Shape> {
+pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let StoreOptions { size_bytes, segment_size_bytes: segment_bytes, .. } = *options;
     let is_in_range = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes);
@@ -90,7 +90,8 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<Shape> {
     let parameters = [0; PARAMETER_COUNT];
     let form = if row == LogRow::Packed(LogEviction::Worth) { LogForm::Packed } else { LogForm::Plain };
     let (row_code, index_bytes, journal_pages) = (options.policy.code, 0, 0);
-    let mut shape = Shape { row: row_code, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, form };
+    let mut shape =
+        VolumeShape { row: row_code, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, form };
     let without = shape.geometry();
     shape.index_bytes = without.map_or(0, |geometry| match row {
         LogRow::Packed(_) => checkpoint_bytes(options, &geometry),
@@ -108,7 +109,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<Shape> {
 }
 
 /// What a checkpoint of the index takes on a volume.
-fn checkpoint_bytes(options: &StoreOptions, geometry: &Geometry) -> u64 {
+fn checkpoint_bytes(options: &StoreOptions, geometry: &SegmentGeometry) -> u64 {
     let shape = IndexShape::new(geometry.size_bytes / SECTOR_BYTES);
     let entries = geometry.size_bytes / options.mean_entry_bytes;
     let table_bytes = shape.bits_per_entry(entries) * entries as f64 / 8.0;
@@ -116,10 +117,15 @@ fn checkpoint_bytes(options: &StoreOptions, geometry: &Geometry) -> u64 {
 }
 
 /// HashCache's index of the log.
-fn located_sets(volume: &Volume, row: LocatedRow, segments: &Arc<SegmentTable>, geometry: Geometry) -> LocatedSets {
+fn located_sets(
+    volume: &Volume,
+    row: LocatedRow,
+    segments: &Arc<SegmentTable>,
+    geometry: SegmentGeometry,
+) -> LocatedSets {
     let (options, tuning) = (&volume.options, &volume.options.tuning);
     let sectors = geometry.size_bytes / SECTOR_BYTES;
-    let shape = sets::Shape {
+    let shape = sets::SetShape {
         ways: tuning.hashcache_ways,
         tag_bits: tuning.hashcache_tag_bits,
         generation_bits: tuning.hashcache_generation_bits,
@@ -152,15 +158,15 @@ pub(crate) fn positions_waiting(tuning: &Tuning, entries: u64) -> usize {
 pub(crate) struct LogEngine {
     pub(crate) volume: Arc<Volume>,
     row: LogRow,
-    pub(crate) geometry: Geometry,
+    pub(crate) geometry: SegmentGeometry,
     pub(crate) index: LogIndex,
     pub(crate) segments: Arc<SegmentTable>,
-    log: StateLock<Log>,
-    checkpoints: Checkpoints,
+    log: StateLock<LogState>,
+    checkpoints: LogCheckpoints,
     /// Of rows that have not all positions in memory.
     positions: Option<PositionFile>,
     /// `None` where everything is admitted.
-    gate: Option<Gate>,
+    gate: Option<LogGate>,
     /// How many failed units have been told to those who flushed.
     reported_failures: AtomicU64,
     /// Whether a task is reclaiming a segment.
@@ -175,7 +181,7 @@ impl LogEngine {
         let (index, positions) = match row {
             LogRow::Packed(_) => {
                 let shape = IndexShape::new(geometry.size_bytes / SECTOR_BYTES);
-                (LogIndex::Buckets(Index::new(shape, volume.options.index_bytes_max)), None)
+                (LogIndex::Buckets(VolumeIndex::new(shape, volume.options.index_bytes_max)), None)
             }
             LogRow::Located(located) => {
                 let sets = located_sets(&volume, located, &segments, geometry);
@@ -183,17 +189,17 @@ impl LogEngine {
             }
         };
         index.begin_loading();
-        let mut log = Log::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
+        let mut log = LogState::new(geometry, volume.id, Arc::clone(&segments), volume.options.dirty_bytes_max);
         if row.is_grouped() {
             log.group_records();
         }
         if volume.shape.has_probation() {
             log.keep_probation();
         }
-        let checkpoints = Checkpoints::new(&volume, &geometry, &index);
+        let checkpoints = LogCheckpoints::new(&volume, &geometry, &index);
         let (reported_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
         let gate = match row {
-            LogRow::Packed(LogEviction::Worth) => Gate::new(&index, &geometry, volume.options.tuning.objective),
+            LogRow::Packed(LogEviction::Worth) => LogGate::new(&index, &geometry, volume.options.tuning.objective),
             // The papers' rows admit every entry.
             LogRow::Packed(LogEviction::Clock) | LogRow::Located(_) => None,
         };
@@ -212,12 +218,12 @@ impl LogEngine {
         })
     }
 
-    pub(crate) fn lock_log(&self) -> Locked<'_, Log> {
+    pub(crate) fn lock_log(&self) -> LockedState<'_, LogState> {
         self.log.lock()
     }
 
     /// Sends off the open unit if it is due. Returns those that wait for room, to look at the time again.
-    fn flush_due(self: &Arc<Self>, now: Duration) -> Woken {
+    fn flush_due(self: &Arc<Self>, now: Duration) -> WokenTasks {
         let mut actions = Vec::new();
         let mut log = self.lock_log();
         let (options, tuning) = (&self.volume.options, &self.volume.options.tuning);
@@ -280,7 +286,7 @@ impl LogEngine {
     /// Segments that clients leave to reclaim, lest what they append meanwhile takes the room of what is to be spared.
     fn reclaim_only_segments(&self) -> usize {
         // A volume of few segments would lose more by it than what is held is worth.
-        let Geometry { segment_count, segment_bytes, .. } = self.geometry;
+        let SegmentGeometry { segment_count, segment_bytes, .. } = self.geometry;
         let spares_held = segment_count >= SPARING_SEGMENTS_MIN && !self.volume.holds.is_empty();
         if !spares_held && self.volume.pins.is_empty() {
             return 0;
@@ -309,17 +315,17 @@ impl Engine for LogEngine {
         recovery::run(self).await;
     }
 
-    async fn get(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<Reader>> {
+    async fn get(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<Reader>> {
         Ok(self.look_up(key, extent).await?.map(|(_, reader)| reader))
     }
 
-    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
-        let found = self.look_up(key, Extent::Key).await?;
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
+        let found = self.look_up(key, ReadExtent::Key).await?;
         Ok(found.map(|(position, _)| self.sight_at(position)))
     }
 
-    fn is_in_sight(&self, key_hash: KeyHash, sight: Sight) -> bool {
-        let Sight::At { position, .. } = sight else { return false };
+    fn is_in_sight(&self, key_hash: KeyHash, sight: Location) -> bool {
+        let Location::At { position, .. } = sight else { return false };
         self.still_at(key_hash, position) && self.sight_at(position) == sight
     }
 
@@ -332,14 +338,14 @@ impl Engine for LogEngine {
     }
 
     async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Sector, Reader)>> {
-        self.look_up(key, Extent::Front).await
+        self.look_up(key, ReadExtent::Front).await
     }
 
-    async fn store_if(self: &Arc<Self>, record: Record<'_>, still_at: Option<Sector>) -> Result<bool> {
+    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, still_at: Option<Sector>) -> Result<bool> {
         self.append_entry(record, still_at).await
     }
 
-    async fn renewal(&self, position: Sector, reader: &Reader, hints: Hints) -> Result<Option<Renewal>> {
+    async fn renewal(&self, position: Sector, reader: &Reader, hints: Hints) -> Result<Option<HeadRenewal>> {
         self.renewal_at(position, reader, hints).await
     }
 
@@ -405,13 +411,13 @@ impl Engine for LogEngine {
         self.index.check(&self.geometry);
     }
 
-    fn gauges(&self) -> Gauges {
+    fn gauges(&self) -> EngineGauges {
         let log = self.lock_log();
-        Gauges {
+        EngineGauges {
             entries: self.index.entries(),
             counts_all: true,
             entries_max: self.index.entries_max(),
-            index_bytes: self.index.memory_bytes() + self.gate.as_ref().map_or(0, Gate::memory_bytes),
+            index_bytes: self.index.memory_bytes() + self.gate.as_ref().map_or(0, LogGate::memory_bytes),
             dirty_bytes: log.dirty_bytes(),
             segments_in_use: log.segments_in_use(),
         }

@@ -30,18 +30,18 @@ mod state;
 mod walk;
 
 use super::{
-    Engine, Extent, Gauges,
+    Engine, EngineGauges, ReadExtent,
     kit::{
         ledger::{self, LedgerArea},
-        state_lock::{Checked, Locked, StateLock},
+        state_lock::{CheckedState, LockedState, StateLock},
     },
 };
 use crate::{
     Error, ErrorKind, MappedRow, Reader, Result, StoreOptions,
     device::Directory,
     format::{
-        record::{RECORD_SECTORS_MAX, Record},
-        superblock::{LogForm, PARAMETER_COUNT, Shape},
+        record::{RECORD_SECTORS_MAX, RecordParts},
+        superblock::{LogForm, PARAMETER_COUNT, VolumeShape},
     },
     hash::KeyHash,
     units::{BLOCK_BYTES, DATA_START_BYTES, SECTOR_BYTES, SUPERBLOCK_BYTES},
@@ -56,7 +56,7 @@ pub(crate) use walk::{listed_count, walk};
 const LONGEST_RECORD_COUNT_MIN: u64 = 2;
 
 /// The shape of a new volume of this family.
-pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let (low, high) = (options.tuning.esp_low_percent, options.tuning.esp_high_percent);
     if low > high {
@@ -74,7 +74,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
     }
     let keeps_files = policy.layout.keeps_files();
     let volume_bytes = if keeps_files { fixed_bytes } else { size_bytes };
-    let mut shape = Shape {
+    let mut shape = VolumeShape {
         row: policy.code,
         size_bytes: volume_bytes,
         segment_bytes: 0,
@@ -102,7 +102,7 @@ impl MappedEngine {
         Self { volume, row, state }
     }
 
-    fn lock(&self) -> Locked<'_, MappedState> {
+    fn lock(&self) -> LockedState<'_, MappedState> {
         self.state.lock()
     }
 
@@ -137,7 +137,7 @@ impl Engine for MappedEngine {
         self.load_snapshot().await;
     }
 
-    async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
+    async fn get(self: &Arc<Self>, key: &[u8], _: ReadExtent) -> Result<Option<Reader>> {
         Ok(self.look_up(key).await?.map(|(_, reader)| reader))
     }
 
@@ -145,7 +145,7 @@ impl Engine for MappedEngine {
         self.look_up(key).await
     }
 
-    async fn store_if(self: &Arc<Self>, record: Record<'_>, still_by: Option<u32>) -> Result<bool> {
+    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, still_by: Option<u32>) -> Result<bool> {
         self.store(record, still_by).await
     }
 
@@ -179,7 +179,7 @@ impl Engine for MappedEngine {
         let state = self.lock();
         let read_due = state.reads_due_at().map(|at| at.saturating_sub(self.volume.clock.now()));
         let tick = state.is_busy().then_some(TICK);
-        let retry = (state.phase == state::Phase::Unusable).then_some(START_RETRY_PAUSE);
+        let retry = (state.phase == state::StorePhase::Unusable).then_some(START_RETRY_PAUSE);
         read_due.into_iter().chain(tick).chain(retry).min()
     }
 
@@ -195,11 +195,11 @@ impl Engine for MappedEngine {
         self.lock().check();
     }
 
-    fn gauges(&self) -> Gauges {
+    fn gauges(&self) -> EngineGauges {
         let state = self.lock();
         let index_bytes = state.map.memory_bytes() + state.space_memory_bytes();
         let (entries, entries_max) = (state.map.entry_count(), state.map.entries_max());
         let dirty_bytes = state.dirty.len_bytes();
-        Gauges { entries, counts_all: true, entries_max, index_bytes, dirty_bytes, segments_in_use: 0 }
+        EngineGauges { entries, counts_all: true, entries_max, index_bytes, dirty_bytes, segments_in_use: 0 }
     }
 }

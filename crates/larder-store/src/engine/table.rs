@@ -27,26 +27,26 @@ mod walk;
 mod write;
 
 use super::{
-    Engine, Extent, Gauges, Sight,
+    Engine, EngineGauges, Location, ReadExtent,
     kit::{
-        doubts::Doubts,
-        numbers::Numbers,
+        doubts::SuspectSets,
+        numbers::RunNumbers,
         sets::{self, PackedSets, SetPlace, WAYS_MAX, set_of},
-        state_lock::{Checked, Locked, StateLock},
+        state_lock::{CheckedState, LockedState, StateLock},
     },
 };
 use crate::{
     Error, ErrorKind, Reader, Result, StoreOptions, TableRow, Tuning,
     format::{
-        record::Record,
-        session::{SESSION_AREA_BYTES, Session},
-        superblock::{LogForm, PARAMETER_COUNT, Shape},
+        record::RecordParts,
+        session::{RunSession, SESSION_AREA_BYTES},
+        superblock::{LogForm, PARAMETER_COUNT, VolumeShape},
     },
     hash::{FullHash, KeyHash},
     units::{BLOCK_BYTES, SetNumber},
     volume::{
         START_RETRY_PAUSE, Volume, cannot_begin,
-        waiters::{Waiters, wait_for},
+        waiters::{TaskWaiters, wait_for},
         wakeup::TICK,
     },
 };
@@ -54,7 +54,7 @@ use bytes::Bytes;
 use layout::TableLayout;
 use memory::SetMemory;
 use resident::ResidentSets;
-use ring::Ring;
+use ring::RingState;
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
@@ -70,7 +70,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const CHANGE_COUNT: usize = 1024;
 
 /// The shape of a new volume of this family.
-pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<Shape> {
+pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<VolumeShape> {
     let Tuning { hashcache_bin_bytes: bin_bytes, hashcache_ways, hashcache_ring_share, .. } = options.tuning;
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     if !hashcache_ways.is_power_of_two() {
@@ -80,7 +80,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<Shape> {
         TableRow::Bins => 1,
         TableRow::Sets | TableRow::TaggedSets | TableRow::RecentlyTaggedSets => u64::from(hashcache_ways),
     };
-    let mut shape = Shape {
+    let mut shape = VolumeShape {
         row: options.policy.code,
         size_bytes: options.size_bytes,
         segment_bytes: 0,
@@ -100,7 +100,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<Shape> {
 }
 
 /// Where bins and ring lie on a volume of this shape, if it has any.
-fn layout_of(shape: &Shape) -> Option<TableLayout> {
+fn layout_of(shape: &VolumeShape) -> Option<TableLayout> {
     let [bin_bytes, ways, set_count, ..] = shape.parameters;
     let sound = (BLOCK_BYTES..=BIN_BYTES_MAX).contains(&bin_bytes) && bin_bytes.is_power_of_two();
     let sound = sound && (1..=WAYS_MAX as u64).contains(&ways) && ways.is_power_of_two();
@@ -116,29 +116,29 @@ pub(crate) struct TableEngine {
 }
 
 struct TableState {
-    phase: Phase,
+    phase: TablePhase,
     memory: SetMemory,
     recent: RecentSummaries,
     /// Sets whose bytes on the volume may be older than what was acknowledged.
-    doubts: Doubts,
+    doubts: SuspectSets,
     /// When to try again to wipe one.
     wipe_at: Option<Duration>,
-    ring: Ring,
+    ring: RingState,
     /// What stands in the session block.
-    session: Session,
+    session: RunSession,
     /// Numbers of writes.
-    numbers: Numbers,
+    numbers: RunNumbers,
     /// Sets that are being changed, with what is on its way to them.
-    held: HashMap<SetNumber, Option<Dirty>>,
+    held: HashMap<SetNumber, Option<DirtySet>>,
     dirty_bytes: u64,
     /// Grows when a set begins to change and when it has changed.
     changes: Box<[u32]>,
-    waiting: Waiters,
+    waiting: TaskWaiters,
 }
 
 /// How far the engine has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum TablePhase {
     Loading,
     Ready,
     /// The session block could not be written: nothing may be stored.
@@ -146,19 +146,19 @@ enum Phase {
 }
 
 /// What is on its way to a set.
-struct Dirty {
+struct DirtySet {
     hash: FullHash,
     /// The record; `None` while the entry is being removed.
     record: Option<Bytes>,
 }
 
 /// The right to change a set, until it is dropped.
-struct Hold {
+struct SetHold {
     engine: Weak<TableEngine>,
     set: SetNumber,
 }
 
-impl Drop for Hold {
+impl Drop for SetHold {
     fn drop(&mut self) {
         if let Some(engine) = self.engine.upgrade() {
             engine.release(self.set);
@@ -171,23 +171,23 @@ impl TableEngine {
     pub(crate) fn new(volume: Arc<Volume>, row: TableRow) -> Option<Self> {
         let layout = layout_of(&volume.shape)?;
         let state = TableState {
-            phase: Phase::Loading,
+            phase: TablePhase::Loading,
             memory: SetMemory::Nothing,
             recent: RecentSummaries::new(),
-            doubts: Doubts::new(layout.set_count),
+            doubts: SuspectSets::new(layout.set_count),
             wipe_at: None,
             ring: session::ring(&layout, 0),
-            session: Session::default(),
-            numbers: Numbers::new(0, session::NUMBERS_PER_BATCH),
+            session: RunSession::default(),
+            numbers: RunNumbers::new(0, session::NUMBERS_PER_BATCH),
             held: HashMap::new(),
             dirty_bytes: 0,
             changes: vec![0; CHANGE_COUNT].into_boxed_slice(),
-            waiting: Waiters::default(),
+            waiting: TaskWaiters::default(),
         };
         Some(Self { volume, row, layout, state: StateLock::new(state) })
     }
 
-    fn lock(&self) -> Locked<'_, TableState> {
+    fn lock(&self) -> LockedState<'_, TableState> {
         self.state.lock()
     }
 
@@ -198,7 +198,7 @@ impl TableEngine {
     /// What memory knows of the sets of a volume that is `fresh`, or was used before.
     fn memory(&self, fresh: bool) -> SetMemory {
         let tuning = &self.volume.options.tuning;
-        let shape = sets::Shape {
+        let shape = sets::SetShape {
             ways: self.layout.ways as u32,
             tag_bits: tuning.hashcache_tag_bits,
             generation_bits: 0,
@@ -218,28 +218,28 @@ impl TableEngine {
     }
 
     /// Takes the right to change a set.
-    async fn hold(self: &Arc<Self>, set: SetNumber) -> Result<Hold> {
+    async fn hold(self: &Arc<Self>, set: SetNumber) -> Result<SetHold> {
         self.wait(|state| match state.phase {
-            Phase::Loading => None,
-            Phase::Failed => Some(Err(cannot_begin())),
-            Phase::Ready if state.held.contains_key(&set) => None,
-            Phase::Ready => {
+            TablePhase::Loading => None,
+            TablePhase::Failed => Some(Err(cannot_begin())),
+            TablePhase::Ready if state.held.contains_key(&set) => None,
+            TablePhase::Ready => {
                 state.held.insert(set, None);
-                Some(Ok(Hold { engine: Arc::downgrade(self), set }))
+                Some(Ok(SetHold { engine: Arc::downgrade(self), set }))
             }
         })
         .await
     }
 
     /// Takes the right to change a set, if nobody has it.
-    fn try_hold(self: &Arc<Self>, set: SetNumber) -> Option<Hold> {
+    fn try_hold(self: &Arc<Self>, set: SetNumber) -> Option<SetHold> {
         let mut state = self.lock();
-        if state.phase != Phase::Ready || state.held.contains_key(&set) {
+        if state.phase != TablePhase::Ready || state.held.contains_key(&set) {
             return None;
         }
         state.held.insert(set, None);
         drop(state);
-        Some(Hold { engine: Arc::downgrade(self), set })
+        Some(SetHold { engine: Arc::downgrade(self), set })
     }
 
     fn release(&self, set: SetNumber) {
@@ -284,8 +284,8 @@ impl TableState {
     }
 }
 
-impl AsMut<Waiters> for TableState {
-    fn as_mut(&mut self) -> &mut Waiters {
+impl AsMut<TaskWaiters> for TableState {
+    fn as_mut(&mut self) -> &mut TaskWaiters {
         &mut self.waiting
     }
 }
@@ -302,12 +302,12 @@ impl Engine for TableEngine {
         self.begin_session().await;
     }
 
-    async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
+    async fn get(self: &Arc<Self>, key: &[u8], _: ReadExtent) -> Result<Option<Reader>> {
         self.look_up(key).await
     }
 
-    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
-        Ok(self.sees(key).await?.then_some(Sight::Passing))
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
+        Ok(self.sees(key).await?.then_some(Location::Passing))
     }
 
     async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
@@ -316,7 +316,7 @@ impl Engine for TableEngine {
         Ok(self.look_up(key).await?.map(|reader| (changes, reader)))
     }
 
-    async fn store_if(self: &Arc<Self>, record: Record<'_>, changes: Option<u32>) -> Result<bool> {
+    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, changes: Option<u32>) -> Result<bool> {
         self.put(record, changes).await
     }
 
@@ -346,7 +346,7 @@ impl Engine for TableEngine {
             (state.phase, !state.doubts.is_empty())
         };
         match phase {
-            Phase::Failed => Some(START_RETRY_PAUSE),
+            TablePhase::Failed => Some(START_RETRY_PAUSE),
             _ => self.session_is_due().then_some(TICK).or_else(|| doubts.then_some(RETRY_PAUSE)),
         }
     }
@@ -367,9 +367,9 @@ impl Engine for TableEngine {
         self.lock().check();
     }
 
-    fn gauges(&self) -> Gauges {
+    fn gauges(&self) -> EngineGauges {
         let state = self.lock();
-        Gauges {
+        EngineGauges {
             entries: state.memory.entries(),
             counts_all: state.memory.counts_all(),
             entries_max: self.layout.bin_count(),

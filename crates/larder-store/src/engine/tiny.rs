@@ -32,28 +32,28 @@ mod snapshot;
 mod walk;
 
 use super::{
-    Engine, Extent, Gauges, Sight,
+    Engine, EngineGauges, Location, ReadExtent,
     kit::{
-        doubts::Doubts,
-        state_lock::{Checked, Locked, StateLock},
+        doubts::SuspectSets,
+        state_lock::{CheckedState, LockedState, StateLock},
     },
 };
 use crate::{
     Error, ErrorKind, Reader, Result, StoreOptions,
     format::{
         pack::GRANULE_BYTES,
-        record::Record,
-        superblock::{LogForm, PARAMETER_COUNT, Shape},
+        record::RecordParts,
+        superblock::{LogForm, PARAMETER_COUNT, VolumeShape},
     },
     hash::KeyHash,
     sync::atomic::AtomicBool,
     units::{DATA_START_BYTES, SetNumber, last_superblock_bytes},
-    volume::{Volume, waiters::Waiters, wakeup::TICK},
+    volume::{Volume, waiters::TaskWaiters, wakeup::TICK},
 };
 use front::{FrontIndex, FrontSlot, FrontState};
 use layout::{TinyPlan, TinyWishes};
-use read::EntryPlace;
-use ring::Ring;
+use read::TinyEntryPlace;
+use ring::PackRingState;
 use set_write::SetWrite;
 use sets::{MayHold, SetSummaries};
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -68,7 +68,7 @@ const FRONT_SPARE: u32 = 1;
 const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 1024..=2048;
 
 /// The shape of a new volume.
-pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
+pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let tuning = &options.tuning;
     let wishes = TinyWishes {
@@ -88,7 +88,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<Shape> {
         return invalid(format!("store size asks for a front of more than 64 GiB: {}", options.size_bytes));
     }
     let parameters: [u64; PARAMETER_COUNT] = plan.parameters();
-    Ok(Shape {
+    Ok(VolumeShape {
         row: options.policy.code,
         size_bytes: options.size_bytes,
         segment_bytes: 0,
@@ -116,14 +116,14 @@ pub(crate) struct TinyEngine {
 
 /// What changes, all under one lock.
 struct TinyState {
-    front: Ring,
-    long: Ring,
+    front: PackRingState,
+    long: PackRingState,
     index: FrontIndex,
     sets: SetSummaries,
     /// Sets on their way to the device.
     set_writes: HashMap<SetNumber, SetWrite>,
     /// Sets whose bytes on the volume may be older than what was acknowledged.
-    doubts: Doubts,
+    doubts: SuspectSets,
     /// Whether sets were written that no sync covers yet.
     sets_unsynced: bool,
     /// Entries in sets.
@@ -146,7 +146,7 @@ struct TinyState {
     failed_packs: u64,
     /// How many of them have been told to those who flushed.
     reported_failures: u64,
-    waiting: Waiters,
+    waiting: TaskWaiters,
 }
 
 impl TinyEngine {
@@ -158,12 +158,12 @@ impl TinyEngine {
             .filter(|plan| plan.long.end_bytes() <= data.end)
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout makes no sense"))?;
         let state = TinyState {
-            front: Ring::new(plan.front, volume.id),
-            long: Ring::new(plan.long, volume.id),
+            front: PackRingState::new(plan.front, volume.id),
+            long: PackRingState::new(plan.long, volume.id),
             index: FrontIndex::new(front_slots(&plan, &volume.options)),
             sets: summaries_of(&plan, &volume.options),
             set_writes: HashMap::new(),
-            doubts: Doubts::new(u64::from(plan.set_count)),
+            doubts: SuspectSets::new(u64::from(plan.set_count)),
             sets_unsynced: false,
             set_entries: 0,
             ready: false,
@@ -175,12 +175,12 @@ impl TinyEngine {
             failed_moves: 0,
             failed_packs: 0,
             reported_failures: 0,
-            waiting: Waiters::default(),
+            waiting: TaskWaiters::default(),
         };
         Ok(Self { volume, plan, state: StateLock::new(state), moving: AtomicBool::new(false) })
     }
 
-    fn lock(&self) -> Locked<'_, TinyState> {
+    fn lock(&self) -> LockedState<'_, TinyState> {
         self.state.lock()
     }
 
@@ -222,8 +222,8 @@ impl TinyState {
     }
 }
 
-impl AsMut<Waiters> for TinyState {
-    fn as_mut(&mut self) -> &mut Waiters {
+impl AsMut<TaskWaiters> for TinyState {
+    fn as_mut(&mut self) -> &mut TaskWaiters {
         &mut self.waiting
     }
 }
@@ -240,7 +240,7 @@ fn prefix_of(key_hash: KeyHash) -> u32 {
 }
 
 impl Engine for TinyEngine {
-    type Found = EntryPlace;
+    type Found = TinyEntryPlace;
 
     fn volume(&self) -> &Arc<Volume> {
         &self.volume
@@ -250,19 +250,19 @@ impl Engine for TinyEngine {
         recovery::run(self).await;
     }
 
-    async fn get(self: &Arc<Self>, key: &[u8], _: Extent) -> Result<Option<Reader>> {
+    async fn get(self: &Arc<Self>, key: &[u8], _: ReadExtent) -> Result<Option<Reader>> {
         self.look_up(key).await
     }
 
-    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Sight>> {
-        Ok(self.sees(key).await?.then_some(Sight::Passing))
+    async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
+        Ok(self.sees(key).await?.then_some(Location::Passing))
     }
 
-    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(EntryPlace, Reader)>> {
+    async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(TinyEntryPlace, Reader)>> {
         Ok(self.find(key).await?.map(|(place, reader, _)| (place, reader)))
     }
 
-    async fn store_if(self: &Arc<Self>, record: Record<'_>, place: Option<EntryPlace>) -> Result<bool> {
+    async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, place: Option<TinyEntryPlace>) -> Result<bool> {
         self.append_entry(record, place).await
     }
 
@@ -324,10 +324,10 @@ impl Engine for TinyEngine {
         self.lock().check();
     }
 
-    fn gauges(&self) -> Gauges {
+    fn gauges(&self) -> EngineGauges {
         let state = self.lock();
         let entries_per_set = self.plan.set_bytes / self.volume.options.mean_entry_bytes.min(self.plan.set_bytes / 7);
-        Gauges {
+        EngineGauges {
             entries: state.index.len() as u64 + state.set_entries,
             counts_all: true,
             entries_max: front_slots(&self.plan, &self.volume.options)

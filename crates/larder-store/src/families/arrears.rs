@@ -4,7 +4,7 @@ use super::AnyEngine;
 use crate::{
     Error, ErrorKind, Result,
     volume::{
-        arrears::Due,
+        arrears::DueRemovals,
         superblocks::{self, Invalidation},
     },
 };
@@ -14,7 +14,7 @@ impl AnyEngine {
     /// Pays what is owed, if it is time or somebody `insists`.
     pub(crate) async fn pay_arrears(&self, insists: bool) {
         let volume = self.volume();
-        while let Some(Due { rules, keys }) = volume.arrears.begin(volume.clock.now(), insists) {
+        while let Some(DueRemovals { rules, keys }) = volume.arrears.begin(volume.clock.now(), insists) {
             let mut is_paid = true;
             for which in rules {
                 let written = superblocks::change(volume, |superblock| superblocks::apply(superblock, which)).await;

@@ -9,7 +9,7 @@
 
 use super::{
     VolumeId,
-    bytes::{Fields, FieldsMut},
+    bytes::{FieldReader, FieldsMut},
     record::RECORD_SECTORS_MAX,
 };
 use crate::{hash::FullHash, units::SECTOR_BYTES};
@@ -61,7 +61,7 @@ impl BinHeader {
     /// The header of `bin`, which was read at `offset_bytes`; `None` if the bin is blank, damaged or another one.
     pub(crate) fn decode(volume: VolumeId, bin: &[u8], offset_bytes: u64) -> Option<Self> {
         let header = bin.get(..BIN_HEADER_BYTES)?;
-        let mut fields = Fields::new(header);
+        let mut fields = FieldReader::new(header);
         if fields.array()? != MAGIC || fields.u32()? != volume.checksum(&[&header[8..]]) {
             return None;
         }

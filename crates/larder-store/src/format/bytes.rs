@@ -1,11 +1,11 @@
 //! Little-endian fields in a byte slice, read and written in order.
 //!
-//! Invariant: a [`Fields`] never reads past its slice; running out is `None`.
+//! Invariant: a [`FieldReader`] never reads past its slice; running out is `None`.
 
 /// Reads fields one after the other.
-pub(crate) struct Fields<'a>(&'a [u8]);
+pub(crate) struct FieldReader<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> FieldReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }

@@ -7,7 +7,7 @@
 
 use super::{
     VolumeId,
-    bytes::{Fields, FieldsMut},
+    bytes::{FieldReader, FieldsMut},
 };
 use crate::units::{BLOCK_BYTES, SegmentId};
 
@@ -24,7 +24,7 @@ const FRAME_USED_BYTES: usize = 48;
 
 /// A checkpoint's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Root {
+pub(crate) struct CheckpointRoot {
     /// The images show nothing of segments beyond this sequence, and miss nothing of those before: what newer
     /// ones hold is to be replayed. Of two roots the one with the greater stamp rules.
     pub(crate) stamp: u32,
@@ -77,7 +77,7 @@ pub(crate) fn frame_bytes(image_bytes: usize) -> u64 {
     ((FRAME_HEADER_BYTES + image_bytes) as u64).next_multiple_of(BLOCK_BYTES)
 }
 
-impl Root {
+impl CheckpointRoot {
     /// Writes the root into `target`, which has [`root_bytes`].
     pub(crate) fn encode(&self, volume: VolumeId, target: &mut [u8]) {
         assert_eq!(target.len() as u64, root_bytes(self.segments.len() as u32, self.images.len() as u32));
@@ -111,7 +111,7 @@ impl Root {
     /// The root in `bytes`, if it is a sound one of a volume of `segment_count` and an index of
     /// `partition_count`.
     pub(crate) fn decode(volume: VolumeId, segment_count: u32, partition_count: u32, bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields::new(bytes);
+        let mut fields = FieldReader::new(bytes);
         if bytes.len() as u64 != root_bytes(segment_count, partition_count)
             || fields.array()? != ROOT_MAGIC
             || fields.u32()? != volume.checksum(&[&bytes[8..]])
@@ -123,7 +123,7 @@ impl Root {
         if (fields.u32()?, fields.u32()?) != (partition_count, segment_count) {
             return None;
         }
-        let mut fields = Fields::new(&bytes[ROOT_FIXED_BYTES as usize..]);
+        let mut fields = FieldReader::new(&bytes[ROOT_FIXED_BYTES as usize..]);
         let mut seen = vec![false; segment_count as usize];
         let mut segments = Vec::with_capacity(seen.len());
         for _ in 0..segment_count {
@@ -181,7 +181,7 @@ impl ImageOf {
     }
 
     fn compare(self, volume: VolumeId, image_bytes: usize, frame: &[u8]) -> Option<bool> {
-        let mut fields = Fields::new(frame.get(..FRAME_USED_BYTES)?);
+        let mut fields = FieldReader::new(frame.get(..FRAME_USED_BYTES)?);
         let image = frame.get(FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + image_bytes)?;
         let sound = fields.array()? == IMAGE_MAGIC
             && fields.u32()? == volume.checksum(&[&frame[8..FRAME_USED_BYTES], image])
@@ -197,7 +197,7 @@ mod tests {
 
     const VOLUME: VolumeId = VolumeId([4; 16]);
 
-    fn root() -> Root {
+    fn root() -> CheckpointRoot {
         let segment = |n: u32| SegmentState {
             segment: SegmentId((n + 3) % 9),
             sequence: n * 5,
@@ -206,22 +206,22 @@ mod tests {
         };
         let images = (0..7).map(|n| ImageAt { stamp: n, block: n * 7, bucket_count: n % 4 }).collect();
         let segments = (0..9).map(segment).collect();
-        Root { stamp: 34, bits: (24, 23), images, segments }
+        CheckpointRoot { stamp: 34, bits: (24, 23), images, segments }
     }
 
     #[test]
     fn a_root_is_read_back_and_every_flipped_bit_in_it_noticed() {
         let mut bytes = vec![9; root_bytes(9, 7) as usize];
         root().encode(VOLUME, &mut bytes);
-        let read = |bytes: &[u8]| Root::decode(VOLUME, 9, 7, bytes);
+        let read = |bytes: &[u8]| CheckpointRoot::decode(VOLUME, 9, 7, bytes);
         assert_eq!(read(&bytes), Some(root()));
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(read(&bytes), None, "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        assert_eq!(Root::decode(VOLUME, 9, 8, &bytes), None, "an index of another shape");
-        assert_eq!(Root::decode(VolumeId([5; 16]), 9, 7, &bytes), None);
+        assert_eq!(CheckpointRoot::decode(VOLUME, 9, 8, &bytes), None, "an index of another shape");
+        assert_eq!(CheckpointRoot::decode(VolumeId([5; 16]), 9, 7, &bytes), None);
         assert_eq!(read(&bytes[..200]), None);
     }
 
@@ -231,7 +231,7 @@ mod tests {
         twice.segments[1].segment = twice.segments[0].segment;
         let mut bytes = vec![0; root_bytes(9, 7) as usize];
         twice.encode(VOLUME, &mut bytes);
-        assert_eq!(Root::decode(VOLUME, 9, 7, &bytes), None);
+        assert_eq!(CheckpointRoot::decode(VOLUME, 9, 7, &bytes), None);
     }
 
     #[test]

@@ -6,9 +6,9 @@
 
 use super::{
     VolumeId,
-    bytes::{Fields, FieldsMut},
+    bytes::{FieldReader, FieldsMut},
     mend::mended_block,
-    snapshot::{Listing, opened, seal},
+    snapshot::{SnapshotEntry, opened, seal},
 };
 use crate::units::BLOCK_BYTES;
 
@@ -37,14 +37,14 @@ pub(crate) struct PageHeader {
 
 /// One change of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    pub(crate) listing: Listing,
+pub(crate) struct MapChange {
+    pub(crate) listing: SnapshotEntry,
     /// The entry left the map, if this very write is in it; else it became its key's entry.
     pub(crate) is_gone: bool,
 }
 
 /// Writes a page with at most [`PAGE_CHANGE_COUNT`] changes.
-pub(crate) fn encode_page(volume: VolumeId, header: &PageHeader, changes: &[Change], page: &mut [u8]) {
+pub(crate) fn encode_page(volume: VolumeId, header: &PageHeader, changes: &[MapChange], page: &mut [u8]) {
     assert_eq!(page.len() as u64, BLOCK_BYTES);
     assert!(changes.len() as u64 <= PAGE_CHANGE_COUNT);
     page.fill(0);
@@ -58,14 +58,14 @@ pub(crate) fn encode_page(volume: VolumeId, header: &PageHeader, changes: &[Chan
         .put(&header.pointer.to_le_bytes())
         .put(&(changes.len() as u32).to_le_bytes())
         .put(&header.epoch.to_le_bytes());
-    for Change { listing, is_gone } in changes {
+    for MapChange { listing, is_gone } in changes {
         listing.encode(if *is_gone { IS_GONE } else { 0 }, &mut fields);
     }
     seal(volume, page);
 }
 
 /// A page and its changes, if it is sound but for one flipped bit.
-pub(crate) fn decode_page(volume: VolumeId, page: &[u8]) -> Option<(PageHeader, Vec<Change>)> {
+pub(crate) fn decode_page(volume: VolumeId, page: &[u8]) -> Option<(PageHeader, Vec<MapChange>)> {
     let mended = match opened(volume, page, MAGIC) {
         Some(_) => None,
         None => Some(mended_block(volume, MAGIC, page)?),
@@ -77,13 +77,13 @@ pub(crate) fn decode_page(volume: VolumeId, page: &[u8]) -> Option<(PageHeader, 
     if count > PAGE_CHANGE_COUNT {
         return None;
     }
-    let changes = (0..count).map(|_| Change::decode(&mut fields)).collect::<Option<_>>()?;
+    let changes = (0..count).map(|_| MapChange::decode(&mut fields)).collect::<Option<_>>()?;
     Some((header, changes))
 }
 
-impl Change {
-    fn decode(fields: &mut Fields<'_>) -> Option<Self> {
-        let (listing, flags) = Listing::decode(fields)?;
+impl MapChange {
+    fn decode(fields: &mut FieldReader<'_>) -> Option<Self> {
+        let (listing, flags) = SnapshotEntry::decode(fields)?;
         (flags <= IS_GONE).then_some(Self { listing, is_gone: flags == IS_GONE })
     }
 }
@@ -96,15 +96,15 @@ mod tests {
 
     const VOLUME: VolumeId = VolumeId([6; 16]);
 
-    fn change(n: u64) -> Change {
-        let listing = Listing {
+    fn change(n: u64) -> MapChange {
+        let listing = SnapshotEntry {
             key_hash: KeyHash(n << 40),
             place: (1 << 36) - 1 - n,
             sectors: n as u32 + 1,
             sequence: n as u32,
             expires_at: 7,
         };
-        Change { listing, is_gone: n.is_multiple_of(3) }
+        MapChange { listing, is_gone: n.is_multiple_of(3) }
     }
 
     #[test]

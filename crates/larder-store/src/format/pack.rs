@@ -9,7 +9,7 @@
 
 use super::{
     VolumeId,
-    bytes::{Fields, FieldsMut},
+    bytes::{FieldReader, FieldsMut},
     mend::mended,
 };
 use crate::hash::{FullHash, KeyHash};
@@ -26,7 +26,7 @@ const LISTING_BYTES: usize = 24;
 pub(crate) const GRANULE_BYTES: u64 = 64;
 /// Longest pack: places in it are counted in 16 bits.
 pub(crate) const PACK_BYTES_MAX: u64 = GRANULE_BYTES << 16;
-/// Length of a [`Stub`].
+/// Length of a [`RecordStub`].
 pub(crate) const STUB_BYTES: usize = 48;
 
 /// What a pack is.
@@ -48,13 +48,13 @@ pub(crate) enum PackedKind {
     Entry,
     /// The key was removed: older records of it do not count.
     Tombstone,
-    /// The record lies elsewhere, where a [`Stub`] says.
+    /// The record lies elsewhere, where a [`RecordStub`] says.
     Stub,
 }
 
 /// One record (or stub) of a pack, as its directory lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Packed {
+pub(crate) struct PackedRecord {
     /// The low half of the key's hash.
     pub(crate) key_hash: KeyHash,
     /// First byte, from the pack's start; a multiple of [`GRANULE_BYTES`].
@@ -72,7 +72,7 @@ pub(crate) struct Packed {
 
 /// Why bytes are no directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum DirectoryRefusal {
     /// More bytes are needed: this many from the pack's start.
     Short(usize),
     /// No pack of this volume and place, or a damaged one.
@@ -95,7 +95,7 @@ pub(crate) const fn granulated(bytes: u64) -> u64 {
 }
 
 /// Writes the directory of a pack at the start of `target`.
-pub(crate) fn encode(volume: VolumeId, header: PackHeader, listings: &[Packed], target: &mut [u8]) {
+pub(crate) fn encode(volume: VolumeId, header: PackHeader, listings: &[PackedRecord], target: &mut [u8]) {
     let end = directory_bytes(listings.len());
     let (directory, _) = target.split_at_mut(end);
     let mut fields = FieldsMut::new(directory);
@@ -125,21 +125,29 @@ pub(crate) fn encode(volume: VolumeId, header: PackHeader, listings: &[Packed], 
 }
 
 /// Decodes the directory at the start of `bytes`, which were read at `offset_bytes` of the volume.
-pub(crate) fn decode(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<(PackHeader, Vec<Packed>), Refusal> {
+pub(crate) fn decode(
+    volume: VolumeId,
+    offset_bytes: u64,
+    bytes: &[u8],
+) -> Result<(PackHeader, Vec<PackedRecord>), DirectoryRefusal> {
     let (header, directory) = verify(volume, offset_bytes, bytes)?;
     let listings: Option<Vec<_>> = directory[HEADER_BYTES..].chunks_exact(LISTING_BYTES).map(decode_listing).collect();
-    let fits = |listing: &Packed| {
+    let fits = |listing: &PackedRecord| {
         listing.at as usize >= directory.len()
             && u64::from(listing.at) + u64::from(listing.len) <= u64::from(header.len_bytes)
     };
     match listings {
         Some(listings) if listings.iter().all(fits) => Ok((header, listings)),
-        _ => Err(Refusal::Damaged),
+        _ => Err(DirectoryRefusal::Damaged),
     }
 }
 
 /// As [`decode`], with one flipped bit undone.
-pub(crate) fn decode_mended(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<(PackHeader, Vec<Packed>)> {
+pub(crate) fn decode_mended(
+    volume: VolumeId,
+    offset_bytes: u64,
+    bytes: &[u8],
+) -> Option<(PackHeader, Vec<PackedRecord>)> {
     decode(volume, offset_bytes, bytes).ok().or_else(|| {
         let extent = |front: &[u8]| {
             let count = u32::from_le_bytes(front.get(COUNT)?.try_into().ok()?) as usize;
@@ -157,30 +165,30 @@ pub(crate) fn decode_mended(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -
 }
 
 /// The header of the directory at the start of `bytes`, as [`decode`] has it, for who needs no listings.
-pub(crate) fn decode_header(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<PackHeader, Refusal> {
+pub(crate) fn decode_header(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<PackHeader, DirectoryRefusal> {
     verify(volume, offset_bytes, bytes).map(|(header, _)| header)
 }
 
 /// The header, and the directory as far as it is in use, both as they were written.
-fn verify(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<(PackHeader, &[u8]), Refusal> {
-    let fixed = bytes.get(..HEADER_BYTES).ok_or(Refusal::Short(HEADER_BYTES))?;
-    let (header, checksum, count) = decode_fixed(fixed).ok_or(Refusal::Damaged)?;
+fn verify(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<(PackHeader, &[u8]), DirectoryRefusal> {
+    let fixed = bytes.get(..HEADER_BYTES).ok_or(DirectoryRefusal::Short(HEADER_BYTES))?;
+    let (header, checksum, count) = decode_fixed(fixed).ok_or(DirectoryRefusal::Damaged)?;
     if header.offset_bytes != offset_bytes || u64::from(header.len_bytes) > PACK_BYTES_MAX {
-        return Err(Refusal::Damaged);
+        return Err(DirectoryRefusal::Damaged);
     }
     if count > listings_within((header.len_bytes as usize).max(HEADER_BYTES)) {
-        return Err(Refusal::Damaged);
+        return Err(DirectoryRefusal::Damaged);
     }
     let end = directory_bytes(count);
-    let directory = bytes.get(..end).ok_or(Refusal::Short(end))?;
+    let directory = bytes.get(..end).ok_or(DirectoryRefusal::Short(end))?;
     if checksum != volume.checksum(&[&directory[8..]]) {
-        return Err(Refusal::Damaged);
+        return Err(DirectoryRefusal::Damaged);
     }
     Ok((header, directory))
 }
 
 fn decode_fixed(fixed: &[u8]) -> Option<(PackHeader, u32, usize)> {
-    let mut fields = Fields::new(fixed);
+    let mut fields = FieldReader::new(fixed);
     if fields.array()? != MAGIC {
         return None;
     }
@@ -190,8 +198,8 @@ fn decode_fixed(fixed: &[u8]) -> Option<(PackHeader, u32, usize)> {
     Some((PackHeader { offset_bytes, sequence, len_bytes, oldest_sequence }, checksum, count))
 }
 
-fn decode_listing(bytes: &[u8]) -> Option<Packed> {
-    let mut fields = Fields::new(bytes);
+fn decode_listing(bytes: &[u8]) -> Option<PackedRecord> {
+    let mut fields = FieldReader::new(bytes);
     let key_hash = KeyHash(fields.u64()?);
     let at = u32::from(fields.u16()?) * GRANULE_BYTES as u32;
     let len = u32::from(fields.u16()?) * GRANULE_BYTES as u32;
@@ -202,7 +210,7 @@ fn decode_listing(bytes: &[u8]) -> Option<Packed> {
         KIND_STUB => PackedKind::Stub,
         _ => return None,
     };
-    Some(Packed { key_hash, at, len, expires_at, sequence, kind, rank: fields.u8()? })
+    Some(PackedRecord { key_hash, at, len, expires_at, sequence, kind, rank: fields.u8()? })
 }
 
 const KIND_ENTRY: u8 = 1;
@@ -219,7 +227,7 @@ fn kind_code(kind: PackedKind) -> u8 {
 
 /// Where a record lies that is too long for the pack it is listed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stub {
+pub(crate) struct RecordStub {
     pub(crate) hash: FullHash,
     /// First byte of the record on the volume.
     pub(crate) offset_bytes: u64,
@@ -231,7 +239,7 @@ pub(crate) struct Stub {
     pub(crate) own_sequence: u32,
 }
 
-impl Stub {
+impl RecordStub {
     pub(crate) fn encode(&self, volume: VolumeId, target: &mut [u8]) {
         let target = &mut target[..STUB_BYTES];
         FieldsMut::new(target)
@@ -250,7 +258,7 @@ impl Stub {
     /// The stub at the start of `bytes`, if one of this volume is there.
     pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..STUB_BYTES)?;
-        let mut fields = Fields::new(bytes);
+        let mut fields = FieldReader::new(bytes);
         if fields.array()? != STUB_MAGIC || fields.u32()? != volume.checksum(&[&bytes[8..]]) {
             return None;
         }
@@ -272,11 +280,11 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([3; 16]);
     const OFFSET: u64 = 1 << 20;
 
-    fn listing(kind: PackedKind, at: u32, len: u32) -> Packed {
-        Packed { key_hash: KeyHash(7 + u64::from(at)), at, len, expires_at: 9, sequence: 11, kind, rank: 5 }
+    fn listing(kind: PackedKind, at: u32, len: u32) -> PackedRecord {
+        PackedRecord { key_hash: KeyHash(7 + u64::from(at)), at, len, expires_at: 9, sequence: 11, kind, rank: 5 }
     }
 
-    fn sample() -> (PackHeader, Vec<Packed>, Vec<u8>) {
+    fn sample() -> (PackHeader, Vec<PackedRecord>, Vec<u8>) {
         let header = PackHeader { offset_bytes: OFFSET, sequence: 77, len_bytes: 8192, oldest_sequence: 70 };
         let listings = vec![
             listing(PackedKind::Entry, 128, 4096),
@@ -292,14 +300,14 @@ mod tests {
     fn what_was_written_is_read() {
         let (header, listings, bytes) = sample();
         assert_eq!(decode(VOLUME, OFFSET, &bytes), Ok((header, listings)));
-        assert_eq!(decode(VOLUME, OFFSET, &bytes[..40]), Err(Refusal::Short(directory_bytes(3))));
+        assert_eq!(decode(VOLUME, OFFSET, &bytes[..40]), Err(DirectoryRefusal::Short(directory_bytes(3))));
     }
 
     #[test]
     fn a_pack_of_another_place_or_volume_is_none() {
         let (_, _, bytes) = sample();
-        assert_eq!(decode(VOLUME, OFFSET + 4096, &bytes), Err(Refusal::Damaged));
-        assert_eq!(decode(VolumeId([4; 16]), OFFSET, &bytes), Err(Refusal::Damaged));
+        assert_eq!(decode(VOLUME, OFFSET + 4096, &bytes), Err(DirectoryRefusal::Damaged));
+        assert_eq!(decode(VolumeId([4; 16]), OFFSET, &bytes), Err(DirectoryRefusal::Damaged));
     }
 
     #[test]
@@ -311,13 +319,14 @@ mod tests {
             assert_eq!(decode_mended(VOLUME, OFFSET, &bytes), Some((header, listings.clone())), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        let stub = Stub { hash: FullHash(5), offset_bytes: 4096, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
+        let stub =
+            RecordStub { hash: FullHash(5), offset_bytes: 4096, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
         let mut bytes = vec![0; STUB_BYTES];
         stub.encode(VOLUME, &mut bytes);
-        assert_eq!(Stub::decode(VOLUME, &bytes), Some(stub));
+        assert_eq!(RecordStub::decode(VOLUME, &bytes), Some(stub));
         for bit in 0..STUB_BYTES * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Stub::decode(VOLUME, &bytes), None, "bit {bit}");
+            assert_eq!(RecordStub::decode(VOLUME, &bytes), None, "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
@@ -325,7 +334,7 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_any_bytes_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (decode(VOLUME, OFFSET, &bytes), Stub::decode(VOLUME, &bytes));
+            let _ = (decode(VOLUME, OFFSET, &bytes), RecordStub::decode(VOLUME, &bytes));
             if bytes.len() >= 16 {
                 bytes[..4].copy_from_slice(&MAGIC);
                 bytes[8..16].copy_from_slice(&OFFSET.to_le_bytes());

@@ -6,7 +6,7 @@
 
 use super::{
     VolumeId,
-    bytes::{Fields, FieldsMut},
+    bytes::{FieldReader, FieldsMut},
 };
 use crate::units::{BLOCK_BYTES, SetNumber};
 
@@ -16,7 +16,7 @@ const PLACE_BYTES: usize = 5;
 
 /// An entry of a set: its tag, and where it lies, in sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Pair {
+pub(crate) struct TagPlace {
     pub(crate) tag: u16,
     pub(crate) position: u64,
 }
@@ -32,7 +32,7 @@ pub(crate) fn sheets_per_block(ways: u32) -> u64 {
 }
 
 /// Writes the sheet of `set` to `target`, all of which is the sheet's.
-pub(crate) fn encode(volume: VolumeId, set: SetNumber, pairs: &[Pair], target: &mut [u8]) {
+pub(crate) fn encode(volume: VolumeId, set: SetNumber, pairs: &[TagPlace], target: &mut [u8]) {
     target.fill(0);
     let mut fields = FieldsMut::new(target);
     fields.put(&0_u32.to_le_bytes()).put(&(set.0 as u32).to_le_bytes());
@@ -44,8 +44,8 @@ pub(crate) fn encode(volume: VolumeId, set: SetNumber, pairs: &[Pair], target: &
 }
 
 /// The pairs of `set`; `None` if `sheet` is not its sheet.
-pub(crate) fn decode(volume: VolumeId, set: SetNumber, sheet: &[u8]) -> Option<Vec<Pair>> {
-    let mut fields = Fields::new(sheet);
+pub(crate) fn decode(volume: VolumeId, set: SetNumber, sheet: &[u8]) -> Option<Vec<TagPlace>> {
+    let mut fields = FieldReader::new(sheet);
     if fields.u32()? != volume.checksum(&[sheet.get(4..)?]) || fields.u32()? != set.0 as u32 {
         return None;
     }
@@ -54,7 +54,7 @@ pub(crate) fn decode(volume: VolumeId, set: SetNumber, sheet: &[u8]) -> Option<V
         let mut position = [0; 8];
         position[..PLACE_BYTES].copy_from_slice(&low);
         if tag != 0 {
-            pairs.push(Pair { tag, position: u64::from_le_bytes(position) });
+            pairs.push(TagPlace { tag, position: u64::from_le_bytes(position) });
         }
     }
     Some(pairs)
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_sheet_is_read_back_by_its_own_set_and_every_flipped_bit_of_it_noticed() {
         let volume = VolumeId([5; 16]);
-        let pairs: Vec<_> = (1..=8).map(|tag| Pair { tag, position: (1 << 35) - u64::from(tag) }).collect();
+        let pairs: Vec<_> = (1..=8).map(|tag| TagPlace { tag, position: (1 << 35) - u64::from(tag) }).collect();
         let mut sheet = vec![9; sheet_bytes(8) as usize];
         assert_eq!((sheet.len(), sheets_per_block(8), sheets_per_block(16)), (64, 64, 32));
         encode(volume, SetNumber(77), &pairs, &mut sheet);

@@ -9,7 +9,7 @@ mod parts;
 
 use super::{
     VolumeId,
-    bytes::{Fields, FieldsMut},
+    bytes::{FieldReader, FieldsMut},
     mend::mended,
     plain_checksum,
 };
@@ -57,7 +57,7 @@ const fn sectors_max() -> u64 {
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// An entry with its body.
     Entry,
     /// The key was removed: older records of it do not count.
@@ -70,14 +70,14 @@ pub(crate) enum Kind {
     Part,
 }
 
-impl Kind {
+impl RecordKind {
     /// Whether the whole body stands behind the record's front.
     fn has_whole_body(self) -> bool {
         matches!(self, Self::Entry | Self::Part)
     }
 }
 
-/// Where the body of a [`Kind::HeadUpdate`] lies.
+/// Where the body of a [`RecordKind::HeadUpdate`] lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyElsewhere {
     /// First byte of the body on the volume.
@@ -88,8 +88,8 @@ pub(crate) struct BodyElsewhere {
 
 /// Everything in a record but its key, head and body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Meta {
-    pub(crate) kind: Kind,
+pub(crate) struct RecordMeta {
+    pub(crate) kind: RecordKind,
     pub(crate) hash: FullHash,
     pub(crate) sequence: u32,
     /// The record's place in its segment, in steps of its volume, so that bytes from another place are noticed; 0 in
@@ -102,17 +102,17 @@ pub(crate) struct Meta {
     pub(crate) body_bytes: u64,
 }
 
-impl Meta {
+impl RecordMeta {
     /// What a new record says of itself; the sequence is filled in when the log places it.
-    pub(crate) fn new(kind: Kind, hash: FullHash, hints: Hints, epoch: u32, body_bytes: u64) -> Self {
+    pub(crate) fn new(kind: RecordKind, hash: FullHash, hints: Hints, epoch: u32, body_bytes: u64) -> Self {
         let Hints { site, group, expires_at } = hints;
         Self { kind, hash, sequence: 0, place: 0, epoch, site: Site(site), group: group as u32, expires_at, body_bytes }
     }
 }
 
 /// A record to be written.
-pub(crate) struct Record<'a> {
-    pub(crate) meta: Meta,
+pub(crate) struct RecordParts<'a> {
+    pub(crate) meta: RecordMeta,
     pub(crate) key: &'a [u8],
     pub(crate) head: &'a [u8],
     /// Places of the first parts of the body, if those have records of their own.
@@ -124,7 +124,7 @@ pub(crate) struct Record<'a> {
     pub(crate) body: &'a [Bytes],
 }
 
-impl Record<'_> {
+impl RecordParts<'_> {
     /// What the caller gave: key, head and body.
     pub(crate) fn content_bytes(&self) -> u64 {
         (self.key.len() + self.head.len()) as u64 + self.meta.body_bytes
@@ -134,9 +134,9 @@ impl Record<'_> {
     pub(crate) fn len_bytes(&self) -> u64 {
         let apart: u64 = self.parts.iter().map(|part| u64::from(part.len_bytes)).sum();
         let body = match self.meta.kind {
-            Kind::Entry | Kind::Part => self.meta.body_bytes,
-            Kind::InParts(_) => self.meta.body_bytes - apart,
-            Kind::Tombstone | Kind::HeadUpdate(_) => 0,
+            RecordKind::Entry | RecordKind::Part => self.meta.body_bytes,
+            RecordKind::InParts(_) => self.meta.body_bytes - apart,
+            RecordKind::Tombstone | RecordKind::HeadUpdate(_) => 0,
         };
         self.before_body_bytes() as u64 + body
     }
@@ -170,7 +170,7 @@ impl Record<'_> {
             .put(&[kind_code(meta.kind), part_count(meta.kind)])
             .put(&meta.place.to_le_bytes())
             .put(self.key);
-        if let Kind::HeadUpdate(elsewhere) = meta.kind {
+        if let RecordKind::HeadUpdate(elsewhere) = meta.kind {
             fields.put(&elsewhere.offset_bytes.to_le_bytes()).put(&elsewhere.sequence.to_le_bytes()).put(&[0; 4]);
         }
         for BodyPart { place, len_bytes } in self.parts {
@@ -194,9 +194,9 @@ impl Record<'_> {
     /// Returns where the body begins, from the record's start.
     pub(crate) fn before_body_bytes(&self) -> usize {
         let elsewhere = match self.meta.kind {
-            Kind::HeadUpdate(_) => ELSEWHERE_BYTES,
-            Kind::InParts(count) => usize::from(count) * PART_BYTES,
-            Kind::Entry | Kind::Tombstone | Kind::Part => 0,
+            RecordKind::HeadUpdate(_) => ELSEWHERE_BYTES,
+            RecordKind::InParts(count) => usize::from(count) * PART_BYTES,
+            RecordKind::Entry | RecordKind::Tombstone | RecordKind::Part => 0,
         };
         FIXED_BYTES + self.key.len() + elsewhere + self.checksums.len() * 4 + self.head.len()
     }
@@ -216,7 +216,7 @@ impl Glimpse {
         if !bytes.starts_with(&MAGIC) {
             return None;
         }
-        let (lengths, _) = Lengths::decode(bytes.get(..FIXED_BYTES)?)?;
+        let (lengths, _) = RecordLengths::decode(bytes.get(..FIXED_BYTES)?)?;
         let (hash, sequence, ..) = lengths.meta;
         Some(Self { key_hash: hash.key_hash(), sequence, place: lengths.place })
     }
@@ -224,7 +224,7 @@ impl Glimpse {
 
 /// Tells the record at the start of `bytes`, which was encoded whole, that it begins at another place.
 pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], place: u32) {
-    let (lengths, _) = Lengths::decode(&bytes[..FIXED_BYTES]).expect("it was encoded here");
+    let (lengths, _) = RecordLengths::decode(&bytes[..FIXED_BYTES]).expect("it was encoded here");
     let front = &mut bytes[..lengths.body_start()];
     front[PLACE_AT..FIXED_BYTES].copy_from_slice(&place.to_le_bytes());
     let checksum = volume.checksum(&[&front[8..]]);
@@ -233,8 +233,8 @@ pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], place: u32) {
 
 /// A record that was read and whose front part fitted its checksum. Ranges are relative to its start.
 #[derive(Clone, Debug)]
-pub(crate) struct Decoded {
-    pub(crate) meta: Meta,
+pub(crate) struct DecodedRecord {
+    pub(crate) meta: RecordMeta,
     pub(crate) key: Range<usize>,
     pub(crate) head: Range<usize>,
     parts: Range<usize>,
@@ -247,24 +247,24 @@ pub(crate) struct Decoded {
 
 /// Why bytes are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum RecordRefusal {
     /// More bytes are needed to tell: this many from the record's start.
     Short(usize),
     /// No record of this volume, or a damaged one.
     Damaged,
 }
 
-impl Decoded {
+impl DecodedRecord {
     /// Decodes the record at the start of `bytes`, up to but not including its body.
-    pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Result<Self, Refusal> {
-        let fixed = bytes.get(..FIXED_BYTES).ok_or(Refusal::Short(FIXED_BYTES))?;
-        let (lengths, checksum) = Lengths::decode(fixed).ok_or(Refusal::Damaged)?;
+    pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Result<Self, RecordRefusal> {
+        let fixed = bytes.get(..FIXED_BYTES).ok_or(RecordRefusal::Short(FIXED_BYTES))?;
+        let (lengths, checksum) = RecordLengths::decode(fixed).ok_or(RecordRefusal::Damaged)?;
         let before_body = lengths.body_start();
-        let front = bytes.get(..before_body).ok_or(Refusal::Short(before_body))?;
+        let front = bytes.get(..before_body).ok_or(RecordRefusal::Short(before_body))?;
         if checksum != volume.checksum(&[&front[8..]]) {
-            return Err(Refusal::Damaged);
+            return Err(RecordRefusal::Damaged);
         }
-        lengths.into_decoded(front).ok_or(Refusal::Damaged)
+        lengths.into_decoded(front).ok_or(RecordRefusal::Damaged)
     }
 
     /// As [`Self::decode`], with one flipped bit undone, of the record that use `sequence` of a segment had
@@ -279,7 +279,7 @@ impl Decoded {
         let extent = |front: &[u8]| {
             let mut fixed: [u8; FIXED_BYTES] = front.get(..FIXED_BYTES)?.try_into().ok()?;
             fixed[..MAGIC.len()].copy_from_slice(&MAGIC);
-            Lengths::decode(&fixed).map(|(lengths, _)| lengths.body_start())
+            RecordLengths::decode(&fixed).map(|(lengths, _)| lengths.body_start())
         };
         let front = mended(volume, MAGIC, bytes, HEAD_LEN_AT..FIXED_BYTES, extent)?;
         Self::decode(volume, &front).ok()
@@ -298,8 +298,8 @@ impl Decoded {
     /// `meta.sequence`.
     pub(crate) fn body_place(&self, start_bytes: u64) -> BodyElsewhere {
         match self.meta.kind {
-            Kind::HeadUpdate(elsewhere) => elsewhere,
-            Kind::Entry | Kind::Tombstone | Kind::InParts(_) | Kind::Part => {
+            RecordKind::HeadUpdate(elsewhere) => elsewhere,
+            RecordKind::Entry | RecordKind::Tombstone | RecordKind::InParts(_) | RecordKind::Part => {
                 BodyElsewhere { offset_bytes: start_bytes + self.body_start as u64, sequence: self.meta.sequence }
             }
         }
@@ -312,7 +312,7 @@ impl Decoded {
 
     /// Whether parts of the body stand in records of their own.
     pub(crate) fn is_in_parts(&self) -> bool {
-        matches!(self.meta.kind, Kind::InParts(_))
+        matches!(self.meta.kind, RecordKind::InParts(_))
     }
 
     /// The checksums of the body's blocks; `record` is what was decoded.
@@ -328,7 +328,7 @@ impl Decoded {
 }
 
 /// The fixed part, its lengths within bounds but its checksum not yet compared.
-struct Lengths {
+struct RecordLengths {
     kind: u8,
     parts: u8,
     key: usize,
@@ -338,9 +338,9 @@ struct Lengths {
     meta: (FullHash, u32, u32, u64, u32, u32),
 }
 
-impl Lengths {
+impl RecordLengths {
     fn decode(fixed: &[u8]) -> Option<(Self, u32)> {
-        let mut fields = Fields::new(fixed);
+        let mut fields = FieldReader::new(fixed);
         if fields.array()? != MAGIC {
             return None;
         }
@@ -368,31 +368,31 @@ impl Lengths {
         checksum_count(self.body, self.parts.into()) * 4
     }
 
-    fn into_decoded(self, front: &[u8]) -> Option<Decoded> {
+    fn into_decoded(self, front: &[u8]) -> Option<DecodedRecord> {
         let key = FIXED_BYTES..FIXED_BYTES + self.key;
         let checksums_start = key.end + self.elsewhere_bytes();
         let checksums = checksums_start..checksums_start + self.checksums_bytes();
         let head = checksums.end..checksums.end + self.head;
         let kind = match self.kind {
-            KIND_ENTRY => Kind::Entry,
-            KIND_TOMBSTONE => Kind::Tombstone,
+            KIND_ENTRY => RecordKind::Entry,
+            KIND_TOMBSTONE => RecordKind::Tombstone,
             KIND_HEAD_UPDATE => {
-                let mut fields = Fields::new(&front[key.end..]);
-                Kind::HeadUpdate(BodyElsewhere { offset_bytes: fields.u64()?, sequence: fields.u32()? })
+                let mut fields = FieldReader::new(&front[key.end..]);
+                RecordKind::HeadUpdate(BodyElsewhere { offset_bytes: fields.u64()?, sequence: fields.u32()? })
             }
-            KIND_IN_PARTS if self.parts > 0 => Kind::InParts(self.parts),
-            KIND_PART => Kind::Part,
+            KIND_IN_PARTS if self.parts > 0 => RecordKind::InParts(self.parts),
+            KIND_PART => RecordKind::Part,
             _ => return None,
         };
         let parts = if self.parts > 0 { key.end..checksums_start } else { key.end..key.end };
         let (hash, sequence, epoch, site, group, expires_at) = self.meta;
         let Self { place, body: body_bytes, .. } = self;
-        let meta = Meta { kind, hash, sequence, place, epoch, site: Site(site), group, expires_at, body_bytes };
-        let mut decoded = Decoded { meta, key, body_start: head.end, head, parts, checksums, here_bytes: 0 };
+        let meta = RecordMeta { kind, hash, sequence, place, epoch, site: Site(site), group, expires_at, body_bytes };
+        let mut decoded = DecodedRecord { meta, key, body_start: head.end, head, parts, checksums, here_bytes: 0 };
         decoded.here_bytes = match kind {
-            Kind::Entry | Kind::Part => body_bytes,
-            Kind::Tombstone | Kind::HeadUpdate(_) => 0,
-            Kind::InParts(_) => {
+            RecordKind::Entry | RecordKind::Part => body_bytes,
+            RecordKind::Tombstone | RecordKind::HeadUpdate(_) => 0,
+            RecordKind::InParts(_) => {
                 let apart = decoded.parts(front).iter().map(|part| u64::from(part.len_bytes)).sum();
                 body_bytes.checked_sub(apart)?
             }
@@ -434,18 +434,18 @@ const KIND_HEAD_UPDATE: u8 = 3;
 const KIND_IN_PARTS: u8 = 4;
 const KIND_PART: u8 = 5;
 
-fn kind_code(kind: Kind) -> u8 {
+fn kind_code(kind: RecordKind) -> u8 {
     match kind {
-        Kind::Entry => KIND_ENTRY,
-        Kind::Tombstone => KIND_TOMBSTONE,
-        Kind::HeadUpdate(_) => KIND_HEAD_UPDATE,
-        Kind::InParts(_) => KIND_IN_PARTS,
-        Kind::Part => KIND_PART,
+        RecordKind::Entry => KIND_ENTRY,
+        RecordKind::Tombstone => KIND_TOMBSTONE,
+        RecordKind::HeadUpdate(_) => KIND_HEAD_UPDATE,
+        RecordKind::InParts(_) => KIND_IN_PARTS,
+        RecordKind::Part => KIND_PART,
     }
 }
 
-fn part_count(kind: Kind) -> u8 {
-    if let Kind::InParts(count) = kind { count } else { 0 }
+fn part_count(kind: RecordKind) -> u8 {
+    if let RecordKind::InParts(count) = kind { count } else { 0 }
 }
 
 fn le_u32(bytes: &[u8]) -> u32 {
@@ -459,16 +459,16 @@ mod tests {
 
     const VOLUME: VolumeId = VolumeId([9; 16]);
 
-    fn meta(kind: Kind, body_bytes: u64) -> Meta {
+    fn meta(kind: RecordKind, body_bytes: u64) -> RecordMeta {
         let (hash, place) = (FullHash(77), 9);
-        Meta { kind, hash, sequence: 3, place, epoch: 1, site: Site(2), group: 5, expires_at: 6, body_bytes }
+        RecordMeta { kind, hash, sequence: 3, place, epoch: 1, site: Site(2), group: 5, expires_at: 6, body_bytes }
     }
 
-    fn encoded(kind: Kind, body: &[Bytes]) -> Vec<u8> {
+    fn encoded(kind: RecordKind, body: &[Bytes]) -> Vec<u8> {
         let checksums = body_checksums(body);
         let body_bytes = body.iter().map(|part| part.len() as u64).sum();
-        let here: &[Bytes] = if kind == Kind::Entry { body } else { &[] };
-        let record = Record {
+        let here: &[Bytes] = if kind == RecordKind::Entry { body } else { &[] };
+        let record = RecordParts {
             meta: meta(kind, body_bytes),
             key: b"key",
             head: b"head",
@@ -483,11 +483,13 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let elsewhere = Kind::HeadUpdate(BodyElsewhere { offset_bytes: 123_456, sequence: 8 });
-        for (kind, len) in [(Kind::Entry, 150_000), (Kind::Entry, 0), (elsewhere, 70_000), (Kind::Tombstone, 0)] {
+        let elsewhere = RecordKind::HeadUpdate(BodyElsewhere { offset_bytes: 123_456, sequence: 8 });
+        for (kind, len) in
+            [(RecordKind::Entry, 150_000), (RecordKind::Entry, 0), (elsewhere, 70_000), (RecordKind::Tombstone, 0)]
+        {
             let body = Bytes::from(vec![7; len]);
             let bytes = encoded(kind, std::slice::from_ref(&body));
-            let read = Decoded::decode(VOLUME, &bytes).unwrap();
+            let read = DecodedRecord::decode(VOLUME, &bytes).unwrap();
             assert_eq!(read.meta, meta(kind, len as u64));
             assert_eq!((&bytes[read.key.clone()], &bytes[read.head.clone()]), (&b"key"[..], &b"head"[..]));
             assert_eq!(read.len_bytes(), bytes.len());
@@ -509,8 +511,8 @@ mod tests {
         let mut checksums = vec![1, 2, 3];
         checksums.extend(body_checksums(std::slice::from_ref(&rest)));
         checksums.resize(checksum_count(70_015, 2), 0);
-        let own = meta(Kind::InParts(2), 70_015);
-        let record = Record {
+        let own = meta(RecordKind::InParts(2), 70_015);
+        let record = RecordParts {
             meta: own.clone(),
             key: b"key",
             head: b"head",
@@ -520,7 +522,7 @@ mod tests {
         };
         let mut bytes = vec![0; record.len_bytes() as usize];
         record.encode(VOLUME, &mut bytes);
-        let read = Decoded::decode(VOLUME, &bytes).unwrap();
+        let read = DecodedRecord::decode(VOLUME, &bytes).unwrap();
         assert_eq!((&read.meta, read.len_bytes(), read.parts(&bytes)), (&own, bytes.len(), parts.to_vec()));
         let stretches = read.stretches(&bytes, 1 << 30);
         let ranges: Vec<_> = stretches.iter().map(|of| (of.range.clone(), of.checksum_of(0), of.is_here)).collect();
@@ -540,29 +542,31 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_before_the_body_is_noticed() {
-        let mut bytes = encoded(Kind::Entry, &[Bytes::from_static(b"body")]);
+        let mut bytes = encoded(RecordKind::Entry, &[Bytes::from_static(b"body")]);
         let before_body = bytes.len() - 4;
         for bit in 0..before_body * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(Decoded::decode(VOLUME, &bytes).is_err(), "bit {bit}");
+            assert!(DecodedRecord::decode(VOLUME, &bytes).is_err(), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
 
     #[test]
     fn a_cut_record_says_how_much_it_needs() {
-        let bytes = encoded(Kind::Entry, &[Bytes::from_static(b"body")]);
-        let Err(Refusal::Short(needed)) = Decoded::decode(VOLUME, &bytes[..70]) else { panic!("not short") };
-        assert!(Decoded::decode(VOLUME, &bytes[..needed]).is_ok());
+        let bytes = encoded(RecordKind::Entry, &[Bytes::from_static(b"body")]);
+        let Err(RecordRefusal::Short(needed)) = DecodedRecord::decode(VOLUME, &bytes[..70]) else {
+            panic!("not short")
+        };
+        assert!(DecodedRecord::decode(VOLUME, &bytes[..needed]).is_ok());
     }
 
     proptest! {
         #[test]
         fn decoding_any_bytes_never_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = Decoded::decode(VOLUME, &bytes);
+            let _ = DecodedRecord::decode(VOLUME, &bytes);
             if bytes.len() >= 4 {
                 bytes[..4].copy_from_slice(&MAGIC);
-                let _ = Decoded::decode(VOLUME, &bytes);
+                let _ = DecodedRecord::decode(VOLUME, &bytes);
             }
         }
     }

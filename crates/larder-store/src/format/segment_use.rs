@@ -29,14 +29,14 @@ pub(crate) struct LogOrder {
 
 /// Which of a log's two rows of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Generation {
+pub(crate) enum SegmentRow {
     /// What was asked for again, and whatever replaces or removes something.
     Main,
     /// What nobody is known to want again.
     Probation,
 }
 
-impl Generation {
+impl SegmentRow {
     pub(crate) const ALL: [Self; 2] = [Self::Main, Self::Probation];
 }
 
@@ -45,12 +45,12 @@ impl SegmentUse {
         Self { sequence, anchor: 0 }
     }
 
-    pub(crate) fn generation(self) -> Generation {
-        if self.anchor == 0 { Generation::Main } else { Generation::Probation }
+    pub(crate) fn generation(self) -> SegmentRow {
+        if self.anchor == 0 { SegmentRow::Main } else { SegmentRow::Probation }
     }
 
     pub(crate) fn order(self) -> LogOrder {
-        let is_main = self.generation() == Generation::Main;
+        let is_main = self.generation() == SegmentRow::Main;
         LogOrder { anchor: if is_main { self.sequence } else { self.anchor }, is_main, sequence: self.sequence }
     }
 

@@ -5,7 +5,7 @@
 
 use super::{
     VolumeId,
-    bytes::{Fields, FieldsMut},
+    bytes::{FieldReader, FieldsMut},
     mend::mended_block,
 };
 use crate::units::BLOCK_BYTES;
@@ -17,7 +17,7 @@ pub(crate) const SESSION_AREA_BYTES: u64 = 2 * BLOCK_BYTES;
 
 /// What a run leaves to the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Session {
+pub(crate) struct RunSession {
     /// Goes up by one at every write.
     pub(crate) generation: u64,
     /// The first write number of the run.
@@ -26,7 +26,7 @@ pub(crate) struct Session {
     pub(crate) ring_next: u64,
 }
 
-impl Session {
+impl RunSession {
     /// Writes the block into `target`.
     pub(crate) fn encode(&self, volume: VolumeId, target: &mut [u8]) {
         assert_eq!(target.len() as u64, BLOCK_BYTES);
@@ -44,7 +44,7 @@ impl Session {
     /// The session that `block` tells of, if it is whole but for one flipped bit.
     pub(crate) fn decode(volume: VolumeId, block: &[u8]) -> Option<Self> {
         let used = mended_block(volume, MAGIC, block.get(..USED_BYTES)?)?;
-        let mut fields = Fields::new(&used[8..]);
+        let mut fields = FieldReader::new(&used[8..]);
         Some(Self { generation: fields.u64()?, first_sequence: fields.u64()?, ring_next: fields.u64()? })
     }
 
@@ -68,21 +68,21 @@ mod tests {
     fn the_newer_whole_copy_rules_and_every_flipped_bit_is_undone() {
         let volume = VolumeId([2; 16]);
         let mut area = vec![0; SESSION_AREA_BYTES as usize];
-        assert_eq!(Session::newest(volume, &area), None);
+        assert_eq!(RunSession::newest(volume, &area), None);
         for generation in 1..=2 {
-            let session = Session { generation, first_sequence: 9 << 40, ring_next: 77 * generation };
+            let session = RunSession { generation, first_sequence: 9 << 40, ring_next: 77 * generation };
             let at = session.offset_bytes() as usize;
             session.encode(volume, &mut area[at..at + BLOCK_BYTES as usize]);
-            assert_eq!(Session::newest(volume, &area), Some(session));
+            assert_eq!(RunSession::newest(volume, &area), Some(session));
         }
         for bit in 0..USED_BYTES * 8 {
             area[bit / 8] ^= 1 << (bit % 8);
-            let mended = Session::newest(volume, &area).map(|session| session.ring_next);
+            let mended = RunSession::newest(volume, &area).map(|session| session.ring_next);
             assert_eq!(mended, Some(154), "bit {bit}");
             area[bit / 8] ^= 1 << (bit % 8);
         }
         area[20] ^= 3;
-        assert_eq!(Session::newest(volume, &area).map(|session| session.generation), Some(1));
-        assert_eq!(Session::newest(VolumeId([3; 16]), &area), None, "another volume's");
+        assert_eq!(RunSession::newest(volume, &area).map(|session| session.generation), Some(1));
+        assert_eq!(RunSession::newest(VolumeId([3; 16]), &area), None, "another volume's");
     }
 }

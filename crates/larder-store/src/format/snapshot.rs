@@ -8,7 +8,7 @@
 
 use super::{
     VolumeId,
-    bytes::{Fields, FieldsMut},
+    bytes::{FieldReader, FieldsMut},
     mend::mended_block,
     record::RECORD_SECTORS_MAX,
 };
@@ -36,7 +36,7 @@ const FLAGS_AT: u32 = 48;
 
 /// What a snapshot says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct SnapshotHeader {
     /// Goes up by one at every use and every snapshot.
     pub(crate) generation: u64,
     /// Whether the pages hold what the store had when it was closed.
@@ -49,12 +49,12 @@ pub(crate) struct Header {
     /// How many slots each file of slots has, in rows that have such files; at most [`SLOT_COUNTS_MAX`].
     pub(crate) slot_counts: Vec<u32>,
     /// What a start after a crash begins with; `None` on volumes without a journal.
-    pub(crate) recovery: Option<Recovery>,
+    pub(crate) recovery: Option<MapRecovery>,
 }
 
 /// A snapshot that may be older than the store, and the journal of what has changed since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Recovery {
+pub(crate) struct MapRecovery {
     /// What the snapshot's pages carry.
     pub(crate) generation: u64,
     /// In which of the two places it stands.
@@ -69,7 +69,7 @@ pub(crate) struct Recovery {
 
 /// One entry as the snapshot lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listing {
+pub(crate) struct SnapshotEntry {
     /// The part of the key's hash that memory knows.
     pub(crate) key_hash: KeyHash,
     /// Where the record lies, in the layout's own counting.
@@ -82,7 +82,7 @@ pub(crate) struct Listing {
     pub(crate) expires_at: u32,
 }
 
-impl Header {
+impl SnapshotHeader {
     pub(crate) fn encode(&self, volume: VolumeId, block: &mut [u8]) {
         assert_eq!(block.len() as u64, BLOCK_BYTES);
         assert!(self.slot_counts.len() <= SLOT_COUNTS_MAX);
@@ -100,7 +100,7 @@ impl Header {
         for count in &self.slot_counts {
             fields.put(&count.to_le_bytes());
         }
-        if let Some(Recovery { generation, place, journal_from, run, epoch }) = self.recovery {
+        if let Some(MapRecovery { generation, place, journal_from, run, epoch }) = self.recovery {
             FieldsMut::new(&mut block[RECOVERY_AT..])
                 .put(&1_u32.to_le_bytes())
                 .put(&place.to_le_bytes())
@@ -121,14 +121,14 @@ impl Header {
             return None;
         }
         let slot_counts = (0..count).map(|_| fields.u32()).collect::<Option<_>>()?;
-        let recovery = Recovery::decode(&block[RECOVERY_AT..]);
+        let recovery = MapRecovery::decode(&block[RECOVERY_AT..]);
         Some(Self { generation, whole, listing_count, next_write, pointer, slot_counts, recovery })
     }
 }
 
-impl Recovery {
+impl MapRecovery {
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut fields = Fields::new(bytes);
+        let mut fields = FieldReader::new(bytes);
         let (is_there, place) = (fields.u32()? == 1, fields.u32()?);
         let (generation, journal_from, run) = (fields.u64()?, fields.u64()?, fields.u64()?);
         let epoch = fields.u32()?;
@@ -137,7 +137,7 @@ impl Recovery {
 }
 
 /// Writes page `number` of a snapshot; at most [`PAGE_LISTING_COUNT`] listings.
-pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listings: &[Listing], page: &mut [u8]) {
+pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listings: &[SnapshotEntry], page: &mut [u8]) {
     assert_eq!(page.len() as u64, BLOCK_BYTES);
     assert!(listings.len() as u64 <= PAGE_LISTING_COUNT);
     page.fill(0);
@@ -153,7 +153,7 @@ pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listin
 }
 
 /// The listings of page `number` of the snapshot of `generation`, if the page is sound but for one flipped bit.
-pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: &[u8]) -> Option<Vec<Listing>> {
+pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: &[u8]) -> Option<Vec<SnapshotEntry>> {
     let mended = match opened(volume, page, PAGE_MAGIC) {
         Some(_) => None,
         None => Some(mended_block(volume, PAGE_MAGIC, page)?),
@@ -167,11 +167,11 @@ pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: 
         return None;
     }
     (0..count)
-        .map(|_| Listing::decode(&mut fields).filter(|(_, flags)| *flags == 0).map(|(listing, _)| listing))
+        .map(|_| SnapshotEntry::decode(&mut fields).filter(|(_, flags)| *flags == 0).map(|(listing, _)| listing))
         .collect()
 }
 
-impl Listing {
+impl SnapshotEntry {
     /// Appends the listing, with 16 bits that its page gives a meaning.
     pub(super) fn encode(&self, flags: u16, fields: &mut FieldsMut<'_>) {
         assert!(self.place < 1 << PLACE_BITS && u64::from(self.sectors) <= RECORD_SECTORS_MAX);
@@ -184,7 +184,7 @@ impl Listing {
     }
 
     /// The next listing and its 16 bits.
-    pub(super) fn decode(fields: &mut Fields<'_>) -> Option<(Self, u16)> {
+    pub(super) fn decode(fields: &mut FieldReader<'_>) -> Option<(Self, u16)> {
         let (key_hash, packed, sequence, expires_at) =
             (KeyHash(fields.u64()?), fields.u64()?, fields.u32()?, fields.u32()?);
         let (place, flags) = (packed & ((1 << PLACE_BITS) - 1), (packed >> FLAGS_AT) as u16);
@@ -200,8 +200,8 @@ pub(super) fn seal(volume: VolumeId, block: &mut [u8]) {
 }
 
 /// The fields of a block behind magic and checksum, if both fit.
-pub(super) fn opened(volume: VolumeId, block: &[u8], magic: [u8; 4]) -> Option<Fields<'_>> {
-    let mut fields = Fields::new(block);
+pub(super) fn opened(volume: VolumeId, block: &[u8], magic: [u8; 4]) -> Option<FieldReader<'_>> {
+    let mut fields = FieldReader::new(block);
     let fits = block.len() as u64 == BLOCK_BYTES
         && fields.array()? == magic
         && fields.u32()? == volume.checksum(&[&block[CHECKSUM_AT + 4..]]);
@@ -215,9 +215,9 @@ mod tests {
 
     const VOLUME: VolumeId = VolumeId([5; 16]);
 
-    fn listing(n: u64) -> Listing {
+    fn listing(n: u64) -> SnapshotEntry {
         let sectors = (n % RECORD_SECTORS_MAX + 1) as u32;
-        Listing {
+        SnapshotEntry {
             key_hash: KeyHash(n << 40),
             place: (1 << PLACE_BITS) - 1 - n,
             sectors,
@@ -228,27 +228,27 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read_and_every_flipped_bit_noticed_or_undone() {
-        let header = Header {
+        let header = SnapshotHeader {
             generation: 3,
             whole: true,
             listing_count: 9,
             next_write: u32::MAX,
             pointer: 1 << 40,
             slot_counts: vec![7; SLOT_COUNTS_MAX],
-            recovery: Some(Recovery { generation: 2, place: 1, journal_from: 77, run: 2, epoch: 1 }),
+            recovery: Some(MapRecovery { generation: 2, place: 1, journal_from: 77, run: 2, epoch: 1 }),
         };
         let listings: Vec<_> = (0..PAGE_LISTING_COUNT).map(listing).collect();
         let (mut head, mut page) = (vec![1; BLOCK_BYTES as usize], vec![1; BLOCK_BYTES as usize]);
         header.encode(VOLUME, &mut head);
         encode_page(VOLUME, 3, 8, &listings, &mut page);
-        assert_eq!(Header::decode(VOLUME, &head), Some(header));
+        assert_eq!(SnapshotHeader::decode(VOLUME, &head), Some(header));
         assert_eq!(decode_page(VOLUME, 3, 8, &page).as_ref(), Some(&listings));
         assert_eq!(decode_page(VOLUME, 2, 8, &page), None, "a page of another snapshot");
         assert_eq!(decode_page(VOLUME, 3, 7, &page), None, "another page");
         for bit in 0..BLOCK_BYTES as usize * 8 {
             head[bit / 8] ^= 1 << (bit % 8);
             page[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Header::decode(VOLUME, &head), None, "bit {bit}");
+            assert_eq!(SnapshotHeader::decode(VOLUME, &head), None, "bit {bit}");
             assert_eq!(decode_page(VOLUME, 3, 8, &page).as_ref(), Some(&listings), "bit {bit}");
             head[bit / 8] ^= 1 << (bit % 8);
             page[bit / 8] ^= 1 << (bit % 8);
@@ -262,7 +262,7 @@ mod tests {
             for magic in [HEADER_MAGIC, PAGE_MAGIC] {
                 bytes[..4].copy_from_slice(&magic);
                 seal(VOLUME, &mut bytes);
-                let _ = Header::decode(VOLUME, &bytes);
+                let _ = SnapshotHeader::decode(VOLUME, &bytes);
                 let number = u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
                 let generation = u64::from_le_bytes(std::array::from_fn(|at| bytes[8 + at]));
                 let _ = decode_page(VOLUME, generation, number, &bytes);

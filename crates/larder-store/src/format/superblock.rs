@@ -5,10 +5,10 @@
 
 use super::{
     VolumeId,
-    bytes::{Fields, FieldsMut},
+    bytes::{FieldReader, FieldsMut},
     written::{WRITTEN_BYTES, WrittenSequences},
 };
-use crate::units::{BLOCK_BYTES, DATA_START_BYTES, Geometry, SUPERBLOCK_BYTES, Site, last_superblock_bytes};
+use crate::units::{BLOCK_BYTES, DATA_START_BYTES, SUPERBLOCK_BYTES, SegmentGeometry, Site, last_superblock_bytes};
 use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
@@ -37,11 +37,11 @@ const _: () = assert!(SHAPE_AT + 100 + WRITTEN_BYTES <= SUPERBLOCK_BYTES as usiz
 pub(crate) struct Superblock {
     pub(crate) id: VolumeId,
     pub(crate) hash_key: [u8; 16],
-    pub(crate) shape: Shape,
+    pub(crate) shape: VolumeShape,
     /// Goes up by one at every write.
     pub(crate) generation: u64,
-    pub(crate) epochs: Epochs,
-    pub(crate) membership: Membership,
+    pub(crate) epochs: RuleEpochs,
+    pub(crate) membership: VolumeMembership,
     /// What was numbered before the present run has a lower number, also where nothing else on the volume tells so.
     pub(crate) sequence_floor: u32,
     /// A number that the store's user keeps with it, see [`crate::Store::set_label`]; 0 before one was set.
@@ -52,7 +52,7 @@ pub(crate) struct Superblock {
 
 /// Which volumes made up the store when this was last one of them. All zeros: it was always alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Membership {
+pub(crate) struct VolumeMembership {
     /// Goes up by one whenever the set of volumes changes.
     pub(crate) generation: u64,
     /// Random: tells two sets apart that followed the same one.
@@ -63,7 +63,7 @@ pub(crate) struct Membership {
 
 /// What was fixed when the volume was made: its row, and where things lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct VolumeShape {
     /// Number of the policy row.
     pub(crate) row: u32,
     pub(crate) size_bytes: u64,
@@ -90,10 +90,10 @@ pub(crate) enum LogForm {
     Packed,
 }
 
-impl Shape {
+impl VolumeShape {
     /// The segments of a volume that has some.
-    pub(crate) fn geometry(&self) -> Option<Geometry> {
-        let geometry = Geometry::new(self.size_bytes, self.index_bytes, self.segment_bytes)?;
+    pub(crate) fn geometry(&self) -> Option<SegmentGeometry> {
+        let geometry = SegmentGeometry::new(self.size_bytes, self.index_bytes, self.segment_bytes)?;
         Some(if self.form == LogForm::Packed { geometry.packed() } else { geometry })
     }
 
@@ -142,7 +142,7 @@ impl Shape {
 
 /// Which entries are invalid by rule: those written in an epoch before their rule's.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Epochs {
+pub(crate) struct RuleEpochs {
     /// The epoch entries are written in now.
     pub(crate) current: u32,
     /// Entries of any site from epochs before this are invalid.
@@ -158,7 +158,7 @@ pub(crate) struct SiteRule {
     pub(crate) before: u32,
 }
 
-impl Epochs {
+impl RuleEpochs {
     /// Whether an entry of `site`, written in `epoch`, is still valid.
     pub(crate) fn admits(&self, site: Site, epoch: u32) -> bool {
         epoch >= self.all_before && self.site_before.iter().all(|rule| rule.site != site || epoch >= rule.before)
@@ -185,7 +185,7 @@ impl Epochs {
 
 /// Why bytes are no superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum SuperblockRefusal {
     /// No Larder volume at all.
     Foreign,
     /// A Larder volume of another format version.
@@ -221,7 +221,7 @@ impl Superblock {
         for parameter in self.shape.parameters {
             fields.put(&parameter.to_le_bytes());
         }
-        let Membership { generation, nonce, set } = self.membership;
+        let VolumeMembership { generation, nonce, set } = self.membership;
         fields.put(&generation.to_le_bytes()).put(&nonce.to_le_bytes()).put(&set.to_le_bytes());
         fields.put(&self.sequence_floor.to_le_bytes());
         fields.put(&self.shape.journal_pages.to_le_bytes());
@@ -231,27 +231,32 @@ impl Superblock {
         block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    pub(crate) fn decode(block: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn decode(block: &[u8]) -> Result<Self, SuperblockRefusal> {
         if block.len() as u64 != SUPERBLOCK_BYTES || block[..MAGIC.len()] != MAGIC {
-            return Err(Refusal::Foreign);
+            return Err(SuperblockRefusal::Foreign);
         }
-        let mut fields = Fields::new(&block[MAGIC.len()..]);
-        let version = fields.u32().ok_or(Refusal::Damaged)?;
+        let mut fields = FieldReader::new(&block[MAGIC.len()..]);
+        let version = fields.u32().ok_or(SuperblockRefusal::Damaged)?;
         if fields.u32() != Some(checksum(block)) {
-            return Err(if is_known(version) { Refusal::Damaged } else { Refusal::Version(version) });
+            return Err(if is_known(version) {
+                SuperblockRefusal::Damaged
+            } else {
+                SuperblockRefusal::Version(version)
+            });
         }
         if !is_known(version) {
-            return Err(Refusal::Version(version));
+            return Err(SuperblockRefusal::Version(version));
         }
         let form = match version {
             FORMAT_VERSION => LogForm::Packed,
             FORMAT_VERSION_PROBATION => LogForm::Probation,
             _ => LogForm::Plain,
         };
-        Self::decode_fields(&mut fields, &mut Fields::new(&block[SHAPE_AT..]), form).ok_or(Refusal::Damaged)
+        Self::decode_fields(&mut fields, &mut FieldReader::new(&block[SHAPE_AT..]), form)
+            .ok_or(SuperblockRefusal::Damaged)
     }
 
-    fn decode_fields(fields: &mut Fields<'_>, shape_fields: &mut Fields<'_>, form: LogForm) -> Option<Self> {
+    fn decode_fields(fields: &mut FieldReader<'_>, shape_fields: &mut FieldReader<'_>, form: LogForm) -> Option<Self> {
         let id = VolumeId(fields.array()?);
         let hash_key = fields.array()?;
         let (size_bytes, segment_bytes) = (fields.u64()?, fields.u64()?);
@@ -263,9 +268,9 @@ impl Superblock {
             *parameter = shape_fields.u64()?;
         }
         let membership =
-            Membership { generation: shape_fields.u64()?, nonce: shape_fields.u64()?, set: shape_fields.u64()? };
+            VolumeMembership { generation: shape_fields.u64()?, nonce: shape_fields.u64()?, set: shape_fields.u64()? };
         let (sequence_floor, journal_pages) = (shape_fields.u32()?, shape_fields.u64()?);
-        let shape = Shape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, form };
+        let shape = VolumeShape { row, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, form };
         let (label, written) = (shape_fields.u64()?, WrittenSequences::take(shape_fields)?);
         if !shape.is_sound() {
             return None;
@@ -278,7 +283,7 @@ impl Superblock {
         for _ in 0..rule_count {
             site_before.push(SiteRule { site: Site(fields.u64()?), before: fields.u32()? });
         }
-        let epochs = Epochs { current, all_before, site_before };
+        let epochs = RuleEpochs { current, all_before, site_before };
         Some(Self { id, hash_key, shape, generation, epochs, membership, sequence_floor, label, written })
     }
 }
@@ -300,12 +305,12 @@ mod tests {
     use super::*;
 
     fn sample() -> Superblock {
-        let mut epochs = Epochs::default();
+        let mut epochs = RuleEpochs::default();
         epochs.invalidate_site(Site(7));
         Superblock {
             id: VolumeId([3; 16]),
             hash_key: [4; 16],
-            shape: Shape {
+            shape: VolumeShape {
                 row: 7,
                 size_bytes: 1 << 30,
                 segment_bytes: 16 << 20,
@@ -316,7 +321,7 @@ mod tests {
             },
             generation: 9,
             epochs,
-            membership: Membership { generation: 1, nonce: 2, set: 3 },
+            membership: VolumeMembership { generation: 1, nonce: 2, set: 3 },
             sequence_floor: 12,
             label: 5,
             written: {
@@ -348,10 +353,10 @@ mod tests {
     #[test]
     fn foreign_and_future_volumes_are_told_apart() {
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];
-        assert_eq!(Superblock::decode(&block), Err(Refusal::Foreign));
+        assert_eq!(Superblock::decode(&block), Err(SuperblockRefusal::Foreign));
         sample().encode(&mut block);
         block[8] = 5;
-        assert_eq!(Superblock::decode(&block), Err(Refusal::Version(5)));
+        assert_eq!(Superblock::decode(&block), Err(SuperblockRefusal::Version(5)));
     }
 
     /// At stake: a program from before there was a journal, or probation, takes such a volume for one whose rules it knows.
@@ -372,7 +377,7 @@ mod tests {
 
     #[test]
     fn epochs_admit_only_what_came_after_the_rule() {
-        let mut epochs = Epochs::default();
+        let mut epochs = RuleEpochs::default();
         assert!(epochs.admits(Site(1), epochs.current));
         let before = epochs.current;
         epochs.invalidate_site(Site(1));

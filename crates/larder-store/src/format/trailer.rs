@@ -6,12 +6,12 @@
 
 use super::{
     SegmentUse, VolumeId,
-    bytes::{Fields, FieldsMut},
-    record::Kind,
+    bytes::{FieldReader, FieldsMut},
+    record::RecordKind,
 };
 use crate::{
     hash::KeyHash,
-    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId, sectors, sectors_spanned},
+    units::{BLOCK_BYTES, SECTOR_BYTES, SegmentGeometry, SegmentId, sectors, sectors_spanned},
 };
 
 const MAGIC: [u8; 4] = *b"LDRt";
@@ -36,7 +36,7 @@ const RUN_BLOCK_SECTORS: u64 = 16;
 
 /// One record as the trailer lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Listing {
+pub(crate) struct TrailerRecord {
     /// The part of the key's hash that memory knows.
     pub(crate) key_hash: KeyHash,
     /// Start of the record, counted from the segment's start.
@@ -61,11 +61,11 @@ pub(crate) enum ListedKind {
 
 impl ListedKind {
     /// Returns as what a record is listed.
-    pub(crate) fn of(kind: Kind) -> Self {
+    pub(crate) fn of(kind: RecordKind) -> Self {
         match kind {
-            Kind::Entry | Kind::HeadUpdate(_) | Kind::InParts(_) => Self::Entry,
-            Kind::Tombstone => Self::Tombstone,
-            Kind::Part => Self::Part,
+            RecordKind::Entry | RecordKind::HeadUpdate(_) | RecordKind::InParts(_) => Self::Entry,
+            RecordKind::Tombstone => Self::Tombstone,
+            RecordKind::Part => Self::Part,
         }
     }
 
@@ -88,7 +88,7 @@ impl ListedKind {
 
 /// The end of a trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Footer {
+pub(crate) struct TrailerFooter {
     pub(crate) segment: SegmentId,
     pub(crate) sequence: u32,
     /// Of a probation segment, 0 of a main one.
@@ -105,7 +105,7 @@ pub(crate) fn trailer_bytes(list_bytes: u64) -> u64 {
 
 /// Writes listings in the form that a volume has.
 pub(crate) struct ListWriter<'a> {
-    geometry: &'a Geometry,
+    geometry: &'a SegmentGeometry,
     list: Vec<u8>,
     /// End of the record before.
     end_bytes: u32,
@@ -113,12 +113,12 @@ pub(crate) struct ListWriter<'a> {
 
 impl<'a> ListWriter<'a> {
     /// Creates the writer of an empty list behind a record that ends at `end_bytes`.
-    pub(crate) fn behind(geometry: &'a Geometry, end_bytes: u32) -> Self {
+    pub(crate) fn behind(geometry: &'a SegmentGeometry, end_bytes: u32) -> Self {
         Self { geometry, list: Vec::new(), end_bytes }
     }
 
     /// Adds a record that begins behind all before.
-    pub(crate) fn add(&mut self, listing: &Listing) {
+    pub(crate) fn add(&mut self, listing: &TrailerRecord) {
         if !self.geometry.is_packed() {
             return self.add_long(listing);
         }
@@ -139,7 +139,7 @@ impl<'a> ListWriter<'a> {
         self.end_bytes = listing.end_bytes();
     }
 
-    fn add_long(&mut self, listing: &Listing) {
+    fn add_long(&mut self, listing: &TrailerRecord) {
         let (sector, sectors) = (u64::from(listing.start_bytes) / SECTOR_BYTES, listing.sectors());
         self.list.extend_from_slice(&listing.key_hash.0.to_le_bytes());
         self.list.extend_from_slice(&(sector as u32).to_le_bytes());
@@ -164,7 +164,7 @@ impl<'a> ListWriter<'a> {
 }
 
 /// Returns what one more listing takes, behind a record that ends at `end_bytes`.
-pub(crate) fn listing_bytes(geometry: &Geometry, end_bytes: u32, listing: &Listing) -> u64 {
+pub(crate) fn listing_bytes(geometry: &SegmentGeometry, end_bytes: u32, listing: &TrailerRecord) -> u64 {
     if !geometry.is_packed() {
         return LISTING_BYTES;
     }
@@ -180,9 +180,9 @@ pub(crate) fn listing_bytes(geometry: &Geometry, end_bytes: u32, listing: &Listi
 /// Writes a trailer into `target`, which is [`trailer_bytes`] long.
 pub(crate) fn encode(
     volume: VolumeId,
-    geometry: &Geometry,
+    geometry: &SegmentGeometry,
     (segment, of): (SegmentId, SegmentUse),
-    listings: &[Listing],
+    listings: &[TrailerRecord],
     target: &mut [u8],
 ) {
     let mut writer = ListWriter::behind(geometry, 0);
@@ -209,11 +209,16 @@ pub(crate) fn encode(
     footer[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-impl Footer {
+impl TrailerFooter {
     /// The footer at the end of `bytes`, the last bytes of `segment`.
-    pub(crate) fn decode(volume: VolumeId, geometry: &Geometry, segment: SegmentId, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(
+        volume: VolumeId,
+        geometry: &SegmentGeometry,
+        segment: SegmentId,
+        bytes: &[u8],
+    ) -> Option<Self> {
         let footer = bytes.get(bytes.len().checked_sub(FOOTER_BYTES as usize)?..)?;
-        let mut fields = Fields::new(footer);
+        let mut fields = FieldReader::new(footer);
         if fields.array()? != MAGIC || fields.u32()? != volume.checksum(&[&footer[8..]]) || fields.array()? != volume.0
         {
             return None;
@@ -241,19 +246,24 @@ impl Footer {
     }
 
     /// The listings of `trailer` (its whole bytes) in the order they were written, if they are sound.
-    pub(crate) fn listings(&self, volume: VolumeId, geometry: &Geometry, trailer: &[u8]) -> Option<Vec<Listing>> {
+    pub(crate) fn listings(
+        &self,
+        volume: VolumeId,
+        geometry: &SegmentGeometry,
+        trailer: &[u8],
+    ) -> Option<Vec<TrailerRecord>> {
         let list = trailer.get(..self.list_bytes as usize)?;
         if volume.checksum(&[list]) != self.listings_checksum {
             return None;
         }
-        let mut fields = Fields::new(list);
-        let mut listings: Vec<Listing> = Vec::with_capacity(self.listing_count as usize);
+        let mut fields = FieldReader::new(list);
+        let mut listings: Vec<TrailerRecord> = Vec::with_capacity(self.listing_count as usize);
         for _ in 0..self.listing_count {
-            let end_bytes = listings.last().map_or(0, Listing::end_bytes);
+            let end_bytes = listings.last().map_or(0, TrailerRecord::end_bytes);
             let listing = if geometry.is_packed() {
-                Listing::decode_short(&mut fields, geometry, end_bytes)?
+                TrailerRecord::decode_short(&mut fields, geometry, end_bytes)?
             } else {
-                Listing::decode_long(&mut fields)?
+                TrailerRecord::decode_long(&mut fields)?
             };
             let end = u64::from(listing.start_bytes) + u64::from(listing.len_bytes);
             if end > geometry.segment_bytes || listing.len_bytes == 0 {
@@ -265,7 +275,7 @@ impl Footer {
     }
 }
 
-impl Listing {
+impl TrailerRecord {
     /// Returns what [`Self::run_blocks`] says of `sectors`.
     pub(crate) fn blocks_of_run(sectors: u64) -> u8 {
         sectors.div_ceil(RUN_BLOCK_SECTORS).min(u8::MAX.into()) as u8
@@ -288,7 +298,7 @@ impl Listing {
         own.max(u64::from(self.run_blocks) * RUN_BLOCK_SECTORS)
     }
 
-    fn decode_long(fields: &mut Fields<'_>) -> Option<Self> {
+    fn decode_long(fields: &mut FieldReader<'_>) -> Option<Self> {
         let (key_hash, sector, sectors) = (KeyHash(fields.u64()?), fields.u32()?, fields.u16()?);
         let [flags, run_blocks] = fields.array()?;
         let expires_at = fields.u32()?;
@@ -300,7 +310,7 @@ impl Listing {
         Some(Self { key_hash, start_bytes, len_bytes, kind, run_blocks, expires_at })
     }
 
-    fn decode_short(fields: &mut Fields<'_>, geometry: &Geometry, end_bytes: u32) -> Option<Self> {
+    fn decode_short(fields: &mut FieldReader<'_>, geometry: &SegmentGeometry, end_bytes: u32) -> Option<Self> {
         let step = geometry.step_bytes as u32;
         let flags = fields.u8()?;
         let key_hash = KeyHash(fields.u64()?);
@@ -315,7 +325,7 @@ impl Listing {
 }
 
 /// Reads what [`ListWriter::add_number`] wrote.
-fn number(fields: &mut Fields<'_>) -> Option<u32> {
+fn number(fields: &mut FieldReader<'_>) -> Option<u32> {
     let mut number = 0;
     for at in 0..NUMBER_BYTES_MAX {
         let byte = u32::from(fields.u8()?);
@@ -334,10 +344,10 @@ mod tests {
     #[test]
     fn a_trailer_is_read_back_and_every_flipped_bit_in_use_noticed() {
         let (volume, segment) = (VolumeId([1; 16]), SegmentId(2));
-        let plain = Geometry::new(64 << 20, 0, 1 << 20).unwrap();
+        let plain = SegmentGeometry::new(64 << 20, 0, 1 << 20).unwrap();
         for (geometry, run_blocks) in [(plain, 12), (plain.packed(), 0)] {
             let step = geometry.step_bytes as u32;
-            let listing = |n: u32| Listing {
+            let listing = |n: u32| TrailerRecord {
                 key_hash: KeyHash(u64::from(n) << 40),
                 start_bytes: n * 301 * step,
                 len_bytes: (if n.is_multiple_of(3) { 301 } else { 30 + n }) * step,
@@ -353,7 +363,7 @@ mod tests {
             let mut bytes = vec![0; trailer_bytes(list_bytes as u64) as usize];
             encode(volume, &geometry, (segment, SegmentUse { sequence: 5, anchor: 4 }), &listings, &mut bytes);
             let read = |bytes: &[u8]| {
-                let footer = Footer::decode(volume, &geometry, segment, bytes)?;
+                let footer = TrailerFooter::decode(volume, &geometry, segment, bytes)?;
                 assert_eq!(footer.sequence, 5);
                 footer.listings(volume, &geometry, bytes)
             };
@@ -366,15 +376,19 @@ mod tests {
                     bytes[byte] ^= 1 << bit;
                 }
             }
-            assert_eq!(Footer::decode(volume, &geometry, SegmentId(3), &bytes), None, "another segment's trailer");
+            assert_eq!(
+                TrailerFooter::decode(volume, &geometry, SegmentId(3), &bytes),
+                None,
+                "another segment's trailer"
+            );
         }
     }
 
     /// At stake: the share of a volume of short entries that their lists take.
     #[test]
     fn a_short_listing_without_a_deadline_takes_eleven_bytes() {
-        let geometry = Geometry::new(64 << 20, 0, 1 << 20).unwrap().packed();
-        let listing = Listing {
+        let geometry = SegmentGeometry::new(64 << 20, 0, 1 << 20).unwrap().packed();
+        let listing = TrailerRecord {
             key_hash: KeyHash(u64::MAX),
             start_bytes: 64,
             len_bytes: 2168,
@@ -390,7 +404,7 @@ mod tests {
             list_bytes
         };
         assert_eq!(taken(64, listing), 11);
-        assert_eq!(taken(64, Listing { len_bytes: 664, ..listing }), 10);
-        assert_eq!(taken(0, Listing { expires_at: 7, ..listing }), 16);
+        assert_eq!(taken(64, TrailerRecord { len_bytes: 664, ..listing }), 10);
+        assert_eq!(taken(0, TrailerRecord { expires_at: 7, ..listing }), 16);
     }
 }

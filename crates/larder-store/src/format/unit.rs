@@ -5,10 +5,10 @@
 
 use super::{
     SegmentUse, VolumeId,
-    bytes::{Fields, FieldsMut},
+    bytes::{FieldReader, FieldsMut},
     mend::mended_block,
 };
-use crate::units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, SegmentId};
+use crate::units::{BLOCK_BYTES, SECTOR_BYTES, SegmentGeometry, SegmentId};
 
 const MAGIC: [u8; 4] = *b"LDRu";
 /// In front of a unit of a volume that has probation.
@@ -33,12 +33,12 @@ pub(crate) struct UnitHeader {
     /// When this use of the segment began, all uses of segments before this sequence were over; with generations, of main segments.
     pub(crate) oldest_sequence: u32,
     /// `None` in volumes that have no probation.
-    pub(crate) generations: Option<Generations>,
+    pub(crate) generations: Option<UnitGenerations>,
 }
 
 /// What a unit says of generations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Generations {
+pub(crate) struct UnitGenerations {
     /// When this use of the segment began, all uses of probation segments before this sequence were over.
     pub(crate) oldest_probation: u32,
     /// Of a probation segment, 0 of a main one: see [`super::SegmentUse`].
@@ -46,7 +46,7 @@ pub(crate) struct Generations {
 }
 
 /// Returns what a header takes: one sector where records begin with a sector.
-pub(crate) fn unit_header_bytes(geometry: &Geometry) -> u64 {
+pub(crate) fn unit_header_bytes(geometry: &SegmentGeometry) -> u64 {
     if geometry.is_packed() { HEADER_BYTES_PACKED } else { SECTOR_BYTES }
 }
 
@@ -55,7 +55,7 @@ const FORMS: [([u8; 4], usize); 2] = [(MAGIC, USED_BYTES), (MAGIC_OF_GENERATIONS
 
 impl UnitHeader {
     /// Writes the header to the start of a unit's bytes.
-    pub(crate) fn encode(&self, volume: VolumeId, geometry: &Geometry, unit: &mut [u8]) {
+    pub(crate) fn encode(&self, volume: VolumeId, geometry: &SegmentGeometry, unit: &mut [u8]) {
         let sector = &mut unit[..unit_header_bytes(geometry) as usize];
         sector.fill(0);
         let (magic, used_bytes) = FORMS[usize::from(self.generations.is_some())];
@@ -70,7 +70,7 @@ impl UnitHeader {
             .put(&self.len_bytes.to_le_bytes())
             .put(&self.used_bytes.to_le_bytes())
             .put(&self.oldest_sequence.to_le_bytes());
-        if let Some(Generations { oldest_probation, anchor }) = self.generations {
+        if let Some(UnitGenerations { oldest_probation, anchor }) = self.generations {
             fields.put(&oldest_probation.to_le_bytes()).put(&anchor.to_le_bytes());
         }
         let checksum = volume.checksum(&[&sector[8..used_bytes]]);
@@ -78,7 +78,7 @@ impl UnitHeader {
     }
 
     /// As [`Self::decode`], with one flipped bit undone.
-    pub(crate) fn decode_mended(volume: VolumeId, geometry: &Geometry, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode_mended(volume: VolumeId, geometry: &SegmentGeometry, bytes: &[u8]) -> Option<Self> {
         Self::decode(volume, geometry, bytes).or_else(|| {
             FORMS.into_iter().find_map(|(magic, used_bytes)| {
                 let mended = mended_block(volume, magic, bytes.get(..used_bytes)?)?;
@@ -89,17 +89,17 @@ impl UnitHeader {
 
     /// Whether a header of this volume was written at the start of `bytes`, and is damaged beyond mending. Nobody but
     /// the store knows the volume's identity, so that no body passes for one.
-    pub(crate) fn is_damaged(volume: VolumeId, geometry: &Geometry, bytes: &[u8]) -> bool {
+    pub(crate) fn is_damaged(volume: VolumeId, geometry: &SegmentGeometry, bytes: &[u8]) -> bool {
         let has_magic = FORMS.iter().any(|(magic, _)| bytes.starts_with(magic));
         let is_ours = has_magic && bytes.get(8..24) == Some(&volume.0[..]);
         is_ours && Self::decode_mended(volume, geometry, bytes).is_none()
     }
 
     /// The header at the start of `bytes`, if it is one of this volume and its lengths make sense.
-    pub(crate) fn decode(volume: VolumeId, geometry: &Geometry, bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(volume: VolumeId, geometry: &SegmentGeometry, bytes: &[u8]) -> Option<Self> {
         let (magic, used_bytes) = FORMS.into_iter().find(|(magic, _)| bytes.starts_with(magic))?;
         let used = bytes.get(..used_bytes)?;
-        let mut fields = Fields::new(used);
+        let mut fields = FieldReader::new(used);
         if fields.array()? != magic || fields.u32()? != volume.checksum(&[&used[8..]]) || fields.array()? != volume.0 {
             return None;
         }
@@ -113,10 +113,10 @@ impl UnitHeader {
             generations: None,
         };
         if magic == MAGIC_OF_GENERATIONS {
-            header.generations = Some(Generations { oldest_probation: fields.u32()?, anchor: fields.u32()? });
+            header.generations = Some(UnitGenerations { oldest_probation: fields.u32()?, anchor: fields.u32()? });
         }
         let is_older =
-            |generations: Generations| generations.oldest_probation.max(generations.anchor) <= header.sequence;
+            |generations: UnitGenerations| generations.oldest_probation.max(generations.anchor) <= header.sequence;
         let sound = u64::from(header.len_bytes) <= geometry.segment_bytes
             && u64::from(header.len_bytes).is_multiple_of(BLOCK_BYTES)
             && header.used_bytes <= header.len_bytes
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn a_header_is_read_back_and_every_flipped_bit_in_it_noticed() {
         let volume = VolumeId([5; 16]);
-        let geometry = Geometry::new(64 << 20, 0, 1 << 20).unwrap();
-        let generations = Some(Generations { oldest_probation: 72, anchor: 75 });
+        let geometry = SegmentGeometry::new(64 << 20, 0, 1 << 20).unwrap();
+        let generations = Some(UnitGenerations { oldest_probation: 72, anchor: 75 });
         let plain = UnitHeader {
             segment: SegmentId(3),
             sequence: 77,

@@ -6,7 +6,7 @@
 //! their format and shut out older programs. An older program writes zeros here, which vouch for nothing. Cost: at
 //! most [`WRITTEN_BYTES`] of the superblock.
 
-use super::bytes::{Fields, FieldsMut};
+use super::bytes::{FieldReader, FieldsMut};
 use std::ops::Range;
 
 /// Most gaps that are kept apart; of more the oldest are given up, and everything before them.
@@ -97,7 +97,7 @@ impl WrittenSequences {
     }
 
     /// `None`: these are no ranges in order.
-    pub(crate) fn take(fields: &mut Fields<'_>) -> Option<Self> {
+    pub(crate) fn take(fields: &mut FieldReader<'_>) -> Option<Self> {
         let (void_through, from, before) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let gap_count = fields.u32()? as usize;
         if gap_count > GAP_COUNT_MAX || from > before {
@@ -153,6 +153,6 @@ mod tests {
         assert_eq!(written.from, written.gaps[0].start - 5);
         let mut bytes = vec![0; WRITTEN_BYTES];
         written.put(&mut FieldsMut::new(&mut bytes));
-        assert_eq!(WrittenSequences::take(&mut Fields::new(&bytes)), Some(written));
+        assert_eq!(WrittenSequences::take(&mut FieldReader::new(&bytes)), Some(written));
     }
 }

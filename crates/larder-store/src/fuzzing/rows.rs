@@ -4,11 +4,11 @@ use super::{FuzzTarget, VOLUME, sealed};
 use crate::{
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader},
-        journal::{self, Change, PageHeader},
-        pack::{self, PackHeader, Packed, PackedKind, Refusal, STUB_BYTES, Stub},
-        positions::{self, Pair, sheet_bytes},
-        session::Session,
-        snapshot::{self, Header, Listing, Recovery},
+        journal::{self, MapChange, PageHeader},
+        pack::{self, DirectoryRefusal, PackHeader, PackedKind, PackedRecord, RecordStub, STUB_BYTES},
+        positions::{self, TagPlace, sheet_bytes},
+        session::RunSession,
+        snapshot::{self, MapRecovery, SnapshotEntry, SnapshotHeader},
     },
     hash::{FullHash, KeyHash},
     units::{BLOCK_BYTES, SetNumber},
@@ -54,16 +54,16 @@ fn bin_samples() -> Vec<Vec<u8>> {
 
 fn session(bytes: &[u8]) -> bool {
     let right = sealed(bytes, b"LDRs", 8, 32);
-    if let Some(session) = Session::newest(VOLUME, &right) {
+    if let Some(session) = RunSession::newest(VOLUME, &right) {
         assert!(session.offset_bytes() < 2 * BLOCK_BYTES);
     }
-    Session::newest(VOLUME, bytes).is_some()
+    RunSession::newest(VOLUME, bytes).is_some()
 }
 
 fn session_samples() -> Vec<Vec<u8>> {
     let block = |generation| {
         let mut block = vec![0; BLOCK_BYTES as usize];
-        Session { generation, first_sequence: 77, ring_next: 1 << 33 }.encode(VOLUME, &mut block);
+        RunSession { generation, first_sequence: 77, ring_next: 1 << 33 }.encode(VOLUME, &mut block);
         block
     };
     vec![block(4), [block(6), block(5)].concat()]
@@ -87,7 +87,12 @@ fn sheet(bytes: &[u8]) -> bool {
 
 fn sheet_samples() -> Vec<Vec<u8>> {
     let mut bytes = vec![0; sheet_bytes(8) as usize];
-    positions::encode(VOLUME, SET, &[Pair { tag: 3, position: 1 << 33 }, Pair { tag: 255, position: 9 }], &mut bytes);
+    positions::encode(
+        VOLUME,
+        SET,
+        &[TagPlace { tag: 3, position: 1 << 33 }, TagPlace { tag: 255, position: 9 }],
+        &mut bytes,
+    );
     vec![bytes]
 }
 
@@ -95,17 +100,17 @@ fn snapshot_header(bytes: &[u8]) -> bool {
     let mut block = bytes.to_vec();
     block.resize(BLOCK_BYTES as usize, 0);
     let magic = *header_sample(None)[..4].first_chunk().expect("a block begins with four bytes");
-    if let Some(header) = Header::decode(VOLUME, &sealed(&block, &magic, 8, block.len())) {
+    if let Some(header) = SnapshotHeader::decode(VOLUME, &sealed(&block, &magic, 8, block.len())) {
         let mut again = vec![0; BLOCK_BYTES as usize];
         header.encode(VOLUME, &mut again);
-        assert_eq!(Header::decode(VOLUME, &again), Some(header));
+        assert_eq!(SnapshotHeader::decode(VOLUME, &again), Some(header));
     }
-    Header::decode(VOLUME, bytes).is_some()
+    SnapshotHeader::decode(VOLUME, bytes).is_some()
 }
 
-fn header_sample(recovery: Option<Recovery>) -> Vec<u8> {
+fn header_sample(recovery: Option<MapRecovery>) -> Vec<u8> {
     let mut block = vec![0; BLOCK_BYTES as usize];
-    let header = Header {
+    let header = SnapshotHeader {
         generation: 3,
         whole: true,
         listing_count: 7,
@@ -119,7 +124,7 @@ fn header_sample(recovery: Option<Recovery>) -> Vec<u8> {
 }
 
 fn snapshot_header_samples() -> Vec<Vec<u8>> {
-    let recovery = Recovery { generation: 2, place: 1, journal_from: 6, run: 2, epoch: 1 };
+    let recovery = MapRecovery { generation: 2, place: 1, journal_from: 6, run: 2, epoch: 1 };
     vec![header_sample(None), header_sample(Some(recovery))]
 }
 
@@ -141,7 +146,7 @@ fn page(bytes: &[u8]) -> bool {
 }
 
 fn page_sample(count: u32) -> Vec<u8> {
-    let listing = |n: u32| Listing {
+    let listing = |n: u32| SnapshotEntry {
         key_hash: KeyHash(u64::from(n) << 40),
         place: u64::from(n) * 9,
         sectors: n + 1,
@@ -167,14 +172,14 @@ fn journal_page(bytes: &[u8]) -> bool {
 
 fn journal_sample(count: u32) -> Vec<u8> {
     let header = PageHeader { number: 7, run: 3, durable: 6, pointer: 9, epoch: 1 };
-    let listing = |n: u32| Listing {
+    let listing = |n: u32| SnapshotEntry {
         key_hash: KeyHash(u64::from(n) << 40),
         place: u64::from(n) * 9,
         sectors: n + 1,
         sequence: n,
         expires_at: 0,
     };
-    let changes: Vec<_> = (0..count).map(|n| Change { listing: listing(n), is_gone: n.is_multiple_of(2) }).collect();
+    let changes: Vec<_> = (0..count).map(|n| MapChange { listing: listing(n), is_gone: n.is_multiple_of(2) }).collect();
     let mut block = vec![0; BLOCK_BYTES as usize];
     journal::encode_page(VOLUME, &header, &changes, &mut block);
     block
@@ -200,15 +205,16 @@ fn pack(bytes: &[u8]) -> bool {
     for bytes in [bytes, &right] {
         match pack::decode(VOLUME, PACK_AT, bytes) {
             Ok((header, listings)) => {
-                let inside =
-                    |listing: &Packed| u64::from(listing.at) + u64::from(listing.len) <= u64::from(header.len_bytes);
+                let inside = |listing: &PackedRecord| {
+                    u64::from(listing.at) + u64::from(listing.len) <= u64::from(header.len_bytes)
+                };
                 assert!(listings.iter().all(inside));
                 let mut again = vec![0; pack::directory_bytes(listings.len())];
                 pack::encode(VOLUME, header, &listings, &mut again);
                 assert_eq!(pack::decode(VOLUME, PACK_AT, &again), Ok((header, listings)));
             }
-            Err(Refusal::Short(needed)) => assert!(needed > bytes.len(), "it asks for more than there is"),
-            Err(Refusal::Damaged) => {}
+            Err(DirectoryRefusal::Short(needed)) => assert!(needed > bytes.len(), "it asks for more than there is"),
+            Err(DirectoryRefusal::Damaged) => {}
         }
     }
     pack::decode(VOLUME, PACK_AT, bytes).is_ok()
@@ -216,7 +222,7 @@ fn pack(bytes: &[u8]) -> bool {
 
 fn pack_samples() -> Vec<Vec<u8>> {
     let kinds = [PackedKind::Entry, PackedKind::Tombstone, PackedKind::Stub];
-    let listing = |n: u32| Packed {
+    let listing = |n: u32| PackedRecord {
         key_hash: KeyHash(u64::from(n) << 40),
         at: 1024 + n * 128,
         len: 128,
@@ -235,18 +241,20 @@ fn pack_samples() -> Vec<Vec<u8>> {
 }
 
 fn stub(bytes: &[u8]) -> bool {
-    for stub in
-        [bytes.to_vec(), sealed(bytes, b"LDRs", 8, STUB_BYTES)].iter().filter_map(|bytes| Stub::decode(VOLUME, bytes))
+    for stub in [bytes.to_vec(), sealed(bytes, b"LDRs", 8, STUB_BYTES)]
+        .iter()
+        .filter_map(|bytes| RecordStub::decode(VOLUME, bytes))
     {
         let mut again = vec![0; STUB_BYTES];
         stub.encode(VOLUME, &mut again);
-        assert_eq!(Stub::decode(VOLUME, &again), Some(stub));
+        assert_eq!(RecordStub::decode(VOLUME, &again), Some(stub));
     }
-    Stub::decode(VOLUME, bytes).is_some()
+    RecordStub::decode(VOLUME, bytes).is_some()
 }
 
 fn stub_samples() -> Vec<Vec<u8>> {
-    let stub = Stub { hash: FullHash(77), offset_bytes: 1 << 33, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
+    let stub =
+        RecordStub { hash: FullHash(77), offset_bytes: 1 << 33, len_bytes: 70_000, sequence: 3, own_sequence: 4 };
     let mut bytes = vec![0; STUB_BYTES];
     stub.encode(VOLUME, &mut bytes);
     vec![bytes]

@@ -20,7 +20,7 @@ use crate::{
 
 /// What costs are asked for.
 #[derive(Clone, Copy)]
-pub struct Assumptions<'a> {
+pub struct CostAssumptions<'a> {
     /// Size of the store.
     pub size_bytes: u64,
     /// Mean size of an entry with its head.
@@ -36,7 +36,7 @@ pub struct Assumptions<'a> {
 /// Transfers, of which some may be less than one because not every request makes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct Work {
+pub struct TransferWork {
     /// Reads at places that are anywhere.
     pub random_reads: f64,
     /// Bytes of those together.
@@ -61,7 +61,7 @@ pub struct Work {
     pub file_write_bytes: f64,
 }
 
-impl Work {
+impl TransferWork {
     /// So many times this.
     pub fn times(self, times: f64) -> Self {
         let mut work = self;
@@ -106,17 +106,17 @@ impl Work {
 /// What a row costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Costs {
+pub struct PolicyCosts {
     /// Entries that there is room for.
     pub entries: f64,
     /// Memory of the index when it is full.
     pub index_bytes: f64,
     /// A lookup that finds its entry.
-    pub hit: Work,
+    pub hit: TransferWork,
     /// A lookup that does not.
-    pub miss: Work,
+    pub miss: TransferWork,
     /// Storing an entry in a store that is full.
-    pub insert: Work,
+    pub insert: TransferWork,
     /// Hits as a share of those that an LRU of the same bytes has.
     pub hits_of_lru: f64,
     /// Processor time of a request besides that of its transfers and files, in microseconds.
@@ -125,9 +125,9 @@ pub struct Costs {
 
 impl Policy {
     /// What this row costs.
-    pub fn costs(&self, assumed: &Assumptions<'_>) -> Costs {
+    pub fn costs(&self, assumed: &CostAssumptions<'_>) -> PolicyCosts {
         let (entries, index_bits) = memory(self, assumed);
-        Costs {
+        PolicyCosts {
             entries,
             index_bytes: entries * index_bits / 8.0,
             hit: hit(self, assumed),
@@ -140,8 +140,8 @@ impl Policy {
 }
 
 /// Entries there is room for, and the index's bits for each.
-fn memory(policy: &Policy, assumed: &Assumptions<'_>) -> (f64, f64) {
-    let Assumptions { size_bytes, mean_entry_bytes, tuning, .. } = *assumed;
+fn memory(policy: &Policy, assumed: &CostAssumptions<'_>) -> (f64, f64) {
+    let CostAssumptions { size_bytes, mean_entry_bytes, tuning, .. } = *assumed;
     let (size, mean) = (size_bytes as f64, mean_entry_bytes as f64);
     let entries = size / mean;
     let set_bits = f64::from(tuning.hashcache_tag_bits + tuning.hashcache_ways.ilog2());
@@ -201,8 +201,8 @@ fn map_of_space_bits(layout: LayoutAxis, mean_bytes: f64, tuning: &Tuning) -> f6
     }
 }
 
-fn tiny_memory(assumed: &Assumptions<'_>) -> (f64, f64) {
-    let Assumptions { size_bytes, mean_entry_bytes, tuning, .. } = *assumed;
+fn tiny_memory(assumed: &CostAssumptions<'_>) -> (f64, f64) {
+    let CostAssumptions { size_bytes, mean_entry_bytes, tuning, .. } = *assumed;
     let wishes =
         TinyWishes { mean_entry_bytes, set_bytes: tuning.tiny_set_bytes, front_percent: tuning.tiny_front_percent };
     let Some(plan) = TinyPlan::new(DATA_START_BYTES..last_superblock_bytes(size_bytes), wishes) else {
@@ -217,20 +217,20 @@ fn tiny_memory(assumed: &Assumptions<'_>) -> (f64, f64) {
 }
 
 /// Bytes of an entry's record.
-fn record_bytes(assumed: &Assumptions<'_>) -> f64 {
+fn record_bytes(assumed: &CostAssumptions<'_>) -> f64 {
     assumed.mean_entry_bytes as f64 + RECORD_OVERHEAD_BYTES
 }
 
-fn reads(count: f64, bytes_each: f64) -> Work {
-    Work { random_reads: count, random_read_bytes: count * bytes_each, ..Work::default() }
+fn reads(count: f64, bytes_each: f64) -> TransferWork {
+    TransferWork { random_reads: count, random_read_bytes: count * bytes_each, ..TransferWork::default() }
 }
 
-fn writes(count: f64, bytes_each: f64) -> Work {
-    Work { random_writes: count, random_write_bytes: count * bytes_each, ..Work::default() }
+fn writes(count: f64, bytes_each: f64) -> TransferWork {
+    TransferWork { random_writes: count, random_write_bytes: count * bytes_each, ..TransferWork::default() }
 }
 
 /// The bin and, of entries longer than it, the rest.
-fn bin_and_rest(assumed: &Assumptions<'_>, one: fn(f64, f64) -> Work) -> Work {
+fn bin_and_rest(assumed: &CostAssumptions<'_>, one: fn(f64, f64) -> TransferWork) -> TransferWork {
     let bin = assumed.tuning.hashcache_bin_bytes as f64;
     let long = (assumed.share_longer_than)(bin);
     // What is longer than a bin has the mean's bytes beyond it, and more: lengths on the web have long tails.
@@ -238,14 +238,16 @@ fn bin_and_rest(assumed: &Assumptions<'_>, one: fn(f64, f64) -> Work) -> Work {
     one(1.0, bin).and(one(long, rest))
 }
 
-fn hit(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
-    let Assumptions { tuning, share_longer_than, group_size, .. } = *assumed;
+fn hit(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
+    let CostAssumptions { tuning, share_longer_than, group_size, .. } = *assumed;
     let (record, bin) = (record_bytes(assumed), tuning.hashcache_bin_bytes as f64);
     match policy.layout {
         LayoutAxis::OneDirectory
         | LayoutAxis::RoundRobinDirectories
         | LayoutAxis::SiteDirectories
-        | LayoutAxis::SizeClasses => Work { file_reads: 1.0, file_read_bytes: record, ..Work::default() },
+        | LayoutAxis::SizeClasses => {
+            TransferWork { file_reads: 1.0, file_read_bytes: record, ..TransferWork::default() }
+        }
         LayoutAxis::Slots | LayoutAxis::MultilevelBitmap => reads(1.0, record),
         LayoutAxis::Bins => bin_and_rest(assumed, reads),
         LayoutAxis::Sets => match policy.index {
@@ -283,14 +285,14 @@ fn hit(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
     }
 }
 
-fn miss(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
-    let Assumptions { tuning, .. } = *assumed;
+fn miss(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
+    let CostAssumptions { tuning, .. } = *assumed;
     let bin = tuning.hashcache_bin_bytes as f64;
     let whole = f64::from(tuning.hashcache_ways) * bin;
     let false_match = f64::from(tuning.hashcache_ways) / f64::powi(2.0, tuning.hashcache_tag_bits.cast_signed());
     match policy.index {
         IndexAxis::Buckets => reads(LOG_FALSE_MATCHES, record_bytes(assumed)),
-        IndexAxis::Map | IndexAxis::Objects => Work::default(),
+        IndexAxis::Map | IndexAxis::Objects => TransferWork::default(),
         IndexAxis::Nothing => reads(1.0, if policy.layout == LayoutAxis::Bins { bin } else { whole }),
         IndexAxis::SetTags => reads(false_match, bin),
         IndexAxis::RecentSetTags => {
@@ -304,7 +306,7 @@ fn miss(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
     }
 }
 
-fn insert(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
+fn insert(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     let work = write_work(policy, assumed).and(eviction_work(policy, assumed));
     if policy.index == IndexAxis::RecentSetPlaces {
         // A place falls out of memory for each that comes, and in a large store hardly two go to one block of the file.
@@ -318,16 +320,16 @@ fn places_share(tuning: &Tuning) -> f64 {
     (f64::from(tuning.hashcache_positions) / f64::from(tuning.hashcache_ways)).min(1.0)
 }
 
-fn write_work(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
-    let Assumptions { tuning, share_longer_than, .. } = *assumed;
+fn write_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
+    let CostAssumptions { tuning, share_longer_than, .. } = *assumed;
     let record = record_bytes(assumed);
-    let file = |file_replacements: f64| Work {
+    let file = |file_replacements: f64| TransferWork {
         file_replacements,
         file_updates: 1.0 - file_replacements,
         file_write_bytes: record,
-        ..Work::default()
+        ..TransferWork::default()
     };
-    let sequential = |bytes: f64| Work { sequential_write_bytes: bytes, ..Work::default() };
+    let sequential = |bytes: f64| TransferWork { sequential_write_bytes: bytes, ..TransferWork::default() };
     match policy.writes {
         WriteAxis::Through | WriteAxis::Asynchronous => match policy.layout {
             LayoutAxis::OneDirectory | LayoutAxis::RoundRobinDirectories | LayoutAxis::SiteDirectories => file(1.0),
@@ -354,13 +356,13 @@ fn write_work(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
     }
 }
 
-fn eviction_work(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
+fn eviction_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     let tuning = assumed.tuning;
     match policy.eviction {
         EvictionAxis::Reinsertion if tuning.reinsertion => {
             let most = tuning.reinsertion_share / (1.0 - tuning.reinsertion_share);
             let again = record_bytes(assumed) * most.min(REINSERTED);
-            Work { sequential_write_bytes: again, sequential_read_bytes: again, ..Work::default() }
+            TransferWork { sequential_write_bytes: again, sequential_read_bytes: again, ..TransferWork::default() }
         }
         EvictionAxis::Lru
         | EvictionAxis::PacedLru
@@ -370,7 +372,7 @@ fn eviction_work(policy: &Policy, assumed: &Assumptions<'_>) -> Work {
         | EvictionAxis::LeastRecentInSet
         | EvictionAxis::RankInSet
         | EvictionAxis::ClusterLru
-        | EvictionAxis::OverwriteOrLeastRecent => Work::default(),
+        | EvictionAxis::OverwriteOrLeastRecent => TransferWork::default(),
     }
 }
 

@@ -8,7 +8,7 @@ mod figures;
 mod sizes;
 mod typical;
 
-use super::{Assumptions, Costs, Policy, Work};
+use super::{CostAssumptions, Policy, PolicyCosts, TransferWork};
 use crate::Tuning;
 use std::{fmt, time::Duration};
 
@@ -62,14 +62,14 @@ impl PlanWishes {
 /// What limits a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
-pub enum Bound {
+pub enum PlanBound {
     /// The disk.
     Disk,
     /// The processors.
     Processors,
 }
 
-impl fmt::Display for Bound {
+impl fmt::Display for PlanBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Disk => "disk",
@@ -101,7 +101,7 @@ pub struct PlannedRow {
     /// Requests per second, whatever limits them.
     pub requests_per_second: f64,
     /// What limits them.
-    pub bound: Bound,
+    pub bound: PlanBound,
     /// Whether the index leaves a quarter of the memory for the hot tier.
     pub fits: bool,
     /// Whether the device's figures say what this row needs (a block device holds no files).
@@ -134,7 +134,7 @@ impl Plan {
 fn planned(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures) -> PlannedRow {
     let longer = |bytes: f64| wishes.sizes.share_longer_than(bytes);
     let mean = (wishes.sizes.mean_bytes() as u64).max(512);
-    let costs = policy.costs(&Assumptions {
+    let costs = policy.costs(&CostAssumptions {
         size_bytes: wishes.size_bytes,
         mean_entry_bytes: mean,
         share_longer_than: &longer,
@@ -156,21 +156,21 @@ fn planned(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures
         hits_of_lru: costs.hits_of_lru,
         write_factor: costs.insert.written_bytes() / mean as f64,
         requests_per_second: by_disk.min(by_processors),
-        bound: if by_disk <= by_processors { Bound::Disk } else { Bound::Processors },
+        bound: if by_disk <= by_processors { PlanBound::Disk } else { PlanBound::Processors },
         fits: costs.index_bytes <= wishes.memory_bytes as f64 * INDEX_SHARE_MAX,
         known: figures.files.is_some() || !policy.layout.keeps_files(),
     }
 }
 
 /// What a request costs on average.
-fn request_work(costs: &Costs, wishes: &PlanWishes) -> Work {
+fn request_work(costs: &PolicyCosts, wishes: &PlanWishes) -> TransferWork {
     let misses = 1.0 - wishes.hit_ratio;
     let hits = costs.hit.times(wishes.hit_ratio);
     hits.and(costs.miss.times(misses)).and(costs.insert.times(misses * wishes.storable_share))
 }
 
 /// Seconds that the device is busy with `work`, with as much in flight as is wished.
-fn device_seconds(work: &Work, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
+fn device_seconds(work: &TransferWork, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
     let depth = wishes.depth;
     let beside = figures.beside_reads.filter(|_| work.random_reads > 0.0);
     let sequential_write = beside.map_or(figures.sequential_write, |beside| beside.sequential_write);
@@ -196,7 +196,7 @@ fn together(count: f64, bytes: f64, seconds: impl Fn(f64) -> f64) -> f64 {
 }
 
 /// Processor time of `work` in the store.
-fn cpu_seconds(work: &Work, costs: &Costs, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
+fn cpu_seconds(work: &TransferWork, costs: &PolicyCosts, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
     let depth = wishes.depth;
     let transfers = together(work.random_reads, work.random_read_bytes, |bytes| figures.read_cpu_seconds(bytes, depth))
         + together(work.random_writes, work.random_write_bytes, |bytes| figures.write_cpu_seconds(bytes, depth));

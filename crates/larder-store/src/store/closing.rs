@@ -4,7 +4,7 @@
 //! caller returns when the store is closed, with the same outcome. The callers that poll drive the close. If one of
 //! them is dropped, the others, or the next one, go on.
 
-use super::Volumes;
+use super::EngineVolumes;
 use crate::{Result, families::AnyEngine};
 use futures_util::{
     FutureExt,
@@ -14,17 +14,17 @@ use std::sync::{Arc, OnceLock};
 
 /// The one close of a store, once somebody asked for it.
 #[derive(Clone, Default)]
-pub(super) struct Closing(Arc<OnceLock<Shared<BoxFuture<'static, Result<()>>>>>);
+pub(super) struct StoreClosing(Arc<OnceLock<Shared<BoxFuture<'static, Result<()>>>>>);
 
-impl Closing {
+impl StoreClosing {
     /// Closes `volumes`, or waits for whoever does; returns how that ended.
-    pub(super) async fn outcome(&self, volumes: &Volumes) -> Result<()> {
+    pub(super) async fn outcome(&self, volumes: &EngineVolumes) -> Result<()> {
         let close = self.0.get_or_init(|| close(volumes.clone()).boxed().shared());
         close.clone().await
     }
 }
 
-async fn close(volumes: Volumes) -> Result<()> {
+async fn close(volumes: EngineVolumes) -> Result<()> {
     let end = async |engine| {
         volumes.take_back(engine, true).await;
         engine.pay_arrears(true).await;

@@ -1,13 +1,13 @@
 //! Looking at what is at a path before anything is done to it, and making a new store there on purpose.
 //!
-//! Owns: [`Content`]. Does not: look at entries (see `survey`). Invariant: looking changes nothing; only
+//! Owns: [`PathContent`]. Does not: look at entries (see `survey`). Invariant: looking changes nothing; only
 //! [`format`] destroys, and it destroys what its caller was shown. Cost: a few reads.
 
 use super::open::{self, ReadRefusal};
 use crate::{
     Error, ErrorKind, Policy, Result, StoreOptions,
     device::{Device, ThreadsDevice, VolumeFile},
-    format::superblock::{Refusal, Superblock},
+    format::superblock::{Superblock, SuperblockRefusal},
     units::{SUPERBLOCK_BYTES, last_superblock_bytes},
 };
 use std::{
@@ -22,7 +22,7 @@ use std::{
 /// What is at a path where a store could be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Content {
+pub enum PathContent {
     /// No file and no device, or an empty directory.
     Nothing,
     /// A block device that holds nothing, of this size in bytes.
@@ -73,7 +73,7 @@ pub struct StoreInfo {
 /// # Errors
 /// `Unavailable`: it cannot be opened or read, or is in use. `Corrupt`: a store with both superblocks damaged.
 /// `Invalid`: a directory, or a store of another format.
-pub fn inspect(path: &Path) -> Result<Content> {
+pub fn inspect(path: &Path) -> Result<PathContent> {
     look(path).map(|(content, _)| content)
 }
 
@@ -98,7 +98,9 @@ pub fn glance(path: &Path) -> Result<Option<StoreInfo>> {
         }
         match Superblock::decode(&copy) {
             Ok(superblock) => return Ok(Some(StoreInfo::of(&superblock, volume_bytes, is_block_device))),
-            Err(refusal @ Refusal::Version(_)) => return Err(open::refused(ReadRefusal::Format(refusal), &path)),
+            Err(refusal @ SuperblockRefusal::Version(_)) => {
+                return Err(open::refused(ReadRefusal::Format(refusal), &path));
+            }
             Err(_) => {}
         }
     }
@@ -106,9 +108,9 @@ pub fn glance(path: &Path) -> Result<Option<StoreInfo>> {
 }
 
 /// As [`inspect`], with the device of what is there, as long as the store on it.
-pub(super) fn look(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)> {
+pub(super) fn look(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)> {
     match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Content::Nothing, None)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((PathContent::Nothing, None)),
         _ => {}
     }
     if path.is_dir() {
@@ -122,10 +124,13 @@ pub(super) fn look(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)> {
     }
     let device = plain_device(file)?;
     let content = match open::read_superblock(&device) {
-        Ok(superblock) => Content::Store(StoreInfo::of(&superblock, volume_bytes, is_block_device)),
-        Err(ReadRefusal::Format(Refusal::Foreign)) if !is_block_device => Content::OtherFile,
-        Err(ReadRefusal::Format(Refusal::Foreign)) => {
-            holds.map_or(Content::Blank(volume_bytes), |what| Content::OtherDevice { what, size_bytes: volume_bytes })
+        Ok(superblock) => PathContent::Store(StoreInfo::of(&superblock, volume_bytes, is_block_device)),
+        Err(ReadRefusal::Format(SuperblockRefusal::Foreign)) if !is_block_device => PathContent::OtherFile,
+        Err(ReadRefusal::Format(SuperblockRefusal::Foreign)) => {
+            holds.map_or(PathContent::Blank(volume_bytes), |what| PathContent::OtherDevice {
+                what,
+                size_bytes: volume_bytes,
+            })
         }
         Err(refusal) => return Err(open::refused(refusal, path)),
     };
@@ -133,7 +138,7 @@ pub(super) fn look(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)> {
 }
 
 /// A directory can be the store of a row that keeps files; what else it has is in one file there.
-fn look_into_directory(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)> {
+fn look_into_directory(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)> {
     let volume = path.join(open::VOLUME_NAME);
     if volume.is_file() {
         return look(&volume);
@@ -143,7 +148,7 @@ fn look_into_directory(path: &Path) -> Result<(Content, Option<Arc<dyn Device>>)
     let is_own =
         |entry: &io::Result<fs::DirEntry>| !entry.as_ref().is_ok_and(|entry| entry.file_name() == "lost+found");
     let is_empty = fs::read_dir(path).map_err(unreadable)?.find(is_own).is_none();
-    Ok((if is_empty { Content::Nothing } else { Content::OtherFile }, None))
+    Ok((if is_empty { PathContent::Nothing } else { PathContent::OtherFile }, None))
 }
 
 /// Makes an empty store at the options' path and destroys what is there: show [`inspect`]'s answer first.

@@ -1,9 +1,9 @@
 //! The store's own thread: loads the index at start, then does what is due.
 //!
-//! Invariant: asleep while nothing is due; everything it does is in [`Volumes::maintain`], so that a
+//! Invariant: asleep while nothing is due; everything it does is in [`EngineVolumes::maintain`], so that a
 //! simulation does the same in virtual time.
 
-use super::Volumes;
+use super::EngineVolumes;
 use crate::{Error, ErrorKind, Result, device::block_on, families::AnyEngine};
 use std::{
     sync::{Mutex, PoisonError},
@@ -11,13 +11,13 @@ use std::{
 };
 
 /// The running thread; stopping or dropping it finishes what is dirty and joins it.
-pub(super) struct Maintenance {
+pub(super) struct MaintenanceThread {
     engine: AnyEngine,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
 }
 
-impl Maintenance {
-    pub(super) fn start(volumes: &Volumes, engine: &AnyEngine, background: bool) -> Result<Self> {
+impl MaintenanceThread {
+    pub(super) fn start(volumes: &EngineVolumes, engine: &AnyEngine, background: bool) -> Result<Self> {
         if !background {
             block_on(engine.load());
             return Ok(Self { engine: engine.clone(), thread: Mutex::default() });
@@ -39,13 +39,13 @@ impl Maintenance {
     }
 }
 
-impl Drop for Maintenance {
+impl Drop for MaintenanceThread {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-fn run(volumes: &Volumes, engine: &AnyEngine) {
+fn run(volumes: &EngineVolumes, engine: &AnyEngine) {
     engine.volume().set_maintenance_thread();
     block_on(engine.load());
     let wakeup = &engine.volume().wakeup;

@@ -6,12 +6,13 @@
 use crate::{
     Dice, Error, ErrorKind, Policy, Result, StoreOptions,
     device::{
-        AlignedBuffer, Device, Directory, FilesDirectory, Unfinished, VolumeFile, block_on, open_device as device_of,
+        AlignedBuffer, Device, Directory, FilesDirectory, UnfinishedFile, VolumeFile, block_on,
+        open_device as device_of,
     },
     families::shape_of,
     format::{
         VolumeId,
-        superblock::{Epochs, FORMAT_VERSION, Membership, Refusal, Shape, Superblock},
+        superblock::{FORMAT_VERSION, RuleEpochs, Superblock, SuperblockRefusal, VolumeMembership, VolumeShape},
         written::WrittenSequences,
     },
     units::{SECTOR_BYTES, SUPERBLOCK_BYTES, last_superblock_bytes},
@@ -33,7 +34,7 @@ pub(super) fn open_file(options: &StoreOptions) -> Result<Volume> {
     if options.policy.layout.keeps_files() { open_directory(options, shape) } else { open_volume(options, shape) }
 }
 
-fn open_directory(options: &StoreOptions, mut shape: Shape) -> Result<Volume> {
+fn open_directory(options: &StoreOptions, mut shape: VolumeShape) -> Result<Volume> {
     let directory = FilesDirectory::open(&options.path, FilesDirectory::THREAD_COUNT_DEFAULT)?;
     let path = options.path.join(VOLUME_NAME);
     if let Ok(metadata) = fs::metadata(&path) {
@@ -82,7 +83,7 @@ fn check_bound(volume: &Volume) -> Result<()> {
     Err(Error::new(ErrorKind::Invalid, place))
 }
 
-fn open_volume(options: &StoreOptions, shape: Shape) -> Result<Volume> {
+fn open_volume(options: &StoreOptions, shape: VolumeShape) -> Result<Volume> {
     if !options.path.exists() {
         let (device, superblock) = create_file(options, shape)?;
         return Ok(Volume::new(device, superblock, options.policy, options).made_now(true));
@@ -94,10 +95,12 @@ fn open_volume(options: &StoreOptions, shape: Shape) -> Result<Volume> {
     let device = device_of(file, options.io)?;
     let (superblock, is_new) = match (read_superblock(&device), holds) {
         (Ok(superblock), _) => (superblock, false),
-        (Err(ReadRefusal::Format(Refusal::Foreign)), Some(None)) => {
+        (Err(ReadRefusal::Format(SuperblockRefusal::Foreign)), Some(None)) => {
             (format(&device, shape, options.identity_seed)?, true)
         }
-        (Err(ReadRefusal::Format(Refusal::Foreign)), Some(Some(what))) => return Err(holds_other(&options.path, what)),
+        (Err(ReadRefusal::Format(SuperblockRefusal::Foreign)), Some(Some(what))) => {
+            return Err(holds_other(&options.path, what));
+        }
         (Err(refusal), _) => return Err(refused(refusal, &options.path)),
     };
     let policy = check_row(&superblock, options)?;
@@ -142,7 +145,7 @@ pub(super) fn format_file(options: &StoreOptions) -> Result<()> {
     create_file(options, shape).map(drop)
 }
 
-fn format_directory(options: &StoreOptions, shape: Shape) -> Result<()> {
+fn format_directory(options: &StoreOptions, shape: VolumeShape) -> Result<()> {
     let directory: Arc<dyn Directory> =
         Arc::new(FilesDirectory::open(&options.path, FilesDirectory::THREAD_COUNT_DEFAULT)?);
     let inner = StoreOptions { path: options.path.join(VOLUME_NAME), size_bytes: shape.size_bytes, ..options.clone() };
@@ -154,8 +157,8 @@ fn format_directory(options: &StoreOptions, shape: Shape) -> Result<()> {
     create_file(&inner, shape).map(drop)
 }
 
-fn create_file(options: &StoreOptions, shape: Shape) -> Result<(Arc<dyn Device>, Superblock)> {
-    let (file, unfinished) = Unfinished::create(&options.path, options.size_bytes, options.is_sparse)?;
+fn create_file(options: &StoreOptions, shape: VolumeShape) -> Result<(Arc<dyn Device>, Superblock)> {
+    let (file, unfinished) = UnfinishedFile::create(&options.path, options.size_bytes, options.is_sparse)?;
     let device = device_of(file, options.io)?;
     let superblock = format(&device, shape, options.identity_seed)?;
     unfinished.finish()?;
@@ -198,12 +201,12 @@ pub(super) fn open_device(device: Arc<dyn Device>, options: &StoreOptions) -> Re
     open_shaped(device, &options, shape)
 }
 
-fn open_shaped(device: Arc<dyn Device>, options: &StoreOptions, mut shape: Shape) -> Result<Volume> {
+fn open_shaped(device: Arc<dyn Device>, options: &StoreOptions, mut shape: VolumeShape) -> Result<Volume> {
     shape.size_bytes = device.len_bytes();
     let (superblock, is_new) = match read_superblock(&device) {
         Ok(superblock) if superblock.shape.size_bytes == device.len_bytes() => (superblock, false),
         Ok(_) => return Err(Error::new(ErrorKind::Invalid, "the store on this device is of another size")),
-        Err(ReadRefusal::Format(Refusal::Foreign)) if is_blank(&device)? => {
+        Err(ReadRefusal::Format(SuperblockRefusal::Foreign)) if is_blank(&device)? => {
             (format(&device, shape, options.identity_seed)?, true)
         }
         Err(refusal) => return Err(refused(refusal, Path::new(device.name()))),
@@ -224,7 +227,7 @@ fn check_row(superblock: &Superblock, options: &StoreOptions) -> Result<&'static
 }
 
 /// Checks the options all rows share, and what the row makes of the others.
-pub(super) fn check(options: &StoreOptions) -> Result<Shape> {
+pub(super) fn check(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let StoreOptions { size_bytes, mean_entry_bytes: mean, .. } = *options;
     if !(MEAN_ENTRY_BYTES_MIN..=MEAN_ENTRY_BYTES_MAX).contains(&mean) {
@@ -238,7 +241,7 @@ pub(super) fn check(options: &StoreOptions) -> Result<Shape> {
 }
 
 pub(super) enum ReadRefusal {
-    Format(Refusal),
+    Format(SuperblockRefusal),
     Io(io::Error),
 }
 
@@ -293,15 +296,15 @@ fn read_copy(device: &Arc<dyn Device>, offset_bytes: u64) -> std::result::Result
 /// The newer of the two copies that are whole.
 pub(super) fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<Superblock, ReadRefusal> {
     if device.len_bytes() < 2 * SUPERBLOCK_BYTES {
-        return Err(ReadRefusal::Format(Refusal::Foreign));
+        return Err(ReadRefusal::Format(SuperblockRefusal::Foreign));
     }
     let mut best: Option<Superblock> = None;
-    let mut refusal = Refusal::Foreign;
+    let mut refusal = SuperblockRefusal::Foreign;
     let mut error = None;
     for offset_bytes in [0, last_superblock_bytes(device.len_bytes())] {
         match read_copy(device, offset_bytes) {
             Ok(found) if best.as_ref().is_none_or(|best| found.generation > best.generation) => best = Some(found),
-            Ok(_) | Err(ReadRefusal::Format(Refusal::Foreign)) => {}
+            Ok(_) | Err(ReadRefusal::Format(SuperblockRefusal::Foreign)) => {}
             Err(ReadRefusal::Format(other)) => refusal = other,
             Err(ReadRefusal::Io(source)) => error = Some(source),
         }
@@ -319,21 +322,21 @@ pub(super) fn refused(refusal: ReadRefusal, path: &Path) -> Error {
         ReadRefusal::Io(source) => {
             Error::io(ErrorKind::Unavailable, format!("cannot read the superblock of {path}"), source)
         }
-        ReadRefusal::Format(Refusal::Foreign) => {
+        ReadRefusal::Format(SuperblockRefusal::Foreign) => {
             Error::new(ErrorKind::Invalid, format!("{path} is not a larder store, and is left as it is"))
         }
-        ReadRefusal::Format(Refusal::Version(version)) => Error::new(
+        ReadRefusal::Format(SuperblockRefusal::Version(version)) => Error::new(
             ErrorKind::Invalid,
             format!("{path} has store format {version}, but this larder reads format {FORMAT_VERSION}"),
         ),
-        ReadRefusal::Format(Refusal::Damaged) => {
+        ReadRefusal::Format(SuperblockRefusal::Damaged) => {
             Error::new(ErrorKind::Corrupt, format!("both superblocks of {path} are damaged, and are left as they are"))
         }
     }
 }
 
 /// Writes the superblocks of a new volume.
-fn format(device: &Arc<dyn Device>, shape: Shape, identity_seed: Option<u64>) -> Result<Superblock> {
+fn format(device: &Arc<dyn Device>, shape: VolumeShape, identity_seed: Option<u64>) -> Result<Superblock> {
     let (mut id, mut hash_key) = ([0; 16], [0; 16]);
     let mut dice = identity_seed.map(Dice::new);
     for secret in [&mut id, &mut hash_key] {
@@ -344,7 +347,7 @@ fn format(device: &Arc<dyn Device>, shape: Shape, identity_seed: Option<u64>) ->
             })?,
         }
     }
-    let (epochs, membership, sequence_floor, label) = (Epochs::default(), Membership::default(), 0, 0);
+    let (epochs, membership, sequence_floor, label) = (RuleEpochs::default(), VolumeMembership::default(), 0, 0);
     let (id, written) = (VolumeId(id), WrittenSequences::default());
     let superblock =
         Superblock { id, hash_key, shape, generation: 1, epochs, membership, sequence_floor, label, written };

@@ -8,7 +8,7 @@
 //! removal is covered by the record or by what is deferred until it is written. Cost: two small writes per volume
 //! and change.
 
-use super::Volumes;
+use super::EngineVolumes;
 use crate::{
     Error, ErrorKind, Result,
     device::block_on,
@@ -17,7 +17,7 @@ use crate::{
 };
 use std::{io, thread};
 
-impl Volumes {
+impl EngineVolumes {
     /// Records each volume's failure on the others as soon as it happens. A volume that is alone has none to
     /// record it.
     pub(super) fn record_outages_as_they_come(&self) {

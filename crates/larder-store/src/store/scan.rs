@@ -1,17 +1,18 @@
 //! Telling the keys of a store that is in use.
 //!
-//! Owns: [`Scanned`], and the order: what is dirty is flushed first, then each volume is walked over from its start. Does not: judge which
-//! of several records of a key counts, or whether it still is of use: [`Store::get`] does. Invariant: every key with an entry when the scan
-//! began, and not changed since, is told at least once. Cost: one read of everything, a segment in memory at a time.
+//! Owns: [`ScanSummary`], and the order: what is dirty is flushed first, then each volume is walked over from its
+//! start. Does not: judge which of several records of a key counts, or whether it still is of use: [`Store::get`] does.
+//! Invariant: every key with an entry when the scan began, and not changed since, is told at least once. Cost: one read
+//! of everything, a segment in memory at a time.
 
 use super::Store;
-use crate::{Error, ErrorKind, Result, device::block_on, engine::kit::walk::Met, families};
+use crate::{Error, ErrorKind, Result, device::block_on, engine::kit::walk::WalkItem, families};
 use std::cell::Cell;
 
 /// What a scan comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Scanned<'a> {
+pub enum ScanSummary<'a> {
     /// A record under this key. A key is told as often as there are records of it, older ones that were replaced or removed too.
     Key(&'a [u8]),
     /// So many bytes of so many were looked at.
@@ -34,7 +35,7 @@ impl Store {
     ///
     /// # Errors
     /// `Invalid` where a row cannot ([`Store::can_scan`]); `Unavailable` when what is dirty cannot be flushed; `Closed`.
-    pub fn scan(&self, meet: &mut dyn FnMut(Scanned<'_>) -> bool) -> Result<()> {
+    pub fn scan(&self, meet: &mut dyn FnMut(ScanSummary<'_>) -> bool) -> Result<()> {
         self.check_open()?;
         if !self.can_scan() {
             return Err(Error::new(ErrorKind::Invalid, "a store of this policy cannot tell its keys while it is open"));
@@ -46,12 +47,12 @@ impl Store {
             let volume = engine.volume();
             families::walk(volume, &|| goes_on.get() && !volume.is_closed(), &mut |met| {
                 let told = match met {
-                    Met::Record { key, .. } => Scanned::Key(key),
-                    Met::Passed(passed) => {
+                    WalkItem::Record { key, .. } => ScanSummary::Key(key),
+                    WalkItem::Passed(passed) => {
                         bytes += passed;
-                        Scanned::Passed { bytes, of }
+                        ScanSummary::Passed { bytes, of }
                     }
-                    Met::Segment | Met::Removal | Met::Part | Met::Damage { .. } => return,
+                    WalkItem::Segment | WalkItem::Removal | WalkItem::Part | WalkItem::Damage { .. } => return,
                 };
                 if goes_on.get() && !meet(told) {
                     goes_on.set(false);

@@ -9,7 +9,7 @@ use crate::{
     Error, ErrorKind, Policy, Result, Stats, StoreOptions,
     clock::has_expired,
     device::{Device, OverlayDevice},
-    engine::kit::walk::Met,
+    engine::kit::walk::WalkItem,
     families::{self, AnyEngine},
     volume::Volume,
 };
@@ -17,7 +17,7 @@ use std::{path::Path, sync::Arc};
 
 /// Bytes of a store that are not what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Damage {
+pub struct StoreDamage {
     /// Where, in bytes from the volume's start.
     pub offset_bytes: u64,
     /// What is damaged.
@@ -27,7 +27,7 @@ pub struct Damage {
 /// What [`check`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Findings {
+pub struct CheckFindings {
     /// Entries whose every byte is right; those that were replaced since and not yet overwritten count too.
     pub entries: u64,
     /// Their bytes.
@@ -42,31 +42,31 @@ pub struct Findings {
     pub segments: u64,
     /// How many damages there are.
     pub damage_count: u64,
-    /// The first of them, up to [`Findings::DAMAGES_MAX`].
-    pub damages: Vec<Damage>,
+    /// The first of them, up to [`CheckFindings::DAMAGES_MAX`].
+    pub damages: Vec<StoreDamage>,
 }
 
-impl Findings {
+impl CheckFindings {
     /// Damages that are told one by one.
     pub const DAMAGES_MAX: usize = 1000;
 
-    fn meet(&mut self, met: &Met<'_>, volume: &Volume) {
+    fn meet(&mut self, met: &WalkItem<'_>, volume: &Volume) {
         match *met {
-            Met::Segment => self.segments += 1,
-            Met::Record { len_bytes, expires_at, site, epoch, .. } => {
+            WalkItem::Segment => self.segments += 1,
+            WalkItem::Record { len_bytes, expires_at, site, epoch, .. } => {
                 self.entries += 1;
                 self.entry_bytes += len_bytes;
                 self.expired += u64::from(has_expired(expires_at, volume.clock.now_s()));
                 self.invalidated += u64::from(!volume.admits(site, epoch));
             }
-            Met::Removal => self.removals += 1,
-            Met::Damage { offset_bytes, what } => {
+            WalkItem::Removal => self.removals += 1,
+            WalkItem::Damage { offset_bytes, what } => {
                 self.damage_count += 1;
                 if self.damages.len() < Self::DAMAGES_MAX {
-                    self.damages.push(Damage { offset_bytes, what });
+                    self.damages.push(StoreDamage { offset_bytes, what });
                 }
             }
-            Met::Part | Met::Passed(_) => {}
+            WalkItem::Part | WalkItem::Passed(_) => {}
         }
     }
 }
@@ -93,18 +93,18 @@ pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
 ///
 /// # Errors
 /// As [`crate::inspect`]; `Invalid` when there is no store.
-pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Findings> {
+pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckFindings> {
     let (info, device) = look(path)?;
-    let mut findings = Findings::default();
+    let mut findings = CheckFindings::default();
     for offset_bytes in open::damaged_superblocks(&device) {
         findings.damage_count += 1;
-        findings.damages.push(Damage { offset_bytes, what: "a superblock" });
+        findings.damages.push(StoreDamage { offset_bytes, what: "a superblock" });
     }
     let volume = open::existing(device, &options(path, &info)?)?;
     let (total_bytes, mut passed_bytes) = (volume.size_bytes(), 0);
     families::walk(&volume, &|| true, &mut |met| {
         findings.meet(&met, &volume);
-        if let Met::Passed(bytes) = met {
+        if let WalkItem::Passed(bytes) = met {
             passed_bytes += bytes;
             progress(passed_bytes, total_bytes);
         }
@@ -115,7 +115,7 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<Findings
 
 pub(super) fn look(path: &Path) -> Result<(StoreInfo, Arc<dyn Device>)> {
     match inspect::look(path)? {
-        (inspect::Content::Store(info), Some(device)) => Ok((info, device)),
+        (inspect::PathContent::Store(info), Some(device)) => Ok((info, device)),
         _ => Err(Error::new(ErrorKind::Invalid, format!("{} is no larder store", path.display()))),
     }
 }

@@ -8,28 +8,28 @@
 
 use crate::{
     Error, ErrorKind, Result,
-    engine::Extent,
+    engine::ReadExtent,
     families::AnyEngine,
-    volume::{Volume, superblocks::Gate},
+    volume::{Volume, superblocks::SuperblockGate},
 };
 use std::sync::{Arc, Weak, atomic::Ordering};
 
 /// A store's volumes with their engines.
 #[derive(Clone)]
-pub(crate) struct Volumes(Arc<StoreVolumes>);
+pub(crate) struct EngineVolumes(Arc<StoreVolumes>);
 
-/// The part of [`Volumes`] that all clones share.
+/// The part of [`EngineVolumes`] that all clones share.
 pub(super) struct StoreVolumes {
     engines: Box<[AnyEngine]>,
     /// Passed by the task that changes which volumes are in use.
-    membership: Gate,
+    membership: SuperblockGate,
 }
 
-impl Volumes {
+impl EngineVolumes {
     /// Volumes that were reconciled.
     pub(super) fn new(engines: Vec<AnyEngine>) -> Self {
         assert!(!engines.is_empty(), "a store has a volume");
-        let volumes = Self(Arc::new(StoreVolumes { engines: engines.into(), membership: Gate::default() }));
+        let volumes = Self(Arc::new(StoreVolumes { engines: engines.into(), membership: SuperblockGate::default() }));
         volumes.record_outages_as_they_come();
         volumes
     }
@@ -42,7 +42,7 @@ impl Volumes {
         weak.upgrade().map(Self)
     }
 
-    pub(super) fn membership(&self) -> &Gate {
+    pub(super) fn membership(&self) -> &SuperblockGate {
         &self.0.membership
     }
 
@@ -116,7 +116,7 @@ impl Volumes {
 /// entry of another key that looks the same in memory.
 async fn may_have(engine: &AnyEngine, key: &[u8]) -> bool {
     let is_loaded = engine.volume().counters.loaded.load(Ordering::Acquire);
-    memory_may_have(engine, key) && !(is_loaded && matches!(engine.get(key, Extent::Front).await, Ok(None)))
+    memory_may_have(engine, key) && !(is_loaded && matches!(engine.get(key, ReadExtent::Front).await, Ok(None)))
 }
 
 /// As [`may_have`], without I/O: `true` where memory does not know.

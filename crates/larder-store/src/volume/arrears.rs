@@ -27,16 +27,16 @@ const PAUSE_MAX: Duration = Duration::from_secs(8);
 
 /// What one volume owes.
 #[derive(Default)]
-pub(crate) struct Arrears {
+pub(crate) struct PendingRemovals {
     /// How much is owed; 0 is nothing.
     count: AtomicU64,
     /// The same, with the removals that are under way.
     hidden_count: AtomicU64,
-    owed: Mutex<Owed>,
+    owed: Mutex<OwedRemoval>,
 }
 
 #[derive(Default)]
-struct Owed {
+struct OwedRemoval {
     /// Keys to be removed, each with the number of the attempt that failed; in an order that a seed repeats.
     keys: BTreeMap<Box<[u8]>, u64>,
     key_bytes: usize,
@@ -61,12 +61,12 @@ struct UnderWay {
 }
 
 /// What is paid together.
-pub(crate) struct Due {
+pub(crate) struct DueRemovals {
     pub(crate) rules: Vec<Invalidation>,
     pub(crate) keys: Vec<(Box<[u8]>, u64)>,
 }
 
-impl Arrears {
+impl PendingRemovals {
     /// Whether nothing is owed.
     pub(crate) fn is_clear(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
@@ -146,7 +146,7 @@ impl Arrears {
     }
 
     /// What is to be paid now, if it is time or `insists`, and nobody is at it.
-    pub(crate) fn begin(&self, now: Duration, insists: bool) -> Option<Due> {
+    pub(crate) fn begin(&self, now: Duration, insists: bool) -> Option<DueRemovals> {
         if self.is_clear() {
             return None;
         }
@@ -158,7 +158,7 @@ impl Arrears {
         let sites = owed.sites.iter().map(|&Site(site)| Invalidation::Site(site));
         let rules = if owed.all { vec![Invalidation::All] } else { sites.collect() };
         let keys = owed.keys.iter().take(BATCH_COUNT).map(|(key, &number)| (key.clone(), number)).collect();
-        Some(Due { rules, keys })
+        Some(DueRemovals { rules, keys })
     }
 
     /// Ends what [`Self::begin`] began.
@@ -185,17 +185,17 @@ impl Arrears {
         self.change(|owed| match which {
             Invalidation::Site(site) => owed.sites.retain(|&owed| owed != Site(site)),
             Invalidation::All => {
-                *owed = Owed {
+                *owed = OwedRemoval {
                     next_number: owed.next_number,
                     is_paying: owed.is_paying,
                     under_way: std::mem::take(&mut owed.under_way),
-                    ..Owed::default()
+                    ..OwedRemoval::default()
                 }
             }
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Owed)) {
+    fn change(&self, change: impl FnOnce(&mut OwedRemoval)) {
         let mut owed = self.lock();
         change(&mut owed);
         let count = owed.keys.len() as u64 + owed.sites.len() as u64 + u64::from(owed.all);
@@ -203,25 +203,25 @@ impl Arrears {
         self.count.store(count, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Owed> {
+    fn lock(&self) -> MutexGuard<'_, OwedRemoval> {
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Owed {
+impl OwedRemoval {
     fn owe_all(&mut self) {
         (self.keys, self.key_bytes, self.sites, self.all) = (BTreeMap::new(), 0, Vec::new(), true);
     }
 }
 
 /// A removal under way: its key is hidden at once, and owed unless the removal is known to be durable in the end.
-pub(crate) struct Removal<'a> {
+pub(crate) struct RemovalGuard<'a> {
     volume: &'a Volume,
     key: &'a [u8],
     is_settled: bool,
 }
 
-impl<'a> Removal<'a> {
+impl<'a> RemovalGuard<'a> {
     pub(crate) fn new(volume: &'a Volume, key: &'a [u8]) -> Self {
         volume.arrears.change(|owed| owed.under_way.push(UnderWay { key: key.into(), is_overtaken: false }));
         Self { volume, key, is_settled: false }
@@ -234,7 +234,7 @@ impl<'a> Removal<'a> {
     }
 }
 
-impl Drop for Removal<'_> {
+impl Drop for RemovalGuard<'_> {
     fn drop(&mut self) {
         if !self.is_settled {
             self.volume.owe_removal(self.key);
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_is_owed_is_hidden_until_it_is_paid() {
-        let arrears = Arrears::default();
+        let arrears = PendingRemovals::default();
         assert!(arrears.is_clear() && !arrears.hides(b"a") && !arrears.hides_site(Site(1)));
         arrears.owe_key(b"a");
         arrears.owe_rule(Invalidation::Site(1));
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn more_than_can_be_kept_becomes_everything_and_everything_ends_with_one_rule() {
-        let arrears = Arrears::default();
+        let arrears = PendingRemovals::default();
         let key = |n: u32| [n.to_le_bytes().as_slice(), &[0; 1000]].concat();
         let count = (0..).take_while(|&n| {
             arrears.owe_key(&key(n));

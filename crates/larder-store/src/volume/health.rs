@@ -5,7 +5,7 @@
 //! [`LONE_PATIENCE`], since nobody takes over its share; only the task that probes takes a volume back. A full
 //! disk is no failure: what is on it can be read. Cost: one load per transfer that succeeds.
 
-use super::turn::Turn;
+use super::turn::TaskTurn;
 use crate::sync::atomic::AtomicBool as TurnFlag;
 use std::{
     io,
@@ -28,7 +28,7 @@ const RELAPSE: Duration = Duration::from_secs(60);
 
 /// The health of one volume.
 #[derive(Default)]
-pub(crate) struct Health {
+pub(crate) struct VolumeHealth {
     failures_in_a_row: AtomicU32,
     /// Time at which the failures in a row began, in milliseconds of the clock.
     failing_since: AtomicU64,
@@ -37,19 +37,19 @@ pub(crate) struct Health {
     /// Whether other volumes have it on record that this one is out, so that the next start empties it.
     is_recorded: AtomicBool,
     on_out: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    probes: Mutex<Probes>,
+    probes: Mutex<ProbeSchedule>,
     is_probing: TurnFlag,
 }
 
 /// Schedule of the probes of a volume that is out.
 #[derive(Default)]
-struct Probes {
+struct ProbeSchedule {
     due_at: Duration,
     pause: Duration,
     back_at: Option<Duration>,
 }
 
-impl Health {
+impl VolumeHealth {
     /// Notes that other volumes share the keys, and calls `call` when this one is excluded; it must not block.
     /// Only the first such call counts.
     pub(crate) fn set_on_out(&self, call: impl Fn() + Send + Sync + 'static) {
@@ -103,8 +103,8 @@ impl Health {
     }
 
     /// Returns the right to probe a volume that is out, if that is due or `insists`, and nobody else is at it.
-    pub(crate) fn begin_probe(&self, now: Duration, insists: bool) -> Option<Turn<'_>> {
-        let turn = Turn::take(&self.is_probing)?;
+    pub(crate) fn begin_probe(&self, now: Duration, insists: bool) -> Option<TaskTurn<'_>> {
+        let turn = TaskTurn::take(&self.is_probing)?;
         let mut probes = self.probes();
         let is_due = self.is_out() && (insists || now >= probes.due_at);
         if is_due {
@@ -150,7 +150,7 @@ impl Health {
         !self.is_out() || self.is_recorded.load(Ordering::SeqCst)
     }
 
-    fn probes(&self) -> MutexGuard<'_, Probes> {
+    fn probes(&self) -> MutexGuard<'_, ProbeSchedule> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -164,9 +164,9 @@ mod tests {
         Err(kind.into())
     }
 
-    fn with_neighbours() -> (Health, Arc<AtomicU32>) {
+    fn with_neighbours() -> (VolumeHealth, Arc<AtomicU32>) {
         let calls = Arc::new(AtomicU32::new(0));
-        let health = Health::default();
+        let health = VolumeHealth::default();
         let counted = Arc::clone(&calls);
         health.set_on_out(move || {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -174,7 +174,7 @@ mod tests {
         (health, calls)
     }
 
-    fn fail(health: &Health, count: u32, now: Duration) -> u32 {
+    fn fail(health: &VolumeHealth, count: u32, now: Duration) -> u32 {
         let excluded = (0..count).filter(|_| health.note(&failed(io::ErrorKind::Other), || now).is_some());
         excluded.count() as u32
     }
@@ -199,7 +199,7 @@ mod tests {
     /// At stake: everything that is stored, for as long as the only disk has a moment of errors.
     #[test]
     fn a_volume_that_is_alone_is_excluded_only_when_nothing_works_for_ten_seconds() {
-        let health = Health::default();
+        let health = VolumeHealth::default();
         assert_eq!(fail(&health, 1000, Duration::from_secs(1)), 0);
         health.note(&Ok(()), || Duration::from_secs(2));
         assert_eq!(fail(&health, 1000, Duration::from_secs(20)), 0);

@@ -1,8 +1,8 @@
 //! Keys whose entries somebody is about to read: reclaim keeps them while there is room.
 //!
-//! Owns: how often each key is held. Does not: keep entries itself; that is the engine's, when it reclaims. Invariant: a key is counted as
-//! long as one of its [`Held`]s lives. Cost: about 32 bytes a key held; a lock. What is held can be a quarter of the volume at most, so
-//! that there is always something to reclaim.
+//! Owns: how often each key is held. Does not: keep entries itself; that is the engine's, when it reclaims. Invariant:
+//! a key is counted as long as one of its [`HeldKey`]s lives. Cost: about 32 bytes a key held; a lock. What is held can
+//! be a quarter of the volume at most, so that there is always something to reclaim.
 
 use super::Volume;
 use crate::{
@@ -21,19 +21,19 @@ const HOLDS_MAX: u64 = 1 << 15;
 const VOLUME_DIVISOR: u64 = 4;
 
 /// The keys of one volume that are held.
-pub(crate) struct Holds {
+pub(crate) struct HeldKeys {
     counts: Mutex<HashMap<KeyHash, u32>>,
     keys_max: usize,
 }
 
 /// Keeps an entry from being reclaimed for want of space, as far as its row and the room allow, until it is dropped.
 #[must_use = "the entry is held as long as this lives"]
-pub struct Held {
+pub struct HeldKey {
     /// `None`: too many are held.
     place: Option<(Arc<Volume>, KeyHash)>,
 }
 
-impl Holds {
+impl HeldKeys {
     /// For a volume of this size.
     pub(crate) fn new(size_bytes: u64) -> Self {
         let keys_max = (size_bytes / VOLUME_DIVISOR / BODY_BYTES_MAX).min(HOLDS_MAX) as usize;
@@ -77,13 +77,13 @@ impl Holds {
     }
 }
 
-impl Held {
+impl HeldKey {
     pub(crate) fn new(volume: &Arc<Volume>, key_hash: KeyHash) -> Self {
         Self { place: volume.holds.take(key_hash).then(|| (Arc::clone(volume), key_hash)) }
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldKey {
     fn drop(&mut self) {
         if let Some((volume, key_hash)) = &self.place {
             volume.holds.release(*key_hash);
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_key_is_held_until_it_was_released_as_often_as_taken() {
-        let holds = Holds::new(1 << 30);
+        let holds = HeldKeys::new(1 << 30);
         assert!(holds.take(KeyHash(7)) && holds.take(KeyHash(7)));
         holds.release(KeyHash(7));
         assert!(holds.contains(KeyHash(7)));
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn the_number_of_keys_held_is_bounded() {
-        let holds = Holds::new(1 << 30);
+        let holds = HeldKeys::new(1 << 30);
         assert!((0..256).all(|n| holds.take(KeyHash(n))));
         assert!(!holds.take(KeyHash(1 << 40)), "a quarter of a GiB is held already");
         assert!(holds.take(KeyHash(3)), "one that is held already can be held again");

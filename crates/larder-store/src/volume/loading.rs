@@ -4,16 +4,16 @@
 
 use super::{
     Volume,
-    waiters::{Waiters, wait_for},
+    waiters::{TaskWaiters, wait_for},
 };
 use std::sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering};
 
 /// Those who wait for one volume.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<Waiters>);
+pub(crate) struct LoadWaiters(Mutex<TaskWaiters>);
 
-impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, Waiters> {
+impl LoadWaiters {
+    fn lock(&self) -> MutexGuard<'_, TaskWaiters> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -21,7 +21,7 @@ impl Waiting {
 impl Volume {
     /// Waits until everything is loaded.
     pub(crate) async fn loaded(&self) {
-        let is_loaded = |_: &mut Waiters| self.counters.loaded.load(Ordering::Acquire).then_some(());
+        let is_loaded = |_: &mut TaskWaiters| self.counters.loaded.load(Ordering::Acquire).then_some(());
         wait_for(|| self.waiting.lock(), is_loaded).await;
     }
 

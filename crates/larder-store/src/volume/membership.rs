@@ -8,7 +8,7 @@
 use super::{Volume, superblocks};
 use crate::{
     Error, ErrorKind, Result,
-    format::{VolumeId, superblock::Membership},
+    format::{VolumeId, superblock::VolumeMembership},
 };
 use siphasher::sip::SipHasher13;
 use std::{hash::Hasher, io};
@@ -18,10 +18,10 @@ use std::{hash::Hasher, io};
 /// # Errors
 /// `Unavailable`: a superblock cannot be written.
 pub(crate) fn reconcile(volumes: &[&Volume]) -> Result<()> {
-    let memberships: Vec<Membership> = volumes.iter().map(|volume| volume.superblock().membership).collect();
+    let memberships: Vec<VolumeMembership> = volumes.iter().map(|volume| volume.superblock().membership).collect();
     let newest = memberships.iter().copied().max().unwrap_or_default();
     let set = set_of(volumes.iter().map(|volume| volume.id));
-    let was_always_alone = volumes.len() == 1 && newest == Membership::default();
+    let was_always_alone = volumes.len() == 1 && newest == VolumeMembership::default();
     let is_as_it_was = newest.set == set && memberships.iter().all(|membership| *membership == newest);
     if was_always_alone || is_as_it_was {
         return Ok(());
@@ -81,7 +81,7 @@ fn in_use_but<'a>(volumes: &'a [&Volume], other: &'a Volume) -> impl Iterator<It
     volumes.iter().copied().filter(|volume| volume.id != other.id && !volume.health.is_out())
 }
 
-fn newest(volumes: &[&Volume]) -> Membership {
+fn newest(volumes: &[&Volume]) -> VolumeMembership {
     volumes.iter().map(|volume| volume.superblock().membership).max().unwrap_or_default()
 }
 
@@ -91,11 +91,11 @@ fn cannot_write(volume: &Volume, source: io::Error) -> Error {
 }
 
 /// A membership after `newest`. The random number tells two successors of one membership apart.
-fn next(newest: Membership, set: u64) -> Result<Membership> {
+fn next(newest: VolumeMembership, set: u64) -> Result<VolumeMembership> {
     let nonce = getrandom::u64().map_err(|error| {
         Error::io(ErrorKind::Unavailable, "cannot draw random bytes", io::Error::other(error.to_string()))
     })?;
-    Ok(Membership { generation: newest.generation + 1, nonce, set })
+    Ok(VolumeMembership { generation: newest.generation + 1, nonce, set })
 }
 
 /// Names a set of volumes, whatever their order.

@@ -4,7 +4,7 @@ use crate::Reader;
 use bytes::Bytes;
 
 /// An entry that was read along with one that was asked for, see [`crate::Store::set_neighbours`].
-pub struct Neighbour {
+pub struct NeighbourEntry {
     /// The entry's key.
     pub key: Bytes,
     /// The entry, read as a whole; its body is verified when it is read from here.
@@ -12,4 +12,4 @@ pub struct Neighbour {
 }
 
 /// Takes the entries of one read, see [`crate::Store::set_neighbours`].
-pub type NeighbourSink = Box<dyn Fn(Neighbour) + Send + Sync>;
+pub type NeighbourSink = Box<dyn Fn(NeighbourEntry) + Send + Sync>;

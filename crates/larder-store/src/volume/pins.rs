@@ -21,8 +21,8 @@ const PINS_MAX: usize = 1 << 20;
 const OVERHEAD_BYTES: u64 = 4 << 10;
 
 /// The keys of one volume that are pinned.
-pub(crate) struct Pins {
-    charges: Mutex<Charges>,
+pub(crate) struct PinnedKeys {
+    charges: Mutex<PinCharges>,
     /// How many there are, to be asked without the lock.
     count: AtomicU64,
     sectors_max: u64,
@@ -30,13 +30,13 @@ pub(crate) struct Pins {
 }
 
 #[derive(Default)]
-struct Charges {
+struct PinCharges {
     /// Of each key, the sectors that its entry takes.
     by_key: HashMap<KeyHash, u32>,
     sectors: u64,
 }
 
-impl Pins {
+impl PinnedKeys {
     /// For a volume of this size, in segments of so much, of which pinned entries may take this share.
     pub(crate) fn new(size_bytes: u64, segment_bytes: u64, share: f64) -> Self {
         assert!((0.0..=1.0).contains(&share), "the share was checked");
@@ -77,7 +77,7 @@ impl Pins {
     /// Unpins every key.
     pub(crate) fn clear(&self) {
         let mut charges = self.lock();
-        *charges = Charges::default();
+        *charges = PinCharges::default();
         self.count.store(0, Ordering::Release);
     }
 
@@ -112,7 +112,7 @@ impl Pins {
         u32::try_from(own.max(part.min(2 * own))).unwrap_or(u32::MAX)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Charges> {
+    fn lock(&self) -> MutexGuard<'_, PinCharges> {
         self.charges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_is_pinned_is_counted_once_and_has_a_bound() {
-        let pins = Pins::new(1 << 20, 256 << 10, 0.25);
+        let pins = PinnedKeys::new(1 << 20, 256 << 10, 0.25);
         assert!(pins.is_empty() && !pins.contains(KeyHash(1)) && !pins.remove(KeyHash(1)));
         assert!(pins.insert(KeyHash(1), 100 << 10));
         let bytes = pins.bytes();
@@ -143,10 +143,10 @@ mod tests {
 
     #[test]
     fn an_entry_that_fills_a_segment_alone_counts_as_the_segment() {
-        let pins = Pins::new(1 << 30, 2 << 20, 0.25);
+        let pins = PinnedKeys::new(1 << 30, 2 << 20, 0.25);
         assert!(pins.insert(KeyHash(1), (1 << 20) + 1000));
         assert!(pins.bytes() > 1_900_000, "{}", pins.bytes());
-        let nothing = Pins::new(1 << 30, 2 << 20, 0.0);
+        let nothing = PinnedKeys::new(1 << 30, 2 << 20, 0.0);
         assert!(!nothing.insert(KeyHash(1), 1));
     }
 }

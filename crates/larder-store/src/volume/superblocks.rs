@@ -6,7 +6,7 @@
 
 use super::{
     Volume,
-    waiters::{Waiters, wait_for},
+    waiters::{TaskWaiters, wait_for},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -31,23 +31,23 @@ pub enum Invalidation {
 
 /// Lets one change through at a time, over the transfers too.
 #[derive(Default)]
-pub(crate) struct Gate(Mutex<GateState>);
+pub(crate) struct SuperblockGate(Mutex<GateState>);
 
 #[derive(Default)]
 struct GateState {
     is_taken: bool,
-    waiting: Waiters,
+    waiting: TaskWaiters,
 }
 
 /// The right to make a change.
-pub(crate) struct Pass<'a>(&'a Gate);
+pub(crate) struct GatePass<'a>(&'a SuperblockGate);
 
-impl Gate {
+impl SuperblockGate {
     /// Waits for the right.
-    pub(crate) async fn pass(&self) -> Pass<'_> {
+    pub(crate) async fn pass(&self) -> GatePass<'_> {
         let take = |state: &mut GateState| {
             let is_free = !mem::replace(&mut state.is_taken, true);
-            is_free.then(|| Pass(self))
+            is_free.then(|| GatePass(self))
         };
         wait_for(|| self.lock(), take).await
     }
@@ -57,13 +57,13 @@ impl Gate {
     }
 }
 
-impl AsMut<Waiters> for GateState {
-    fn as_mut(&mut self) -> &mut Waiters {
+impl AsMut<TaskWaiters> for GateState {
+    fn as_mut(&mut self) -> &mut TaskWaiters {
         &mut self.waiting
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for GatePass<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.is_taken = false;

@@ -11,17 +11,17 @@ use std::{
 
 /// Tasks that wait.
 #[derive(Default)]
-pub(crate) struct Waiters(Vec<Waker>);
+pub(crate) struct TaskWaiters(Vec<Waker>);
 
 /// Tasks to be woken once the lock is released.
 #[derive(Default)]
 #[must_use = "who waits must be woken"]
-pub(crate) struct Woken(Vec<Waker>);
+pub(crate) struct WokenTasks(Vec<Waker>);
 
 /// Returns what `decide` finds in the state that `lock` locks, waiting for changes of it until it finds something.
 pub(crate) async fn wait_for<S, G, T>(lock: impl Fn() -> G, mut decide: impl FnMut(&mut S) -> Option<T>) -> T
 where
-    S: AsMut<Waiters>,
+    S: AsMut<TaskWaiters>,
     G: DerefMut<Target = S>,
 {
     poll_fn(|context| {
@@ -37,7 +37,7 @@ where
     .await
 }
 
-impl Waiters {
+impl TaskWaiters {
     /// Notes a task that waits.
     pub(crate) fn add(&mut self, waker: &Waker) {
         if !self.0.iter().any(|known| known.will_wake(waker)) {
@@ -46,8 +46,8 @@ impl Waiters {
     }
 
     /// Takes all that wait.
-    pub(crate) fn take(&mut self) -> Woken {
-        Woken(std::mem::take(&mut self.0))
+    pub(crate) fn take(&mut self) -> WokenTasks {
+        WokenTasks(std::mem::take(&mut self.0))
     }
 
     /// Returns whether nobody waits.
@@ -56,13 +56,13 @@ impl Waiters {
     }
 }
 
-impl AsMut<Self> for Waiters {
+impl AsMut<Self> for TaskWaiters {
     fn as_mut(&mut self) -> &mut Self {
         self
     }
 }
 
-impl Woken {
+impl WokenTasks {
     /// Wakes them.
     pub(crate) fn wake(self) {
         self.0.into_iter().for_each(Waker::wake);
@@ -80,9 +80,9 @@ mod tests {
     };
 
     #[derive(Default)]
-    struct Called(AtomicU32);
+    struct CalledFlag(AtomicU32);
 
-    impl Wake for Called {
+    impl Wake for CalledFlag {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -90,11 +90,11 @@ mod tests {
 
     struct Counter {
         count: u32,
-        waiters: Waiters,
+        waiters: TaskWaiters,
     }
 
-    impl AsMut<Waiters> for Counter {
-        fn as_mut(&mut self) -> &mut Waiters {
+    impl AsMut<TaskWaiters> for Counter {
+        fn as_mut(&mut self) -> &mut TaskWaiters {
             &mut self.waiters
         }
     }
@@ -102,9 +102,9 @@ mod tests {
     /// At stake: a task that nobody wakes, or a list of tasks that grows with every poll.
     #[test]
     fn a_task_is_noted_once_and_woken_by_the_change_it_waits_for() {
-        let counter = Mutex::new(Counter { count: 0, waiters: Waiters::default() });
+        let counter = Mutex::new(Counter { count: 0, waiters: TaskWaiters::default() });
         let lock = || counter.lock().unwrap_or_else(PoisonError::into_inner);
-        let called = Arc::new(Called::default());
+        let called = Arc::new(CalledFlag::default());
         let waker = Waker::from(Arc::clone(&called));
         let mut context = Context::from_waker(&waker);
         let mut waiting = pin!(wait_for(lock, |counter: &mut Counter| (counter.count > 1).then_some(counter.count)));

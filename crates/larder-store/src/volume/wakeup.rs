@@ -1,7 +1,7 @@
 //! How a store's own thread is called, and what it must remember to sync.
 //!
 //! Owns: whether the thread sleeps, was called, must stop; whether bytes were written that no sync
-//! covers. Does not: any work. Invariant: a call is never lost. Cost of [`Wakeup::wake_if_idle`]: one
+//! covers. Does not: any work. Invariant: a call is never lost. Cost of [`MaintenanceWakeup::wake_if_idle`]: one
 //! relaxed load while the thread is awake.
 
 use std::{
@@ -14,7 +14,7 @@ use std::{
 
 /// How the maintenance thread is called, and what it must remember to sync.
 #[derive(Default)]
-pub(crate) struct Wakeup {
+pub(crate) struct MaintenanceWakeup {
     state: Mutex<WakeupState>,
     condition: Condvar,
     /// Whether the maintenance thread sleeps until it is called.
@@ -31,7 +31,7 @@ struct WakeupState {
     last_sync: Duration,
 }
 
-impl Wakeup {
+impl MaintenanceWakeup {
     /// Calls the maintenance thread.
     pub(crate) fn wake(&self) {
         self.lock().called = true;

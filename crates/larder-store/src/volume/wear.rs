@@ -1,23 +1,23 @@
-//! A limit on what is written a day, so that flash lasts: a bucket that fills at a steady rate.
+//! A daily limit on writes, so that flash lasts: a bucket that fills at a steady rate.
 //!
-//! Owns: how much may be written now. Does not: refuse anything itself; who admits and who writes again ask. Invariant: over
-//! any time no more is admitted than what the rate gives in it, and an hour's worth, and what was on its way. Cost: a
-//! lock for each entry that is offered; nothing without a limit.
+//! Owns: the number of bytes that may be written now. Does not: refuse anything; admission and reclaim ask it.
+//! Invariant: over any time no more is written than the rate allows, plus an hour's worth, plus writes in progress.
+//! Cost: a lock for each entry that is offered; nothing without a limit.
 
 use crate::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 const DAY_S: f64 = 86_400.0;
-/// What the bucket holds at most, in seconds of its rate.
+/// Capacity of the bucket, in seconds of its rate.
 const BUCKET_S: f64 = 3_600.0;
 
-/// How much may be written.
+/// The limit of one volume.
 pub(crate) struct WearLimit {
     bytes_per_s: f64,
-    bucket: Mutex<Bucket>,
+    bucket: Mutex<WearBucket>,
 }
 
-struct Bucket {
+struct WearBucket {
     level_bytes: f64,
     filled_at: Duration,
     /// Bytes that had been written when the level was counted last.
@@ -28,7 +28,7 @@ impl WearLimit {
     /// Creates the limit of a volume that may be written `writes_per_day` times a day; 0 is no limit.
     pub(crate) fn new(size_bytes: u64, writes_per_day: f64, now: Duration) -> Option<Self> {
         let bytes_per_s = size_bytes as f64 * writes_per_day / DAY_S;
-        let bucket = Bucket { level_bytes: bytes_per_s * BUCKET_S, filled_at: now, counted_bytes: 0 };
+        let bucket = WearBucket { level_bytes: bytes_per_s * BUCKET_S, filled_at: now, counted_bytes: 0 };
         (bytes_per_s > 0.0).then(|| Self { bytes_per_s, bucket: Mutex::new(bucket) })
     }
 

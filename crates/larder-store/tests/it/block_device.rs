@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use larder_store::{Content, ErrorKind, IoChoice, Store, StoreOptions, device::VolumeFile, format, inspect};
+use larder_store::{ErrorKind, IoChoice, PathContent, Store, StoreOptions, device::VolumeFile, format, inspect};
 use tempfile::TempDir;
 
 use crate::support::{block_on, insert, version_of};
@@ -81,7 +81,7 @@ fn check_refused(options: StoreOptions, kind: ErrorKind, says: &str) {
 #[test]
 fn a_blank_device_becomes_a_store_and_keeps_its_entries() {
     let Some(device) = LoopDevice::attach() else { return };
-    assert_eq!(inspect(&device.path).unwrap(), Content::Blank(SIZE_BYTES));
+    assert_eq!(inspect(&device.path).unwrap(), PathContent::Blank(SIZE_BYTES));
     for (io, version) in [(IoChoice::Auto, 1), (IoChoice::Threads, 2)] {
         let store = open_loaded(StoreOptions { io, ..device.options() });
         for key in 0..50 {
@@ -90,7 +90,7 @@ fn a_blank_device_becomes_a_store_and_keeps_its_entries() {
         }
         block_on(store.close()).unwrap();
     }
-    let Content::Store(info) = inspect(&device.path).unwrap() else { panic!("it is a store") };
+    let PathContent::Store(info) = inspect(&device.path).unwrap() else { panic!("it is a store") };
     assert_eq!((info.size_bytes, info.volume_bytes, info.is_block_device), (SIZE_BYTES, SIZE_BYTES, true));
     assert_eq!(info.policy.unwrap().name, "log");
     let store = open_loaded(device.options());
@@ -118,12 +118,12 @@ fn a_device_that_holds_something_is_left_alone_until_it_is_formatted() {
     for (offset_bytes, bytes, what) in marks {
         device.write_at(offset_bytes, bytes);
         let before = device.backing();
-        let content = Content::OtherDevice { what, size_bytes: SIZE_BYTES };
+        let content = PathContent::OtherDevice { what, size_bytes: SIZE_BYTES };
         assert_eq!(inspect(&device.path).unwrap(), content);
         check_refused(device.options(), ErrorKind::Invalid, what);
         assert!(device.backing() == before, "what is refused is not touched");
         format(&device.options()).unwrap();
-        assert!(matches!(inspect(&device.path).unwrap(), Content::Store(_)));
+        assert!(matches!(inspect(&device.path).unwrap(), PathContent::Store(_)));
         let backing = device.backing();
         assert_eq!(backing[60_000], 0, "what was between the superblock and the first segment is gone");
         assert_ne!(&backing[(SIZE_BYTES - 512) as usize..][..8], b"EFI PART");
@@ -186,7 +186,7 @@ fn a_store_may_take_a_part_of_a_device() {
     block_on(store.close()).unwrap();
     drop(store);
     assert!(device.backing()[(SIZE_BYTES / 2) as usize..][..4096].iter().all(|byte| *byte == 7));
-    let Content::Store(info) = inspect(&device.path).unwrap() else { panic!("it is a store") };
+    let PathContent::Store(info) = inspect(&device.path).unwrap() else { panic!("it is a store") };
     assert_eq!((info.size_bytes, info.volume_bytes), (SIZE_BYTES / 2, SIZE_BYTES));
     check_refused(device.options(), ErrorKind::Invalid, "is a store of");
     // The first superblock is lost; the second is at the end of the part.

@@ -4,7 +4,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use larder_store::{
-    ErrorKind, Hints, Invalidation, Policy, Scanned, Store, StoreOptions, Tuning, TuningValue, device::MemoryDevice,
+    ErrorKind, Hints, Invalidation, Policy, ScanSummary, Store, StoreOptions, Tuning, TuningValue, device::MemoryDevice,
 };
 
 use crate::support::{HEAD_VERSION, SIZE_BYTES, block_on, head, insert, key_bytes, options, version_of};
@@ -134,8 +134,8 @@ fn the_keys_of_a_store_in_use_are_told_with_what_waits_to_be_written() {
         let (mut told, mut last) = (HashSet::new(), (0, 1));
         let outcome = store.scan(&mut |scanned| {
             match scanned {
-                Scanned::Key(key) => _ = told.insert(key.to_vec()),
-                Scanned::Passed { bytes, of } => last = (bytes, of),
+                ScanSummary::Key(key) => _ = told.insert(key.to_vec()),
+                ScanSummary::Passed { bytes, of } => last = (bytes, of),
                 _ => {}
             }
             true

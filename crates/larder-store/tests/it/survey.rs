@@ -7,7 +7,7 @@ use std::{
 };
 
 use larder_store::{
-    Content, EngineRow, ErrorKind, Findings, Invalidation, Policy, Stats, Store, StoreOptions, check,
+    CheckFindings, EngineRow, ErrorKind, Invalidation, PathContent, Policy, Stats, Store, StoreOptions, check,
     index_bytes_max_default, inspect, mean_entry_bytes_default, survey,
 };
 use proptest::{
@@ -79,7 +79,7 @@ fn contents(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 /// Checks the store, and that this changes nothing.
 #[track_caller]
-fn checked(path: &Path) -> Findings {
+fn checked(path: &Path) -> CheckFindings {
     let before = contents(path);
     let mut last = (0, 0);
     let findings = check(path, &mut |done, total| {
@@ -190,7 +190,7 @@ fn in_every_row_a_flipped_bit_in_a_record_is_found() {
 
 /// What a survey tells is what the store says when it is open, and no more than the volume has.
 #[track_caller]
-fn check_told(policy: &'static Policy, subject: &Subject, findings: &Findings) {
+fn check_told(policy: &'static Policy, subject: &Subject, findings: &CheckFindings) {
     let (info, told) = survey(&subject.path).unwrap();
     assert_eq!(info.policy, Some(policy));
     let (path, size_bytes) = (subject.path.clone(), SIZE_BYTES);
@@ -237,10 +237,10 @@ fn a_flipped_bit_in_a_body_is_found() {
 #[test]
 fn what_is_no_store_is_said_so_and_left_alone() {
     let subject = Subject::new();
-    assert_eq!(inspect(&subject.path).unwrap(), Content::Nothing);
+    assert_eq!(inspect(&subject.path).unwrap(), PathContent::Nothing);
     assert_eq!(check(&subject.path, &mut |_, _| {}).unwrap_err().kind(), ErrorKind::Invalid);
     File::create(&subject.path).unwrap().set_len(1 << 20).unwrap();
-    assert_eq!(inspect(&subject.path).unwrap(), Content::OtherFile);
+    assert_eq!(inspect(&subject.path).unwrap(), PathContent::OtherFile);
     assert_eq!(survey(&subject.path).unwrap_err().kind(), ErrorKind::Invalid);
     let held = Subject::filled(1);
     let store = held.open();

@@ -3,7 +3,7 @@
 //! Owns: where trust is kept: Debian's system store, and the NSS database that browsers of this user read. Does not: read the key.
 //! Invariant: it says of each place what was done there, and fails if nothing was.
 
-use crate::{authority_files::AuthorityFiles, ca_command::Directory, failure::Failure, output::print_line, value};
+use crate::{authority_files::AuthorityFiles, ca_command::CaDirectory, failure::Failure, output::print_line, value};
 use clap::Args;
 use std::{
     env, fs, io,
@@ -15,7 +15,7 @@ use std::{
 #[derive(Debug, Args)]
 pub(crate) struct TrustFlags {
     #[command(flatten)]
-    directory: Directory,
+    directory: CaDirectory,
 
     /// Take the trust back
     #[arg(long)]
@@ -27,7 +27,7 @@ pub(crate) struct TrustFlags {
 }
 
 /// What became of one place.
-enum Done {
+enum TrustOutcome {
     Changed(String),
     /// Nothing, and why.
     Left(String),
@@ -48,11 +48,11 @@ pub(super) fn run(flags: TrustFlags) -> Result<(), Failure> {
     let mut changed_any = false;
     for (place, done) in &places {
         match done {
-            Done::Changed(what) => {
+            TrustOutcome::Changed(what) => {
                 changed_any = true;
                 print_line!("{place:<8} {what}")?;
             }
-            Done::Left(why) => print_line!("{place:<8} nothing done: {why}")?,
+            TrustOutcome::Left(why) => print_line!("{place:<8} nothing done: {why}")?,
         }
     }
     if !changed_any {
@@ -69,29 +69,31 @@ pub(super) fn run(flags: TrustFlags) -> Result<(), Failure> {
 }
 
 /// Debian's store: a file, and a command that takes it up.
-fn system(certificate: &Path, store: &Path, undo: bool) -> Done {
+fn system(certificate: &Path, store: &Path, undo: bool) -> TrustOutcome {
     let file = store.join(FILE_NAME);
     if !store.is_dir() {
-        return Done::Left(format!("there is no {}", store.display()));
+        return TrustOutcome::Left(format!("there is no {}", store.display()));
     }
     let changed = if undo { fs::remove_file(&file) } else { fs::copy(certificate, &file).map(drop) };
     match changed {
         Err(error) if undo && error.kind() == io::ErrorKind::NotFound => {
-            return Done::Left(format!("it is not there: {}", file.display()));
+            return TrustOutcome::Left(format!("it is not there: {}", file.display()));
         }
-        Err(error) => return Done::Left(format!("{error}: {}", file.display())),
+        Err(error) => return TrustOutcome::Left(format!("{error}: {}", file.display())),
         Ok(()) => {}
     }
     let what = if undo { "removed" } else { "added" };
     match run_quietly(Command::new("update-ca-certificates")) {
-        Ok(()) => Done::Changed(format!("{what} {} (update-ca-certificates)", file.display())),
-        Err(why) => Done::Left(format!("{what} {}, but update-ca-certificates did not run: {why}", file.display())),
+        Ok(()) => TrustOutcome::Changed(format!("{what} {} (update-ca-certificates)", file.display())),
+        Err(why) => {
+            TrustOutcome::Left(format!("{what} {}, but update-ca-certificates did not run: {why}", file.display()))
+        }
     }
 }
 
 /// The database of Chromium and others that use NSS.
-fn nss(certificate: &Path, undo: bool) -> Done {
-    let Some(home) = env::var_os("HOME") else { return Done::Left("HOME is not set".to_owned()) };
+fn nss(certificate: &Path, undo: bool) -> TrustOutcome {
+    let Some(home) = env::var_os("HOME") else { return TrustOutcome::Left("HOME is not set".to_owned()) };
     let folder = Path::new(&home).join(".pki/nssdb");
     let database = format!("sql:{}", folder.display());
     let certutil = |arguments: &[&str]| {
@@ -101,22 +103,22 @@ fn nss(certificate: &Path, undo: bool) -> Done {
     };
     if undo {
         return match certutil(&["-D", "-n", NICKNAME]) {
-            Ok(()) => Done::Changed(format!("removed from {database} (certutil)")),
-            Err(why) => Done::Left(why),
+            Ok(()) => TrustOutcome::Changed(format!("removed from {database} (certutil)")),
+            Err(why) => TrustOutcome::Left(why),
         };
     }
     if !folder.join("cert9.db").exists() {
         let made = fs::create_dir_all(&folder).map_err(|error| error.to_string());
         if let Err(why) = made.and_then(|()| certutil(&["-N", "--empty-password"])) {
-            return Done::Left(why);
+            return TrustOutcome::Left(why);
         }
     }
     // One from before would stay in front of it.
     let _ = certutil(&["-D", "-n", NICKNAME]);
     let shown = certificate.display().to_string();
     match certutil(&["-A", "-n", NICKNAME, "-t", "C,,", "-i", &shown]) {
-        Ok(()) => Done::Changed(format!("added to {database} (certutil); restart the browser")),
-        Err(why) => Done::Left(why),
+        Ok(()) => TrustOutcome::Changed(format!("added to {database} (certutil); restart the browser")),
+        Err(why) => TrustOutcome::Left(why),
     }
 }
 

@@ -2,13 +2,13 @@
 
 use super::{
     each,
-    section::{Problem, Section, Value},
+    section::{ConfigProblem, ConfigSection, ConfigValue},
 };
 use crate::value::{self, BadValue};
-use larder_proxy::{Delay, Sharing};
+use larder_proxy::{Delay, RateSharing};
 
 /// Reads one; `number` names it if it has no name.
-pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Delay, Problem> {
+pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Delay, ConfigProblem> {
     let name = section.take("name", |value| value.parsed("a name", super::rule::name))?;
     let rate = section.take("rate", |value| value.parsed("a rate", value::rate))?;
     let help = "say how many bytes a second, such as rate = \"2MB\"";
@@ -18,7 +18,9 @@ pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Delay, Pr
         hosts: section.take("hosts", |value| each(value, "a host", value::host_pattern))?.unwrap_or_default(),
         rate: rate.ok_or_else(|| section.missing("rate", help))?,
         burst_bytes: section.take("burst", super::bytes)?,
-        shared: section.take("for", |value: Value<'_>| value.parsed("who share it", sharing))?.unwrap_or_default(),
+        shared: section
+            .take("for", |value: ConfigValue<'_>| value.parsed("who share it", sharing))?
+            .unwrap_or_default(),
     };
     if let Some(fault) = delay.fault() {
         let help = "a delay is such as rate = \"2MB\", clients = [\"10.0.0.0/8\"], for = \"each client\"";
@@ -27,11 +29,11 @@ pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Delay, Pr
     Ok(delay)
 }
 
-fn sharing(text: &str) -> Result<Sharing, BadValue> {
+fn sharing(text: &str) -> Result<RateSharing, BadValue> {
     match text {
-        "all" => Ok(Sharing::Together),
-        "each network" => Ok(Sharing::Network),
-        "each client" => Ok(Sharing::Client),
+        "all" => Ok(RateSharing::Together),
+        "each network" => Ok(RateSharing::Network),
+        "each client" => Ok(RateSharing::Client),
         _ => Err(BadValue::new(
             format!("nobody who could share a rate: `{text}`"),
             "it can be all, who share it; each network, whose clients share it; or each client",

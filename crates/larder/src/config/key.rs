@@ -5,13 +5,13 @@
 
 use super::{
     each,
-    section::{Problem, Section},
+    section::{ConfigProblem, ConfigSection},
 };
 use crate::value::BadValue;
 use larder_http::key_rules::KeyRule;
 
 /// Reads one.
-pub(super) fn read(section: &mut Section<'_>) -> Result<KeyRule, Problem> {
+pub(super) fn read(section: &mut ConfigSection<'_>) -> Result<KeyRule, ConfigProblem> {
     let url = |text: &str| {
         let alone = KeyRule::new(&[text.to_owned()], &[], Some(text));
         alone.map(|_| text.to_owned()).map_err(|_| {

@@ -4,13 +4,13 @@
 
 use super::{
     each,
-    section::{Problem, Section, Value},
+    section::{ConfigProblem, ConfigSection, ConfigValue},
 };
 use crate::value;
 use larder_proxy::{Listener, ProxyConfig, TlsIdentity};
 
 /// Reads the keys at the top of the file into `proxy`.
-pub(super) fn read(top: &mut Section<'_>, proxy: &mut ProxyConfig) -> Result<(), Problem> {
+pub(super) fn read(top: &mut ConfigSection<'_>, proxy: &mut ProxyConfig) -> Result<(), ConfigProblem> {
     let plain = top.take("listen", |value| each(value, "an address", value::listen_address))?;
     let tls = top.take("listen_tls", |value| each(value, "an address", value::listen_address))?;
     let more = top.tables("listener", listener)?;
@@ -24,18 +24,18 @@ pub(super) fn read(top: &mut Section<'_>, proxy: &mut ProxyConfig) -> Result<(),
 }
 
 /// One `[[listener]]`: an address and what is special about it.
-fn listener(section: &mut Section<'_>) -> Result<Listener, Problem> {
+fn listener(section: &mut ConfigSection<'_>) -> Result<Listener, ConfigProblem> {
     let help = "say where it listens, such as address = \"192.168.0.1:8080\"";
     let address = section.take("address", |value| value.parsed("an address", value::listen_address))?;
     let mut listener = Listener::plain(address.ok_or_else(|| section.missing("address", help))?);
-    section.set("tls", &mut listener.tls, Value::boolean)?;
+    section.set("tls", &mut listener.tls, ConfigValue::boolean)?;
     let networks = &mut listener.proxied_by;
     section.set("proxy_protocol_from", networks, |value| each(value, "a network", value::network))?;
     Ok(listener)
 }
 
 /// One `[[certificate]]`: its file and that of its key.
-fn identity(section: &mut Section<'_>) -> Result<TlsIdentity, Problem> {
+fn identity(section: &mut ConfigSection<'_>) -> Result<TlsIdentity, ConfigProblem> {
     let help = "say where the certificate and those above it are, such as file = \"/etc/larder/example.pem\"";
     let certificate = section.take("file", |value| value.parsed("a path", value::path))?;
     let certificate = certificate.ok_or_else(|| section.missing("file", help))?;

@@ -4,27 +4,27 @@
 
 use super::{
     duration, each, origin,
-    section::{Problem, Section, Value},
+    section::{ConfigProblem, ConfigSection, ConfigValue},
 };
 use crate::{
-    mirrors::{self, Kind, NamedRegistry, OriginOf, Said},
-    settings::Settings,
+    mirrors::{self, FileRules, NamedRegistry, OriginOf, WorldKind},
+    settings::RunSettings,
     value::BadValue,
 };
-use larder_http::rules::Matched;
+use larder_http::rules::MatchedPart;
 use larder_proxy::{Mirror, MirrorLink};
 
 /// Reads one into `settings`.
-pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result<(), Problem> {
+pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) -> Result<(), ConfigProblem> {
     let world = section.take("name", |value| value.parsed("a name", mirrors::named))?;
     let url = section.take("origin", origin)?;
     let path = section.take("path", |value| value.parsed("a path", |text| Ok(text.to_owned())))?;
     let immutable = section.take("immutable", |value| each(value, "a pattern", pattern))?.unwrap_or_default();
     let fresh = section.take("fresh", duration)?;
-    let follows = section.take("follow_redirects", Value::boolean)?;
+    let follows = section.take("follow_redirects", ConfigValue::boolean)?;
     let documents = section.take("documents", |value| each(value, "a media type", |text| Ok(text.to_owned())))?;
     let registries = section.take("registries", |value| each(value, "a registry", NamedRegistry::parse))?;
-    let is_of_containers = path.is_none() && world.is_some_and(|world| world.kind == Kind::Registries);
+    let is_of_containers = path.is_none() && world.is_some_and(|world| world.kind == WorldKind::Registries);
     if registries.is_some() && !is_of_containers {
         let help = "registries of containers are named where name = \"oci\"";
         return Err(section.refused(BadValue::new("registries for a mirror that is none of containers", help)));
@@ -53,7 +53,7 @@ pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result
         )));
     }
     let immutable: Vec<&str> = immutable.iter().map(String::as_str).collect();
-    let said = Said {
+    let said = FileRules {
         immutable: &immutable,
         fresh,
         stands_in: fresh.is_some(),
@@ -66,7 +66,7 @@ pub(super) fn read(section: &mut Section<'_>, settings: &mut Settings) -> Result
 }
 
 fn pattern(text: &str) -> Result<String, BadValue> {
-    match Matched::Path.check(text) {
+    match MatchedPart::Path.check(text) {
         Ok(()) if text.starts_with('/') => Ok(text.to_owned()),
         _ => Err(BadValue::new(
             format!("not a pattern of a path: `{text}`"),

@@ -5,51 +5,51 @@
 
 use super::{
     bytes, duration, each,
-    section::{Problem, Section, Value},
+    section::{ConfigProblem, ConfigSection, ConfigValue},
 };
 use crate::value::{self, BadValue};
 use larder_http::{
     Ruling,
-    rules::{self, BadRule, MatchTexts, Matched, Rule},
-    ruling::{Following, Ignored},
+    rules::{self, BadRule, MatchTexts, MatchedPart, Rule},
+    ruling::{IgnoredParts, RedirectPolicy},
 };
 
 /// Reads one; `number` names it if it has no name.
-pub(super) fn read(section: &mut Section<'_>, number: usize) -> Result<Rule, Problem> {
+pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rule, ConfigProblem> {
     let name = section.take("name", |value| value.parsed("a name", name))?;
     let texts = MatchTexts {
-        hosts: texts(section, "hosts", Matched::Host)?,
-        paths: texts(section, "paths", Matched::Path)?,
-        methods: texts(section, "methods", Matched::Method)?,
-        statuses: texts(section, "statuses", Matched::Status)?,
-        types: texts(section, "types", Matched::Type)?,
+        hosts: texts(section, "hosts", MatchedPart::Host)?,
+        paths: texts(section, "paths", MatchedPart::Path)?,
+        methods: texts(section, "methods", MatchedPart::Method)?,
+        statuses: texts(section, "statuses", MatchedPart::Status)?,
+        types: texts(section, "types", MatchedPart::Type)?,
     };
     let mut ruling = Ruling { name: name.unwrap_or_else(|| format!("rule {number}")), ..Ruling::default() };
-    ruling.is_never_stored = section.take("store", Value::boolean)? == Some(false);
+    ruling.is_never_stored = section.take("store", ConfigValue::boolean)? == Some(false);
     ruling.fresh = section.take("fresh", duration)?;
-    section.set("immutable", &mut ruling.immutable, Value::boolean)?;
+    section.set("immutable", &mut ruling.immutable, ConfigValue::boolean)?;
     ruling.stale_while_revalidate = section.take("stale_while_revalidate", duration)?;
     ruling.stale_on_error = section.take("stale_on_error", duration)?;
-    let mut is_followed = |key, following| -> Result<(), Problem> {
-        if section.take(key, Value::boolean)? == Some(true) {
+    let mut is_followed = |key, following| -> Result<(), ConfigProblem> {
+        if section.take(key, ConfigValue::boolean)? == Some(true) {
             ruling.following = following;
         }
         Ok(())
     };
-    is_followed("follow_redirects", Following::Safe)?;
-    is_followed("follow_to_http", Following::All)?;
+    is_followed("follow_redirects", RedirectPolicy::Safe)?;
+    is_followed("follow_to_http", RedirectPolicy::All)?;
     let fields = section.take("vary", |value| each(value, "the name of a field", value::field_name))?;
     ruling.varies = fields.unwrap_or_default();
     ruling.size_max = section.take("object_size_max", bytes)?;
-    ruling.finishes_abandoned = section.take("finish_abandoned", Value::boolean)?;
+    ruling.finishes_abandoned = section.take("finish_abandoned", ConfigValue::boolean)?;
     if let Some(authorization) = section.take("authorization", |value| value.parsed("share or check", authorization))? {
         match authorization {
             Authorization::Share => ruling.ignored.authorization = true,
             Authorization::Check => ruling.checks_authorization = true,
         }
     }
-    section.set("check_digest", &mut ruling.checks_digest, Value::boolean)?;
-    section.set("git", &mut ruling.caches_git, Value::boolean)?;
+    section.set("check_digest", &mut ruling.checks_digest, ConfigValue::boolean)?;
+    section.set("git", &mut ruling.caches_git, ConfigValue::boolean)?;
     section
         .take("ignore", |value| each(value, "what is not heeded", known_word))?
         .unwrap_or_default()
@@ -99,7 +99,11 @@ fn authorization(text: &str) -> Result<Authorization, BadValue> {
 }
 
 /// Reads the texts of `key`, each of which can stand for what it names.
-fn texts(section: &mut Section<'_>, key: &'static str, matched: Matched) -> Result<Vec<String>, Problem> {
+fn texts(
+    section: &mut ConfigSection<'_>,
+    key: &'static str,
+    matched: MatchedPart,
+) -> Result<Vec<String>, ConfigProblem> {
     let checked = |text: &str| match matched.check(text) {
         Ok(()) => Ok(text.to_owned()),
         Err(BadRule { expected, found }) => {
@@ -118,8 +122,8 @@ pub(super) fn name(text: &str) -> Result<String, BadValue> {
 }
 
 fn known_word(word: &str) -> Result<String, BadValue> {
-    Ignored::default().add(word).map(|()| word.to_owned()).map_err(|_| {
-        let help = format!("it can be {}", Ignored::WORDS.join(", "));
+    IgnoredParts::default().add(word).map(|()| word.to_owned()).map_err(|_| {
+        let help = format!("it can be {}", IgnoredParts::WORDS.join(", "));
         BadValue::new(format!("nothing that a rule can ignore: `{word}`"), help)
     })
 }

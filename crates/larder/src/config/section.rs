@@ -13,7 +13,7 @@ use toml::{
 
 /// Something wrong in the file, and where.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Problem {
+pub(super) struct ConfigProblem {
     pub(super) span: Range<usize>,
     pub(super) problem: String,
     pub(super) label: String,
@@ -21,7 +21,7 @@ pub(super) struct Problem {
 }
 
 /// A table being read.
-pub(super) struct Section<'a> {
+pub(super) struct ConfigSection<'a> {
     /// As written in the file: `[store]`, or empty for the top.
     name: String,
     span: Range<usize>,
@@ -30,14 +30,14 @@ pub(super) struct Section<'a> {
 }
 
 /// A value and where it stands.
-pub(super) struct Value<'a>(Spanned<DeValue<'a>>);
+pub(super) struct ConfigValue<'a>(Spanned<DeValue<'a>>);
 
-impl<'a> Section<'a> {
+impl<'a> ConfigSection<'a> {
     /// The file's top, from its text.
-    pub(super) fn parse(text: &'a str) -> Result<Self, Problem> {
+    pub(super) fn parse(text: &'a str) -> Result<Self, ConfigProblem> {
         match DeTable::parse(text) {
             Ok(table) => Ok(Self::new(String::new(), table.span(), table.into_inner())),
-            Err(error) => Err(Problem {
+            Err(error) => Err(ConfigProblem {
                 span: error.span().unwrap_or(0..0),
                 problem: "this is not TOML".to_owned(),
                 label: error.message().lines().collect::<Vec<_>>().join(", "),
@@ -54,12 +54,12 @@ impl<'a> Section<'a> {
     pub(super) fn take<T>(
         &mut self,
         key: &'static str,
-        read: impl FnOnce(Value<'a>) -> Result<T, Problem>,
-    ) -> Result<Option<T>, Problem> {
+        read: impl FnOnce(ConfigValue<'a>) -> Result<T, ConfigProblem>,
+    ) -> Result<Option<T>, ConfigProblem> {
         self.known.push(key);
         let Some(position) = self.left.iter().position(|(name, _)| name.get_ref() == key) else { return Ok(None) };
         let (_, value) = self.left.swap_remove(position);
-        read(Value(value)).map(Some)
+        read(ConfigValue(value)).map(Some)
     }
 
     /// Takes `key` and puts what `read` makes of it into `target`; leaves `target` alone if it is absent.
@@ -67,8 +67,8 @@ impl<'a> Section<'a> {
         &mut self,
         key: &'static str,
         target: &mut T,
-        read: impl FnOnce(Value<'a>) -> Result<T, Problem>,
-    ) -> Result<(), Problem> {
+        read: impl FnOnce(ConfigValue<'a>) -> Result<T, ConfigProblem>,
+    ) -> Result<(), ConfigProblem> {
         if let Some(value) = self.take(key, read)? {
             *target = value;
         }
@@ -79,8 +79,8 @@ impl<'a> Section<'a> {
     pub(super) fn table(
         &mut self,
         key: &'static str,
-        read: impl FnOnce(&mut Section<'a>) -> Result<(), Problem>,
-    ) -> Result<(), Problem> {
+        read: impl FnOnce(&mut ConfigSection<'a>) -> Result<(), ConfigProblem>,
+    ) -> Result<(), ConfigProblem> {
         let section = self.take(key, |value| value.section(format!("[{key}]")))?;
         section.map_or(Ok(()), |section| section.read(read))
     }
@@ -89,17 +89,17 @@ impl<'a> Section<'a> {
     pub(super) fn tables<T>(
         &mut self,
         key: &'static str,
-        mut read: impl FnMut(&mut Section<'a>) -> Result<T, Problem>,
-    ) -> Result<Vec<T>, Problem> {
+        mut read: impl FnMut(&mut ConfigSection<'a>) -> Result<T, ConfigProblem>,
+    ) -> Result<Vec<T>, ConfigProblem> {
         let name = format!("[[{key}]]");
         let values = self.take(key, |value| value.list(&format!("tables headed {name}"), Ok))?;
-        let read = |value: Value<'a>| value.section(name.clone())?.read(&mut read);
+        let read = |value: ConfigValue<'a>| value.section(name.clone())?.read(&mut read);
         values.unwrap_or_default().into_iter().map(read).collect()
     }
 
     /// The complaint that `key` is missing here.
-    pub(super) fn missing(&self, key: &str, help: &str) -> Problem {
-        Problem {
+    pub(super) fn missing(&self, key: &str, help: &str) -> ConfigProblem {
+        ConfigProblem {
             span: self.span.clone(),
             problem: format!("{} has no `{key}`", self.name),
             label: format!("`{key}` is missing here"),
@@ -108,22 +108,22 @@ impl<'a> Section<'a> {
     }
 
     /// The complaint that what is here does not go together.
-    pub(super) fn refused(&self, bad: BadValue) -> Problem {
-        Problem { span: self.span.clone(), problem: bad.problem, label: "refused".to_owned(), help: bad.help }
+    pub(super) fn refused(&self, bad: BadValue) -> ConfigProblem {
+        ConfigProblem { span: self.span.clone(), problem: bad.problem, label: "refused".to_owned(), help: bad.help }
     }
 
-    fn read<T>(mut self, read: impl FnOnce(&mut Self) -> Result<T, Problem>) -> Result<T, Problem> {
+    fn read<T>(mut self, read: impl FnOnce(&mut Self) -> Result<T, ConfigProblem>) -> Result<T, ConfigProblem> {
         let result = read(&mut self)?;
         self.finish()?;
         Ok(result)
     }
 
     /// Refuses what nobody asked for.
-    pub(super) fn finish(self) -> Result<(), Problem> {
+    pub(super) fn finish(self) -> Result<(), ConfigProblem> {
         let Some((key, _)) = self.left.iter().min_by_key(|(key, _)| key.span().start) else { return Ok(()) };
         let name = key.get_ref();
         let place = if self.name.is_empty() { "the top of the file" } else { &self.name };
-        Err(Problem {
+        Err(ConfigProblem {
             span: key.span(),
             problem: format!("unknown key `{name}`"),
             label: format!("not a key of {place}"),
@@ -135,9 +135,13 @@ impl<'a> Section<'a> {
     }
 }
 
-impl<'a> Value<'a> {
+impl<'a> ConfigValue<'a> {
     /// A string, or a number as it is written.
-    pub(super) fn parsed<T>(self, what: &str, parse: impl FnOnce(&str) -> Result<T, BadValue>) -> Result<T, Problem> {
+    pub(super) fn parsed<T>(
+        self,
+        what: &str,
+        parse: impl FnOnce(&str) -> Result<T, BadValue>,
+    ) -> Result<T, ConfigProblem> {
         let text = match self.0.get_ref() {
             DeValue::String(text) => text.as_ref(),
             DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
@@ -148,12 +152,16 @@ impl<'a> Value<'a> {
     }
 
     /// A list whose members `read` reads.
-    pub(super) fn list<T>(self, what: &str, read: impl FnMut(Self) -> Result<T, Problem>) -> Result<Vec<T>, Problem> {
+    pub(super) fn list<T>(
+        self,
+        what: &str,
+        read: impl FnMut(Self) -> Result<T, ConfigProblem>,
+    ) -> Result<Vec<T>, ConfigProblem> {
         if !self.0.get_ref().is_array() {
             return Err(self.unexpected(what));
         }
         let DeValue::Array(members) = self.0.into_inner() else { unreachable!("it is an array") };
-        members.into_iter().map(Value).map(read).collect()
+        members.into_iter().map(ConfigValue).map(read).collect()
     }
 
     /// As [`Self::parsed`], of one value or of each member of a list.
@@ -161,7 +169,7 @@ impl<'a> Value<'a> {
         self,
         what: &str,
         parse: impl Fn(&str) -> Result<T, BadValue>,
-    ) -> Result<Vec<T>, Problem> {
+    ) -> Result<Vec<T>, ConfigProblem> {
         if self.0.get_ref().is_array() {
             return self.list(what, |member| member.parsed(what, &parse));
         }
@@ -169,22 +177,22 @@ impl<'a> Value<'a> {
     }
 
     /// `true` or `false`.
-    pub(super) fn boolean(self) -> Result<bool, Problem> {
+    pub(super) fn boolean(self) -> Result<bool, ConfigProblem> {
         self.0.get_ref().as_bool().ok_or_else(|| self.unexpected("true or false"))
     }
 
-    fn section(self, name: String) -> Result<Section<'a>, Problem> {
+    fn section(self, name: String) -> Result<ConfigSection<'a>, ConfigProblem> {
         let span = self.0.span();
         if !self.0.get_ref().is_table() {
             return Err(self.unexpected(&format!("a table headed {name}")));
         }
         let DeValue::Table(table) = self.0.into_inner() else { unreachable!("it is a table") };
-        Ok(Section::new(name, span, table))
+        Ok(ConfigSection::new(name, span, table))
     }
 
-    fn unexpected(&self, what: &str) -> Problem {
+    fn unexpected(&self, what: &str) -> ConfigProblem {
         let found = self.0.get_ref().type_str();
-        Problem {
+        ConfigProblem {
             span: self.0.span(),
             problem: format!("expected {what}, found: {found}"),
             label: format!("this is of type {found}"),
@@ -192,8 +200,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    fn refused(&self, bad: BadValue) -> Problem {
-        Problem { span: self.0.span(), problem: bad.problem, label: "refused".to_owned(), help: bad.help }
+    fn refused(&self, bad: BadValue) -> ConfigProblem {
+        ConfigProblem { span: self.0.span(), problem: bad.problem, label: "refused".to_owned(), help: bad.help }
     }
 }
 
@@ -202,11 +210,11 @@ mod tests {
     use super::*;
 
     fn check(text: &str, problem: &str, at: &str, help: &str) {
-        let read = |mut top: Section<'_>| {
+        let read = |mut top: ConfigSection<'_>| {
             top.take("listen", |value| value.list("a list", |value| value.parsed("text", |t| Ok(t.to_owned()))))?;
             top.table("store", |store| {
                 store.take("size", |value| value.parsed("a size", crate::size::parse))?;
-                store.take("sync", Value::boolean).map(drop)
+                store.take("sync", ConfigValue::boolean).map(drop)
             })?;
             top.tables("site", |site| match site.take("origin", |value| value.parsed("a URL", |t| Ok(t.len())))? {
                 Some(_) => Ok(()),
@@ -214,7 +222,7 @@ mod tests {
             })?;
             top.finish()
         };
-        let found = Section::parse(text).and_then(read).expect_err(text);
+        let found = ConfigSection::parse(text).and_then(read).expect_err(text);
         assert_eq!(found.problem, problem, "{text}");
         assert_eq!(&text[found.span.clone()], at, "{text}");
         assert!(found.help.contains(help), "{text}: {}", found.help);
@@ -246,7 +254,7 @@ mod tests {
 
     #[test]
     fn broken_syntax_is_pointed_at() {
-        let found = Section::parse("[store\nsize = 1").err().expect("broken");
+        let found = ConfigSection::parse("[store\nsize = 1").err().expect("broken");
         assert_eq!((found.problem.as_str(), found.span.start), ("this is not TOML", 6));
         assert!(!found.label.is_empty() && !found.label.contains('\n'));
     }

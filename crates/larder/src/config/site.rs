@@ -3,7 +3,7 @@
 
 use super::{
     duration, host_sent, origin,
-    section::{Problem, Section, Value},
+    section::{ConfigProblem, ConfigSection, ConfigValue},
 };
 use crate::value::{self, BadValue};
 use larder_proxy::{Balance, CacheSettings, OriginUrl, Origins, Site};
@@ -11,14 +11,18 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 /// What the sites before this one have taken.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct KnownSites {
     /// Hosts of sites of all paths and listeners: a later site would never be looked at.
     hosts: HashSet<String>,
     count: usize,
 }
 
 /// Reads a site. What it does not say of how responses are cached is as `all` has it.
-pub(super) fn read(section: &mut Section<'_>, known: &mut Known, all: &CacheSettings) -> Result<Site, Problem> {
+pub(super) fn read(
+    section: &mut ConfigSection<'_>,
+    known: &mut KnownSites,
+    all: &CacheSettings,
+) -> Result<Site, ConfigProblem> {
     known.count += 1;
     let paths = section.take("paths", |value| value.one_or_each("a path", check_path))?.unwrap_or_default();
     let listeners = section.take("listeners", |value| value.one_or_each("an address", value::listen_address))?;
@@ -31,7 +35,7 @@ pub(super) fn read(section: &mut Section<'_>, known: &mut Known, all: &CacheSett
         if is_new { Ok(host) } else { Err(BadValue::new(format!("a host with two sites: `{host}`"), help)) }
     };
     let what = "a list, each member a host name";
-    let read = |value: Value<'_>| value.list(what, |member| member.parsed("a host name", &mut new_host));
+    let read = |value: ConfigValue<'_>| value.list(what, |member| member.parsed("a host name", &mut new_host));
     let hosts = section.take("hosts", read)?.unwrap_or_default();
     if hosts.is_empty() && is_of_all {
         let help = "name the hosts, such as hosts = [\"www.example.com\"], or `paths` or `listeners`";
@@ -54,7 +58,7 @@ pub(super) fn read(section: &mut Section<'_>, known: &mut Known, all: &CacheSett
 }
 
 /// Where the requests of a site go. `is_enough`: it need not say so.
-fn read_origins(section: &mut Section<'_>, is_enough: bool) -> Result<Option<Origins>, Problem> {
+fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Option<Origins>, ConfigProblem> {
     let one = section.take("origin", origin)?.map(|url| (url, 1));
     let several = section.tables("origins", member)?;
     let host_sent = section.take("origin_host", host_sent)?.unwrap_or_default();
@@ -87,7 +91,7 @@ fn read_origins(section: &mut Section<'_>, is_enough: bool) -> Result<Option<Ori
 }
 
 /// One of several origins.
-fn member(section: &mut Section<'_>) -> Result<(OriginUrl, u32), Problem> {
+fn member(section: &mut ConfigSection<'_>) -> Result<(OriginUrl, u32), ConfigProblem> {
     let url = section.take("url", origin)?;
     let url = url.ok_or_else(|| section.missing("url", "say where it is, such as url = \"http://10.0.0.5:8080\""))?;
     let weight = section.take("weight", |value| value.parsed("a weight", value::small_count))?;

@@ -3,8 +3,8 @@
 //! Owns: the sessions that were opened over it, each for as long as its connection. Does not: serve their clients. Invariant: nobody but
 //! the user whose process this is, and root, is answered.
 
-use super::{About, Answer, Ask, ControlPath, Figures, MESSAGE_BYTES_MAX};
-use crate::{failure::Failure, mirrors, output::tell, reload::Reloader, upgrade::Wanted};
+use super::{ControlAnswer, ControlPath, ControlRequest, ControlSummary, MESSAGE_BYTES_MAX, SessionFigures};
+use crate::{failure::Failure, mirrors, output::tell, reload::Reloader, upgrade::UpgradeRequest};
 use larder_proxy::{HostPattern, HostRules, ProxyHandle, Session, SessionOptions};
 use std::{
     io,
@@ -25,10 +25,10 @@ use tokio::{
 /// What answers on a control socket.
 pub(crate) struct ControlServer {
     handle: ProxyHandle,
-    about: Mutex<About>,
+    about: Mutex<ControlSummary>,
     reloader: Arc<Reloader>,
     /// Where upgrades are asked for.
-    upgrades: mpsc::UnboundedSender<Wanted>,
+    upgrades: mpsc::UnboundedSender<UpgradeRequest>,
     /// How many sessions there are.
     session_count: watch::Sender<usize>,
     /// Whether it ends with its last session.
@@ -40,9 +40,9 @@ pub(crate) struct ControlServer {
 impl ControlServer {
     pub(crate) fn new(
         handle: ProxyHandle,
-        about: About,
+        about: ControlSummary,
         reloader: Arc<Reloader>,
-        upgrades: mpsc::UnboundedSender<Wanted>,
+        upgrades: mpsc::UnboundedSender<UpgradeRequest>,
         ends_with_sessions: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -111,7 +111,7 @@ impl ControlServer {
         reloaded.await.expect("reloading does not panic")
     }
 
-    fn about(&self) -> MutexGuard<'_, About> {
+    fn about(&self) -> MutexGuard<'_, ControlSummary> {
         self.about.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,7 +128,7 @@ impl ControlServer {
         let mut stream = BufReader::new(stream);
         let mut session = None;
         // What breaks off is closed like what ends.
-        if let Ok(Next::Operate) = self.converse(&mut stream, &mut session).await {
+        if let Ok(NextStep::Operate) = self.converse(&mut stream, &mut session).await {
             // Who is asked while the proxy stops gets no answer.
             let _ = stream.into_inner().into_std().and_then(|stream| self.handle.serve_operator(stream));
         }
@@ -145,63 +145,65 @@ impl ControlServer {
         self: &Arc<Self>,
         stream: &mut BufReader<UnixStream>,
         session: &mut Option<Session>,
-    ) -> io::Result<Next> {
+    ) -> io::Result<NextStep> {
         loop {
             let mut line = String::new();
             if (&mut *stream).take(MESSAGE_BYTES_MAX).read_line(&mut line).await? == 0 {
-                return Ok(Next::End);
+                return Ok(NextStep::End);
             }
             if self.ends.load(Relaxed) {
-                return Ok(Next::End);
+                return Ok(NextStep::End);
             }
             let answer = match serde_json::from_str(&line) {
-                Ok(Ask::Open { .. }) if session.is_some() => {
+                Ok(ControlRequest::Open { .. }) if session.is_some() => {
                     refused("there is a session on this connection", "open another")
                 }
-                Ok(Ask::Open { hosts, except, offline }) => self.open(session, &hosts, &except, offline),
-                Ok(Ask::Figures) => Answer::Figures(session.as_ref().map(figures).unwrap_or_default()),
-                Ok(Ask::About) => Answer::About(self.about().clone()),
-                Ok(Ask::Reload) => match self.reload().await {
-                    Ok(told) => Answer::Reloaded { told },
+                Ok(ControlRequest::Open { hosts, except, offline }) => self.open(session, &hosts, &except, offline),
+                Ok(ControlRequest::Figures) => {
+                    ControlAnswer::Figures(session.as_ref().map(figures).unwrap_or_default())
+                }
+                Ok(ControlRequest::About) => ControlAnswer::About(self.about().clone()),
+                Ok(ControlRequest::Reload) => match self.reload().await {
+                    Ok(told) => ControlAnswer::Reloaded { told },
                     Err(failure) => refusal_of(failure),
                 },
-                Ok(Ask::Upgrade { .. }) if self.ends_with_sessions => {
+                Ok(ControlRequest::Upgrade { .. }) if self.ends_with_sessions => {
                     refused("this larder serves larder exec alone, and ends with it", "start larder run first")
                 }
-                Ok(Ask::Upgrade { program, check }) => {
+                Ok(ControlRequest::Upgrade { program, check }) => {
                     let (answer, told) = self.upgrade(program, check).await;
                     respond(stream, &answer).await?;
                     // Nobody waits for it if the proxy goes on.
                     let _ = told.send(());
                     continue;
                 }
-                Ok(Ask::Operate) => Answer::Operate,
+                Ok(ControlRequest::Operate) => ControlAnswer::Operate,
                 Err(error) => {
                     refused(&format!("not a question: {error}"), "use the same version of larder on both ends")
                 }
             };
             respond(stream, &answer).await?;
-            if matches!(answer, Answer::Operate) {
-                return Ok(Next::Operate);
+            if matches!(answer, ControlAnswer::Operate) {
+                return Ok(NextStep::Operate);
             }
         }
     }
 
     /// Has a newer program go on; returns what is to be answered, and where to say that it was.
-    async fn upgrade(&self, program: Option<PathBuf>, is_check: bool) -> (Answer, oneshot::Sender<()>) {
+    async fn upgrade(&self, program: Option<PathBuf>, is_check: bool) -> (ControlAnswer, oneshot::Sender<()>) {
         let ((answer, answered), (told, is_told)) = (oneshot::channel(), oneshot::channel());
-        let asked = self.upgrades.send(Wanted { program, is_check, answer, is_told });
+        let asked = self.upgrades.send(UpgradeRequest { program, is_check, answer, is_told });
         let stops = || refused("the larder that runs stops", "start it again with larder run");
         let answer = match answered.await {
             _ if asked.is_err() => stops(),
-            Ok(Ok(told)) => Answer::Upgraded { told },
+            Ok(Ok(told)) => ControlAnswer::Upgraded { told },
             Ok(Err(failure)) => refused(&failure.placed(), failure.told().1),
             Err(_) => stops(),
         };
         (answer, told)
     }
 
-    fn open(&self, session: &mut Option<Session>, hosts: &[String], except: &[String], offline: bool) -> Answer {
+    fn open(&self, session: &mut Option<Session>, hosts: &[String], except: &[String], offline: bool) -> ControlAnswer {
         let parse = |texts: &[String]| texts.iter().map(|text| text.parse()).collect::<Result<Vec<HostPattern>, _>>();
         let hosts = match (parse(hosts), parse(except)) {
             (Ok(hosts), Ok(except)) => HostRules { hosts, except },
@@ -213,7 +215,7 @@ impl ControlServer {
                 let (proxy, certificate) = (opened.address(), opened.certificate_pem().to_owned());
                 *session = Some(opened);
                 self.session_count.send_modify(|count| *count += 1);
-                Answer::Opened { proxy, certificate }
+                ControlAnswer::Opened { proxy, certificate }
             }
             Err(error) => refused(
                 &format!("the running larder opens no session: {error}"),
@@ -223,34 +225,34 @@ impl ControlServer {
     }
 }
 
-async fn respond(stream: &mut BufReader<UnixStream>, answer: &Answer) -> io::Result<()> {
+async fn respond(stream: &mut BufReader<UnixStream>, answer: &ControlAnswer) -> io::Result<()> {
     let mut text = serde_json::to_vec(answer)?;
     text.push(b'\n');
     stream.get_mut().write_all(&text).await
 }
 
 /// What comes after a conversation.
-enum Next {
+enum NextStep {
     End,
     /// Messages of another kind, which the proxy answers.
     Operate,
 }
 
 /// What is wrong with a configuration, with its place.
-fn refusal_of(failure: Failure) -> Answer {
+fn refusal_of(failure: Failure) -> ControlAnswer {
     let help = failure.told().1.to_owned();
     let shown = failure.placed();
     refused(&format!("nothing changes: {shown}"), &help)
 }
 
-fn refused(problem: &str, help: &str) -> Answer {
-    Answer::Refused { problem: problem.to_owned(), help: help.to_owned() }
+fn refused(problem: &str, help: &str) -> ControlAnswer {
+    ControlAnswer::Refused { problem: problem.to_owned(), help: help.to_owned() }
 }
 
-fn figures(session: &Session) -> Figures {
+fn figures(session: &Session) -> SessionFigures {
     let stats = session.stats();
     let bypassed = stats.bypassed.into_iter().map(|(target, why)| (target, why.to_string())).collect();
-    Figures {
+    SessionFigures {
         requests: stats.requests,
         from_cache: stats.hits,
         bytes: stats.sent_bytes,

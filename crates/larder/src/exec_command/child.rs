@@ -2,7 +2,7 @@
 //!
 //! Owns: which signals go on. Invariant: what the terminal sends to both already is not sent twice.
 
-use super::{environment::Environment, isolation::Isolation};
+use super::{environment::CommandEnvironment, isolation::Isolation};
 use crate::failure::Failure;
 use rustix::{
     process::{Pid, Signal as Number, getpgrp, kill_process},
@@ -37,7 +37,7 @@ pub(super) struct CommandEnd {
 /// Its signals cannot be listened to, or its network cannot be prepared.
 pub(super) fn run(
     command: &[OsString],
-    environment: &Environment,
+    environment: &CommandEnvironment,
     only: Option<SocketAddr>,
 ) -> Result<CommandEnd, Failure> {
     let system = |error: io::Error| {

@@ -19,12 +19,12 @@ use std::{
 use tempfile::TempDir;
 
 /// The variables of a command, and the files that they name, which are removed with this.
-pub(crate) struct Environment {
+pub(crate) struct CommandEnvironment {
     variables: Vec<(&'static str, OsString)>,
     files: TempDir,
 }
 
-impl Environment {
+impl CommandEnvironment {
     /// What the programs of a session need.
     ///
     /// # Errors

@@ -2,26 +2,26 @@
 //!
 //! Owns: their wording, as text and as JSON. Does not: count (see `larder_proxy::Session`).
 
-use crate::{control::Figures, output::tell, size};
+use crate::{control::SessionFigures, output::tell, size};
 use clap::ValueEnum;
 
 /// The form of the summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
+pub(super) enum SummaryForm {
     Text,
     Json,
 }
 
 /// Prints the figures of a session that took `seconds`.
-pub(super) fn print(figures: &Figures, form: Form, seconds: f64) {
+pub(super) fn print(figures: &SessionFigures, form: SummaryForm, seconds: f64) {
     match form {
-        Form::Text => text(figures, seconds).iter().for_each(|line| tell!("{line}")),
-        Form::Json => tell!("{}", json(figures, seconds)),
+        SummaryForm::Text => text(figures, seconds).iter().for_each(|line| tell!("{line}")),
+        SummaryForm::Json => tell!("{}", json(figures, seconds)),
     }
 }
 
-fn text(figures: &Figures, seconds: f64) -> Vec<String> {
-    let Figures { requests, from_cache, bytes, saved_bytes, .. } = figures;
+fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
+    let SessionFigures { requests, from_cache, bytes, saved_bytes, .. } = figures;
     let (saved, all) = (size::show(*saved_bytes), size::show(*bytes));
     let requests = size::show_things(*requests, "request", "requests");
     let from_cache = size::show_count(*from_cache);
@@ -48,7 +48,7 @@ fn further(count: usize, of: &str) -> Option<String> {
     Some(format!("  and {hidden} more {of}; --summary json lists them"))
 }
 
-fn json(figures: &Figures, seconds: f64) -> serde_json::Value {
+fn json(figures: &SessionFigures, seconds: f64) -> serde_json::Value {
     let bypassed: Vec<_> = figures
         .bypassed
         .iter()
@@ -76,21 +76,21 @@ mod tests {
 
     #[test]
     fn one_of_a_thing_is_not_several() {
-        let one = Figures { requests: 1, bytes: 3, ..Figures::default() };
+        let one = SessionFigures { requests: 1, bytes: 3, ..SessionFigures::default() };
         assert_eq!(text(&one, 0.4), ["larder: 1 request, 0 from cache, 0 B of 3 B saved, 0 s"]);
-        let none = text(&Figures::default(), 2.0);
+        let none = text(&SessionFigures::default(), 2.0);
         assert_eq!(none, ["larder: 0 requests, 0 from cache, 0 B of 0 B saved, 2 s"]);
     }
 
     #[test]
     fn tunnels_past_the_cache_and_missing_urls_are_listed_up_to_a_bound() {
-        let figures = Figures {
+        let figures = SessionFigures {
             requests: 1200,
             bypassed_count: 1,
             bypassed: vec![("db.example:5432".to_owned(), "no TLS".to_owned())],
             missing_count: 30,
             missing: (0..25).map(|number| format!("https://a.example/{number}")).collect(),
-            ..Figures::default()
+            ..SessionFigures::default()
         };
         let lines = text(&figures, 1.0);
         assert_eq!(lines[1..3], ["larder: 1 tunnel went past the cache:", "  db.example:5432: no TLS"]);

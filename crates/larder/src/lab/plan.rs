@@ -9,11 +9,11 @@ use crate::{
     lab::columns::Columns,
     memory_plan,
     output::{print_line, tell},
-    progress::Shown,
+    progress::ProgressLine,
     report,
-    settings::Settings,
+    settings::RunSettings,
     size,
-    tuning::{self, Tuned},
+    tuning::{self, TunedConstant},
     value,
 };
 use clap::Args;
@@ -91,7 +91,7 @@ pub(crate) struct PlanFlags {
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
         long_help = tuning::tune_help())]
-    tune: Vec<Tuned>,
+    tune: Vec<TunedConstant>,
 
     /// Print JSON in place of the table.
     #[arg(long)]
@@ -103,7 +103,7 @@ pub(crate) struct PlanFlags {
 /// # Errors
 /// A failure that says what to do.
 pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
-    let mut settings = Settings::default();
+    let mut settings = RunSettings::default();
     settings.proxy.memory_bytes = Some(flags.memory);
     let mut wishes = PlanWishes::new(flags.disk, memory_plan::index_and_cache_bytes(&settings));
     if let Some(path) = &flags.trace {
@@ -123,7 +123,7 @@ pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
     if flags.store_only {
         wishes.request_cpu = Duration::ZERO;
     }
-    for Tuned { name, value } in flags.tune {
+    for TunedConstant { name, value } in flags.tune {
         wishes.tuning.set(name, value).expect("it was checked when it was read");
     }
     if !SIZE_RANGE_BYTES.contains(&wishes.size_bytes) {
@@ -205,7 +205,7 @@ fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
     let mut cache = Reference::named("lru", wishes.size_bytes).expect("there is an LRU");
     let (mut lengths, mut requests, mut hits, mut shown_bytes) = (Vec::new(), 0_u64, 0_u64, 0);
     let mut trace = Trace::open(path, None).map_err(failed)?;
-    let shown = Shown::new("reading the trace");
+    let shown = ProgressLine::new("reading the trace");
     while let Some(request) = trace.next() {
         let request = request.map_err(failed)?;
         requests += 1;

@@ -12,9 +12,9 @@ use crate::{
     failure::Failure,
     files,
     output::{self, print_line, tell},
-    progress::Shown as Progress,
+    progress::ProgressLine as Progress,
     size,
-    tuning::{self, Tuned},
+    tuning::{self, TunedConstant},
     value::{self, BadValue},
 };
 use clap::{Args, Subcommand, ValueEnum};
@@ -68,7 +68,7 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', value_parser = parse_policies,
         help = "Policies, separated by commas, `all` or `none` (repeatable) [default: log]",
         long_help = format!("Policies, separated by commas, `all` or `none` (repeatable) [default: log]\n{}", tuning::policy_list()))]
-    policy: Vec<Policies>,
+    policy: Vec<PolicyList>,
 
     /// The machine: a name from `larder sim models`, or a file
     #[arg(long, value_name = "MODEL", default_value = "ssd-sata")]
@@ -101,7 +101,7 @@ pub(crate) struct RunFlags {
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
         long_help = tuning::tune_help())]
-    tune: Vec<Tuned>,
+    tune: Vec<TunedConstant>,
 
     /// Add the evictions of the literature: LRU, FIFO, SIEVE, S3-FIFO, ARC, W-TinyLFU, GDSF, Belady; with `--policy none` nothing else
     #[arg(long)]
@@ -119,7 +119,7 @@ pub(crate) struct EvictionsFlags {
 
     /// Policies, separated by commas, `all` or `none` (repeatable)
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', value_parser = parse_policies, default_value = "log,log-clock")]
-    policy: Vec<Policies>,
+    policy: Vec<PolicyList>,
 
     /// Sizes of the cache, in percent of the bytes of all that is asked for
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "1,5,10")]
@@ -135,7 +135,7 @@ pub(crate) struct EvictionsFlags {
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
         long_help = tuning::tune_help())]
-    tune: Vec<Tuned>,
+    tune: Vec<TunedConstant>,
 
     #[command(flatten)]
     output: OutputFlags,
@@ -143,7 +143,7 @@ pub(crate) struct EvictionsFlags {
 
 /// Rows that were asked for.
 #[derive(Clone, Debug)]
-struct Policies(Vec<&'static Policy>);
+struct PolicyList(Vec<&'static Policy>);
 
 /// The flags of `larder sim paper`.
 #[derive(Debug, Args)]
@@ -172,8 +172,8 @@ pub(crate) struct PaperFlags {
 #[derive(Debug, Args)]
 pub(crate) struct OutputFlags {
     /// How to print the results
-    #[arg(long, value_enum, default_value_t = Shown::Table)]
-    output: Shown,
+    #[arg(long, value_enum, default_value_t = OutputForm::Table)]
+    output: OutputForm,
 
     /// Draw the figures into this folder, as SVG and PNG
     #[arg(long, value_name = "FOLDER")]
@@ -202,7 +202,7 @@ impl OutputFlags {
 
 /// Forms of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Shown {
+enum OutputForm {
     Table,
     Json,
     Csv,
@@ -241,7 +241,7 @@ fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
     flags.output.prepare()?;
     let steps = flags.sweep.unwrap_or_else(|| Steps::Disk(vec![flags.size]));
     let mut tuned = steps.tuning();
-    for Tuned { name, value } in flags.tune {
+    for TunedConstant { name, value } in flags.tune {
         tuned.set(name, value).expect("it was checked when it was read");
     }
     let mut policies = listed(&flags.policy);
@@ -277,7 +277,7 @@ fn evictions(flags: EvictionsFlags) -> Result<(), Failure> {
         return Err(Failure::usage("a size of the cache is not over 0 and up to 100 percent", "give --percent 1,5,10"));
     }
     let mut tuned = Tuning::default();
-    for Tuned { name, value } in flags.tune {
+    for TunedConstant { name, value } in flags.tune {
         tuned.set(name, value).expect("it was checked when it was read");
     }
     let compared = Evictions {
@@ -308,9 +308,9 @@ fn failed(error: SweepError) -> Failure {
 }
 
 /// All rows of several lists, each once.
-fn listed(lists: &[Policies]) -> Vec<&'static Policy> {
+fn listed(lists: &[PolicyList]) -> Vec<&'static Policy> {
     let mut listed = Vec::new();
-    for policy in lists.iter().flat_map(|Policies(policies)| policies) {
+    for policy in lists.iter().flat_map(|PolicyList(policies)| policies) {
         if !listed.contains(policy) {
             listed.push(*policy);
         }
@@ -342,9 +342,9 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
 
 fn show(report: &Report, flags: &OutputFlags) -> Result<(), Failure> {
     match flags.output {
-        Shown::Table => print_line!("{}", report.to_text()),
-        Shown::Json => output::print(format_args!("{}", report.to_json())),
-        Shown::Csv => output::print(format_args!("{}", report.to_csv())),
+        OutputForm::Table => print_line!("{}", report.to_text()),
+        OutputForm::Json => output::print(format_args!("{}", report.to_json())),
+        OutputForm::Csv => output::print(format_args!("{}", report.to_csv())),
     }?;
     flags.plots.as_deref().map_or(Ok(()), |folder| draw(report, folder))
 }
@@ -377,18 +377,18 @@ fn parse_paper(text: &str) -> Result<String, BadValue> {
     Err(BadValue::new(format!("no such table or figure: `{text}`"), format!("{near}see larder sim papers")))
 }
 
-fn parse_policies(text: &str) -> Result<Policies, BadValue> {
+fn parse_policies(text: &str) -> Result<PolicyList, BadValue> {
     if text == "all" {
-        return Ok(Policies(Policy::all().iter().collect()));
+        return Ok(PolicyList(Policy::all().iter().collect()));
     }
     if text == "none" {
-        return Ok(Policies(Vec::new()));
+        return Ok(PolicyList(Vec::new()));
     }
     let policy = Policy::named(text).ok_or_else(|| {
         let names = ["all", "none"].into_iter().chain(Policy::all().iter().map(|policy| policy.name));
         BadValue::new(format!("not a policy: `{text}`"), value::names_help("policies", text, names))
     })?;
-    Ok(Policies(vec![policy]))
+    Ok(PolicyList(vec![policy]))
 }
 
 fn parse_share(text: &str) -> Result<f64, BadValue> {

@@ -1,19 +1,19 @@
 //! Hosts to intercept, as people name them: a host, a pattern of hosts, or a package world.
 
-use super::{Kind, WORLDS, World, named};
+use super::{Registry, WORLDS, WorldKind, named};
 use crate::value::{self, BadValue};
 use larder_http::rules::Rule;
 use larder_proxy::{HostPattern, OriginUrl};
 
 /// Hosts whose `https://` is looked into.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Intercepted {
+pub(crate) enum InterceptedHosts {
     Hosts(HostPattern),
     /// The servers of a package world, by its name.
     World(&'static str),
 }
 
-impl Intercepted {
+impl InterceptedHosts {
     /// Reads a host, `*.` and a name, `all`, or the name of a package registry, which counts before a host of the same
     /// name.
     ///
@@ -21,8 +21,8 @@ impl Intercepted {
     /// The text is none of these, or one word that looks like a misspelt registry, which as a host would match nothing.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         match WORLDS.iter().find(|world| world.name == text) {
-            Some(World { name, kind: Kind::Files, .. }) => return Ok(Self::World(name)),
-            Some(World { kind: Kind::Registries, .. }) => {
+            Some(Registry { name, kind: WorldKind::Files, .. }) => return Ok(Self::World(name)),
+            Some(Registry { kind: WorldKind::Registries, .. }) => {
                 let help = format!("run it as a mirror with --mirror {text}, or name its hosts, such as ghcr.io");
                 return Err(BadValue::new(format!("not a registry that can be intercepted: `{text}`"), help));
             }
@@ -53,7 +53,7 @@ impl Intercepted {
     }
 }
 
-impl World {
+impl Registry {
     /// Its servers' hosts.
     fn hosts(&self) -> impl Iterator<Item = HostPattern> {
         let urls =
@@ -67,7 +67,7 @@ impl World {
 
 /// Returns the names of the registries that can be intercepted.
 fn registry_names() -> impl Iterator<Item = &'static str> + Clone {
-    WORLDS.iter().filter(|world| world.kind == Kind::Files).map(|world| world.name)
+    WORLDS.iter().filter(|world| world.kind == WorldKind::Files).map(|world| world.name)
 }
 
 /// Whether a word without a dot is closer to a registry's name than a host's name is by chance.
@@ -76,7 +76,7 @@ fn is_misspelt(text: &str) -> bool {
     is_word && registry_names().any(|name| value::is_slip(text, name))
 }
 
-fn world(name: &str) -> &'static World {
+fn world(name: &str) -> &'static Registry {
     named(name).expect("it was read from the table")
 }
 
@@ -86,26 +86,26 @@ mod tests {
 
     #[test]
     fn worlds_stand_for_their_hosts_and_bring_what_is_known_of_them() {
-        let maven = Intercepted::parse("maven").unwrap();
+        let maven = InterceptedHosts::parse("maven").unwrap();
         let hosts: Vec<String> = maven.patterns().iter().map(ToString::to_string).collect();
         assert_eq!(hosts, ["repo.maven.apache.org", "repo1.maven.org"]);
         assert!(!maven.rules().is_empty());
-        let host = Intercepted::parse("*.debian.org").unwrap();
+        let host = InterceptedHosts::parse("*.debian.org").unwrap();
         assert_eq!((host.patterns().len(), host.rules().len()), (1, 0));
-        assert_eq!(Intercepted::parse("intranet").unwrap().patterns()[0].to_string(), "intranet");
-        assert!(Intercepted::parse("a b").unwrap_err().help.contains("package world"));
+        assert_eq!(InterceptedHosts::parse("intranet").unwrap().patterns()[0].to_string(), "intranet");
+        assert!(InterceptedHosts::parse("a b").unwrap_err().help.contains("package world"));
         for host in ["nexus", "git", "mirror", "localhost", "pypy.org", "*.npn", "pypy.", "10.0.0.1", "[::1]", "all"] {
-            assert!(matches!(Intercepted::parse(host), Ok(Intercepted::Hosts(_))), "{host}");
+            assert!(matches!(InterceptedHosts::parse(host), Ok(InterceptedHosts::Hosts(_))), "{host}");
         }
         for (text, meant) in
             [("pypy", "pypi"), ("pipy", "pypi"), ("nmp", "npm"), ("crago", "cargo"), ("maven2", "maven")]
         {
-            let help = Intercepted::parse(text).unwrap_err().help;
+            let help = InterceptedHosts::parse(text).unwrap_err().help;
             assert!(
                 help.contains(&format!("did you mean `{meant}`?")) && help.contains("huggingface"),
                 "{text}: {help}"
             );
         }
-        assert!(Intercepted::parse("oci").unwrap_err().help.contains("--mirror oci"));
+        assert!(InterceptedHosts::parse("oci").unwrap_err().help.contains("--mirror oci"));
     }
 }

@@ -7,7 +7,7 @@ use larder_http::rules::RuledRequest;
 
 /// Files of a registry that are recognized on any host.
 #[derive(Debug)]
-pub(crate) struct Layout {
+pub(crate) struct RegistryLayout {
     /// Patterns of the paths; any path if there is none.
     pub(crate) paths: &'static [&'static str],
     /// A test that requests for the files pass.
@@ -15,12 +15,12 @@ pub(crate) struct Layout {
     /// Media types of the files.
     pub(crate) types: &'static [&'static str],
     /// Lifetime of the files.
-    pub(crate) keeps: Keeps,
+    pub(crate) keeps: FileLifetime,
 }
 
 /// Lifetime of the files of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keeps {
+pub(crate) enum FileLifetime {
     /// A name gets one file and no other.
     Always,
     /// A listing, which changes with what is published.

@@ -1,19 +1,22 @@
 //! The table of package worlds. A new one is a row here.
 
 use super::{
-    Kind, Server, World,
-    layouts::{FILES, Keeps, Layout, TEXTS, asks_packument, asks_simple_index, is_in_sparse_index, is_maven_release},
+    Registry, WorldKind, WorldServer,
+    layouts::{
+        FILES, FileLifetime, RegistryLayout, TEXTS, asks_packument, asks_simple_index, is_in_sparse_index,
+        is_maven_release,
+    },
 };
 use larder_http::rules::RequestTest;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_hours(1);
 /// The table.
-pub(crate) const WORLDS: &[World] = &[
-    World {
+pub(crate) const WORLDS: &[Registry] = &[
+    Registry {
         name: "pypi",
         servers: &[
-            Server {
+            WorldServer {
                 suffix: "",
                 url: "https://pypi.org",
                 aliases: &[],
@@ -22,7 +25,7 @@ pub(crate) const WORLDS: &[World] = &[
                 follows: false,
                 is_dedicated: true,
             },
-            Server {
+            WorldServer {
                 suffix: "-files",
                 url: "https://files.pythonhosted.org",
                 aliases: &[],
@@ -33,20 +36,20 @@ pub(crate) const WORLDS: &[World] = &[
             },
         ],
         layouts: &[
-            Layout::files(&[
+            RegistryLayout::files(&[
                 "/**/*-[0-9]*-*-*.{whl,whl.metadata}",
                 "/**/{packages,+f}/**/*-[0-9]*.{tar.gz,tar.bz2,zip}",
             ]),
-            Layout::listing(&[], Some(asks_simple_index), SIMPLE_INDEX),
-            Layout::listing(&["/**/simple/*/", "/**/simple/*"], None, SIMPLE_INDEX),
+            RegistryLayout::listing(&[], Some(asks_simple_index), SIMPLE_INDEX),
+            RegistryLayout::listing(&["/**/simple/*/", "/**/simple/*"], None, SIMPLE_INDEX),
         ],
         documents: &["text/html", "application/vnd.pypi.simple.v1+html", "application/vnd.pypi.simple.v1+json"],
         usage: "pip install --index-url {}/pypi/simple/ NAME",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "npm",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "https://registry.npmjs.org",
             aliases: &["https://registry.yarnpkg.com"],
@@ -56,18 +59,18 @@ pub(crate) const WORLDS: &[World] = &[
             is_dedicated: true,
         }],
         layouts: &[
-            Layout::files(&["/**/-/**/*-[0-9]*.tgz"]),
-            Layout::listing(&[], Some(asks_packument), PACKUMENT),
-            Layout::listing(&[], None, &["application/vnd.npm.install-v1+json"]),
+            RegistryLayout::files(&["/**/-/**/*-[0-9]*.tgz"]),
+            RegistryLayout::listing(&[], Some(asks_packument), PACKUMENT),
+            RegistryLayout::listing(&[], None, &["application/vnd.npm.install-v1+json"]),
         ],
         documents: &["application/json", "application/vnd.npm.install-v1+json"],
         usage: "npm install --registry {}/npm/ NAME",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "cargo",
         servers: &[
-            Server {
+            WorldServer {
                 suffix: "",
                 url: "https://index.crates.io",
                 aliases: &[],
@@ -76,7 +79,7 @@ pub(crate) const WORLDS: &[World] = &[
                 follows: false,
                 is_dedicated: true,
             },
-            Server {
+            WorldServer {
                 suffix: "-files",
                 url: "https://static.crates.io",
                 aliases: &[],
@@ -87,16 +90,16 @@ pub(crate) const WORLDS: &[World] = &[
             },
         ],
         layouts: &[
-            Layout::files(&["/**/*-[0-9]*.crate", "/**/crates/*/[0-9]*/download"]),
-            Layout::listing(&[], Some(is_in_sparse_index), TEXTS),
+            RegistryLayout::files(&["/**/*-[0-9]*.crate", "/**/crates/*/[0-9]*/download"]),
+            RegistryLayout::listing(&[], Some(is_in_sparse_index), TEXTS),
         ],
         documents: &["application/json"],
         usage: "in ~/.cargo/config.toml: [source.crates-io] replace-with = \"larder\" and [source.larder] registry = \"sparse+{}/cargo/\"",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "go",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "https://proxy.golang.org",
             aliases: &[],
@@ -106,17 +109,17 @@ pub(crate) const WORLDS: &[World] = &[
             is_dedicated: true,
         }],
         layouts: &[
-            Layout::files(GO_FILES),
-            Layout::files(&["/lookup/**/*@v*", "/tile/[0-9]*/**"]),
-            Layout::listing(&["/**/@v/{list,*.info}", "/**/@latest"], None, TEXTS),
+            RegistryLayout::files(GO_FILES),
+            RegistryLayout::files(&["/lookup/**/*@v*", "/tile/[0-9]*/**"]),
+            RegistryLayout::listing(&["/**/@v/{list,*.info}", "/**/@latest"], None, TEXTS),
         ],
         documents: &[],
         usage: "GOPROXY={}/go go build",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "maven",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "https://repo.maven.apache.org/maven2",
             aliases: &["https://repo1.maven.org/maven2"],
@@ -127,16 +130,16 @@ pub(crate) const WORLDS: &[World] = &[
             is_dedicated: true,
         }],
         layouts: &[
-            Layout { test: Some(is_maven_release), ..Layout::files(&[]) },
-            Layout::listing(&["/**/maven-metadata.{xml,xml.sha1,xml.sha256,xml.sha512,xml.md5}"], None, FILES),
+            RegistryLayout { test: Some(is_maven_release), ..RegistryLayout::files(&[]) },
+            RegistryLayout::listing(&["/**/maven-metadata.{xml,xml.sha1,xml.sha256,xml.sha512,xml.md5}"], None, FILES),
         ],
         documents: &[],
         usage: "in ~/.m2/settings.xml: <mirror><id>larder</id><mirrorOf>central</mirrorOf><url>{}/maven</url></mirror>",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "debian",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "http://deb.debian.org/debian",
             aliases: &["http://ftp.debian.org/debian"],
@@ -146,19 +149,19 @@ pub(crate) const WORLDS: &[World] = &[
             is_dedicated: true,
         }],
         layouts: &[
-            Layout::files(&[
+            RegistryLayout::files(&[
                 "/**/pool/**/*_*.{deb,udeb,ddeb,dsc,tar.gz,tar.xz,tar.bz2,tar.zst}",
                 "/**/dists/**/by-hash/**",
             ]),
-            Layout::listing(&["/**/dists/**"], None, FILES),
+            RegistryLayout::listing(&["/**/dists/**"], None, FILES),
         ],
         documents: &[],
         usage: "in sources.list: deb {}/debian bookworm main",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "debian-security",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "http://deb.debian.org/debian-security",
             aliases: &["http://security.debian.org/debian-security"],
@@ -170,11 +173,11 @@ pub(crate) const WORLDS: &[World] = &[
         layouts: &[],
         documents: &[],
         usage: "in sources.list: deb {}/debian-security bookworm-security main",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "ubuntu",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "http://archive.ubuntu.com/ubuntu",
             aliases: &["http://security.ubuntu.com/ubuntu"],
@@ -186,11 +189,11 @@ pub(crate) const WORLDS: &[World] = &[
         layouts: &[],
         documents: &[],
         usage: "in sources.list: deb {}/ubuntu noble main",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "rubygems",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "https://rubygems.org",
             aliases: &[],
@@ -200,16 +203,16 @@ pub(crate) const WORLDS: &[World] = &[
             is_dedicated: true,
         }],
         layouts: &[
-            Layout::files(&["/**/gems/*-[0-9]*.gem", "/**/quick/**/*.gemspec.rz"]),
-            Layout::listing(&["/**/*specs.4.8.gz"], None, FILES),
+            RegistryLayout::files(&["/**/gems/*-[0-9]*.gem", "/**/quick/**/*.gemspec.rz"]),
+            RegistryLayout::listing(&["/**/*specs.4.8.gz"], None, FILES),
         ],
         documents: &[],
         usage: "bundle config mirror.https://rubygems.org {}/rubygems",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "nix",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "https://cache.nixos.org",
             aliases: &[],
@@ -219,16 +222,16 @@ pub(crate) const WORLDS: &[World] = &[
             is_dedicated: true,
         }],
         layouts: &[
-            Layout::files(&["/**/nar/*.{nar,nar.xz,nar.zst,nar.bz2}"]),
-            Layout::listing(&["/**/*.narinfo"], None, &[]),
+            RegistryLayout::files(&["/**/nar/*.{nar,nar.xz,nar.zst,nar.bz2}"]),
+            RegistryLayout::listing(&["/**/*.narinfo"], None, &[]),
         ],
         documents: &[],
         usage: "nix-build --option substituters {}/nix",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "conda",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "https://conda.anaconda.org",
             aliases: &[],
@@ -238,8 +241,8 @@ pub(crate) const WORLDS: &[World] = &[
             is_dedicated: true,
         }],
         layouts: &[
-            Layout::files(&["/**/{noarch,linux-*,osx-*,win-*}/*-*-*.{conda,tar.bz2}"]),
-            Layout::listing(
+            RegistryLayout::files(&["/**/{noarch,linux-*,osx-*,win-*}/*-*-*.{conda,tar.bz2}"]),
+            RegistryLayout::listing(
                 &["/**/{noarch,linux-*,osx-*,win-*}/*repodata*.{json,json.zst,json.bz2,json.gz}"],
                 None,
                 FILES,
@@ -247,11 +250,11 @@ pub(crate) const WORLDS: &[World] = &[
         ],
         documents: &[],
         usage: "conda install --override-channels -c {}/conda/conda-forge NAME",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "github-releases",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "https://github.com",
             aliases: &[],
@@ -268,11 +271,11 @@ pub(crate) const WORLDS: &[World] = &[
         layouts: &[],
         documents: &[],
         usage: "curl -O {}/github-releases/OWNER/REPOSITORY/releases/download/TAG/FILE",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "huggingface",
-        servers: &[Server {
+        servers: &[WorldServer {
             suffix: "",
             url: "https://huggingface.co",
             aliases: &[],
@@ -291,9 +294,9 @@ pub(crate) const WORLDS: &[World] = &[
         layouts: &[],
         documents: &[],
         usage: "HF_HUB_DISABLE_XET=1 HF_ENDPOINT={}/huggingface hf download NAME",
-        kind: Kind::Files,
+        kind: WorldKind::Files,
     },
-    World {
+    Registry {
         name: "oci",
         servers: &[
             registry("docker.io", "https://registry-1.docker.io/v2"),
@@ -307,7 +310,7 @@ pub(crate) const WORLDS: &[World] = &[
         layouts: &[],
         documents: &[],
         usage: "with {} for HOST:PORT, skopeo copy --src-tls-verify=false docker://HOST:PORT/library/debian:12 dir:debian, and HOST:PORT/ghcr.io/OWNER/NAME for others",
-        kind: Kind::Registries,
+        kind: WorldKind::Registries,
     },
 ];
 
@@ -318,10 +321,10 @@ const SIMPLE_INDEX: &[&str] =
     &["application/vnd.pypi.simple.v1+json", "application/vnd.pypi.simple.v1+html", "text/html", "application/json"];
 const PACKUMENT: &[&str] = &["application/vnd.npm.install-v1+json", "application/json"];
 
-impl Layout {
+impl RegistryLayout {
     /// Returns the layout of files that never change.
     const fn files(paths: &'static [&'static str]) -> Self {
-        Self { paths, test: None, types: FILES, keeps: Keeps::Always }
+        Self { paths, test: None, types: FILES, keeps: FileLifetime::Always }
     }
 
     /// Returns the layout of listings.
@@ -330,15 +333,15 @@ impl Layout {
         test: Option<RequestTest>,
         types: &'static [&'static str],
     ) -> Self {
-        Self { paths, test, types, keeps: Keeps::Minutes(5) }
+        Self { paths, test, types, keeps: FileLifetime::Minutes(5) }
     }
 }
 
 /// What registries have by its digest.
 pub(super) const BY_DIGEST: &[&str] = &["/**/blobs/sha*:*", "/**/manifests/sha*:*"];
 
-const fn registry(name: &'static str, url: &'static str) -> Server {
-    Server {
+const fn registry(name: &'static str, url: &'static str) -> WorldServer {
+    WorldServer {
         suffix: name,
         url,
         aliases: &[],

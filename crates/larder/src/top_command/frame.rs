@@ -3,9 +3,9 @@
 //! Owns: what is shown where. Does not: know whether it goes to a terminal. Invariant: numbers have their units, and words are those of the
 //! dashboard.
 
-use super::Shown;
+use super::TopFigures;
 use crate::size;
-use larder_proxy::{AskedFor, Counted, Latency, Overview, Volume};
+use larder_proxy::{AskedFor, Latency, Overview, RequestFigures, VolumeFigures};
 use ratatui::{
     buffer::Buffer,
     layout::{Constraint, Layout, Rect},
@@ -15,8 +15,8 @@ use ratatui::{
 };
 
 /// Draws it.
-pub(super) fn draw(buffer: &mut Buffer, shown: &Shown) {
-    let Shown { overview, trouble } = shown;
+pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
+    let TopFigures { overview, trouble } = shown;
     let [head, sums, rate, times, asked, volumes, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(5),
@@ -59,12 +59,12 @@ fn is_empty(overview: &Overview) -> bool {
     requests(&overview.ever) == 0
 }
 
-fn requests(counted: &Counted) -> u64 {
+fn requests(counted: &RequestFigures) -> u64 {
     counted.hits + counted.misses + counted.others
 }
 
 /// What share of the requests that the cache is for it answered.
-fn share(counted: &Counted) -> String {
+fn share(counted: &RequestFigures) -> String {
     match counted.hits + counted.misses {
         0 => "-".to_owned(),
         all => format!("{:.0} %", 100.0 * counted.hits as f64 / all as f64),
@@ -86,7 +86,7 @@ fn title<'a>(overview: &'a Overview, trouble: Option<&'a str>) -> Line<'a> {
 }
 
 fn draw_sums(buffer: &mut Buffer, overview: &Overview, area: Rect) {
-    let row = |name: &str, counted: &Counted| {
+    let row = |name: &str, counted: &RequestFigures| {
         Row::new([
             name.to_owned(),
             share(counted),
@@ -173,13 +173,13 @@ fn end_of(text: &str, room: usize) -> String {
     format!("…{end}")
 }
 
-fn draw_volumes(buffer: &mut Buffer, volumes: &[Volume], area: Rect) {
+fn draw_volumes(buffer: &mut Buffer, volumes: &[VolumeFigures], area: Rect) {
     let lines = volumes.iter().flat_map(|volume| {
         let health = match volume {
-            Volume { out: true, .. } => "failed, taken out".red(),
-            Volume { loaded: false, .. } => "being loaded".yellow(),
-            Volume { io_errors: 1.., .. } => format!("{} errors", volume.io_errors).yellow(),
-            Volume { corrupt: 1.., .. } => format!("{} damaged", volume.corrupt).yellow(),
+            VolumeFigures { out: true, .. } => "failed, taken out".red(),
+            VolumeFigures { loaded: false, .. } => "being loaded".yellow(),
+            VolumeFigures { io_errors: 1.., .. } => format!("{} errors", volume.io_errors).yellow(),
+            VolumeFigures { corrupt: 1.., .. } => format!("{} damaged", volume.corrupt).yellow(),
             _ => "well".green(),
         };
         let (entries, most) = (size::show_count(volume.entries), size::show_count(volume.entries_max));

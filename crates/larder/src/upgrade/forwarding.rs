@@ -3,7 +3,7 @@
 //! Owns: the thread that carries them. Does not: decide which go. Invariant: a connection is either carried or stays in the queue, which is
 //! given back when the other process does not go on.
 
-use super::line::{Line, Message};
+use super::line::{HandoverLine, HandoverMessage};
 use larder_proxy::ClientConnection;
 use std::{
     os::fd::AsFd as _,
@@ -24,14 +24,14 @@ pub(crate) struct ConnectionForwarder {
 
 impl ConnectionForwarder {
     /// Carries what comes out of `connections` by `line`, until the last is gone or the other end is.
-    pub(super) fn start(line: &Arc<Line>, connections: Receiver<ClientConnection>) -> Self {
+    pub(super) fn start(line: &Arc<HandoverLine>, connections: Receiver<ClientConnection>) -> Self {
         let (line, ends) = (Arc::clone(line), Arc::new(AtomicBool::new(false)));
         let is_ended = Arc::clone(&ends);
         let thread = thread::spawn(move || {
             loop {
                 match connections.recv_timeout(LOOK_INTERVAL) {
                     Ok(ClientConnection { listener, client, socket }) => {
-                        let message = Message::Connection { listener, client };
+                        let message = HandoverMessage::Connection { listener, client };
                         // If the other has ended, so do its clients' connections.
                         let _ = line.send_socket(&message, socket.as_fd());
                     }

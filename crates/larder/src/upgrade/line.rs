@@ -16,7 +16,7 @@ use std::{io, net::SocketAddr, time::Duration};
 
 /// What is said on the line.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Message {
+pub(super) enum HandoverMessage {
     /// A socket, which comes with it, and the address for which it is configured.
     Socket { address: SocketAddr },
     /// There are no more sockets.
@@ -40,15 +40,15 @@ pub(super) enum Message {
 }
 
 /// One end of the line.
-pub(crate) struct Line(OwnedFd);
+pub(crate) struct HandoverLine(OwnedFd);
 
 /// A message as it came.
-pub(super) struct Received {
-    pub(super) message: Message,
+pub(super) struct ReceivedMessage {
+    pub(super) message: HandoverMessage,
     pub(super) socket: Option<OwnedFd>,
 }
 
-impl Line {
+impl HandoverLine {
     /// Returns both ends.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -60,16 +60,16 @@ impl Line {
         Ok(Self(io::stdin().as_fd().try_clone_to_owned()?))
     }
 
-    pub(super) fn send(&self, message: &Message) -> io::Result<()> {
+    pub(super) fn send(&self, message: &HandoverMessage) -> io::Result<()> {
         self.send_with(message, None)
     }
 
     /// Sends a message and a socket.
-    pub(super) fn send_socket(&self, message: &Message, socket: BorrowedFd<'_>) -> io::Result<()> {
+    pub(super) fn send_socket(&self, message: &HandoverMessage, socket: BorrowedFd<'_>) -> io::Result<()> {
         self.send_with(message, Some(socket))
     }
 
-    fn send_with(&self, message: &Message, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn send_with(&self, message: &HandoverMessage, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         assert!(text.len() <= MESSAGE_BYTES_MAX, "a message has a bound");
         passing::send(&self.0, &text, socket)
@@ -79,7 +79,7 @@ impl Line {
     ///
     /// # Errors
     /// `UnexpectedEof` if the other end is gone, `TimedOut` if nothing came, `InvalidData` for what is no message.
-    pub(super) fn receive(&self, patience: Option<Duration>) -> io::Result<Received> {
+    pub(super) fn receive(&self, patience: Option<Duration>) -> io::Result<ReceivedMessage> {
         set_socket_timeout(&self.0, Timeout::Recv, patience)?;
         let mut text = [0; MESSAGE_BYTES_MAX];
         let (length, socket) = passing::receive(&self.0, &mut text).map_err(|error| match error.kind() {
@@ -89,7 +89,7 @@ impl Line {
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(Received { message: serde_json::from_slice(&text[..length])?, socket })
+        Ok(ReceivedMessage { message: serde_json::from_slice(&text[..length])?, socket })
     }
 }
 
@@ -104,18 +104,18 @@ mod tests {
     /// At stake: a socket that arrives is another than was sent, or none.
     #[test]
     fn socket_arrives_with_its_message_and_the_end_is_told() {
-        let (own, other) = Line::pair().unwrap();
-        let other = Line(other);
+        let (own, other) = HandoverLine::pair().unwrap();
+        let other = HandoverLine(other);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        own.send_socket(&Message::Socket { address }, listener.as_fd()).unwrap();
-        own.send(&Message::AllSockets).unwrap();
+        own.send_socket(&HandoverMessage::Socket { address }, listener.as_fd()).unwrap();
+        own.send(&HandoverMessage::AllSockets).unwrap();
         drop((listener, own));
         let first = other.receive(None).unwrap();
         let arrived = TcpListener::from(first.socket.unwrap());
         assert_eq!(arrived.local_addr().unwrap(), address);
         let second = other.receive(None).unwrap();
-        assert!(matches!(second.message, Message::AllSockets) && second.socket.is_none());
+        assert!(matches!(second.message, HandoverMessage::AllSockets) && second.socket.is_none());
         assert_eq!(other.receive(None).err().unwrap().kind(), io::ErrorKind::UnexpectedEof);
     }
 }

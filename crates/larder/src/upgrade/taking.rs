@@ -3,7 +3,7 @@
 //! Owns: when it may have the store, and telling how it went. Does not: start anything. Invariant: until it has said that it would start,
 //! nothing is changed for the proxy that runs.
 
-use super::line::{Line, Message};
+use super::line::{HandoverLine, HandoverMessage};
 use crate::failure::Failure;
 use larder_proxy::{ClientConnection, ListeningSocket, ProxyConfig, ProxyHandle};
 use std::{
@@ -16,36 +16,36 @@ use std::{
 };
 
 /// What a process has of the proxy in whose place it goes on.
-pub(crate) struct Taking {
-    line: Arc<Line>,
+pub(crate) struct Takeover {
+    line: Arc<HandoverLine>,
     sockets: Cell<Vec<ListeningSocket>>,
     /// Receives the news that the service manager knows this process.
     in_charge: Cell<Option<mpsc::Receiver<()>>>,
 }
 
 /// What comes of saying that it would start.
-pub(crate) enum Turn {
+pub(crate) enum TakeoverTurn {
     /// It is to start: the store is free.
     Start,
     /// It was only asked whether it would.
     Cancelled,
 }
 
-impl Taking {
+impl Takeover {
     /// Takes the sockets over from the process that started this one.
     ///
     /// # Errors
     /// No such process did.
     pub(crate) fn begin() -> Result<Self, Failure> {
-        let line = Arc::new(Line::of_stdin().map_err(gone)?);
+        let line = Arc::new(HandoverLine::of_stdin().map_err(gone)?);
         let mut sockets = Vec::new();
         loop {
             let received = line.receive(Some(PATIENCE)).map_err(gone)?;
             match (received.message, received.socket) {
-                (Message::Socket { address }, Some(socket)) => {
+                (HandoverMessage::Socket { address }, Some(socket)) => {
                     sockets.push(ListeningSocket { address, socket: TcpListener::from(socket) });
                 }
-                (Message::AllSockets, _) => {
+                (HandoverMessage::AllSockets, _) => {
                     return Ok(Self { line, sockets: Cell::new(sockets), in_charge: Cell::default() });
                 }
                 (other, _) => return Err(unexpected(&other)),
@@ -64,11 +64,11 @@ impl Taking {
     ///
     /// # Errors
     /// The proxy that runs is gone, or does not hand over.
-    pub(crate) fn await_turn(&self) -> Result<Turn, Failure> {
-        self.line.send(&Message::Ready).map_err(gone)?;
+    pub(crate) fn await_turn(&self) -> Result<TakeoverTurn, Failure> {
+        self.line.send(&HandoverMessage::Ready).map_err(gone)?;
         match self.line.receive(None).map_err(gone)?.message {
-            Message::StoreFree => Ok(Turn::Start),
-            Message::Cancel => Ok(Turn::Cancelled),
+            HandoverMessage::StoreFree => Ok(TakeoverTurn::Start),
+            HandoverMessage::Cancel => Ok(TakeoverTurn::Cancelled),
             other => Err(unexpected(&other)),
         }
     }
@@ -76,7 +76,7 @@ impl Taking {
     /// Says that this process accepts, and continues the connections that the other hands over until that one ends.
     pub(crate) fn tell_accepting(&self, proxy: ProxyHandle) {
         // If the other has gone meanwhile, nobody else serves.
-        if self.line.send(&Message::Accepting).is_err() {
+        if self.line.send(&HandoverMessage::Accepting).is_err() {
             return;
         }
         let line = Arc::clone(&self.line);
@@ -85,12 +85,12 @@ impl Taking {
         thread::spawn(move || {
             while let Ok(received) = line.receive(None) {
                 match (received.message, received.socket) {
-                    (Message::Connection { listener, client }, Some(socket)) => {
+                    (HandoverMessage::Connection { listener, client }, Some(socket)) => {
                         proxy.adopt(ClientConnection { listener, client, socket: TcpStream::from(socket) });
                     }
                     // This process may have no descriptor left for it: that client's connection ends.
-                    (Message::Connection { .. }, None) => {}
-                    (Message::InCharge, _) => drop(in_charge.send(())),
+                    (HandoverMessage::Connection { .. }, None) => {}
+                    (HandoverMessage::InCharge, _) => drop(in_charge.send(())),
                     // It says nothing else any more.
                     _ => return,
                 }
@@ -100,7 +100,7 @@ impl Taking {
 
     /// Says that this process can be found by commands, and waits until the service manager knows it.
     pub(crate) fn tell_serving(&self) {
-        if self.line.send(&Message::Serving).is_ok()
+        if self.line.send(&HandoverMessage::Serving).is_ok()
             && let Some(is_in_charge) = self.in_charge.take()
         {
             // The other has gone, or does not answer: then nobody else serves.
@@ -112,7 +112,7 @@ impl Taking {
     pub(crate) fn tell_failed(&self, failure: &Failure) {
         let (problem, help) = (failure.placed(), failure.told().1.to_owned());
         // Who is gone does not want to know.
-        let _ = self.line.send(&Message::Failed { problem, help });
+        let _ = self.line.send(&HandoverMessage::Failed { problem, help });
     }
 }
 
@@ -121,7 +121,7 @@ fn gone(error: io::Error) -> Failure {
     Failure::runtime(format!("there is no larder to take over from: {error}"), help)
 }
 
-fn unexpected(message: &Message) -> Failure {
+fn unexpected(message: &HandoverMessage) -> Failure {
     let help = "restart the service instead: systemctl restart larder, or stop larder and start it again";
     Failure::runtime(format!("the larder that runs hands over in another way than this one knows: {message:?}"), help)
 }

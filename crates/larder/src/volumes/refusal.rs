@@ -3,34 +3,34 @@
 //! Owns: the words. Does not: touch anything. Invariants: the place that is named is the one that is wrong, and what is
 //! advised works.
 
-use super::Missing;
+use super::MissingDisk;
 use crate::{failure::Failure, size};
-use larder_store::{Content, Error, ErrorKind, Policy, StoreOptions};
+use larder_store::{Error, ErrorKind, PathContent, Policy, StoreOptions};
 use std::path::{Path, PathBuf};
 
 /// Refuses a place where the store of `options` cannot be; `asked` is the row that was said.
 ///
 /// # Errors
 /// A failure that says what is there, and what to do.
-pub(super) fn check(options: &StoreOptions, there: &Content, asked: Option<&Policy>) -> Result<(), Failure> {
+pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&Policy>) -> Result<(), Failure> {
     let path = options.path.display();
     let refused = |what: String, help: String| {
         Err(Failure::runtime(format!("cannot use {path} as the store: {what}"), format!("nothing was changed; {help}")))
     };
     match there {
-        Content::OtherFile => refused(
+        PathContent::OtherFile => refused(
             "it is there, and no store".to_owned(),
             format!("give another --disk path, or move {path} away yourself, and a store is made in its place"),
         ),
-        Content::OtherDevice { what, .. } => refused(
+        PathContent::OtherDevice { what, .. } => refused(
             format!("it holds {what}"),
             format!("give another --disk path; larder store format {path} --force destroys what the device holds"),
         ),
-        Content::Nothing if is_device_path(&options.path) => refused(
+        PathContent::Nothing if is_device_path(&options.path) => refused(
             "there is no such device".to_owned(),
             "lsblk lists the devices there are; a store in a file cannot be under /dev".to_owned(),
         ),
-        Content::Store(info) => {
+        PathContent::Store(info) => {
             let policy = info.policy.map_or("one that this larder does not know", |policy| policy.name);
             let anew =
                 |flags: &str| format!("or make it anew, and empty, with larder store format {path} {flags} --force");
@@ -62,14 +62,14 @@ fn is_device_path(path: &Path) -> bool {
 }
 
 /// A disk without a store, where others have one: it may not be mounted, and a store in its place would hide that.
-pub(super) fn missing(path: PathBuf) -> Missing {
+pub(super) fn missing(path: PathBuf) -> MissingDisk {
     let shown = path.display();
     let why = if is_device_path(&path) {
         "there is no such device".to_owned()
     } else {
         format!("there is no store; mount it, or make one with larder store format {shown} if the disk is new")
     };
-    Missing { path, why }
+    MissingDisk { path, why }
 }
 
 /// The same place under two names.

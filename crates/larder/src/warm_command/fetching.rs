@@ -3,7 +3,7 @@
 //! Owns: the requests, and what their answers mean. Does not: keep what comes. Invariant: a request says which URL it is about in absolute
 //! form, so that the proxy knows it by the key that it has for everybody. Cost: a connection for each fetch, on this machine mostly.
 
-use super::pace::Pacing;
+use super::pace::WarmPace;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
@@ -16,16 +16,16 @@ use std::{future::poll_fn, net::SocketAddr, pin::Pin, time::Duration};
 use tokio::{net::TcpStream, time::timeout};
 
 /// What is the same for all fetches.
-pub(super) struct Warming {
+pub(super) struct WarmContext {
     pub(super) proxy: SocketAddr,
     /// Lines of fields that every request has.
     pub(super) fields: Vec<String>,
-    pub(super) pacing: Pacing,
+    pub(super) pacing: WarmPace,
 }
 
 /// What is to be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct FetchTarget {
     pub(super) url: String,
     /// Fields that its request has besides.
     pub(super) fields: Vec<(String, String)>,
@@ -33,7 +33,7 @@ pub(super) struct Target {
 
 /// What became of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum FetchOutcome {
     /// The cache had it.
     There,
     /// It was fetched, and is stored.
@@ -48,36 +48,36 @@ pub(super) enum Outcome {
     NoProxy(String),
 }
 
-impl Target {
+impl FetchTarget {
     pub(super) fn plain(url: String) -> Self {
         Self { url, fields: Vec::new() }
     }
 }
 
-impl Outcome {
+impl FetchOutcome {
     /// Whether nothing more is to be had by asking again.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self, Self::There | Self::Stored { .. } | Self::Gone { .. })
     }
 }
 
-impl Warming {
+impl WarmContext {
     /// Has the proxy store one, unless it has it.
-    pub(super) async fn warm(&self, target: &Target) -> Outcome {
+    pub(super) async fn warm(&self, target: &FetchTarget) -> FetchOutcome {
         // Its last byte tells whether all of it is there, without all of it being sent.
         let asked = [(header::CACHE_CONTROL, "only-if-cached"), (header::RANGE, "bytes=-1")];
         match self.ask(target, &asked).await {
             Ok(response) if is_hit(response.headers()) && response.status() != StatusCode::GATEWAY_TIMEOUT => {
-                return Outcome::There;
+                return FetchOutcome::There;
             }
             Ok(_) => {}
-            Err(Trouble::NoProxy(why)) => return Outcome::NoProxy(why),
-            Err(Trouble::Failed(why)) => return Outcome::Failed(why),
+            Err(FetchTrouble::NoProxy(why)) => return FetchOutcome::NoProxy(why),
+            Err(FetchTrouble::Failed(why)) => return FetchOutcome::Failed(why),
         }
         match self.ask(target, &[]).await {
             Ok(response) => self.settle(response).await,
-            Err(Trouble::NoProxy(why)) => Outcome::NoProxy(why),
-            Err(Trouble::Failed(why)) => Outcome::Failed(why),
+            Err(FetchTrouble::NoProxy(why)) => FetchOutcome::NoProxy(why),
+            Err(FetchTrouble::Failed(why)) => FetchOutcome::Failed(why),
         }
     }
 
@@ -86,9 +86,9 @@ impl Warming {
     /// # Errors
     /// Why it cannot be had, in words.
     pub(super) async fn body(&self, url: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
-        let response = self.ask(&Target::plain(url.to_owned()), &[]).await.map_err(|trouble| match trouble {
-            Trouble::NoProxy(why) => format!("cannot fetch through {}: {why}", self.proxy),
-            Trouble::Failed(why) => why,
+        let response = self.ask(&FetchTarget::plain(url.to_owned()), &[]).await.map_err(|trouble| match trouble {
+            FetchTrouble::NoProxy(why) => format!("cannot fetch through {}: {why}", self.proxy),
+            FetchTrouble::Failed(why) => why,
         })?;
         if response.status() != StatusCode::OK {
             return Err(format!("status {}", response.status()));
@@ -105,7 +105,7 @@ impl Warming {
     }
 
     /// Reads a response to its end, and says what became of it.
-    async fn settle(&self, response: Response<Incoming>) -> Outcome {
+    async fn settle(&self, response: Response<Incoming>) -> FetchOutcome {
         let (head, mut body) = response.into_parts();
         let mut bytes = 0;
         loop {
@@ -115,42 +115,48 @@ impl Warming {
                     self.pacing.take(piece.len()).await;
                 }
                 Ok(None) => break,
-                Err(why) => return Outcome::Failed(why),
+                Err(why) => return FetchOutcome::Failed(why),
             }
         }
         let status_line = cache_status(&head.headers);
         match head.status {
-            StatusCode::NOT_FOUND | StatusCode::GONE => Outcome::Gone { status: head.status },
+            StatusCode::NOT_FOUND | StatusCode::GONE => FetchOutcome::Gone { status: head.status },
             status if !status.is_success() && !status.is_redirection() => {
                 let said = head.headers.get("proxy-status").and_then(|said| said.to_str().ok()).unwrap_or_default();
                 if said.contains("details=\"offline\"") {
-                    return Outcome::NoProxy("it is offline".to_owned());
+                    return FetchOutcome::NoProxy("it is offline".to_owned());
                 }
-                Outcome::Failed(format!("status {status} {said}").trim_end().to_owned())
+                FetchOutcome::Failed(format!("status {status} {said}").trim_end().to_owned())
             }
             // What its origin has just confirmed was there.
-            _ if is_hit(&head.headers) || says(status_line, "fwd-status=304") => Outcome::There,
-            _ if says(status_line, "stored") => Outcome::Stored { bytes },
-            _ if status_line.is_empty() => Outcome::NotStored { why: "the proxy does not say that it is".to_owned() },
-            _ => Outcome::NotStored { why: status_line.to_owned() },
+            _ if is_hit(&head.headers) || says(status_line, "fwd-status=304") => FetchOutcome::There,
+            _ if says(status_line, "stored") => FetchOutcome::Stored { bytes },
+            _ if status_line.is_empty() => {
+                FetchOutcome::NotStored { why: "the proxy does not say that it is".to_owned() }
+            }
+            _ => FetchOutcome::NotStored { why: status_line.to_owned() },
         }
     }
 
     /// Sends a request, and returns its response's head.
-    async fn ask(&self, target: &Target, more: &[(HeaderName, &'static str)]) -> Result<Response<Incoming>, Trouble> {
-        let no_proxy = |error: &dyn std::fmt::Display| Trouble::NoProxy(error.to_string());
+    async fn ask(
+        &self,
+        target: &FetchTarget,
+        more: &[(HeaderName, &'static str)],
+    ) -> Result<Response<Incoming>, FetchTrouble> {
+        let no_proxy = |error: &dyn std::fmt::Display| FetchTrouble::NoProxy(error.to_string());
         let socket = timeout(CONNECT_PATIENCE, TcpStream::connect(self.proxy)).await;
         let socket = socket.map_err(|late| no_proxy(&late))?.map_err(|error| no_proxy(&error))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(socket)).await.map_err(|error| no_proxy(&error))?;
         tokio::spawn(connection);
-        let request = self.request(target, more).map_err(|error| Trouble::Failed(error.to_string()))?;
+        let request = self.request(target, more).map_err(|error| FetchTrouble::Failed(error.to_string()))?;
         let answered = timeout(ANSWER_PATIENCE, sender.send_request(request)).await;
-        let answered = answered.map_err(|_| Trouble::Failed("the proxy does not answer in time".to_owned()))?;
-        answered.map_err(|error| Trouble::Failed(error.to_string()))
+        let answered = answered.map_err(|_| FetchTrouble::Failed("the proxy does not answer in time".to_owned()))?;
+        answered.map_err(|error| FetchTrouble::Failed(error.to_string()))
     }
 
-    fn request(&self, target: &Target, more: &[(HeaderName, &'static str)]) -> http::Result<Request<String>> {
+    fn request(&self, target: &FetchTarget, more: &[(HeaderName, &'static str)]) -> http::Result<Request<String>> {
         let mut request = Request::get(&target.url).body(String::new())?;
         let authority = request.uri().authority().map(|authority| authority.as_str().to_owned()).unwrap_or_default();
         let fields = request.headers_mut();
@@ -170,7 +176,7 @@ impl Warming {
 }
 
 /// Why there is no response.
-enum Trouble {
+enum FetchTrouble {
     NoProxy(String),
     Failed(String),
 }

@@ -9,12 +9,12 @@ use std::{
 use tokio::time::sleep_until;
 
 /// How fast all fetches together may be.
-pub(super) struct Pacing {
+pub(super) struct WarmPace {
     pace: Option<Pace>,
     bucket: Mutex<Bucket>,
 }
 
-impl Pacing {
+impl WarmPace {
     /// Returns one of so many bytes a second; `None` is any.
     pub(super) fn new(rate: Option<NonZeroU64>) -> Self {
         Self { pace: rate.map(|rate| Pace::new(rate, 0)), bucket: Mutex::default() }

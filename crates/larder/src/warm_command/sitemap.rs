@@ -3,7 +3,7 @@
 //! Owns: what of them are URLs, and their bounds. Does not: fetch pages. Invariants: what is unpacked, and how many are followed, is
 //! bounded; an index leads to sitemaps, never to another index; no entity of a document's own is expanded. Cost: a sitemap is held whole.
 
-use super::fetching::Warming;
+use super::fetching::WarmContext;
 use crate::failure::Failure;
 use flate2::read::MultiGzDecoder;
 use quick_xml::{Reader, events::Event};
@@ -11,7 +11,7 @@ use std::io::Read;
 
 /// What a document says.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Found {
+struct SitemapLinks {
     /// Other sitemaps.
     sitemaps: Vec<String>,
     pages: Vec<String>,
@@ -21,8 +21,8 @@ struct Found {
 ///
 /// # Errors
 /// It cannot be fetched, or is no sitemap.
-pub(super) async fn fetch(warming: &Warming, url: &str) -> Result<Vec<String>, Failure> {
-    let Found { sitemaps, mut pages } = one(warming, url).await?;
+pub(super) async fn fetch(warming: &WarmContext, url: &str) -> Result<Vec<String>, Failure> {
+    let SitemapLinks { sitemaps, mut pages } = one(warming, url).await?;
     for sitemap in sitemaps {
         let found = one(warming, &sitemap).await?;
         if !found.sitemaps.is_empty() {
@@ -33,7 +33,7 @@ pub(super) async fn fetch(warming: &Warming, url: &str) -> Result<Vec<String>, F
     Ok(pages)
 }
 
-async fn one(warming: &Warming, url: &str) -> Result<Found, Failure> {
+async fn one(warming: &WarmContext, url: &str) -> Result<SitemapLinks, Failure> {
     super::target(url)?;
     let failed = |why: String| {
         let help =
@@ -69,9 +69,10 @@ fn unpack(bytes: Vec<u8>) -> Result<String, String> {
 }
 
 /// Reads a document.
-fn parse(text: &str) -> Result<Found, String> {
+fn parse(text: &str) -> Result<SitemapLinks, String> {
     let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
-    let (mut found, mut open, mut location, mut root) = (Found::default(), Vec::<String>::new(), String::new(), None);
+    let (mut found, mut open, mut location, mut root) =
+        (SitemapLinks::default(), Vec::<String>::new(), String::new(), None);
     loop {
         match reader.read_event().map_err(|error| format!("{error}, at byte {}", reader.error_position()))? {
             Event::Start(tag) => {

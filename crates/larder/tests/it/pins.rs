@@ -37,7 +37,7 @@ fn what_is_pinned_survives_turnovers_and_a_kill() {
         let larder = start(&home, &origin, &["--policy", policy]);
         let (before, after) = (wanted("before"), wanted("after"));
         before.iter().for_each(|path| assert_eq!(larder.get(path).status, 200));
-        assert_eq!(larder.get("/else?bytes=5000").status, 200);
+        assert_eq!(larder.get("/else?bytes=700000").status, 200);
         let pattern = format!("{SITE}/keep/*");
         let told = said(&home, &["pin", &pattern]);
         assert!(told.starts_with("pinned 21 responses, 3.09 MB; ") && told.contains(" may be are pinned"), "{told}");
@@ -54,7 +54,7 @@ fn what_is_pinned_survives_turnovers_and_a_kill() {
         };
         (1..=2).for_each(|round| turn_over(&larder, round));
         are_all_hits(&larder, "turned over twice");
-        assert!(!larder.get("/else?bytes=5000").is_hit(), "{policy} evicts what is not pinned");
+        assert!(!larder.get("/else?bytes=700000").is_hit(), "{policy} evicts what is not pinned");
         larder.signal(Signal::KILL);
         drop(larder);
         let record = home.path().join("cache/larder/store.larder.pinned");

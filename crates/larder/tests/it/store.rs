@@ -70,7 +70,8 @@ fn a_formatted_store_is_used_as_it_is() {
     let larder = Larder::start(&home, &["--disk", shown, "--origin", &address]);
     assert!(larder.start_lines.contains(": 83.9 MB on "), "{}", larder.start_lines);
     assert!(larder.start_lines.contains(", policy log\n"), "{}", larder.start_lines);
-    assert!(larder.start_lines.contains(" bits an entry\n"), "{}", larder.start_lines);
+    // An empty store has no entries to divide by.
+    assert!(!larder.start_lines.contains("bits an entry"), "{}", larder.start_lines);
     for number in 0..20 {
         assert_eq!(larder.get(&format!("/{number}")).status, 200);
     }
@@ -110,7 +111,7 @@ fn check_finds_damage_and_its_exit_code_says_so() {
     assert_eq!(larder.stop(), Some(0));
     let path = home.path().join("store.larder");
     let bytes = fs::read(&path).unwrap();
-    let record = (0..bytes.len()).step_by(512).find(|at| bytes[*at..].starts_with(b"LDRr")).unwrap() as u64;
+    let record = (0..bytes.len()).step_by(8).find(|at| bytes[*at..].starts_with(b"LDRr")).unwrap() as u64;
     let flipped = bytes[record as usize + 9] ^ 0xFF;
     OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[flipped], record + 9).unwrap();
     let place = format!("a record's head at byte {record}");

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_cache_semantics::{BeforeRequest, CacheOptions, CachePolicy};
 use larder_http::{
-    BodyPlace, Received, Reuse, Settings, Storability, StoredHead, TargetList, Timestamp, VaryRule,
+    BodyPlace, ReceivedHead, Reuse, Settings, Storability, StoredHead, TargetList, Timestamp, VaryRule,
     date::format_http_date, reuse, storable,
 };
 use proptest::prelude::*;
@@ -150,7 +150,7 @@ impl Case {
 
     pub(super) fn head(&self, rule: &VaryRule) -> StoredHead {
         let selecting = rule.select(&self.request.to_fields(), &Settings::default()).unwrap_or_default();
-        let received = Received {
+        let received = ReceivedHead {
             status: self.status_code(),
             fields: self.response.to_fields(),
             request_time: RECEIVED,

@@ -15,7 +15,7 @@ use super::fingerprint;
 use crate::state_file::{create, new_path};
 
 /// The keys that are pinned, on record.
-pub(super) struct Record {
+pub(super) struct PinRecord {
     path: Option<PathBuf>,
     /// For adding to it; `None` before the first line, and where there is no path.
     file: Option<File>,
@@ -27,20 +27,20 @@ pub(super) struct Record {
 }
 
 /// One line.
-pub(super) struct Line {
+pub(super) struct PinLine {
     pub(super) key: Vec<u8>,
     /// Length of the entry's head and body.
     pub(super) len_bytes: u64,
 }
 
 /// A record that was written anew.
-pub(super) struct Rewritten {
+pub(super) struct RewrittenRecord {
     path: PathBuf,
     /// How much of the old one it stands for.
     read_bytes: u64,
 }
 
-impl Record {
+impl PinRecord {
     pub(super) fn open(path: Option<PathBuf>) -> Self {
         let len_bytes = path.as_deref().and_then(|path| fs::metadata(path).ok()).map_or(0, |data| data.len());
         Self { path, file: None, len_bytes, tidy_bytes: len_bytes, is_unsynced: false, has_failed: false }
@@ -69,11 +69,11 @@ impl Record {
     }
 
     /// Tells every line, in the order in which they were added; later ones of a key count.
-    pub(super) fn each(&self, tell: &mut dyn FnMut(&Line)) {
+    pub(super) fn each(&self, tell: &mut dyn FnMut(&PinLine)) {
         self.each_from(0, tell);
     }
 
-    fn each_from(&self, start_bytes: u64, tell: &mut dyn FnMut(&Line)) {
+    fn each_from(&self, start_bytes: u64, tell: &mut dyn FnMut(&PinLine)) {
         let Some(path) = &self.path else { return };
         let mut read = || -> io::Result<()> {
             let mut file = match File::open(path) {
@@ -114,7 +114,7 @@ impl Record {
     }
 
     /// Takes back what was added since it was so long, but for the lines that `stays` wants.
-    pub(super) fn truncate(&mut self, len_bytes: u64, stays: &mut dyn FnMut(&Line) -> bool) {
+    pub(super) fn truncate(&mut self, len_bytes: u64, stays: &mut dyn FnMut(&PinLine) -> bool) {
         let mut kept = Vec::new();
         self.each_from(len_bytes, &mut |line| {
             if stays(line) {
@@ -141,7 +141,11 @@ impl Record {
     }
 
     /// Writes it anew, each key once, with the lines that `stays` wants; `None` if it cannot be, or is not to go on.
-    pub(super) fn rewrite(&self, stays: &dyn Fn(&Line) -> bool, goes_on: &dyn Fn() -> bool) -> Option<Rewritten> {
+    pub(super) fn rewrite(
+        &self,
+        stays: &dyn Fn(&PinLine) -> bool,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Option<RewrittenRecord> {
         let path = new_path(self.path.as_ref()?);
         let mut last_len = HashMap::new();
         self.each(&mut |line| _ = last_len.insert(fingerprint(&line.key), line.len_bytes));
@@ -162,7 +166,7 @@ impl Record {
             file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
         };
         match write() {
-            Ok(()) if goes_on() => Some(Rewritten { path, read_bytes: self.len_bytes }),
+            Ok(()) if goes_on() => Some(RewrittenRecord { path, read_bytes: self.len_bytes }),
             Ok(()) => None,
             Err(error) => {
                 tracing::warn!(%error, path = %path.display(), "the record of what is pinned cannot be written anew");
@@ -172,7 +176,7 @@ impl Record {
     }
 
     /// Takes what was written anew, and what was added meanwhile.
-    pub(super) fn replace(&mut self, rewritten: Rewritten) {
+    pub(super) fn replace(&mut self, rewritten: RewrittenRecord) {
         let Some(path) = self.path.clone() else { return };
         let swap = || -> io::Result<File> {
             let mut new = OpenOptions::new().append(true).open(&rewritten.path)?;
@@ -226,7 +230,7 @@ fn show(key: &[u8], len_bytes: u64) -> Vec<u8> {
     line
 }
 
-fn parse(line: &[u8]) -> Option<Line> {
+fn parse(line: &[u8]) -> Option<PinLine> {
     let space = line.iter().position(|octet| *octet == b' ')?;
     let len_bytes = std::str::from_utf8(&line[..space]).ok()?.parse().ok()?;
     let (mut key, mut rest) = (Vec::new(), &line[space + 1..]);
@@ -240,7 +244,7 @@ fn parse(line: &[u8]) -> Option<Line> {
             key.push(octet);
         }
     }
-    Some(Line { key, len_bytes })
+    Some(PinLine { key, len_bytes })
 }
 
 /// A key is 16 KiB at most, each octet of it three characters.
@@ -252,7 +256,7 @@ const GROWN_BYTES_MIN: u64 = 1 << 20;
 mod tests {
     use super::*;
 
-    fn keys(record: &Record) -> Vec<(Vec<u8>, u64)> {
+    fn keys(record: &PinRecord) -> Vec<(Vec<u8>, u64)> {
         let mut keys = Vec::new();
         record.each(&mut |line| keys.push((line.key.clone(), line.len_bytes)));
         keys
@@ -263,15 +267,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pinned");
         let every_octet: Vec<u8> = (0..=255).collect();
-        let mut record = Record::open(Some(path.clone()));
+        let mut record = PinRecord::open(Some(path.clone()));
         record.append(b"Phttp://a.example/%41", 7);
         record.append(&every_octet, 8);
         fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"9 Phttp://cut").unwrap();
-        let mut record = Record::open(Some(path.clone()));
+        let mut record = PinRecord::open(Some(path.clone()));
         assert_eq!(keys(&record), [(b"Phttp://a.example/%41".to_vec(), 7), (every_octet.clone(), 8)]);
         record.append(b"Pnext", 10);
         let expected = [(b"Phttp://a.example/%41".to_vec(), 7), (every_octet, 8), (b"Pnext".to_vec(), 10)];
-        assert_eq!(keys(&Record::open(Some(path.clone()))), expected);
+        assert_eq!(keys(&PinRecord::open(Some(path.clone()))), expected);
         for text in ["", "x", "12", "x y", "-1 y", "1 %4", "1 %zz"] {
             assert!(parse(text.as_bytes()).is_none_or(|line| text == "12 " && line.key.is_empty()), "{text}");
         }
@@ -281,7 +285,7 @@ mod tests {
     fn it_is_cut_and_written_anew_without_losing_what_is_added_meanwhile() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pinned");
-        let mut record = Record::open(Some(path.clone()));
+        let mut record = PinRecord::open(Some(path.clone()));
         record.append(b"a", 1);
         let before = record.len_bytes();
         (0..3).for_each(|number| record.append(&[b'b', number], 2));
@@ -296,7 +300,7 @@ mod tests {
         record.append(b"e", 6);
         let expected = [(b"a".to_vec(), 3), (b"c".to_vec(), 4), (b"d".to_vec(), 5), (b"e".to_vec(), 6)];
         assert_eq!(keys(&record), expected);
-        assert_eq!(keys(&Record::open(Some(path))), expected);
+        assert_eq!(keys(&PinRecord::open(Some(path))), expected);
         assert!(!record.sync() && record.snapshot().rewrite(&|_| true, &|| false).is_none());
     }
 }

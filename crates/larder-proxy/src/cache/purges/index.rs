@@ -17,7 +17,7 @@ use crate::origin::target::host_of;
 
 /// What a purge is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Scope {
+pub(crate) enum PurgeScope {
     /// Everything.
     All,
     /// A host, whatever scheme, port and path.
@@ -32,7 +32,7 @@ pub(crate) enum Scope {
 
 /// What becomes of what is purged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum PurgeMode {
     /// It is not served any more.
     Hard,
     /// It is stale.
@@ -44,14 +44,14 @@ pub(crate) enum Mode {
 pub(crate) struct Purge {
     /// What was asked for after fewer purges than this is concerned.
     pub(crate) number: u64,
-    pub(crate) mode: Mode,
+    pub(crate) mode: PurgeMode,
     pub(crate) at: Timestamp,
-    pub(crate) scope: Scope,
+    pub(crate) scope: PurgeScope,
 }
 
 /// What becomes of a response by the purges there were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum PurgeVerdict {
     /// None concerns it.
     Stands,
     /// It is stale since then.
@@ -62,12 +62,12 @@ pub(crate) enum Verdict {
 
 /// All purges that may still concern something.
 #[derive(Default)]
-pub(super) struct Index {
-    all: Marks,
-    sites: HashMap<Box<str>, Marks>,
-    urls: HashMap<Box<str>, Marks>,
-    prefixes: BTreeMap<Box<str>, Marks>,
-    tags: HashMap<Box<str>, Marks>,
+pub(super) struct PurgeIndex {
+    all: PurgeMarks,
+    sites: HashMap<Box<str>, PurgeMarks>,
+    urls: HashMap<Box<str>, PurgeMarks>,
+    prefixes: BTreeMap<Box<str>, PurgeMarks>,
+    tags: HashMap<Box<str>, PurgeMarks>,
     bytes: usize,
     last_number: u64,
     last_tag_number: u64,
@@ -75,32 +75,32 @@ pub(super) struct Index {
 
 /// The purges of one thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Marks {
+struct PurgeMarks {
     /// Number of the last hard one; 0: there was none.
     hard: u64,
     /// The soft ones since, in order.
-    soft: Vec<Soft>,
+    soft: Vec<SoftPurges>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Soft {
+struct SoftPurges {
     number: u64,
     at: Timestamp,
 }
 
-impl Index {
+impl PurgeIndex {
     /// Takes a purge in.
     pub(super) fn apply(&mut self, purge: &Purge) {
         self.last_number = self.last_number.max(purge.number);
-        if let Scope::Tag(_) = purge.scope {
+        if let PurgeScope::Tag(_) = purge.scope {
             self.last_tag_number = self.last_tag_number.max(purge.number);
         }
         let marks = match &purge.scope {
-            Scope::All => &mut self.all,
-            Scope::Site(host) => entry(&mut self.sites, host, &mut self.bytes),
-            Scope::Url(url) => entry(&mut self.urls, url, &mut self.bytes),
-            Scope::Tag(tag) => entry(&mut self.tags, &lower_case(tag), &mut self.bytes),
-            Scope::Prefix(prefix) => {
+            PurgeScope::All => &mut self.all,
+            PurgeScope::Site(host) => entry(&mut self.sites, host, &mut self.bytes),
+            PurgeScope::Url(url) => entry(&mut self.urls, url, &mut self.bytes),
+            PurgeScope::Tag(tag) => entry(&mut self.tags, &lower_case(tag), &mut self.bytes),
+            PurgeScope::Prefix(prefix) => {
                 if !self.prefixes.contains_key(prefix) {
                     self.bytes += weight(prefix);
                 }
@@ -126,8 +126,8 @@ impl Index {
         url: &str,
         tags: impl FnOnce() -> Box<dyn Iterator<Item = &'a str> + 'a>,
         purge_count: u64,
-    ) -> Verdict {
-        let mut verdict = Verdict::Stands;
+    ) -> PurgeVerdict {
+        let mut verdict = PurgeVerdict::Stands;
         self.each_of_url(url, &mut |marks| verdict = verdict.and(marks.judge(purge_count)));
         if self.last_tag_number > purge_count {
             for marks in tags().filter_map(|tag| self.tags.get(&*lower_case(tag))) {
@@ -140,18 +140,18 @@ impl Index {
     /// Whether a response of which only the URL is known may be concerned, if it was asked for after `purge_count` purges.
     pub(super) fn may_concern(&self, url: &str, purge_count: u64) -> bool {
         let mut may = self.last_tag_number > purge_count;
-        self.each_of_url(url, &mut |marks| may |= marks.judge(purge_count) != Verdict::Stands);
+        self.each_of_url(url, &mut |marks| may |= marks.judge(purge_count) != PurgeVerdict::Stands);
         may
     }
 
     /// All of them, as purges.
     pub(super) fn purges(&self) -> Vec<Purge> {
         let mut purges = Vec::new();
-        self.all.tell(&Scope::All, &mut purges);
-        self.sites.iter().for_each(|(host, marks)| marks.tell(&Scope::Site(host.clone()), &mut purges));
-        self.urls.iter().for_each(|(url, marks)| marks.tell(&Scope::Url(url.clone()), &mut purges));
-        self.prefixes.iter().for_each(|(prefix, marks)| marks.tell(&Scope::Prefix(prefix.clone()), &mut purges));
-        self.tags.iter().for_each(|(tag, marks)| marks.tell(&Scope::Tag(tag.clone()), &mut purges));
+        self.all.tell(&PurgeScope::All, &mut purges);
+        self.sites.iter().for_each(|(host, marks)| marks.tell(&PurgeScope::Site(host.clone()), &mut purges));
+        self.urls.iter().for_each(|(url, marks)| marks.tell(&PurgeScope::Url(url.clone()), &mut purges));
+        self.prefixes.iter().for_each(|(prefix, marks)| marks.tell(&PurgeScope::Prefix(prefix.clone()), &mut purges));
+        self.tags.iter().for_each(|(tag, marks)| marks.tell(&PurgeScope::Tag(tag.clone()), &mut purges));
         purges
     }
 
@@ -176,7 +176,7 @@ impl Index {
         // Many sites, each with its own: all of the old ones together.
         if widened.count() > count_max / 4 * 3 || widened.bytes > bytes_max / 4 * 3 {
             widened = Self::default();
-            old.iter().for_each(|purge| widened.apply(&Purge { scope: Scope::All, ..purge.clone() }));
+            old.iter().for_each(|purge| widened.apply(&Purge { scope: PurgeScope::All, ..purge.clone() }));
             new.iter().for_each(|purge| widened.apply(purge));
         }
         (widened.last_number, widened.last_tag_number) = (self.last_number, self.last_tag_number);
@@ -188,7 +188,7 @@ impl Index {
         true
     }
 
-    fn each_of_url(&self, url: &str, tell: &mut dyn FnMut(&Marks)) {
+    fn each_of_url(&self, url: &str, tell: &mut dyn FnMut(&PurgeMarks)) {
         tell(&self.all);
         if let Some(marks) = self.urls.get(url) {
             tell(marks);
@@ -214,21 +214,21 @@ impl Index {
         }
     }
 
-    fn greatest_up_to(&self, url: &str) -> Option<(&str, &Marks)> {
+    fn greatest_up_to(&self, url: &str) -> Option<(&str, &PurgeMarks)> {
         let upto = (Bound::Unbounded, Bound::Included(url));
         self.prefixes.range::<str, _>(upto).next_back().map(|(prefix, marks)| (&**prefix, marks))
     }
 }
 
-impl Marks {
+impl PurgeMarks {
     fn apply(&mut self, purge: &Purge) {
         let &Purge { number, mode, at, .. } = purge;
         match mode {
-            Mode::Hard => self.hard = self.hard.max(number),
-            Mode::Soft => {
+            PurgeMode::Hard => self.hard = self.hard.max(number),
+            PurgeMode::Soft => {
                 let place = self.soft.partition_point(|soft| soft.number < number);
                 if self.soft.get(place).is_none_or(|soft| soft.number != number) {
-                    self.soft.insert(place, Soft { number, at });
+                    self.soft.insert(place, SoftPurges { number, at });
                 }
             }
         }
@@ -240,25 +240,30 @@ impl Marks {
         }
     }
 
-    fn judge(&self, purge_count: u64) -> Verdict {
+    fn judge(&self, purge_count: u64) -> PurgeVerdict {
         if self.hard > purge_count {
-            return Verdict::Gone;
+            return PurgeVerdict::Gone;
         }
         let first = self.soft.iter().find(|soft| soft.number > purge_count);
-        first.map_or(Verdict::Stands, |soft| Verdict::StaleSince(soft.at))
+        first.map_or(PurgeVerdict::Stands, |soft| PurgeVerdict::StaleSince(soft.at))
     }
 
-    fn tell(&self, scope: &Scope, purges: &mut Vec<Purge>) {
+    fn tell(&self, scope: &PurgeScope, purges: &mut Vec<Purge>) {
         if self.hard > 0 {
             let at = Timestamp::default();
-            purges.push(Purge { number: self.hard, mode: Mode::Hard, at, scope: scope.clone() });
+            purges.push(Purge { number: self.hard, mode: PurgeMode::Hard, at, scope: scope.clone() });
         }
         let soft = self.soft.iter();
-        purges.extend(soft.map(|&Soft { number, at }| Purge { number, mode: Mode::Soft, at, scope: scope.clone() }));
+        purges.extend(soft.map(|&SoftPurges { number, at }| Purge {
+            number,
+            mode: PurgeMode::Soft,
+            at,
+            scope: scope.clone(),
+        }));
     }
 }
 
-impl Verdict {
+impl PurgeVerdict {
     /// What becomes of a response that both speak of.
     fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -270,10 +275,10 @@ impl Verdict {
     }
 }
 
-fn entry<'a>(map: &'a mut HashMap<Box<str>, Marks>, name: &str, bytes: &mut usize) -> &'a mut Marks {
+fn entry<'a>(map: &'a mut HashMap<Box<str>, PurgeMarks>, name: &str, bytes: &mut usize) -> &'a mut PurgeMarks {
     map.entry(name.into()).or_insert_with_key(|name| {
         *bytes += weight(name);
-        Marks::default()
+        PurgeMarks::default()
     })
 }
 
@@ -282,10 +287,10 @@ fn weight(name: &str) -> usize {
 }
 
 /// What a purge is about that concerns all that another does.
-fn wider(scope: &Scope) -> Scope {
+fn wider(scope: &PurgeScope) -> PurgeScope {
     match scope {
-        Scope::Url(url) | Scope::Prefix(url) => Scope::Site(host_of_url(url).into()),
-        Scope::Site(_) | Scope::Tag(_) | Scope::All => Scope::All,
+        PurgeScope::Url(url) | PurgeScope::Prefix(url) => PurgeScope::Site(host_of_url(url).into()),
+        PurgeScope::Site(_) | PurgeScope::Tag(_) | PurgeScope::All => PurgeScope::All,
     }
 }
 
@@ -314,21 +319,21 @@ const MARKS_BYTES: usize = 256;
 mod tests {
     use super::*;
 
-    fn purge(number: u64, mode: Mode, scope: Scope) -> Purge {
+    fn purge(number: u64, mode: PurgeMode, scope: PurgeScope) -> Purge {
         Purge { number, mode, at: Timestamp::from_secs(i64::try_from(number).unwrap()), scope }
     }
 
-    fn hard(number: u64, scope: Scope) -> Purge {
-        purge(number, Mode::Hard, scope)
+    fn hard(number: u64, scope: PurgeScope) -> Purge {
+        purge(number, PurgeMode::Hard, scope)
     }
 
-    fn index(purges: &[Purge]) -> Index {
-        let mut index = Index::default();
+    fn index(purges: &[Purge]) -> PurgeIndex {
+        let mut index = PurgeIndex::default();
         purges.iter().for_each(|purge| index.apply(purge));
         index
     }
 
-    fn judge(index: &Index, url: &str, tags: &'static [&str], purge_count: u64) -> Verdict {
+    fn judge(index: &PurgeIndex, url: &str, tags: &'static [&str], purge_count: u64) -> PurgeVerdict {
         index.judge(url, || Box::new(tags.iter().copied()), purge_count)
     }
 
@@ -337,22 +342,28 @@ mod tests {
     #[test]
     fn each_scope_concerns_its_own_that_is_older_and_nothing_else() {
         for (scope, others) in [
-            (Scope::All, &[][..]),
-            (Scope::Site("a.example".into()), &["http://b.example/", "http://a.example.evil/"]),
-            (Scope::Prefix("http://a.example:81/x".into()), &["http://a.example:81/", "http://a.example/x/y?z"]),
-            (Scope::Prefix(URL.into()), &["http://a.example:81/x/y?", "https://a.example:81/x/y?z"]),
-            (Scope::Url(URL.into()), &["http://a.example:81/x/y", "http://a.example:81/x/y?zz"]),
-            (Scope::Tag("Red".into()), &[]),
+            (PurgeScope::All, &[][..]),
+            (PurgeScope::Site("a.example".into()), &["http://b.example/", "http://a.example.evil/"]),
+            (PurgeScope::Prefix("http://a.example:81/x".into()), &["http://a.example:81/", "http://a.example/x/y?z"]),
+            (PurgeScope::Prefix(URL.into()), &["http://a.example:81/x/y?", "https://a.example:81/x/y?z"]),
+            (PurgeScope::Url(URL.into()), &["http://a.example:81/x/y", "http://a.example:81/x/y?zz"]),
+            (PurgeScope::Tag("Red".into()), &[]),
         ] {
             let index = index(&[hard(3, scope.clone())]);
-            assert_eq!(judge(&index, URL, &["blue", "rEd"], 2), Verdict::Gone, "{scope:?}");
-            assert_eq!(judge(&index, URL, &["blue", "rEd"], 3), Verdict::Stands, "{scope:?}");
+            assert_eq!(judge(&index, URL, &["blue", "rEd"], 2), PurgeVerdict::Gone, "{scope:?}");
+            assert_eq!(judge(&index, URL, &["blue", "rEd"], 3), PurgeVerdict::Stands, "{scope:?}");
             for other in others {
-                assert_eq!(judge(&index, other, &["blue"], 0), Verdict::Stands, "{scope:?} {other}");
+                assert_eq!(judge(&index, other, &["blue"], 0), PurgeVerdict::Stands, "{scope:?} {other}");
             }
         }
-        assert_eq!(judge(&index(&[hard(1, Scope::Tag("red".into()))]), URL, &["reddish", "re"], 0), Verdict::Stands);
-        assert_eq!(judge(&index(&[hard(1, Scope::Site("[::1]".into()))]), "http://[::1]:8/", &[], 0), Verdict::Gone);
+        assert_eq!(
+            judge(&index(&[hard(1, PurgeScope::Tag("red".into()))]), URL, &["reddish", "re"], 0),
+            PurgeVerdict::Stands
+        );
+        assert_eq!(
+            judge(&index(&[hard(1, PurgeScope::Site("[::1]".into()))]), "http://[::1]:8/", &[], 0),
+            PurgeVerdict::Gone
+        );
     }
 
     /// At stake: a prefix that another prefix, or a URL between the two, hides in the tree.
@@ -366,9 +377,9 @@ mod tests {
             })
             .collect();
         let prefixes: Vec<&String> = texts.iter().step_by(7).collect();
-        let mut index = Index::default();
+        let mut index = PurgeIndex::default();
         for (number, prefix) in (1..).zip(&prefixes) {
-            index.apply(&purge(number, Mode::Soft, Scope::Prefix(prefix.as_str().into())));
+            index.apply(&purge(number, PurgeMode::Soft, PurgeScope::Prefix(prefix.as_str().into())));
         }
         for url in &texts {
             let mut found = 0;
@@ -381,20 +392,20 @@ mod tests {
 
     #[test]
     fn soft_purge_makes_stale_from_its_moment_on_and_a_hard_one_ends_it() {
-        let tag = || Scope::Tag("t".into());
-        let (first, second) = (purge(2, Mode::Soft, tag()), purge(4, Mode::Soft, tag()));
+        let tag = || PurgeScope::Tag("t".into());
+        let (first, second) = (purge(2, PurgeMode::Soft, tag()), purge(4, PurgeMode::Soft, tag()));
         let both = index(&[second.clone(), first.clone()]);
         for (count, at) in [(0, 2), (1, 2), (2, 4), (3, 4)] {
-            assert_eq!(judge(&both, URL, &["t"], count), Verdict::StaleSince(Timestamp::from_secs(at)), "{count}");
+            assert_eq!(judge(&both, URL, &["t"], count), PurgeVerdict::StaleSince(Timestamp::from_secs(at)), "{count}");
         }
-        assert_eq!(judge(&both, URL, &["t"], 4), Verdict::Stands);
+        assert_eq!(judge(&both, URL, &["t"], 4), PurgeVerdict::Stands);
         let ended = index(&[first, hard(3, tag()), second]);
-        assert_eq!(judge(&ended, URL, &["t"], 2), Verdict::Gone);
-        assert_eq!(judge(&ended, URL, &["t"], 3), Verdict::StaleSince(Timestamp::from_secs(4)));
-        let many: Vec<Purge> = (1..100).map(|number| purge(number, Mode::Soft, tag())).collect();
+        assert_eq!(judge(&ended, URL, &["t"], 2), PurgeVerdict::Gone);
+        assert_eq!(judge(&ended, URL, &["t"], 3), PurgeVerdict::StaleSince(Timestamp::from_secs(4)));
+        let many: Vec<Purge> = (1..100).map(|number| purge(number, PurgeMode::Soft, tag())).collect();
         let many = index(&many);
-        assert_eq!(judge(&many, URL, &["t"], 0), Verdict::StaleSince(Timestamp::from_secs(1)));
-        assert_eq!(judge(&many, URL, &["t"], 98), Verdict::StaleSince(Timestamp::from_secs(99)));
+        assert_eq!(judge(&many, URL, &["t"], 0), PurgeVerdict::StaleSince(Timestamp::from_secs(1)));
+        assert_eq!(judge(&many, URL, &["t"], 98), PurgeVerdict::StaleSince(Timestamp::from_secs(99)));
         assert!(many.purges().len() <= SOFT_COUNT_MAX);
     }
 
@@ -402,12 +413,12 @@ mod tests {
     #[test]
     fn too_many_are_widened_and_none_is_dropped() {
         let scope = |number: u64| match number % 4 {
-            0 => Scope::Tag(format!("t{number}").into()),
-            1 => Scope::Url(format!("http://s{}.example/{number}", number % 5).into()),
-            2 => Scope::Prefix(format!("http://s{}.example/{number}/", number % 5).into()),
-            _ => Scope::Site(format!("h{number}.example").into()),
+            0 => PurgeScope::Tag(format!("t{number}").into()),
+            1 => PurgeScope::Url(format!("http://s{}.example/{number}", number % 5).into()),
+            2 => PurgeScope::Prefix(format!("http://s{}.example/{number}/", number % 5).into()),
+            _ => PurgeScope::Site(format!("h{number}.example").into()),
         };
-        let mut index = Index::default();
+        let mut index = PurgeIndex::default();
         let mut widened_count = 0;
         for number in 1..=1000 {
             index.apply(&hard(number, scope(number)));
@@ -417,18 +428,22 @@ mod tests {
         assert!(widened_count > 0);
         for number in 1..=1000 {
             let (url, tag) = match scope(number) {
-                Scope::Tag(tag) => ("http://x.example/".into(), Some(tag)),
-                Scope::Url(url) => (url, None),
-                Scope::Prefix(prefix) => (format!("{prefix}x").into(), None),
-                Scope::Site(host) => (format!("http://{host}/").into(), None),
-                Scope::All => unreachable!(),
+                PurgeScope::Tag(tag) => ("http://x.example/".into(), Some(tag)),
+                PurgeScope::Url(url) => (url, None),
+                PurgeScope::Prefix(prefix) => (format!("{prefix}x").into(), None),
+                PurgeScope::Site(host) => (format!("http://{host}/").into(), None),
+                PurgeScope::All => unreachable!(),
             };
             let verdict = index.judge(&url, || Box::new(tag.iter().map(|tag| &**tag)), number - 1);
-            assert_eq!(verdict, Verdict::Gone, "{number}");
-            assert_eq!(index.judge(&url, || Box::new(tag.iter().map(|tag| &**tag)), 1000), Verdict::Stands, "{number}");
+            assert_eq!(verdict, PurgeVerdict::Gone, "{number}");
+            assert_eq!(
+                index.judge(&url, || Box::new(tag.iter().map(|tag| &**tag)), 1000),
+                PurgeVerdict::Stands,
+                "{number}"
+            );
         }
         let again = {
-            let mut again = Index::default();
+            let mut again = PurgeIndex::default();
             index.purges().iter().rev().for_each(|purge| again.apply(purge));
             again
         };

@@ -1,8 +1,9 @@
 //! Purges on record: a file beside the store, to which a line is added for each.
 //!
-//! Owns: its lines, and when it is written anew. Does not: judge. Invariants: what [`Journal::append`] and [`Journal::rewrite`] returned for is
-//! durable; a line that was not written to its end is one that nobody was told of, and is left out; a whole line that is not as it was written
-//! is damage, and then nothing of the file counts. Cost: a line and a sync for the purges that are written together.
+//! Owns: its lines, and when it is written anew. Does not: judge. Invariants: what [`PurgeJournal::append`] and
+//! [`PurgeJournal::rewrite`] returned for is durable; a line that was not written to its end is one that nobody was
+//! told of, and is left out; a whole line that is not as it was written is damage, and then nothing of the file counts.
+//! Cost: a line and a sync for the purges that are written together.
 
 use std::{
     fmt::Write as _,
@@ -15,11 +16,11 @@ use std::{
 use flate2::Crc;
 use larder_http::Timestamp;
 
-use super::index::{Mode, Purge, Scope};
+use super::index::{Purge, PurgeMode, PurgeScope};
 use crate::state_file;
 
 /// The file.
-pub(super) struct Journal {
+pub(super) struct PurgeJournal {
     path: PathBuf,
     /// The file, opened for adding; `None` if it has to be written anew first.
     file: Option<File>,
@@ -30,7 +31,7 @@ pub(super) struct Journal {
 
 /// What there is of the file at the start.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Recorded {
+pub(super) enum JournalState {
     Nothing,
     /// The purges of the store with this label.
     Purges {
@@ -41,7 +42,7 @@ pub(super) enum Recorded {
     Damaged(String),
 }
 
-impl Journal {
+impl PurgeJournal {
     pub(super) fn new(path: PathBuf) -> Self {
         Self { path, file: None, len_bytes: 0, tidy_bytes: 0 }
     }
@@ -51,22 +52,22 @@ impl Journal {
     }
 
     /// Reads what there is.
-    pub(super) fn read(&self) -> Recorded {
+    pub(super) fn read(&self) -> JournalState {
         let octets = match fs::read(&self.path) {
             Ok(octets) => octets,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Recorded::Nothing,
-            Err(error) => return Recorded::Damaged(error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return JournalState::Nothing,
+            Err(error) => return JournalState::Damaged(error.to_string()),
         };
         let end = octets.iter().rposition(|octet| *octet == b'\n').unwrap_or(0);
         let Ok(whole) = std::str::from_utf8(&octets[..end]) else {
-            return Recorded::Damaged("it is no text".to_owned());
+            return JournalState::Damaged("it is no text".to_owned());
         };
         let mut lines = whole.split('\n').map(unseal);
         let label = lines.next().flatten().and_then(|line| u64::from_str_radix(line.strip_prefix(TITLE)?, 16).ok());
-        let Some(label) = label else { return Recorded::Damaged("its first line is not one of ours".to_owned()) };
+        let Some(label) = label else { return JournalState::Damaged("its first line is not one of ours".to_owned()) };
         match lines.map(|line| parse(line?)).collect() {
-            Some(purges) => Recorded::Purges { label, purges },
-            None => Recorded::Damaged("a line is not as it was written".to_owned()),
+            Some(purges) => JournalState::Purges { label, purges },
+            None => JournalState::Damaged("a line is not as it was written".to_owned()),
         }
     }
 
@@ -110,15 +111,15 @@ impl Journal {
 fn show(purge: &Purge) -> String {
     let Purge { number, mode, at, scope } = purge;
     let mode = match mode {
-        Mode::Hard => "hard",
-        Mode::Soft => "soft",
+        PurgeMode::Hard => "hard",
+        PurgeMode::Soft => "soft",
     };
     let (kind, name) = match scope {
-        Scope::All => ("all", "-"),
-        Scope::Site(name) => ("site", &**name),
-        Scope::Prefix(name) => ("prefix", &**name),
-        Scope::Url(name) => ("url", &**name),
-        Scope::Tag(name) => ("tag", &**name),
+        PurgeScope::All => ("all", "-"),
+        PurgeScope::Site(name) => ("site", &**name),
+        PurgeScope::Prefix(name) => ("prefix", &**name),
+        PurgeScope::Url(name) => ("url", &**name),
+        PurgeScope::Tag(name) => ("tag", &**name),
     };
     seal(&format!("{number} {mode} {} {kind} {name}", at.as_millis()))
 }
@@ -127,18 +128,18 @@ fn parse(line: &str) -> Option<Purge> {
     let mut words = line.splitn(5, ' ');
     let number = words.next()?.parse().ok()?;
     let mode = match words.next()? {
-        "hard" => Mode::Hard,
-        "soft" => Mode::Soft,
+        "hard" => PurgeMode::Hard,
+        "soft" => PurgeMode::Soft,
         _ => return None,
     };
     let at = Timestamp::from_millis(words.next()?.parse().ok()?);
     let (kind, name) = (words.next()?, words.next()?);
     let scope = match kind {
-        "all" => Scope::All,
-        "site" => Scope::Site(name.into()),
-        "prefix" => Scope::Prefix(name.into()),
-        "url" => Scope::Url(name.into()),
-        "tag" => Scope::Tag(name.into()),
+        "all" => PurgeScope::All,
+        "site" => PurgeScope::Site(name.into()),
+        "prefix" => PurgeScope::Prefix(name.into()),
+        "url" => PurgeScope::Url(name.into()),
+        "tag" => PurgeScope::Tag(name.into()),
         _ => return None,
     };
     Some(Purge { number, mode, at, scope })
@@ -172,13 +173,13 @@ mod tests {
 
     fn purges() -> Vec<Purge> {
         let scopes = [
-            Scope::All,
-            Scope::Site("a.example".into()),
-            Scope::Prefix("http://a.example/x y".into()),
-            Scope::Url("http://a.example/é".into()),
-            Scope::Tag("t".into()),
+            PurgeScope::All,
+            PurgeScope::Site("a.example".into()),
+            PurgeScope::Prefix("http://a.example/x y".into()),
+            PurgeScope::Url("http://a.example/é".into()),
+            PurgeScope::Tag("t".into()),
         ];
-        let modes = [Mode::Hard, Mode::Soft].into_iter().cycle();
+        let modes = [PurgeMode::Hard, PurgeMode::Soft].into_iter().cycle();
         let purge = |(number, (mode, scope))| Purge { number, mode, at: Timestamp::from_millis(-5), scope };
         (1..).zip(modes.zip(scopes)).map(purge).collect()
     }
@@ -187,19 +188,19 @@ mod tests {
     fn what_was_added_is_read_and_a_line_that_was_cut_off_is_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.purges");
-        let mut journal = Journal::new(path.clone());
-        assert_eq!(journal.read(), Recorded::Nothing);
+        let mut journal = PurgeJournal::new(path.clone());
+        assert_eq!(journal.read(), JournalState::Nothing);
         assert!(!journal.takes_more() && journal.append(&purges()).is_err());
         journal.rewrite(7, &purges()[..2]).unwrap();
         assert!(journal.takes_more());
         journal.append(&purges()[2..]).unwrap();
-        assert_eq!(Journal::new(path.clone()).read(), Recorded::Purges { label: 7, purges: purges() });
+        assert_eq!(PurgeJournal::new(path.clone()).read(), JournalState::Purges { label: 7, purges: purges() });
         let whole = fs::read(&path).unwrap();
         for cut in 1..show(&purges()[4]).len() {
             fs::write(&path, &whole[..whole.len() - cut]).unwrap();
-            let recorded = Journal::new(path.clone()).read();
+            let recorded = PurgeJournal::new(path.clone()).read();
             assert!(
-                matches!(&recorded, Recorded::Purges { purges: read, .. } if *read == purges()[..4]),
+                matches!(&recorded, JournalState::Purges { purges: read, .. } if *read == purges()[..4]),
                 "{cut}: {recorded:?}"
             );
         }
@@ -210,17 +211,17 @@ mod tests {
     fn every_flipped_bit_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.purges");
-        Journal::new(path.clone()).rewrite(7, &purges()).unwrap();
+        PurgeJournal::new(path.clone()).rewrite(7, &purges()).unwrap();
         let whole = fs::read(&path).unwrap();
         for bit in 0..whole.len() * 8 {
             let mut changed = whole.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
             fs::write(&path, &changed).unwrap();
-            let recorded = Journal::new(path.clone()).read();
+            let recorded = PurgeJournal::new(path.clone()).read();
             // Without its last line end the last line is one that was not written to its end.
             let is_last = bit / 8 == whole.len() - 1;
             assert!(
-                is_last || !matches!(&recorded, Recorded::Purges { purges: read, .. } if *read != purges()),
+                is_last || !matches!(&recorded, JournalState::Purges { purges: read, .. } if *read != purges()),
                 "{bit}: {recorded:?}"
             );
         }
@@ -229,7 +230,7 @@ mod tests {
     #[test]
     fn file_that_cannot_be_written_takes_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let mut journal = Journal::new(folder.path().join("no folder/store.purges"));
+        let mut journal = PurgeJournal::new(folder.path().join("no folder/store.purges"));
         assert!(journal.rewrite(1, &[]).is_err() && !journal.takes_more());
     }
 }

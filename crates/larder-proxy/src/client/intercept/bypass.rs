@@ -6,7 +6,7 @@ use std::fmt;
 
 /// Why a tunnel to a host that is listed for interception was passed on unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Bypass {
+pub enum BypassReason {
     /// Clients refused the certificates made for the host.
     Refused,
     /// The CA may not sign for the host.
@@ -21,7 +21,7 @@ pub enum Bypass {
     NotHttp,
 }
 
-impl Bypass {
+impl BypassReason {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 6] =
         [Self::Refused, Self::NotPermitted, Self::ClientCertificate, Self::Silence, Self::NotTls, Self::NotHttp];
@@ -39,7 +39,7 @@ impl Bypass {
     }
 }
 
-impl fmt::Display for Bypass {
+impl fmt::Display for BypassReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Refused => "clients refused the certificate",

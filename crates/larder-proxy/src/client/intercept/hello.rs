@@ -10,17 +10,17 @@ use rustls::server::{Accepted, Acceptor};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::{
-    client::{intercept::bypass::Bypass, socket::ALPN_PROTOCOLS},
+    client::{intercept::bypass::BypassReason, socket::ALPN_PROTOCOLS},
     config::normal_host,
 };
 
 /// The first bytes of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum First {
+pub(crate) enum FirstBytes {
     /// A handshake, for this name if it names one.
     Tls { name: Option<String> },
     /// Something that cannot lead to HTTP inside TLS.
-    Other(Bypass),
+    Other(BypassReason),
     /// The end.
     Nothing,
 }
@@ -41,7 +41,7 @@ pub(crate) async fn listen(
     stream: &mut (impl AsyncRead + Unpin),
     read: &mut BytesMut,
     silence: Option<Duration>,
-) -> io::Result<First> {
+) -> io::Result<FirstBytes> {
     let mut acceptor = Acceptor::default();
     loop {
         let before = read.len();
@@ -50,37 +50,37 @@ pub(crate) async fn listen(
         let count = match silence.filter(|_| before == 0) {
             Some(silence) => match tokio::time::timeout(silence, reading).await {
                 Ok(count) => count?,
-                Err(_) => return Ok(First::Other(Bypass::Silence)),
+                Err(_) => return Ok(FirstBytes::Other(BypassReason::Silence)),
             },
             None => reading.await?,
         };
         if count == 0 {
-            return Ok(if before == 0 { First::Nothing } else { First::Other(Bypass::NotTls) });
+            return Ok(if before == 0 { FirstBytes::Nothing } else { FirstBytes::Other(BypassReason::NotTls) });
         }
         if read[0] != HANDSHAKE || read.len() > HELLO_BYTES_MAX {
-            return Ok(First::Other(Bypass::NotTls));
+            return Ok(FirstBytes::Other(BypassReason::NotTls));
         }
         let mut rest = &read[before..];
         while !rest.is_empty() {
             if !acceptor.read_tls(&mut rest).is_ok_and(|taken| taken > 0) {
-                return Ok(First::Other(Bypass::NotTls));
+                return Ok(FirstBytes::Other(BypassReason::NotTls));
             }
             match acceptor.accept() {
                 Ok(None) => {}
                 Ok(Some(accepted)) => return Ok(of_hello(&accepted)),
-                Err(_) => return Ok(First::Other(Bypass::NotTls)),
+                Err(_) => return Ok(FirstBytes::Other(BypassReason::NotTls)),
             }
         }
     }
 }
 
-fn of_hello(accepted: &Accepted) -> First {
+fn of_hello(accepted: &Accepted) -> FirstBytes {
     let hello = accepted.client_hello();
     let speaks_http = hello.alpn().is_none_or(|mut offered| offered.any(|name| ALPN_PROTOCOLS.contains(&name)));
     if !speaks_http {
-        return First::Other(Bypass::NotHttp);
+        return FirstBytes::Other(BypassReason::NotHttp);
     }
-    First::Tls { name: hello.server_name().map(normal_host) }
+    FirstBytes::Tls { name: hello.server_name().map(normal_host) }
 }
 
 /// The first byte of a TLS record that carries a handshake (RFC 8446 5.1).
@@ -114,7 +114,7 @@ mod tests {
     }
 
     /// What is found at the beginning of `sent`, and what was read of it.
-    async fn found(sent: &[u8], piece_bytes: usize) -> (First, usize) {
+    async fn found(sent: &[u8], piece_bytes: usize) -> (FirstBytes, usize) {
         let (mut near, mut far) = tokio::io::duplex(piece_bytes);
         let sent = sent.to_vec();
         let sending = tokio::spawn(async move {
@@ -131,12 +131,12 @@ mod tests {
 
     #[tokio::test]
     async fn handshakes_for_http_are_known_however_they_come_in_pieces() {
-        let tls = |name: Option<&str>| First::Tls { name: name.map(str::to_owned) };
+        let tls = |name: Option<&str>| FirstBytes::Tls { name: name.map(str::to_owned) };
         for (name, alpn, expected) in [
             ("Site.Example", &["h2", "http/1.1"][..], tls(Some("site.example"))),
             ("site.example", &[], tls(Some("site.example"))),
             ("127.0.0.1", &["http/1.1"], tls(None)),
-            ("site.example", &["imap"], First::Other(Bypass::NotHttp)),
+            ("site.example", &["imap"], FirstBytes::Other(BypassReason::NotHttp)),
         ] {
             let sent = hello(name, alpn);
             for piece_bytes in [1, 7, 64 << 10] {
@@ -157,12 +157,12 @@ mod tests {
             drop(far);
             let mut read = BytesMut::new();
             let first = listen(&mut near, &mut read, None).await.unwrap();
-            assert_eq!(first, First::Other(Bypass::NotTls), "{sent:?}");
+            assert_eq!(first, FirstBytes::Other(BypassReason::NotTls), "{sent:?}");
             assert!(sent.starts_with(&read) && read.len() <= HELLO_BYTES_MAX + READ_BYTES + 1);
         }
         let (mut near, far) = tokio::io::duplex(1);
         drop(far);
-        assert_eq!(listen(&mut near, &mut BytesMut::new(), None).await.unwrap(), First::Nothing);
+        assert_eq!(listen(&mut near, &mut BytesMut::new(), None).await.unwrap(), FirstBytes::Nothing);
     }
 
     /// At stake: on a busy machine a client's first bytes come late, and its host is cached all the same.
@@ -171,11 +171,14 @@ mod tests {
         assert_eq!([443, 8443, 22, 9418].map(silence_limit), [None, None, Some(SILENCE), Some(SILENCE)]);
         let (mut near, mut far) = tokio::io::duplex(64 << 10);
         let at_once = Some(Duration::ZERO);
-        assert_eq!(listen(&mut near, &mut BytesMut::new(), at_once).await.unwrap(), First::Other(Bypass::Silence));
+        assert_eq!(
+            listen(&mut near, &mut BytesMut::new(), at_once).await.unwrap(),
+            FirstBytes::Other(BypassReason::Silence)
+        );
         let listening = tokio::spawn(async move { listen(&mut near, &mut BytesMut::new(), None).await.unwrap() });
         tokio::task::yield_now().await;
         assert!(!listening.is_finished(), "nothing has come yet");
         tokio::io::AsyncWriteExt::write_all(&mut far, &hello("site.example", &[])).await.unwrap();
-        assert_eq!(listening.await.unwrap(), First::Tls { name: Some("site.example".to_owned()) });
+        assert_eq!(listening.await.unwrap(), FirstBytes::Tls { name: Some("site.example".to_owned()) });
     }
 }

@@ -12,15 +12,15 @@ use std::{
 
 /// Recent refusals by each client, by host.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<HashMap<(IpAddr, Box<str>), Refused>>);
+pub(super) struct ClientRefusals(Mutex<HashMap<(IpAddr, Box<str>), HostRefusals>>);
 
 #[derive(Debug)]
-struct Refused {
+struct HostRefusals {
     count: u32,
     at: Instant,
 }
 
-impl Refusals {
+impl ClientRefusals {
     /// Notes a client's refusal. Returns its number within [`LET_THROUGH_FOR`], or `None` if there were enough before.
     pub(super) fn note(&self, client: IpAddr, host: &str, now: Instant) -> Option<u32> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -28,7 +28,7 @@ impl Refusals {
         if !table.contains_key(&key) && table.len() >= COUNT_MAX {
             make_room(&mut table);
         }
-        let refused = table.entry(key).or_insert(Refused { count: 0, at: now });
+        let refused = table.entry(key).or_insert(HostRefusals { count: 0, at: now });
         if !refused.is_recent(now) {
             refused.count = 0;
         }
@@ -51,7 +51,7 @@ impl Refusals {
 }
 
 /// Removes the oldest refusal of the client that has the most: a client cannot push out the refusals of others.
-fn make_room(table: &mut HashMap<(IpAddr, Box<str>), Refused>) {
+fn make_room(table: &mut HashMap<(IpAddr, Box<str>), HostRefusals>) {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     table.keys().for_each(|(client, _)| *counts.entry(*client).or_default() += 1);
     let Some(busiest) = counts.into_iter().max_by_key(|(_, count)| *count).map(|(client, _)| client) else { return };
@@ -60,7 +60,7 @@ fn make_room(table: &mut HashMap<(IpAddr, Box<str>), Refused>) {
     oldest.and_then(|oldest| table.remove(&oldest));
 }
 
-impl Refused {
+impl HostRefusals {
     fn is_recent(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.at) < LET_THROUGH_FOR
     }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn refusals_by_one_client_change_nothing_for_another() {
-        let (refusals, start) = (Refusals::default(), Instant::now());
+        let (refusals, start) = (ClientRefusals::default(), Instant::now());
         refusals.note(OTHER, "b.example", start);
         for count in 0..REFUSAL_COUNT_MAX {
             refusals.note(ONE, "a.example", start + Duration::from_millis(count.into()));
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn host_is_let_through_for_an_hour_after_three_refusals() {
-        let (refusals, start) = (Refusals::default(), Instant::now());
+        let (refusals, start) = (ClientRefusals::default(), Instant::now());
         for count in 1..=3 {
             assert!(!refusals.is_let_through(ONE, "a.example", start));
             assert_eq!(refusals.note(ONE, "a.example", start), Some(count));
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn refusals_of_long_ago_do_not_count() {
-        let (refusals, start) = (Refusals::default(), Instant::now());
+        let (refusals, start) = (ClientRefusals::default(), Instant::now());
         for hour in 0..5 {
             assert_eq!(refusals.note(ONE, "a.example", start + LET_THROUGH_FOR * hour), Some(1));
         }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn table_stays_bounded_and_keeps_who_was_refused_last() {
-        let (refusals, start) = (Refusals::default(), Instant::now());
+        let (refusals, start) = (ClientRefusals::default(), Instant::now());
         for host in 0..2 * COUNT_MAX {
             refusals.note(ONE, &host.to_string(), start + Duration::from_millis(host as u64));
         }

@@ -12,14 +12,14 @@ use std::{
 use crate::origin::target::Origin;
 
 /// Which origins answered of late.
-pub(super) struct Answers {
+pub(super) struct RecentAnswers {
     /// 32 bits of a hash, and the second after the start; 0 is nothing.
     slots: Box<[AtomicU64]>,
     hashes: RandomState,
     start: Instant,
 }
 
-impl Answers {
+impl RecentAnswers {
     pub(super) fn new() -> Self {
         let slots = (0..SLOT_COUNT).map(|_| AtomicU64::new(0)).collect();
         Self { slots, hashes: RandomState::new(), start: Instant::now() }
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn origins_that_answered_are_known_and_counted() {
-        let (answers, start) = (Answers::new(), Instant::now());
+        let (answers, start) = (RecentAnswers::new(), Instant::now());
         let origins = ["a.example", "b.example"].map(|host| Origin::of_client(host, 80));
         assert!(!answers.has_within(&origins[0], Duration::from_secs(60)));
         for _ in 0..3 {

@@ -13,7 +13,7 @@ use crate::origin::target::Origin;
 
 /// What is known of origins that do not answer.
 #[derive(Default)]
-pub(super) struct Judge {
+pub(super) struct SilenceJudge {
     /// When each began not to answer.
     failing: HashMap<Origin, Silence>,
     /// Origins that were not asked because the line is down, and of which nothing is known.
@@ -31,7 +31,7 @@ struct Silence {
 
 /// What follows from what was noted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum SilenceVerdict {
     Unchanged,
     /// The line is down; which origins say so.
     Down(String),
@@ -39,9 +39,9 @@ pub(super) enum Verdict {
     Up(String, Duration),
 }
 
-impl Judge {
+impl SilenceJudge {
     /// Notes that an origin does not answer, while so many others have answered since the first that does not.
-    pub(super) fn handle_silence(&mut self, origin: &Origin, now: Instant, answering_count: usize) -> Verdict {
+    pub(super) fn handle_silence(&mut self, origin: &Origin, now: Instant, answering_count: usize) -> SilenceVerdict {
         if self.down_since.is_none() {
             self.failing.retain(|_, silence| now.saturating_duration_since(silence.last) < WINDOW);
         }
@@ -55,22 +55,22 @@ impl Judge {
         let servers = self.servers();
         let is_down = servers.len() >= SERVER_COUNT_MIN && servers.len() >= ANSWERING_SHARE * answering_count;
         if self.down_since.is_some() || !is_down {
-            return Verdict::Unchanged;
+            return SilenceVerdict::Unchanged;
         }
         self.down_since = Some(now);
-        Verdict::Down(servers.join(", "))
+        SilenceVerdict::Down(servers.join(", "))
     }
 
     /// Notes that an origin answers.
-    pub(super) fn handle_answer(&mut self, origin: &Origin, now: Instant) -> Verdict {
+    pub(super) fn handle_answer(&mut self, origin: &Origin, now: Instant) -> SilenceVerdict {
         self.wanted.retain(|wanted| wanted != origin);
         if self.failing.remove(origin).is_none() {
-            return Verdict::Unchanged;
+            return SilenceVerdict::Unchanged;
         }
-        let Some(since) = self.down_since.take() else { return Verdict::Unchanged };
+        let Some(since) = self.down_since.take() else { return SilenceVerdict::Unchanged };
         self.failing.clear();
         self.wanted.clear();
-        Verdict::Up(origin.to_string(), now.saturating_duration_since(since))
+        SilenceVerdict::Up(origin.to_string(), now.saturating_duration_since(since))
     }
 
     /// Whether an origin is asked though the line is down: one that answered of late, and did not fail since.
@@ -158,9 +158,9 @@ mod tests {
     }
 
     /// What becomes of a judge that is told of these hosts, one a second, while so many others answer.
-    fn after(hosts: impl IntoIterator<Item = usize>, answering_count: usize) -> (Judge, Verdict) {
-        let (mut judge, start) = (Judge::default(), Instant::now());
-        let mut last = Verdict::Unchanged;
+    fn after(hosts: impl IntoIterator<Item = usize>, answering_count: usize) -> (SilenceJudge, SilenceVerdict) {
+        let (mut judge, start) = (SilenceJudge::default(), Instant::now());
+        let mut last = SilenceVerdict::Unchanged;
         for (second, host) in hosts.into_iter().enumerate() {
             last = judge.handle_silence(&origin(host), start + Duration::from_secs(second as u64), answering_count);
         }
@@ -180,26 +180,26 @@ mod tests {
             let (judge, _) = after(hosts.clone(), answering_count);
             assert_eq!(judge.down_since.is_some(), is_down, "{hosts:?} {answering_count}");
         }
-        assert_eq!(after([1, 2, 3], 0).1, Verdict::Down("host-1, host-2, host-3".to_owned()));
+        assert_eq!(after([1, 2, 3], 0).1, SilenceVerdict::Down("host-1, host-2, host-3".to_owned()));
     }
 
     #[test]
     fn one_host_is_one_server_on_its_usual_ports() {
-        let (mut judge, now) = (Judge::default(), Instant::now());
+        let (mut judge, now) = (SilenceJudge::default(), Instant::now());
         for port in [80, 443] {
             for host in ["a", "b"] {
-                assert_eq!(judge.handle_silence(&Origin::of_client(host, port), now, 0), Verdict::Unchanged);
+                assert_eq!(judge.handle_silence(&Origin::of_client(host, port), now, 0), SilenceVerdict::Unchanged);
             }
         }
-        assert!(matches!(judge.handle_silence(&Origin::of_client("b", 8080), now, 0), Verdict::Down(_)));
+        assert!(matches!(judge.handle_silence(&Origin::of_client("b", 8080), now, 0), SilenceVerdict::Down(_)));
     }
 
     #[test]
     fn failures_that_are_long_past_do_not_count() {
-        let (mut judge, start) = (Judge::default(), Instant::now());
+        let (mut judge, start) = (SilenceJudge::default(), Instant::now());
         for (host, minutes) in [(1, 0), (2, 1), (3, 2), (4, 3)] {
             let now = start + Duration::from_mins(minutes);
-            assert_eq!(judge.handle_silence(&origin(host), now, 0), Verdict::Unchanged);
+            assert_eq!(judge.handle_silence(&origin(host), now, 0), SilenceVerdict::Unchanged);
         }
         assert_eq!(judge.failing.len(), 1);
     }
@@ -208,9 +208,12 @@ mod tests {
     fn line_is_up_again_as_soon_as_one_answers_that_did_not() {
         let (mut judge, _) = after([1, 2, 3], 0);
         let now = judge.down_since.unwrap() + Duration::from_mins(7);
-        assert_eq!(judge.handle_answer(&origin(9), now), Verdict::Unchanged);
+        assert_eq!(judge.handle_answer(&origin(9), now), SilenceVerdict::Unchanged);
         assert!(judge.down_since.is_some(), "what never failed says nothing of the line");
-        assert_eq!(judge.handle_answer(&origin(2), now), Verdict::Up("host-2:80".to_owned(), Duration::from_mins(7)));
+        assert_eq!(
+            judge.handle_answer(&origin(2), now),
+            SilenceVerdict::Up("host-2:80".to_owned(), Duration::from_mins(7))
+        );
         assert_eq!((judge.down_since, judge.failing.len()), (None, 0));
     }
 

@@ -131,7 +131,7 @@ impl<S: Stream> Connection<S> {
         self.try_request_with(method, target, &[])
     }
 
-    /// As [`Connection::try_request`], with more fields.
+    /// As [`PooledConnection::try_request`], with more fields.
     pub(crate) fn try_request_with(&mut self, method: &str, target: &str, fields: &[&str]) -> Option<Response> {
         self.send_if_open(request_text_for(self.host, method, target, fields).as_bytes());
         let mut response = self.try_read_head_or_end()?;
@@ -142,7 +142,7 @@ impl<S: Stream> Connection<S> {
         Some(response)
     }
 
-    /// As [`Connection::request`], with the interim responses that came before.
+    /// As [`PooledConnection::request`], with the interim responses that came before.
     pub(crate) fn request_with_interim(
         &mut self,
         method: &str,
@@ -191,7 +191,7 @@ impl<S: Stream> Connection<S> {
         Some(Response { status, fields, body: Vec::new(), complete: false })
     }
 
-    /// As [`Connection::try_read_head`], where the end may come as a reset too, or over TLS without a word.
+    /// As [`PooledConnection::try_read_head`], where the end may come as a reset too, or over TLS without a word.
     pub(crate) fn try_read_head_or_end(&mut self) -> Option<Response> {
         use io::ErrorKind::{ConnectionReset, UnexpectedEof};
         match self.reader.fill_buf() {

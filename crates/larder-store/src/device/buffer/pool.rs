@@ -16,31 +16,31 @@ const CLASSES: [(usize, usize); 2] = [(16 << 10, 32), (64 << 10, 8)];
 
 thread_local! {
     /// Of this thread, while it has rings.
-    static POOL: RefCell<Weak<Pool>> = const { RefCell::new(Weak::new()) };
+    static POOL: RefCell<Weak<BufferPool>> = const { RefCell::new(Weak::new()) };
 }
 
 /// The buffers of one thread.
-pub(crate) struct Pool {
-    free: [Mutex<Vec<Pooled>>; CLASSES.len()],
-    regions: Box<[Region]>,
+pub(crate) struct BufferPool {
+    free: [Mutex<Vec<PooledBuffer>>; CLASSES.len()],
+    regions: Box<[BufferRegion]>,
 }
 
 /// Where a buffer lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
+pub(crate) struct BufferRegion {
     /// The address, with its provenance exposed.
     pub(crate) start: usize,
     pub(crate) len_bytes: usize,
 }
 
 /// One of them.
-pub(super) struct Pooled {
-    /// Its place in what [`Pool::regions`] tells.
+pub(super) struct PooledBuffer {
+    /// Its place in what [`BufferPool::regions`] tells.
     pub(super) index: u16,
     pub(super) blocks: Vec<Block>,
 }
 
-impl Pool {
+impl BufferPool {
     /// The calling thread's, made if it has none. It is the thread's only as long as somebody keeps it.
     pub(crate) fn of_thread() -> Arc<Self> {
         POOL.try_with(|pool| {
@@ -60,8 +60,8 @@ impl Pool {
             let made = (0..count).map(|_| {
                 let blocks = super::blocks(len_bytes);
                 let index = regions.len() as u16;
-                regions.push(Region { start: blocks.as_ptr().expose_provenance(), len_bytes });
-                Pooled { index, blocks }
+                regions.push(BufferRegion { start: blocks.as_ptr().expose_provenance(), len_bytes });
+                PooledBuffer { index, blocks }
             });
             Mutex::new(made.collect())
         });
@@ -69,19 +69,19 @@ impl Pool {
     }
 
     /// The memory of all buffers, each at the place of its index.
-    pub(crate) fn regions(&self) -> &[Region] {
+    pub(crate) fn regions(&self) -> &[BufferRegion] {
         &self.regions
     }
 
     /// A free buffer of the calling thread that holds `len_bytes`.
-    pub(super) fn take(len_bytes: usize) -> Option<(Pooled, Arc<Self>)> {
+    pub(super) fn take(len_bytes: usize) -> Option<(PooledBuffer, Arc<Self>)> {
         let class = CLASSES.iter().position(|&(class_bytes, _)| len_bytes <= class_bytes)?;
         let pool = POOL.try_with(|pool| pool.borrow().upgrade()).ok()??;
         let pooled = lock(&pool.free[class]).pop()?;
         Some((pooled, pool))
     }
 
-    pub(super) fn release_room(&self, pooled: Pooled) {
+    pub(super) fn release_room(&self, pooled: PooledBuffer) {
         let len_bytes = pooled.blocks.len() * size_of::<Block>();
         if let Some(class) = CLASSES.iter().position(|&(class_bytes, _)| len_bytes == class_bytes) {
             lock(&self.free[class]).push(pooled);
@@ -89,7 +89,7 @@ impl Pool {
     }
 }
 
-fn lock(free: &Mutex<Vec<Pooled>>) -> std::sync::MutexGuard<'_, Vec<Pooled>> {
+fn lock(free: &Mutex<Vec<PooledBuffer>>) -> std::sync::MutexGuard<'_, Vec<PooledBuffer>> {
     free.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -101,7 +101,7 @@ mod tests {
     /// At stake: a buffer the kernel writes to while it is somebody else's memory.
     #[test]
     fn buffers_come_back_to_their_place_from_any_thread() {
-        let pool = Pool::of_thread();
+        let pool = BufferPool::of_thread();
         let regions = pool.regions();
         assert_eq!(regions.iter().map(|region| region.len_bytes).sum::<usize>(), 1 << 20);
         for len in [100, 16 << 10, 40_000] {
@@ -120,11 +120,11 @@ mod tests {
 
     #[test]
     fn thread_without_rings_has_no_pool() {
-        let pool = Pool::of_thread();
+        let pool = BufferPool::of_thread();
         drop(pool);
-        assert!(Pool::take(100).is_none());
-        let other = Pool::of_thread();
-        assert!(thread::spawn(|| Pool::take(100).is_none()).join().unwrap());
+        assert!(BufferPool::take(100).is_none());
+        let other = BufferPool::of_thread();
+        assert!(thread::spawn(|| BufferPool::take(100).is_none()).join().unwrap());
         assert!(AlignedBuffer::for_reading(100 << 10).index_in(&other).is_none());
     }
 }

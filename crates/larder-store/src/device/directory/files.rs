@@ -19,17 +19,17 @@ use rustix::fs::{FlockOperation, OFlags};
 use super::{Directory, FileName, FileWork};
 use crate::{
     Error, ErrorKind, Result,
-    device::{pool::Pool, queue::too_much_waits, volume},
+    device::{pool::ThreadPool, queue::too_much_waits, volume},
 };
 
 /// A directory on a real file system.
 pub struct FilesDirectory {
-    root: Arc<Root>,
-    pool: Pool<FileWork>,
+    root: Arc<LockedFolder>,
+    pool: ThreadPool<FileWork>,
 }
 
 /// The folder of the files, locked.
-struct Root {
+struct LockedFolder {
     path: PathBuf,
     files: PathBuf,
     block_bytes: u32,
@@ -52,8 +52,8 @@ impl FilesDirectory {
     /// `Invalid`: `path` is no directory, or holds something that is no store's. `Unavailable`: not permitted, the
     /// parent is absent, the system refuses a thread, or another store has it (known after a second).
     pub fn open(path: &Path, thread_count: NonZeroUsize) -> Result<Self> {
-        let root = Arc::new(Root::open(path)?);
-        let pool = Pool::start("larder-files", thread_count, {
+        let root = Arc::new(LockedFolder::open(path)?);
+        let pool = ThreadPool::start("larder-files", thread_count, {
             let root = Arc::clone(&root);
             move |work| root.work(work)
         })
@@ -94,7 +94,7 @@ fn refuse(work: FileWork) {
     }
 }
 
-impl Root {
+impl LockedFolder {
     /// Lets others have the directory. Nothing may be written any more.
     fn unlock(&self) {
         if let Err(error) = rustix::fs::flock(&self.lock, FlockOperation::Unlock) {
@@ -241,7 +241,7 @@ impl Root {
     }
 }
 
-impl Drop for Root {
+impl Drop for LockedFolder {
     fn drop(&mut self) {
         self.unlock();
     }

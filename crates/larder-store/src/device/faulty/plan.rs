@@ -80,14 +80,14 @@ impl FaultStats {
 
 /// What happens to one transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Fate {
-    pub(super) fault: Option<Fault>,
+pub(super) struct TransferFate {
+    pub(super) fault: Option<PlannedFault>,
     pub(super) is_short: bool,
     pub(super) is_slow: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum PlannedFault {
     Torn,
     Lost,
     Misdirected,
@@ -98,7 +98,7 @@ pub(super) enum Fault {
 
 /// What kind of transfer a fate is drawn for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Motion {
+pub(super) enum TransferKind {
     Read,
     Write,
     Sync,
@@ -106,60 +106,60 @@ pub(super) enum Motion {
 
 impl FaultPlan {
     /// Draws what happens to the next transfer, and counts it. At most one fault strikes a transfer.
-    pub(super) fn draw(&self, motion: Motion, dice: &mut Dice, stats: &mut FaultStats) -> Fate {
+    pub(super) fn draw(&self, motion: TransferKind, dice: &mut Dice, stats: &mut FaultStats) -> TransferFate {
         let reached = |limit: Option<u64>| limit.is_some_and(|limit| stats.transfers >= limit);
         let fault = if reached(self.dead_after) || self.error_at == Some(stats.transfers) {
-            Some(Fault::Error)
-        } else if reached(self.full_after) && motion == Motion::Write {
-            Some(Fault::Full)
+            Some(PlannedFault::Error)
+        } else if reached(self.full_after) && motion == TransferKind::Write {
+            Some(PlannedFault::Full)
         } else {
             let rates = self.rates(motion);
             rates.into_iter().find(|&(per_million, _)| dice.happens(per_million)).map(|(_, fault)| fault)
         };
         // A torn write is a prefix; in pieces it would not be one.
-        let is_whole = motion == Motion::Sync || fault == Some(Fault::Torn);
+        let is_whole = motion == TransferKind::Sync || fault == Some(PlannedFault::Torn);
         let is_short = !is_whole && dice.happens(self.short_transfers_ppm);
-        let fate = Fate { fault, is_short, is_slow: dice.happens(self.slow_transfers_ppm) };
+        let fate = TransferFate { fault, is_short, is_slow: dice.happens(self.slow_transfers_ppm) };
         stats.note(motion, fate);
         fate
     }
 
     /// What can strike a transfer, and how often.
-    fn rates(&self, motion: Motion) -> Vec<(u32, Fault)> {
+    fn rates(&self, motion: TransferKind) -> Vec<(u32, PlannedFault)> {
         match motion {
-            Motion::Read => vec![
-                (self.misdirected_reads_ppm, Fault::Misdirected),
-                (self.flipped_reads_ppm, Fault::Flipped),
-                (self.read_errors_ppm, Fault::Error),
+            TransferKind::Read => vec![
+                (self.misdirected_reads_ppm, PlannedFault::Misdirected),
+                (self.flipped_reads_ppm, PlannedFault::Flipped),
+                (self.read_errors_ppm, PlannedFault::Error),
             ],
-            Motion::Write => vec![
-                (self.torn_writes_ppm, Fault::Torn),
-                (self.lost_writes_ppm, Fault::Lost),
-                (self.misdirected_writes_ppm, Fault::Misdirected),
-                (self.flipped_writes_ppm, Fault::Flipped),
-                (self.write_errors_ppm, Fault::Error),
+            TransferKind::Write => vec![
+                (self.torn_writes_ppm, PlannedFault::Torn),
+                (self.lost_writes_ppm, PlannedFault::Lost),
+                (self.misdirected_writes_ppm, PlannedFault::Misdirected),
+                (self.flipped_writes_ppm, PlannedFault::Flipped),
+                (self.write_errors_ppm, PlannedFault::Error),
             ],
-            Motion::Sync => vec![(self.sync_errors_ppm, Fault::Error)],
+            TransferKind::Sync => vec![(self.sync_errors_ppm, PlannedFault::Error)],
         }
     }
 }
 
 impl FaultStats {
-    fn note(&mut self, motion: Motion, fate: Fate) {
+    fn note(&mut self, motion: TransferKind, fate: TransferFate) {
         self.transfers += 1;
         self.short_transfers += u64::from(fate.is_short);
         self.slow_transfers += u64::from(fate.is_slow);
         let Some(fault) = fate.fault else { return };
         let counter = match (motion, fault) {
-            (Motion::Read, Fault::Misdirected) => &mut self.misdirected_reads,
-            (Motion::Read, Fault::Flipped) => &mut self.flipped_reads,
-            (Motion::Read, _) => &mut self.read_errors,
-            (Motion::Write, Fault::Torn) => &mut self.torn_writes,
-            (Motion::Write, Fault::Lost) => &mut self.lost_writes,
-            (Motion::Write, Fault::Misdirected) => &mut self.misdirected_writes,
-            (Motion::Write, Fault::Flipped) => &mut self.flipped_writes,
-            (Motion::Write, Fault::Error | Fault::Full) => &mut self.write_errors,
-            (Motion::Sync, _) => &mut self.sync_errors,
+            (TransferKind::Read, PlannedFault::Misdirected) => &mut self.misdirected_reads,
+            (TransferKind::Read, PlannedFault::Flipped) => &mut self.flipped_reads,
+            (TransferKind::Read, _) => &mut self.read_errors,
+            (TransferKind::Write, PlannedFault::Torn) => &mut self.torn_writes,
+            (TransferKind::Write, PlannedFault::Lost) => &mut self.lost_writes,
+            (TransferKind::Write, PlannedFault::Misdirected) => &mut self.misdirected_writes,
+            (TransferKind::Write, PlannedFault::Flipped) => &mut self.flipped_writes,
+            (TransferKind::Write, PlannedFault::Error | PlannedFault::Full) => &mut self.write_errors,
+            (TransferKind::Sync, _) => &mut self.sync_errors,
         };
         *counter += 1;
     }

@@ -17,25 +17,25 @@ use std::{
 
 use rustix::event::EventfdFlags;
 
-use super::{Finished, Ring, deliver};
+use super::{FinishedTransfer, UringRing, deliver};
 use crate::device::{DriverTurn, ThreadDriver, VolumeFile, in_flight::InFlight, queue::WAITING_COUNT_MAX};
 
 thread_local! {
-    static RINGS: RefCell<Vec<Attached>> = const { RefCell::new(Vec::new()) };
+    static RINGS: RefCell<Vec<AttachedRing>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A ring of this thread. Dropping it waits for its transfers: never do so while the rings are borrowed.
-struct Attached {
-    ring: Ring,
-    link: Arc<Link>,
+struct AttachedRing {
+    ring: UringRing,
+    link: Arc<DriverLink>,
     /// Of the last turn; taken when woken, so that it is woken once.
     waker: Option<Waker>,
     /// Kept for its memory; empty between turns.
-    finished: Vec<Finished>,
+    finished: Vec<FinishedTransfer>,
 }
 
 /// What ring and driver have in common; also tells whose driver a driver is.
-struct Link {
+struct DriverLink {
     event: OwnedFd,
     /// The driver was dropped on another thread.
     is_orphan: AtomicBool,
@@ -43,7 +43,7 @@ struct Link {
 
 /// Gives the calling thread a ring; `None` when it has one for `file` already.
 pub(super) fn attach(file: &Arc<VolumeFile>) -> io::Result<Option<ThreadDriver>> {
-    let place = |rings: &mut Vec<Attached>| {
+    let place = |rings: &mut Vec<AttachedRing>| {
         let index = rings.iter().position(|attached| Arc::ptr_eq(&attached.ring.file, file));
         index.map(|index| rings[index].link.is_orphan.load(Ordering::Acquire).then(|| rings.swap_remove(index)))
     };
@@ -55,13 +55,13 @@ pub(super) fn attach(file: &Arc<VolumeFile>) -> io::Result<Option<ThreadDriver>>
         Some(None) => {}
     }
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    let mut ring = Ring::new(Arc::clone(file))?;
+    let mut ring = UringRing::new(Arc::clone(file))?;
     ring.register_buffers();
     ring.signal(event.as_raw_fd())?;
-    let link = Arc::new(Link { event, is_orphan: AtomicBool::new(false) });
-    let attached = Attached { ring, link: Arc::clone(&link), waker: None, finished: Vec::new() };
+    let link = Arc::new(DriverLink { event, is_orphan: AtomicBool::new(false) });
+    let attached = AttachedRing { ring, link: Arc::clone(&link), waker: None, finished: Vec::new() };
     with_rings(|rings| rings.push(attached));
-    Ok(Some(ThreadDriver::new(Box::new(Driver { link }))))
+    Ok(Some(ThreadDriver::new(Box::new(RingDriver { link }))))
 }
 
 /// Queues a read on the calling thread's ring; gives it back when there is none that takes it.
@@ -88,11 +88,11 @@ pub(super) fn submit(file: &Arc<VolumeFile>, in_flight: InFlight) -> Option<InFl
     not_taken
 }
 
-struct Driver {
-    link: Arc<Link>,
+struct RingDriver {
+    link: Arc<DriverLink>,
 }
 
-impl DriverTurn for Driver {
+impl DriverTurn for RingDriver {
     fn turn(&mut self, waker: &Waker) {
         let turned = self.with_ring(|attached| {
             attached.waker = Some(waker.clone());
@@ -116,15 +116,15 @@ impl DriverTurn for Driver {
     }
 }
 
-impl Driver {
+impl RingDriver {
     /// `None` on any thread but the ring's.
-    fn with_ring<T>(&self, call: impl FnOnce(&mut Attached) -> T) -> Option<T> {
+    fn with_ring<T>(&self, call: impl FnOnce(&mut AttachedRing) -> T) -> Option<T> {
         with_rings(|rings| rings.iter_mut().find(|attached| Arc::ptr_eq(&attached.link, &self.link)).map(call))
             .flatten()
     }
 }
 
-impl Drop for Driver {
+impl Drop for RingDriver {
     fn drop(&mut self) {
         let found = with_rings(|rings| {
             let index = rings.iter().position(|attached| Arc::ptr_eq(&attached.link, &self.link));
@@ -139,6 +139,6 @@ impl Drop for Driver {
 }
 
 /// `None` when the thread is ending and its rings are gone.
-fn with_rings<T>(call: impl FnOnce(&mut Vec<Attached>) -> T) -> Option<T> {
+fn with_rings<T>(call: impl FnOnce(&mut Vec<AttachedRing>) -> T) -> Option<T> {
     RINGS.try_with(|rings| call(&mut rings.borrow_mut())).ok()
 }

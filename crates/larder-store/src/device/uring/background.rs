@@ -12,34 +12,34 @@ use std::{
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 
-use super::{Ring, deliver};
+use super::{UringRing, deliver};
 use crate::device::{
     VolumeFile,
     in_flight::InFlight,
     pool::join_others,
-    queue::{Queue, too_much_waits},
+    queue::{TransferQueue, too_much_waits},
 };
 
-pub(super) struct Background {
-    shared: Arc<Shared>,
+pub(super) struct BackgroundRing {
+    shared: Arc<BackgroundState>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    queue: Queue<InFlight>,
+struct BackgroundState {
+    queue: TransferQueue<InFlight>,
     /// Readable when the thread should look into the queue.
     wake: OwnedFd,
 }
 
-impl Background {
+impl BackgroundRing {
     pub(super) fn start(file: &Arc<VolumeFile>) -> io::Result<Self> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { queue: Queue::default(), wake });
+        let shared = Arc::new(BackgroundState { queue: TransferQueue::default(), wake });
         let (report, started) = mpsc::channel();
         let thread = thread::Builder::new().name("larder-uring".to_owned()).spawn({
             let (shared, file) = (Arc::clone(&shared), Arc::clone(file));
             // The kernel ties a ring to the thread that makes it.
-            move || match Ring::new(file) {
+            move || match UringRing::new(file) {
                 Ok(ring) => {
                     if report.send(Ok(())).is_ok() {
                         shared.work(ring);
@@ -68,7 +68,7 @@ impl Background {
     }
 }
 
-impl Drop for Background {
+impl Drop for BackgroundRing {
     fn drop(&mut self) {
         self.shared.queue.close();
         self.shared.wake();
@@ -76,8 +76,8 @@ impl Drop for Background {
     }
 }
 
-impl Shared {
-    fn work(&self, mut ring: Ring) {
+impl BackgroundState {
+    fn work(&self, mut ring: UringRing) {
         let mut finished = Vec::new();
         loop {
             let is_closed = self.queue.take(ring.room_count(), |in_flight| ring.queue(in_flight));

@@ -8,7 +8,7 @@
 pub(crate) const ENDS_BYTES: u64 = 1 << 20;
 
 /// Both ends of a device.
-pub(crate) struct Ends<'a> {
+pub(crate) struct DeviceEnds<'a> {
     /// Length of the device in bytes.
     pub(crate) len_bytes: u64,
     /// Its first [`ENDS_BYTES`], or all of it.
@@ -18,7 +18,7 @@ pub(crate) struct Ends<'a> {
 }
 
 /// Names what the device holds; `None` if it is blank.
-pub(crate) fn find(ends: &Ends<'_>) -> Option<&'static str> {
+pub(crate) fn find(ends: &DeviceEnds<'_>) -> Option<&'static str> {
     let marked = MARKS.iter().find(|mark| ends.holds(mark.at, mark.bytes));
     if let Some(mark) = marked {
         return Some(mark.of);
@@ -29,7 +29,7 @@ pub(crate) fn find(ends: &Ends<'_>) -> Option<&'static str> {
     if ends.has_zfs_label() {
         return Some("a member of a ZFS pool");
     }
-    if ends.holds(At::Start(510), &[0x55, 0xAA]) {
+    if ends.holds(ProbePlace::Start(510), &[0x55, 0xAA]) {
         return Some("a partition table or a boot sector (MBR)");
     }
     let first = &ends.head[..ends.head.len().min(BLANK_BYTES)];
@@ -39,11 +39,11 @@ pub(crate) fn find(ends: &Ends<'_>) -> Option<&'static str> {
     None
 }
 
-impl Ends<'_> {
-    fn holds(&self, at: At, bytes: &[u8]) -> bool {
+impl DeviceEnds<'_> {
+    fn holds(&self, at: ProbePlace, bytes: &[u8]) -> bool {
         let found = match at {
-            At::Start(offset) => self.at(offset, bytes.len()),
-            At::End(back) => self.len_bytes.checked_sub(back).and_then(|offset| self.at(offset, bytes.len())),
+            ProbePlace::Start(offset) => self.at(offset, bytes.len()),
+            ProbePlace::End(back) => self.len_bytes.checked_sub(back).and_then(|offset| self.at(offset, bytes.len())),
         };
         found == Some(bytes)
     }
@@ -68,7 +68,7 @@ impl Ends<'_> {
         let old = (self.len_bytes & !0xFFFF).checked_sub(64 << 10);
         let at_end = sectors.checked_sub(16).map(|sector| (sector & !7) * 512);
         let places = [Some(0), Some(4096), old, at_end];
-        places.into_iter().flatten().any(|offset| self.holds(At::Start(offset), &0xA92B_4EFC_u32.to_le_bytes()))
+        places.into_iter().flatten().any(|offset| self.holds(ProbePlace::Start(offset), &0xA92B_4EFC_u32.to_le_bytes()))
     }
 
     /// ZFS writes four labels of 256 KiB, two at each end; the last half of one is a ring of uberblocks.
@@ -79,7 +79,7 @@ impl Ends<'_> {
         let labels = [Some(0), Some(LABEL_BYTES), end.checked_sub(2 * LABEL_BYTES), end.checked_sub(LABEL_BYTES)];
         labels.into_iter().flatten().any(|label| {
             (LABEL_BYTES / 2..LABEL_BYTES).step_by(1 << 10).any(|offset| {
-                let at = At::Start(label + offset);
+                let at = ProbePlace::Start(label + offset);
                 self.holds(at, &magic.to_le_bytes()) || self.holds(at, &magic.to_be_bytes())
             })
         })
@@ -90,21 +90,21 @@ impl Ends<'_> {
 const BLANK_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Copy)]
-enum At {
+enum ProbePlace {
     /// This many bytes after the start.
     Start(u64),
     /// This many bytes before the end.
     End(u64),
 }
 
-struct Mark {
+struct ForeignMark {
     of: &'static str,
-    at: At,
+    at: ProbePlace,
     bytes: &'static [u8],
 }
 
-const fn mark(of: &'static str, at: At, bytes: &'static [u8]) -> Mark {
-    Mark { of, at, bytes }
+const fn mark(of: &'static str, at: ProbePlace, bytes: &'static [u8]) -> ForeignMark {
+    ForeignMark { of, at, bytes }
 }
 
 const EXT: &str = "an ext2, ext3 or ext4 file system";
@@ -116,48 +116,48 @@ const FAT: &str = "a FAT file system";
 const REISER: &str = "a ReiserFS file system";
 const UDF: &str = "a UDF or ISO 9660 file system";
 
-const MARKS: [Mark; 41] = [
-    mark(EXT, At::Start(0x438), &[0x53, 0xEF]),
-    mark("an XFS file system", At::Start(0), b"XFSB"),
-    mark("a Btrfs file system", At::Start(0x1_0040), b"_BHRfS_M"),
-    mark("an NTFS file system", At::Start(3), b"NTFS    "),
-    mark("an exFAT file system", At::Start(3), b"EXFAT   "),
-    mark(FAT, At::Start(0x36), b"FAT12   "),
-    mark(FAT, At::Start(0x36), b"FAT16   "),
-    mark(FAT, At::Start(0x52), b"FAT32   "),
-    mark("an F2FS file system", At::Start(0x400), &[0x10, 0x20, 0xF5, 0xF2]),
-    mark("an EROFS file system", At::Start(0x400), &[0xE2, 0xE1, 0xF5, 0xE0]),
-    mark("a NILFS2 file system", At::Start(0x406), &[0x34, 0x34]),
-    mark("a JFS file system", At::Start(0x8000), b"JFS1"),
-    mark(REISER, At::Start(0x1_0034), b"ReIsEr"),
-    mark(REISER, At::Start(0x2034), b"ReIsEr"),
-    mark("an HFS+ file system", At::Start(0x400), b"H+"),
-    mark("an HFS+ file system", At::Start(0x400), b"HX"),
-    mark("an APFS container", At::Start(0x20), b"NXSB"),
-    mark("a SquashFS file system", At::Start(0), b"hsqs"),
-    mark(UDF, At::Start(0x8001), b"CD001"),
-    mark(UDF, At::Start(0x8001), b"BEA01"),
-    mark(SWAP, At::Start(0xFF6), b"SWAPSPACE2"),
-    mark(SWAP, At::Start(0xFF6), b"SWAP-SPACE"),
-    mark(SWAP, At::Start(0x1FF6), b"SWAPSPACE2"),
-    mark(SWAP, At::Start(0x3FF6), b"SWAPSPACE2"),
-    mark(SWAP, At::Start(0xFFF6), b"SWAPSPACE2"),
-    mark("a hibernated system", At::Start(0xFF6), b"S1SUSPEND"),
-    mark(LVM, At::Start(0), b"LABELONE"),
-    mark(LVM, At::Start(0x200), b"LABELONE"),
-    mark(LVM, At::Start(0x400), b"LABELONE"),
-    mark(LVM, At::Start(0x600), b"LABELONE"),
-    mark(LUKS, At::Start(0), b"LUKS\xBA\xBE"),
-    mark(LUKS, At::Start(0x4000), b"SKUL\xBA\xBE"),
-    mark("a bcache device", At::Start(0x1018), b"\xC6\x85\x73\xF6\x4E\x1A\x45\xCA"),
-    mark("a bcachefs file system", At::Start(0x1018), b"\xC6\x85\x73\xF6\x66\xCE\x90\xA9"),
-    mark("a Ceph BlueStore device", At::Start(0), b"bluestore block device"),
-    mark("a member of an Intel RAID", At::End(0x400), b"Intel Raid ISM Cfg Sig."),
-    mark("a member of a DDF RAID", At::End(0x200), b"\xDE\x11\xDE\x11"),
-    mark(GPT, At::Start(0x200), b"EFI PART"),
-    mark(GPT, At::Start(0x1000), b"EFI PART"),
-    mark(GPT, At::End(0x200), b"EFI PART"),
-    mark(GPT, At::End(0x1000), b"EFI PART"),
+const MARKS: [ForeignMark; 41] = [
+    mark(EXT, ProbePlace::Start(0x438), &[0x53, 0xEF]),
+    mark("an XFS file system", ProbePlace::Start(0), b"XFSB"),
+    mark("a Btrfs file system", ProbePlace::Start(0x1_0040), b"_BHRfS_M"),
+    mark("an NTFS file system", ProbePlace::Start(3), b"NTFS    "),
+    mark("an exFAT file system", ProbePlace::Start(3), b"EXFAT   "),
+    mark(FAT, ProbePlace::Start(0x36), b"FAT12   "),
+    mark(FAT, ProbePlace::Start(0x36), b"FAT16   "),
+    mark(FAT, ProbePlace::Start(0x52), b"FAT32   "),
+    mark("an F2FS file system", ProbePlace::Start(0x400), &[0x10, 0x20, 0xF5, 0xF2]),
+    mark("an EROFS file system", ProbePlace::Start(0x400), &[0xE2, 0xE1, 0xF5, 0xE0]),
+    mark("a NILFS2 file system", ProbePlace::Start(0x406), &[0x34, 0x34]),
+    mark("a JFS file system", ProbePlace::Start(0x8000), b"JFS1"),
+    mark(REISER, ProbePlace::Start(0x1_0034), b"ReIsEr"),
+    mark(REISER, ProbePlace::Start(0x2034), b"ReIsEr"),
+    mark("an HFS+ file system", ProbePlace::Start(0x400), b"H+"),
+    mark("an HFS+ file system", ProbePlace::Start(0x400), b"HX"),
+    mark("an APFS container", ProbePlace::Start(0x20), b"NXSB"),
+    mark("a SquashFS file system", ProbePlace::Start(0), b"hsqs"),
+    mark(UDF, ProbePlace::Start(0x8001), b"CD001"),
+    mark(UDF, ProbePlace::Start(0x8001), b"BEA01"),
+    mark(SWAP, ProbePlace::Start(0xFF6), b"SWAPSPACE2"),
+    mark(SWAP, ProbePlace::Start(0xFF6), b"SWAP-SPACE"),
+    mark(SWAP, ProbePlace::Start(0x1FF6), b"SWAPSPACE2"),
+    mark(SWAP, ProbePlace::Start(0x3FF6), b"SWAPSPACE2"),
+    mark(SWAP, ProbePlace::Start(0xFFF6), b"SWAPSPACE2"),
+    mark("a hibernated system", ProbePlace::Start(0xFF6), b"S1SUSPEND"),
+    mark(LVM, ProbePlace::Start(0), b"LABELONE"),
+    mark(LVM, ProbePlace::Start(0x200), b"LABELONE"),
+    mark(LVM, ProbePlace::Start(0x400), b"LABELONE"),
+    mark(LVM, ProbePlace::Start(0x600), b"LABELONE"),
+    mark(LUKS, ProbePlace::Start(0), b"LUKS\xBA\xBE"),
+    mark(LUKS, ProbePlace::Start(0x4000), b"SKUL\xBA\xBE"),
+    mark("a bcache device", ProbePlace::Start(0x1018), b"\xC6\x85\x73\xF6\x4E\x1A\x45\xCA"),
+    mark("a bcachefs file system", ProbePlace::Start(0x1018), b"\xC6\x85\x73\xF6\x66\xCE\x90\xA9"),
+    mark("a Ceph BlueStore device", ProbePlace::Start(0), b"bluestore block device"),
+    mark("a member of an Intel RAID", ProbePlace::End(0x400), b"Intel Raid ISM Cfg Sig."),
+    mark("a member of a DDF RAID", ProbePlace::End(0x200), b"\xDE\x11\xDE\x11"),
+    mark(GPT, ProbePlace::Start(0x200), b"EFI PART"),
+    mark(GPT, ProbePlace::Start(0x1000), b"EFI PART"),
+    mark(GPT, ProbePlace::End(0x200), b"EFI PART"),
+    mark(GPT, ProbePlace::End(0x1000), b"EFI PART"),
 ];
 
 #[cfg(test)]
@@ -169,7 +169,7 @@ mod tests {
     fn found(device: &[u8]) -> Option<&'static str> {
         let ends = (ENDS_BYTES as usize).min(device.len());
         let (head, tail) = (&device[..ends], &device[device.len() - ends..]);
-        find(&Ends { len_bytes: device.len() as u64, head, tail })
+        find(&DeviceEnds { len_bytes: device.len() as u64, head, tail })
     }
 
     #[track_caller]
@@ -184,8 +184,8 @@ mod tests {
     fn every_mark_is_found_where_its_owner_leaves_it() {
         for mark in &MARKS {
             let offset = match mark.at {
-                At::Start(offset) => offset,
-                At::End(back) => LEN_BYTES - back,
+                ProbePlace::Start(offset) => offset,
+                ProbePlace::End(back) => LEN_BYTES - back,
             };
             check_found(offset, mark.bytes, mark.of);
         }

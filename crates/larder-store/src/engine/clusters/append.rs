@@ -4,7 +4,7 @@
 //! write for all entries of a cluster, and one more for each [`OPEN_WAIT`] in which it is filled; eviction touches
 //! memory only.
 
-use super::{ClustersEngine, ClustersState, entries::EntryPlace, layout::Lack, read::Found};
+use super::{ClustersEngine, ClustersState, entries::EntryPlace, layout::NoRun, read::FoundInCluster};
 use crate::{
     Result,
     engine::{
@@ -12,11 +12,11 @@ use crate::{
         kit::{
             effects::completion_for,
             ledger,
-            pack::{Parcel, SealedPack},
+            pack::{PackRecord, SealedPack},
             room::{NoRoom, flushed},
         },
     },
-    format::{pack::PackedKind, record::Record},
+    format::{pack::PackedKind, record::RecordParts},
     volume::{cannot_begin, counters::add, waiters::wait_for, wakeup::TICK},
 };
 use std::{
@@ -33,7 +33,11 @@ const SHARE_OF_CLUSTERS: u64 = 4;
 
 impl ClustersEngine {
     /// Appends, if the key's entry is still where it was found; `false` if not.
-    pub(super) async fn append(self: &Arc<Self>, mut record: Record<'_>, found: Option<Found>) -> Result<bool> {
+    pub(super) async fn append(
+        self: &Arc<Self>,
+        mut record: RecordParts<'_>,
+        found: Option<FoundInCluster>,
+    ) -> Result<bool> {
         if self.is_barred() {
             return Err(cannot_begin());
         }
@@ -52,8 +56,8 @@ impl ClustersEngine {
 
     fn try_append(
         self: &Arc<Self>,
-        record: &mut Record<'_>,
-        found: Option<Found>,
+        record: &mut RecordParts<'_>,
+        found: Option<FoundInCluster>,
         waker: Option<&Waker>,
     ) -> std::result::Result<bool, NoRoom> {
         let key_hash = record.meta.hash.key_hash();
@@ -84,7 +88,7 @@ impl ClustersEngine {
     fn append_locked(
         &self,
         state: &mut ClustersState,
-        record: &mut Record<'_>,
+        record: &mut RecordParts<'_>,
         sealed: &mut Vec<SealedPack>,
     ) -> std::result::Result<(), NoRoom> {
         let len_bytes = record.len_bytes();
@@ -106,7 +110,7 @@ impl ClustersEngine {
         while state.entries.is_full() {
             self.evict(state, 1)?;
         }
-        while let Err(Lack(span)) = state.clusters.prepare(group, len_bytes, sealed) {
+        while let Err(NoRun(span)) = state.clusters.prepare(group, len_bytes, sealed) {
             self.evict(state, span)?;
         }
         assert!(!state.entries.is_full(), "an entry that comes has room in the table");
@@ -115,7 +119,7 @@ impl ClustersEngine {
             state.forget(key_hash, old);
         }
         let expires_at = record.meta.expires_at;
-        let parcel = Parcel { key_hash, len_bytes, expires_at, kind: PackedKind::Entry };
+        let parcel = PackRecord { key_hash, len_bytes, expires_at, kind: PackedKind::Entry };
         let now = self.volume.clock.now();
         let place = state.clusters.append(group, parcel, sealed, |target, sequence| {
             record.meta.sequence = sequence;

@@ -1,9 +1,9 @@
 //! What must hold between the entries and clusters of `ucfs`.
 
 use super::ClustersState;
-use crate::engine::kit::state_lock::Checked;
+use crate::engine::kit::state_lock::CheckedState;
 
-impl Checked for ClustersState {
+impl CheckedState for ClustersState {
     fn check(&self) {
         self.clusters.check();
         self.entries.check();

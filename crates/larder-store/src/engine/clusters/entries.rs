@@ -23,7 +23,7 @@ pub(crate) struct EntryId(NonZeroU32);
 
 /// The table.
 pub(crate) struct EntryTable {
-    entries: Vec<Entry>,
+    entries: Vec<ClusterEntry>,
     /// Numbers of entries, from 1; 0 is none.
     heads: Vec<u32>,
     free: Option<EntryId>,
@@ -32,7 +32,7 @@ pub(crate) struct EntryTable {
 }
 
 #[derive(Clone, Copy)]
-struct Entry {
+struct ClusterEntry {
     /// In two halves, so that an entry needs no padding.
     key: [u32; 2],
     cluster: u32,
@@ -42,7 +42,7 @@ struct Entry {
     link: Option<EntryId>,
 }
 
-const _: () = assert!(size_of::<Entry>() == 20);
+const _: () = assert!(size_of::<ClusterEntry>() == 20);
 
 impl EntryTable {
     /// A table with room for `entries`.
@@ -59,7 +59,7 @@ impl EntryTable {
         let at = self.head_of(key);
         assert_eq!(self.heads[at], 0, "a key is in the table once");
         let EntryPlace { cluster, offset_sectors, sectors } = place;
-        let entry = Entry { key: halves(key), cluster, offset_sectors, sectors, link: first };
+        let entry = ClusterEntry { key: halves(key), cluster, offset_sectors, sectors, link: first };
         let id = match self.free {
             Some(id) => {
                 self.free = self.entry(id).link;
@@ -139,7 +139,7 @@ impl EntryTable {
 
     /// Memory when full.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (self.capacity * size_of::<Entry>() + self.heads.len() * size_of::<u32>()) as u64
+        (self.capacity * size_of::<ClusterEntry>() + self.heads.len() * size_of::<u32>()) as u64
     }
 
     /// Checks that every head leads to an entry, that each is found by its key, and that they are counted.
@@ -197,12 +197,12 @@ impl EntryTable {
         ((u128::from(key.0) * self.heads.len() as u128) >> u64::BITS) as usize
     }
 
-    fn entry(&self, id: EntryId) -> &Entry {
+    fn entry(&self, id: EntryId) -> &ClusterEntry {
         &self.entries[id.index()]
     }
 }
 
-impl Entry {
+impl ClusterEntry {
     fn key(&self) -> KeyHash {
         KeyHash(u64::from(self.key[1]) << u32::BITS | u64::from(self.key[0]))
     }

@@ -1,7 +1,7 @@
 //! The clusters of `ucfs`: which are free, which are being filled, in which order the full ones were used.
 //!
 //! Owns: the cluster table (24 bytes a cluster), the open clusters, those on their way, the LRU list. Does not: do
-//! I/O, or know keys: the caller keeps the entries, and for each cluster their chain begins at [`Clusters::first`].
+//! I/O, or know keys: the caller keeps the entries, and for each cluster their chain begins at [`ClusterTable::first`].
 //! Invariants: a cluster is written whole when it is full, before that only as far as it is filled, and not used
 //! again before all of it is evicted; an entry longer than half a cluster has consecutive clusters of its own.
 //! Cost: a cluster's bytes of memory for each open one. Source: UCFS (IEEE TC 2002), as its abstract has it: no
@@ -13,8 +13,8 @@ mod partial;
 use crate::{
     device::AlignedBuffer,
     engine::kit::{
-        numbers::Numbers,
-        pack::{OpenPack, PackShape, Parcel, SealedPack},
+        numbers::RunNumbers,
+        pack::{OpenPack, PackRecord, PackShape, SealedPack},
     },
     format::VolumeId,
     units::SECTOR_BYTES,
@@ -31,10 +31,10 @@ pub(crate) struct ClusterArea {
 }
 
 /// The state of all clusters. `F` is what begins a cluster's chain of entries.
-pub(crate) struct Clusters<F> {
+pub(crate) struct ClusterTable<F> {
     area: ClusterArea,
     volume: VolumeId,
-    table: Vec<Cluster<F>>,
+    table: Vec<ClusterLine<F>>,
     open: Vec<Option<(u32, OpenPack)>>,
     /// Of each group, since when something waits in its open cluster that no write has taken.
     waiting_since: Vec<Option<Duration>>,
@@ -49,12 +49,12 @@ pub(crate) struct Clusters<F> {
     newest: u32,
     oldest: u32,
     /// The low half of a number is a cluster's sequence: they are only compared for being the same.
-    pub(crate) numbers: Numbers,
+    pub(crate) numbers: RunNumbers,
 }
 
 /// A line of the cluster table.
 #[derive(Clone, Copy)]
-struct Cluster<F> {
+struct ClusterLine<F> {
     sequence: u32,
     first: Option<F>,
     /// Towards the more and the less recently used.
@@ -69,7 +69,7 @@ struct Cluster<F> {
     written_sectors: u16,
 }
 
-const _: () = assert!(size_of::<Cluster<std::num::NonZeroU32>>() <= 24);
+const _: () = assert!(size_of::<ClusterLine<std::num::NonZeroU32>>() <= 24);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClusterState {
@@ -92,7 +92,7 @@ pub(crate) struct ClusterPlace {
 
 /// That many consecutive clusters have to become free first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lack(pub(crate) u32);
+pub(crate) struct NoRun(pub(crate) u32);
 
 const NONE: u32 = u32::MAX;
 /// Least recently used clusters around which room for a long entry is looked for.
@@ -119,10 +119,10 @@ impl ClusterArea {
     }
 }
 
-impl<F: Copy> Clusters<F> {
+impl<F: Copy> ClusterTable<F> {
     /// Clusters that are all free, with `groups` that can be open at a time.
-    pub(crate) fn new(area: ClusterArea, volume: VolumeId, groups: usize, numbers: Numbers) -> Self {
-        let free = Cluster {
+    pub(crate) fn new(area: ClusterArea, volume: VolumeId, groups: usize, numbers: RunNumbers) -> Self {
+        let free = ClusterLine {
             sequence: 0,
             first: None,
             newer: NONE,
@@ -165,7 +165,7 @@ impl<F: Copy> Clusters<F> {
 
     /// Makes sure that an entry of `len_bytes` can be appended to `group`. A cluster that is complete by that
     /// is added to `sealed`, to be written.
-    pub(crate) fn prepare(&mut self, group: usize, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<(), Lack> {
+    pub(crate) fn prepare(&mut self, group: usize, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<(), NoRun> {
         if let Some(span) = self.area.span(len_bytes) {
             return match self.free_run(span) {
                 Some(start) => {
@@ -173,14 +173,14 @@ impl<F: Copy> Clusters<F> {
                     self.made_free = start;
                     Ok(())
                 }
-                None => Err(Lack(span)),
+                None => Err(NoRun(span)),
             };
         }
         if self.open[group].as_ref().is_some_and(|(_, pack)| !pack.takes(len_bytes)) {
             sealed.extend(self.seal(group));
         }
         if self.open[group].is_none() {
-            let cluster = self.free_run(1).ok_or(Lack(1))?;
+            let cluster = self.free_run(1).ok_or(NoRun(1))?;
             let sequence = self.new_sequence();
             self.take(cluster, 1, ClusterState::Open, sequence);
             self.open[group] = Some((cluster, self.open_pack(cluster, 1)));
@@ -190,11 +190,11 @@ impl<F: Copy> Clusters<F> {
         Ok(())
     }
 
-    /// Appends an entry for which [`Clusters::prepare`] made room; `write` gets its place and sequence.
+    /// Appends an entry for which [`ClusterTable::prepare`] made room; `write` gets its place and sequence.
     pub(crate) fn append(
         &mut self,
         group: usize,
-        parcel: Parcel,
+        parcel: PackRecord,
         sealed: &mut Vec<SealedPack>,
         write: impl FnOnce(&mut [u8], u32),
     ) -> ClusterPlace {
@@ -390,7 +390,7 @@ impl<F: Copy> Clusters<F> {
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        (self.table.len() * size_of::<Cluster<F>>() + self.free.capacity() * size_of::<u32>()) as u64
+        (self.table.len() * size_of::<ClusterLine<F>>() + self.free.capacity() * size_of::<u32>()) as u64
     }
 
     fn open_pack(&mut self, cluster: u32, span: u32) -> OpenPack {
@@ -479,7 +479,7 @@ impl<F: Copy> Clusters<F> {
     }
 
     fn unlink(&mut self, cluster: u32) {
-        let Cluster { newer, older, state, .. } = self.table[cluster as usize];
+        let ClusterLine { newer, older, state, .. } = self.table[cluster as usize];
         assert_eq!(state, ClusterState::Full, "the order of use is that of full clusters");
         match newer {
             NONE => self.newest = older,

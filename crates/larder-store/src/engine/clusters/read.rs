@@ -7,30 +7,30 @@
 use super::{ClustersEngine, entries::EntryPlace, layout::ClusterPlace};
 use crate::{
     Reader, Result,
-    engine::kit::lookup::{self, Look},
-    format::{pack, record::Decoded},
+    engine::kit::lookup::{self, LookStep},
+    format::{pack, record::DecodedRecord},
     hash::{FullHash, KeyHash},
     units::SECTOR_BYTES,
-    volume::{Verdict, counters::add},
+    volume::{KeyVerdict, counters::add},
 };
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// Where an entry was found: its place, and which use of the cluster that is.
-pub(super) type Found = (EntryPlace, u32);
+pub(super) type FoundInCluster = (EntryPlace, u32);
 
 impl ClustersEngine {
     /// The entry of `key`, and where it was found.
-    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Found, Reader)>> {
+    pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(FoundInCluster, Reader)>> {
         let hash = self.volume.hash(key).1;
         lookup::follow(&self.volume, true, || self.look(key, hash)).await
     }
 
-    async fn look(&self, key: &[u8], hash: FullHash) -> Result<Look<(Found, Reader)>> {
+    async fn look(&self, key: &[u8], hash: FullHash) -> Result<LookStep<(FoundInCluster, Reader)>> {
         let key_hash = hash.key_hash();
         let (place, sequence, dirty) = {
             let state = self.lock();
-            let Some(place) = state.find(key_hash) else { return Ok(Look::Nothing) };
+            let Some(place) = state.find(key_hash) else { return Ok(LookStep::Nothing) };
             (place, state.clusters.sequence(place.cluster), state.clusters.dirty_copy(cluster_place(place)))
         };
         let found = (place, sequence);
@@ -41,34 +41,34 @@ impl ClustersEngine {
                 (self.is_of(&bytes, found).then(|| record_at(&bytes, place)).flatten(), Some(bytes))
             }
         };
-        let verdict = record.as_ref().map_or(Verdict::Damaged, |record| self.volume.judge(record, hash, key));
-        let is_sound = matches!(&verdict, Verdict::Sound(decoded) if decoded.meta.sequence == sequence);
+        let verdict = record.as_ref().map_or(KeyVerdict::Damaged, |record| self.volume.judge(record, hash, key));
+        let is_sound = matches!(&verdict, KeyVerdict::Sound(decoded) if decoded.meta.sequence == sequence);
         if !is_sound && !self.is_at(key_hash, found) {
-            return Ok(Look::Moved);
+            return Ok(LookStep::Moved);
         }
         match (verdict, record) {
             // If it was replaced meanwhile, it was the key's entry when it was asked for.
-            (Verdict::Sound(decoded), Some(record)) if is_sound => {
+            (KeyVerdict::Sound(decoded), Some(record)) if is_sound => {
                 self.touch_cluster(found, cluster);
-                return Ok(Look::Found((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
+                return Ok(LookStep::Found((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
             }
-            (Verdict::FalseMatch, _) => add(&self.volume.counters.false_matches, 1),
-            (Verdict::Useless, _) => self.forget_at(key_hash, found),
+            (KeyVerdict::FalseMatch, _) => add(&self.volume.counters.false_matches, 1),
+            (KeyVerdict::Useless, _) => self.forget_at(key_hash, found),
             _ => {
                 add(&self.volume.counters.corrupt, 1);
                 self.forget_at(key_hash, found);
             }
         }
-        Ok(Look::Nothing)
+        Ok(LookStep::Nothing)
     }
 
     /// Whether the entry is still where it was found.
-    pub(super) fn is_at(&self, key_hash: KeyHash, (place, sequence): Found) -> bool {
+    pub(super) fn is_at(&self, key_hash: KeyHash, (place, sequence): FoundInCluster) -> bool {
         let state = self.lock();
         state.entries.find(key_hash) == Some(place) && state.clusters.sequence(place.cluster) == sequence
     }
 
-    fn forget_at(&self, key_hash: KeyHash, (place, sequence): Found) {
+    fn forget_at(&self, key_hash: KeyHash, (place, sequence): FoundInCluster) {
         let mut state = self.lock();
         if state.entries.find(key_hash) == Some(place) && state.clusters.sequence(place.cluster) == sequence {
             state.forget(key_hash, place);
@@ -83,7 +83,7 @@ impl ClustersEngine {
     }
 
     /// Whether a cluster's directory is whole and of the use that is expected.
-    fn is_of(&self, bytes: &Bytes, (place, sequence): Found) -> bool {
+    fn is_of(&self, bytes: &Bytes, (place, sequence): FoundInCluster) -> bool {
         let offset = self.area.offset_bytes(place.cluster);
         pack::decode_header(self.volume.id, offset, bytes).is_ok_and(|header| header.sequence == sequence)
     }
@@ -91,7 +91,7 @@ impl ClustersEngine {
     /// Notes the use of a cluster, and gives its other entries, if its bytes were read, to whoever wants them. Which there
     /// are, the cluster's chain of entries says: a walk through memory that lies together, where a search for each listed
     /// entry would go all over the table.
-    fn touch_cluster(&self, (asked, sequence): Found, bytes: Option<Bytes>) {
+    fn touch_cluster(&self, (asked, sequence): FoundInCluster, bytes: Option<Bytes>) {
         let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbours()?)));
         let mut present: Vec<(KeyHash, EntryPlace)> = Vec::new();
         {
@@ -107,7 +107,7 @@ impl ClustersEngine {
         // The chain begins with what was stored last.
         for (key_hash, place) in present.into_iter().rev() {
             let Some(record) = record_at(&bytes, place) else { continue };
-            let Ok(decoded) = Decoded::decode(self.volume.id, &record) else { continue };
+            let Ok(decoded) = DecodedRecord::decode(self.volume.id, &record) else { continue };
             let is_it = decoded.meta.hash.key_hash() == key_hash && decoded.meta.sequence == sequence;
             if is_it && let Some(neighbour) = self.volume.neighbour(record, decoded) {
                 sink(neighbour);

@@ -9,19 +9,19 @@
 use super::{
     ClustersEngine, ClustersState,
     entries::{EntryPlace, EntryTable},
-    layout::Clusters,
+    layout::ClusterTable,
     session::NUMBERS_PER_BATCH,
 };
 use crate::{
     engine::kit::{
-        ledger::{self, Books, Gathered, KeepsBooks, Ledger},
-        numbers::Numbers,
-        state_lock::Locked,
+        ledger::{self, CheckpointSource, KeepsBooks, MapCheckpoint, MapPart},
+        numbers::RunNumbers,
+        state_lock::LockedState,
     },
     format::{
         VolumeId,
-        journal::Change,
-        snapshot::{Header, Listing},
+        journal::MapChange,
+        snapshot::{SnapshotEntry, SnapshotHeader},
     },
     hash::KeyHash,
     units::SECTOR_BYTES,
@@ -36,21 +36,21 @@ pub(super) fn listings_max(entries: u64) -> u64 {
 impl KeepsBooks for ClustersEngine {
     type State = ClustersState;
 
-    fn lock_books(&self) -> Locked<'_, ClustersState> {
+    fn lock_books(&self) -> LockedState<'_, ClustersState> {
         self.lock()
     }
 }
 
-impl Books for ClustersState {
-    fn ledger(&mut self) -> &mut Ledger {
+impl CheckpointSource for ClustersState {
+    fn ledger(&mut self) -> &mut MapCheckpoint {
         &mut self.ledger
     }
 
-    fn numbers(&mut self) -> &mut Numbers {
+    fn numbers(&mut self) -> &mut RunNumbers {
         &mut self.clusters.numbers
     }
 
-    fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> Gathered {
+    fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> MapPart {
         let mut next = match (cursor, in_order) {
             (Some(cursor), _) => Some(cursor as u32),
             (None, true) => self.clusters.lru().next(),
@@ -66,7 +66,7 @@ impl Books for ClustersState {
             listings.extend(written.map(|(key_hash, place)| self.listing(key_hash, place)));
             next = if in_order { self.clusters.next_used(cluster) } else { Some(cluster + 1) };
         }
-        Gathered { listings, next: next.filter(|&cluster| cluster < self.area.count).map(u64::from) }
+        MapPart { listings, next: next.filter(|&cluster| cluster < self.area.count).map(u64::from) }
     }
 
     fn entry_count(&self) -> u64 {
@@ -87,7 +87,7 @@ impl ClustersState {
     pub(super) fn note_gone(&mut self, key_hash: KeyHash, place: EntryPlace) {
         debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry goes from where it stands");
         if self.clusters.is_with_device(place.cluster, place.offset_sectors) {
-            let change = Change { listing: self.listing(key_hash, place), is_gone: true };
+            let change = MapChange { listing: self.listing(key_hash, place), is_gone: true };
             self.ledger.journal.note(change, self.volume.clock.now(), 0);
         }
     }
@@ -108,7 +108,7 @@ impl ClustersState {
         };
         assert!(listings.is_empty() || self.clusters.is_full(cluster), "what is written is with the device");
         for listing in listings {
-            self.ledger.journal.note(Change { listing, is_gone: false }, now, 0);
+            self.ledger.journal.note(MapChange { listing, is_gone: false }, now, 0);
         }
     }
 
@@ -121,7 +121,7 @@ impl ClustersState {
         let is_written = listings.is_empty() || self.clusters.is_with_device(cluster, sectors.start);
         assert!(is_written, "only what is written is noted");
         for listing in listings {
-            self.ledger.journal.note(Change { listing, is_gone: false }, now, 0);
+            self.ledger.journal.note(MapChange { listing, is_gone: false }, now, 0);
         }
     }
 
@@ -129,8 +129,8 @@ impl ClustersState {
         self.area.cluster_bytes / SECTOR_BYTES
     }
 
-    fn listing(&self, key_hash: KeyHash, place: EntryPlace) -> Listing {
-        Listing {
+    fn listing(&self, key_hash: KeyHash, place: EntryPlace) -> SnapshotEntry {
+        SnapshotEntry {
             key_hash,
             place: u64::from(place.cluster) * self.sectors_per_cluster() + u64::from(place.offset_sectors),
             sectors: place.sectors.into(),
@@ -141,7 +141,7 @@ impl ClustersState {
 
     /// Takes up an entry, and its cluster if it is the first of it. Nothing if there is no room for it: then it went before the journal
     /// ends.
-    fn take_up(&mut self, listing: &Listing) {
+    fn take_up(&mut self, listing: &SnapshotEntry) {
         let per_cluster = self.sectors_per_cluster();
         let Ok(cluster) = u32::try_from(listing.place / per_cluster) else { return };
         let (offset_sectors, sectors) = ((listing.place % per_cluster) as u16, listing.sectors as u16);
@@ -162,7 +162,7 @@ impl ClustersState {
         assert_eq!(self.entries.find(listing.key_hash), Some(own), "what was taken up is found");
     }
 
-    fn replay(&mut self, Change { listing, is_gone }: &Change) {
+    fn replay(&mut self, MapChange { listing, is_gone }: &MapChange) {
         assert!(self.is_recovering, "what may be gone is not shown");
         let found = self.entries.find(listing.key_hash);
         let is_it = found.filter(|place| self.clusters.sequence(place.cluster) == listing.sequence);
@@ -181,7 +181,7 @@ impl ClustersState {
     fn clear(&mut self, volume_id: VolumeId, capacity: u64) {
         assert!(!self.ready, "nothing is stored before it is known what there is");
         let numbers = self.clusters.numbers;
-        self.clusters = Clusters::new(self.area, volume_id, self.groups, numbers);
+        self.clusters = ClusterTable::new(self.area, volume_id, self.groups, numbers);
         self.entries = EntryTable::new(capacity);
     }
 }
@@ -201,7 +201,7 @@ impl ClustersEngine {
         {
             let mut state = self.lock();
             let capacity = (state.entries.capacity() as u64).max(listed);
-            state.clusters.numbers = Numbers::new(next.into(), NUMBERS_PER_BATCH);
+            state.clusters.numbers = RunNumbers::new(next.into(), NUMBERS_PER_BATCH);
             state.clear(self.volume.id, capacity);
             if let Some(header) = &header {
                 state.ledger.take_over(header.clone());
@@ -226,13 +226,13 @@ impl ClustersEngine {
     }
 
     /// Fills the tables; number of the page behind the journal's end, unless nothing can be believed.
-    async fn read_books(self: &Arc<Self>, header: &Header) -> Option<u64> {
+    async fn read_books(self: &Arc<Self>, header: &SnapshotHeader) -> Option<u64> {
         let recovery = header.recovery?;
         if recovery.epoch > self.volume.epoch() {
             // The superblock was lost, and what it had invalidated.
             return None;
         }
-        let take = |listings: Vec<Listing>| {
+        let take = |listings: Vec<SnapshotEntry>| {
             let mut state = self.lock();
             listings.iter().for_each(|listing| state.take_up(listing));
         };

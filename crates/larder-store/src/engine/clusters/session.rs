@@ -8,14 +8,14 @@
 use super::{
     ClustersEngine, ClustersState,
     entries::{EntryId, EntryPlace, EntryTable},
-    layout::{ClusterArea, Clusters},
+    layout::{ClusterArea, ClusterTable},
 };
 use crate::{
     Result,
     engine::kit::{
         ledger,
-        numbers::Numbers,
-        snapshot::{self, Header},
+        numbers::RunNumbers,
+        snapshot::{self, SnapshotPage},
     },
     hash::KeyHash,
 };
@@ -52,19 +52,19 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
 async fn restore_closed(engine: &Arc<ClustersEngine>) {
     let header = snapshot::read_header(&engine.volume).await;
     let (next, words) = match header {
-        Some(Header { number, words: [IS_CLEAN, low, high] }) => {
+        Some(SnapshotPage { number, words: [IS_CLEAN, low, high] }) => {
             let count = u64::from(high) << u32::BITS | u64::from(low);
             (number, snapshot::read_words(&engine.volume, number, count).await)
         }
-        Some(Header { number, .. }) => (number, None),
+        Some(SnapshotPage { number, .. }) => (number, None),
         // A new volume, or a header that was damaged: then no time was twice the same.
         None => (engine.volume.clock.since_epoch().as_millis() as u32, None),
     };
     {
         let mut state = engine.lock();
         let groups = state.groups;
-        let numbers = Numbers::new(next.into(), NUMBERS_PER_BATCH);
-        let fresh = || Clusters::new(engine.area, engine.volume.id, groups, numbers);
+        let numbers = RunNumbers::new(next.into(), NUMBERS_PER_BATCH);
+        let fresh = || ClusterTable::new(engine.area, engine.volume.id, groups, numbers);
         state.clusters = fresh();
         // The options may speak of larger entries than those that are there.
         let found = words.as_ref().map_or(0, |words| words.len() as u64 / WORDS_PER_ENTRY);
@@ -132,7 +132,7 @@ pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     };
     let count = words.len() as u64;
     let says = [IS_CLEAN, count as u32, (count >> u32::BITS) as u32];
-    snapshot::write(&engine.volume, &Header { number, words: says }, &words).await
+    snapshot::write(&engine.volume, &SnapshotPage { number, words: says }, &words).await
 }
 
 /// The full clusters, least recently used first, each with its entries.

@@ -6,15 +6,15 @@
 use super::area_of;
 use crate::{
     device::block_on,
-    engine::kit::walk::{Met, walk_pack},
+    engine::kit::walk::{WalkItem, walk_pack},
     format::pack,
     volume::Volume,
 };
 
 /// Walks over all clusters, while it is to go on.
-pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
+pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let Some(area) = area_of(&volume.shape) else {
-        return meet(Met::Damage { offset_bytes: 0, what: "the superblock's layout" });
+        return meet(WalkItem::Damage { offset_bytes: 0, what: "the superblock's layout" });
     };
     let mut cluster = 0;
     while cluster < area.count && goes_on() {
@@ -30,11 +30,11 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
                 len_bytes.div_ceil(area.cluster_bytes).max(1) as u32
             }
             Err(_) => {
-                meet(Met::Damage { offset_bytes, what: "a cluster cannot be read" });
+                meet(WalkItem::Damage { offset_bytes, what: "a cluster cannot be read" });
                 1
             }
         };
-        meet(Met::Passed(u64::from(span) * area.cluster_bytes));
+        meet(WalkItem::Passed(u64::from(span) * area.cluster_bytes));
         cluster += span;
     }
 }

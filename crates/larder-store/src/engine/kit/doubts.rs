@@ -7,7 +7,7 @@
 use crate::units::SetNumber;
 
 /// The sets that are doubted.
-pub(crate) struct Doubts {
+pub(crate) struct SuspectSets {
     set_count: u64,
     /// A bit for every set; empty while no set is doubted.
     words: Vec<u64>,
@@ -16,7 +16,7 @@ pub(crate) struct Doubts {
     cursor: u64,
 }
 
-impl Doubts {
+impl SuspectSets {
     /// No doubts about any of `set_count` sets.
     pub(crate) fn new(set_count: u64) -> Self {
         Self { set_count, words: Vec::new(), count: 0, cursor: 0 }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn doubted_sets_come_up_in_turn_until_they_are_written() {
-        let mut doubts = Doubts::new(1000);
+        let mut doubts = SuspectSets::new(1000);
         assert_eq!((doubts.next(), doubts.memory_bytes()), (None, 0));
         [999, 3, 64, 3].into_iter().for_each(|set| doubts.insert(SetNumber(set)));
         assert_eq!(doubts.count, 3);

@@ -11,7 +11,7 @@ use crate::{
     device::AlignedBuffer,
     format::{
         VolumeId,
-        journal::{Change, PAGE_CHANGE_COUNT, PageHeader, encode_page},
+        journal::{MapChange, PAGE_CHANGE_COUNT, PageHeader, encode_page},
     },
     units::BLOCK_BYTES,
 };
@@ -23,7 +23,7 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const TRANSFER_PAGE_COUNT: usize = 16;
 
 /// The journal of one volume.
-pub(crate) struct Journal {
+pub(crate) struct MapJournal {
     volume: VolumeId,
     /// Where the ring begins on the volume.
     start_bytes: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Journal {
     next: u64,
     /// The oldest page that a start would read.
     needed_from: u64,
-    open: Vec<Change>,
+    open: Vec<MapChange>,
     /// Since when the oldest change in it waits.
     opened_at: Duration,
     sealed: VecDeque<SealedPage>,
@@ -55,7 +55,7 @@ pub(crate) struct Journal {
 struct SealedPage {
     number: u64,
     pointer: u64,
-    changes: Vec<Change>,
+    changes: Vec<MapChange>,
     /// Changes noted up to its end.
     noted: u64,
 }
@@ -66,7 +66,7 @@ pub(crate) struct JournalWrite {
     pub(crate) buffer: Arc<AlignedBuffer>,
 }
 
-impl Journal {
+impl MapJournal {
     /// The journal of a volume whose ring of `page_count` pages begins at `start_bytes`; nothing is written yet.
     pub(crate) fn new(volume: VolumeId, start_bytes: u64, page_count: u64) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Journal {
     }
 
     /// Notes a change that somebody has been waiting to see durable `since`.
-    pub(crate) fn note(&mut self, change: Change, since: Duration, pointer: u64) {
+    pub(crate) fn note(&mut self, change: MapChange, since: Duration, pointer: u64) {
         if !self.is_kept() || !self.goes_on {
             return;
         }
@@ -271,20 +271,20 @@ impl Journal {
 mod tests {
     use super::*;
     use crate::{
-        format::{journal::decode_page, snapshot::Listing},
+        format::{journal::decode_page, snapshot::SnapshotEntry},
         hash::KeyHash,
     };
 
     const VOLUME: VolumeId = VolumeId([4; 16]);
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn change(sequence: u32) -> Change {
-        let listing = Listing { key_hash: KeyHash(9), place: 1, sectors: 1, sequence, expires_at: 0 };
-        Change { listing, is_gone: false }
+    fn change(sequence: u32) -> MapChange {
+        let listing = SnapshotEntry { key_hash: KeyHash(9), place: 1, sectors: 1, sequence, expires_at: 0 };
+        MapChange { listing, is_gone: false }
     }
 
-    fn journal(page_count: u64) -> Journal {
-        let mut journal = Journal::new(VOLUME, 1 << 20, page_count);
+    fn journal(page_count: u64) -> MapJournal {
+        let mut journal = MapJournal::new(VOLUME, 1 << 20, page_count);
         journal.go_on(20, 20);
         journal.begin(3);
         journal
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn pages_that_a_start_needs_are_not_used_again_before_a_snapshot_replaces_them() {
         let mut journal = journal(16);
-        let fill = |journal: &mut Journal, count| {
+        let fill = |journal: &mut MapJournal, count| {
             for sequence in 0..count {
                 journal.note(change(sequence), SECOND, 0);
                 journal.seal(0);

@@ -1,31 +1,33 @@
 //! What brings a map over a kill: a snapshot that is taken while the store is in use, and the journal of what has changed since.
 //!
-//! Owns: headers, places of snapshots, ring of the journal, and in which order they are written. Does not: know what a map is made of;
-//! the engine gathers its listings ([`Books`]) and takes them up again. Invariants: before the first change of a run is written, the header
-//! says that the last close's snapshot is no longer whole; a snapshot rules once all of it is durable, and only then are the pages it
-//! replaces used again. A snapshot is not of one moment: what changed while it was written is in the journal behind the page
-//! where it began, which a start reads after it. Cost: at a start one read of both; while in use 24 bytes a change, and 24 for each entry
-//! every time as much has been journalled as half the ring holds, a bounded piece at a time. Source: docs/rfcs/0007-journal-of-the-map.md.
+//! Owns: headers, places of snapshots, ring of the journal, and in which order they are written. Does not: know what a
+//! map is made of; the engine gathers its listings ([`CheckpointSource`]) and takes them up again. Invariants: before
+//! the first change of a run is written, the header says that the last close's snapshot is no longer whole; a snapshot
+//! rules once all of it is durable, and only then are the pages it replaces used again. A snapshot is not of one
+//! moment: what changed while it was written is in the journal behind the page where it began, which a start reads
+//! after it. Cost: at a start one read of both; while in use 24 bytes a change, and 24 for each entry every time as
+//! much has been journalled as half the ring holds, a bounded piece at a time. Source:
+//! docs/rfcs/0007-journal-of-the-map.md.
 
 mod reading;
 
 pub(crate) use self::reading::{LedgerArea, read_header, read_journal, read_snapshot};
 use super::{
     effects::completion_for,
-    journal::{Journal, JournalWrite},
-    numbers::Numbers,
-    state_lock::{Checked, Locked},
+    journal::{JournalWrite, MapJournal},
+    numbers::RunNumbers,
+    state_lock::{CheckedState, LockedState},
 };
 use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
     engine::Engine,
-    format::snapshot::{Header, Listing, PAGE_LISTING_COUNT, PLACE_COUNT, Recovery, encode_page},
+    format::snapshot::{MapRecovery, PAGE_LISTING_COUNT, PLACE_COUNT, SnapshotEntry, SnapshotHeader, encode_page},
     units::BLOCK_BYTES,
     volume::{
         Volume,
-        turn::Turn,
-        waiters::{Waiters, wait_for},
+        turn::TaskTurn,
+        waiters::{TaskWaiters, wait_for},
     },
 };
 use reading::write_headers;
@@ -37,20 +39,20 @@ const STEP_PAGE_COUNT: u64 = 64;
 /// An engine that keeps its map in this way.
 pub(crate) trait KeepsBooks: Engine {
     /// What changes under its lock.
-    type State: Books;
+    type State: CheckpointSource;
 
-    fn lock_books(&self) -> Locked<'_, Self::State>;
+    fn lock_books(&self) -> LockedState<'_, Self::State>;
 }
 
 /// The state of such an engine.
-pub(crate) trait Books: AsMut<Waiters> + Checked {
-    fn ledger(&mut self) -> &mut Ledger;
+pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
+    fn ledger(&mut self) -> &mut MapCheckpoint;
 
-    fn numbers(&mut self) -> &mut Numbers;
+    fn numbers(&mut self) -> &mut RunNumbers;
 
     /// About `count_max` listings of what is on the volume, from `cursor` on (`None`: from the start); in the order of use if `in_order`,
     /// which the caller asks for only while nothing changes.
-    fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> Gathered;
+    fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> MapPart;
 
     /// How many entries the map has.
     fn entry_count(&self) -> u64;
@@ -63,22 +65,22 @@ pub(crate) trait Books: AsMut<Waiters> + Checked {
 }
 
 /// A part of a map.
-pub(crate) struct Gathered {
-    pub(crate) listings: Vec<Listing>,
+pub(crate) struct MapPart {
+    pub(crate) listings: Vec<SnapshotEntry>,
     /// Where the next part begins; `None`: this was the last.
     pub(crate) next: Option<u64>,
 }
 
 /// The books of one volume.
-pub(crate) struct Ledger {
+pub(crate) struct MapCheckpoint {
     area: LedgerArea,
-    pub(crate) journal: Journal,
+    pub(crate) journal: MapJournal,
     /// As it was written last.
-    header: Header,
-    walk: Option<Walk>,
+    header: SnapshotHeader,
+    walk: Option<SnapshotWalk>,
     /// One that may stand on the volume in part. The snapshot that it names may be the one that a start reads, and so may be that of
     /// `header`: before another is written, it has to be known.
-    unfinished: Option<Header>,
+    unfinished: Option<SnapshotHeader>,
     /// Whether the next header tells of an empty snapshot.
     starts_over: bool,
     /// Whether memory has less than what the header tells of.
@@ -88,29 +90,29 @@ pub(crate) struct Ledger {
 }
 
 /// A snapshot that is being written.
-struct Walk {
-    recovery: Recovery,
+struct SnapshotWalk {
+    recovery: MapRecovery,
     cursor: Option<u64>,
     /// Listings that did not fill a page yet.
-    carried: Vec<Listing>,
+    carried: Vec<SnapshotEntry>,
     page: u64,
     listing_count: u64,
     is_gathered: bool,
 }
 
-impl Ledger {
+impl MapCheckpoint {
     pub(crate) fn new(volume: &Volume) -> Self {
         let area = LedgerArea::of(&volume.shape);
-        let header = Header {
+        let header = SnapshotHeader {
             generation: 0,
             whole: false,
             listing_count: 0,
             next_write: 0,
             pointer: 0,
             slot_counts: Vec::new(),
-            recovery: (area.journal_pages > 0).then(Recovery::default),
+            recovery: (area.journal_pages > 0).then(MapRecovery::default),
         };
-        let journal = Journal::new(volume.id, area.journal_start_bytes(), area.journal_pages);
+        let journal = MapJournal::new(volume.id, area.journal_start_bytes(), area.journal_pages);
         Self {
             area,
             journal,
@@ -124,7 +126,7 @@ impl Ledger {
     }
 
     /// Takes over what an earlier run left.
-    pub(crate) fn take_over(&mut self, header: Header) {
+    pub(crate) fn take_over(&mut self, header: SnapshotHeader) {
         assert_eq!(header.recovery.is_some(), self.journal.is_kept(), "a header says what its volume has");
         self.header = header;
     }
@@ -154,15 +156,15 @@ impl Ledger {
     }
 }
 
-impl Walk {
-    fn new(ledger: &Ledger, generation: u64) -> Option<Self> {
+impl SnapshotWalk {
+    fn new(ledger: &MapCheckpoint, generation: u64) -> Option<Self> {
         let recovery = ledger.header.recovery?;
         let (place, journal_from) = ((recovery.place + 1) % PLACE_COUNT, ledger.journal.next());
-        let recovery = Recovery { generation, place, journal_from, run: ledger.journal.run(), epoch: 0 };
+        let recovery = MapRecovery { generation, place, journal_from, run: ledger.journal.run(), epoch: 0 };
         Some(Self::of(recovery))
     }
 
-    fn of(recovery: Recovery) -> Self {
+    fn of(recovery: MapRecovery) -> Self {
         Self { recovery, cursor: None, carried: Vec::new(), page: 0, listing_count: 0, is_gathered: false }
     }
 }
@@ -176,7 +178,7 @@ pub(crate) async fn begin_run<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
         let before = &state.ledger().header;
         // The time makes generations grow even if both headers were lost.
         let generation = (before.generation + 1).max(volume.clock.since_epoch().as_millis() as u64);
-        let mut header = Header { generation, whole: false, next_write: end as u32, ..before.clone() };
+        let mut header = SnapshotHeader { generation, whole: false, next_write: end as u32, ..before.clone() };
         if let (Some(recovery), true) = (&mut header.recovery, state.ledger().starts_over) {
             (recovery.run, recovery.epoch) = (generation, volume.epoch());
         }
@@ -319,12 +321,12 @@ pub(crate) async fn await_room<E: KeepsBooks>(engine: &Arc<E>) {
 }
 
 /// The right to write a snapshot; whoever waits for room looks again when it ends, also by being given up.
-struct Walking<'a, E: KeepsBooks> {
+struct SnapshotGuard<'a, E: KeepsBooks> {
     engine: &'a Arc<E>,
-    turn: Option<Turn<'a>>,
+    turn: Option<TaskTurn<'a>>,
 }
 
-impl<E: KeepsBooks> Drop for Walking<'_, E> {
+impl<E: KeepsBooks> Drop for SnapshotGuard<'_, E> {
     fn drop(&mut self) {
         assert!(self.turn.is_some(), "a right is given back once");
         self.turn = None;
@@ -340,7 +342,7 @@ pub(crate) async fn keep_snapshot<E: KeepsBooks>(engine: &Arc<E>, insists: bool,
         return;
     }
     let Some(turn) = engine.volume().head_turn() else { return };
-    let walking = Walking { engine, turn: Some(turn) };
+    let walking = SnapshotGuard { engine, turn: Some(turn) };
     while engine.lock_books().ledger().is_walk_due(insists) {
         if let Err(error) = step(engine).await {
             engine.volume().note_failure(&error);
@@ -354,7 +356,7 @@ pub(crate) async fn keep_snapshot<E: KeepsBooks>(engine: &Arc<E>, insists: bool,
     drop(walking);
 }
 
-impl Ledger {
+impl MapCheckpoint {
     /// Whether time will make something due.
     pub(crate) fn is_due(&self) -> bool {
         self.journal.is_dirty() || self.is_walk_due(false)
@@ -382,7 +384,7 @@ async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
         let mut state = engine.lock_books();
         let generation = state.ledger().header.generation + 1;
         let begun = state.ledger().walk.take();
-        let Some(mut walk) = begun.or_else(|| Walk::new(state.ledger(), generation)) else { return Ok(()) };
+        let Some(mut walk) = begun.or_else(|| SnapshotWalk::new(state.ledger(), generation)) else { return Ok(()) };
         if !walk.is_gathered {
             let count = (STEP_PAGE_COUNT * PAGE_LISTING_COUNT) as usize;
             let gathered = state.gather(walk.cursor, false, count);
@@ -401,13 +403,13 @@ async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
         let mut state = engine.lock_books();
         let (pointer, slot_counts) = (state.pointer(), state.slot_counts());
         let before = &state.ledger().header;
-        Header {
+        SnapshotHeader {
             generation: walk.recovery.generation.max(before.generation + 1),
             whole: false,
             listing_count: walk.listing_count,
             pointer,
             slot_counts,
-            recovery: Some(Recovery { epoch: volume.epoch(), ..walk.recovery }),
+            recovery: Some(MapRecovery { epoch: volume.epoch(), ..walk.recovery }),
             next_write: before.next_write,
         }
     };
@@ -415,7 +417,7 @@ async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
 }
 
 /// Writes a header whose snapshot is durable, and goes by it.
-async fn let_rule<E: KeepsBooks>(engine: &Arc<E>, header: Header) -> Result<()> {
+async fn let_rule<E: KeepsBooks>(engine: &Arc<E>, header: SnapshotHeader) -> Result<()> {
     let recovery = header.recovery.expect("volumes with a journal have snapshots of a store in use");
     engine.lock_books().ledger().unfinished = Some(header.clone());
     write_headers(engine.volume(), &header).await?;
@@ -429,7 +431,7 @@ async fn let_rule<E: KeepsBooks>(engine: &Arc<E>, header: Header) -> Result<()> 
 }
 
 /// Writes the pages that are full, and at the end the last one; the walk as it stands then.
-async fn write_listings(volume: &Volume, area: LedgerArea, mut walk: Walk) -> Result<Walk> {
+async fn write_listings(volume: &Volume, area: LedgerArea, mut walk: SnapshotWalk) -> Result<SnapshotWalk> {
     let full = walk.carried.len() as u64 / PAGE_LISTING_COUNT * PAGE_LISTING_COUNT;
     let count = if walk.is_gathered { walk.carried.len() } else { full as usize };
     let page_count = (count as u64).div_ceil(PAGE_LISTING_COUNT);
@@ -464,7 +466,7 @@ pub(crate) async fn close<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     }
     let (mut walk, mut header, area) = {
         let mut state = engine.lock_books();
-        let header = Header {
+        let header = SnapshotHeader {
             generation: state.ledger().header.generation + 1,
             whole: true,
             listing_count: state.entry_count(),
@@ -473,13 +475,13 @@ pub(crate) async fn close<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
             slot_counts: state.slot_counts(),
             recovery: None,
         };
-        let place = Recovery { generation: header.generation, ..Recovery::default() };
-        let mut walk = Walk::new(state.ledger(), header.generation).unwrap_or_else(|| Walk::of(place));
+        let place = MapRecovery { generation: header.generation, ..MapRecovery::default() };
+        let mut walk = SnapshotWalk::new(state.ledger(), header.generation).unwrap_or_else(|| SnapshotWalk::of(place));
         (walk.recovery.run, walk.recovery.epoch) = (header.generation, volume.epoch());
         (walk, header, state.ledger().area)
     };
     while !walk.is_gathered {
-        let Gathered { listings, next } =
+        let MapPart { listings, next } =
             engine.lock_books().gather(walk.cursor, true, (STEP_PAGE_COUNT * PAGE_LISTING_COUNT) as usize);
         walk.carried.extend(listings);
         (walk.cursor, walk.is_gathered) = (next, next.is_none());

@@ -10,7 +10,7 @@ use crate::{
 use std::future::Future;
 
 /// How one look for an entry ends.
-pub(crate) enum Look<T> {
+pub(crate) enum LookStep<T> {
     Found(T),
     Nothing,
     /// What was found moved, or was replaced, while it was read.
@@ -23,18 +23,18 @@ pub(crate) enum Look<T> {
 /// Those of `look`, and a closed store.
 pub(crate) async fn follow<T, F>(volume: &Volume, counts: bool, mut look: impl FnMut() -> F) -> Result<Option<T>>
 where
-    F: Future<Output = Result<Look<T>>>,
+    F: Future<Output = Result<LookStep<T>>>,
 {
     volume.check_open()?;
     add(&volume.counters.lookups, counts.into());
     for _ in 0..MOVES_FOLLOWED_MAX {
         match look().await? {
-            Look::Found(found) => {
+            LookStep::Found(found) => {
                 add(&volume.counters.hits, counts.into());
                 return Ok(Some(found));
             }
-            Look::Nothing => return Ok(None),
-            Look::Moved => {}
+            LookStep::Nothing => return Ok(None),
+            LookStep::Moved => {}
         }
     }
     Ok(None)

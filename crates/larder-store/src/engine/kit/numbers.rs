@@ -1,12 +1,13 @@
 //! Numbers that no two runs use: reserved durably before they are used.
 //!
-//! Owns: the next number, and up to where they are reserved. Does not: do I/O. Whoever reserves writes [`Numbers::next_end`] to the
-//! volume, and says so by [`Numbers::reserve_until`] once that is durable; a run after a crash goes on from there. Invariant: no number
-//! is taken that is not reserved. On the volume numbers may have 32 bits and begin again: they are only compared for being the same.
+//! Owns: the next number, and up to where they are reserved. Does not: do I/O. Whoever reserves writes
+//! [`RunNumbers::next_end`] to the volume, and says so by [`RunNumbers::reserve_until`] once that is durable; a run
+//! after a crash goes on from there. Invariant: no number is taken that is not reserved. On the volume numbers may have
+//! 32 bits and begin again: they are only compared for being the same.
 
 /// The numbers of one run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct RunNumbers {
     next: u64,
     /// The first that is not reserved.
     end: u64,
@@ -14,7 +15,7 @@ pub(crate) struct Numbers {
     batch: u64,
 }
 
-impl Numbers {
+impl RunNumbers {
     /// Numbers from `next` on, to be reserved `batch` at a time; none is yet.
     pub(crate) fn new(next: u64, batch: u64) -> Self {
         assert!(batch > 1 && next.checked_add(batch).is_some());
@@ -68,7 +69,7 @@ mod tests {
     /// At stake: a number that two runs use, so that what the first wrote passes for the second's.
     #[test]
     fn no_number_is_taken_before_it_is_reserved() {
-        let mut numbers = Numbers::new(100, 4);
+        let mut numbers = RunNumbers::new(100, 4);
         assert!(numbers.take().is_none() && numbers.are_spent() && numbers.are_scarce());
         numbers.reserve_until(numbers.next_end());
         let taken: Vec<_> = std::iter::from_fn(|| numbers.take()).collect();
@@ -79,6 +80,6 @@ mod tests {
         numbers.take();
         assert!(numbers.are_scarce() && !numbers.are_spent());
         // The run ends here; the next goes on behind all that this one may have used.
-        assert_eq!(Numbers::new(108, 4).next(), 108);
+        assert_eq!(RunNumbers::new(108, 4).next(), 108);
     }
 }

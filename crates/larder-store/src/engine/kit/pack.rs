@@ -8,7 +8,7 @@ use crate::{
     device::AlignedBuffer,
     format::{
         VolumeId,
-        pack::{self, Packed, PackedKind},
+        pack::{self, PackedKind, PackedRecord},
     },
     hash::KeyHash,
     units::BLOCK_BYTES,
@@ -17,7 +17,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 /// What a caller says of the record it puts into a pack.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct PackRecord {
     pub(crate) key_hash: KeyHash,
     pub(crate) len_bytes: u64,
     pub(crate) expires_at: u32,
@@ -43,7 +43,7 @@ pub(crate) struct OpenPack {
     shape: PackShape,
     buffer: AlignedBuffer,
     used_bytes: u64,
-    listings: Vec<Packed>,
+    listings: Vec<PackedRecord>,
 }
 
 /// A pack that is complete and on its way to the device.
@@ -52,7 +52,7 @@ pub(crate) struct SealedPack {
     pub(crate) offset_bytes: u64,
     pub(crate) sequence: u32,
     pub(crate) buffer: Arc<AlignedBuffer>,
-    pub(crate) listings: Vec<Packed>,
+    pub(crate) listings: Vec<PackedRecord>,
     /// How often the device did not take it.
     pub(crate) failures: u8,
 }
@@ -85,14 +85,14 @@ impl OpenPack {
 
     /// Puts a record where [`OpenPack::takes`] says it fits; `write` gets its place and the pack's
     /// sequence. Returns the record's first byte, from the pack's start.
-    pub(crate) fn append(&mut self, parcel: Parcel, write: impl FnOnce(&mut [u8], u32)) -> u64 {
+    pub(crate) fn append(&mut self, parcel: PackRecord, write: impl FnOnce(&mut [u8], u32)) -> u64 {
         assert!(self.takes(parcel.len_bytes), "the caller seals a full pack first");
         let (at, len) = (self.used_bytes, self.packed(parcel.len_bytes));
         let target = &mut self.buffer.as_mut_slice()[at as usize..(at + len) as usize];
         target[parcel.len_bytes as usize..].fill(0);
         write(&mut target[..parcel.len_bytes as usize], self.sequence);
         self.used_bytes += len;
-        self.listings.push(Packed {
+        self.listings.push(PackedRecord {
             key_hash: parcel.key_hash,
             at: at as u32,
             len: pack::granulated(parcel.len_bytes) as u32,
@@ -179,8 +179,8 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([8; 16]);
     const SHAPE: PackShape = PackShape { directory_bytes: 4096, packing_bytes: 512, whole: false };
 
-    fn parcel(len_bytes: u64) -> Parcel {
-        Parcel { key_hash: KeyHash(len_bytes), len_bytes, expires_at: 0, kind: PackedKind::Entry }
+    fn parcel(len_bytes: u64) -> PackRecord {
+        PackRecord { key_hash: KeyHash(len_bytes), len_bytes, expires_at: 0, kind: PackedKind::Entry }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::{
     Error, ErrorKind, Hints, Reader, Result,
-    format::record::{BodyPart, Kind, Meta, Record, body_checksums, checksum_count},
+    format::record::{BodyPart, RecordKind, RecordMeta, RecordParts, body_checksums, checksum_count},
     volume::{Volume, counters::add},
 };
 use bytes::Bytes;
@@ -106,41 +106,48 @@ pub(crate) fn flushed(all_written: bool) -> Result<()> {
 }
 
 /// A found entry, to be written again with another head.
-pub(crate) struct Renewal {
-    meta: Meta,
+pub(crate) struct HeadRenewal {
+    meta: RecordMeta,
     parts: Vec<BodyPart>,
     checksums: Vec<u32>,
     body: Vec<Bytes>,
 }
 
-impl Renewal {
+impl HeadRenewal {
     /// With the body that `reader` has; `None` if it turns out to be damaged.
     pub(crate) async fn whole(reader: &Reader, hints: Hints) -> Result<Option<Self>> {
         let Some(body) = reader.read(0..reader.len()).await? else { return Ok(None) };
         let is_in_parts = reader.decoded().is_in_parts();
-        let mut renewal = Self::new(reader, hints, Kind::Entry, vec![body]);
+        let mut renewal = Self::new(reader, hints, RecordKind::Entry, vec![body]);
         if is_in_parts {
             renewal.checksums = body_checksums(&renewal.body);
         }
         Ok(Some(renewal))
     }
 
-    pub(crate) fn new(reader: &Reader, hints: Hints, kind: Kind, body: Vec<Bytes>) -> Self {
+    pub(crate) fn new(reader: &Reader, hints: Hints, kind: RecordKind, body: Vec<Bytes>) -> Self {
         let decoded = reader.decoded();
-        let meta = Meta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
+        let meta = RecordMeta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
         Self { meta, parts: Vec::new(), checksums: decoded.checksums(reader.record()), body }
     }
 
     /// With a body that stands in these parts, all of it: those that it has, and what stands with its record.
     pub(crate) fn in_parts(reader: &Reader, hints: Hints, parts: Vec<BodyPart>) -> Self {
-        let mut renewal = Self::new(reader, hints, Kind::InParts(parts.len() as u8), Vec::new());
+        let mut renewal = Self::new(reader, hints, RecordKind::InParts(parts.len() as u8), Vec::new());
         renewal.checksums.resize(checksum_count(reader.len(), parts.len()), 0);
         renewal.parts = parts;
         renewal
     }
 
-    pub(crate) fn record<'a>(&'a self, key: &'a [u8], head: &'a [u8]) -> Record<'a> {
-        Record { meta: self.meta.clone(), key, head, parts: &self.parts, checksums: &self.checksums, body: &self.body }
+    pub(crate) fn record<'a>(&'a self, key: &'a [u8], head: &'a [u8]) -> RecordParts<'a> {
+        RecordParts {
+            meta: self.meta.clone(),
+            key,
+            head,
+            parts: &self.parts,
+            checksums: &self.checksums,
+            body: &self.body,
+        }
     }
 }
 

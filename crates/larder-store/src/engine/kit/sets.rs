@@ -1,7 +1,7 @@
 //! What the HashCache rows keep in memory: for every set of the volume a tag and a rank per way, and
 //! for rows whose entries lie in the log also generation, position and length.
 //!
-//! Owns: [`Shape`], where a row's bits per entry are decided, and [`Set`], what happens to a set. Does
+//! Owns: [`SetShape`], where a row's bits per entry are decided, and [`UnpackedSet`], what happens to a set. Does
 //! not: know keys, or what the bins of a set hold. Invariants: the ranks of a set are a permutation;
 //! no two ways have one tag, so that the place of a key follows from its tag alone. Two keys of a set
 //! with one tag take each other's place: the reader of the record compares the key.
@@ -11,14 +11,14 @@ pub(crate) mod bits;
 
 use crate::{hash::KeyHash, units::SetNumber};
 
-use bits::{Bits, Cursor};
+use bits::{BitCursor, PackedBits};
 
 /// Most ways of a set.
 pub(crate) const WAYS_MAX: usize = 16;
 
 /// What is kept of each set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
+pub(crate) struct SetShape {
     /// Entries of a set, a power of two up to [`WAYS_MAX`].
     pub(crate) ways: u32,
     pub(crate) tag_bits: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Shape {
     pub(crate) positions: u32,
 }
 
-impl Shape {
+impl SetShape {
     /// Bits of a rank.
     pub(crate) fn rank_bits(&self) -> u32 {
         self.ways.ilog2()
@@ -56,7 +56,7 @@ pub(crate) fn set_of(key_hash: KeyHash, set_count: u64) -> SetNumber {
 
 /// One way of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct SetWay {
     /// 0 is an empty way.
     pub(crate) tag: u16,
     /// 0 is the most recently used.
@@ -74,8 +74,8 @@ pub(crate) struct SetPlace {
 
 /// A set, unpacked. Empty ways have the last ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Set {
-    ways: [Way; WAYS_MAX],
+pub(crate) struct UnpackedSet {
+    ways: [SetWay; WAYS_MAX],
     /// By rank.
     places: [SetPlace; WAYS_MAX],
     way_count: usize,
@@ -84,15 +84,15 @@ pub(crate) struct Set {
 
 /// A place that memory has no more room for; it is the way's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Demoted {
+pub(crate) struct DemotedPlace {
     pub(crate) way: usize,
     pub(crate) place: SetPlace,
 }
 
-impl Set {
+impl UnpackedSet {
     /// A set without entries.
-    pub(crate) fn empty(shape: &Shape) -> Self {
-        let mut ways = [Way::default(); WAYS_MAX];
+    pub(crate) fn empty(shape: &SetShape) -> Self {
+        let mut ways = [SetWay::default(); WAYS_MAX];
         ways.iter_mut().enumerate().for_each(|(way, slot)| slot.rank = way as u8);
         let (way_count, place_count) = (shape.ways as usize, shape.positions as usize);
         Self { ways, places: [SetPlace::default(); WAYS_MAX], way_count, place_count }
@@ -100,7 +100,7 @@ impl Set {
 
     /// Makes `way` the most recently used, with `place` as its place. Returns the place that memory no
     /// longer has room for: that of another way, which had the last of the ranks with a place.
-    pub(crate) fn promote(&mut self, way: usize, place: SetPlace) -> Option<Demoted> {
+    pub(crate) fn promote(&mut self, way: usize, place: SetPlace) -> Option<DemotedPlace> {
         let rank = self.ways[way].rank;
         assert!(way < self.way_count && usize::from(rank) < self.way_count, "a way of the set has one of its ranks");
         let beyond = usize::from(rank) >= self.place_count && self.place_count > 0;
@@ -118,11 +118,11 @@ impl Set {
             self.places[0] = place;
         }
         let (way, place) = dropped.filter(|&(way, place)| self.ways[way].tag != 0 && place.position > 0)?;
-        Some(Demoted { way, place })
+        Some(DemotedPlace { way, place })
     }
 
     /// Puts an entry into `way` and makes it the most recently used.
-    pub(crate) fn put(&mut self, way: usize, tag: u16, generation: u8, place: SetPlace) -> Option<Demoted> {
+    pub(crate) fn put(&mut self, way: usize, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
         assert!(tag != 0 && self.find(tag).is_none_or(|found| found == way), "a tag is in one way at most");
         self.ways[way].tag = tag;
         self.ways[way].generation = generation;
@@ -130,7 +130,7 @@ impl Set {
     }
 
     /// Puts an entry that was used less recently than all others into the set, if there is room.
-    pub(crate) fn append(&mut self, tag: u16, generation: u8, place: SetPlace) -> Option<Demoted> {
+    pub(crate) fn append(&mut self, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
         assert!(tag != 0 && self.find(tag).is_none(), "a tag is in one way at most");
         // Empty ways have the last ranks.
         let rank = self.entries() as usize;
@@ -141,7 +141,7 @@ impl Set {
             self.places[rank] = place;
             return None;
         }
-        (self.place_count > 0).then_some(Demoted { way, place })
+        (self.place_count > 0).then_some(DemotedPlace { way, place })
     }
 
     /// Empties `way`, which becomes the next to be filled.
@@ -151,7 +151,7 @@ impl Set {
         for other in &mut self.ways[..self.way_count] {
             other.rank -= u8::from(other.rank > rank);
         }
-        self.ways[way] = Way { tag: 0, rank: self.way_count as u8 - 1, generation: 0 };
+        self.ways[way] = SetWay { tag: 0, rank: self.way_count as u8 - 1, generation: 0 };
         let from = usize::from(rank);
         if from < self.place_count {
             self.places[from..self.place_count].rotate_left(1);
@@ -186,7 +186,7 @@ impl Set {
     }
 
     /// All ways.
-    pub(crate) fn ways(&self) -> &[Way] {
+    pub(crate) fn ways(&self) -> &[SetWay] {
         &self.ways[..self.way_count]
     }
 
@@ -209,7 +209,7 @@ impl Set {
     }
 
     /// What stands for a set of which nothing is known. Its ranks are no permutation.
-    pub(crate) fn unknown(shape: &Shape) -> Self {
+    pub(crate) fn unknown(shape: &SetShape) -> Self {
         let mut set = Self::empty(shape);
         set.ways.iter_mut().for_each(|way| way.rank = 1);
         set
@@ -222,12 +222,12 @@ impl Set {
 
     /// Whether this was never written.
     fn is_untouched(&self) -> bool {
-        self.ways().iter().all(|way| *way == Way::default())
+        self.ways().iter().all(|way| *way == SetWay::default())
     }
 
-    pub(crate) fn unpack(shape: &Shape, bits: &Bits, at: u64) -> Self {
+    pub(crate) fn unpack(shape: &SetShape, bits: &PackedBits, at: u64) -> Self {
         let mut set = Self::empty(shape);
-        let mut cursor = Cursor::at(at);
+        let mut cursor = BitCursor::at(at);
         for way in &mut set.ways[..shape.ways as usize] {
             way.tag = cursor.read(bits, shape.tag_bits) as u16;
             way.rank = cursor.read(bits, shape.rank_bits()) as u8;
@@ -240,13 +240,13 @@ impl Set {
         set
     }
 
-    pub(crate) fn pack(&self, shape: &Shape, bits: &mut Bits, at: u64) {
+    pub(crate) fn pack(&self, shape: &SetShape, bits: &mut PackedBits, at: u64) {
         assert_eq!(
             (self.way_count, self.place_count),
             (shape.ways as usize, shape.positions as usize),
             "a set of the shape"
         );
-        let mut cursor = Cursor::at(at);
+        let mut cursor = BitCursor::at(at);
         for way in self.ways() {
             cursor.write(bits, shape.tag_bits, u64::from(way.tag));
             cursor.write(bits, shape.rank_bits(), u64::from(way.rank));
@@ -261,8 +261,8 @@ impl Set {
 
 /// Sets, packed one behind the other.
 pub(crate) struct PackedSets {
-    bits: Bits,
-    shape: Shape,
+    bits: PackedBits,
+    shape: SetShape,
     /// Whether a set never written is one without entries, not one of which nothing is known.
     fresh: bool,
     /// Whether something is known of every set. What became known of a used volume's sets is not counted.
@@ -273,24 +273,24 @@ pub(crate) struct PackedSets {
 
 impl PackedSets {
     /// `set_count` sets: without entries if they are `fresh`, else nothing is known of them yet.
-    pub(crate) fn new(shape: Shape, set_count: u64, fresh: bool) -> Self {
+    pub(crate) fn new(shape: SetShape, set_count: u64, fresh: bool) -> Self {
         assert!(shape.ways.is_power_of_two() && (2..=WAYS_MAX as u32).contains(&shape.ways));
         assert!(shape.positions <= shape.ways);
-        let bits = Bits::new(set_count * u64::from(shape.set_bits()));
+        let bits = PackedBits::new(set_count * u64::from(shape.set_bits()));
         Self { bits, shape, fresh, all_known: fresh, set_count, entries: 0 }
     }
 
     /// A set; `None` if nothing is known of it.
-    pub(crate) fn read(&self, set: SetNumber) -> Option<Set> {
-        let found = Set::unpack(&self.shape, &self.bits, self.at(set));
-        if self.fresh && found.is_untouched() { Some(Set::empty(&self.shape)) } else { found.known() }
+    pub(crate) fn read(&self, set: SetNumber) -> Option<UnpackedSet> {
+        let found = UnpackedSet::unpack(&self.shape, &self.bits, self.at(set));
+        if self.fresh && found.is_untouched() { Some(UnpackedSet::empty(&self.shape)) } else { found.known() }
     }
 
     /// Notes what is known of a set.
-    pub(crate) fn write(&mut self, set: SetNumber, contents: &Set) {
+    pub(crate) fn write(&mut self, set: SetNumber, contents: &UnpackedSet) {
         assert!(set.0 < self.set_count, "{set:?} of {}", self.set_count);
         let at = self.at(set);
-        let before = Set::unpack(&self.shape, &self.bits, at).entries();
+        let before = UnpackedSet::unpack(&self.shape, &self.bits, at).entries();
         assert!(before <= self.entries, "the entries of a set are counted");
         self.entries = self.entries - before + contents.entries();
         contents.pack(&self.shape, &mut self.bits, at);
@@ -299,7 +299,7 @@ impl PackedSets {
     /// Notes that nothing is known of a set.
     pub(crate) fn forget(&mut self, set: SetNumber) {
         self.all_known = false;
-        self.write(set, &Set::unknown(&self.shape));
+        self.write(set, &UnpackedSet::unknown(&self.shape));
         debug_assert!(self.read(set).is_none(), "nothing is known of what is forgotten");
     }
 
@@ -309,7 +309,7 @@ impl PackedSets {
     }
 
     /// What is kept of each set.
-    pub(crate) fn shape(&self) -> &Shape {
+    pub(crate) fn shape(&self) -> &SetShape {
         &self.shape
     }
 
@@ -327,9 +327,9 @@ impl PackedSets {
     pub(crate) fn check(&self) {
         let mut entries = 0;
         for set in (0..self.set_count).map(SetNumber) {
-            let found = Set::unpack(&self.shape, &self.bits, self.at(set));
+            let found = UnpackedSet::unpack(&self.shape, &self.bits, self.at(set));
             entries += found.entries();
-            self.read(set).iter().for_each(Set::check);
+            self.read(set).iter().for_each(UnpackedSet::check);
         }
         assert_eq!(entries, self.entries, "entries are counted");
     }

@@ -9,7 +9,7 @@ use crate::{
     Result,
     device::AlignedBuffer,
     format::{
-        bytes::{Fields, FieldsMut},
+        bytes::{FieldReader, FieldsMut},
         mend::mended_block,
     },
     units::BLOCK_BYTES,
@@ -29,7 +29,7 @@ pub(crate) fn area_bytes(word_count: u64) -> u64 {
 }
 
 /// The first page.
-pub(crate) struct Header {
+pub(crate) struct SnapshotPage {
     /// The number of the snapshot behind it, or what stands there since it was used.
     pub(crate) number: u32,
     /// What the snapshot's owner says of it; zeros once it was used.
@@ -40,16 +40,16 @@ pub(crate) struct Header {
 pub(crate) const HEADER_WORDS: usize = 3;
 
 /// Returns the header, if a whole one is there.
-pub(crate) async fn read_header(volume: &Volume) -> Option<Header> {
+pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotPage> {
     let block = volume.read_for_start(volume.shape.index_area().start, BLOCK_BYTES).await.ok()?;
-    let Page { number, index, words } = decode(volume, block.as_slice())?;
+    let PageContent { number, index, words } = decode(volume, block.as_slice())?;
     let words = *words.first_chunk()?;
-    (index == 0).then_some(Header { number, words })
+    (index == 0).then_some(SnapshotPage { number, words })
 }
 
 /// Writes a snapshot, and its header when that is durable. If the area has no room for it, as in a store that was made for larger
 /// entries, nothing is written, and the next start does without.
-pub(crate) async fn write(volume: &Volume, header: &Header, words: &[u32]) -> Result<()> {
+pub(crate) async fn write(volume: &Volume, header: &SnapshotPage, words: &[u32]) -> Result<()> {
     if !write_words(volume, header.number, words).await? {
         return Ok(());
     }
@@ -59,11 +59,11 @@ pub(crate) async fn write(volume: &Volume, header: &Header, words: &[u32]) -> Re
 
 /// Notes durably that there is no snapshot any more, with a `number` for its owner.
 pub(crate) async fn mark_used(volume: &Volume, number: u32) -> Result<()> {
-    write_header(volume, &Header { number, words: [0; HEADER_WORDS] }).await?;
+    write_header(volume, &SnapshotPage { number, words: [0; HEADER_WORDS] }).await?;
     volume.sync().await
 }
 
-async fn write_header(volume: &Volume, header: &Header) -> Result<()> {
+async fn write_header(volume: &Volume, header: &SnapshotPage) -> Result<()> {
     let mut buffer = AlignedBuffer::with_len(BLOCK_BYTES as usize);
     encode(volume, buffer.as_mut_slice(), header.number, 0, &header.words);
     volume.write(volume.shape.index_area().start, Arc::new(buffer)).await
@@ -123,7 +123,7 @@ fn encode(volume: &Volume, page: &mut [u8], number: u32, index: u64, words: &[u3
 }
 
 /// What stands in a page.
-struct Page {
+struct PageContent {
     /// The number of its snapshot.
     number: u32,
     /// Its own.
@@ -132,13 +132,13 @@ struct Page {
 }
 
 /// Returns what stands in a page, with one flipped bit undone.
-fn decode(volume: &Volume, page: &[u8]) -> Option<Page> {
+fn decode(volume: &Volume, page: &[u8]) -> Option<PageContent> {
     let sound = mended_block(volume.id, MAGIC, page)?;
-    let mut fields = Fields::new(&sound[8..]);
+    let mut fields = FieldReader::new(&sound[8..]);
     let (number, _, index) = (fields.u32()?, fields.u32()?, fields.u64()?);
     let mut words = Vec::with_capacity(WORDS_PER_PAGE);
     while let Some(word) = fields.u32() {
         words.push(word);
     }
-    Some(Page { number, index, words })
+    Some(PageContent { number, index, words })
 }

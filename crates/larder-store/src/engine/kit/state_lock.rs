@@ -1,8 +1,9 @@
 //! The lock around an engine's state, which in debug builds looks whether the state is sound when it is released.
 //!
-//! Owns: when a state is checked. Does not: know what must hold; each state does ([`Checked`]). Cost: none in release builds; in
-//! debug builds a changed state is checked once it has changed as often as a check looks at [`LOOKS_PER_CHANGE`] things, so that
-//! small states are checked at every change, and large ones cost each change a bounded time.
+//! Owns: when a state is checked. Does not: know what must hold; each state does ([`CheckedState`]). Cost: none in
+//! release builds; in debug builds a changed state is checked once it has changed as often as a check looks at
+//! [`LOOKS_PER_CHANGE`] things, so that small states are checked at every change, and large ones cost each change a
+//! bounded time.
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use std::{
@@ -14,7 +15,7 @@ use std::{
 const LOOKS_PER_CHANGE: u64 = 512;
 
 /// A state of which it can be said whether it is sound.
-pub(crate) trait Checked {
+pub(crate) trait CheckedState {
     /// Checks what must hold while nobody is changing it.
     ///
     /// # Panics
@@ -35,22 +36,22 @@ struct Inner<S> {
 }
 
 /// The right to look at a state and to change it.
-pub(crate) struct Locked<'a, S: Checked> {
+pub(crate) struct LockedState<'a, S: CheckedState> {
     inner: MutexGuard<'a, Inner<S>>,
     is_changed: bool,
 }
 
-impl<S: Checked> StateLock<S> {
+impl<S: CheckedState> StateLock<S> {
     pub(crate) fn new(state: S) -> Self {
         Self(Mutex::new(Inner { state, unchecked: 0 }))
     }
 
-    pub(crate) fn lock(&self) -> Locked<'_, S> {
-        Locked { inner: self.0.lock().unwrap_or_else(PoisonError::into_inner), is_changed: false }
+    pub(crate) fn lock(&self) -> LockedState<'_, S> {
+        LockedState { inner: self.0.lock().unwrap_or_else(PoisonError::into_inner), is_changed: false }
     }
 }
 
-impl<S: Checked> Deref for Locked<'_, S> {
+impl<S: CheckedState> Deref for LockedState<'_, S> {
     type Target = S;
 
     fn deref(&self) -> &S {
@@ -58,14 +59,14 @@ impl<S: Checked> Deref for Locked<'_, S> {
     }
 }
 
-impl<S: Checked> DerefMut for Locked<'_, S> {
+impl<S: CheckedState> DerefMut for LockedState<'_, S> {
     fn deref_mut(&mut self) -> &mut S {
         self.is_changed = true;
         &mut self.inner.state
     }
 }
 
-impl<S: Checked> Drop for Locked<'_, S> {
+impl<S: CheckedState> Drop for LockedState<'_, S> {
     fn drop(&mut self) {
         if !cfg!(debug_assertions) || !self.is_changed || thread::panicking() {
             return;
@@ -84,7 +85,7 @@ mod tests {
 
     struct Even(u64, u64);
 
-    impl Checked for Even {
+    impl CheckedState for Even {
         fn check(&self) {
             assert!(self.0.is_multiple_of(2), "{} is odd", self.0);
         }

@@ -1,19 +1,20 @@
 //! What a walk over a volume meets, every byte of it verified: what `store check` counts.
 //!
-//! Owns: [`Met`], and how a record and a pack are verified. Does not: know where a row's records lie (each engine's walk does), or
-//! judge which of several records of a key counts. Invariant: a flipped bit in a record, or in a pack's directory, is found.
+//! Owns: [`WalkItem`], and how a record and a pack are verified. Does not: know where a row's records lie (each
+//! engine's walk does), or judge which of several records of a key counts. Invariant: a flipped bit in a record, or in
+//! a pack's directory, is found.
 
 use crate::{
     format::{
         VolumeId,
-        pack::{self, PackedKind, Stub},
-        record::{Decoded, Kind},
+        pack::{self, PackedKind, RecordStub},
+        record::{DecodedRecord, RecordKind},
     },
     units::Site,
 };
 
 /// What a walk over a volume meets.
-pub(crate) enum Met<'a> {
+pub(crate) enum WalkItem<'a> {
     /// A segment that is in use.
     Segment,
     /// An entry, every byte of it verified.
@@ -28,14 +29,14 @@ pub(crate) enum Met<'a> {
     Passed(u64),
 }
 
-impl<'a> Met<'a> {
+impl<'a> WalkItem<'a> {
     /// What a whole record is, whose bytes begin `record`.
-    pub(crate) fn of(decoded: &Decoded, record: &'a [u8]) -> Self {
+    pub(crate) fn of(decoded: &DecodedRecord, record: &'a [u8]) -> Self {
         let meta = &decoded.meta;
         match meta.kind {
-            Kind::Tombstone => Self::Removal,
-            Kind::Part => Self::Part,
-            Kind::Entry | Kind::HeadUpdate(_) | Kind::InParts(_) => Self::Record {
+            RecordKind::Tombstone => Self::Removal,
+            RecordKind::Part => Self::Part,
+            RecordKind::Entry | RecordKind::HeadUpdate(_) | RecordKind::InParts(_) => Self::Record {
                 key: &record[decoded.key.clone()],
                 len_bytes: decoded.len_bytes() as u64,
                 expires_at: meta.expires_at,
@@ -47,8 +48,8 @@ impl<'a> Met<'a> {
 }
 
 /// The record that `bytes` begin with, every byte of it verified; or what of it is damaged.
-pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<Decoded, &'static str> {
-    let decoded = Decoded::decode(volume, bytes).map_err(|_| "a record's head")?;
+pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<DecodedRecord, &'static str> {
+    let decoded = DecodedRecord::decode(volume, bytes).map_err(|_| "a record's head")?;
     if decoded.len_bytes() > bytes.len() {
         return Err("a record's length");
     }
@@ -63,13 +64,13 @@ pub(crate) fn walk_pack(
     volume: VolumeId,
     offset_bytes: u64,
     bytes: &[u8],
-    meet: &mut dyn FnMut(Met<'_>),
+    meet: &mut dyn FnMut(WalkItem<'_>),
 ) -> Option<u64> {
     let Ok((header, listings)) = pack::decode(volume, offset_bytes, bytes) else {
         // One flipped bit leaves the magic or the place that the pack says it is for.
         let says_its_place = bytes.get(8..16) == Some(&offset_bytes.to_le_bytes()[..]);
         if bytes.starts_with(b"LDRp") || says_its_place {
-            meet(Met::Damage { offset_bytes, what: "the directory of a pack" });
+            meet(WalkItem::Damage { offset_bytes, what: "the directory of a pack" });
         }
         return None;
     };
@@ -77,9 +78,9 @@ pub(crate) fn walk_pack(
         let at = offset_bytes + u64::from(listing.at);
         let record = bytes.get(listing.at as usize..(listing.at + listing.len) as usize).unwrap_or_default();
         if listing.kind != PackedKind::Entry {
-            match Stub::decode(volume, record).filter(|stub| stub.hash.key_hash() == listing.key_hash) {
-                None => meet(Met::Damage { offset_bytes: at, what: "a stub" }),
-                Some(_) if listing.kind == PackedKind::Tombstone => meet(Met::Removal),
+            match RecordStub::decode(volume, record).filter(|stub| stub.hash.key_hash() == listing.key_hash) {
+                None => meet(WalkItem::Damage { offset_bytes: at, what: "a stub" }),
+                Some(_) if listing.kind == PackedKind::Tombstone => meet(WalkItem::Removal),
                 Some(_) => {}
             }
             continue;
@@ -88,10 +89,10 @@ pub(crate) fn walk_pack(
             Ok(decoded)
                 if decoded.meta.sequence != listing.sequence || decoded.meta.hash.key_hash() != listing.key_hash =>
             {
-                Met::Damage { offset_bytes: at, what: "a record in the place of another" }
+                WalkItem::Damage { offset_bytes: at, what: "a record in the place of another" }
             }
-            Ok(decoded) => Met::of(&decoded, record),
-            Err(what) => Met::Damage { offset_bytes: at, what },
+            Ok(decoded) => WalkItem::of(&decoded, record),
+            Err(what) => WalkItem::Damage { offset_bytes: at, what },
         });
     }
     Some(u64::from(header.len_bytes))

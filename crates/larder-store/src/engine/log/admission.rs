@@ -3,23 +3,23 @@
 //! Pure decision over plain data. A long one is let in with the probability that its length leaves it, because a hit of
 //! it costs the hits of all the short ones that would have its room; how much length counts, the objective says. What
 //! was refused or evicted lately is remembered: offered again, it goes to a main segment of the log and not on
-//! probation. Owns: that memory ([`Seen`]), the addresses the index dropped although their records are still in the
-//! log, and those of entries that were removed a moment ago. Invariant: an entry is refused, or put on probation, only
-//! if no older record of its address can come back after a crash: those of a dropped address would, so it is admitted,
-//! to a main segment. Cost: [`Seen`]'s bits for every entry the volume holds, 128 bits for each dropped address (fewer
-//! than 0.5% of the entries) and each entry removed within the last segments. No constant is to be tuned by anybody.
-//! Ideas: AdaptSize's odds by size (NSDI 2017), S3-FIFO's ghost queue (SOSP 2023), with the filters of Maggs and
-//! Sitaraman (CCR 2015).
+//! probation. Owns: that memory ([`SeenPlacings`]), the addresses the index dropped although their records are still in
+//! the log, and those of entries that were removed a moment ago. Invariant: an entry is refused, or put on probation,
+//! only if no older record of its address can come back after a crash: those of a dropped address would, so it is
+//! admitted, to a main segment. Cost: [`SeenPlacings`]'s bits for every entry the volume holds, 128 bits for each
+//! dropped address (fewer than 0.5% of the entries) and each entry removed within the last segments. No constant is to
+//! be tuned by anybody. Ideas: AdaptSize's odds by size (NSDI 2017), S3-FIFO's ghost queue (SOSP 2023), with the
+//! filters of Maggs and Sitaraman (CCR 2015).
 
 mod seen;
 
 use super::index::IndexShape;
 use crate::{
     Dice, Objective,
-    format::{Generation, SegmentUse},
+    format::{SegmentRow, SegmentUse},
     hash::KeyHash,
 };
-use seen::Seen;
+use seen::SeenPlacings;
 use std::collections::HashMap;
 
 /// Index and admission together take this for an entry at most, on volumes up to 1 TiB.
@@ -37,7 +37,7 @@ const DICE_SIDES: u64 = 1 << 20;
 
 /// For how large a store admission decides.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scale {
+pub(crate) struct AdmissionScale {
     /// Sectors there are for entries.
     pub(crate) sectors: u64,
     /// Shape of the index, which shares the memory budget.
@@ -52,15 +52,15 @@ pub(crate) fn seen_bits_per_entry(index: &IndexShape, entries: u64) -> u64 {
 
 /// An entry that somebody wants to store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Offer {
+pub(crate) struct EntryOffer {
     /// Its key's key_hash.
     pub(crate) key_hash: KeyHash,
     pub(crate) sectors: u64,
 }
 
 /// Decides which entries are stored.
-pub(crate) struct Admission {
-    seen: Seen,
+pub(crate) struct LogAdmission {
+    seen: SeenPlacings,
     objective: Objective,
     index: IndexShape,
     sectors: f64,
@@ -80,11 +80,11 @@ pub(crate) struct Admission {
     removed_max: usize,
 }
 
-impl Admission {
-    pub(crate) fn new(scale: Scale, objective: Objective) -> Self {
+impl LogAdmission {
+    pub(crate) fn new(scale: AdmissionScale, objective: Objective) -> Self {
         assert!(scale.sectors > 0);
         Self {
-            seen: Seen::new(),
+            seen: SeenPlacings::new(),
             objective,
             index: scale.index,
             sectors: scale.sectors as f64,
@@ -101,7 +101,7 @@ impl Admission {
 
     /// Returns whether an entry that the index does not have, of this address, is stored; one that is not is
     /// remembered. `has_room`: no other entry has to go for it.
-    pub(crate) fn admits(&mut self, offer: Offer, address: u64, has_room: bool) -> bool {
+    pub(crate) fn admits(&mut self, offer: EntryOffer, address: u64, has_room: bool) -> bool {
         self.offer_count += 1;
         let share = MEAN_SHARE.max(1.0 / self.offer_count as f64);
         self.mean_sectors += (offer.sectors as f64 - self.mean_sectors) * share;
@@ -178,7 +178,7 @@ impl Admission {
     /// of all.
     pub(crate) fn forget_through(&mut self, of: SegmentUse) {
         let is_of_main_only =
-            |kept: &SegmentUse| (of.generation(), kept.generation()) == (Generation::Probation, Generation::Main);
+            |kept: &SegmentUse| (of.generation(), kept.generation()) == (SegmentRow::Probation, SegmentRow::Main);
         self.dropped.retain(|_, kept| kept.order() > of.order() || is_of_main_only(kept));
     }
 
@@ -193,15 +193,16 @@ mod tests {
     use super::*;
 
     /// Of an entry so short that only the memory of offers decides.
-    fn offer(n: u64) -> Offer {
-        Offer { key_hash: KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40), sectors: 1 }
+    fn offer(n: u64) -> EntryOffer {
+        EntryOffer { key_hash: KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40), sectors: 1 }
     }
 
     /// Of a store that was offered entries of 16 sectors, for which it had room.
-    fn admission(objective: Objective) -> Admission {
-        let mut admission = Admission::new(Scale { sectors: 160_000, index: IndexShape::new(160_000) }, objective);
+    fn admission(objective: Objective) -> LogAdmission {
+        let mut admission =
+            LogAdmission::new(AdmissionScale { sectors: 160_000, index: IndexShape::new(160_000) }, objective);
         for n in 0..2_000 {
-            assert!(admission.admits(Offer { sectors: 16, ..offer(n) }, n, true), "there is room");
+            assert!(admission.admits(EntryOffer { sectors: 16, ..offer(n) }, n, true), "there is room");
         }
         admission
     }
@@ -209,7 +210,7 @@ mod tests {
     #[test]
     fn what_was_evicted_is_known_until_as_much_again_was() {
         let mut admission = admission(Objective::Requests);
-        let known = |admission: &Admission, keys: std::ops::Range<u64>| {
+        let known = |admission: &LogAdmission, keys: std::ops::Range<u64>| {
             keys.filter(|&n| admission.knows(offer(n).key_hash, n)).count()
         };
         (0..2_000).for_each(|n| admission.note_evicted(offer(n).key_hash, 16));
@@ -224,13 +225,13 @@ mod tests {
     #[test]
     fn where_there_is_room_everything_is_admitted() {
         let mut admission = admission(Objective::Requests);
-        assert!((0..2_000).all(|n| admission.admits(Offer { sectors: 2_000, ..offer(n) }, n, true)));
+        assert!((0..2_000).all(|n| admission.admits(EntryOffer { sectors: 2_000, ..offer(n) }, n, true)));
     }
 
     /// How many of 20,000 entries of 112 sectors are admitted, among as many of 16.
     fn admitted(objective: Objective) -> usize {
         let mut admission = admission(objective);
-        let mut is_admitted = |n, sectors| admission.admits(Offer { sectors, ..offer(n) }, n, false);
+        let mut is_admitted = |n, sectors| admission.admits(EntryOffer { sectors, ..offer(n) }, n, false);
         (0..20_000)
             .filter(|n| {
                 assert!(is_admitted(2 * n, 16), "it is shorter than the mean");
@@ -265,7 +266,7 @@ mod tests {
         admission.forget_through(SegmentUse { sequence: 9, anchor: 9 });
         assert!(admission.knows(offer(1).key_hash, 1), "it is not in a segment of probation");
         admission.forget_through(SegmentUse::main(5));
-        let long = Offer { sectors: 100_000, ..offer(1) };
+        let long = EntryOffer { sectors: 100_000, ..offer(1) };
         assert!(!admission.admits(long, 1, false) && !admission.knows(offer(3).key_hash, 1));
         assert!(admission.admits(long, 2, false) && admission.knows(offer(3).key_hash, 2));
     }

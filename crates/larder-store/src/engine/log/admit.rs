@@ -1,44 +1,44 @@
 //! Admission, as the engine of the log uses it.
 //!
-//! Owns: the lock around [`Admission`], and whether room is short. Does not: decide. Every entry is admitted while
+//! Owns: the lock around [`LogAdmission`], and whether room is short. Does not: decide. Every entry is admitted while
 //! there are free segments beyond the reserve, or if the segment that was reclaimed last was less than half full of
 //! entries. Cost: a lock for each entry that is offered, stored or evicted; none for a hit.
 
 use super::{
     LogEngine,
-    admission::{Admission, Offer, Scale},
-    eviction::Standard,
+    admission::{AdmissionScale, EntryOffer, LogAdmission},
+    eviction::EvictionStandard,
     index::LogIndex,
-    layout::Log,
+    layout::LogState,
 };
 use crate::{
     Objective,
-    format::{Generation, SegmentUse},
+    format::{SegmentRow, SegmentUse},
     hash::KeyHash,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    units::{Geometry, SECTOR_BYTES, SegmentId, sectors},
+    units::{SECTOR_BYTES, SegmentGeometry, SegmentId, sectors},
     volume::counters::add,
 };
 
 /// What stands before the log.
-pub(super) struct Gate {
-    admission: Mutex<Admission>,
+pub(super) struct LogGate {
+    admission: Mutex<LogAdmission>,
     /// Whether whatever comes in pushes out something that is of use.
     is_short_of_room: AtomicBool,
 }
 
-impl Gate {
+impl LogGate {
     /// For a volume of this geometry; `None` where the index cannot tell what was dropped.
-    pub(super) fn new(index: &LogIndex, geometry: &Geometry, objective: Objective) -> Option<Self> {
+    pub(super) fn new(index: &LogIndex, geometry: &SegmentGeometry, objective: Objective) -> Option<Self> {
         let LogIndex::Buckets(buckets) = index else { return None };
-        let scale = Scale {
+        let scale = AdmissionScale {
             sectors: u64::from(geometry.segment_count) * geometry.segment_bytes / SECTOR_BYTES,
             index: buckets.shape(),
         };
-        let admission = Admission::new(scale, objective);
+        let admission = LogAdmission::new(scale, objective);
         Some(Self { admission: Mutex::new(admission), is_short_of_room: AtomicBool::new(false) })
     }
 
@@ -46,7 +46,7 @@ impl Gate {
         self.lock().memory_bytes()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Admission> {
+    fn lock(&self) -> MutexGuard<'_, LogAdmission> {
         self.admission.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,7 +66,7 @@ impl LogEngine {
             return false;
         }
         let has_room = self.gate_is_open(gate);
-        let offer = Offer { key_hash, sectors: sectors(len_bytes) };
+        let offer = EntryOffer { key_hash, sectors: sectors(len_bytes) };
         let is_admitted = gate.lock().admits(offer, self.index.address(key_hash), has_room);
         if !is_admitted {
             add(&self.volume.counters.not_admitted, 1);
@@ -82,7 +82,7 @@ impl LogEngine {
     }
 
     /// Returns whether everything is let in, as nothing of use has to go for it.
-    pub(super) fn gate_is_open(&self, gate: &Gate) -> bool {
+    pub(super) fn gate_is_open(&self, gate: &LogGate) -> bool {
         !gate.is_short_of_room.load(Ordering::Relaxed) || self.lock_log().free_count() > self.reserve_segments()
     }
 
@@ -101,8 +101,8 @@ impl LogEngine {
     }
 
     /// Returns by what the entries of a segment are measured that is reclaimed.
-    pub(super) fn standard(&self, of: SegmentUse) -> Standard {
-        Standard {
+    pub(super) fn standard(&self, of: SegmentUse) -> EvictionStandard {
+        EvictionStandard {
             generation: of.generation(),
             mean_sectors: self.gate.as_ref().map_or(0.0, |gate| gate.lock().mean_sectors()),
             length_exponent: self.volume.options.tuning.objective.length_exponent(),
@@ -127,11 +127,11 @@ impl LogEngine {
 
     /// Notes that an entry left the index, and a record that says so, or is of no use, stays in this segment: what is
     /// stored of its key next must not count less than that.
-    pub(super) fn note_removed(&self, key_hash: KeyHash, segment: Option<SegmentId>, log: &Log) {
+    pub(super) fn note_removed(&self, key_hash: KeyHash, segment: Option<SegmentId>, log: &LogState) {
         if let (Some(gate), Some(segment), true) = (&self.gate, segment, log.has_probation()) {
             let (address, of) = (self.index.address(key_hash), self.segments.segment_use(segment));
             // What follows on probation counts more than what is there already.
-            if of.generation() == Generation::Main {
+            if of.generation() == SegmentRow::Main {
                 gate.lock().note_removed(address, of, log.first_sequence_over_probation());
             }
         }

@@ -4,10 +4,10 @@
 
 use super::{
     LogEngine, RESERVE_SEGMENTS_MIN,
-    index::{Inserted, LogIndex, Matches, SizeClass, Slot},
-    layout::{Action, Appended, Appender, Log, Lost},
+    index::{IndexSlot, InsertOutcome, LogIndex, SizeClass, SlotMatches},
+    layout::{AppendRole, AppendedRecord, LogState, LogTransfer, LostRecord},
     parts::BodyInParts,
-    read::{Age, Recognised},
+    read::{RecognisedEntries, RecordAge},
 };
 use crate::{
     Hints, Reader, Result,
@@ -15,10 +15,10 @@ use crate::{
         Engine,
         kit::{
             effects::completion_for,
-            room::{NoRoom, Renewal, flushed, spent},
+            room::{HeadRenewal, NoRoom, flushed, spent},
         },
     },
-    format::record::{BODY_BLOCK_BYTES, BodyPart, BodyStretch, Kind, Meta, PARTS_MAX, Record},
+    format::record::{BODY_BLOCK_BYTES, BodyPart, BodyStretch, PARTS_MAX, RecordKind, RecordMeta, RecordParts},
     hash::FullHash,
     sync::atomic::Ordering,
     units::{Sector, SegmentId},
@@ -31,9 +31,9 @@ const RECOGNISED_MAX: u32 = 4;
 
 /// Under what condition a record is appended, and what it replaces.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Condition<'a> {
+pub(super) enum AppendCondition<'a> {
     /// All that may be the key's was recognised; its own are replaced.
-    Recognised(&'a Recognised),
+    Recognised(&'a RecognisedEntries),
     /// The key's entry is still the one at this place; it is replaced.
     StillAt(Sector),
     /// The same, by itself: it begins with these hits.
@@ -46,8 +46,8 @@ pub(super) enum Condition<'a> {
 
 /// What became of an append for which there was room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attempt {
-    Appended(Appended),
+pub(super) enum AppendAttempt {
+    Appended(AppendedRecord),
     /// The key's entry is not what it was: nothing is appended.
     Changed,
     /// There is a slot of which it is not known whose it is: nothing is appended.
@@ -61,7 +61,7 @@ impl LogEngine {
     /// if it is not.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
-        mut record: Record<'_>,
+        mut record: RecordParts<'_>,
         still_at: Option<Sector>,
     ) -> Result<bool> {
         let outcome = self.append(&mut record, still_at).await.map(|appended| appended.is_some());
@@ -73,16 +73,16 @@ impl LogEngine {
         self.volume.check_open()?;
         self.check_begun()?;
         let hash = self.volume.hash(key).1;
-        let meta = Meta::new(Kind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
-        let mut record = Record { meta, key, head: &[], parts: &[], checksums: &[], body: &[] };
+        let meta = RecordMeta::new(RecordKind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
+        let mut record = RecordParts { meta, key, head: &[], parts: &[], checksums: &[], body: &[] };
         let failed_before = self.lock_log().failed_units();
         // The key is hidden while it is removed (see `arrears`), so that nothing need be read first: a device that does not
         // answer keeps no reads waiting.
         let beside = self.index.has_room_beside(hash.key_hash());
         let appended = if beside {
-            match self.append_if(&mut record, Condition::Beside).await? {
-                Attempt::Appended(appended) => Some(appended),
-                Attempt::Changed | Attempt::Unrecognised | Attempt::InParts(_) => {
+            match self.append_if(&mut record, AppendCondition::Beside).await? {
+                AppendAttempt::Appended(appended) => Some(appended),
+                AppendAttempt::Changed | AppendAttempt::Unrecognised | AppendAttempt::InParts(_) => {
                     unreachable!("a removal beside its entry has no condition, and no body")
                 }
             }
@@ -100,7 +100,7 @@ impl LogEngine {
 
     /// Takes what a removal left in the index until it was durable: the slots of the key up to that of the removal's own
     /// record, of age `end`.
-    async fn clear_through(&self, hash: FullHash, end: Age) {
+    async fn clear_through(&self, hash: FullHash, end: RecordAge) {
         let key_hash = hash.key_hash();
         let is_older = |other: Sector| self.age(other) < end;
         let older = self.index.peek(key_hash).iter().filter(|slot| is_older(slot.position)).collect();
@@ -117,58 +117,75 @@ impl LogEngine {
     }
 
     /// Returns what of the entry at `position` is written again with another head: a long body stays where it is.
-    pub(super) async fn renewal_at(&self, position: Sector, reader: &Reader, hints: Hints) -> Result<Option<Renewal>> {
+    pub(super) async fn renewal_at(
+        &self,
+        position: Sector,
+        reader: &Reader,
+        hints: Hints,
+    ) -> Result<Option<HeadRenewal>> {
         // A body that may still move to the others of its group cannot be told where it is.
         if reader.len() <= BODY_BLOCK_BYTES || self.may_move(position) {
-            return Renewal::whole(reader, hints).await;
+            return HeadRenewal::whole(reader, hints).await;
         }
         if reader.decoded().is_in_parts() {
             let stretches = self.stretches(position, reader.decoded(), reader.record()).into_iter();
             let parts: Vec<BodyPart> = stretches.filter_map(BodyStretch::into_part).collect();
             let has_room = parts.len() <= PARTS_MAX;
             return if has_room {
-                Ok(Some(Renewal::in_parts(reader, hints, parts)))
+                Ok(Some(HeadRenewal::in_parts(reader, hints, parts)))
             } else {
-                Renewal::whole(reader, hints).await
+                HeadRenewal::whole(reader, hints).await
             };
         }
-        let kind = Kind::HeadUpdate(self.body_place(position, reader.decoded()));
-        Ok(Some(Renewal::new(reader, hints, kind, Vec::new())))
+        let kind = RecordKind::HeadUpdate(self.body_place(position, reader.decoded()));
+        Ok(Some(HeadRenewal::new(reader, hints, kind, Vec::new())))
     }
 
     /// Appends, waiting for room for a bounded time; `None` if the key's entry is no longer the one at `still_at`.
-    async fn append(self: &Arc<Self>, record: &mut Record<'_>, still_at: Option<Sector>) -> Result<Option<Appended>> {
+    async fn append(
+        self: &Arc<Self>,
+        record: &mut RecordParts<'_>,
+        still_at: Option<Sector>,
+    ) -> Result<Option<AppendedRecord>> {
         let mut attempt = self.append_as_it_is(record, still_at).await?;
-        if matches!(attempt, Attempt::InParts(_)) {
+        if matches!(attempt, AppendAttempt::InParts(_)) {
             let mut body = BodyInParts::of(record);
-            while let Attempt::InParts(part_bytes) = attempt {
+            while let AppendAttempt::InParts(part_bytes) = attempt {
                 let next = body.next_part(part_bytes)?;
                 let mut part = next.record(record);
-                let appended = self.append_if(&mut part, Condition::Part).await?;
+                let appended = self.append_if(&mut part, AppendCondition::Part).await?;
                 let place = self.place_of_part(&part, appended);
                 body.note_appended(next, place);
                 let checksums = body.all_checksums(record.meta.body_bytes);
                 attempt = self.append_as_it_is(&mut body.entry(record, &checksums), still_at).await?;
             }
         }
-        Ok(if let Attempt::Appended(appended) = attempt { Some(appended) } else { None })
+        Ok(if let AppendAttempt::Appended(appended) = attempt { Some(appended) } else { None })
     }
 
-    /// As [`Self::append`], of a record that is not divided here; tells what became of it, which is never that slots are
-    /// not recognised.
-    async fn append_as_it_is(self: &Arc<Self>, record: &mut Record<'_>, still_at: Option<Sector>) -> Result<Attempt> {
+    /// Appends a record that is not divided here, as [`Self::append`] does. Returns its outcome, which is never that
+    /// slots are not recognised.
+    async fn append_as_it_is(
+        self: &Arc<Self>,
+        record: &mut RecordParts<'_>,
+        still_at: Option<Sector>,
+    ) -> Result<AppendAttempt> {
         self.check_begun()?;
         let hash = record.meta.hash;
         let mut recognised = match still_at {
-            Some(_) => Recognised::default(),
+            Some(_) => RecognisedEntries::default(),
             None => self.recognise(hash).await,
         };
         for round in 1.. {
-            let condition = still_at.map_or(Condition::Recognised(&recognised), Condition::StillAt);
+            let condition = still_at.map_or(AppendCondition::Recognised(&recognised), AppendCondition::StillAt);
             match self.append_if(record, condition).await? {
-                attempt @ (Attempt::Appended(_) | Attempt::Changed | Attempt::InParts(_)) => return Ok(attempt),
-                Attempt::Unrecognised if round < RECOGNISED_MAX => recognised = self.recognise(hash).await,
-                Attempt::Unrecognised => recognised = Recognised::all_own(&self.index.peek(hash.key_hash())),
+                attempt @ (AppendAttempt::Appended(_) | AppendAttempt::Changed | AppendAttempt::InParts(_)) => {
+                    return Ok(attempt);
+                }
+                AppendAttempt::Unrecognised if round < RECOGNISED_MAX => recognised = self.recognise(hash).await,
+                AppendAttempt::Unrecognised => {
+                    recognised = RecognisedEntries::all_own(&self.index.peek(hash.key_hash()))
+                }
             }
         }
         unreachable!("rounds are counted without end")
@@ -185,56 +202,66 @@ impl LogEngine {
     }
 
     /// Appends under a condition, waiting for room for a bounded time.
-    async fn append_if(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition<'_>) -> Result<Attempt> {
+    async fn append_if(
+        self: &Arc<Self>,
+        record: &mut RecordParts<'_>,
+        condition: AppendCondition<'_>,
+    ) -> Result<AppendAttempt> {
         let too_long = "the entry is longer than a segment of the store";
         let flush = async {
             let (last, failed_before) = self.lock_log().last_ticket_and_failures();
             self.flush_through(last, failed_before).await
         };
-        let attempt = |waker: Option<&Waker>| self.try_append(record, Appender::Client, condition, waker);
+        let attempt = |waker: Option<&Waker>| self.try_append(record, AppendRole::Client, condition, waker);
         self.append_with_room(too_long, flush, attempt).await
     }
 
     /// Appends if there is room now.
     pub(super) fn try_append(
         self: &Arc<Self>,
-        record: &mut Record<'_>,
-        appender: Appender,
-        condition: Condition<'_>,
+        record: &mut RecordParts<'_>,
+        appender: AppendRole,
+        condition: AppendCondition<'_>,
         waker: Option<&Waker>,
-    ) -> std::result::Result<Attempt, NoRoom> {
+    ) -> std::result::Result<AppendAttempt, NoRoom> {
         let matches = || self.index.peek(record.meta.hash.key_hash());
         let mut actions = Vec::new();
         let mut log = self.lock_log();
         match condition {
-            Condition::StillAt(from) | Condition::Reinserted { from, .. } if matches().at(from).is_none() => {
-                return Ok(Attempt::Changed);
+            AppendCondition::StillAt(from) | AppendCondition::Reinserted { from, .. }
+                if matches().at(from).is_none() =>
+            {
+                return Ok(AppendAttempt::Changed);
             }
             // It is being removed, by a record that may be newer than what is at that place.
-            Condition::StillAt(_) | Condition::Reinserted { .. } if self.volume.arrears.hides(record.key) => {
-                return Ok(Attempt::Changed);
+            AppendCondition::StillAt(_) | AppendCondition::Reinserted { .. }
+                if self.volume.arrears.hides(record.key) =>
+            {
+                return Ok(AppendAttempt::Changed);
             }
-            Condition::Recognised(recognised) if self.index.holds_false_matches() && !recognised.covers(&matches()) => {
-                return Ok(Attempt::Unrecognised);
+            AppendCondition::Recognised(recognised)
+                if self.index.holds_false_matches() && !recognised.covers(&matches()) =>
+            {
+                return Ok(AppendAttempt::Unrecognised);
             }
-            Condition::StillAt(_)
-            | Condition::Reinserted { .. }
-            | Condition::Recognised(_)
-            | Condition::Beside
-            | Condition::Part => {}
+            AppendCondition::StillAt(_)
+            | AppendCondition::Reinserted { .. }
+            | AppendCondition::Recognised(_)
+            | AppendCondition::Beside
+            | AppendCondition::Part => {}
         }
-        let is_newcomer = matches!(condition, Condition::Recognised(_) | Condition::Part)
+        let is_newcomer = matches!(condition, AppendCondition::Recognised(_) | AppendCondition::Part)
             && self.is_newcomer(&log, record, &matches());
-        let appender = if appender == Appender::Client && is_newcomer { Appender::Newcomer } else { appender };
+        let appender = if appender == AppendRole::Client && is_newcomer { AppendRole::Newcomer } else { appender };
         if let Some(part_bytes) = log.part_due(record, appender) {
-            return Ok(Attempt::InParts(part_bytes));
+            return Ok(AppendAttempt::InParts(part_bytes));
         }
         let outcome = log.append(record, appender, self.volume.clock.moment(), &mut actions);
         self.follow_moves(&mut log);
         match outcome {
             Ok(appended) => {
                 self.index_appended(record, appended, condition);
-                if record.meta.kind == Kind::Tombstone {
+                if record.meta.kind == RecordKind::Tombstone {
                     let segment = self.geometry.segment_of(appended.position);
                     self.note_removed(record.meta.hash.key_hash(), segment, &log);
                 }
@@ -253,15 +280,15 @@ impl LogEngine {
         } else {
             self.volume.wakeup.wake_if_idle();
         }
-        outcome.map(Attempt::Appended)
+        outcome.map(AppendAttempt::Appended)
     }
 
     /// Whether a record goes to probation: nobody is known to want its entry again, and no older record of its key can come back, so that it is
     /// as well if it goes before what was stored earlier.
-    fn is_newcomer(&self, log: &Log, record: &Record<'_>, matches: &Matches) -> bool {
+    fn is_newcomer(&self, log: &LogState, record: &RecordParts<'_>, matches: &SlotMatches) -> bool {
         let key_hash = record.meta.hash.key_hash();
         log.has_probation()
-            && matches!(record.meta.kind, Kind::Entry | Kind::InParts(_) | Kind::Part)
+            && matches!(record.meta.kind, RecordKind::Entry | RecordKind::InParts(_) | RecordKind::Part)
             && matches.is_empty()
             && !self.volume.pins.contains(key_hash)
             && !self.volume.arrears.hides(record.key)
@@ -270,33 +297,33 @@ impl LogEngine {
     }
 
     /// Makes a record that was appended what the index knows of its key. Under the log's lock.
-    fn index_appended(&self, record: &Record<'_>, appended: Appended, condition: Condition<'_>) {
-        if matches!(condition, Condition::Part) {
+    fn index_appended(&self, record: &RecordParts<'_>, appended: AppendedRecord, condition: AppendCondition<'_>) {
+        if matches!(condition, AppendCondition::Part) {
             return;
         }
         let key_hash = record.meta.hash.key_hash();
         let size = SizeClass::holding(appended.sectors);
         let hits = match condition {
-            Condition::Reinserted { hits, .. } => hits,
+            AppendCondition::Reinserted { hits, .. } => hits,
             // An index that is full displaces what has the fewest.
-            _ if self.volume.pins.contains(key_hash) => Slot::HITS_MAX,
+            _ if self.volume.pins.contains(key_hash) => IndexSlot::HITS_MAX,
             // What gets a new head was asked for, and its body may be on probation.
-            Condition::StillAt(_) => 1,
-            Condition::Recognised(_) | Condition::Beside | Condition::Part => 0,
+            AppendCondition::StillAt(_) => 1,
+            AppendCondition::Recognised(_) | AppendCondition::Beside | AppendCondition::Part => 0,
         };
-        let slot = Slot { position: appended.position, size, hits, short_lived: appended.short_lived };
+        let slot = IndexSlot { position: appended.position, size, hits, short_lived: appended.short_lived };
         let replaced = match &condition {
-            Condition::StillAt(from) | Condition::Reinserted { from, .. } => std::slice::from_ref(from),
-            Condition::Beside | Condition::Part => &[],
-            Condition::Recognised(recognised) => {
+            AppendCondition::StillAt(from) | AppendCondition::Reinserted { from, .. } => std::slice::from_ref(from),
+            AppendCondition::Beside | AppendCondition::Part => &[],
+            AppendCondition::Recognised(recognised) => {
                 recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(key_hash, position));
                 &recognised.own
             }
         };
-        if record.meta.kind == Kind::Tombstone && !matches!(condition, Condition::Beside) {
+        if record.meta.kind == RecordKind::Tombstone && !matches!(condition, AppendCondition::Beside) {
             self.index.remove(key_hash, replaced);
             self.index.note_removed(key_hash, Some(slot));
-        } else if let Inserted::Displaced(slot, address) = self.index.insert(key_hash, slot, replaced) {
+        } else if let InsertOutcome::Displaced(slot, address) = self.index.insert(key_hash, slot, replaced) {
             let counters = &self.volume.counters;
             // A set that is full forgets what was used least recently: that is its row's eviction.
             let is_set = matches!(self.index, LogIndex::Sets(_));
@@ -307,14 +334,14 @@ impl LogEngine {
     }
 
     /// Starts the log's transfers.
-    pub(super) fn perform(self: &Arc<Self>, actions: Vec<Action>) {
+    pub(super) fn perform(self: &Arc<Self>, actions: Vec<LogTransfer>) {
         for action in actions {
             let (offset_bytes, buffer, written) = match action {
-                Action::WriteUnit { ticket, offset_bytes, buffer } => {
+                LogTransfer::WriteUnit { ticket, offset_bytes, buffer } => {
                     let written = completion_for(self, move |engine, outcome| engine.unit_written(ticket, &outcome));
                     (offset_bytes, buffer, written)
                 }
-                Action::WriteTrailer { segment, offset_bytes, buffer } => {
+                LogTransfer::WriteTrailer { segment, offset_bytes, buffer } => {
                     let written =
                         completion_for(self, move |engine, outcome| engine.trailer_written(segment, &outcome));
                     (offset_bytes, buffer, written)
@@ -329,7 +356,7 @@ impl LogEngine {
         self.volume.note_write(outcome);
         let (mut actions, mut lost) = (Vec::new(), Vec::new());
         let woken = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
-        for Lost { key_hash, position, key } in lost {
+        for LostRecord { key_hash, position, key } in lost {
             let matches = self.index.peek(key_hash);
             // Unless there is a newer entry, what this one replaced must not come back at the next start.
             if matches.is_empty() || matches.at(position).is_some() {
@@ -353,7 +380,7 @@ impl LogEngine {
         self.reads_groups() && segment.is_some_and(|segment| self.segments.is_dirty(segment))
     }
 
-    fn seal(&self, seal: impl FnOnce(&mut Log)) {
+    fn seal(&self, seal: impl FnOnce(&mut LogState)) {
         let mut log = self.lock_log();
         seal(&mut log);
         self.follow_moves(&mut log);
@@ -367,7 +394,7 @@ impl LogEngine {
         let mut actions = Vec::new();
         self.seal(|log| log.seal_unit(&mut actions));
         self.perform(actions);
-        let failed = |log: &mut Log| (!log.is_pending(ticket)).then(|| log.failed_units());
+        let failed = |log: &mut LogState| (!log.is_pending(ticket)).then(|| log.failed_units());
         flushed(wait_for(|| self.lock_log(), failed).await == failed_before)
     }
 
@@ -376,6 +403,6 @@ impl LogEngine {
         let mut actions = Vec::new();
         self.seal(|log| log.seal_segment(&mut actions));
         self.perform(actions);
-        wait_for(|| self.lock_log(), |log: &mut Log| (!log.is_writing()).then_some(())).await;
+        wait_for(|| self.lock_log(), |log: &mut LogState| (!log.is_writing()).then_some(())).await;
     }
 }

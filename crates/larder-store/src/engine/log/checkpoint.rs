@@ -19,25 +19,25 @@
 
 use super::{
     LogEngine,
-    index::{LogIndex, Slot},
-    layout::checkpoint::{CheckpointArea, Places},
+    index::{IndexSlot, LogIndex},
+    layout::checkpoint::{CheckpointArea, CheckpointPlaces},
 };
 use crate::{
     Result,
     device::AlignedBuffer,
     format::{
-        Generation,
-        checkpoint::{ImageOf, Root, SegmentState, frame_bytes, image_of},
-        superblock::Shape,
+        SegmentRow,
+        checkpoint::{CheckpointRoot, ImageOf, SegmentState, frame_bytes, image_of},
+        superblock::VolumeShape,
     },
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    units::{BLOCK_BYTES, Geometry},
+    units::{BLOCK_BYTES, SegmentGeometry},
     volume::{
         Volume,
-        waiters::{Waiters, wait_for},
+        waiters::{TaskWaiters, wait_for},
     },
 };
 use futures_util::future::join_all;
@@ -51,25 +51,25 @@ const STEP: Duration = Duration::from_millis(20);
 const CLOSE_BATCH: usize = 16;
 
 /// The checkpoints of one volume.
-pub(super) struct Checkpoints {
+pub(super) struct LogCheckpoints {
     /// Where they lie; `None` on a volume without room for them.
     pub(super) area: Option<CheckpointArea>,
-    shared: Mutex<Shared>,
+    shared: Mutex<CheckpointShared>,
     writing: AtomicBool,
     /// Bytes the log has written.
     log_bytes: AtomicU64,
 }
 
-struct Shared {
+struct CheckpointShared {
     /// Taken out while somebody advances it.
     state: Option<CheckpointState>,
     /// Who waits for its return.
-    waiting: Waiters,
+    waiting: TaskWaiters,
 }
 
 struct CheckpointState {
-    places: Places,
-    sweep: Option<Sweep>,
+    places: CheckpointPlaces,
+    sweep: Option<CheckpointSweep>,
     /// What checkpoints have written, in bytes.
     spent_bytes: u64,
     /// The stamp that was last found not worth a checkpoint.
@@ -78,7 +78,7 @@ struct CheckpointState {
 }
 
 /// A partition's image on its way to the volume.
-struct Frame {
+struct PartitionFrame {
     buffer: AlignedBuffer,
     image_bytes: usize,
     bucket_count: u32,
@@ -86,14 +86,14 @@ struct Frame {
 
 /// A checkpoint that is being written.
 #[derive(Clone, Copy)]
-struct Sweep {
+struct CheckpointSweep {
     stamp: u32,
     next_partition: u32,
 }
 
-impl Checkpoints {
-    pub(super) fn new(volume: &Volume, geometry: &Geometry, index: &LogIndex) -> Self {
-        let Shape { index_bytes, .. } = volume.shape;
+impl LogCheckpoints {
+    pub(super) fn new(volume: &Volume, geometry: &SegmentGeometry, index: &LogIndex) -> Self {
+        let VolumeShape { index_bytes, .. } = volume.shape;
         let shape = match index {
             LogIndex::Buckets(index) => Some(index.shape()),
             LogIndex::Sets(_) => None,
@@ -105,8 +105,8 @@ impl Checkpoints {
         if area.is_none() && shape.is_some() && index_bytes > 0 {
             tracing::warn!("the store has no room for checkpoints of its index, starts take longer");
         }
-        let state = CheckpointState::new(Places::new(area.as_ref(), partitions));
-        let shared = Mutex::new(Shared { state: Some(state), waiting: Waiters::default() });
+        let state = CheckpointState::new(CheckpointPlaces::new(area.as_ref(), partitions));
+        let shared = Mutex::new(CheckpointShared { state: Some(state), waiting: TaskWaiters::default() });
         Self { area, shared, writing: AtomicBool::new(false), log_bytes: AtomicU64::new(0) }
     }
 
@@ -116,7 +116,7 @@ impl Checkpoints {
     }
 
     /// Goes on from a checkpoint that was found.
-    pub(super) fn resume(&self, places: Places) {
+    pub(super) fn resume(&self, places: CheckpointPlaces) {
         self.lock().state = Some(CheckpointState::new(places));
     }
 
@@ -126,7 +126,7 @@ impl Checkpoints {
 
     /// Waits until nobody advances the state, and takes it out.
     async fn take(&self) -> CheckpointState {
-        wait_for(|| self.lock(), |shared: &mut Shared| shared.state.take()).await
+        wait_for(|| self.lock(), |shared: &mut CheckpointShared| shared.state.take()).await
     }
 
     fn put_back(&self, state: CheckpointState) {
@@ -139,19 +139,19 @@ impl Checkpoints {
         woken.wake();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, CheckpointShared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl AsMut<Waiters> for Shared {
-    fn as_mut(&mut self) -> &mut Waiters {
+impl AsMut<TaskWaiters> for CheckpointShared {
+    fn as_mut(&mut self) -> &mut TaskWaiters {
         &mut self.waiting
     }
 }
 
 impl CheckpointState {
-    fn new(places: Places) -> Self {
+    fn new(places: CheckpointPlaces) -> Self {
         Self { places, sweep: None, spent_bytes: 0, considered: 0, stepped_at: Duration::ZERO }
     }
 }
@@ -194,7 +194,7 @@ impl LogEngine {
             "a later checkpoint has all that an earlier one has"
         );
         self.volume.sync().await?;
-        state.sweep = Some(Sweep { stamp, next_partition: 0 });
+        state.sweep = Some(CheckpointSweep { stamp, next_partition: 0 });
         let changed: Vec<u32> = self.changed_partitions(0).collect();
         for batch in changed.chunks(CLOSE_BATCH) {
             self.write_images(area, state, stamp, batch).await?;
@@ -223,7 +223,7 @@ impl LogEngine {
             return Ok(());
         }
         self.volume.sync().await?;
-        state.sweep = Some(Sweep { stamp, next_partition: 0 });
+        state.sweep = Some(CheckpointSweep { stamp, next_partition: 0 });
         Ok(())
     }
 
@@ -242,7 +242,7 @@ impl LogEngine {
             Some(&last) => {
                 assert!(last >= sweep.next_partition, "a sweep goes on, from partition {}", sweep.next_partition);
                 self.write_images(area, state, sweep.stamp, &batch).await?;
-                state.sweep = Some(Sweep { next_partition: last + 1, ..sweep });
+                state.sweep = Some(CheckpointSweep { next_partition: last + 1, ..sweep });
                 Ok(())
             }
             None => self.write_root(area, state, sweep.stamp).await,
@@ -264,7 +264,7 @@ impl LogEngine {
         debug_assert!(partitions.is_sorted(), "images are written in the order of their places");
         let mut writes = Vec::with_capacity(partitions.len());
         for &partition in partitions {
-            let Some(Frame { mut buffer, image_bytes, bucket_count }) = self.frame(partition, stamp) else {
+            let Some(PartitionFrame { mut buffer, image_bytes, bucket_count }) = self.frame(partition, stamp) else {
                 state.places.place_nothing(partition);
                 continue;
             };
@@ -283,12 +283,12 @@ impl LogEngine {
     }
 
     /// A frame with a partition's image, without what is newer than the stamp; `None` if the partition is empty.
-    fn frame(&self, partition: u32, stamp: u32) -> Option<Frame> {
+    fn frame(&self, partition: u32, stamp: u32) -> Option<PartitionFrame> {
         let index = self.index.buckets();
         let mut frame = index.take_image(partition, |image, bucket_count| {
             let mut buffer = AlignedBuffer::apart(frame_bytes(image.len()) as usize);
             image_of(buffer.as_mut_slice(), image.len()).copy_from_slice(image);
-            (!image.is_empty()).then_some(Frame { buffer, image_bytes: image.len(), bucket_count })
+            (!image.is_empty()).then_some(PartitionFrame { buffer, image_bytes: image.len(), bucket_count })
         })?;
         let image = image_of(frame.buffer.as_mut_slice(), frame.image_bytes);
         if index.shape().retain(image, frame.bucket_count, |slot| self.is_of_stamp(slot, stamp)) > 0 {
@@ -298,7 +298,7 @@ impl LogEngine {
     }
 
     /// Whether a slot lies in a segment in use that was complete at the stamp.
-    pub(super) fn is_of_stamp(&self, slot: Slot, stamp: u32) -> bool {
+    pub(super) fn is_of_stamp(&self, slot: IndexSlot, stamp: u32) -> bool {
         let sequence = self.geometry.segment_of(slot.position).map(|segment| self.segments.sequence(segment));
         sequence.is_some_and(|sequence| (1..=stamp).contains(&sequence))
     }
@@ -308,12 +308,17 @@ impl LogEngine {
         let segments = order.into_iter().map(|(segment, of)| SegmentState {
             segment,
             sequence: of.sequence,
-            is_probation: of.generation() == Generation::Probation,
+            is_probation: of.generation() == SegmentRow::Probation,
             deadlines: self.segments.deadlines(segment),
         });
         let shape = self.index.buckets().shape();
         assert!(stamp > state.places.stamp(), "a root is newer than the one it replaces");
-        let root = Root { stamp, bits: shape.bits(), images: state.places.next_images(), segments: segments.collect() };
+        let root = CheckpointRoot {
+            stamp,
+            bits: shape.bits(),
+            images: state.places.next_images(),
+            segments: segments.collect(),
+        };
         let mut buffer = AlignedBuffer::with_len(area.root_bytes as usize);
         root.encode(self.volume.id, buffer.as_mut_slice());
         self.volume.sync().await?;

@@ -19,9 +19,9 @@
 use super::{LogEngine, layout::unknown_count_max, listing::read_blocks};
 use crate::{
     format::{
-        Generation, SegmentUse,
-        checkpoint::{Root, SegmentState},
-        trailer::Footer,
+        SegmentRow, SegmentUse,
+        checkpoint::{CheckpointRoot, SegmentState},
+        trailer::TrailerFooter,
         unit::UnitHeader,
     },
     units::{BLOCK_BYTES, SegmentId},
@@ -33,7 +33,7 @@ use futures_util::{StreamExt, future::join, stream};
 const DEPTH: usize = 64;
 
 /// What is known of the segments.
-pub(super) struct Discovered {
+pub(super) struct DiscoveredSegments {
     /// Those not in use, in the order of their next use.
     pub(super) free: Vec<SegmentId>,
     /// Those in use, oldest first.
@@ -48,7 +48,7 @@ pub(super) struct Discovered {
 
 /// What a segment shows of its last use.
 #[derive(Clone, Copy)]
-enum Shown {
+enum SegmentEvidence {
     /// The header of its first unit, and no newer trailer.
     Unit(UnitHeader),
     /// The trailer of this use, and no header that is as new.
@@ -59,21 +59,21 @@ enum Shown {
 
 /// What was looked at of a segment.
 #[derive(Clone, Copy)]
-struct Probed {
-    shown: Shown,
+struct ProbedSegment {
+    shown: SegmentEvidence,
     /// Whether there was a first header that can no longer be read.
     is_damaged: bool,
 }
 
 /// Finds out about all segments; what `root` knows need not be looked at.
-pub(super) async fn discover(engine: &LogEngine, root: Option<&Root>) -> Discovered {
+pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) -> DiscoveredSegments {
     let listed: Vec<(SegmentId, SegmentUse)> = match root {
         Some(root) => listed_by(root),
         None => engine.geometry.segments().map(|segment| (segment, SegmentUse::default())).collect(),
     };
     let newest_listed = listed.iter().map(|(_, of)| of.sequence).max().unwrap_or(0);
     let window = if root.is_some() { unknown_count_max(&engine.geometry) as usize } else { usize::MAX };
-    let mut search = Search {
+    let mut search = SegmentSearch {
         engine,
         newest_listed,
         window,
@@ -84,12 +84,12 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&Root>) -> Discove
     };
     // They are used again in the order of the list: the free ones first, then those of either generation by turns.
     let (free, used): (Vec<_>, Vec<_>) = listed.into_iter().partition(|(_, of)| of.sequence == 0);
-    let is_main = |(_, of): &(SegmentId, SegmentUse)| of.generation() == Generation::Main;
+    let is_main = |(_, of): &(SegmentId, SegmentUse)| of.generation() == SegmentRow::Main;
     let (main, probation): (Vec<_>, Vec<_>) = used.into_iter().partition(is_main);
     let unchanged = search.go_over(&free, 0).await;
     search.go_over(&main, unchanged).await;
     search.go_over(&probation, unchanged).await;
-    let Search { known, damaged, mut oldest, is_any_blank, .. } = search;
+    let SegmentSearch { known, damaged, mut oldest, is_any_blank, .. } = search;
     let mut sequences: Vec<u32> = known.iter().map(|(_, of)| of.sequence).filter(|&sequence| sequence > 0).collect();
     sequences.sort_unstable();
     let stamp = root.map_or(0, |root| root.stamp);
@@ -113,12 +113,12 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&Root>) -> Discove
     let (mut used, free): (Vec<_>, Vec<_>) = known.into_iter().partition(|&(_, of)| counts(of));
     used.sort_by_key(|(_, of)| of.order());
     let free = free.into_iter().map(|(segment, _)| segment).collect();
-    Discovered { free, used, last_sequence, sequences, void_through }
+    DiscoveredSegments { free, used, last_sequence, sequences, void_through }
 }
 
 /// The segments as a root lists them: the used ones from the oldest to the newest, so that the main segment behind a probation one tells its
 /// anchor as well as the one that was open then.
-fn listed_by(root: &Root) -> Vec<(SegmentId, SegmentUse)> {
+fn listed_by(root: &CheckpointRoot) -> Vec<(SegmentId, SegmentUse)> {
     let mut next_main = None;
     let mut listed: Vec<_> = root
         .segments
@@ -137,7 +137,7 @@ fn listed_by(root: &Root) -> Vec<(SegmentId, SegmentUse)> {
 }
 
 /// What is found out by looking at segments.
-struct Search<'a> {
+struct SegmentSearch<'a> {
     engine: &'a LogEngine,
     /// The greatest sequence that the root lists.
     newest_listed: u32,
@@ -158,31 +158,31 @@ struct OldestUse {
     probation: u32,
 }
 
-impl Search<'_> {
+impl SegmentSearch<'_> {
     /// Looks at the segments of a list, in the order in which they are used again, of which `unchanged` in front of it are not; returns how
     /// many in a row are not at its end.
     async fn go_over(&mut self, listed: &[(SegmentId, SegmentUse)], mut unchanged: usize) -> usize {
         let mut probes = stream::iter(listed).map(|(segment, _)| probe(self.engine, *segment)).buffered(DEPTH);
         let mut looked_at = 0;
         while unchanged < self.window {
-            let Some(Probed { shown, is_damaged }) = probes.next().await else { break };
+            let Some(ProbedSegment { shown, is_damaged }) = probes.next().await else { break };
             let (segment, listed_use) = listed[looked_at];
             looked_at += 1;
             let (of, is_as_listed) = match shown {
-                Shown::Unit(unit) if unit.sequence > self.newest_listed => {
+                SegmentEvidence::Unit(unit) if unit.sequence > self.newest_listed => {
                     let probation = unit.generations.map_or(0, |generations| generations.oldest_probation);
                     self.oldest.main = self.oldest.main.max(unit.oldest_sequence);
                     self.oldest.probation = self.oldest.probation.max(probation);
                     (unit.segment_use(), false)
                 }
-                Shown::Unit(_) => (listed_use, true),
-                Shown::Trailer(of) if of.sequence > self.newest_listed => (of, false),
-                Shown::Trailer(_) => (listed_use, false),
+                SegmentEvidence::Unit(_) => (listed_use, true),
+                SegmentEvidence::Trailer(of) if of.sequence > self.newest_listed => (of, false),
+                SegmentEvidence::Trailer(_) => (listed_use, false),
                 // Never begun; or begun and torn, or damaged: what is left of the use that is listed is known by its
                 // sequence all the same.
-                Shown::Nothing => (listed_use, listed_use.sequence == 0),
+                SegmentEvidence::Nothing => (listed_use, listed_use.sequence == 0),
             };
-            self.is_any_blank |= matches!(shown, Shown::Nothing) && !is_damaged;
+            self.is_any_blank |= matches!(shown, SegmentEvidence::Nothing) && !is_damaged;
             unchanged = if is_as_listed { unchanged + 1 } else { 0 };
             if is_damaged {
                 self.damaged.push(of);
@@ -198,8 +198,8 @@ impl Search<'_> {
 
 fn is_in_use(of: SegmentUse, oldest: OldestUse) -> bool {
     let oldest = match of.generation() {
-        Generation::Main => oldest.main,
-        Generation::Probation => oldest.probation,
+        SegmentRow::Main => oldest.main,
+        SegmentRow::Probation => oldest.probation,
     };
     of.sequence > 0 && of.sequence >= oldest
 }
@@ -216,19 +216,22 @@ fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damage
 }
 
 /// What a segment shows of its last use. The header of the first unit is the first thing written in a new one.
-async fn probe(engine: &LogEngine, segment: SegmentId) -> Probed {
+async fn probe(engine: &LogEngine, segment: SegmentId) -> ProbedSegment {
     let (geometry, id) = (&engine.geometry, engine.volume.id);
     let first = read_blocks(engine, geometry.segment_start_bytes(segment), BLOCK_BYTES);
     let last = read_blocks(engine, geometry.segment_end_bytes(segment) - BLOCK_BYTES, BLOCK_BYTES);
     let (first, last) = join(first, last).await;
     let unit = first.as_ref().and_then(|first| UnitHeader::decode_mended(id, geometry, first));
     let unit = unit.filter(|unit| unit.segment == segment && unit.number == 0);
-    let trailer = last.and_then(|last| Footer::decode(id, geometry, segment, &last)).map(|footer| footer.segment_use());
+    let trailer =
+        last.and_then(|last| TrailerFooter::decode(id, geometry, segment, &last)).map(|footer| footer.segment_use());
     let is_damaged = unit.is_none() && first.is_none_or(|first| UnitHeader::is_damaged(id, geometry, &first));
     let shown = match (unit, trailer) {
-        (Some(unit), trailer) if trailer.is_none_or(|trailer| trailer.sequence <= unit.sequence) => Shown::Unit(unit),
-        (_, Some(trailer)) => Shown::Trailer(trailer),
-        (_, None) => Shown::Nothing,
+        (Some(unit), trailer) if trailer.is_none_or(|trailer| trailer.sequence <= unit.sequence) => {
+            SegmentEvidence::Unit(unit)
+        }
+        (_, Some(trailer)) => SegmentEvidence::Trailer(trailer),
+        (_, None) => SegmentEvidence::Nothing,
     };
-    Probed { shown, is_damaged }
+    ProbedSegment { shown, is_damaged }
 }

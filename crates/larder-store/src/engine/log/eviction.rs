@@ -1,23 +1,24 @@
 //! What of a segment is kept when it is reclaimed: one pure function for each eviction, which the row names.
 //!
-//! Owns: what the functions are told ([`Reclaimed`]) and what they answer ([`Choice`]). Does not: read, write or know the index;
-//! reclaim executes what is chosen. Invariant: what is kept takes at most the room it is given, so that writing again has a bound. Entries
-//! that are pinned, or that somebody is about to read, are all kept: of either the volume has a bound, so that some segment frees room.
+//! Owns: what the functions are told ([`ReclaimedSegment`]) and what they answer ([`EvictionChoice`]). Does not: read,
+//! write or know the index; reclaim executes what is chosen. Invariant: what is kept takes at most the room it is
+//! given, so that writing again has a bound. Entries that are pinned, or that somebody is about to read, are all kept:
+//! of either the volume has a bound, so that some segment frees room.
 
 mod clock;
 mod worth;
 
-use super::index::Slot;
+use super::index::IndexSlot;
 use crate::{
     LogEviction,
     clock::has_expired,
-    format::{Generation, trailer::Listing},
+    format::{SegmentRow, trailer::TrailerRecord},
 };
 
 /// A live entry of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    pub(crate) listing: Listing,
+pub(crate) struct EvictionCandidate {
+    pub(crate) listing: TrailerRecord,
     /// How often it was hit.
     pub(crate) hits: u8,
     /// Whether somebody is about to read it.
@@ -28,21 +29,21 @@ pub(crate) struct Candidate {
 
 /// A segment that is about to be reclaimed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reclaimed<'a> {
+pub(crate) struct ReclaimedSegment<'a> {
     /// Its live entries, in log order.
-    pub(crate) live: &'a [Candidate],
-    /// Bytes that may be kept, besides pinned and held entries.
+    pub(crate) live: &'a [EvictionCandidate],
+    /// Bytes that may be kept, without pinned and held entries.
     pub(crate) room_bytes: u64,
-    pub(crate) standard: Standard,
+    pub(crate) standard: EvictionStandard,
     /// Unix time in seconds.
     pub(crate) now_s: u32,
 }
 
 /// By what entries are measured.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Standard {
+pub(crate) struct EvictionStandard {
     /// Of the segment.
-    pub(crate) generation: Generation,
+    pub(crate) generation: SegmentRow,
     /// Mean length of what is offered, in sectors.
     pub(crate) mean_sectors: f64,
     /// What is worth as much as an entry of one sector has this power of its own sectors in hits ([`crate::Objective`]).
@@ -53,26 +54,27 @@ pub(crate) struct Standard {
 
 /// An entry that is written again, and the hits that it begins with there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
-    pub(crate) listing: Listing,
+pub(crate) struct KeptEntry {
+    pub(crate) listing: TrailerRecord,
     pub(crate) hits: u8,
 }
 
 /// What is written again, in log order; everything else of the segment is forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Choice {
-    pub(crate) kept: Vec<Kept>,
+pub(crate) struct EvictionChoice {
+    pub(crate) kept: Vec<KeptEntry>,
 }
 
 /// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is to be spared takes the room of others.
-pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice {
-    let Reclaimed { live, room_bytes, standard, now_s } = *reclaimed;
-    let useful = |entry: &&Candidate| !has_expired(entry.listing.expires_at, now_s);
-    let (spared, others): (Vec<Candidate>, Vec<Candidate>) =
+pub(crate) fn choose(eviction: LogEviction, reclaimed: &ReclaimedSegment<'_>) -> EvictionChoice {
+    let ReclaimedSegment { live, room_bytes, standard, now_s } = *reclaimed;
+    let useful = |entry: &&EvictionCandidate| !has_expired(entry.listing.expires_at, now_s);
+    let (spared, others): (Vec<EvictionCandidate>, Vec<EvictionCandidate>) =
         live.iter().filter(useful).partition(|entry| entry.pinned || entry.held);
     // What is pinned has as many hits as there can be: an index that is full displaces what has the fewest.
-    let hits = |entry: &Candidate| if entry.pinned { Slot::HITS_MAX } else { 0 };
-    let mut kept: Vec<Kept> = spared.iter().map(|entry| Kept { listing: entry.listing, hits: hits(entry) }).collect();
+    let hits = |entry: &EvictionCandidate| if entry.pinned { IndexSlot::HITS_MAX } else { 0 };
+    let mut kept: Vec<KeptEntry> =
+        spared.iter().map(|entry| KeptEntry { listing: entry.listing, hits: hits(entry) }).collect();
     let spared_bytes = bytes_of(&kept);
     let wanted = match eviction {
         LogEviction::Worth => worth::rank(others, &standard),
@@ -81,11 +83,11 @@ pub(crate) fn choose(eviction: LogEviction, reclaimed: &Reclaimed<'_>) -> Choice
     take(wanted, room_bytes.saturating_sub(spared_bytes), &mut kept);
     assert!(bytes_of(&kept) <= spared_bytes.max(room_bytes), "what is kept fits its room");
     kept.sort_by_key(|kept| kept.listing.start_bytes);
-    Choice { kept }
+    EvictionChoice { kept }
 }
 
 /// Takes what fits into `room`, in order.
-fn take(wanted: Vec<Kept>, room: u64, kept: &mut Vec<Kept>) {
+fn take(wanted: Vec<KeptEntry>, room: u64, kept: &mut Vec<KeptEntry>) {
     let mut taken = 0;
     for one in wanted {
         let bytes = u64::from(one.listing.len_bytes);
@@ -97,7 +99,7 @@ fn take(wanted: Vec<Kept>, room: u64, kept: &mut Vec<Kept>) {
     assert!(taken <= room, "no more is kept than there is room for");
 }
 
-fn bytes_of(kept: &[Kept]) -> u64 {
+fn bytes_of(kept: &[KeptEntry]) -> u64 {
     kept.iter().map(|kept| u64::from(kept.listing.len_bytes)).sum()
 }
 
@@ -107,27 +109,30 @@ mod tests {
     use crate::{format::trailer::ListedKind, hash::KeyHash};
 
     /// Of a main segment, by requests, where nothing is so short that it stays without a hit.
-    pub(super) const STANDARD: Standard =
-        Standard { generation: Generation::Main, mean_sectors: 1.0, length_exponent: 1.0, seed: 7 };
+    pub(super) const STANDARD: EvictionStandard =
+        EvictionStandard { generation: SegmentRow::Main, mean_sectors: 1.0, length_exponent: 1.0, seed: 7 };
 
     /// A live entry: where it begins, its length, its hits, and after when it is of no use.
-    pub(super) fn live(sector: u32, sectors: u32, hits: u8, expires_at: u32) -> Candidate {
+    pub(super) fn live(sector: u32, sectors: u32, hits: u8, expires_at: u32) -> EvictionCandidate {
         let (start_bytes, len_bytes) = (sector * 512, sectors * 512);
         let key_hash = KeyHash(1);
-        let listing = Listing { key_hash, start_bytes, len_bytes, kind: ListedKind::Entry, run_blocks: 0, expires_at };
-        Candidate { listing, hits, held: false, pinned: false }
+        let listing =
+            TrailerRecord { key_hash, start_bytes, len_bytes, kind: ListedKind::Entry, run_blocks: 0, expires_at };
+        EvictionCandidate { listing, hits, held: false, pinned: false }
     }
 
     /// What is kept at second 100, each by its sector, with the hits it begins with.
-    pub(super) fn kept(eviction: LogEviction, live: &[Candidate], room_sectors: u64) -> Vec<(u32, u8)> {
-        let chosen =
-            choose(eviction, &Reclaimed { live, room_bytes: room_sectors * 512, standard: STANDARD, now_s: 100 });
+    pub(super) fn kept(eviction: LogEviction, live: &[EvictionCandidate], room_sectors: u64) -> Vec<(u32, u8)> {
+        let chosen = choose(
+            eviction,
+            &ReclaimedSegment { live, room_bytes: room_sectors * 512, standard: STANDARD, now_s: 100 },
+        );
         chosen.kept.iter().map(|kept| (kept.listing.start_bytes / 512, kept.hits)).collect()
     }
 
     /// What the default row keeps by this standard.
-    pub(super) fn kept_by(standard: Standard, live: &[Candidate], room: u64) -> Vec<(u32, u8)> {
-        let reclaimed = Reclaimed { live, room_bytes: room * 512, standard, now_s: 100 };
+    pub(super) fn kept_by(standard: EvictionStandard, live: &[EvictionCandidate], room: u64) -> Vec<(u32, u8)> {
+        let reclaimed = ReclaimedSegment { live, room_bytes: room * 512, standard, now_s: 100 };
         choose(LogEviction::Worth, &reclaimed)
             .kept
             .iter()
@@ -137,10 +142,10 @@ mod tests {
 
     #[test]
     fn what_is_pinned_is_kept_however_much_it_is_while_it_is_of_use() {
-        let pinned = |entry| Candidate { pinned: true, ..entry };
+        let pinned = |entry| EvictionCandidate { pinned: true, ..entry };
         let all =
             [live(0, 10, 3, 0), pinned(live(10, 30, 0, 0)), pinned(live(40, 30, 1, 0)), pinned(live(70, 5, 0, 50))];
-        let spared = [(10, Slot::HITS_MAX), (40, Slot::HITS_MAX)];
+        let spared = [(10, IndexSlot::HITS_MAX), (40, IndexSlot::HITS_MAX)];
         assert_eq!(kept(LogEviction::Worth, &all, 20), spared, "they take the room of what was hit");
         assert_eq!(kept(LogEviction::Clock, &all, 0), spared);
         assert_eq!(kept(LogEviction::Worth, &all, 70), [(0, 2), spared[0], spared[1]]);
@@ -148,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_held_is_kept_however_much_it_is_and_takes_the_room_of_what_was_hit() {
-        let held = |entry| Candidate { held: true, ..entry };
+        let held = |entry| EvictionCandidate { held: true, ..entry };
         let all = [live(0, 10, 3, 0), held(live(10, 10, 0, 0)), held(live(20, 10, 0, 0)), held(live(30, 10, 0, 50))];
         assert_eq!(kept(LogEviction::Worth, &all, 20), [(10, 0), (20, 0)]);
         assert_eq!(kept(LogEviction::Worth, &all, 0), [(10, 0), (20, 0)]);

@@ -5,18 +5,18 @@
 
 use super::{
     LogEngine,
-    layout::{Log, Moved},
+    layout::{LogState, MovedRecord},
 };
 use crate::{
-    format::record::Decoded,
+    format::record::DecodedRecord,
     units::{SECTOR_BYTES, Sector},
 };
 use bytes::Bytes;
 
 impl LogEngine {
     /// Tells the index what moved when a unit was sent off. Under the log's lock, so that nobody looks meanwhile.
-    pub(super) fn follow_moves(&self, log: &mut Log) {
-        for Moved { key_hash, from, to, sectors } in log.take_moved() {
+    pub(super) fn follow_moves(&self, log: &mut LogState) {
+        for MovedRecord { key_hash, from, to, sectors } in log.take_moved() {
             assert_eq!(
                 self.geometry.segment_of(from),
                 self.geometry.segment_of(to),
@@ -28,7 +28,7 @@ impl LogEngine {
 
     /// Hands over what lies behind `first`, which stands at `position` and at the start of `bytes`, as far as it is
     /// of the same group.
-    pub(super) fn hand_over_group(&self, position: Sector, bytes: &Bytes, first: &Decoded) {
+    pub(super) fn hand_over_group(&self, position: Sector, bytes: &Bytes, first: &DecodedRecord) {
         let mut at = first.len_sectors() * SECTOR_BYTES;
         if first.meta.group == 0 || !first.body_is_here() || at >= bytes.len() as u64 {
             return;
@@ -36,7 +36,7 @@ impl LogEngine {
         let Some(sink) = self.volume.neighbours() else { return };
         while at < bytes.len() as u64 {
             let record = bytes.slice(at as usize..);
-            let Ok(decoded) = Decoded::decode(self.volume.id, &record) else { return };
+            let Ok(decoded) = DecodedRecord::decode(self.volume.id, &record) else { return };
             let meta = &decoded.meta;
             let position = Sector(position.0 + at / SECTOR_BYTES);
             if meta.group != first.meta.group || !self.belongs(position, &decoded) {

@@ -8,14 +8,14 @@
 //! that was hit least.
 //!
 //! Two keys of a partition with the same address cannot be told apart in memory. Their slots stay side by side: a
-//! lookup gets all [`Matches`] and reads their records, newest first, until one has its key; who inserts reads them to
-//! know which of them it replaces. After a crash two slots may be of one key: what the checkpoint had, and the newer
+//! lookup gets all [`SlotMatches`] and reads their records, newest first, until one has its key; who inserts reads them
+//! to know which of them it replaces. After a crash two slots may be of one key: what the checkpoint had, and the newer
 //! one that was replayed, which nobody has told apart yet. Invariant: if a key has slots, one of them is that of its
 //! newest record (an entry, or the tombstone of its removal). Hence who removes a slot without knowing whose it is
 //! removes the older ones of its address with it. A table's image is complete in itself and can be kept on the volume
 //! (see `format::checkpoint`). Cost: one or two adjacent cache lines per bucket, a lock of one partition held for
-//! nanoseconds (for some microseconds while its image is copied, up to a millisecond while its table is rebuilt),
-//! never across I/O.
+//! nanoseconds (for some microseconds while its image is copied, up to a millisecond while its table is rebuilt), never
+//! across I/O.
 
 mod budget;
 mod choice;
@@ -28,14 +28,14 @@ mod slot;
 use crate::{
     hash::KeyHash,
     sync::{Mutex, MutexGuard, PoisonError},
-    units::{Geometry, SECTOR_BYTES, Sector},
+    units::{SECTOR_BYTES, Sector, SegmentGeometry},
 };
 use budget::IndexBudget;
 pub(crate) use choice::LogIndex;
-pub(crate) use matches::Matches;
-use partition::{Address, Partition};
+pub(crate) use matches::SlotMatches;
+use partition::{Address, IndexPartition};
 use slot::VolumeWidths;
-pub(crate) use slot::{SizeClass, Slot};
+pub(crate) use slot::{IndexSlot, SizeClass};
 use std::sync::Arc;
 
 /// Bytes of the volume for each partition: its table is copied and rebuilt while others wait, so it has few thousand
@@ -47,8 +47,8 @@ pub(crate) const WAYS: usize = 16;
 const FILL_PERCENT: u64 = 93;
 
 /// The index of one volume.
-pub(crate) struct Index {
-    partitions: Box<[Mutex<Partition>]>,
+pub(crate) struct VolumeIndex {
+    partitions: Box<[Mutex<IndexPartition>]>,
     shape: IndexShape,
     budget: Arc<IndexBudget>,
 }
@@ -62,23 +62,23 @@ pub(crate) struct IndexShape {
 
 /// A record as recovery learns of it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadedRecord {
     pub(super) key_hash: KeyHash,
     pub(super) packed: u64,
 }
 
-/// Set in [`Loaded::packed`] of a removal's record. Slots are shorter.
+/// Set in [`LoadedRecord::packed`] of a removal's record. Slots are shorter.
 pub(super) const REMOVAL: u64 = 1 << 63;
 
 /// What became of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Inserted {
+pub(crate) enum InsertOutcome {
     /// Nothing is gone.
     New,
     /// This entry, which was to be replaced, is gone.
-    Replaced(Slot),
+    Replaced(IndexSlot),
     /// There was no room; this entry, of this address, is gone.
-    Displaced(Slot, u64),
+    Displaced(IndexSlot, u64),
 }
 
 impl IndexShape {
@@ -100,7 +100,7 @@ impl IndexShape {
     pub(crate) fn bits_per_entry(&self, entries: u64) -> f64 {
         let slots = (entries * 100).div_ceil(FILL_PERCENT * u64::from(self.partition_count));
         let widths = self.widths.in_table((slots / WAYS as u64).max(1) as u32);
-        let fixed = (u64::from(self.partition_count) * size_of::<Mutex<Partition>>() as u64 * 8) as f64;
+        let fixed = (u64::from(self.partition_count) * size_of::<Mutex<IndexPartition>>() as u64 * 8) as f64;
         f64::from(widths.slot_bits()) * 100.0 / FILL_PERCENT as f64 + fixed / entries.max(1) as f64
     }
 
@@ -116,7 +116,7 @@ impl IndexShape {
     }
 
     /// Removes the slots of an image that `keep` does not want. Returns how many.
-    pub(crate) fn retain(&self, image: &mut [u8], bucket_count: u32, keep: impl FnMut(Slot) -> bool) -> u64 {
+    pub(crate) fn retain(&self, image: &mut [u8], bucket_count: u32, keep: impl FnMut(IndexSlot) -> bool) -> u64 {
         image::retain(image, self.widths.in_table(bucket_count), keep)
     }
 
@@ -126,23 +126,23 @@ impl IndexShape {
     }
 }
 
-impl Loaded {
+impl LoadedRecord {
     /// Creates the news that `key_hash`'s key got this slot, or was removed by the record of this slot.
-    pub(crate) fn new(key_hash: KeyHash, slot: Slot, removal: bool) -> Self {
+    pub(crate) fn new(key_hash: KeyHash, slot: IndexSlot, removal: bool) -> Self {
         Self { key_hash, packed: if removal { slot.to_bits() | REMOVAL } else { slot.to_bits() } }
     }
 
     /// Returns the slot, unless this is a removal.
-    pub(super) fn slot(&self) -> Option<Slot> {
-        (self.packed & REMOVAL == 0).then(|| Slot::from_bits(self.packed))
+    pub(super) fn slot(&self) -> Option<IndexSlot> {
+        (self.packed & REMOVAL == 0).then(|| IndexSlot::from_bits(self.packed))
     }
 }
 
-impl Index {
+impl VolumeIndex {
     /// Creates an empty index, which takes memory as entries come, up to `memory_bytes_max`.
     pub(crate) fn new(shape: IndexShape, memory_bytes_max: u64) -> Self {
         let budget = Arc::new(IndexBudget::new(memory_bytes_max));
-        let partition = |_| Mutex::new(Partition::new(shape.widths, Arc::clone(&budget)));
+        let partition = |_| Mutex::new(IndexPartition::new(shape.widths, Arc::clone(&budget)));
         let partitions = (0..shape.partition_count).map(partition).collect();
         Self { partitions, shape, budget }
     }
@@ -154,7 +154,7 @@ impl Index {
     /// Returns the memory in use, in bytes. Cost: takes every lock once.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let tables: u64 = self.partitions.iter().map(|partition| lock(partition).memory_bytes()).sum();
-        tables + self.partitions.len() as u64 * size_of::<Mutex<Partition>>() as u64
+        tables + self.partitions.len() as u64 * size_of::<Mutex<IndexPartition>>() as u64
     }
 
     /// Returns about how many entries fit into the memory budget.
@@ -169,7 +169,7 @@ impl Index {
     }
 
     /// Returns what may be the entry of `key_hash`'s key. If it is one, counts a hit of it.
-    pub(crate) fn find(&self, key_hash: KeyHash) -> Matches {
+    pub(crate) fn find(&self, key_hash: KeyHash) -> SlotMatches {
         let (mut partition, place) = self.locate(key_hash);
         let found = partition.find(place);
         if found.only().is_some() {
@@ -179,7 +179,7 @@ impl Index {
     }
 
     /// Returns what may be the entry of `key_hash`'s key, without counting.
-    pub(crate) fn peek(&self, key_hash: KeyHash) -> Matches {
+    pub(crate) fn peek(&self, key_hash: KeyHash) -> SlotMatches {
         let (partition, place) = self.locate(key_hash);
         partition.find(place)
     }
@@ -191,11 +191,11 @@ impl Index {
     }
 
     /// Adds `slot` for `key_hash`'s key, in the stead of the entries at `replaced`.
-    pub(crate) fn insert(&self, key_hash: KeyHash, slot: Slot, replaced: &[Sector]) -> Inserted {
+    pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         let (mut partition, place) = self.locate(key_hash);
         match partition.insert(key_hash, place, slot, replaced) {
-            Inserted::Displaced(slot, within) => {
-                Inserted::Displaced(slot, (self.shape.place(key_hash).0 as u64) << 40 | within)
+            InsertOutcome::Displaced(slot, within) => {
+                InsertOutcome::Displaced(slot, (self.shape.place(key_hash).0 as u64) << 40 | within)
             }
             inserted => inserted,
         }
@@ -209,9 +209,9 @@ impl Index {
 
     /// While loading: nothing that is loaded later of `key_hash`'s key counts, as the record of `tombstone` removed it;
     /// without one, nothing of its address counts.
-    pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<Slot>) {
+    pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<IndexSlot>) {
         let (mut partition, place) = self.locate(key_hash);
-        partition.note_removed(key_hash, place, tombstone.map(Slot::to_bits));
+        partition.note_removed(key_hash, place, tombstone.map(IndexSlot::to_bits));
     }
 
     /// Returns whether `key_hash`'s address has a slot, and another one finds room beside it.
@@ -239,12 +239,12 @@ impl Index {
 
     /// Loads entries and removals in this order, each unless something newer is known of its key.
     /// Cost: sorts by partition, so that memory is visited in order and each lock taken once.
-    pub(crate) fn load(&self, news: &[Loaded]) {
-        let partition_of = |loaded: &Loaded| self.shape.partition_of(loaded.key_hash) as usize;
+    pub(crate) fn load(&self, news: &[LoadedRecord]) {
+        let partition_of = |loaded: &LoadedRecord| self.shape.partition_of(loaded.key_hash) as usize;
         let mut ends = vec![0_usize; self.partitions.len() + 1];
         news.iter().for_each(|loaded| ends[partition_of(loaded) + 1] += 1);
         (1..ends.len()).for_each(|partition| ends[partition] += ends[partition - 1]);
-        let mut sorted = vec![Loaded::default(); news.len()];
+        let mut sorted = vec![LoadedRecord::default(); news.len()];
         for loaded in news {
             let end = &mut ends[partition_of(loaded)];
             sorted[*end] = *loaded;
@@ -252,7 +252,7 @@ impl Index {
         }
         for run in sorted.chunk_by(|one, next| partition_of(one) == partition_of(next)) {
             let mut partition = lock(&self.partitions[partition_of(&run[0])]);
-            for &Loaded { key_hash, packed } in run {
+            for &LoadedRecord { key_hash, packed } in run {
                 let (_, place) = self.shape.place(key_hash);
                 match packed & REMOVAL {
                     0 => partition.load(key_hash, place, packed),
@@ -290,17 +290,17 @@ impl Index {
     }
 
     /// Checks every partition in its turn.
-    pub(crate) fn check(&self, geometry: &Geometry) {
+    pub(crate) fn check(&self, geometry: &SegmentGeometry) {
         self.partitions.iter().for_each(|partition| lock(partition).check(geometry));
     }
 
-    fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, Partition>, Address) {
+    fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, IndexPartition>, Address) {
         let (partition, place) = self.shape.place(key_hash);
         (lock(&self.partitions[partition]), place)
     }
 }
 
-fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
+fn lock(partition: &Mutex<IndexPartition>) -> MutexGuard<'_, IndexPartition> {
     partition.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,7 +1,7 @@
 //! The segmented log: places records, and hands out the writes that are due.
 //!
 //! Owns: the open unit and segment, units on their way to the device, the order of segments. Does not: do I/O (it hands
-//! out [`Action`]s) or know the index. Invariants: records stand on the volume in the order they were appended. A
+//! out [`LogTransfer`]s) or know the index. Invariants: records stand on the volume in the order they were appended. A
 //! segment is used again only after every older one of its generation was, and a main one only after every older one,
 //! so that a tombstone outlives the record it removes (see [`generations`]). Idea: STREAM and its packetizer (Markatos
 //! et al., USITS 1999), whole segments as in CacheLib's large-object cache.
@@ -19,23 +19,23 @@ pub(crate) mod segments;
 mod syncing;
 
 use crate::{
-    clock::Moment,
+    clock::ClockMoment,
     device::AlignedBuffer,
     engine::kit::room::NoRoom,
     format::{
-        Generation, SegmentUse, VolumeId,
-        record::{Decoded, Record},
-        trailer::{ListedKind, Listing},
+        SegmentRow, SegmentUse, VolumeId,
+        record::{DecodedRecord, RecordParts},
+        trailer::{ListedKind, TrailerRecord},
         unit::unit_header_bytes,
     },
     hash::KeyHash,
-    units::{BLOCK_BYTES, Geometry, Sector, SegmentId},
-    volume::waiters::{Waiters, Woken},
+    units::{BLOCK_BYTES, Sector, SegmentGeometry, SegmentId},
+    volume::waiters::{TaskWaiters, WokenTasks},
 };
 use buffers::{buffer_of, spare_buffer};
-use closing::{Closing, TrailerInFlight};
-pub(crate) use groups::Moved;
-use open::{OpenSegment, OpenUnit, Opening, Spot};
+use closing::{ClosingSegment, TrailerInFlight};
+pub(crate) use groups::MovedRecord;
+use open::{AppendPlace, OpenSegment, OpenUnit, Opening};
 use segments::SegmentTable;
 use std::{collections::VecDeque, sync::Arc};
 use syncing::unsynced_count_max;
@@ -53,8 +53,8 @@ pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
 pub(crate) const SEQUENCE_NEAR_END: u32 = SEQUENCE_LAST - (1 << 28);
 
 /// The state of the log.
-pub(crate) struct Log {
-    geometry: Geometry,
+pub(crate) struct LogState {
+    geometry: SegmentGeometry,
     volume: VolumeId,
     segments: Arc<SegmentTable>,
     /// Segments to be used next, in this order.
@@ -64,7 +64,7 @@ pub(crate) struct Log {
     /// The segment of each generation that is being filled.
     open: [Option<OpenSegment>; 2],
     has_probation: bool,
-    closing: Vec<Closing>,
+    closing: Vec<ClosingSegment>,
     in_flight: Vec<UnitInFlight>,
     next_sequence: u32,
     /// The greatest sequence begun.
@@ -88,53 +88,53 @@ pub(crate) struct Log {
     /// Unit buffers kept for reuse, one of each generation.
     spare: Vec<AlignedBuffer>,
     /// A closed segment's list, emptied: its memory serves the next segment.
-    spare_listings: Vec<Listing>,
-    waiting: Waiters,
+    spare_listings: Vec<TrailerRecord>,
+    waiting: TaskWaiters,
     /// Whether records of one group are put side by side.
     grouped: bool,
     /// A unit is sent off when it has this many bytes.
     unit_bytes: u64,
     /// What that moved since it was last taken.
-    moved: Vec<Moved>,
+    moved: Vec<MovedRecord>,
 }
 
-/// A transfer to be made; its outcome comes back by [`Log::unit_written`] or [`Log::trailer_written`].
-pub(crate) enum Action {
+/// A transfer to be made; its outcome comes back by [`LogState::unit_written`] or [`LogState::trailer_written`].
+pub(crate) enum LogTransfer {
     WriteUnit { ticket: u64, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
     WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
 }
 
 /// Who appends, and where: reclaim may use the last free segment, others may not, so that it always can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Appender {
+pub(crate) enum AppendRole {
     Client,
     /// A client, what nobody is known to want again: it goes to probation.
     Newcomer,
     Reclaim,
 }
 
-impl Appender {
-    fn generation(self) -> Generation {
+impl AppendRole {
+    fn generation(self) -> SegmentRow {
         match self {
-            Self::Client | Self::Reclaim => Generation::Main,
-            Self::Newcomer => Generation::Probation,
+            Self::Client | Self::Reclaim => SegmentRow::Main,
+            Self::Newcomer => SegmentRow::Probation,
         }
     }
 }
 
 /// Where a record went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Appended {
+pub(crate) struct AppendedRecord {
     pub(crate) position: Sector,
     /// Sectors that the record touches.
     pub(crate) sectors: u64,
-    /// The unit it went to, for [`Log::is_pending`].
+    /// The unit it went to, for [`LogState::is_pending`].
     pub(crate) ticket: u64,
     pub(crate) short_lived: bool,
 }
 
 /// A record that could not be written.
-pub(crate) struct Lost {
+pub(crate) struct LostRecord {
     pub(crate) key_hash: KeyHash,
     pub(crate) position: Sector,
     pub(crate) key: Box<[u8]>,
@@ -146,13 +146,18 @@ struct UnitInFlight {
     segment: SegmentId,
     start: Sector,
     used_bytes: u64,
-    listings: Vec<Listing>,
+    listings: Vec<TrailerRecord>,
     buffer: Arc<AlignedBuffer>,
 }
 
-impl Log {
-    /// A log that accepts nothing until [`Log::begin`].
-    pub(crate) fn new(geometry: Geometry, volume: VolumeId, segments: Arc<SegmentTable>, dirty_bytes_max: u64) -> Self {
+impl LogState {
+    /// A log that accepts nothing until [`LogState::begin`].
+    pub(crate) fn new(
+        geometry: SegmentGeometry,
+        volume: VolumeId,
+        segments: Arc<SegmentTable>,
+        dirty_bytes_max: u64,
+    ) -> Self {
         Self {
             geometry,
             volume,
@@ -177,7 +182,7 @@ impl Log {
             reclaim_only_count: 0,
             spare: vec![spare_buffer(unit_bytes(&geometry))],
             spare_listings: Vec::new(),
-            waiting: Waiters::default(),
+            waiting: TaskWaiters::default(),
             grouped: false,
             unit_bytes: unit_bytes(&geometry),
             moved: Vec::new(),
@@ -209,7 +214,7 @@ impl Log {
     }
 
     /// The records that moved since this was last asked: to be followed before the log's lock is given up.
-    pub(crate) fn take_moved(&mut self) -> Vec<Moved> {
+    pub(crate) fn take_moved(&mut self) -> Vec<MovedRecord> {
         std::mem::take(&mut self.moved)
     }
 
@@ -223,7 +228,7 @@ impl Log {
         sealed: &[(SegmentId, SegmentUse)],
         last_sequence: u32,
         first_sequence: Option<u32>,
-    ) -> Woken {
+    ) -> WokenTasks {
         assert!(!self.ready && sealed.is_sorted_by_key(|(_, of)| of.order()));
         for &(segment, of) in sealed {
             assert!(of.sequence <= last_sequence);
@@ -240,7 +245,7 @@ impl Log {
     }
 
     /// Begins to append, from `first_sequence` on. Returns those that wait for room.
-    pub(crate) fn lift_bar(&mut self, first_sequence: u32) -> Woken {
+    pub(crate) fn lift_bar(&mut self, first_sequence: u32) -> WokenTasks {
         assert!(self.is_barred && (self.last_sequence + 1..=SEQUENCE_LAST).contains(&first_sequence));
         (self.next_sequence, self.synced_sequence) = (first_sequence, first_sequence);
         (self.ready, self.is_barred) = (true, false);
@@ -260,18 +265,18 @@ impl Log {
     /// Appends `record` (its sequence is filled in here). The transfers this makes due go to `actions`.
     pub(crate) fn append(
         &mut self,
-        record: &mut Record<'_>,
-        appender: Appender,
-        now: Moment,
-        actions: &mut Vec<Action>,
-    ) -> Result<Appended, NoRoom> {
+        record: &mut RecordParts<'_>,
+        appender: AppendRole,
+        now: ClockMoment,
+        actions: &mut Vec<LogTransfer>,
+    ) -> Result<AppendedRecord, NoRoom> {
         let (len_bytes, key_hash) = (self.geometry.stepped(record.len_bytes()), record.meta.hash.key_hash());
         if !OpenSegment::fits_empty(&self.geometry, len_bytes) {
             return Err(NoRoom::Ever);
         }
         let must_wait =
             self.dirty_bytes + len_bytes > self.dirty_bytes_max || self.free.len() < self.reclaim_only_count;
-        if !self.ready || (appender != Appender::Reclaim && must_wait) {
+        if !self.ready || (appender != AppendRole::Reclaim && must_wait) {
             return Err(NoRoom::Now);
         }
         let generation = appender.generation();
@@ -296,18 +301,18 @@ impl Log {
             self.next_ticket += 1;
         }
         let short_lived = self.segments.note(open.segment, record.meta.expires_at, now.unix_s);
-        let Spot { position, sectors, taken_bytes, ticket } = open.append(&self.geometry, self.volume, record);
+        let AppendPlace { position, sectors, taken_bytes, ticket } = open.append(&self.geometry, self.volume, record);
         self.dirty_bytes += taken_bytes;
         assert_eq!(self.geometry.segment_of(position), Some(open.segment), "a record goes into the open segment");
-        Ok(Appended { position, sectors, ticket, short_lived })
+        Ok(AppendedRecord { position, sectors, ticket, short_lived })
     }
 
     /// Sends off the open units that have records.
-    pub(crate) fn seal_unit(&mut self, actions: &mut Vec<Action>) {
-        Generation::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation, actions));
+    pub(crate) fn seal_unit(&mut self, actions: &mut Vec<LogTransfer>) {
+        SegmentRow::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation, actions));
     }
 
-    fn seal_unit_of(&mut self, generation: Generation, actions: &mut Vec<Action>) {
+    fn seal_unit_of(&mut self, generation: SegmentRow, actions: &mut Vec<LogTransfer>) {
         let Some(open) = &mut self.open[generation as usize] else { return };
         if self.grouped {
             self.moved.extend(open.gather_groups(&self.geometry, self.volume, &mut self.spare));
@@ -316,16 +321,16 @@ impl Log {
         let offset_bytes = unit.start.byte_offset();
         let end_bytes = self.geometry.segment_end_bytes(unit.segment);
         assert!(offset_bytes + unit.buffer.len() as u64 <= end_bytes, "a unit ends within its segment");
-        actions.push(Action::WriteUnit { ticket: unit.ticket, offset_bytes, buffer: Arc::clone(&unit.buffer) });
+        actions.push(LogTransfer::WriteUnit { ticket: unit.ticket, offset_bytes, buffer: Arc::clone(&unit.buffer) });
         self.in_flight.push(unit);
     }
 
     /// Sends off the open units and ends the open segments, so that their trailers will be written.
-    pub(crate) fn seal_segment(&mut self, actions: &mut Vec<Action>) {
-        Generation::ALL.into_iter().for_each(|generation| self.seal_segment_of(generation, actions));
+    pub(crate) fn seal_segment(&mut self, actions: &mut Vec<LogTransfer>) {
+        SegmentRow::ALL.into_iter().for_each(|generation| self.seal_segment_of(generation, actions));
     }
 
-    fn seal_segment_of(&mut self, generation: Generation, actions: &mut Vec<Action>) {
+    fn seal_segment_of(&mut self, generation: SegmentRow, actions: &mut Vec<LogTransfer>) {
         self.seal_unit_of(generation, actions);
         let Some(open) = self.open[generation as usize].take() else { return };
         let units_in_flight = self.in_flight.iter().filter(|unit| unit.segment == open.segment).count() as u32;
@@ -334,7 +339,7 @@ impl Log {
         assert!(last < open.of.sequence, "segments of a generation are sealed in log order");
         sealed.push_back(open.segment);
         let OpenSegment { segment, of, listings, list_bytes, hidden_from, .. } = open;
-        self.closing.push(Closing { segment, of, listings, list_bytes, units_in_flight, hidden_from });
+        self.closing.push(ClosingSegment { segment, of, listings, list_bytes, units_in_flight, hidden_from });
         self.write_due_trailers(actions);
     }
 
@@ -343,10 +348,12 @@ impl Log {
         &mut self,
         ticket: u64,
         ok: bool,
-        actions: &mut Vec<Action>,
-        lost: &mut Vec<Lost>,
-    ) -> Woken {
-        let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else { return Woken::default() };
+        actions: &mut Vec<LogTransfer>,
+        lost: &mut Vec<LostRecord>,
+    ) -> WokenTasks {
+        let Some(at) = self.in_flight.iter().position(|unit| unit.ticket == ticket) else {
+            return WokenTasks::default();
+        };
         let unit = self.in_flight.swap_remove(at);
         let record_bytes = unit.used_bytes - unit_header_bytes(&self.geometry);
         assert!(record_bytes <= self.dirty_bytes, "what is written was counted");
@@ -382,7 +389,7 @@ impl Log {
     }
 
     /// A record of a unit that could not be written.
-    fn lost(&self, unit: &UnitInFlight, listing: &Listing) -> Option<Lost> {
+    fn lost(&self, unit: &UnitInFlight, listing: &TrailerRecord) -> Option<LostRecord> {
         if listing.kind == ListedKind::Part {
             // Its entry finds out when it is read.
             return None;
@@ -391,21 +398,21 @@ impl Log {
         let position = self.geometry.sector_at(unit.segment, start_bytes);
         let unit_start_bytes = unit.start.byte_offset() - self.geometry.segment_start_bytes(unit.segment);
         let record = &unit.buffer.as_slice()[(start_bytes - unit_start_bytes) as usize..];
-        let key = Decoded::decode(self.volume, record).ok()?.key;
-        Some(Lost { key_hash: listing.key_hash, position, key: record[key].into() })
+        let key = DecodedRecord::decode(self.volume, record).ok()?.key;
+        Some(LostRecord { key_hash: listing.key_hash, position, key: record[key].into() })
     }
 
     /// Takes all that wait.
-    pub(crate) fn take_waiting(&mut self) -> Woken {
+    pub(crate) fn take_waiting(&mut self) -> WokenTasks {
         self.waiting.take()
     }
 
     /// Lets clients append only while `free_count` segments are free, so that reclaim finds room for all of a segment.
     /// Returns the waiters to wake if fewer are kept than before.
-    pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> Woken {
+    pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> WokenTasks {
         assert!(free_count < self.geometry.segment_count as usize, "not every segment is kept for reclaim");
         let is_lowered = free_count < std::mem::replace(&mut self.reclaim_only_count, free_count);
-        if is_lowered { self.waiting.take() } else { Woken::default() }
+        if is_lowered { self.waiting.take() } else { WokenTasks::default() }
     }
 
     /// How many segments hold records.
@@ -418,11 +425,11 @@ impl Log {
         self.free.len()
     }
 
-    fn open_segment(&mut self, appender: Appender, actions: &mut Vec<Action>) -> Result<(), NoRoom> {
+    fn open_segment(&mut self, appender: AppendRole, actions: &mut Vec<LogTransfer>) -> Result<(), NoRoom> {
         if self.next_sequence > SEQUENCE_LAST {
             return Err(NoRoom::Spent);
         }
-        let kept = if appender == Appender::Reclaim { 0 } else { 1 };
+        let kept = if appender == AppendRole::Reclaim { 0 } else { 1 };
         if self.free.len() <= kept {
             return Err(NoRoom::Now);
         }
@@ -436,7 +443,7 @@ impl Log {
         self.last_sequence = sequence;
         self.seal_laggard(sequence, actions);
         let generation = appender.generation();
-        assert!(self.has_probation || generation == Generation::Main, "without probation everything goes to main");
+        assert!(self.has_probation || generation == SegmentRow::Main, "without probation everything goes to main");
         let (of, oldest) = (self.use_of(generation, sequence), self.oldest(sequence));
         self.segments.begin(segment, of, true);
         let listings = std::mem::take(&mut self.spare_listings);
@@ -445,14 +452,14 @@ impl Log {
     }
 }
 
-impl AsMut<Waiters> for Log {
-    fn as_mut(&mut self) -> &mut Waiters {
+impl AsMut<TaskWaiters> for LogState {
+    fn as_mut(&mut self) -> &mut TaskWaiters {
         &mut self.waiting
     }
 }
 
 /// Bytes a unit gathers, less on volumes of small segments.
-fn unit_bytes(geometry: &Geometry) -> u64 {
+fn unit_bytes(geometry: &SegmentGeometry) -> u64 {
     let half = geometry.segment_bytes / 2 / BLOCK_BYTES * BLOCK_BYTES;
     half.clamp(UNIT_BYTES_MIN, UNIT_BYTES).min(geometry.segment_bytes)
 }

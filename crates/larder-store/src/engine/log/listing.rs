@@ -9,8 +9,8 @@
 use super::LogEngine;
 use crate::{
     format::{
-        record::Decoded,
-        trailer::{Footer, ListedKind, Listing},
+        record::DecodedRecord,
+        trailer::{ListedKind, TrailerFooter, TrailerRecord},
         unit::{UnitHeader, unit_header_bytes},
     },
     units::{BLOCK_BYTES, SegmentId, sectors},
@@ -24,25 +24,25 @@ const AHEAD_BYTES: u64 = 1 << 20;
 
 /// The records of a segment's present use, in log order.
 #[derive(Default)]
-pub(super) struct Listed {
-    pub(super) records: Vec<Listing>,
+pub(super) struct ListedRecords {
+    pub(super) records: Vec<TrailerRecord>,
     /// Whether some may be missing in front of these.
     pub(super) is_cut: bool,
 }
 
 /// Lists the records of a segment's present use.
-pub(super) async fn listings(engine: &LogEngine, segment: SegmentId) -> Listed {
+pub(super) async fn listings(engine: &LogEngine, segment: SegmentId) -> ListedRecords {
     match trailer_listings(engine, segment).await {
-        Some(records) => Listed { records, is_cut: false },
+        Some(records) => ListedRecords { records, is_cut: false },
         None => unit_listings(engine, segment).await,
     }
 }
 
-async fn trailer_listings(engine: &LogEngine, segment: SegmentId) -> Option<Vec<Listing>> {
+async fn trailer_listings(engine: &LogEngine, segment: SegmentId) -> Option<Vec<TrailerRecord>> {
     let end = engine.geometry.segment_end_bytes(segment);
     let guess = TRAILER_GUESS_BYTES.min(engine.geometry.segment_bytes);
     let last = read_blocks(engine, end - guess, guess).await?;
-    let footer = Footer::decode(engine.volume.id, &engine.geometry, segment, &last)?;
+    let footer = TrailerFooter::decode(engine.volume.id, &engine.geometry, segment, &last)?;
     if footer.sequence != engine.segments.sequence(segment) {
         return None;
     }
@@ -55,14 +55,14 @@ async fn trailer_listings(engine: &LogEngine, segment: SegmentId) -> Option<Vec<
 }
 
 /// Goes from unit to unit, and on behind what is none of this use.
-async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> Listed {
+async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> ListedRecords {
     let (geometry, sequence) = (&engine.geometry, engine.segments.sequence(segment));
-    let mut reader = SegmentReader { engine, segment, ahead: Ahead { offset_bytes: 0, bytes: Bytes::new() } };
-    let mut listed = Listed::default();
+    let mut reader = SegmentReader { engine, segment, ahead: ReadAhead { offset_bytes: 0, bytes: Bytes::new() } };
+    let mut listed = ListedRecords::default();
     let (mut offset, mut number) = (0, 0);
     while offset + BLOCK_BYTES <= geometry.segment_bytes {
         let Some(first) = reader.bytes(offset, BLOCK_BYTES).await else {
-            return Listed { records: Vec::new(), is_cut: true };
+            return ListedRecords { records: Vec::new(), is_cut: true };
         };
         let is_next = |header: &UnitHeader| {
             (header.segment, header.sequence) == (segment, sequence)
@@ -72,14 +72,14 @@ async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> Listed {
         let header = UnitHeader::decode_mended(engine.volume.id, geometry, &first).filter(is_next);
         let Some(header) = header else {
             if UnitHeader::is_damaged(engine.volume.id, geometry, &first) {
-                listed = Listed { records: Vec::new(), is_cut: true };
+                listed = ListedRecords { records: Vec::new(), is_cut: true };
             }
             offset += BLOCK_BYTES;
             continue;
         };
         let len = u64::from(header.len_bytes).max(BLOCK_BYTES);
         let Some(unit) = reader.bytes(offset, len).await else {
-            return Listed { records: Vec::new(), is_cut: true };
+            return ListedRecords { records: Vec::new(), is_cut: true };
         };
         list_unit(engine, sequence, offset, &unit[..header.used_bytes as usize], &mut listed.records);
         offset += len;
@@ -89,7 +89,7 @@ async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> Listed {
 }
 
 /// Lists the records of a unit that begins `unit_offset` bytes into its segment; what is no record is passed over.
-fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], listings: &mut Vec<Listing>) {
+fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], listings: &mut Vec<TrailerRecord>) {
     let geometry = &engine.geometry;
     let mut at = unit_header_bytes(geometry);
     // The group of the last record, and the first of those of it that stand side by side.
@@ -98,12 +98,12 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
         let start_bytes = (unit_offset + at) as u32;
         let place = start_bytes / geometry.step_bytes as u32;
         let bytes = &unit[at as usize..];
-        let belongs = |record: &Decoded| {
+        let belongs = |record: &DecodedRecord| {
             (record.meta.sequence, record.meta.place) == (sequence, place)
                 && at + record.len_bytes() as u64 <= unit.len() as u64
         };
-        let whole = Decoded::decode(engine.volume.id, bytes).ok();
-        let record = whole.or_else(|| Decoded::decode_mended(engine.volume.id, bytes, sequence, place));
+        let whole = DecodedRecord::decode(engine.volume.id, bytes).ok();
+        let record = whole.or_else(|| DecodedRecord::decode_mended(engine.volume.id, bytes, sequence, place));
         let Some(record) = record.filter(belongs) else {
             at += geometry.step_bytes;
             run = None;
@@ -113,11 +113,11 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
         match run {
             Some((group, first)) if group == record.meta.group => {
                 let sectors = sectors(u64::from(start_bytes - listings[first].start_bytes)) + record.len_sectors();
-                listings[first].run_blocks = Listing::blocks_of_run(sectors);
+                listings[first].run_blocks = TrailerRecord::blocks_of_run(sectors);
             }
             _ => run = (record.meta.group != 0).then_some((record.meta.group, listings.len())),
         }
-        listings.push(Listing {
+        listings.push(TrailerRecord {
             key_hash: record.meta.hash.key_hash(),
             start_bytes,
             len_bytes: len_bytes as u32,
@@ -130,7 +130,7 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
 }
 
 /// What was read of a segment last.
-struct Ahead {
+struct ReadAhead {
     offset_bytes: u64,
     bytes: Bytes,
 }
@@ -139,7 +139,7 @@ struct Ahead {
 struct SegmentReader<'a> {
     engine: &'a LogEngine,
     segment: SegmentId,
-    ahead: Ahead,
+    ahead: ReadAhead,
 }
 
 impl SegmentReader<'_> {
@@ -156,7 +156,7 @@ impl SegmentReader<'_> {
                 // A bad block further on is none of this one's business.
                 None => read_blocks(self.engine, start, len_bytes).await?,
             };
-            self.ahead = Ahead { offset_bytes, bytes };
+            self.ahead = ReadAhead { offset_bytes, bytes };
         }
         let skip = (offset_bytes - self.ahead.offset_bytes) as usize;
         Some(self.ahead.bytes.slice(skip..skip + len_bytes as usize))

@@ -11,9 +11,9 @@
 pub(crate) mod demoted;
 mod elsewhere;
 
-use super::index::{Inserted, Loaded, SizeClass, Slot};
+use super::index::{IndexSlot, InsertOutcome, LoadedRecord, SizeClass};
 use crate::{
-    engine::kit::sets::{PackedSets, Set, SetPlace, Shape, Way, set_of},
+    engine::kit::sets::{PackedSets, SetPlace, SetShape, SetWay, UnpackedSet, set_of},
     format::record::RECORD_SECTORS_MAX,
     hash::KeyHash,
     sync::{
@@ -22,7 +22,7 @@ use crate::{
     },
     units::{Sector, SetNumber},
 };
-use demoted::Demoted;
+use demoted::DemotedPlaces;
 use std::collections::HashSet;
 
 /// Sets under one lock.
@@ -35,8 +35,8 @@ pub(crate) type Generation = Box<dyn Fn(Sector) -> u64 + Send + Sync>;
 
 /// The index of one volume.
 pub(crate) struct LocatedSets {
-    partitions: Box<[Mutex<Partition>]>,
-    shape: Shape,
+    partitions: Box<[Mutex<LocatedPartition>]>,
+    shape: SetShape,
     set_count: u64,
     generation: Generation,
     /// What is read of an entry whose length is not kept.
@@ -44,10 +44,10 @@ pub(crate) struct LocatedSets {
     /// Entries found to be overwritten since this was last taken.
     overwritten: AtomicU64,
     /// Where the shape has not all places.
-    demoted: Option<Demoted>,
+    demoted: Option<DemotedPlaces>,
 }
 
-struct Partition {
+struct LocatedPartition {
     sets: PackedSets,
     /// While an earlier run's entries are loaded: sets and tags of which newer things are known.
     superseded: Option<HashSet<(SetNumber, u16)>>,
@@ -55,13 +55,13 @@ struct Partition {
 
 /// Where an address is.
 #[derive(Clone, Copy)]
-struct At {
+struct AddressPlace {
     partition: usize,
     set: SetNumber,
     tag: u16,
 }
 
-impl At {
+impl AddressPlace {
     /// Where the entries of a set of the volume with this tag are.
     fn of(set: SetNumber, tag: u16) -> Self {
         Self { partition: (set.0 / PARTITION_SETS) as usize, set: SetNumber(set.0 % PARTITION_SETS), tag }
@@ -82,7 +82,7 @@ impl LocatedSets {
     /// An index with room for `entries`, of which `unknown_size` is read if the shape keeps no lengths. At most about
     /// `waiting` places wait for the position file.
     pub(crate) fn new(
-        shape: Shape,
+        shape: SetShape,
         entries: u64,
         waiting: usize,
         unknown_size: SizeClass,
@@ -91,10 +91,10 @@ impl LocatedSets {
         let set_count = Self::sets_for(shape.ways, entries);
         let partition = |index: u64| {
             let sets = PARTITION_SETS.min(set_count - index * PARTITION_SETS);
-            Mutex::new(Partition { sets: PackedSets::new(shape, sets, true), superseded: None })
+            Mutex::new(LocatedPartition { sets: PackedSets::new(shape, sets, true), superseded: None })
         };
         let partitions = (0..set_count.div_ceil(PARTITION_SETS)).map(partition).collect();
-        let demoted = (shape.positions < shape.ways).then(|| Demoted::new(waiting));
+        let demoted = (shape.positions < shape.ways).then(|| DemotedPlaces::new(waiting));
         Self { partitions, shape, set_count, generation, unknown_size, overwritten: AtomicU64::new(0), demoted }
     }
 
@@ -106,9 +106,9 @@ impl LocatedSets {
     /// Memory when full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let partitions = self.partitions.iter();
-        let sets =
-            partitions.map(|partition| lock(partition).sets.memory_bytes() + size_of::<Mutex<Partition>>() as u64);
-        sets.sum::<u64>() + self.demoted.as_ref().map_or(0, Demoted::memory_bytes)
+        let sets = partitions
+            .map(|partition| lock(partition).sets.memory_bytes() + size_of::<Mutex<LocatedPartition>>() as u64);
+        sets.sum::<u64>() + self.demoted.as_ref().map_or(0, DemotedPlaces::memory_bytes)
     }
 
     /// How many entries there is room for.
@@ -122,7 +122,7 @@ impl LocatedSets {
     }
 
     /// The entry of `key_hash`'s address, which becomes the most recently used.
-    pub(crate) fn find(&self, key_hash: KeyHash) -> Option<Slot> {
+    pub(crate) fn find(&self, key_hash: KeyHash) -> Option<IndexSlot> {
         let (mut partition, at) = self.locate(key_hash);
         let (mut set, way) = self.present(&mut partition, at)?;
         let place = self.place_of(at, &set, way)?;
@@ -134,7 +134,7 @@ impl LocatedSets {
     }
 
     /// The entry of `key_hash`'s address, without counting this as a use.
-    pub(crate) fn peek(&self, key_hash: KeyHash) -> Option<Slot> {
+    pub(crate) fn peek(&self, key_hash: KeyHash) -> Option<IndexSlot> {
         let (mut partition, at) = self.locate(key_hash);
         let (set, way) = self.present(&mut partition, at)?;
         self.place_of(at, &set, way).map(|place| self.slot(place))
@@ -147,7 +147,7 @@ impl LocatedSets {
     }
 
     /// Makes `slot` the entry of `key_hash`'s address.
-    pub(crate) fn insert(&self, key_hash: KeyHash, slot: Slot) -> Inserted {
+    pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot) -> InsertOutcome {
         let (mut partition, at) = self.locate(key_hash);
         partition.supersede(at);
         let mut set = partition.read(at);
@@ -158,14 +158,14 @@ impl LocatedSets {
         let place = self.place_of(at.with_tag(before), &set, way).filter(|_| before != 0);
         let is_elsewhere = before != 0 && place.is_none();
         let inserted = match place.filter(|place| !self.is_overwritten(&set, way, *place)) {
-            Some(place) if before == at.tag => Inserted::Replaced(self.slot(place)),
-            Some(place) => Inserted::Displaced(self.slot(place), self.address_of(at, before)),
+            Some(place) if before == at.tag => InsertOutcome::Replaced(self.slot(place)),
+            Some(place) => InsertOutcome::Displaced(self.slot(place), self.address_of(at, before)),
             None if is_elsewhere && before != at.tag => {
-                Inserted::Displaced(self.slot(SetPlace::default()), self.address_of(at, before))
+                InsertOutcome::Displaced(self.slot(SetPlace::default()), self.address_of(at, before))
             }
             None => {
                 self.overwritten.fetch_add(u64::from(before != 0 && !is_elsewhere), Ordering::Relaxed);
-                Inserted::New
+                InsertOutcome::New
             }
         };
         self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), before));
@@ -184,7 +184,7 @@ impl LocatedSets {
     }
 
     /// Removes the entry of `key_hash`'s address.
-    pub(crate) fn remove(&self, key_hash: KeyHash) -> Option<Slot> {
+    pub(crate) fn remove(&self, key_hash: KeyHash) -> Option<IndexSlot> {
         self.remove_if(key_hash, |_| true)
     }
 
@@ -205,7 +205,7 @@ impl LocatedSets {
         let Some((mut set, way)) = self.present(&mut partition, at) else { return };
         match set.place(way) {
             Some(place) if place.position == from.0 => {
-                set.set_place(way, self.place(&Slot { position: to, ..self.slot(place) }, sectors));
+                set.set_place(way, self.place(&IndexSlot { position: to, ..self.slot(place) }, sectors));
                 partition.sets.write(at.set, &set);
             }
             // What the file has by now is not followed: the record found there is another's, which is a miss.
@@ -227,7 +227,7 @@ impl LocatedSets {
     }
 
     /// Loads entries and removals in this order, each unless something newer is known of its address.
-    pub(crate) fn load(&self, news: &[Loaded]) {
+    pub(crate) fn load(&self, news: &[LoadedRecord]) {
         for loaded in news {
             let (mut partition, at) = self.locate(loaded.key_hash);
             if !partition.supersede(at) {
@@ -249,7 +249,7 @@ impl LocatedSets {
         self.partitions.iter().for_each(|partition| lock(partition).sets.check());
     }
 
-    fn remove_if(&self, key_hash: KeyHash, wanted: impl FnOnce(&Slot) -> bool) -> Option<Slot> {
+    fn remove_if(&self, key_hash: KeyHash, wanted: impl FnOnce(&IndexSlot) -> bool) -> Option<IndexSlot> {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else {
             partition.supersede(at);
@@ -266,7 +266,7 @@ impl LocatedSets {
     }
 
     /// The set and way of an address; what the log has overwritten is cleared.
-    fn present(&self, partition: &mut Partition, at: At) -> Option<(Set, usize)> {
+    fn present(&self, partition: &mut LocatedPartition, at: AddressPlace) -> Option<(UnpackedSet, usize)> {
         let mut set = partition.read(at);
         let way = set.find(at.tag)?;
         if self.place_of(at, &set, way).is_some_and(|place| self.is_overwritten(&set, way, place)) {
@@ -279,13 +279,13 @@ impl LocatedSets {
         Some((set, way))
     }
 
-    fn is_overwritten(&self, set: &Set, way: usize, place: SetPlace) -> bool {
-        let Way { tag, generation, .. } = set.ways()[way];
+    fn is_overwritten(&self, set: &UnpackedSet, way: usize, place: SetPlace) -> bool {
+        let SetWay { tag, generation, .. } = set.ways()[way];
         tag != 0 && self.generation_bits(Sector(place.position)) != generation
     }
 
     /// The address of another tag in the same set.
-    fn address_of(&self, at: At, tag: u16) -> u64 {
+    fn address_of(&self, at: AddressPlace, tag: u16) -> u64 {
         at.number().0 << u16::BITS | u64::from(tag)
     }
 
@@ -293,38 +293,38 @@ impl LocatedSets {
         ((self.generation)(position) % (1 << self.shape.generation_bits)) as u8
     }
 
-    fn slot(&self, place: SetPlace) -> Slot {
+    fn slot(&self, place: SetPlace) -> IndexSlot {
         let size = match place.length {
             0 => self.unknown_size,
             blocks => SizeClass::holding((u64::from(blocks) * LENGTH_SECTORS).min(RECORD_SECTORS_MAX)),
         };
-        Slot { position: Sector(place.position), size, hits: 0, short_lived: false }
+        IndexSlot { position: Sector(place.position), size, hits: 0, short_lived: false }
     }
 
-    fn place(&self, slot: &Slot, sectors: u64) -> SetPlace {
+    fn place(&self, slot: &IndexSlot, sectors: u64) -> SetPlace {
         let length_max = (1 << self.shape.length_bits) - 1;
         SetPlace { position: slot.position.0, length: sectors.div_ceil(LENGTH_SECTORS).min(length_max) as u16 }
     }
 
-    fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, Partition>, At) {
-        let at = At::of(set_of(key_hash, self.set_count), self.shape.tag(key_hash));
+    fn locate(&self, key_hash: KeyHash) -> (MutexGuard<'_, LocatedPartition>, AddressPlace) {
+        let at = AddressPlace::of(set_of(key_hash, self.set_count), self.shape.tag(key_hash));
         (lock(&self.partitions[at.partition]), at)
     }
 }
 
-impl Partition {
-    fn read(&self, at: At) -> Set {
+impl LocatedPartition {
+    fn read(&self, at: AddressPlace) -> UnpackedSet {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
     }
 
     /// While loading: whatever is loaded for this address later is older than what is known now. `false`: this
     /// was so already.
-    fn supersede(&mut self, at: At) -> bool {
+    fn supersede(&mut self, at: AddressPlace) -> bool {
         self.superseded.as_mut().is_none_or(|superseded| superseded.insert((at.set, at.tag)))
     }
 }
 
-fn lock(partition: &Mutex<Partition>) -> MutexGuard<'_, Partition> {
+fn lock(partition: &Mutex<LocatedPartition>) -> MutexGuard<'_, LocatedPartition> {
     partition.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -334,18 +334,18 @@ mod tests {
     use crate::hash::KeyHash;
     use std::sync::Arc;
 
-    const LOG_N: Shape =
-        Shape { ways: 8, tag_bits: 8, generation_bits: 4, position_bits: 32, length_bits: 0, positions: 8 };
+    const LOG_N: SetShape =
+        SetShape { ways: 8, tag_bits: 8, generation_bits: 4, position_bits: 32, length_bits: 0, positions: 8 };
 
-    fn index(shape: Shape, entries: u64) -> (LocatedSets, Arc<AtomicU64>) {
+    fn index(shape: SetShape, entries: u64) -> (LocatedSets, Arc<AtomicU64>) {
         let round = Arc::new(AtomicU64::new(0));
         let generation = Arc::clone(&round);
         let generation = Box::new(move |_| generation.load(Ordering::Relaxed));
         (LocatedSets::new(shape, entries, 2, SizeClass::holding(128), generation), round)
     }
 
-    fn slot(position: u64, sectors: u64) -> Slot {
-        Slot { position: Sector(position), size: SizeClass::holding(sectors), hits: 0, short_lived: false }
+    fn slot(position: u64, sectors: u64) -> IndexSlot {
+        IndexSlot { position: Sector(position), size: SizeClass::holding(sectors), hits: 0, short_lived: false }
     }
 
     /// Eight entries, all that a set holds.
@@ -363,7 +363,7 @@ mod tests {
         round.store(1, Ordering::Relaxed);
         assert_eq!(
             index.insert(KeyHash(9), slot(9, 3)),
-            Inserted::New,
+            InsertOutcome::New,
             "nothing is displaced that is not gone already"
         );
         assert_eq!(index.take_overwritten(), 1);
@@ -375,7 +375,7 @@ mod tests {
         let (index, _) = index(LOG_N, 8);
         fill(&index);
         index.find(KeyHash(1));
-        let Inserted::Displaced(gone, address) = index.insert(KeyHash(9), slot(9, 3)) else {
+        let InsertOutcome::Displaced(gone, address) = index.insert(KeyHash(9), slot(9, 3)) else {
             panic!("the set is full")
         };
         assert_eq!(address, index.address(KeyHash(2)));
@@ -385,12 +385,12 @@ mod tests {
     #[test]
     fn loading_never_overrides_what_happened_since() {
         let (index, _) = index(LOG_N, 8000);
-        let loaded = |key_hash, position| Loaded::new(key_hash, slot(position, 3), false);
+        let loaded = |key_hash, position| LoadedRecord::new(key_hash, slot(position, 3), false);
         index.begin_loading();
         index.insert(KeyHash(1 << 60), slot(100, 3));
         index.insert(KeyHash(2 << 60), slot(200, 3));
         index.remove(KeyHash(2 << 60));
-        let buried = Loaded::new(KeyHash(3 << 60), slot(1, 1), true);
+        let buried = LoadedRecord::new(KeyHash(3 << 60), slot(1, 1), true);
         index.load(&[
             buried,
             loaded(KeyHash(1 << 60), 11),
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn lengths_are_kept_in_blocks_and_follow_a_move() {
-        let (index, _) = index(Shape { length_bits: 8, ..LOG_N }, 8);
+        let (index, _) = index(SetShape { length_bits: 8, ..LOG_N }, 8);
         index.insert(KeyHash(1), slot(50, 17));
         assert_eq!(index.find(KeyHash(1)).map(|slot| slot.size.sectors()), Some(32));
         index.relocate(KeyHash(1), Sector(49), Sector(70), 100);

@@ -1,15 +1,17 @@
 //! Entries in parts: the front of a body fills what is left of a segment, or several segments, in records of its own;
 //! the entry's record has the rest, and says where the parts are.
 //!
-//! Owns: what was appended of a body so far. Does not: decide where it is divided (`layout::parts`). Invariants: parts are
-//! appended before the entry that names them, and nothing finds them but by it; a part whose segment was used again is
-//! gone, and its entry is a miss. Cost: one more read a hit for each part, a second pass of checksums over the body.
+//! Owns: the parts of a body that were appended. Does not: decide where it is divided (`layout::parts`). Invariants:
+//! parts are appended before the entry that names them, and only that entry leads to them; if the segment of a part was
+//! used again, the entry is a miss. Cost: one more read a hit for each part, a second pass of checksums over the body.
 
-use super::{LogEngine, append::Attempt};
+use super::{LogEngine, append::AppendAttempt};
 use crate::{
     Error, ErrorKind, Result,
     engine::kit::room::NO_ROOM,
-    format::record::{BodyElsewhere, BodyPart, Kind, Meta, PARTS_MAX, Record, body_checksums, checksum_count},
+    format::record::{
+        BodyElsewhere, BodyPart, PARTS_MAX, RecordKind, RecordMeta, RecordParts, body_checksums, checksum_count,
+    },
 };
 use bytes::Bytes;
 
@@ -30,15 +32,15 @@ pub(super) struct NextPart {
 
 impl NextPart {
     /// Returns the part's record, for the body of `whole`.
-    pub(super) fn record(&self, whole: &Record<'_>) -> Record<'_> {
-        let meta = Meta { kind: Kind::Part, body_bytes: self.len_bytes, ..whole.meta.clone() };
-        Record { meta, key: &[], head: &[], parts: &[], checksums: &self.checksums, body: &self.bytes }
+    pub(super) fn record(&self, whole: &RecordParts<'_>) -> RecordParts<'_> {
+        let meta = RecordMeta { kind: RecordKind::Part, body_bytes: self.len_bytes, ..whole.meta.clone() };
+        RecordParts { meta, key: &[], head: &[], parts: &[], checksums: &self.checksums, body: &self.bytes }
     }
 }
 
 impl BodyInParts {
     /// Creates the body of a record of which nothing was appended.
-    pub(super) fn of(record: &Record<'_>) -> Self {
+    pub(super) fn of(record: &RecordParts<'_>) -> Self {
         Self { parts: Vec::new(), checksums: Vec::new(), rest: record.body.to_vec() }
     }
 
@@ -61,11 +63,13 @@ impl BodyInParts {
             }
         }
         let checksums = body_checksums(&bytes);
+        assert!(!checksums.is_empty(), "a part has bytes of the body");
         Ok(NextPart { bytes, checksums, len_bytes })
     }
 
     /// Notes that a part was appended, whose body stands at `place`.
     pub(super) fn note_appended(&mut self, part: NextPart, place: BodyElsewhere) {
+        assert!(place.offset_bytes > 0 && part.len_bytes <= u64::from(u32::MAX), "a part has a place and a length");
         self.parts.push(BodyPart { place, len_bytes: part.len_bytes as u32 });
         self.checksums.extend(part.checksums);
         assert!(self.parts.len() <= PARTS_MAX, "parts have a bound");
@@ -82,17 +86,17 @@ impl BodyInParts {
     }
 
     /// Returns the record of the entry `whole` with the rest of its body.
-    pub(super) fn entry<'a>(&'a self, whole: &Record<'a>, checksums: &'a [u32]) -> Record<'a> {
-        let kind = Kind::InParts(self.parts.len() as u8);
-        let (meta, key, head) = (Meta { kind, ..whole.meta.clone() }, whole.key, whole.head);
-        Record { meta, key, head, parts: &self.parts, checksums, body: &self.rest }
+    pub(super) fn entry<'a>(&'a self, whole: &RecordParts<'a>, checksums: &'a [u32]) -> RecordParts<'a> {
+        let kind = RecordKind::InParts(self.parts.len() as u8);
+        let (meta, key, head) = (RecordMeta { kind, ..whole.meta.clone() }, whole.key, whole.head);
+        RecordParts { meta, key, head, parts: &self.parts, checksums, body: &self.rest }
     }
 }
 
 impl LogEngine {
     /// Returns where the body of a part stands that was appended.
-    pub(super) fn place_of_part(&self, part: &Record<'_>, attempt: Attempt) -> BodyElsewhere {
-        let Attempt::Appended(appended) = attempt else { unreachable!("a part is appended without a condition") };
+    pub(super) fn place_of_part(&self, part: &RecordParts<'_>, attempt: AppendAttempt) -> BodyElsewhere {
+        let AppendAttempt::Appended(appended) = attempt else { unreachable!("a part is appended without a condition") };
         let segment = self.geometry.segment_of(appended.position).expect("a record was appended within a segment");
         let start_bytes =
             self.geometry.segment_start_bytes(segment) + u64::from(part.meta.place) * self.geometry.step_bytes;

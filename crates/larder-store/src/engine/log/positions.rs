@@ -9,7 +9,7 @@ use super::{LogEngine, index::LogIndex, located::LocatedSets};
 use crate::{
     LocatedRow, Result, StoreOptions,
     device::AlignedBuffer,
-    format::positions::{self, Pair, sheet_bytes, sheets_per_block},
+    format::positions::{self, TagPlace, sheet_bytes, sheets_per_block},
     hash::KeyHash,
     units::{BLOCK_BYTES, SetNumber},
     volume::{Volume, counters::add},
@@ -109,7 +109,7 @@ impl LogEngine {
         }
     }
 
-    async fn put_into_block(&self, file: &PositionFile, sets: &LocatedSets, places: Vec<(SetNumber, Pair)>) {
+    async fn put_into_block(&self, file: &PositionFile, sets: &LocatedSets, places: Vec<(SetNumber, TagPlace)>) {
         match self.write_block(file, sets, &places).await {
             Ok(()) => sets.demoted_written(&places),
             Err(error) => {
@@ -120,7 +120,12 @@ impl LogEngine {
     }
 
     /// Puts places of one block's sets into it.
-    async fn write_block(&self, file: &PositionFile, sets: &LocatedSets, places: &[(SetNumber, Pair)]) -> Result<()> {
+    async fn write_block(
+        &self,
+        file: &PositionFile,
+        sets: &LocatedSets,
+        places: &[(SetNumber, TagPlace)],
+    ) -> Result<()> {
         let offset_bytes = file.block_of(places[0].0);
         let old = self.volume.read(offset_bytes, BLOCK_BYTES).await?;
         let mut block = AlignedBuffer::with_len(BLOCK_BYTES as usize);

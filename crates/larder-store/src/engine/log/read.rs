@@ -7,17 +7,17 @@
 
 use super::{
     LogEngine,
-    index::{LogIndex, Matches, Slot},
+    index::{IndexSlot, LogIndex, SlotMatches},
 };
 use crate::{
     Reader, Result,
     engine::{
-        Extent, Sight,
-        kit::lookup::{self, Look},
+        Location, ReadExtent,
+        kit::lookup::{self, LookStep},
     },
     format::{
         LogOrder,
-        record::{BodyElsewhere, BodyStretch, Decoded, Glimpse, Kind, Refusal},
+        record::{BodyElsewhere, BodyStretch, DecodedRecord, Glimpse, RecordKind, RecordRefusal},
     },
     hash::{FullHash, KeyHash},
     units::{BLOCK_BYTES, SECTOR_BYTES, Sector, sectors},
@@ -26,47 +26,47 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// What [`Extent::Front`] reads of a long entry, in sectors.
+/// What [`ReadExtent::Front`] reads of a long entry, in sectors.
 const FRONT_SECTORS: u64 = 32;
 /// What is read of a record to tell whose it is, in sectors: a block.
 pub(super) const RECOGNISED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 
 /// When a record was written, beside others: by the use of its segment, and by its place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Age {
+pub(super) struct RecordAge {
     order: LogOrder,
     pub(super) position: Sector,
 }
 
 /// A record, and where it is.
-type Found = (Sector, Bytes, Decoded);
+type Found = (Sector, Bytes, DecodedRecord);
 
 /// What may be a key's entries, and what their records say.
 #[derive(Debug, Default)]
-pub(super) struct Recognised {
+pub(super) struct RecognisedEntries {
     pub(super) own: Vec<Sector>,
     others: Vec<Sector>,
     /// Nobody can tell whose these are.
     pub(super) unreadable: Vec<Sector>,
 }
 
-impl Recognised {
+impl RecognisedEntries {
     /// Returns whether every slot is among those that were looked at.
-    pub(super) fn covers(&self, matches: &Matches) -> bool {
+    pub(super) fn covers(&self, matches: &SlotMatches) -> bool {
         let known = |position| [&self.own, &self.others, &self.unreadable].iter().any(|list| list.contains(&position));
         matches.iter().all(|slot| known(slot.position))
     }
 
     /// Gives up telling: all that there is counts as the key's own.
-    pub(super) fn all_own(matches: &Matches) -> Self {
+    pub(super) fn all_own(matches: &SlotMatches) -> Self {
         Self { own: matches.iter().map(|slot| slot.position).collect(), ..Self::default() }
     }
 }
 
 impl LogEngine {
-    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8], extent: Extent) -> Result<Option<(Sector, Reader)>> {
+    pub(super) async fn look_up(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(Sector, Reader)>> {
         // Who only looks whether an entry is there has no use of it: it counts for nothing, least of all at reclaim.
-        let counts = extent != Extent::Key;
+        let counts = extent != ReadExtent::Key;
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, counts, || self.look(key, hash, extent)).await?;
         Ok(found.map(|(position, record, decoded)| {
@@ -77,44 +77,50 @@ impl LogEngine {
         }))
     }
 
-    async fn look(&self, key: &[u8], hash: FullHash, extent: Extent) -> Result<Look<Found>> {
+    async fn look(&self, key: &[u8], hash: FullHash, extent: ReadExtent) -> Result<LookStep<Found>> {
         let key_hash = hash.key_hash();
-        let matches = if extent == Extent::Key { self.index.peek(key_hash) } else { self.index.find(key_hash) };
+        let matches = if extent == ReadExtent::Key { self.index.peek(key_hash) } else { self.index.find(key_hash) };
         self.note_overwritten();
         let matches = self.newest_first(matches);
         if matches.is_empty() {
-            return Ok(if self.recall(key_hash).await? { Look::Moved } else { Look::Nothing });
+            return Ok(if self.recall(key_hash).await? { LookStep::Moved } else { LookStep::Nothing });
         }
         if let Some(slot) = matches.only()
             && self.is_useless(&slot)
         {
             self.forget_useless(key_hash, slot.position);
-            return Ok(Look::Nothing);
+            return Ok(LookStep::Nothing);
         }
         self.entry_among(&matches, key, hash, extent).await
     }
 
     /// Reads what may be the entry of `key`, newest first, until one is, or its removal, or damaged.
-    async fn entry_among(&self, matches: &Matches, key: &[u8], hash: FullHash, extent: Extent) -> Result<Look<Found>> {
+    async fn entry_among(
+        &self,
+        matches: &SlotMatches,
+        key: &[u8],
+        hash: FullHash,
+        extent: ReadExtent,
+    ) -> Result<LookStep<Found>> {
         let key_hash = hash.key_hash();
         for slot in matches.iter() {
             let Some((record, decoded)) = self.read_record(key_hash, slot, extent).await? else {
                 if !self.still_at(key_hash, slot.position) {
-                    return Ok(Look::Moved);
+                    return Ok(LookStep::Moved);
                 }
                 add(&self.volume.counters.corrupt, 1);
                 self.forget_through(key_hash, slot.position);
-                return Ok(Look::Nothing);
+                return Ok(LookStep::Nothing);
             };
             if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
                 if !self.still_at(key_hash, slot.position) {
-                    return Ok(Look::Moved);
+                    return Ok(LookStep::Moved);
                 }
                 add(&self.volume.counters.false_matches, 1);
                 continue;
             }
-            if decoded.meta.kind == Kind::Tombstone {
-                return Ok(Look::Nothing);
+            if decoded.meta.kind == RecordKind::Tombstone {
+                return Ok(LookStep::Nothing);
             }
             let is_only = matches.only().is_some();
             if self.volume.is_useless(&decoded) {
@@ -122,14 +128,14 @@ impl LogEngine {
                 if is_only {
                     self.forget_useless(key_hash, slot.position);
                 }
-                return Ok(Look::Nothing);
+                return Ok(LookStep::Nothing);
             }
-            if !is_only && extent != Extent::Key {
+            if !is_only && extent != ReadExtent::Key {
                 self.index.count_hit(key_hash, Some(slot.position));
             }
-            return Ok(Look::Found((slot.position, record, decoded)));
+            return Ok(LookStep::Found((slot.position, record, decoded)));
         }
-        Ok(Look::Nothing)
+        Ok(LookStep::Nothing)
     }
 
     /// Takes an entry that is of no use any more out of the index.
@@ -140,16 +146,16 @@ impl LogEngine {
     }
 
     /// Reads the records of all that may be the entry of a key, to tell which are.
-    pub(super) async fn recognise(&self, hash: FullHash) -> Recognised {
+    pub(super) async fn recognise(&self, hash: FullHash) -> RecognisedEntries {
         if !self.index.holds_false_matches() {
-            return Recognised::default();
+            return RecognisedEntries::default();
         }
         self.recognise_among(hash, &self.index.peek(hash.key_hash())).await
     }
 
     /// As [`Self::recognise`], of these slots.
-    pub(super) async fn recognise_among(&self, hash: FullHash, matches: &Matches) -> Recognised {
-        let mut recognised = Recognised::default();
+    pub(super) async fn recognise_among(&self, hash: FullHash, matches: &SlotMatches) -> RecognisedEntries {
+        let mut recognised = RecognisedEntries::default();
         for slot in matches.iter() {
             match self.read_front(hash.key_hash(), slot, RECOGNISED_SECTORS).await {
                 Ok(Some((_, decoded))) if decoded.meta.hash == hash => recognised.own.push(slot.position),
@@ -189,29 +195,29 @@ impl LogEngine {
         was_there
     }
 
-    fn newest_first(&self, mut matches: Matches) -> Matches {
+    fn newest_first(&self, mut matches: SlotMatches) -> SlotMatches {
         matches.sort_descending(|slot| self.age(slot.position));
         matches
     }
 
     /// What is greater was written later.
-    pub(super) fn age(&self, position: Sector) -> Age {
+    pub(super) fn age(&self, position: Sector) -> RecordAge {
         let segment = self.geometry.segment_of(position);
-        Age { order: segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position }
+        RecordAge { order: segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position }
     }
 
     /// Reads the record of a slot of `key_hash`'s address, from memory or the device; `None` if there is no sound one.
     pub(super) async fn read_record(
         &self,
         key_hash: KeyHash,
-        slot: Slot,
-        extent: Extent,
-    ) -> Result<Option<(Bytes, Decoded)>> {
+        slot: IndexSlot,
+        extent: ReadExtent,
+    ) -> Result<Option<(Bytes, DecodedRecord)>> {
         let want = match extent {
-            Extent::Whole => slot.size.sectors(),
-            Extent::Key => RECOGNISED_SECTORS,
-            Extent::Front if self.reads_groups() => slot.size.sectors(),
-            Extent::Front => FRONT_SECTORS,
+            ReadExtent::Whole => slot.size.sectors(),
+            ReadExtent::Key => RECOGNISED_SECTORS,
+            ReadExtent::Front if self.reads_groups() => slot.size.sectors(),
+            ReadExtent::Front => FRONT_SECTORS,
         };
         self.read_front(key_hash, slot, want).await
     }
@@ -220,9 +226,9 @@ impl LogEngine {
     pub(super) async fn read_front(
         &self,
         key_hash: KeyHash,
-        slot: Slot,
+        slot: IndexSlot,
         want: u64,
-    ) -> Result<Option<(Bytes, Decoded)>> {
+    ) -> Result<Option<(Bytes, DecodedRecord)>> {
         let mut want = want.min(slot.size.sectors());
         // The second round is for heads longer than the front that was read.
         for _ in 0..2 {
@@ -230,9 +236,9 @@ impl LogEngine {
             let Some(at) = self.record_in(slot.position, key_hash, &bytes) else { return Ok(None) };
             let record = bytes.slice(at..);
             let spanned = |needed: usize| sectors((at + needed) as u64);
-            match Decoded::decode(self.volume.id, &record) {
+            match DecodedRecord::decode(self.volume.id, &record) {
                 Ok(decoded) if self.belongs(slot.position, &decoded) => return Ok(Some((record, decoded))),
-                Err(Refusal::Short(needed)) if spanned(needed) > want => want = spanned(needed),
+                Err(RecordRefusal::Short(needed)) if spanned(needed) > want => want = spanned(needed),
                 Ok(_) | Err(_) => return Ok(None),
             }
         }
@@ -260,24 +266,24 @@ impl LogEngine {
     }
 
     /// Returns where the body of a record lies that was found at `position`.
-    pub(crate) fn body_place(&self, position: Sector, decoded: &Decoded) -> BodyElsewhere {
+    pub(crate) fn body_place(&self, position: Sector, decoded: &DecodedRecord) -> BodyElsewhere {
         decoded.body_place(self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
     /// Returns where the body of a record stands that was found at `position`, from its start to its end.
-    pub(crate) fn stretches(&self, position: Sector, decoded: &Decoded, record: &[u8]) -> Vec<BodyStretch> {
+    pub(crate) fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch> {
         decoded.stretches(record, self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
     /// Returns where a record begins on the volume that says it is of the segment at `position`.
-    fn start_bytes_of(&self, position: Sector, decoded: &Decoded) -> Option<u64> {
+    fn start_bytes_of(&self, position: Sector, decoded: &DecodedRecord) -> Option<u64> {
         let segment = self.geometry.segment_of(position)?;
         Some(self.geometry.segment_start_bytes(segment) + u64::from(decoded.meta.place) * self.geometry.step_bytes)
     }
 
     /// Whether a record is what was written at `position` in its segment's present use: not left from an earlier use
     /// by a write that was lost, nor come from elsewhere by a transfer that went astray.
-    pub(super) fn belongs(&self, position: Sector, decoded: &Decoded) -> bool {
+    pub(super) fn belongs(&self, position: Sector, decoded: &DecodedRecord) -> bool {
         let start_bytes = self.start_bytes_of(position, decoded);
         self.geometry.segment_of(position).is_some_and(|segment| {
             decoded.meta.sequence == self.segments.sequence(segment)
@@ -303,7 +309,7 @@ impl LogEngine {
         self.row.is_grouped()
     }
 
-    fn is_useless(&self, slot: &Slot) -> bool {
+    fn is_useless(&self, slot: &IndexSlot) -> bool {
         let now_s = self.volume.clock.now_s();
         let useless = |segment, short_lived| self.segments.is_useless(segment, short_lived, now_s);
         self.geometry.segment_of(slot.position).is_none_or(|segment| match &self.index {
@@ -314,9 +320,9 @@ impl LogEngine {
     }
 
     /// What is remembered of a record that was found at `position`.
-    pub(super) fn sight_at(&self, position: Sector) -> Sight {
+    pub(super) fn sight_at(&self, position: Sector) -> Location {
         let segment = self.geometry.segment_of(position);
-        Sight::At { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }
+        Location::At { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }
     }
 
     pub(super) fn still_at(&self, key_hash: KeyHash, position: Sector) -> bool {

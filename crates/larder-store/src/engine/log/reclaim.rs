@@ -5,25 +5,25 @@
 
 use super::{
     LogEngine,
-    append::{Attempt, Condition},
-    eviction::{self, Candidate, Choice, Kept, Reclaimed},
-    index::{LogIndex, Slot},
-    layout::Appender,
+    append::{AppendAttempt, AppendCondition},
+    eviction::{self, EvictionCandidate, EvictionChoice, KeptEntry, ReclaimedSegment},
+    index::{IndexSlot, LogIndex},
+    layout::AppendRole,
     listing,
     parts::BodyInParts,
     read::RECOGNISED_SECTORS,
 };
 use crate::{
     LogRow, Reader,
-    engine::Extent,
+    engine::ReadExtent,
     format::{
-        Generation,
-        record::{BODY_BLOCK_BYTES, BodyPart, Decoded, Kind, Meta, Record, body_checksums},
-        trailer::{ListedKind, Listing},
+        SegmentRow,
+        record::{BODY_BLOCK_BYTES, BodyPart, DecodedRecord, RecordKind, RecordMeta, RecordParts, body_checksums},
+        trailer::{ListedKind, TrailerRecord},
     },
     hash::KeyHash,
     units::{SECTOR_BYTES, Sector, SegmentId, sectors},
-    volume::{counters::add, turn::Turn},
+    volume::{counters::add, turn::TaskTurn},
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -37,15 +37,15 @@ const READ_BATCH: usize = 32;
 /// A record of the segment that is reclaimed, and the slot through which it is needed. The first part of an entry is as
 /// long as all of the entry.
 #[derive(Clone, Copy)]
-struct Needed {
-    listing: Listing,
-    slot: Slot,
+struct NeededRecord {
+    listing: TrailerRecord,
+    slot: IndexSlot,
 }
 
 impl LogEngine {
     /// Reclaims the next segment; `false` if there is none that can be, or somebody is at it.
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
-        let Some(_turn) = Turn::take(&self.reclaiming) else { return false };
+        let Some(_turn) = TaskTurn::take(&self.reclaiming) else { return false };
         let mut actions = Vec::new();
         let next = self.lock_log().next_to_reclaim(&mut actions);
         self.perform(actions);
@@ -65,14 +65,14 @@ impl LogEngine {
         needed.sort_unstable_by_key(|needed| needed.listing.start_bytes);
         let segment_bytes = self.geometry.segment_bytes;
         self.note_reclaimed(needed.iter().map(|needed| u64::from(needed.listing.len_bytes).min(segment_bytes)).sum());
-        let Choice { kept } = self.choose(segment, &needed);
+        let EvictionChoice { kept } = self.choose(segment, &needed);
         for batch in kept.chunks(READ_BATCH) {
             self.reinsert(segment, &needed, batch).await;
         }
         if listings.iter().any(|listing| self.volume.pins.contains(listing.key_hash)) {
             self.await_reinserted().await;
         }
-        let position = |listing: &Listing| self.listed_position(segment, listing);
+        let position = |listing: &TrailerRecord| self.listed_position(segment, listing);
         // What needs only a body from here is found out when it is read.
         let gone = listings
             .iter()
@@ -82,7 +82,7 @@ impl LogEngine {
             .inspect(|listing| self.note_gone(listing));
         add(&self.volume.counters.evicted, gone.count() as u64);
         // What was written again has another slot by now.
-        for Needed { listing, slot } in in_parts {
+        for NeededRecord { listing, slot } in in_parts {
             if self.forget_through(listing.key_hash, slot.position) {
                 add(&self.volume.counters.evicted, 1);
                 self.note_gone(&listing);
@@ -103,25 +103,25 @@ impl LogEngine {
     }
 
     /// Asks the row's eviction which of the records that are needed are written again.
-    fn choose(&self, segment: SegmentId, needed: &[Needed]) -> Choice {
-        let LogRow::Packed(eviction) = self.row else { return Choice::default() };
+    fn choose(&self, segment: SegmentId, needed: &[NeededRecord]) -> EvictionChoice {
+        let LogRow::Packed(eviction) = self.row else { return EvictionChoice::default() };
         let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
         let standard = self.standard(self.segments.segment_use(segment));
         let room_bytes = self.room_for_hits_bytes(standard.generation).min(self.write_credit_bytes());
         let now_s = self.volume.clock.now_s();
-        let reclaimed = Reclaimed { live: &live, room_bytes, standard, now_s };
+        let reclaimed = ReclaimedSegment { live: &live, room_bytes, standard, now_s };
         eviction::choose(eviction, &reclaimed)
     }
 
-    fn candidate(&self, needed: &Needed) -> Candidate {
-        let Needed { listing, slot } = *needed;
+    fn candidate(&self, needed: &NeededRecord) -> EvictionCandidate {
+        let NeededRecord { listing, slot } = *needed;
         let (held, pinned) = (&self.volume.holds, &self.volume.pins);
         let (held, pinned) = (held.contains(listing.key_hash), pinned.contains(listing.key_hash));
-        Candidate { listing, hits: slot.hits, held, pinned }
+        EvictionCandidate { listing, hits: slot.hits, held, pinned }
     }
 
     /// Remembers an entry that is no longer there, and unpins it, so that nothing is spared for it.
-    fn note_gone(&self, listing: &Listing) {
+    fn note_gone(&self, listing: &TrailerRecord) {
         self.note_evicted(listing.key_hash, listing.sectors());
         if self.volume.pins.remove(listing.key_hash) {
             add(&self.volume.counters.unpinned, 1);
@@ -130,12 +130,12 @@ impl LogEngine {
 
     /// What of a segment may be written again because it is worth it. Of one on probation few entries were hit, and those go to a main one
     /// only once: most of it may be.
-    fn room_for_hits_bytes(&self, generation: Generation) -> u64 {
+    fn room_for_hits_bytes(&self, generation: SegmentRow) -> u64 {
         let tuning = &self.volume.options.tuning;
         let share = match generation {
             _ if !tuning.reinsertion => 0.0,
-            Generation::Main => tuning.reinsertion_share,
-            Generation::Probation => PROBATION_SHARE_MAX,
+            SegmentRow::Main => tuning.reinsertion_share,
+            SegmentRow::Probation => PROBATION_SHARE_MAX,
         };
         (self.geometry.segment_bytes as f64 * share) as u64
     }
@@ -151,22 +151,22 @@ impl LogEngine {
     }
 
     /// The slot that needs a listed record: its own, or possibly that of a new head for its body.
-    fn needed(&self, segment: SegmentId, listing: Listing) -> Option<Needed> {
+    fn needed(&self, segment: SegmentId, listing: TrailerRecord) -> Option<NeededRecord> {
         if listing.kind != ListedKind::Entry {
             return None;
         }
         let own = self.listed_position(segment, &listing);
-        let may_have_new_head = |slot: &Slot| {
+        let may_have_new_head = |slot: &IndexSlot| {
             slot.hits > 0 && u64::from(listing.len_bytes) > BODY_BLOCK_BYTES && slot.size.sectors() < listing.sectors()
         };
         let matches = self.index.peek(listing.key_hash);
         let slot = matches.at(own).or_else(|| matches.iter().find(may_have_new_head))?;
-        Some(Needed { listing, slot })
+        Some(NeededRecord { listing, slot })
     }
 
     /// Finds the entries of which parts stand in the segment, and not their own records.
-    async fn needed_in_parts(&self, segment: SegmentId, listings: &[Listing]) -> Vec<Needed> {
-        let mut found: Vec<Needed> = Vec::new();
+    async fn needed_in_parts(&self, segment: SegmentId, listings: &[TrailerRecord]) -> Vec<NeededRecord> {
+        let mut found: Vec<NeededRecord> = Vec::new();
         for &listing in listings.iter().filter(|listing| listing.kind == ListedKind::Part) {
             if found.iter().any(|needed| needed.listing.key_hash == listing.key_hash) {
                 continue;
@@ -174,7 +174,7 @@ impl LogEngine {
             let matches = self.index.peek(listing.key_hash);
             for slot in matches.iter().filter(|slot| self.geometry.segment_of(slot.position) != Some(segment)) {
                 if let Some(len_bytes) = self.len_of_entry_with_part(segment, listing.key_hash, slot).await {
-                    found.push(Needed { listing: Listing { len_bytes, ..listing }, slot });
+                    found.push(NeededRecord { listing: TrailerRecord { len_bytes, ..listing }, slot });
                     break;
                 }
             }
@@ -183,7 +183,7 @@ impl LogEngine {
     }
 
     /// Returns the length of the entry of a slot, if a part of it stands in the segment.
-    async fn len_of_entry_with_part(&self, segment: SegmentId, key_hash: KeyHash, slot: Slot) -> Option<u32> {
+    async fn len_of_entry_with_part(&self, segment: SegmentId, key_hash: KeyHash, slot: IndexSlot) -> Option<u32> {
         let (record, decoded) = self.read_front(key_hash, slot, RECOGNISED_SECTORS).await.ok().flatten()?;
         let sequence = self.segments.sequence(segment);
         let is_here = |part: &BodyPart| {
@@ -194,19 +194,19 @@ impl LogEngine {
         is_its_own.then(|| (decoded.body_start as u64 + decoded.meta.body_bytes) as u32)
     }
 
-    fn listed_position(&self, segment: SegmentId, listing: &Listing) -> Sector {
+    fn listed_position(&self, segment: SegmentId, listing: &TrailerRecord) -> Sector {
         self.geometry.sector_at(segment, listing.start_bytes.into())
     }
 
     /// Writes entries of a segment again, unless they changed or are damaged, or there is no room.
-    async fn reinsert(self: &Arc<Self>, segment: SegmentId, needed: &[Needed], kept: &[Kept]) {
-        let slot_of = |kept: &Kept| {
+    async fn reinsert(self: &Arc<Self>, segment: SegmentId, needed: &[NeededRecord], kept: &[KeptEntry]) {
+        let slot_of = |kept: &KeptEntry| {
             let at = needed.binary_search_by_key(&kept.listing.start_bytes, |needed| needed.listing.start_bytes);
             needed[at.expect("what is kept was needed")].slot
         };
         let slots = kept.iter().map(|kept| (slot_of(kept), kept));
         let reads = slots.map(async |(slot, kept)| {
-            let outcome = self.read_record(kept.listing.key_hash, slot, Extent::Whole).await;
+            let outcome = self.read_record(kept.listing.key_hash, slot, ReadExtent::Whole).await;
             (slot, kept.hits, outcome)
         });
         for (slot, hits, outcome) in join_all(reads).await {
@@ -214,13 +214,13 @@ impl LogEngine {
             let Some(body) = self.body_in(segment, slot.position, &bytes, &decoded).await else { continue };
             let body = [body];
             let checksums = if decoded.is_in_parts() { body_checksums(&body) } else { decoded.checksums(&bytes) };
-            let mut record = Record {
+            let mut record = RecordParts {
                 parts: &[],
                 checksums: &checksums,
                 key: &bytes[decoded.key.clone()],
                 head: &bytes[decoded.head.clone()],
                 body: &body,
-                meta: Meta { kind: Kind::Entry, ..decoded.meta },
+                meta: RecordMeta { kind: RecordKind::Entry, ..decoded.meta },
             };
             // Once invalidated it is nobody's, however long it is to be spared.
             if !self.volume.admits(record.meta.site, record.meta.epoch) {
@@ -230,7 +230,7 @@ impl LogEngine {
             if !self.is_newest(record.meta.hash, slot.position).await {
                 continue;
             }
-            let condition = Condition::Reinserted { from: slot.position, hits };
+            let condition = AppendCondition::Reinserted { from: slot.position, hits };
             if self.append_again(&mut record, condition).unwrap_or(false) {
                 add(&self.volume.counters.reinserted, 1);
             }
@@ -238,23 +238,24 @@ impl LogEngine {
     }
 
     /// Appends a record for reclaim. Returns whether nothing had changed; `None` if there is no room.
-    fn append_again(self: &Arc<Self>, record: &mut Record<'_>, condition: Condition<'_>) -> Option<bool> {
-        let append =
-            |record: &mut Record<'_>, condition| self.try_append(record, Appender::Reclaim, condition, None).ok();
+    fn append_again(self: &Arc<Self>, record: &mut RecordParts<'_>, condition: AppendCondition<'_>) -> Option<bool> {
+        let append = |record: &mut RecordParts<'_>, condition| {
+            self.try_append(record, AppendRole::Reclaim, condition, None).ok()
+        };
         let mut attempt = append(record, condition)?;
-        if matches!(attempt, Attempt::InParts(_)) {
+        if matches!(attempt, AppendAttempt::InParts(_)) {
             let mut body = BodyInParts::of(record);
-            while let Attempt::InParts(part_bytes) = attempt {
+            while let AppendAttempt::InParts(part_bytes) = attempt {
                 let next = body.next_part(part_bytes).ok()?;
                 let mut part = next.record(record);
-                let appended = append(&mut part, Condition::Part)?;
+                let appended = append(&mut part, AppendCondition::Part)?;
                 let place = self.place_of_part(&part, appended);
                 body.note_appended(next, place);
                 let checksums = body.all_checksums(record.meta.body_bytes);
                 attempt = append(&mut body.entry(record, &checksums), condition)?;
             }
         }
-        Some(matches!(attempt, Attempt::Appended(_)))
+        Some(matches!(attempt, AppendAttempt::Appended(_)))
     }
 
     /// The body of the record at `position`, if it stands in this segment, or in parts that are all there.
@@ -263,7 +264,7 @@ impl LogEngine {
         segment: SegmentId,
         position: Sector,
         record: &Bytes,
-        decoded: &Decoded,
+        decoded: &DecodedRecord,
     ) -> Option<Bytes> {
         if decoded.is_in_parts() {
             let reader = Reader::in_log(Arc::clone(self), position, record.clone(), decoded.clone());

@@ -10,14 +10,14 @@
 
 use super::{
     LogEngine,
-    discovery::{Discovered, discover},
-    index::{Loaded, LogIndex, SizeClass, Slot},
+    discovery::{DiscoveredSegments, discover},
+    index::{IndexSlot, LoadedRecord, LogIndex, SizeClass},
     layout::{
         SEQUENCE_LAST, SEQUENCE_NEAR_END,
-        checkpoint::{CheckpointArea, Places},
+        checkpoint::{CheckpointArea, CheckpointPlaces},
         unknown_count_max,
     },
-    listing::{Listed, listings, read_blocks},
+    listing::{ListedRecords, listings, read_blocks},
 };
 use crate::{
     Error, ErrorKind, Result,
@@ -25,9 +25,9 @@ use crate::{
     engine::kit::room::spent,
     format::{
         SegmentUse,
-        checkpoint::{ImageAt, ImageOf, Root, frame_bytes, image_of},
+        checkpoint::{CheckpointRoot, ImageAt, ImageOf, frame_bytes, image_of},
         record::SPAN_SECTORS_MAX,
-        trailer::{ListedKind, Listing},
+        trailer::{ListedKind, TrailerRecord},
         written::WrittenSequences,
     },
     hash::KeyHash,
@@ -69,7 +69,7 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
             |key_hash| damaged.binary_search(&engine.index.buckets().shape().partition_of(key_hash)).is_ok();
         let shape = engine.index.buckets().shape();
         let images = root.images.iter().map(|&image| (image, shape.image_bytes(image.bucket_count).unwrap_or(0)));
-        engine.checkpoints.resume(Places::found(&area, images, stamp, second));
+        engine.checkpoints.resume(CheckpointPlaces::found(&area, images, stamp, second));
         if !damaged.is_empty() {
             let covered: Vec<SegmentId> = covered.into_iter().map(|&(segment, _)| segment).collect();
             add(&engine.volume.counters.recoverable_segments, covered.len() as u64);
@@ -80,11 +80,12 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
 }
 
 /// The newer of the roots that fit this volume and index, and whether it stands in the second place.
-async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(Root, bool)> {
+async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(CheckpointRoot, bool)> {
     let shape = engine.index.buckets().shape();
     let read = async |second| {
         let bytes = read_blocks(engine, area.root_offset(second), area.root_bytes).await?;
-        let root = Root::decode(engine.volume.id, engine.geometry.segment_count, shape.partition_count, &bytes)?;
+        let root =
+            CheckpointRoot::decode(engine.volume.id, engine.geometry.segment_count, shape.partition_count, &bytes)?;
         (root.bits == shape.bits()).then_some((root, second))
     };
     let (first, second) = join(read(false), read(true)).await;
@@ -92,7 +93,7 @@ async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(Root,
 }
 
 /// Finds the segments and starts the log; those in use, oldest first.
-async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, SegmentUse)> {
+async fn begin(engine: &LogEngine, root: Option<&CheckpointRoot>) -> Vec<(SegmentId, SegmentUse)> {
     let found = discover(engine, root).await;
     let first_sequence = match reserve_sequences(engine, RunStart::after(&found)).await {
         Ok(first_sequence) => Some(first_sequence),
@@ -101,7 +102,7 @@ async fn begin(engine: &LogEngine, root: Option<&Root>) -> Vec<(SegmentId, Segme
             None
         }
     };
-    let Discovered { mut free, mut used, last_sequence, .. } = found;
+    let DiscoveredSegments { mut free, mut used, last_sequence, .. } = found;
     // Writers need room at once: the oldest go first anyway.
     let missing = engine.reserve_segments().saturating_sub(free.len()).min(used.len());
     free.extend(used.drain(..missing).map(|(segment, _)| segment));
@@ -161,18 +162,18 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
 struct RunStart<'a> {
     /// The greatest sequence that may have been in use.
     last_sequence: u32,
-    /// As [`Discovered::sequences`]. None of them if the start could not write the superblock: then nothing of the
-    /// run before it is vouched for.
+    /// As [`DiscoveredSegments::sequences`]. None of them if the start could not write the superblock: then nothing of
+    /// the run before it is vouched for.
     sequences: &'a [u32],
-    /// As [`Discovered::void_through`].
+    /// As [`DiscoveredSegments::void_through`].
     void_through: u32,
     /// The oldest sequence in use, or 0.
     oldest_sequence: u32,
 }
 
 impl<'a> RunStart<'a> {
-    fn after(found: &'a Discovered) -> Self {
-        let Discovered { used, last_sequence, sequences, void_through, .. } = found;
+    fn after(found: &'a DiscoveredSegments) -> Self {
+        let DiscoveredSegments { used, last_sequence, sequences, void_through, .. } = found;
         let oldest_sequence = used.iter().map(|(_, of)| of.sequence).min().unwrap_or(0);
         Self { last_sequence: *last_sequence, sequences, void_through: *void_through, oldest_sequence }
     }
@@ -235,9 +236,9 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyH
     let newest = stream::iter(newest_first.next()).then(list);
     let mut listed = pin!(newest.chain(stream::iter(newest_first).map(list).buffered(DEPTH)));
     let (mut news, mut limit, mut cut) = (Vec::new(), NEWS_FIRST, None);
-    while let Some((segment, Listed { records, is_cut })) = listed.next().await {
+    while let Some((segment, ListedRecords { records, is_cut })) = listed.next().await {
         // Parts of bodies are found by their entries.
-        let is_news = |listing: &&Listing| listing.kind != ListedKind::Part && wanted(listing.key_hash);
+        let is_news = |listing: &&TrailerRecord| listing.kind != ListedKind::Part && wanted(listing.key_hash);
         let records = records.iter().rev().filter(is_news);
         let now_s = engine.volume.clock.now_s();
         news.extend(records.map(|listing| loaded(engine, segment, listing, now_s)));
@@ -258,21 +259,21 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyH
     cut
 }
 
-fn loaded(engine: &LogEngine, segment: SegmentId, listing: &Listing, now_s: u32) -> Loaded {
+fn loaded(engine: &LogEngine, segment: SegmentId, listing: &TrailerRecord, now_s: u32) -> LoadedRecord {
     let is_removal = listing.kind == ListedKind::Tombstone;
     // A run is of groups; elsewhere it is the record.
-    let slot = Slot {
+    let slot = IndexSlot {
         position: engine.geometry.sector_at(segment, listing.start_bytes.into()),
         size: SizeClass::holding(listing.run_sectors().min(SPAN_SECTORS_MAX)),
         hits: 0,
         short_lived: !is_removal && engine.segments.note(segment, listing.expires_at, now_s),
     };
-    Loaded::new(listing.key_hash, slot, is_removal)
+    LoadedRecord::new(listing.key_hash, slot, is_removal)
 }
 
 /// Loads the images a root names; the partitions, in order, of which there is none, or whose image is not what it
 /// should be.
-async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Root) -> Vec<u32> {
+async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &CheckpointRoot) -> Vec<u32> {
     let shape = engine.index.buckets().shape();
     let named = (0..).zip(&root.images).filter(|(_, image)| image.stamp > 0);
     let (missing, named): (Vec<_>, Vec<_>) = named.partition(|(_, image)| image.is_missing());

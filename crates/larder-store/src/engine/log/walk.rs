@@ -6,44 +6,44 @@
 
 use crate::{
     device::block_on,
-    engine::kit::walk::{Met, verify},
+    engine::kit::walk::{WalkItem, verify},
     format::{
         VolumeId,
-        record::Decoded,
-        trailer::{FOOTER_BYTES, Footer, Listing},
+        record::DecodedRecord,
+        trailer::{FOOTER_BYTES, TrailerFooter, TrailerRecord},
         unit::{UnitHeader, unit_header_bytes},
     },
-    units::{BLOCK_BYTES, Geometry, PACKED_STEP_BYTES, SECTOR_BYTES, SegmentId},
+    units::{BLOCK_BYTES, PACKED_STEP_BYTES, SECTOR_BYTES, SegmentGeometry, SegmentId},
     volume::Volume,
 };
 
 /// Walks over every segment, while it is to go on, and tells `meet` what there is.
-pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
+pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let Some(geometry) = volume.shape.geometry() else { return };
     for segment in geometry.segments().take_while(|_| goes_on()) {
         let start_bytes = geometry.segment_start_bytes(segment);
         match block_on(volume.read(start_bytes, geometry.segment_bytes)) {
-            Ok(bytes) => Walk { id: volume.id, geometry, segment, start_bytes, bytes: &bytes, meet }.run(),
-            Err(_) => meet(Met::Damage { offset_bytes: start_bytes, what: "a segment cannot be read" }),
+            Ok(bytes) => SegmentWalk { id: volume.id, geometry, segment, start_bytes, bytes: &bytes, meet }.run(),
+            Err(_) => meet(WalkItem::Damage { offset_bytes: start_bytes, what: "a segment cannot be read" }),
         }
-        meet(Met::Passed(geometry.segment_bytes));
+        meet(WalkItem::Passed(geometry.segment_bytes));
     }
 }
 
 /// One segment.
-struct Walk<'a> {
+struct SegmentWalk<'a> {
     id: VolumeId,
-    geometry: Geometry,
+    geometry: SegmentGeometry,
     segment: SegmentId,
     start_bytes: u64,
     bytes: &'a [u8],
-    meet: &'a mut dyn FnMut(Met<'_>),
+    meet: &'a mut dyn FnMut(WalkItem<'_>),
 }
 
-impl Walk<'_> {
+impl SegmentWalk<'_> {
     fn run(&mut self) {
         let first = self.unit_at(0).filter(|unit| unit.segment == self.segment && unit.number == 0);
-        let footer = Footer::decode(self.id, &self.geometry, self.segment, self.bytes);
+        let footer = TrailerFooter::decode(self.id, &self.geometry, self.segment, self.bytes);
         let sequence = match (first, footer) {
             (Some(first), footer) if footer.is_none_or(|footer| footer.sequence <= first.sequence) => first.sequence,
             (_, Some(footer)) => {
@@ -57,7 +57,7 @@ impl Walk<'_> {
                 return;
             }
         };
-        (self.meet)(Met::Segment);
+        (self.meet)(WalkItem::Segment);
         match footer.filter(|footer| footer.sequence == sequence) {
             Some(footer) => self.walk_sealed(footer, sequence),
             None => {
@@ -69,7 +69,7 @@ impl Walk<'_> {
         }
     }
 
-    fn walk_sealed(&mut self, footer: Footer, sequence: u32) {
+    fn walk_sealed(&mut self, footer: TrailerFooter, sequence: u32) {
         let trailer_start = self.geometry.segment_bytes - footer.trailer_bytes();
         let Some(listings) = footer.listings(self.id, &self.geometry, &self.bytes[trailer_start as usize..]) else {
             self.damaged(trailer_start, "the list in a segment's trailer");
@@ -122,9 +122,9 @@ impl Walk<'_> {
     }
 
     /// Verifies the record at `offset`. Returns its length if its header can be read.
-    fn meet_record(&mut self, offset: u64, sequence: u32, listing: Option<&Listing>) -> Option<u64> {
+    fn meet_record(&mut self, offset: u64, sequence: u32, listing: Option<&TrailerRecord>) -> Option<u64> {
         let found = verify(self.id, &self.bytes[offset as usize..]);
-        let is_right = |decoded: &Decoded| {
+        let is_right = |decoded: &DecodedRecord| {
             decoded.meta.sequence == sequence
                 && listing.is_none_or(|listing| {
                     let (key_hash, len_bytes) = (decoded.meta.hash.key_hash(), self.stepped(decoded));
@@ -133,7 +133,7 @@ impl Walk<'_> {
         };
         match found {
             Ok(decoded) if is_right(&decoded) => {
-                (self.meet)(Met::of(&decoded, &self.bytes[offset as usize..]));
+                (self.meet)(WalkItem::of(&decoded, &self.bytes[offset as usize..]));
                 Some(self.stepped(&decoded))
             }
             Ok(_) => {
@@ -142,13 +142,13 @@ impl Walk<'_> {
             }
             Err(what) => {
                 self.damaged(offset, what);
-                let decoded = Decoded::decode(self.id, &self.bytes[offset as usize..]).ok()?;
+                let decoded = DecodedRecord::decode(self.id, &self.bytes[offset as usize..]).ok()?;
                 Some(self.stepped(&decoded))
             }
         }
     }
 
-    fn stepped(&self, decoded: &Decoded) -> u64 {
+    fn stepped(&self, decoded: &DecodedRecord) -> u64 {
         self.geometry.stepped(decoded.len_bytes() as u64)
     }
 
@@ -166,7 +166,7 @@ impl Walk<'_> {
 
     fn is_broken_footer(&self) -> bool {
         let footer = &self.bytes[self.bytes.len() - FOOTER_BYTES as usize..];
-        let is_whole = |owner| Footer::decode(owner, &self.geometry, self.segment, self.bytes).is_some();
+        let is_whole = |owner| TrailerFooter::decode(owner, &self.geometry, self.segment, self.bytes).is_some();
         self.is_ours(footer, *b"LDRt") && owner_of(footer).is_none_or(|owner| !is_whole(owner))
     }
 
@@ -177,7 +177,7 @@ impl Walk<'_> {
     }
 
     fn damaged(&mut self, offset: u64, what: &'static str) {
-        (self.meet)(Met::Damage { offset_bytes: self.start_bytes + offset, what });
+        (self.meet)(WalkItem::Damage { offset_bytes: self.start_bytes + offset, what });
     }
 }
 

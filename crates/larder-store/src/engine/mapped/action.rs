@@ -2,7 +2,7 @@
 //!
 //! Invariant: every action ends in one change of the state.
 
-use super::{MappedEngine, map::MapPlace, schedule::packets::Packet, state::MappedState};
+use super::{MappedEngine, map::MapPlace, schedule::packets::PacketTransfer, state::MappedState};
 use crate::{
     device::{AlignedBuffer, FileName, FileWork},
     engine::kit::{effects::completion_for, ledger},
@@ -13,8 +13,8 @@ use std::{
 };
 
 /// One transfer.
-pub(super) enum Action {
-    Write(Packet),
+pub(super) enum MapTransfer {
+    Write(PacketTransfer),
     WriteFile {
         file: FileName,
         offset_bytes: u64,
@@ -44,19 +44,19 @@ impl MappedEngine {
         answer
     }
 
-    fn perform(self: &Arc<Self>, action: Action) {
+    fn perform(self: &Arc<Self>, action: MapTransfer) {
         match action {
-            Action::Write(Packet { offset_bytes, buffer, writes }) => {
+            MapTransfer::Write(PacketTransfer { offset_bytes, buffer, writes }) => {
                 let written = completion_for(self, move |engine, outcome| engine.packet_written(&writes, &outcome));
                 self.volume.submit_write(offset_bytes, buffer, written);
             }
-            Action::WriteFile { file, offset_bytes, buffer, sequence } => {
+            MapTransfer::WriteFile { file, offset_bytes, buffer, sequence } => {
                 self.volume.count_write(buffer.len() as u64);
                 let completion =
                     completion_for(self, move |engine, outcome| engine.packet_written(&[sequence], &outcome));
                 self.directory().submit(FileWork::Write { file, offset_bytes, buffer, completion });
             }
-            Action::RemoveFile { file, place, sectors } => {
+            MapTransfer::RemoveFile { file, place, sectors } => {
                 let completion =
                     completion_for(self, move |engine, outcome| engine.file_removed(place, sectors, &outcome));
                 self.directory().submit(FileWork::Remove { file, completion });

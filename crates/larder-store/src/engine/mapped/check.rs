@@ -1,9 +1,9 @@
 //! What must hold between the map, the room its entries have, and what is on its way to the device.
 
 use super::state::MappedState;
-use crate::engine::kit::state_lock::Checked;
+use crate::engine::kit::state_lock::CheckedState;
 
-impl Checked for MappedState {
+impl CheckedState for MappedState {
     fn check(&self) {
         self.map.check();
         if self.is_recovering {

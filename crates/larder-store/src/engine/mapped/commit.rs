@@ -7,17 +7,17 @@
 use super::{
     MappedEngine,
     dirty::DirtyEntry,
-    map::{Entry, MapPlace},
-    state::{MappedState, Phase},
+    map::{MapEntry, MapPlace},
+    state::{MappedState, StorePhase},
 };
 use crate::{
     Error, ErrorKind, Result,
-    device::{AlignedBuffer, Completion, Pending},
+    device::{AlignedBuffer, Completion, PendingTransfer},
     engine::kit::{
         ledger,
         room::{NO_ROOM, NoRoom, ROOM_PATIENCE, flushed},
     },
-    format::record::Record,
+    format::record::RecordParts,
     hash::KeyHash,
     units::{SECTOR_BYTES, Site},
     volume::{cannot_begin, waiters::wait_for},
@@ -25,7 +25,7 @@ use crate::{
 use std::{sync::Arc, task::Waker, time::Duration};
 
 /// A record, ready to be stored.
-pub(super) struct Write {
+pub(super) struct PendingWrite {
     pub(super) key_hash: KeyHash,
     pub(super) site: Site,
     pub(super) sequence: u32,
@@ -36,10 +36,10 @@ pub(super) struct Write {
     pub(super) now: Duration,
 }
 
-impl Write {
-    pub(super) fn entry(&self, place: MapPlace) -> Entry {
+impl PendingWrite {
+    pub(super) fn entry(&self, place: MapPlace) -> MapEntry {
         let Self { sectors, sequence, expires_at, .. } = *self;
-        Entry { place, sectors, sequence, expires_at }
+        MapEntry { place, sectors, sequence, expires_at }
     }
 
     pub(super) fn dirty(&self, place: Option<MapPlace>, done: Option<Completion<()>>) -> DirtyEntry {
@@ -72,16 +72,16 @@ impl MappedEngine {
             state.remove(key_hash);
             match state.phase {
                 // The entry may be in a snapshot that the next run believes.
-                Phase::Unusable => Err(cannot_begin()),
-                Phase::Closed => Err(Error::new(ErrorKind::Closed, "the store is closed")),
-                Phase::Loading | Phase::Open => Ok(()),
+                StorePhase::Unusable => Err(cannot_begin()),
+                StorePhase::Closed => Err(Error::new(ErrorKind::Closed, "the store is closed")),
+                StorePhase::Loading | StorePhase::Open => Ok(()),
             }
         })?;
         ledger::write_down(self).await
     }
 
     /// Makes `record` its key's entry; with `still_by`, only if that write made the entry there is: `false` if not.
-    pub(super) async fn store(self: &Arc<Self>, mut record: Record<'_>, still_by: Option<u32>) -> Result<bool> {
+    pub(super) async fn store(self: &Arc<Self>, mut record: RecordParts<'_>, still_by: Option<u32>) -> Result<bool> {
         let deadline = self.volume.clock.now() + ROOM_PATIENCE;
         let Some(sequence) = self.next_number(deadline).await? else {
             return Err(Error::new(ErrorKind::Full, NO_ROOM));
@@ -111,7 +111,7 @@ impl MappedEngine {
     /// Admits a write if there is room, now or when what that sends off is written at once.
     fn admit(
         self: &Arc<Self>,
-        write: &Write,
+        write: &PendingWrite,
         still_by: Option<u32>,
         done: &mut Option<Completion<()>>,
         waker: &Waker,
@@ -138,17 +138,17 @@ impl MappedEngine {
         let number = |state: &mut MappedState| {
             Some(match state.phase {
                 _ if self.volume.is_closed() => self.volume.check_open().map(|()| None),
-                Phase::Open => Ok(state.numbers.take().map(|number| number as u32)),
-                Phase::Loading if self.volume.clock.now() < deadline => return None,
-                Phase::Loading => Ok(None),
-                Phase::Unusable => Err(cannot_begin()),
-                Phase::Closed => Err(Error::new(ErrorKind::Closed, "the store is closed")),
+                StorePhase::Open => Ok(state.numbers.take().map(|number| number as u32)),
+                StorePhase::Loading if self.volume.clock.now() < deadline => return None,
+                StorePhase::Loading => Ok(None),
+                StorePhase::Unusable => Err(cannot_begin()),
+                StorePhase::Closed => Err(Error::new(ErrorKind::Closed, "the store is closed")),
             })
         };
         wait_for(|| self.lock(), number).await
     }
 
-    fn encode(&self, record: &Record<'_>) -> Write {
+    fn encode(&self, record: &RecordParts<'_>) -> PendingWrite {
         let sectors = record.len_sectors();
         let len = record.len_bytes() as usize;
         let written_bytes = self.lock().space.written_by(sectors) * SECTOR_BYTES;
@@ -156,7 +156,7 @@ impl MappedEngine {
         let target = buffer.as_mut_slice();
         record.encode(self.volume.id, &mut target[..len]);
         target[len..].fill(0);
-        Write {
+        PendingWrite {
             key_hash: record.meta.hash.key_hash(),
             site: record.meta.site,
             sequence: record.meta.sequence,
@@ -186,6 +186,6 @@ impl MappedEngine {
     }
 }
 
-async fn wait_written(pending: Pending<()>) -> Result<()> {
+async fn wait_written(pending: PendingTransfer<()>) -> Result<()> {
     pending.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the entry to the store", source))
 }

@@ -35,13 +35,13 @@ pub(super) struct DirtyEntry {
 
 /// All of them, by the number of their write.
 #[derive(Default)]
-pub(super) struct Dirty {
+pub(super) struct DirtyEntries {
     entries: HashMap<u32, DirtyEntry>,
     len_bytes: u64,
     last_ticket: u64,
 }
 
-impl Dirty {
+impl DirtyEntries {
     pub(super) fn insert(&mut self, sequence: u32, mut entry: DirtyEntry) {
         self.last_ticket += 1;
         entry.ticket = self.last_ticket;
@@ -73,7 +73,7 @@ impl Dirty {
     /// The record that write `sequence` made, if it is still here.
     pub(super) fn record(&self, sequence: u32) -> Option<Bytes> {
         let entry = self.entries.get(&sequence)?;
-        Some(Bytes::from_owner(Shared(Arc::clone(&entry.record))))
+        Some(Bytes::from_owner(DirtyShared(Arc::clone(&entry.record))))
     }
 
     /// Whether an entry up to this ticket is still here. Cost: looks at all; only flushing asks.
@@ -94,9 +94,9 @@ impl Dirty {
     }
 }
 
-struct Shared(Arc<AlignedBuffer>);
+struct DirtyShared(Arc<AlignedBuffer>);
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for DirtyShared {
     fn as_ref(&self) -> &[u8] {
         self.0.as_slice()
     }

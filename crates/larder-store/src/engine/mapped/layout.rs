@@ -14,33 +14,33 @@ use crate::{
     units::{SECTOR_BYTES, Sector, Site},
     volume::Volume,
 };
-use classes::Classes;
-use files::{Files, Naming, Turns};
-use levels::{Levels, LevelsShape, Run};
-use slots::Slots;
+use classes::SizeClasses;
+use files::{DirectoryTurns, FileNames, FileStore};
+use levels::{BlockLevels, FreeRun, LevelsShape};
+use slots::SlotArea;
 
 /// The space of a volume.
-pub(super) enum Space {
+pub(super) enum Allocator {
     Slots {
-        slots: Slots,
+        slots: SlotArea,
         used_sectors_max: u64,
     },
-    Levels(Levels),
+    Levels(BlockLevels),
     /// One file per length, long records a file each.
     Classes {
-        classes: Classes,
-        long: Files,
+        classes: SizeClasses,
+        long: FileStore,
         used_sectors_max: u64,
     },
     /// A file each.
     Files {
-        files: Files,
+        files: FileStore,
         used_sectors_max: u64,
     },
 }
 
 /// Where a record lies, or will lie.
-pub(super) enum Spot {
+pub(super) enum RecordPlace {
     /// So many bytes into the volume.
     Volume(u64),
     /// So many bytes into a file.
@@ -49,7 +49,7 @@ pub(super) enum Spot {
 
 /// What makes room for a record that found none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remedy {
+pub(super) enum RoomRemedy {
     /// Evicting.
     AnyEntry,
     /// Evicting entries of its length.
@@ -61,7 +61,7 @@ pub(super) enum Remedy {
 /// The directory of a file per long entry, beside the files of the other lengths.
 const LONG_PREFIX: &str = "long";
 
-impl Space {
+impl Allocator {
     /// All of a volume's space, free.
     pub(super) fn new(volume: &Volume, row: MappedRow) -> Self {
         let (area, tuning) = (volume.shape.data_area(), &volume.options.tuning);
@@ -70,7 +70,8 @@ impl Space {
         let block_bytes = volume.directory.as_ref().map_or(SECTOR_BYTES, |directory| directory.block_bytes().into());
         let block_sectors = (block_bytes / SECTOR_BYTES).max(1);
         let files_sectors = volume.shape.files_bytes() / SECTOR_BYTES;
-        let files = |naming| Self::Files { files: Files::new(naming, block_sectors), used_sectors_max: files_sectors };
+        let files =
+            |naming| Self::Files { files: FileStore::new(naming, block_sectors), used_sectors_max: files_sectors };
         match row {
             MappedRow::Bitmap => {
                 let shape = LevelsShape {
@@ -78,21 +79,21 @@ impl Space {
                     level_count: tuning.esp_level_count,
                     threshold_bytes: tuning.esp_threshold_bytes,
                 };
-                Self::Levels(Levels::new(start, len_sectors, shape))
+                Self::Levels(BlockLevels::new(start, len_sectors, shape))
             }
-            MappedRow::Files(FileNaming::OneDirectory) => files(Naming::OneDirectory),
+            MappedRow::Files(FileNaming::OneDirectory) => files(FileNames::OneDirectory),
             MappedRow::Files(FileNaming::RoundRobin) => {
                 let entries = volume.size_bytes() / volume.options.mean_entry_bytes;
-                files(Naming::InTurn(Turns::new(tuning.squid_directory_files, entries)))
+                files(FileNames::InTurn(DirectoryTurns::new(tuning.squid_directory_files, entries)))
             }
-            MappedRow::Files(FileNaming::BySite) => files(Naming::BySite),
+            MappedRow::Files(FileNaming::BySite) => files(FileNames::BySite),
             MappedRow::SizeClasses => Self::Classes {
-                classes: Classes::new(tuning.buddy_threshold_bytes / SECTOR_BYTES, files_sectors),
-                long: Files::new(Naming::OneDirectory, block_sectors),
+                classes: SizeClasses::new(tuning.buddy_threshold_bytes / SECTOR_BYTES, files_sectors),
+                long: FileStore::new(FileNames::OneDirectory, block_sectors),
                 used_sectors_max: files_sectors * u64::from(tuning.buddy_used_percent) / 100,
             },
             MappedRow::Slots(_) => {
-                let slots = Slots::new(start, len_sectors, SECTOR_BYTES.max(alignment_bytes));
+                let slots = SlotArea::new(start, len_sectors, SECTOR_BYTES.max(alignment_bytes));
                 let used_sectors_max = slots.capacity_sectors() * u64::from(tuning.stream_used_percent) / 100;
                 Self::Slots { slots, used_sectors_max }
             }
@@ -135,16 +136,16 @@ impl Space {
     }
 
     /// Where a record lies that write `sequence` makes at `place`.
-    pub(super) fn spot(&self, place: MapPlace, sectors: u64, sequence: u32) -> Spot {
+    pub(super) fn spot(&self, place: MapPlace, sectors: u64, sequence: u32) -> RecordPlace {
         match self {
-            Self::Slots { .. } | Self::Levels(_) => Spot::Volume(place.0 * SECTOR_BYTES),
+            Self::Slots { .. } | Self::Levels(_) => RecordPlace::Volume(place.0 * SECTOR_BYTES),
             Self::Classes { classes, .. } if !classes.is_long(sectors) => {
-                Spot::File(file_name(format!("{sectors:03}")), place.0 * sectors * SECTOR_BYTES)
+                RecordPlace::File(file_name(format!("{sectors:03}")), place.0 * sectors * SECTOR_BYTES)
             }
             Self::Classes { long, .. } => {
-                Spot::File(file_name(format!("{LONG_PREFIX}/{}", long.name(place.0, sequence))), 0)
+                RecordPlace::File(file_name(format!("{LONG_PREFIX}/{}", long.name(place.0, sequence))), 0)
             }
-            Self::Files { files, .. } => Spot::File(file_name(files.name(place.0, sequence)), 0),
+            Self::Files { files, .. } => RecordPlace::File(file_name(files.name(place.0, sequence)), 0),
         }
     }
 
@@ -156,7 +157,7 @@ impl Space {
             Self::Files { .. } => true,
         };
         match self.spot(place, sectors, sequence) {
-            Spot::File(file, _) if has_file => Some(file),
+            RecordPlace::File(file, _) if has_file => Some(file),
             _ => None,
         }
     }
@@ -267,18 +268,18 @@ impl Space {
     }
 
     /// The run of free blocks found last, in layouts that pace eviction by it.
-    pub(super) fn last_run(&self) -> Option<Run> {
+    pub(super) fn last_run(&self) -> Option<FreeRun> {
         match self {
             Self::Levels(levels) => levels.last_run(),
             _ => None,
         }
     }
 
-    pub(super) fn remedy(&self) -> Remedy {
+    pub(super) fn remedy(&self) -> RoomRemedy {
         match self {
-            Self::Slots { .. } => Remedy::AnyEntry,
-            Self::Classes { .. } => Remedy::EntryOfLength,
-            Self::Levels(_) | Self::Files { .. } => Remedy::Nothing,
+            Self::Slots { .. } => RoomRemedy::AnyEntry,
+            Self::Classes { .. } => RoomRemedy::EntryOfLength,
+            Self::Levels(_) | Self::Files { .. } => RoomRemedy::Nothing,
         }
     }
 

@@ -16,7 +16,7 @@ mod lifetime;
 
 use crate::hash::KeyHash;
 
-use lifetime::Lifetime;
+use lifetime::EntryLifetime;
 
 /// Most entries: numbers of nodes have 32 bits, one of them stands for none.
 pub(crate) const ENTRY_COUNT_MAX: u64 = (1 << 31) - 1;
@@ -31,7 +31,7 @@ pub(crate) struct MapPlace(pub(crate) u64);
 
 /// What the map knows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     pub(crate) place: MapPlace,
     /// Length of its record in sectors; less than 4096.
     pub(crate) sectors: u32,
@@ -42,8 +42,8 @@ pub(crate) struct Entry {
 }
 
 /// The entries of one store.
-pub(crate) struct Map {
-    nodes: Vec<Node>,
+pub(crate) struct EntryMap {
+    nodes: Vec<MapNode>,
     /// Numbers of nodes plus one, 0 where there is none: a fresh table is memory never touched.
     table: Vec<u32>,
     entries_max: u32,
@@ -58,7 +58,7 @@ pub(crate) struct Map {
 
 /// An entry's node. Eight-byte fields are cut in two so that nodes need no padding.
 #[derive(Clone, Copy)]
-struct Node {
+struct MapNode {
     key_hash: [u32; 2],
     /// 36 bits of place, 12 bits of sectors, 16 bits of lifetime.
     packed: [u32; 2],
@@ -68,9 +68,9 @@ struct Node {
 }
 
 const NODE_BYTES: u64 = 28;
-const _: () = assert!(size_of::<Node>() as u64 == NODE_BYTES);
+const _: () = assert!(size_of::<MapNode>() as u64 == NODE_BYTES);
 
-impl Map {
+impl EntryMap {
     /// A map of at most `entries_max` entries. `now_s` is the time lifetimes are counted from: the
     /// nearer to it an entry becomes useless, the more exactly that is kept.
     pub(crate) fn new(entries_max: u64, now_s: u32) -> Self {
@@ -91,10 +91,10 @@ impl Map {
     ///
     /// # Panics
     /// When the map is full and has no entry of `key_hash`: the caller evicts first.
-    pub(crate) fn insert(&mut self, key_hash: KeyHash, entry: Entry) -> Option<Entry> {
+    pub(crate) fn insert(&mut self, key_hash: KeyHash, entry: MapEntry) -> Option<MapEntry> {
         let replaced = self.remove(key_hash);
         assert!(!self.is_full(), "a full map takes nothing new");
-        let node = Node::new(key_hash, &entry, self.base_s);
+        let node = MapNode::new(key_hash, &entry, self.base_s);
         let id = if self.unused == NONE {
             self.nodes.push(node);
             self.nodes.len() as u32 - 1
@@ -115,7 +115,7 @@ impl Map {
     }
 
     /// Removes the entry of `key_hash`.
-    pub(crate) fn remove(&mut self, key_hash: KeyHash) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, key_hash: KeyHash) -> Option<MapEntry> {
         let at = self.position(key_hash)?;
         let id = self.table[at] - 1;
         assert!(self.entry_count > 0, "what is removed was counted");
@@ -129,7 +129,7 @@ impl Map {
     }
 
     /// Removes the entry of `key_hash` if write `sequence` made it.
-    pub(crate) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> Option<Entry> {
+    pub(crate) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> Option<MapEntry> {
         self.find(key_hash).filter(|entry| entry.sequence == sequence)?;
         let removed = self.remove(key_hash);
         assert!(removed.is_some_and(|entry| entry.sequence == sequence), "what was found is removed");
@@ -160,18 +160,18 @@ impl Map {
     }
 
     /// The entry of `key_hash`.
-    pub(crate) fn find(&self, key_hash: KeyHash) -> Option<Entry> {
+    pub(crate) fn find(&self, key_hash: KeyHash) -> Option<MapEntry> {
         let at = self.position(key_hash)?;
         Some(self.nodes[self.table[at] as usize - 1].entry(self.base_s))
     }
 
     /// The least recently used entry, with its hash.
-    pub(crate) fn oldest(&self) -> Option<(KeyHash, Entry)> {
+    pub(crate) fn oldest(&self) -> Option<(KeyHash, MapEntry)> {
         self.oldest_first().next()
     }
 
     /// All entries with their hashes, least recently used first.
-    pub(crate) fn oldest_first(&self) -> impl Iterator<Item = (KeyHash, Entry)> + '_ {
+    pub(crate) fn oldest_first(&self) -> impl Iterator<Item = (KeyHash, MapEntry)> + '_ {
         let mut id = self.oldest;
         std::iter::from_fn(move || {
             let node = self.nodes.get(id as usize)?;
@@ -181,7 +181,11 @@ impl Map {
     }
 
     /// At most `count_max` entries in the order of use from node `cursor` on (`None`: the least recently used), and the node behind them.
-    pub(crate) fn part_in_order(&self, cursor: Option<u32>, count_max: usize) -> (Vec<(KeyHash, Entry)>, Option<u32>) {
+    pub(crate) fn part_in_order(
+        &self,
+        cursor: Option<u32>,
+        count_max: usize,
+    ) -> (Vec<(KeyHash, MapEntry)>, Option<u32>) {
         let mut id = cursor.unwrap_or(self.oldest);
         let mut part = Vec::new();
         while let Some(node) = self.nodes.get(id as usize) {
@@ -196,7 +200,7 @@ impl Map {
 
     /// At most `count_max` entries in the order of their nodes from `cursor` on, and the node behind them. Walks of an entry that stays
     /// in the map meet it, whatever else changes meanwhile.
-    pub(crate) fn part(&self, cursor: u32, count_max: usize) -> (Vec<(KeyHash, Entry)>, Option<u32>) {
+    pub(crate) fn part(&self, cursor: u32, count_max: usize) -> (Vec<(KeyHash, MapEntry)>, Option<u32>) {
         let mut part = Vec::new();
         for (id, node) in self.nodes.iter().enumerate().skip(cursor as usize) {
             if part.len() == count_max {
@@ -226,7 +230,7 @@ impl Map {
     }
 
     /// All entries with their hashes, most recently used first.
-    pub(crate) fn newest_first(&self) -> impl Iterator<Item = (KeyHash, Entry)> + '_ {
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = (KeyHash, MapEntry)> + '_ {
         let mut id = self.newest;
         std::iter::from_fn(move || {
             let node = self.nodes.get(id as usize)?;
@@ -303,7 +307,7 @@ impl Map {
     }
 
     fn unlink(&mut self, id: u32) {
-        let Node { older, newer, .. } = self.nodes[id as usize];
+        let MapNode { older, newer, .. } = self.nodes[id as usize];
         assert!(older != id && newer != id, "an entry is in the order of use once");
         match self.nodes.get_mut(older as usize) {
             Some(older) => older.newer = newer,
@@ -325,10 +329,10 @@ fn table_len(entries_max: u64) -> u64 {
     entries_max * 3 / 2 + 1
 }
 
-impl Node {
-    fn new(key_hash: KeyHash, entry: &Entry, base_s: u32) -> Self {
+impl MapNode {
+    fn new(key_hash: KeyHash, entry: &MapEntry, base_s: u32) -> Self {
         assert!(entry.sectors < 1 << SECTOR_COUNT_BITS);
-        let lifetime = Lifetime::until(entry.expires_at, base_s);
+        let lifetime = EntryLifetime::until(entry.expires_at, base_s);
         let mut node =
             Self { key_hash: halves(key_hash.0), packed: [0; 2], sequence: entry.sequence, older: NONE, newer: NONE };
         node.packed =
@@ -342,13 +346,13 @@ impl Node {
         self.packed = halves(whole(self.packed) >> PLACE_BITS << PLACE_BITS | place.0);
     }
 
-    fn entry(&self, base_s: u32) -> Entry {
+    fn entry(&self, base_s: u32) -> MapEntry {
         let packed = whole(self.packed);
-        Entry {
+        MapEntry {
             place: MapPlace(packed & ((1 << PLACE_BITS) - 1)),
             sectors: (packed >> PLACE_BITS) as u32 & ((1 << SECTOR_COUNT_BITS) - 1),
             sequence: self.sequence,
-            expires_at: Lifetime((packed >> (PLACE_BITS + SECTOR_COUNT_BITS)) as u16).end(base_s),
+            expires_at: EntryLifetime((packed >> (PLACE_BITS + SECTOR_COUNT_BITS)) as u16).end(base_s),
         }
     }
 

@@ -14,7 +14,7 @@ const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// The rates, in entries per second, and the watermarks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct EvictionPace {
     pub(crate) low_percent: u64,
     pub(crate) high_percent: u64,
     /// Below the low watermark.
@@ -32,7 +32,7 @@ pub(crate) struct RunFound {
 
 /// What was asked of the volume since evictions were counted last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub(crate) struct VolumeDemand {
     /// Whether there was anything to store.
     pub(crate) is_any: bool,
     /// Entries that got room.
@@ -42,23 +42,23 @@ pub(crate) struct Demand {
 }
 
 /// Turns time and demand into evictions.
-pub(crate) struct Pacer {
-    pace: Pace,
+pub(crate) struct EvictionPacer {
+    pace: EvictionPace,
     /// Until when evictions were counted.
     counted_until: Option<Duration>,
     /// Millionths of an entry that were due but not whole.
     remainder: u64,
 }
 
-impl Pacer {
-    pub(crate) fn new(pace: Pace) -> Self {
+impl EvictionPacer {
+    pub(crate) fn new(pace: EvictionPace) -> Self {
         assert!(pace.low_percent <= pace.high_percent);
         Self { pace, counted_until: None, remainder: 0 }
     }
 
     /// How many entries are to be evicted at `now`, when `used_percent` of the volume is used and `demand` came since the
     /// last call.
-    pub(crate) fn due(&mut self, now: Duration, used_percent: u64, run: Option<RunFound>, demand: Demand) -> u64 {
+    pub(crate) fn due(&mut self, now: Duration, used_percent: u64, run: Option<RunFound>, demand: VolumeDemand) -> u64 {
         let since = self.counted_until.replace(now);
         let (Some(since), Some(run), true) = (since, run, demand.is_any) else { return 0 };
         let microseconds = now.saturating_sub(since).min(ROUND_MAX).as_micros() as u64;
@@ -69,8 +69,8 @@ impl Pacer {
     }
 
     /// How many entries have to go for as many as came.
-    fn wanted(&self, used_percent: u64, demand: Demand) -> u64 {
-        let Demand { placed, unplaced, .. } = demand;
+    fn wanted(&self, used_percent: u64, demand: VolumeDemand) -> u64 {
+        let VolumeDemand { placed, unplaced, .. } = demand;
         if used_percent > self.pace.high_percent {
             (placed + unplaced) * 2
         } else if used_percent >= self.pace.low_percent {
@@ -109,14 +109,14 @@ fn evict_more(run: RunFound) -> u32 {
 mod tests {
     use super::*;
 
-    const PACE: Pace = Pace { low_percent: 90, high_percent: 95, base_per_s: 10, between_per_s: 200 };
+    const PACE: EvictionPace = EvictionPace { low_percent: 90, high_percent: 95, base_per_s: 10, between_per_s: 200 };
 
-    const SOME: Demand = Demand { is_any: true, placed: 1, unplaced: 0 };
+    const SOME: VolumeDemand = VolumeDemand { is_any: true, placed: 1, unplaced: 0 };
 
-    fn due_in_10_s(used_percent: u64, len: u64, demand: Demand) -> u64 {
-        let mut pacer = Pacer::new(PACE);
+    fn due_in_10_s(used_percent: u64, len: u64, demand: VolumeDemand) -> u64 {
+        let mut pacer = EvictionPacer::new(PACE);
         let run = Some(RunFound { len, threshold: 100 });
-        let nothing = Demand { is_any: true, ..Demand::default() };
+        let nothing = VolumeDemand { is_any: true, ..VolumeDemand::default() };
         assert_eq!(pacer.due(Duration::from_secs(50), used_percent, run, nothing), 0, "no time has gone by");
         (1..=40).map(|n| pacer.due(Duration::from_millis(50_000 + n * 250), used_percent, run, demand)).sum()
     }
@@ -130,18 +130,18 @@ mod tests {
     /// A load that the paper's disk never saw: 3,600 entries a second.
     #[test]
     fn what_comes_faster_than_the_published_rates_makes_room_for_itself() {
-        let demand = Demand { is_any: true, placed: 900, unplaced: 0 };
+        let demand = VolumeDemand { is_any: true, placed: 900, unplaced: 0 };
         assert_eq!([80, 90, 95, 96].map(|used| due_in_10_s(used, 50, demand)), [250, 36_000, 36_000, 72_000]);
-        let unplaced = Demand { unplaced: 900, placed: 0, ..demand };
+        let unplaced = VolumeDemand { unplaced: 900, placed: 0, ..demand };
         assert_eq!(due_in_10_s(80, 50, unplaced), 36_000, "what found no run needs room however empty the volume is");
     }
 
     #[test]
     fn an_idle_store_and_one_never_filled_evict_nothing() {
-        let mut pacer = Pacer::new(PACE);
+        let mut pacer = EvictionPacer::new(PACE);
         let run = Some(RunFound { len: 1, threshold: 100 });
         assert_eq!(pacer.due(Duration::from_secs(1), 99, run, SOME), 0);
-        assert_eq!(pacer.due(Duration::from_secs(1000), 99, run, Demand::default()), 0);
+        assert_eq!(pacer.due(Duration::from_secs(1000), 99, run, VolumeDemand::default()), 0);
         assert_eq!(pacer.due(Duration::from_secs(1001), 99, None, SOME), 0);
         assert_eq!(pacer.due(Duration::from_secs(1002), 99, run, SOME), 400, "and does not make up for it");
     }

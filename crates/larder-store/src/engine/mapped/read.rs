@@ -5,13 +5,13 @@
 //! or, in a store without a thread of its own, when whoever waits for it asks a second time: then nobody
 //! else would send it.
 
-use super::{MappedEngine, layout::Spot};
+use super::{MappedEngine, layout::RecordPlace};
 use crate::{
     Error, ErrorKind, Reader, Result,
-    device::{AlignedBuffer, Completion, Pending, Transfer},
-    engine::kit::lookup::{self, Look},
+    device::{AlignedBuffer, Completion, PendingTransfer, Transfer},
+    engine::kit::lookup::{self, LookStep},
     hash::FullHash,
-    volume::{Verdict, counters::add},
+    volume::{KeyVerdict, counters::add},
 };
 use bytes::Bytes;
 use std::{
@@ -22,12 +22,12 @@ use std::{
 };
 
 /// Where an entry was found.
-pub(super) struct Found {
+pub(super) struct FoundOnMap {
     /// The number of the write that made it.
     pub(super) sequence: u32,
     /// Its record, while it is not yet on the device.
     pub(super) dirty: Option<Bytes>,
-    pub(super) spot: Spot,
+    pub(super) spot: RecordPlace,
     pub(super) len_bytes: u64,
 }
 
@@ -45,30 +45,30 @@ impl MappedEngine {
         lookup::follow(&self.volume, true, || self.look(key, hash)).await
     }
 
-    async fn look(self: &Arc<Self>, key: &[u8], hash: FullHash) -> Result<Look<(u32, Reader)>> {
+    async fn look(self: &Arc<Self>, key: &[u8], hash: FullHash) -> Result<LookStep<(u32, Reader)>> {
         let (volume, key_hash) = (&self.volume, hash.key_hash());
         let found = self.update(|state| state.find(key_hash, volume.clock.now_s()));
-        let Some(Found { sequence, dirty, spot, len_bytes }) = found else { return Ok(Look::Nothing) };
+        let Some(FoundOnMap { sequence, dirty, spot, len_bytes }) = found else { return Ok(LookStep::Nothing) };
         let record = match dirty {
             Some(record) => record,
             None => self.read(spot, len_bytes).await?,
         };
         match volume.judge(&record, hash, key) {
-            Verdict::Sound(decoded) if decoded.meta.sequence == sequence => {
-                Ok(Look::Found((sequence, Reader::whole(Arc::clone(volume), record, decoded))))
+            KeyVerdict::Sound(decoded) if decoded.meta.sequence == sequence => {
+                Ok(LookStep::Found((sequence, Reader::whole(Arc::clone(volume), record, decoded))))
             }
-            Verdict::Useless => {
+            KeyVerdict::Useless => {
                 self.update(|state| state.remove_write(key_hash, sequence));
-                Ok(Look::Nothing)
+                Ok(LookStep::Nothing)
             }
             verdict => {
                 // Given away while it was read, or not what was written there.
                 if !self.update(|state| state.remove_write(key_hash, sequence)) {
-                    return Ok(Look::Moved);
+                    return Ok(LookStep::Moved);
                 }
-                let is_false_match = matches!(verdict, Verdict::FalseMatch);
+                let is_false_match = matches!(verdict, KeyVerdict::FalseMatch);
                 add(if is_false_match { &volume.counters.false_matches } else { &volume.counters.corrupt }, 1);
-                Ok(Look::Nothing)
+                Ok(LookStep::Nothing)
             }
         }
     }
@@ -84,13 +84,13 @@ impl MappedEngine {
         }
     }
 
-    async fn read(&self, spot: Spot, len_bytes: u64) -> Result<Bytes> {
+    async fn read(&self, spot: RecordPlace, len_bytes: u64) -> Result<Bytes> {
         let (place, skip, pending) = match spot {
-            Spot::Volume(offset_bytes) => {
+            RecordPlace::Volume(offset_bytes) => {
                 let (start, skip, aligned_len) = self.volume.aligned(offset_bytes, len_bytes);
                 (format!("byte {start}"), skip, self.start_read(start, aligned_len))
             }
-            Spot::File(file, offset_bytes) => {
+            RecordPlace::File(file, offset_bytes) => {
                 add(&self.volume.counters.reads, 1);
                 add(&self.volume.counters.read_bytes, len_bytes);
                 (format!("file {file}"), 0, self.directory().read(file, offset_bytes, len_bytes as usize))
@@ -115,7 +115,7 @@ impl MappedEngine {
     }
 
     /// Sends a read, or puts it into the batch.
-    fn start_read(&self, offset_bytes: u64, len_bytes: u64) -> Pending<AlignedBuffer> {
+    fn start_read(&self, offset_bytes: u64, len_bytes: u64) -> PendingTransfer<AlignedBuffer> {
         let (completion, pending) = Completion::pair();
         let read = BatchedRead { offset_bytes, len_bytes, completion };
         let batched = self.lock().batch(read, self.volume.clock.now());
@@ -128,7 +128,7 @@ impl MappedEngine {
     }
 
     /// Waits for a read in virtual time: asks again at once, and the second time sends what waits.
-    async fn insist(&self, pending: Pending<AlignedBuffer>) -> io::Result<AlignedBuffer> {
+    async fn insist(&self, pending: PendingTransfer<AlignedBuffer>) -> io::Result<AlignedBuffer> {
         let mut pending = pin!(pending);
         let mut asked = 0;
         poll_fn(|context| {

@@ -10,19 +10,19 @@
 use super::{
     MappedEngine,
     dirty::DirtyEntry,
-    layout::{Spot, files},
-    map::{Entry, MapPlace},
-    state::{MappedState, Phase},
+    layout::{RecordPlace, files},
+    map::{MapEntry, MapPlace},
+    state::{MappedState, StorePhase},
 };
 use crate::{
     engine::kit::{
-        ledger::{self, Books, Gathered, KeepsBooks, Ledger},
-        numbers::Numbers,
-        state_lock::Locked,
+        ledger::{self, CheckpointSource, KeepsBooks, MapCheckpoint, MapPart},
+        numbers::RunNumbers,
+        state_lock::LockedState,
     },
     format::{
-        journal::Change,
-        snapshot::{Header, Listing},
+        journal::MapChange,
+        snapshot::{SnapshotEntry, SnapshotHeader},
     },
     hash::KeyHash,
     units::SECTOR_BYTES,
@@ -36,7 +36,7 @@ const REMOVED_AT_ONCE: usize = 64;
 
 /// How much a start found of what earlier runs stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum RecoveryFindings {
     Nothing,
     /// What was written down; there may be files besides.
     Most,
@@ -54,21 +54,21 @@ pub(super) struct KnownFiles {
 impl KeepsBooks for MappedEngine {
     type State = MappedState;
 
-    fn lock_books(&self) -> Locked<'_, MappedState> {
+    fn lock_books(&self) -> LockedState<'_, MappedState> {
         self.lock()
     }
 }
 
-impl Books for MappedState {
-    fn ledger(&mut self) -> &mut Ledger {
+impl CheckpointSource for MappedState {
+    fn ledger(&mut self) -> &mut MapCheckpoint {
         &mut self.ledger
     }
 
-    fn numbers(&mut self) -> &mut Numbers {
+    fn numbers(&mut self) -> &mut RunNumbers {
         &mut self.numbers
     }
 
-    fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> Gathered {
+    fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> MapPart {
         let node = cursor.map(|cursor| cursor as u32);
         let (part, next) = if in_order {
             self.map.part_in_order(node, count_max)
@@ -76,9 +76,9 @@ impl Books for MappedState {
             self.map.part(node.unwrap_or(0), count_max)
         };
         // What is on its way is put into the journal when it has arrived.
-        let is_written = |(_, entry): &&(KeyHash, Entry)| !self.dirty.holds(entry.sequence);
+        let is_written = |(_, entry): &&(KeyHash, MapEntry)| !self.dirty.holds(entry.sequence);
         let listings = part.iter().filter(is_written).map(|(key_hash, entry)| entry.listing(*key_hash)).collect();
-        Gathered { listings, next: next.map(u64::from) }
+        MapPart { listings, next: next.map(u64::from) }
     }
 
     fn entry_count(&self) -> u64 {
@@ -94,23 +94,23 @@ impl Books for MappedState {
     }
 }
 
-impl Entry {
-    pub(super) fn of(listing: &Listing) -> Self {
-        let Listing { place, sectors, sequence, expires_at, .. } = *listing;
+impl MapEntry {
+    pub(super) fn of(listing: &SnapshotEntry) -> Self {
+        let SnapshotEntry { place, sectors, sequence, expires_at, .. } = *listing;
         Self { place: MapPlace(place), sectors, sequence, expires_at }
     }
 
-    fn listing(&self, key_hash: KeyHash) -> Listing {
+    fn listing(&self, key_hash: KeyHash) -> SnapshotEntry {
         let Self { place: MapPlace(place), sectors, sequence, expires_at } = *self;
-        Listing { key_hash, place, sectors, sequence, expires_at }
+        SnapshotEntry { key_hash, place, sectors, sequence, expires_at }
     }
 }
 
 impl MappedState {
     /// Notes that an entry that was on the device is no longer its key's.
-    pub(super) fn note_gone(&mut self, key_hash: KeyHash, entry: &Entry) {
+    pub(super) fn note_gone(&mut self, key_hash: KeyHash, entry: &MapEntry) {
         assert!(entry.sectors > 0, "a record has bytes");
-        let change = Change { listing: entry.listing(key_hash), is_gone: true };
+        let change = MapChange { listing: entry.listing(key_hash), is_gone: true };
         self.ledger.journal.note(change, self.volume.clock.now(), self.space.pointer());
     }
 
@@ -120,8 +120,8 @@ impl MappedState {
         let Some(place) = dirty.place else { return };
         let stays = !dirty.failed && !dirty.dropped;
         let entry = self.map.find(dirty.key_hash).filter(|entry| stays && entry.sequence == sequence);
-        let gone = Entry { place, sectors: dirty.sectors, sequence, expires_at: 0 };
-        let change = Change { listing: entry.unwrap_or(gone).listing(dirty.key_hash), is_gone: entry.is_none() };
+        let gone = MapEntry { place, sectors: dirty.sectors, sequence, expires_at: 0 };
+        let change = MapChange { listing: entry.unwrap_or(gone).listing(dirty.key_hash), is_gone: entry.is_none() };
         let pointer = self.space.pointer();
         self.ledger.journal.note(change, dirty.since, pointer);
         let now = self.volume.clock.now();
@@ -129,20 +129,20 @@ impl MappedState {
     }
 
     /// Takes up an entry of a snapshot that may be older than what is read next.
-    fn recover_listing(&mut self, listing: &Listing) {
+    fn recover_listing(&mut self, listing: &SnapshotEntry) {
         assert!(self.is_recovering, "what may be gone is not shown");
         self.space.note_place(MapPlace(listing.place), listing.sectors.into());
         self.map.remove(listing.key_hash);
         if self.map.is_full() {
             self.ledger.note_outdated();
         } else {
-            self.map.insert(listing.key_hash, Entry::of(listing));
+            self.map.insert(listing.key_hash, MapEntry::of(listing));
         }
     }
 
-    fn replay(&mut self, change: &Change) {
+    fn replay(&mut self, change: &MapChange) {
         assert!(self.is_recovering, "what may be gone is not shown");
-        let Change { listing, is_gone } = change;
+        let MapChange { listing, is_gone } = change;
         if *is_gone {
             self.space.note_place(MapPlace(listing.place), listing.sectors.into());
             self.map.remove_write(listing.key_hash, listing.sequence);
@@ -175,7 +175,7 @@ impl MappedState {
         let mut sequences: Vec<_> = self.map.oldest_first().map(|(_, entry)| entry.sequence).collect();
         sequences.sort_unstable();
         assert!(
-            self.phase == Phase::Loading || self.phase == Phase::Unusable,
+            self.phase == StorePhase::Loading || self.phase == StorePhase::Unusable,
             "before this run makes files of its own"
         );
         self.unknown_files = Some(KnownFiles { sequences, first: self.numbers.next() as u32 });
@@ -184,16 +184,16 @@ impl MappedState {
 
 impl MappedEngine {
     /// Puts the map together from a snapshot and the journal.
-    pub(super) async fn recover(self: &Arc<Self>, header: &Header) -> Found {
-        let Some(recovery) = header.recovery else { return Found::Nothing };
+    pub(super) async fn recover(self: &Arc<Self>, header: &SnapshotHeader) -> RecoveryFindings {
+        let Some(recovery) = header.recovery else { return RecoveryFindings::Nothing };
         {
             let mut state = self.lock();
             state.is_recovering = true;
             if !header.slot_counts.is_empty() && !state.set_slot_counts(&header.slot_counts) {
-                return Found::Nothing;
+                return RecoveryFindings::Nothing;
             }
         }
-        let take = |listings: Vec<Listing>| {
+        let take = |listings: Vec<SnapshotEntry>| {
             let mut state = self.lock();
             listings.iter().for_each(|listing| state.recover_listing(listing));
         };
@@ -204,7 +204,7 @@ impl MappedEngine {
         let replayed = ledger::read_journal(&self.volume, recovery, |change| self.lock().replay(&change)).await;
         if replayed.is_broken {
             tracing::error!("the store's journal is damaged, nothing older than it can be believed: it begins empty");
-            return Found::Nothing;
+            return RecoveryFindings::Nothing;
         }
         self.measure_files().await;
         let mut state = self.lock();
@@ -212,7 +212,7 @@ impl MappedEngine {
         state.point_at(replayed.pointer.unwrap_or(header.pointer));
         state.ledger.journal.go_on(recovery.journal_from, replayed.next);
         state.is_recovering = false;
-        Found::Most
+        RecoveryFindings::Most
     }
 
     /// Finds out how long files of slots are: they may have grown by writes that were not written down.
@@ -222,7 +222,7 @@ impl MappedEngine {
         let mut sectors = 1;
         while let Some(slot) = slots_of(sectors) {
             let spot = self.lock().space.spot(MapPlace(slot), sectors, 0);
-            let Spot::File(file, start_bytes) = spot else { return };
+            let RecordPlace::File(file, start_bytes) = spot else { return };
             let last_bytes = start_bytes + (sectors - 1) * SECTOR_BYTES;
             let is_there = directory.read(file, last_bytes, SECTOR_BYTES as usize).await.is_ok();
             if is_there {
@@ -240,7 +240,7 @@ impl MappedEngine {
         let Some(directory) = self.volume.directory.as_ref() else { return };
         let known = {
             let mut state = self.lock();
-            if state.phase == Phase::Closed { None } else { state.unknown_files.take() }
+            if state.phase == StorePhase::Closed { None } else { state.unknown_files.take() }
         };
         let Some(KnownFiles { sequences, first }) = known else { return };
         let names = match directory.list().await {

@@ -5,12 +5,12 @@
 //! still none, it is not stored.
 
 use super::{
-    action::Action,
-    commit::Write,
-    layout::{Remedy, Spot},
-    map::{Entry, MapPlace},
-    schedule::packets::{Packet, PlacedWrite},
-    state::{MappedState, Writes},
+    action::MapTransfer,
+    commit::PendingWrite,
+    layout::{RecordPlace, RoomRemedy},
+    map::{MapEntry, MapPlace},
+    schedule::packets::{PacketTransfer, PlacedWrite},
+    state::{MappedState, WriteSchedule},
 };
 use crate::{engine::kit::room::NoRoom, hash::KeyHash, units::Site, volume::counters::add};
 use std::{sync::Arc, time::Duration};
@@ -34,9 +34,9 @@ impl MappedState {
     /// Drops the least recently used entry whose room helps a record of `sectors`; the sectors it had.
     fn evict_for(&mut self, sectors: u64) -> Option<u64> {
         match self.space.remedy() {
-            Remedy::AnyEntry => self.evict_oldest(),
-            Remedy::EntryOfLength => {
-                let is_wanted = |entry: &Entry| self.space.is_of_class(entry.sectors.into(), sectors);
+            RoomRemedy::AnyEntry => self.evict_oldest(),
+            RoomRemedy::EntryOfLength => {
+                let is_wanted = |entry: &MapEntry| self.space.is_of_class(entry.sectors.into(), sectors);
                 let mut oldest = self.map.oldest_first().take(OLDEST_LOOKED_AT_MAX);
                 let found = oldest.find(|(_, entry)| is_wanted(entry));
                 drop(oldest);
@@ -47,18 +47,18 @@ impl MappedState {
                 add(&self.volume.counters.evicted, 1);
                 Some(self.space.taken_by(entry.sectors.into()))
             }
-            Remedy::Nothing => None,
+            RoomRemedy::Nothing => None,
         }
     }
 
     /// Lets go of an entry that is no longer in the map.
-    pub(super) fn detach(&mut self, key_hash: KeyHash, entry: &Entry) {
+    pub(super) fn detach(&mut self, key_hash: KeyHash, entry: &MapEntry) {
         let taken = self.space.taken_by(entry.sectors.into());
         let Some(dirty) = self.dirty.entry_mut(entry.sequence) else {
             self.note_gone(key_hash, entry);
             return self.release_room(entry.place, entry.sectors, entry.sequence);
         };
-        if let (None, Writes::Packets { locality: Some(locality), .. }) = (dirty.place, &mut self.writes)
+        if let (None, WriteSchedule::Packets { locality: Some(locality), .. }) = (dirty.place, &mut self.writes)
             && locality.drop_write(entry.sequence)
         {
             self.dirty.remove(entry.sequence);
@@ -77,7 +77,7 @@ impl MappedState {
         match self.space.file_to_remove(place, sectors, sequence) {
             Some(file) => {
                 self.held_back_sectors += self.space.taken_by(sectors);
-                self.outbox.push(Action::RemoveFile { file, place, sectors });
+                self.outbox.push(MapTransfer::RemoveFile { file, place, sectors });
             }
             None => {
                 let taken = self.space.taken_by(sectors);
@@ -106,7 +106,7 @@ impl MappedState {
 
     /// Takes room in one piece for a write. Where eviction is paced, a write that finds none makes what is due go at once, and
     /// looks again.
-    pub(super) fn take_place_in_time(&mut self, write: &Write) -> Result<MapPlace, NoRoom> {
+    pub(super) fn take_place_in_time(&mut self, write: &PendingWrite) -> Result<MapPlace, NoRoom> {
         let (sectors, site) = (write.sectors.into(), write.site);
         assert!(sectors > 0, "a write has a length");
         match self.take_place(sectors, site) {
@@ -146,24 +146,24 @@ impl MappedState {
         assert!(entry.pieces_left == 0 && !entry.dropped, "an entry is sent once, while it is wanted");
         let buffer = Arc::clone(&entry.record);
         let offset_bytes = match self.space.spot(place, entry.sectors.into(), sequence) {
-            Spot::Volume(offset_bytes) => offset_bytes,
-            Spot::File(file, offset_bytes) => {
+            RecordPlace::Volume(offset_bytes) => offset_bytes,
+            RecordPlace::File(file, offset_bytes) => {
                 entry.pieces_left = 1;
-                self.outbox.push(Action::WriteFile { file, offset_bytes, buffer, sequence });
+                self.outbox.push(MapTransfer::WriteFile { file, offset_bytes, buffer, sequence });
                 return;
             }
         };
         let mut packets = Vec::new();
         entry.pieces_left = match &mut self.writes {
-            Writes::Packets { packetizer, .. } => {
+            WriteSchedule::Packets { packetizer, .. } => {
                 packetizer.add(PlacedWrite { sequence, offset_bytes }, buffer.as_slice(), now, &mut packets)
             }
-            Writes::Through | Writes::Asynchronous => {
-                packets.push(Packet { offset_bytes, buffer, writes: vec![sequence] });
+            WriteSchedule::Through | WriteSchedule::Asynchronous => {
+                packets.push(PacketTransfer { offset_bytes, buffer, writes: vec![sequence] });
                 1
             }
         };
-        self.outbox.extend(packets.into_iter().map(Action::Write));
+        self.outbox.extend(packets.into_iter().map(MapTransfer::Write));
     }
 
     /// Places entries that waited together, side by side if there is a run for all of them.
@@ -184,8 +184,8 @@ impl MappedState {
 
     /// Sends the packetizer's open page.
     pub(super) fn send_page(&mut self) {
-        if let Writes::Packets { packetizer, .. } = &mut self.writes {
-            self.outbox.extend(packetizer.take().map(Action::Write));
+        if let WriteSchedule::Packets { packetizer, .. } = &mut self.writes {
+            self.outbox.extend(packetizer.take().map(MapTransfer::Write));
             debug_assert!(packetizer.opened_at().is_none(), "no page is open once it was sent");
         }
     }

@@ -8,14 +8,14 @@
 
 use super::{
     MappedEngine,
-    map::Entry,
-    recovery::Found,
-    state::{MappedState, NUMBERS_PER_BATCH, Phase},
+    map::MapEntry,
+    recovery::RecoveryFindings,
+    state::{MappedState, NUMBERS_PER_BATCH, StorePhase},
 };
 use crate::{
     Error, ErrorKind, Result,
-    engine::kit::{ledger, numbers::Numbers},
-    format::snapshot::{Header, Listing},
+    engine::kit::{ledger, numbers::RunNumbers},
+    format::snapshot::{SnapshotEntry, SnapshotHeader},
     volume::waiters::wait_for,
 };
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl MappedEngine {
             header.as_ref().map_or(self.volume.clock.since_epoch().as_millis() as u32, |header| header.next_write);
         {
             let mut state = self.lock();
-            state.numbers = Numbers::new(next_write.into(), NUMBERS_PER_BATCH);
+            state.numbers = RunNumbers::new(next_write.into(), NUMBERS_PER_BATCH);
             if let Some(header) = &header {
                 state.ledger.take_over(header.clone());
             }
@@ -40,12 +40,12 @@ impl MappedEngine {
             self.volume.note_failed_start();
             self.lock().found = found;
         }
-        self.enter(if begun.is_ok() { Phase::Open } else { Phase::Unusable });
+        self.enter(if begun.is_ok() { StorePhase::Open } else { StorePhase::Unusable });
     }
 
     /// Begins the run after all, if that failed at the start.
     pub(super) async fn retry_start(self: &Arc<Self>) {
-        if self.lock().phase != Phase::Unusable {
+        if self.lock().phase != StorePhase::Unusable {
             return;
         }
         let Some(_turn) = self.volume.start_turn() else { return };
@@ -54,25 +54,25 @@ impl MappedEngine {
             let state = self.lock();
             (state.phase, state.found)
         };
-        if phase == Phase::Unusable && self.begin(found).await.is_ok() {
-            self.enter(Phase::Open);
+        if phase == StorePhase::Unusable && self.begin(found).await.is_ok() {
+            self.enter(StorePhase::Open);
         }
     }
 
     /// Writes what has to be written before anything is stored.
-    async fn begin(self: &Arc<Self>, found: Found) -> Result<()> {
+    async fn begin(self: &Arc<Self>, found: RecoveryFindings) -> Result<()> {
         ledger::begin_run(self).await?;
         ledger::renew(self).await?;
         match (&self.volume.directory, found) {
-            (None, _) | (Some(_), Found::All) => Ok(()),
-            (Some(_), Found::Most) => {
+            (None, _) | (Some(_), RecoveryFindings::All) => Ok(()),
+            (Some(_), RecoveryFindings::Most) => {
                 self.lock().note_known_files();
                 if !self.volume.options.background {
                     self.remove_unknown_files().await;
                 }
                 Ok(())
             }
-            (Some(directory), Found::Nothing) => {
+            (Some(directory), RecoveryFindings::Nothing) => {
                 let failed =
                     |source| Error::io(ErrorKind::Unavailable, "cannot remove the files of an earlier run", source);
                 directory.clear().await.map_err(failed)
@@ -81,16 +81,17 @@ impl MappedEngine {
     }
 
     /// Loads what the snapshot lists, or what it and the journal do.
-    async fn load_entries(self: &Arc<Self>, header: Option<&Header>) -> Found {
-        let is_newer = |header: &Header| header.recovery.is_some_and(|recovery| recovery.epoch > self.volume.epoch());
+    async fn load_entries(self: &Arc<Self>, header: Option<&SnapshotHeader>) -> RecoveryFindings {
+        let is_newer =
+            |header: &SnapshotHeader| header.recovery.is_some_and(|recovery| recovery.epoch > self.volume.epoch());
         let found = match header {
             // The superblock was lost, and what it had invalidated.
-            Some(header) if is_newer(header) => Found::Nothing,
+            Some(header) if is_newer(header) => RecoveryFindings::Nothing,
             Some(header) if header.whole => self.load_whole(header).await,
             Some(header) if header.recovery.is_some() => self.recover(header).await,
-            _ => Found::Nothing,
+            _ => RecoveryFindings::Nothing,
         };
-        if found == Found::Nothing {
+        if found == RecoveryFindings::Nothing {
             let mut state = self.lock();
             state.forget_all();
             let next = state.ledger.first_page_never_used();
@@ -100,7 +101,7 @@ impl MappedEngine {
     }
 
     /// Loads a snapshot that nothing has changed since.
-    async fn load_whole(self: &Arc<Self>, header: &Header) -> Found {
+    async fn load_whole(self: &Arc<Self>, header: &SnapshotHeader) -> RecoveryFindings {
         let is_sound = {
             let mut state = self.lock();
             if let Some(recovery) = header.recovery {
@@ -109,9 +110,9 @@ impl MappedEngine {
             state.set_slot_counts(&header.slot_counts)
         };
         let mut loaded = 0;
-        let take = |listings: Vec<Listing>| {
+        let take = |listings: Vec<SnapshotEntry>| {
             let mut state = self.lock();
-            let mut load = |listing: &Listing| state.load(listing.key_hash, Entry::of(listing));
+            let mut load = |listing: &SnapshotEntry| state.load(listing.key_hash, MapEntry::of(listing));
             loaded += listings.iter().filter(|listing| load(listing)).count() as u64;
         };
         ledger::read_snapshot(&self.volume, header, take, || self.wake_waiting()).await;
@@ -122,11 +123,11 @@ impl MappedEngine {
             state.ledger.note_outdated();
         }
         match (&self.volume.directory, are_all) {
-            (_, true) => Found::All,
-            (None, false) => Found::Most,
+            (_, true) => RecoveryFindings::All,
+            (None, false) => RecoveryFindings::Most,
             // Where slots are not known to be as many as they are, files would be longer than they may be.
-            (Some(_), false) if is_sound => Found::Most,
-            (Some(_), false) => Found::Nothing,
+            (Some(_), false) if is_sound => RecoveryFindings::Most,
+            (Some(_), false) => RecoveryFindings::Nothing,
         }
     }
 
@@ -144,8 +145,8 @@ impl MappedEngine {
     pub(super) async fn write_snapshot(self: &Arc<Self>) -> Result<()> {
         self.wait_loaded().await;
         // In this order: what is committed until here is flushed, and nothing is after.
-        let was_open = self.lock().phase == Phase::Open;
-        self.enter(Phase::Closed);
+        let was_open = self.lock().phase == StorePhase::Open;
+        self.enter(StorePhase::Closed);
         let flushed = self.flush_all().await;
         if !was_open {
             return flushed;
@@ -156,7 +157,7 @@ impl MappedEngine {
 
     /// Waits until the start is over.
     pub(super) async fn wait_loaded(&self) {
-        wait_for(|| self.lock(), |state: &mut MappedState| (state.phase != Phase::Loading).then_some(())).await;
+        wait_for(|| self.lock(), |state: &mut MappedState| (state.phase != StorePhase::Loading).then_some(())).await;
     }
 
     /// Wakes commits that wait, to look at the time.
@@ -165,7 +166,7 @@ impl MappedEngine {
         woken.wake();
     }
 
-    fn enter(&self, phase: Phase) {
+    fn enter(&self, phase: StorePhase) {
         let mut state = self.lock();
         state.phase = phase;
         let woken = state.waiting.take();

@@ -4,14 +4,14 @@
 //! entry nor a write of it is on its way; `used_sectors` is the room that is taken or promised.
 
 use super::{
-    action::Action,
-    commit::Write,
-    dirty::Dirty,
-    layout::Space,
-    map::{Entry, Map, MapPlace},
-    pace::{Demand, Pace, Pacer, RunFound},
-    read::{BatchedRead, Found},
-    recovery::{Found as StartFound, KnownFiles},
+    action::MapTransfer,
+    commit::PendingWrite,
+    dirty::DirtyEntries,
+    layout::Allocator,
+    map::{EntryMap, MapEntry, MapPlace},
+    pace::{EvictionPace, EvictionPacer, RunFound, VolumeDemand},
+    read::{BatchedRead, FoundOnMap},
+    recovery::{KnownFiles, RecoveryFindings as StartFound},
     schedule::{batches::ReadBatches, locality::LocalityBuffers, packets::Packetizer},
 };
 use crate::{
@@ -19,13 +19,13 @@ use crate::{
     clock::has_expired,
     device::Completion,
     engine::kit::{
-        ledger::{Ledger, LedgerArea},
-        numbers::Numbers,
+        ledger::{LedgerArea, MapCheckpoint},
+        numbers::RunNumbers,
         room::NoRoom,
     },
     hash::KeyHash,
     units::SECTOR_BYTES,
-    volume::{Volume, waiters::Waiters},
+    volume::{Volume, waiters::TaskWaiters},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 24;
 
 /// Whether the store can be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum StorePhase {
     Loading,
     Open,
     /// It could not be noted that the snapshot is used.
@@ -46,13 +46,13 @@ pub(super) enum Phase {
 pub(crate) struct MappedState {
     pub(super) volume: Arc<Volume>,
     row: MappedRow,
-    pub(super) map: Map,
-    pub(super) space: Space,
-    pub(super) writes: Writes,
+    pub(super) map: EntryMap,
+    pub(super) space: Allocator,
+    pub(super) writes: WriteSchedule,
     reads: Option<ReadBatches<BatchedRead>>,
-    pacer: Option<Pacer>,
-    pub(super) dirty: Dirty,
-    pub(super) phase: Phase,
+    pacer: Option<EvictionPacer>,
+    pub(super) dirty: DirtyEntries,
+    pub(super) phase: StorePhase,
     /// Whether the map is being put together after a crash: what is in it may be gone by what is read next.
     pub(super) is_recovering: bool,
     pub(super) used_sectors: u64,
@@ -61,23 +61,23 @@ pub(crate) struct MappedState {
     /// Of these, the room of files that could not be removed.
     pub(super) lost_sectors: u64,
     /// Numbers of writes, whose low halves stand on the volume.
-    pub(super) numbers: Numbers,
+    pub(super) numbers: RunNumbers,
     pub(super) failed_writes: u64,
     /// What brings the map over a kill.
-    pub(super) ledger: Ledger,
+    pub(super) ledger: MapCheckpoint,
     /// What was to be stored since eviction was paced last.
-    demand: Demand,
-    pub(super) waiting: Waiters,
+    demand: VolumeDemand,
+    pub(super) waiting: TaskWaiters,
     /// Files that a look for those nobody knows leaves alone, while one is due.
     pub(super) unknown_files: Option<KnownFiles>,
     /// How much the start found; kept for one that has to be tried again.
     pub(super) found: StartFound,
     /// What is to be transferred once the lock is released.
-    pub(super) outbox: Vec<Action>,
+    pub(super) outbox: Vec<MapTransfer>,
 }
 
 /// When bytes are written.
-pub(super) enum Writes {
+pub(super) enum WriteSchedule {
     /// Each record at once; commits wait for it.
     Through,
     /// Each record at once; nobody waits.
@@ -96,41 +96,41 @@ impl MappedState {
         let locality = || LocalityBuffers::new(tuning.locality_buffer_count, tuning.locality_buffer_bytes);
         let writes = match row {
             MappedRow::Slots(SlotSchedule::Pages | SlotSchedule::PagesAndSortedReads) => {
-                Writes::Packets { packetizer, locality: None }
+                WriteSchedule::Packets { packetizer, locality: None }
             }
             MappedRow::Slots(SlotSchedule::SitePagesAndSortedReads) => {
-                Writes::Packets { packetizer, locality: Some(locality()) }
+                WriteSchedule::Packets { packetizer, locality: Some(locality()) }
             }
-            MappedRow::Slots(SlotSchedule::Asynchronous) => Writes::Asynchronous,
+            MappedRow::Slots(SlotSchedule::Asynchronous) => WriteSchedule::Asynchronous,
             MappedRow::Slots(SlotSchedule::Through)
             | MappedRow::Files(_)
             | MappedRow::SizeClasses
-            | MappedRow::Bitmap => Writes::Through,
+            | MappedRow::Bitmap => WriteSchedule::Through,
         };
-        let pace = Pace {
+        let pace = EvictionPace {
             low_percent: tuning.esp_low_percent.into(),
             high_percent: tuning.esp_high_percent.into(),
             base_per_s: tuning.esp_base_evictions_per_s,
             between_per_s: tuning.esp_evictions_per_s,
         };
         Self {
-            map: Map::new(entries.min(LedgerArea::of(shape).listings_max()), volume.clock.now_s()),
-            space: Space::new(volume, row),
+            map: EntryMap::new(entries.min(LedgerArea::of(shape).listings_max()), volume.clock.now_s()),
+            space: Allocator::new(volume, row),
             writes,
             reads: row.sorts_reads().then(|| ReadBatches::new(tuning.read_batch_count)),
-            pacer: (row == MappedRow::Bitmap).then(|| Pacer::new(pace)),
-            dirty: Dirty::default(),
-            phase: Phase::Loading,
+            pacer: (row == MappedRow::Bitmap).then(|| EvictionPacer::new(pace)),
+            dirty: DirtyEntries::default(),
+            phase: StorePhase::Loading,
             is_recovering: false,
             used_sectors: 0,
             held_back_sectors: 0,
             lost_sectors: 0,
-            numbers: Numbers::new(0, NUMBERS_PER_BATCH),
+            numbers: RunNumbers::new(0, NUMBERS_PER_BATCH),
             failed_writes: 0,
-            ledger: Ledger::new(volume),
+            ledger: MapCheckpoint::new(volume),
             unknown_files: None,
-            demand: Demand::default(),
-            waiting: Waiters::default(),
+            demand: VolumeDemand::default(),
+            waiting: TaskWaiters::default(),
             found: StartFound::Nothing,
             outbox: Vec::new(),
             volume: Arc::clone(volume),
@@ -140,14 +140,14 @@ impl MappedState {
 
     /// Whether numbers for writes are to be reserved.
     pub(super) fn numbers_are_scarce(&self) -> bool {
-        self.phase == Phase::Open && self.numbers.are_scarce()
+        self.phase == StorePhase::Open && self.numbers.are_scarce()
     }
 
     /// Makes `write` its key's entry if there is room; with `still_by`, only if that write made the entry there is: `Ok(false)` if not.
     /// `done` is told when it is written.
     pub(super) fn admit(
         &mut self,
-        write: &Write,
+        write: &PendingWrite,
         still_by: Option<u32>,
         done: &mut Option<Completion<()>>,
     ) -> Result<bool, NoRoom> {
@@ -155,7 +155,7 @@ impl MappedState {
         if still_by.is_some() && held != still_by {
             return Ok(false);
         }
-        if self.phase == Phase::Closed {
+        if self.phase == StorePhase::Closed {
             return Err(NoRoom::Ever);
         }
         self.demand.is_any = true;
@@ -184,7 +184,7 @@ impl MappedState {
             self.send_all(write.now);
             return Err(NoRoom::Now);
         }
-        let waits = matches!(self.writes, Writes::Packets { locality: Some(_), .. });
+        let waits = matches!(self.writes, WriteSchedule::Packets { locality: Some(_), .. });
         let place = if waits { None } else { Some(self.take_place_in_time(write)?) };
         self.used_sectors += taken;
         self.demand.placed += 1;
@@ -194,7 +194,7 @@ impl MappedState {
         self.dirty.insert(write.sequence, write.dirty(place, done.take()));
         if place.is_some() {
             self.send(write.sequence, write.now);
-        } else if let Writes::Packets { locality: Some(locality), .. } = &mut self.writes {
+        } else if let WriteSchedule::Packets { locality: Some(locality), .. } = &mut self.writes {
             let groups = locality.add(write.site, write.sequence, write.record.len() as u64, write.now);
             groups.iter().for_each(|group| self.place_group(group, write.now));
         }
@@ -218,28 +218,28 @@ impl MappedState {
     }
 
     pub(super) fn touch(&mut self, key_hash: KeyHash) {
-        if self.phase != Phase::Closed {
+        if self.phase != StorePhase::Closed {
             self.map.touch(key_hash);
         }
     }
 
     /// Looks an entry up, as used now.
-    pub(super) fn find(&mut self, key_hash: KeyHash, now_s: u32) -> Option<Found> {
-        let entry = self.map.find(key_hash).filter(|_| self.phase != Phase::Closed && !self.is_recovering)?;
+    pub(super) fn find(&mut self, key_hash: KeyHash, now_s: u32) -> Option<FoundOnMap> {
+        let entry = self.map.find(key_hash).filter(|_| self.phase != StorePhase::Closed && !self.is_recovering)?;
         assert!(entry.sectors > 0, "a record has bytes");
         if has_expired(entry.expires_at, now_s) {
             self.remove(key_hash);
             return None;
         }
         self.map.touch(key_hash);
-        let Entry { place, sectors, sequence, .. } = entry;
+        let MapEntry { place, sectors, sequence, .. } = entry;
         let dirty = self.dirty.record(sequence);
         let spot = self.space.spot(place, sectors.into(), sequence);
-        Some(Found { sequence, dirty, spot, len_bytes: u64::from(sectors) * SECTOR_BYTES })
+        Some(FoundOnMap { sequence, dirty, spot, len_bytes: u64::from(sectors) * SECTOR_BYTES })
     }
 
     /// Takes over an entry of an earlier run. `false` if it has no place or the map no room.
-    pub(super) fn load(&mut self, key_hash: KeyHash, entry: Entry) -> bool {
+    pub(super) fn load(&mut self, key_hash: KeyHash, entry: MapEntry) -> bool {
         let taken = self.space.taken_by(entry.sectors.into());
         let fits = !self.map.is_full() && self.map.find(key_hash).is_none();
         if !fits || !self.space.take_at(entry.place, entry.sectors.into()) {
@@ -254,8 +254,8 @@ impl MappedState {
     /// Starts empty after all.
     pub(super) fn forget_all(&mut self) {
         assert!(self.dirty.is_empty(), "nothing is stored before it is known what there is");
-        self.map = Map::new(self.map.entries_max(), self.volume.clock.now_s());
-        self.space = Space::new(&self.volume, self.row);
+        self.map = EntryMap::new(self.map.entries_max(), self.volume.clock.now_s());
+        self.space = Allocator::new(&self.volume, self.row);
         (self.used_sectors, self.lost_sectors, self.is_recovering) = (0, 0, false);
     }
 
@@ -350,10 +350,10 @@ impl MappedState {
     /// Whether time will make something due besides reads.
     pub(super) fn is_busy(&self) -> bool {
         let buffered = match &self.writes {
-            Writes::Packets { packetizer, locality } => {
+            WriteSchedule::Packets { packetizer, locality } => {
                 packetizer.opened_at().is_some() || locality.as_ref().is_some_and(|locality| !locality.is_empty())
             }
-            Writes::Through | Writes::Asynchronous => false,
+            WriteSchedule::Through | WriteSchedule::Asynchronous => false,
         };
         buffered
             || !self.waiting.is_empty()
@@ -377,24 +377,24 @@ impl MappedState {
     }
 
     fn send_opened_before(&mut self, before: Duration, now: Duration) {
-        let Writes::Packets { packetizer, locality } = &mut self.writes else { return };
+        let WriteSchedule::Packets { packetizer, locality } = &mut self.writes else { return };
         if packetizer.opened_at().is_some_and(|at| at <= before) {
-            self.outbox.extend(packetizer.take().map(Action::Write));
+            self.outbox.extend(packetizer.take().map(MapTransfer::Write));
         }
         let groups = locality.as_mut().map(|locality| locality.take_opened_before(before)).unwrap_or_default();
         groups.iter().for_each(|group| self.place_group(group, now));
         // What has waited in a locality buffer does not wait in a page again.
-        if let Writes::Packets { packetizer, .. } = &mut self.writes
+        if let WriteSchedule::Packets { packetizer, .. } = &mut self.writes
             && (before == Duration::MAX || !groups.is_empty())
         {
-            self.outbox.extend(packetizer.take().map(Action::Write));
+            self.outbox.extend(packetizer.take().map(MapTransfer::Write));
             debug_assert!(packetizer.opened_at().is_none(), "no page is open once it was sent");
         }
     }
 }
 
-impl AsMut<Waiters> for MappedState {
-    fn as_mut(&mut self) -> &mut Waiters {
+impl AsMut<TaskWaiters> for MappedState {
+    fn as_mut(&mut self) -> &mut TaskWaiters {
         &mut self.waiting
     }
 }

@@ -5,7 +5,7 @@
 //! per entry, and of a volume that was not closed 40 bytes of memory for each.
 
 use super::{
-    layout::{Space, Spot},
+    layout::{Allocator, RecordPlace},
     map::MapPlace,
 };
 use crate::{
@@ -13,11 +13,11 @@ use crate::{
     device::block_on,
     engine::kit::{
         ledger::{LedgerArea, read_journal},
-        walk::{Met, verify},
+        walk::{WalkItem, verify},
     },
     format::{
-        journal::Change,
-        snapshot::{HEADER_COUNT, Header, Listing, PAGE_LISTING_COUNT, decode_page},
+        journal::MapChange,
+        snapshot::{HEADER_COUNT, PAGE_LISTING_COUNT, SnapshotEntry, SnapshotHeader, decode_page},
     },
     units::{BLOCK_BYTES, SECTOR_BYTES},
     volume::Volume,
@@ -26,8 +26,8 @@ use bytes::Bytes;
 use std::collections::HashMap;
 
 /// Walks over the snapshot and the records it lists.
-pub(crate) fn walk(volume: &Volume, row: MappedRow, meet: &mut dyn FnMut(Met<'_>)) {
-    let space = Space::new(volume, row);
+pub(crate) fn walk(volume: &Volume, row: MappedRow, meet: &mut dyn FnMut(WalkItem<'_>)) {
+    let space = Allocator::new(volume, row);
     let Some(header) = newest_header(volume, meet) else { return };
     let mut listings = if header.whole { listed(volume, &header, meet) } else { recovered(volume, &header, meet) };
     listings.sort_by_key(|listing| listing.place);
@@ -44,7 +44,7 @@ pub(crate) fn listed_count(volume: &Volume) -> u64 {
 }
 
 /// What a header's snapshot lists.
-fn listed(volume: &Volume, header: &Header, meet: &mut dyn FnMut(Met<'_>)) -> Vec<Listing> {
+fn listed(volume: &Volume, header: &SnapshotHeader, meet: &mut dyn FnMut(WalkItem<'_>)) -> Vec<SnapshotEntry> {
     let area = LedgerArea::of(&volume.shape);
     let (start_bytes, generation) = area.snapshot_of(header);
     let listing_count = header.listing_count.min(area.listings_max());
@@ -54,18 +54,18 @@ fn listed(volume: &Volume, header: &Header, meet: &mut dyn FnMut(Met<'_>)) -> Ve
         let page = block_on(volume.read(offset_bytes, BLOCK_BYTES)).unwrap_or_default();
         match decode_page(volume.id, generation, number as u32, &page) {
             Some(listings) => all.extend(listings),
-            None => meet(Met::Damage { offset_bytes, what: "a page of the snapshot" }),
+            None => meet(WalkItem::Damage { offset_bytes, what: "a page of the snapshot" }),
         }
     }
     all
 }
 
 /// What a volume has that was not closed.
-fn recovered(volume: &Volume, header: &Header, meet: &mut dyn FnMut(Met<'_>)) -> Vec<Listing> {
+fn recovered(volume: &Volume, header: &SnapshotHeader, meet: &mut dyn FnMut(WalkItem<'_>)) -> Vec<SnapshotEntry> {
     let Some(recovery) = header.recovery else { return Vec::new() };
     let listings = listed(volume, header, meet);
     let mut map: HashMap<_, _> = listings.into_iter().map(|listing| (listing.key_hash, listing)).collect();
-    let replayed = block_on(read_journal(volume, recovery, |Change { listing, is_gone }| {
+    let replayed = block_on(read_journal(volume, recovery, |MapChange { listing, is_gone }| {
         let is_there = map.get(&listing.key_hash).is_some_and(|found| found.sequence == listing.sequence);
         if !is_gone {
             map.insert(listing.key_hash, listing);
@@ -75,51 +75,51 @@ fn recovered(volume: &Volume, header: &Header, meet: &mut dyn FnMut(Met<'_>)) ->
     }));
     if replayed.is_broken {
         let offset_bytes = volume.shape.index_area().end;
-        meet(Met::Damage { offset_bytes, what: "the journal that ends here" });
+        meet(WalkItem::Damage { offset_bytes, what: "the journal that ends here" });
         return Vec::new();
     }
     map.into_values().collect()
 }
 
-fn newest_header(volume: &Volume, meet: &mut dyn FnMut(Met<'_>)) -> Option<Header> {
-    let mut newest: Option<Header> = None;
+fn newest_header(volume: &Volume, meet: &mut dyn FnMut(WalkItem<'_>)) -> Option<SnapshotHeader> {
+    let mut newest: Option<SnapshotHeader> = None;
     for copy in 0..HEADER_COUNT {
         let offset_bytes = volume.shape.index_area().start + copy * BLOCK_BYTES;
         let block = block_on(volume.read(offset_bytes, BLOCK_BYTES)).unwrap_or_default();
-        match Header::decode(volume.id, &block) {
+        match SnapshotHeader::decode(volume.id, &block) {
             Some(header) if newest.as_ref().is_none_or(|newest| header.generation > newest.generation) => {
                 newest = Some(header);
             }
             Some(_) => {}
             // One that was never written.
             None if !block.is_empty() && block.iter().all(|byte| *byte == 0) => {}
-            None => meet(Met::Damage { offset_bytes, what: "a head of the snapshot" }),
+            None => meet(WalkItem::Damage { offset_bytes, what: "a head of the snapshot" }),
         }
     }
     newest
 }
 
-fn meet_listed(volume: &Volume, space: &Space, listing: &Listing, meet: &mut dyn FnMut(Met<'_>)) {
-    let Listing { key_hash, place, sectors, sequence, .. } = *listing;
+fn meet_listed(volume: &Volume, space: &Allocator, listing: &SnapshotEntry, meet: &mut dyn FnMut(WalkItem<'_>)) {
+    let SnapshotEntry { key_hash, place, sectors, sequence, .. } = *listing;
     let spot = space.spot(MapPlace(place), sectors.into(), sequence);
     let len_bytes = u64::from(sectors) * SECTOR_BYTES;
-    let (Spot::Volume(offset_bytes) | Spot::File(_, offset_bytes)) = spot;
+    let (RecordPlace::Volume(offset_bytes) | RecordPlace::File(_, offset_bytes)) = spot;
     let bytes = match (spot, &volume.directory) {
-        (Spot::File(file, offset_bytes), Some(directory)) => {
+        (RecordPlace::File(file, offset_bytes), Some(directory)) => {
             let read = block_on(directory.read(file, offset_bytes, len_bytes as usize));
             read.map(Bytes::from_owner).unwrap_or_default()
         }
-        (Spot::Volume(offset_bytes), _) if offset_bytes + len_bytes <= volume.shape.data_area().end => {
+        (RecordPlace::Volume(offset_bytes), _) if offset_bytes + len_bytes <= volume.shape.data_area().end => {
             block_on(volume.read(offset_bytes, len_bytes)).unwrap_or_default()
         }
         _ => Bytes::new(),
     };
     meet(match verify(volume.id, &bytes) {
         Ok(decoded) if decoded.meta.sequence != sequence || decoded.meta.hash.key_hash() != key_hash => {
-            Met::Damage { offset_bytes, what: "a record in the place of another" }
+            WalkItem::Damage { offset_bytes, what: "a record in the place of another" }
         }
-        Ok(decoded) => Met::of(&decoded, &bytes),
-        Err(what) => Met::Damage { offset_bytes, what },
+        Ok(decoded) => WalkItem::of(&decoded, &bytes),
+        Err(what) => WalkItem::Damage { offset_bytes, what },
     });
-    meet(Met::Passed(len_bytes));
+    meet(WalkItem::Passed(len_bytes));
 }

@@ -1,9 +1,9 @@
 //! What must hold between what is on its way to the sets of a disk table and what memory knows of them.
 
 use super::TableState;
-use crate::engine::kit::state_lock::Checked;
+use crate::engine::kit::state_lock::CheckedState;
 
-impl Checked for TableState {
+impl CheckedState for TableState {
     fn check(&self) {
         let dirty = self.held.values().flatten().filter_map(|dirty| dirty.record.as_ref());
         let dirty_bytes: u64 = dirty.map(|record| record.len() as u64).sum();

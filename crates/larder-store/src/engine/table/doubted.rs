@@ -5,10 +5,10 @@
 
 use super::{
     RETRY_PAUSE, TableEngine,
-    summary::{Bin, Summary},
-    write::{Change, View},
+    summary::{BinContent, SetSummary},
+    write::{SetChange, SetView},
 };
-use crate::{Error, ErrorKind, Result, engine::kit::sets::Set, units::SetNumber};
+use crate::{Error, ErrorKind, Result, engine::kit::sets::UnpackedSet, units::SetNumber};
 use std::sync::Arc;
 
 /// Sets that are wiped in one round.
@@ -16,12 +16,12 @@ const WIPES_MAX: u32 = 256;
 
 impl TableEngine {
     /// What a writer takes a doubted set for: empty, if all of it is wiped. `None`: it is not doubted.
-    pub(super) fn view_of_doubted(&self, set: SetNumber) -> Option<View> {
+    pub(super) fn view_of_doubted(&self, set: SetNumber) -> Option<SetView> {
         let state = self.lock();
         let ways = self.layout.ways as usize;
-        state.doubts.contains(set).then(|| View {
-            contents: state.memory.shape().map(|shape| Set::empty(&shape)),
-            summary: Some(Summary::empty(ways)),
+        state.doubts.contains(set).then(|| SetView {
+            contents: state.memory.shape().map(|shape| UnpackedSet::empty(&shape)),
+            summary: Some(SetSummary::empty(ways)),
             stale: (0..ways).collect(),
         })
     }
@@ -55,8 +55,8 @@ impl TableEngine {
             // Whoever holds it is about to write all of it.
             let Some(hold) = self.try_hold(set) else { return false };
             self.lock().note_change(set);
-            let bins = (0..self.layout.ways as usize).map(|way| (way, Bin::Empty)).collect();
-            let change = Change { hold, dirty_bytes: 0, rest_at: None, bins };
+            let bins = (0..self.layout.ways as usize).map(|way| (way, BinContent::Empty)).collect();
+            let change = SetChange { hold, dirty_bytes: 0, rest_at: None, bins };
             let pending = self.submit(change, vec![self.wiping_all(set)]);
             if self.finished(pending).await.is_err() {
                 return false;

@@ -5,7 +5,7 @@
 
 use super::resident::ResidentSets;
 use crate::{
-    engine::kit::sets::{PackedSets, Set, Shape},
+    engine::kit::sets::{PackedSets, SetShape, UnpackedSet},
     units::SetNumber,
 };
 
@@ -18,7 +18,7 @@ pub(crate) enum SetMemory {
 
 impl SetMemory {
     /// A set, which counts as used.
-    pub(crate) fn read(&mut self, set: SetNumber) -> Option<Set> {
+    pub(crate) fn read(&mut self, set: SetNumber) -> Option<UnpackedSet> {
         match self {
             Self::Nothing => None,
             Self::All(sets) => sets.read(set),
@@ -27,7 +27,7 @@ impl SetMemory {
     }
 
     /// Notes what is known of a set.
-    pub(crate) fn write(&mut self, set: SetNumber, contents: &Set) {
+    pub(crate) fn write(&mut self, set: SetNumber, contents: &UnpackedSet) {
         match self {
             Self::Nothing => {}
             Self::All(sets) => sets.write(set, contents),
@@ -45,7 +45,7 @@ impl SetMemory {
     }
 
     /// A set, without counting this as a use.
-    pub(crate) fn peek(&self, set: SetNumber) -> Option<Set> {
+    pub(crate) fn peek(&self, set: SetNumber) -> Option<UnpackedSet> {
         match self {
             Self::Nothing => None,
             Self::All(sets) => sets.read(set),
@@ -72,7 +72,7 @@ impl SetMemory {
     }
 
     /// What is kept of a set, if anything is.
-    pub(crate) fn shape(&self) -> Option<Shape> {
+    pub(crate) fn shape(&self) -> Option<SetShape> {
         match self {
             Self::Nothing => None,
             Self::All(sets) => Some(*sets.shape()),

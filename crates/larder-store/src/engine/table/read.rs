@@ -4,14 +4,14 @@
 //! of the whole set; one more for an entry longer than its bin. Invariant: what was read while the set
 //! changed proves nothing about what is not there, and is read again.
 
-use super::{Dirty, Phase, TableEngine, TableState, summary::Summary};
+use super::{DirtySet, TableEngine, TablePhase, TableState, summary::SetSummary};
 use crate::{
     Reader, Result,
-    engine::kit::lookup::{self, Look},
+    engine::kit::lookup::{self, LookStep},
     format::bin::{BIN_HEADER_BYTES, BinHeader, is_blank},
     hash::FullHash,
     units::SetNumber,
-    volume::{Verdict, counters::add},
+    volume::{KeyVerdict, counters::add},
 };
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
@@ -49,14 +49,16 @@ impl TableEngine {
         lookup::follow(&self.volume, true, || self.look(target)).await
     }
 
-    async fn look(self: &Arc<Self>, target: LookupTarget<'_>) -> Result<Look<Reader>> {
+    async fn look(self: &Arc<Self>, target: LookupTarget<'_>) -> Result<LookStep<Reader>> {
         let (plan, changes) = {
             let mut state = self.lock();
             (state.plan(&target), state.changes(target.set))
         };
         let found = match plan {
-            LookupPlan::Miss => return Ok(Look::Nothing),
-            LookupPlan::Dirty(record) => return Ok(self.judge(&target, record).map_or(Look::Nothing, Look::Found)),
+            LookupPlan::Miss => return Ok(LookStep::Nothing),
+            LookupPlan::Dirty(record) => {
+                return Ok(self.judge(&target, record).map_or(LookStep::Nothing, LookStep::Found));
+            }
             LookupPlan::Bin(way) => {
                 let offset_bytes = self.layout.bin_offset_bytes(target.set, way as u64);
                 let bin = self.volume.read(offset_bytes, self.layout.bin_bytes).await?;
@@ -66,13 +68,13 @@ impl TableEngine {
         };
         if let Some(reader) = found {
             self.lock().promote(target.set, target.hash.key_hash());
-            return Ok(Look::Found(reader));
+            return Ok(LookStep::Found(reader));
         }
         if self.lock().is_settled(target.set, changes) {
-            return Ok(Look::Nothing);
+            return Ok(LookStep::Nothing);
         }
         self.wait(|state| state.held.get(&target.set).is_none_or(Option::is_none).then_some(())).await;
-        Ok(Look::Moved)
+        Ok(LookStep::Moved)
     }
 
     /// Whether there is an entry of `key`, told by the header of its bin. Of a long one the rest is not read, only that
@@ -108,10 +110,10 @@ impl TableEngine {
     }
 
     /// Reads a set; what it holds is remembered unless it changed since there were `changes`.
-    pub(super) async fn read_set(&self, set: SetNumber, changes: u32) -> Result<(Bytes, Summary)> {
+    pub(super) async fn read_set(&self, set: SetNumber, changes: u32) -> Result<(Bytes, SetSummary)> {
         let offset_bytes = self.layout.set_offset_bytes(set);
         let bytes = self.volume.read(offset_bytes, self.layout.set_bytes()).await?;
-        let summary = Summary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize, offset_bytes);
+        let summary = SetSummary::of(self.volume.id, &bytes, self.layout.bin_bytes as usize, offset_bytes);
         let mut state = self.lock();
         if state.is_settled(set, changes) {
             state.recent.remember(set, summary);
@@ -189,13 +191,13 @@ impl TableEngine {
 
     fn judge(&self, target: &LookupTarget<'_>, record: Bytes) -> Option<Reader> {
         match self.volume.judge(&record, target.hash, target.key) {
-            Verdict::Sound(decoded) => Some(Reader::whole(Arc::clone(&self.volume), record, decoded)),
-            Verdict::Useless => None,
-            Verdict::FalseMatch => {
+            KeyVerdict::Sound(decoded) => Some(Reader::whole(Arc::clone(&self.volume), record, decoded)),
+            KeyVerdict::Useless => None,
+            KeyVerdict::FalseMatch => {
                 add(&self.volume.counters.false_matches, 1);
                 None
             }
-            Verdict::Damaged => {
+            KeyVerdict::Damaged => {
                 add(&self.volume.counters.corrupt, 1);
                 None
             }
@@ -206,12 +208,12 @@ impl TableEngine {
 impl TableState {
     fn plan(&mut self, target: &LookupTarget<'_>) -> LookupPlan {
         match self.phase {
-            Phase::Loading => return LookupPlan::Miss,
+            TablePhase::Loading => return LookupPlan::Miss,
             // Memory knows of no set yet.
-            Phase::Failed => return LookupPlan::Set,
-            Phase::Ready => {}
+            TablePhase::Failed => return LookupPlan::Set,
+            TablePhase::Ready => {}
         }
-        if let Some(Some(Dirty { hash, record })) = self.held.get(&target.set)
+        if let Some(Some(DirtySet { hash, record })) = self.held.get(&target.set)
             && *hash == target.hash
         {
             return record.clone().map_or(LookupPlan::Miss, LookupPlan::Dirty);

@@ -7,8 +7,8 @@
 
 use crate::{
     engine::kit::sets::{
-        Set, Shape,
-        bits::{Bits, Cursor},
+        SetShape, UnpackedSet,
+        bits::{BitCursor, PackedBits},
     },
     units::SetNumber,
 };
@@ -18,11 +18,11 @@ const SETS_PER_CHAIN: u64 = 2;
 
 /// The resident sets.
 pub(crate) struct ResidentSets {
-    bits: Bits,
+    bits: PackedBits,
     /// Per chain its first slot.
-    heads: Bits,
-    shape: Shape,
-    widths: Widths,
+    heads: PackedBits,
+    shape: SetShape,
+    widths: LinkWidths,
     capacity: u64,
     count: u64,
     most_recent: u64,
@@ -32,7 +32,7 @@ pub(crate) struct ResidentSets {
 
 /// Widths of what joins the sets.
 #[derive(Clone, Copy)]
-struct Widths {
+struct LinkWidths {
     chain_count: u64,
     quotient: u32,
     chain_link: u32,
@@ -41,7 +41,7 @@ struct Widths {
 
 /// What joins a resident set to the others.
 #[derive(Clone, Copy)]
-struct Links {
+struct ResidentLinks {
     /// The set's number divided by the number of chains.
     quotient: u64,
     /// A slot, or past all slots the number of the chain that ends here.
@@ -53,7 +53,7 @@ struct Links {
 /// No slot. Slots count from 1.
 const NONE: u64 = 0;
 
-impl Widths {
+impl LinkWidths {
     fn new(set_count: u64, capacity: u64) -> Self {
         let chain_count = (capacity / SETS_PER_CHAIN).max(1);
         Self {
@@ -67,13 +67,13 @@ impl Widths {
 
 impl ResidentSets {
     /// Room for `capacity` of `set_count` sets.
-    pub(crate) fn new(shape: Shape, set_count: u64, capacity: u64) -> Self {
+    pub(crate) fn new(shape: SetShape, set_count: u64, capacity: u64) -> Self {
         let capacity = capacity.clamp(1, set_count.max(1));
-        let widths = Widths::new(set_count, capacity);
+        let widths = LinkWidths::new(set_count, capacity);
         let slot_bits = u64::from(widths.quotient + widths.chain_link + 2 * widths.link + shape.set_bits());
         Self {
-            bits: Bits::new(capacity * slot_bits),
-            heads: Bits::new(widths.chain_count * u64::from(widths.link)),
+            bits: PackedBits::new(capacity * slot_bits),
+            heads: PackedBits::new(widths.chain_count * u64::from(widths.link)),
             shape,
             widths,
             capacity,
@@ -85,7 +85,7 @@ impl ResidentSets {
     }
 
     /// A set, which becomes the most recently used; `None` if it is not resident.
-    pub(crate) fn read(&mut self, set: SetNumber) -> Option<Set> {
+    pub(crate) fn read(&mut self, set: SetNumber) -> Option<UnpackedSet> {
         let slot = self.slot_of(set)?;
         self.unlist(slot);
         self.list(slot);
@@ -94,12 +94,12 @@ impl ResidentSets {
     }
 
     /// A set, without counting this as a use.
-    pub(crate) fn peek(&self, set: SetNumber) -> Option<Set> {
+    pub(crate) fn peek(&self, set: SetNumber) -> Option<UnpackedSet> {
         self.contents(self.slot_of(set)?)
     }
 
     /// Notes what is known of a set, which becomes resident.
-    pub(crate) fn write(&mut self, set: SetNumber, contents: &Set) {
+    pub(crate) fn write(&mut self, set: SetNumber, contents: &UnpackedSet) {
         let slot = self.slot_of(set).unwrap_or_else(|| self.admit(set));
         self.replace(slot, contents);
         debug_assert_eq!(self.slot_of(set), Some(slot), "what was written is resident");
@@ -108,13 +108,13 @@ impl ResidentSets {
     /// Notes that nothing is known of a set.
     pub(crate) fn forget(&mut self, set: SetNumber) {
         if let Some(slot) = self.slot_of(set) {
-            self.replace(slot, &Set::unknown(&self.shape));
+            self.replace(slot, &UnpackedSet::unknown(&self.shape));
             debug_assert!(self.contents(slot).is_none(), "nothing is known of what is forgotten");
         }
     }
 
     /// What is kept of each set.
-    pub(crate) fn shape(&self) -> &Shape {
+    pub(crate) fn shape(&self) -> &SetShape {
         &self.shape
     }
 
@@ -135,8 +135,8 @@ impl ResidentSets {
         while slot != NONE {
             let links = self.links(slot);
             assert_eq!(links.more_recent, more_recent, "the list of use is linked both ways");
-            let contents = Set::unpack(&self.shape, &self.bits, self.payload_at(slot));
-            contents.known().iter().for_each(Set::check);
+            let contents = UnpackedSet::unpack(&self.shape, &self.bits, self.payload_at(slot));
+            contents.known().iter().for_each(UnpackedSet::check);
             entries += contents.entries();
             count += 1;
             assert!(count <= self.count, "the list of use has an end");
@@ -157,16 +157,16 @@ impl ResidentSets {
         self.capacity * u64::from(self.shape.ways)
     }
 
-    fn replace(&mut self, slot: u64, contents: &Set) {
+    fn replace(&mut self, slot: u64, contents: &UnpackedSet) {
         let at = self.payload_at(slot);
-        let before = Set::unpack(&self.shape, &self.bits, at).entries();
+        let before = UnpackedSet::unpack(&self.shape, &self.bits, at).entries();
         assert!(before <= self.entries, "the entries of a resident set are counted");
         self.entries = self.entries - before + contents.entries();
         contents.pack(&self.shape, &mut self.bits, at);
     }
 
-    fn contents(&self, slot: u64) -> Option<Set> {
-        Set::unpack(&self.shape, &self.bits, self.payload_at(slot)).known()
+    fn contents(&self, slot: u64) -> Option<UnpackedSet> {
+        UnpackedSet::unpack(&self.shape, &self.bits, self.payload_at(slot)).known()
     }
 
     /// A slot for a set that has none: an unused one, or the least recently used.
@@ -182,7 +182,7 @@ impl ResidentSets {
         };
         assert!((1..=self.capacity).contains(&slot), "a set that becomes resident has a slot");
         let (chain, quotient) = (set.0 % self.widths.chain_count, set.0 / self.widths.chain_count);
-        let links = Links { quotient, next_in_chain: self.head(chain), more_recent: NONE, less_recent: NONE };
+        let links = ResidentLinks { quotient, next_in_chain: self.head(chain), more_recent: NONE, less_recent: NONE };
         self.write_links(slot, links);
         self.write_head(chain, slot);
         self.list(slot);
@@ -218,20 +218,20 @@ impl ResidentSets {
         while self.links(before).next_in_chain != slot {
             before = self.links(before).next_in_chain;
         }
-        self.write_links(before, Links { next_in_chain: next, ..self.links(before) });
+        self.write_links(before, ResidentLinks { next_in_chain: next, ..self.links(before) });
     }
 
     /// Takes a slot out of the list of use.
     fn unlist(&mut self, slot: u64) {
-        let Links { more_recent, less_recent, .. } = self.links(slot);
+        let ResidentLinks { more_recent, less_recent, .. } = self.links(slot);
         assert!(more_recent != slot && less_recent != slot, "a slot is in the list of use once");
         match more_recent {
             NONE => self.most_recent = less_recent,
-            other => self.write_links(other, Links { less_recent, ..self.links(other) }),
+            other => self.write_links(other, ResidentLinks { less_recent, ..self.links(other) }),
         }
         match less_recent {
             NONE => self.least_recent = more_recent,
-            other => self.write_links(other, Links { more_recent, ..self.links(other) }),
+            other => self.write_links(other, ResidentLinks { more_recent, ..self.links(other) }),
         }
     }
 
@@ -239,17 +239,17 @@ impl ResidentSets {
     fn list(&mut self, slot: u64) {
         let before = self.most_recent;
         assert_ne!(before, slot, "a slot is in the list of use once");
-        self.write_links(slot, Links { more_recent: NONE, less_recent: before, ..self.links(slot) });
+        self.write_links(slot, ResidentLinks { more_recent: NONE, less_recent: before, ..self.links(slot) });
         match before {
             NONE => self.least_recent = slot,
-            other => self.write_links(other, Links { more_recent: slot, ..self.links(other) }),
+            other => self.write_links(other, ResidentLinks { more_recent: slot, ..self.links(other) }),
         }
         self.most_recent = slot;
     }
 
-    fn links(&self, slot: u64) -> Links {
-        let mut cursor = Cursor::at(self.slot_at(slot));
-        Links {
+    fn links(&self, slot: u64) -> ResidentLinks {
+        let mut cursor = BitCursor::at(self.slot_at(slot));
+        ResidentLinks {
             quotient: cursor.read(&self.bits, self.widths.quotient),
             next_in_chain: cursor.read(&self.bits, self.widths.chain_link),
             more_recent: cursor.read(&self.bits, self.widths.link),
@@ -257,9 +257,9 @@ impl ResidentSets {
         }
     }
 
-    fn write_links(&mut self, slot: u64, links: Links) {
+    fn write_links(&mut self, slot: u64, links: ResidentLinks) {
         assert!(links.more_recent.max(links.less_recent) <= self.capacity && links.more_recent != slot);
-        let mut cursor = Cursor::at(self.slot_at(slot));
+        let mut cursor = BitCursor::at(self.slot_at(slot));
         cursor.write(&mut self.bits, self.widths.quotient, links.quotient);
         cursor.write(&mut self.bits, self.widths.chain_link, links.next_in_chain);
         cursor.write(&mut self.bits, self.widths.link, links.more_recent);
@@ -306,11 +306,11 @@ mod tests {
     use crate::engine::kit::sets::SetPlace;
     use proptest::prelude::*;
 
-    const SHAPE: Shape =
-        Shape { ways: 8, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };
+    const SHAPE: SetShape =
+        SetShape { ways: 8, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };
 
-    fn set_with(tag: u16) -> Set {
-        let mut set = Set::empty(&SHAPE);
+    fn set_with(tag: u16) -> UnpackedSet {
+        let mut set = UnpackedSet::empty(&SHAPE);
         set.put(3, tag, 0, SetPlace::default());
         set
     }
@@ -320,7 +320,7 @@ mod tests {
         #[test]
         fn the_least_recently_used_set_gives_way(operations in prop::collection::vec((0..40_u64, 1..200_u16, 0..3_u8), 1..300)) {
             let mut resident = ResidentSets::new(SHAPE, 40, 9);
-            let mut model: Vec<(SetNumber, Option<Set>)> = Vec::new();
+            let mut model: Vec<(SetNumber, Option<UnpackedSet>)> = Vec::new();
             for (set, tag, operation) in operations {
                 let set = SetNumber(set);
                 let known = model.iter().position(|&(other, _)| other == set);
@@ -362,7 +362,7 @@ mod tests {
         // Computed as the constructor does, without taking the memory.
         let (set_count, ways) = (1_u64 << 24, 8.0);
         let capacity = set_count * 40 / 100;
-        let widths = Widths::new(set_count, capacity);
+        let widths = LinkWidths::new(set_count, capacity);
         let slot_bits = u64::from(widths.quotient + widths.chain_link + 2 * widths.link + SHAPE.set_bits());
         let bits = capacity * slot_bits + widths.chain_count * u64::from(widths.link);
         let per_entry = bits as f64 / (set_count as f64 * ways);

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 /// The state of the ring.
-pub(crate) struct Ring {
+pub(crate) struct RingState {
     start_bytes: u64,
     len_bytes: u64,
     alignment_bytes: u64,
@@ -28,7 +28,7 @@ pub(crate) enum NoPlace {
     Ever,
 }
 
-impl Ring {
+impl RingState {
     /// A ring of `len_bytes` from `start_bytes`, both multiples of `alignment_bytes`, to be continued at `next`.
     pub(crate) fn new(start_bytes: u64, len_bytes: u64, alignment_bytes: u64, next: u64) -> Self {
         assert!(start_bytes.is_multiple_of(alignment_bytes) && len_bytes.is_multiple_of(alignment_bytes));
@@ -97,8 +97,8 @@ impl Ring {
 mod tests {
     use super::*;
 
-    fn ring() -> Ring {
-        Ring::new(4096, 10 * 512, 512, 0)
+    fn ring() -> RingState {
+        RingState::new(4096, 10 * 512, 512, 0)
     }
 
     #[test]

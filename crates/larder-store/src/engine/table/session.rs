@@ -4,12 +4,12 @@
 //! above all earlier ones. They begin at the time of day, so that even a volume that lost both copies of
 //! the block orders its entries rightly. Cost: one block at start, one per sixteenth of the ring, one at the end.
 
-use super::{Phase, TableEngine, layout::TableLayout, ring::Ring};
+use super::{TableEngine, TablePhase, layout::TableLayout, ring::RingState};
 use crate::{
     Result,
     device::AlignedBuffer,
-    engine::kit::numbers::Numbers,
-    format::session::{SESSION_AREA_BYTES, Session},
+    engine::kit::numbers::RunNumbers,
+    format::session::{RunSession, SESSION_AREA_BYTES},
     units::BLOCK_BYTES,
 };
 use std::sync::Arc;
@@ -22,8 +22,8 @@ const SEQUENCES_PER_MS: u64 = 1 << 16;
 const NOTES_PER_ROUND: u64 = 16;
 
 /// The ring of a volume, to be continued at `next`.
-pub(super) fn ring(layout: &TableLayout, next: u64) -> Ring {
-    Ring::new(layout.ring_start_bytes, layout.ring_len_bytes, BLOCK_BYTES, next)
+pub(super) fn ring(layout: &TableLayout, next: u64) -> RingState {
+    RingState::new(layout.ring_start_bytes, layout.ring_len_bytes, BLOCK_BYTES, next)
 }
 
 impl TableEngine {
@@ -32,13 +32,13 @@ impl TableEngine {
         let outcome = self.start_session().await;
         let mut state = self.lock();
         state.phase = match outcome {
-            Ok(()) => Phase::Ready,
+            Ok(()) => TablePhase::Ready,
             Err(error) => {
                 self.volume.note_failed_start();
-                if state.phase != Phase::Failed {
+                if state.phase != TablePhase::Failed {
                     tracing::error!("the store takes nothing: {error}");
                 }
-                Phase::Failed
+                TablePhase::Failed
             }
         };
         let woken = state.waiting.take();
@@ -48,10 +48,10 @@ impl TableEngine {
 
     /// What is due now: the next note of the ring's write point, or another attempt to begin.
     pub(super) async fn keep_session(self: &Arc<Self>) {
-        if self.lock().phase == Phase::Failed {
+        if self.lock().phase == TablePhase::Failed {
             // Only one task: another would take the ring from whoever stores already, once the first has begun.
             if let Some(_turn) = self.volume.start_turn()
-                && self.lock().phase == Phase::Failed
+                && self.lock().phase == TablePhase::Failed
             {
                 self.begin_session().await;
             }
@@ -75,16 +75,16 @@ impl TableEngine {
         let state = self.lock();
         let margin = self.layout.ring_len_bytes / NOTES_PER_ROUND / 2;
         let is_behind = state.ring.next() + margin > state.session.ring_next;
-        state.phase == Phase::Ready && (is_behind || state.numbers.are_scarce())
+        state.phase == TablePhase::Ready && (is_behind || state.numbers.are_scarce())
     }
 
     /// Leaves to the next run where the ring ends.
     pub(super) async fn end_session(self: &Arc<Self>) -> Result<()> {
-        if self.lock().phase != Phase::Ready {
+        if self.lock().phase != TablePhase::Ready {
             return Ok(());
         }
         let next = self.next_session();
-        let next = Session { ring_next: self.lock().ring.next(), ..next };
+        let next = RunSession { ring_next: self.lock().ring.next(), ..next };
         self.write_session(next).await?;
         self.lock().session = next;
         Ok(())
@@ -93,7 +93,7 @@ impl TableEngine {
     async fn start_session(&self) -> Result<()> {
         let area = self.volume.shape.index_area().start;
         let copies = self.volume.read_for_start(area, SESSION_AREA_BYTES).await?;
-        let last = Session::newest(self.volume.id, copies.as_slice());
+        let last = RunSession::newest(self.volume.id, copies.as_slice());
         let fresh = self.volume.is_new;
         let last = last.unwrap_or_default();
         let now_ms = u64::try_from(self.volume.clock.since_epoch().as_millis()).unwrap_or(u64::MAX);
@@ -103,7 +103,7 @@ impl TableEngine {
         let ahead = ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;
         // What is there can be read although nothing can be written.
         self.lock().ring = ring;
-        let session = Session { generation: last.generation + 1, first_sequence, ring_next: ahead };
+        let session = RunSession { generation: last.generation + 1, first_sequence, ring_next: ahead };
         self.write_session(session).await?;
         self.volume.sync().await?;
         let mut state = self.lock();
@@ -111,19 +111,19 @@ impl TableEngine {
         state.session = session;
         assert!(first_sequence >= state.numbers.next(), "write numbers do not run back");
         assert!(state.held.is_empty(), "nothing is stored before the session has begun");
-        state.numbers = Numbers::new(first_sequence, NUMBERS_PER_BATCH);
+        state.numbers = RunNumbers::new(first_sequence, NUMBERS_PER_BATCH);
         state.numbers.reserve_until(first_sequence + NUMBERS_PER_BATCH);
         Ok(())
     }
 
     /// The next note: it leads the ring, so that a crash does not set the write point back.
-    fn next_session(&self) -> Session {
+    fn next_session(&self) -> RunSession {
         let state = self.lock();
         let ring_next = state.ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;
-        Session { generation: state.session.generation + 1, ring_next, first_sequence: state.numbers.next() }
+        RunSession { generation: state.session.generation + 1, ring_next, first_sequence: state.numbers.next() }
     }
 
-    async fn write_session(&self, session: Session) -> Result<()> {
+    async fn write_session(&self, session: RunSession) -> Result<()> {
         let mut block = AlignedBuffer::with_len(BLOCK_BYTES as usize);
         session.encode(self.volume.id, block.as_mut_slice());
         let at = self.volume.shape.index_area().start + session.offset_bytes();

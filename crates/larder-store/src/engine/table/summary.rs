@@ -6,7 +6,7 @@
 //! Cost: constant, however large the volume. Source: HashCache (NSDI 2009), Set.
 
 use crate::{
-    engine::kit::sets::{Set, SetPlace, Shape, WAYS_MAX},
+    engine::kit::sets::{SetPlace, SetShape, UnpackedSet, WAYS_MAX},
     format::{
         VolumeId,
         bin::{BinHeader, is_blank},
@@ -20,7 +20,7 @@ const REMEMBERED_COUNT: usize = 64;
 
 /// What one bin holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bin {
+pub(crate) enum BinContent {
     Empty,
     /// Neither blank nor sound.
     Damaged,
@@ -32,17 +32,17 @@ pub(crate) enum Bin {
 
 /// What the bins of a set hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Summary {
-    bins: [Bin; WAYS_MAX],
+pub(crate) struct SetSummary {
+    bins: [BinContent; WAYS_MAX],
     way_count: usize,
     /// Whether a bin said where it is. If none did, blank ones prove nothing: they may have been read elsewhere.
     is_proven: bool,
 }
 
-impl Summary {
+impl SetSummary {
     /// Bins without entries.
     pub(crate) fn empty(way_count: usize) -> Self {
-        Self { bins: [Bin::Empty; WAYS_MAX], way_count, is_proven: true }
+        Self { bins: [BinContent::Empty; WAYS_MAX], way_count, is_proven: true }
     }
 
     /// What `set`, read whole at `offset_bytes`, holds in its bins of `bin_bytes`.
@@ -54,24 +54,24 @@ impl Summary {
             let header = BinHeader::decode(volume, bytes, at);
             summary.is_proven |= header.is_some();
             *bin = match header {
-                Some(header) if header.is_wiped() => Bin::Empty,
-                Some(header) => Bin::Entry { hash: header.hash, sequence: header.sequence },
-                None if is_blank(bytes) => Bin::Empty,
-                None => Bin::Damaged,
+                Some(header) if header.is_wiped() => BinContent::Empty,
+                Some(header) => BinContent::Entry { hash: header.hash, sequence: header.sequence },
+                None if is_blank(bytes) => BinContent::Empty,
+                None => BinContent::Damaged,
             };
         }
         summary
     }
 
     /// Notes what a bin holds now.
-    pub(crate) fn put(&mut self, way: usize, bin: Bin) {
+    pub(crate) fn put(&mut self, way: usize, bin: BinContent) {
         assert!(way < self.way_count, "a way of the set: {way}");
         self.bins[way] = bin;
     }
 
     /// The bin of a key.
     pub(crate) fn newest(&self, wanted: FullHash) -> Option<usize> {
-        let of_key = |way: &usize| matches!(self.bins[*way], Bin::Entry { hash, .. } if hash == wanted);
+        let of_key = |way: &usize| matches!(self.bins[*way], BinContent::Entry { hash, .. } if hash == wanted);
         (0..self.way_count).filter(of_key).max_by_key(|&way| self.sequence(way))
     }
 
@@ -84,32 +84,32 @@ impl Summary {
 
     /// The bins to be wiped when a key is removed: its own, and those that may be.
     pub(crate) fn suspects(&self, wanted: FullHash) -> Vec<usize> {
-        let suspect = |bin: Bin| match bin {
-            Bin::Empty => !self.is_proven,
-            Bin::Damaged => true,
-            Bin::Entry { hash, .. } => hash == wanted,
+        let suspect = |bin: BinContent| match bin {
+            BinContent::Empty => !self.is_proven,
+            BinContent::Damaged => true,
+            BinContent::Entry { hash, .. } => hash == wanted,
         };
         (0..self.way_count).filter(|&way| suspect(self.bins[way])).collect()
     }
 
     /// Whether a bin holds an entry.
     pub(crate) fn is_entry(&self, way: usize) -> bool {
-        matches!(self.bins[way], Bin::Entry { .. })
+        matches!(self.bins[way], BinContent::Entry { .. })
     }
 
     /// What memory keeps of the set, the entry written last being the most recently used; and the bins to be
     /// wiped before memory is believed: damaged ones, which may turn out readable another time, all but
     /// the last written of those with one tag, and blank ones that prove nothing.
-    pub(crate) fn remembered(&self, shape: &Shape) -> (Set, Vec<usize>) {
-        let mut set = Set::empty(shape);
-        let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != Bin::Empty).collect();
+    pub(crate) fn remembered(&self, shape: &SetShape) -> (UnpackedSet, Vec<usize>) {
+        let mut set = UnpackedSet::empty(shape);
+        let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != BinContent::Empty).collect();
         order.sort_by_key(|&way| std::cmp::Reverse(self.sequence(way)));
-        let blank = |way: &usize| !self.is_proven && self.bins[*way] == Bin::Empty;
+        let blank = |way: &usize| !self.is_proven && self.bins[*way] == BinContent::Empty;
         let (mut kept, mut stale) = (Vec::new(), (0..self.way_count).filter(blank).collect::<Vec<_>>());
         let mut tags = Vec::new();
         for way in order {
             match self.bins[way] {
-                Bin::Entry { hash, .. } if !tags.contains(&shape.tag(hash.key_hash())) => {
+                BinContent::Entry { hash, .. } if !tags.contains(&shape.tag(hash.key_hash())) => {
                     tags.push(shape.tag(hash.key_hash()));
                     kept.push(way);
                 }
@@ -124,26 +124,26 @@ impl Summary {
 
     fn sequence(&self, way: usize) -> u64 {
         match self.bins[way] {
-            Bin::Entry { sequence, .. } => sequence,
-            Bin::Empty | Bin::Damaged => 0,
+            BinContent::Entry { sequence, .. } => sequence,
+            BinContent::Empty | BinContent::Damaged => 0,
         }
     }
 }
 
 /// The summaries of a few sets that were used last.
-pub(crate) struct RecentSummaries(Box<[Option<(SetNumber, Summary)>]>);
+pub(crate) struct RecentSummaries(Box<[Option<(SetNumber, SetSummary)>]>);
 
 impl RecentSummaries {
     pub(crate) fn new() -> Self {
         Self(vec![None; REMEMBERED_COUNT].into_boxed_slice())
     }
 
-    pub(crate) fn find(&self, set: SetNumber) -> Option<&Summary> {
+    pub(crate) fn find(&self, set: SetNumber) -> Option<&SetSummary> {
         let (known, summary) = self.0[Self::at(set)].as_ref()?;
         (*known == set).then_some(summary)
     }
 
-    pub(crate) fn remember(&mut self, set: SetNumber, summary: Summary) {
+    pub(crate) fn remember(&mut self, set: SetNumber, summary: SetSummary) {
         self.0[Self::at(set)] = Some((set, summary));
     }
 
@@ -167,11 +167,11 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([8; 16]);
     /// Where the set lies.
     const AT: u64 = 5 << 30;
-    const SHAPE: Shape =
-        Shape { ways: 4, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };
+    const SHAPE: SetShape =
+        SetShape { ways: 4, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };
 
     /// A set of four bins of 512 bytes: entries by hash and sequence, or `None`.
-    fn summary(bins: [Option<(u128, u64)>; 4]) -> Summary {
+    fn summary(bins: [Option<(u128, u64)>; 4]) -> SetSummary {
         let mut set = vec![0; 4 * 512];
         for ((bytes, bin), way) in set.chunks_mut(512).zip(bins).zip(0..) {
             if let Some((hash, sequence)) = bin {
@@ -180,7 +180,7 @@ mod tests {
                 header.encode(VOLUME, bytes);
             }
         }
-        Summary::of(VOLUME, &set, 512, AT)
+        SetSummary::of(VOLUME, &set, 512, AT)
     }
 
     #[test]
@@ -208,19 +208,19 @@ mod tests {
         let mut bytes = vec![0; 4 * 512];
         BinHeader::wiped(AT).encode(VOLUME, &mut bytes);
         bytes[512] = 1;
-        let damaged = Summary::of(VOLUME, &bytes, 512, AT);
+        let damaged = SetSummary::of(VOLUME, &bytes, 512, AT);
         assert_eq!((damaged.remembered(&SHAPE).1, damaged.suspects(FullHash(1))), (vec![1], vec![1]));
     }
 
     #[test]
     fn blank_bins_prove_nothing_unless_one_beside_them_says_where_it_is() {
-        let blank = Summary::of(VOLUME, &[0; 4 * 512], 512, AT);
+        let blank = SetSummary::of(VOLUME, &[0; 4 * 512], 512, AT);
         assert_eq!((blank.remembered(&SHAPE).1, blank.suspects(FullHash(1))), (vec![0, 1, 2, 3], vec![0, 1, 2, 3]));
         let mut elsewhere = vec![0; 4 * 512];
         BinHeader::wiped(AT + 512).encode(VOLUME, &mut elsewhere);
-        assert_eq!(Summary::of(VOLUME, &elsewhere, 512, AT).suspects(FullHash(1)), [0, 1, 2, 3]);
+        assert_eq!(SetSummary::of(VOLUME, &elsewhere, 512, AT).suspects(FullHash(1)), [0, 1, 2, 3]);
         elsewhere.rotate_right(512);
-        assert_eq!(Summary::of(VOLUME, &elsewhere, 512, AT).suspects(FullHash(1)), []);
+        assert_eq!(SetSummary::of(VOLUME, &elsewhere, 512, AT).suspects(FullHash(1)), []);
     }
 
     #[test]

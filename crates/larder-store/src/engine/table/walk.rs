@@ -4,33 +4,33 @@
 //! the sets. Invariant: a flipped bit in a bin, in a rest that counts or in the newer session block is found. Cost: one
 //! read per set, one more per entry longer than its bin.
 
-use super::{layout::TableLayout, layout_of, ring::Ring, session};
+use super::{layout::TableLayout, layout_of, ring::RingState, session};
 use crate::{
     device::block_on,
-    engine::kit::walk::{Met, verify},
+    engine::kit::walk::{WalkItem, verify},
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader, is_blank},
-        session::{SESSION_AREA_BYTES, Session},
+        session::{RunSession, SESSION_AREA_BYTES},
     },
     units::{BLOCK_BYTES, SetNumber},
     volume::Volume,
 };
 
 /// Walks over every set, while it is to go on.
-pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
+pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let Some(layout) = layout_of(&volume.shape) else {
-        return meet(Met::Damage { offset_bytes: 0, what: "the superblock's layout" });
+        return meet(WalkItem::Damage { offset_bytes: 0, what: "the superblock's layout" });
     };
     let area_start = volume.shape.index_area().start;
     let area = block_on(volume.read(area_start, SESSION_AREA_BYTES)).unwrap_or_default();
     for (copy, block) in area.chunks(BLOCK_BYTES as usize).enumerate().take(2) {
-        if Session::decode(volume.id, block).is_none() && block.iter().any(|byte| *byte != 0) {
+        if RunSession::decode(volume.id, block).is_none() && block.iter().any(|byte| *byte != 0) {
             let offset_bytes = area_start + copy as u64 * BLOCK_BYTES;
-            meet(Met::Damage { offset_bytes, what: "a session block" });
+            meet(WalkItem::Damage { offset_bytes, what: "a session block" });
         }
     }
-    let next = Session::newest(volume.id, &area).unwrap_or_default().ring_next;
-    let walk = Walk { volume, layout, ring: session::ring(&layout, next) };
+    let next = RunSession::newest(volume.id, &area).unwrap_or_default().ring_next;
+    let walk = TableWalk { volume, layout, ring: session::ring(&layout, next) };
     for set in (0..layout.set_count).map(SetNumber).take_while(|_| goes_on()) {
         let offset_bytes = layout.set_offset_bytes(set);
         match block_on(volume.read(offset_bytes, layout.set_bytes())) {
@@ -39,20 +39,20 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
                     walk.meet_bin(layout.bin_offset_bytes(set, way as u64), bin, meet);
                 }
             }
-            Err(_) => meet(Met::Damage { offset_bytes, what: "a set cannot be read" }),
+            Err(_) => meet(WalkItem::Damage { offset_bytes, what: "a set cannot be read" }),
         }
-        meet(Met::Passed(layout.set_bytes()));
+        meet(WalkItem::Passed(layout.set_bytes()));
     }
 }
 
-struct Walk<'a> {
+struct TableWalk<'a> {
     volume: &'a Volume,
     layout: TableLayout,
-    ring: Ring,
+    ring: RingState,
 }
 
-impl Walk<'_> {
-    fn meet_bin(&self, offset_bytes: u64, bin: &[u8], meet: &mut dyn FnMut(Met<'_>)) {
+impl TableWalk<'_> {
+    fn meet_bin(&self, offset_bytes: u64, bin: &[u8], meet: &mut dyn FnMut(WalkItem<'_>)) {
         if is_blank(bin) {
             return;
         }
@@ -60,7 +60,7 @@ impl Walk<'_> {
             // What was on the device before it was formatted is no damage; one flipped bit leaves three bytes.
             let magic_bytes = bin.iter().zip(b"LDRb").filter(|(found, magic)| found == magic).count();
             if magic_bytes >= 3 {
-                meet(Met::Damage { offset_bytes, what: "the head of a bin" });
+                meet(WalkItem::Damage { offset_bytes, what: "the head of a bin" });
             }
             return;
         };
@@ -74,15 +74,15 @@ impl Walk<'_> {
             let Some(rest_offset) = self.ring.offset_bytes(header.rest_at, len - first) else { return };
             match block_on(self.volume.read(rest_offset, len - first)) {
                 Ok(rest) => record.extend_from_slice(&rest),
-                Err(_) => return meet(Met::Damage { offset_bytes: rest_offset, what: "the ring cannot be read" }),
+                Err(_) => return meet(WalkItem::Damage { offset_bytes: rest_offset, what: "the ring cannot be read" }),
             }
         }
         meet(match verify(self.volume.id, &record) {
             Ok(decoded) if decoded.meta.sequence != header.sequence as u32 || decoded.meta.hash != header.hash => {
-                Met::Damage { offset_bytes, what: "a record in the bin of another" }
+                WalkItem::Damage { offset_bytes, what: "a record in the bin of another" }
             }
-            Ok(decoded) => Met::of(&decoded, &record),
-            Err(what) => Met::Damage { offset_bytes, what },
+            Ok(decoded) => WalkItem::of(&decoded, &record),
+            Err(what) => WalkItem::Damage { offset_bytes, what },
         });
     }
 }

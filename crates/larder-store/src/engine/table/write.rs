@@ -5,22 +5,22 @@
 //! start of the bin. Invariant: whatever becomes of the caller, a set is held until its writes are over.
 
 use super::{
-    Dirty, Hold, RETRY_PAUSE, TableEngine, TableState,
+    DirtySet, RETRY_PAUSE, SetHold, TableEngine, TableState,
     read::LookupTarget,
     ring::NoPlace,
-    summary::{Bin, Summary},
+    summary::{BinContent, SetSummary},
 };
 use crate::{
     Error, ErrorKind, Result,
-    device::{AlignedBuffer, Completion, Pending},
+    device::{AlignedBuffer, Completion, PendingTransfer},
     engine::kit::{
         effects::completion_for,
         room::spent,
-        sets::{Set, SetPlace},
+        sets::{SetPlace, UnpackedSet},
     },
     format::{
         bin::{BIN_HEADER_BYTES, BinHeader},
-        record::Record,
+        record::RecordParts,
     },
     units::{BLOCK_BYTES, SetNumber},
     volume::counters::add,
@@ -32,16 +32,16 @@ use std::{
 };
 
 /// What is known of a set before it is changed.
-pub(super) struct View {
+pub(super) struct SetView {
     /// What memory keeps of it.
-    pub(super) contents: Option<Set>,
-    pub(super) summary: Option<Summary>,
+    pub(super) contents: Option<UnpackedSet>,
+    pub(super) summary: Option<SetSummary>,
     /// Bins to be wiped before memory is believed.
     pub(super) stale: Vec<usize>,
 }
 
 /// What an entry gets in its set.
-struct Chosen {
+struct ChosenWay {
     way: usize,
     sequence: u64,
 }
@@ -54,16 +54,16 @@ struct BinAt {
 }
 
 /// What is being done to a set, until its writes are over.
-pub(super) struct Change {
-    pub(super) hold: Hold,
+pub(super) struct SetChange {
+    pub(super) hold: SetHold,
     pub(super) dirty_bytes: u64,
     pub(super) rest_at: Option<u64>,
-    pub(super) bins: Vec<(usize, Bin)>,
+    pub(super) bins: Vec<(usize, BinContent)>,
 }
 
 /// Writes of one change that are on their way.
-struct Writing {
-    change: Change,
+struct SetWrites {
+    change: SetChange,
     completion: Completion<()>,
     left: usize,
     outcome: io::Result<()>,
@@ -71,7 +71,7 @@ struct Writing {
 
 impl TableEngine {
     /// Stores an entry; with `expected`, only if its set has still had no more than these changes.
-    pub(super) async fn put(self: &Arc<Self>, mut record: Record<'_>, expected: Option<u32>) -> Result<bool> {
+    pub(super) async fn put(self: &Arc<Self>, mut record: RecordParts<'_>, expected: Option<u32>) -> Result<bool> {
         let len = record.len_bytes();
         let rest = len.saturating_sub(self.layout.first_bytes());
         if rest > self.layout.ring_len_bytes {
@@ -84,7 +84,7 @@ impl TableEngine {
         }
         let view = self.view(target.set).await?;
         let rest_at = self.make_room(len, rest).await?;
-        let Chosen { way, sequence } = self.choose(&target, &view)?;
+        let ChosenWay { way, sequence } = self.choose(&target, &view)?;
         record.meta.sequence = sequence as u32;
         let mut encoded = vec![0; len as usize];
         record.encode(self.volume.id, &mut encoded);
@@ -98,9 +98,9 @@ impl TableEngine {
         };
         let writes = self.writes(&header, &encoded, BinAt { set: target.set, way }, &view.stale);
         self.lock().begin_put(&target, way, encoded, &view);
-        let wiped = view.stale.iter().filter(|&&stale| stale != way).map(|&stale| (stale, Bin::Empty));
-        let bins = wiped.chain([(way, Bin::Entry { hash: target.hash, sequence })]).collect();
-        let pending = self.submit(Change { hold, dirty_bytes: len, rest_at, bins }, writes);
+        let wiped = view.stale.iter().filter(|&&stale| stale != way).map(|&stale| (stale, BinContent::Empty));
+        let bins = wiped.chain([(way, BinContent::Entry { hash: target.hash, sequence })]).collect();
+        let pending = self.submit(SetChange { hold, dirty_bytes: len, rest_at, bins }, writes);
         self.finished(pending).await.map(|()| true)
     }
 
@@ -140,26 +140,26 @@ impl TableEngine {
                 state.memory.write(target.set, &contents);
             }
             state.note_change(target.set);
-            state.held.insert(target.set, Some(Dirty { hash: target.hash, record: None }));
+            state.held.insert(target.set, Some(DirtySet { hash: target.hash, record: None }));
         }
-        let bins = suspects.into_iter().map(|way| (way, Bin::Empty)).collect();
-        let pending = self.submit(Change { hold, dirty_bytes: 0, rest_at: None, bins }, writes);
+        let bins = suspects.into_iter().map(|way| (way, BinContent::Empty)).collect();
+        let pending = self.submit(SetChange { hold, dirty_bytes: 0, rest_at: None, bins }, writes);
         self.finished(pending).await
     }
 
     /// What is known of a set before an entry goes to it; of a set of one way nothing need be.
-    async fn view(&self, set: SetNumber) -> Result<View> {
+    async fn view(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_doubted(set) {
             return Ok(view);
         }
         if self.layout.ways == 1 {
-            return Ok(View { contents: None, summary: self.lock().recent.find(set).copied(), stale: Vec::new() });
+            return Ok(SetView { contents: None, summary: self.lock().recent.find(set).copied(), stale: Vec::new() });
         }
         self.bins_of(set).await
     }
 
     /// What is known of a set, which is read if nothing is.
-    async fn bins_of(&self, set: SetNumber) -> Result<View> {
+    async fn bins_of(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_doubted(set) {
             return Ok(view);
         }
@@ -169,7 +169,7 @@ impl TableEngine {
             let shape = state.memory.shape();
             let summary = state.recent.find(set).copied();
             if contents.is_some() || (shape.is_none() && summary.is_some()) {
-                return Ok(View { contents, summary, stale: Vec::new() });
+                return Ok(SetView { contents, summary, stale: Vec::new() });
             }
             (shape, summary, state.changes(set))
         };
@@ -184,7 +184,7 @@ impl TableEngine {
             }
             None => (None, Vec::new()),
         };
-        Ok(View { contents, summary: Some(summary), stale })
+        Ok(SetView { contents, summary: Some(summary), stale })
     }
 
     /// Waits until an entry of `len` may be on its way, and takes a place for its `rest`.
@@ -209,7 +209,7 @@ impl TableEngine {
     }
 
     /// Chooses the way an entry goes to, and the number of its write.
-    fn choose(&self, target: &LookupTarget<'_>, view: &View) -> Result<Chosen> {
+    fn choose(&self, target: &LookupTarget<'_>, view: &SetView) -> Result<ChosenWay> {
         let mut state = self.lock();
         let sequence = state.numbers.take().ok_or_else(spent)?;
         let (way, evicts) = match (view.contents.zip(state.memory.shape()), view.summary) {
@@ -226,7 +226,7 @@ impl TableEngine {
         };
         assert!((way as u64) < self.layout.ways, "a way of the set: {way}");
         add(&self.volume.counters.evicted, u64::from(evicts));
-        Ok(Chosen { way, sequence })
+        Ok(ChosenWay { way, sequence })
     }
 
     /// The writes of an entry: its bin, its rest, and the bins to be wiped.
@@ -283,9 +283,13 @@ impl TableEngine {
     }
 
     /// Starts the writes of a change.
-    pub(super) fn submit(self: &Arc<Self>, change: Change, writes: Vec<(u64, AlignedBuffer)>) -> Pending<()> {
+    pub(super) fn submit(
+        self: &Arc<Self>,
+        change: SetChange,
+        writes: Vec<(u64, AlignedBuffer)>,
+    ) -> PendingTransfer<()> {
         let (completion, pending) = Completion::pair();
-        let writing = Writing { change, completion, left: writes.len(), outcome: Ok(()) };
+        let writing = SetWrites { change, completion, left: writes.len(), outcome: Ok(()) };
         let writing = Arc::new(Mutex::new(Some(writing)));
         for (offset_bytes, buffer) in writes {
             let writing = Arc::clone(&writing);
@@ -296,7 +300,7 @@ impl TableEngine {
         pending
     }
 
-    fn written(&self, writing: &Mutex<Option<Writing>>, outcome: io::Result<()>) {
+    fn written(&self, writing: &Mutex<Option<SetWrites>>, outcome: io::Result<()>) {
         self.volume.note_write(&outcome);
         let mut slot = writing.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = slot.as_mut() else { return };
@@ -307,7 +311,7 @@ impl TableEngine {
         if state.left > 0 {
             return;
         }
-        let Some(Writing { change, completion, outcome, .. }) = slot.take() else { return };
+        let Some(SetWrites { change, completion, outcome, .. }) = slot.take() else { return };
         drop(slot);
         {
             let mut state = self.lock();
@@ -320,7 +324,7 @@ impl TableEngine {
         completion.complete(outcome);
     }
 
-    pub(super) async fn finished(&self, pending: Pending<()>) -> Result<()> {
+    pub(super) async fn finished(&self, pending: PendingTransfer<()>) -> Result<()> {
         let outcome = pending.await;
         outcome
             .map_err(|source| Error::io(ErrorKind::Unavailable, "an entry could not be written to the store", source))
@@ -329,7 +333,7 @@ impl TableEngine {
 
 impl TableState {
     /// From now on the entry is answered from memory, and memory says where it will stand.
-    fn begin_put(&mut self, target: &LookupTarget<'_>, way: usize, record: Bytes, view: &View) {
+    fn begin_put(&mut self, target: &LookupTarget<'_>, way: usize, record: Bytes, view: &SetView) {
         if let Some((mut contents, shape)) = view.contents.zip(self.memory.shape()) {
             contents.put(way, shape.tag(target.hash.key_hash()), 0, SetPlace::default());
             self.memory.write(target.set, &contents);
@@ -340,11 +344,11 @@ impl TableState {
         );
         self.dirty_bytes += record.len() as u64;
         self.note_change(target.set);
-        self.held.insert(target.set, Some(Dirty { hash: target.hash, record: Some(record) }));
+        self.held.insert(target.set, Some(DirtySet { hash: target.hash, record: Some(record) }));
     }
 
     /// The writes of a change are over. If one failed, nothing of the set is believed until all of it was wiped.
-    fn end_change(&mut self, change: &Change, ok: bool, ways: usize) {
+    fn end_change(&mut self, change: &SetChange, ok: bool, ways: usize) {
         let set = change.hold.set;
         assert!(self.held.contains_key(&set), "a set is held until its change is over");
         assert!(change.dirty_bytes <= self.dirty_bytes, "what was on its way is counted");
@@ -364,7 +368,7 @@ impl TableState {
         self.doubts.remove(set);
         let known = self.recent.find(set).copied();
         // A set of one way is known by what was just written.
-        if let Some(mut summary) = known.or_else(|| (ways == 1).then(|| Summary::empty(1))) {
+        if let Some(mut summary) = known.or_else(|| (ways == 1).then(|| SetSummary::empty(1))) {
             for &(way, bin) in &change.bins {
                 summary.put(way, bin);
             }

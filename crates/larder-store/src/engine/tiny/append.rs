@@ -8,7 +8,7 @@ use super::{
     FRONT_SPARE, TinyEngine, TinyState,
     front::{FrontSlot, FrontState},
     prefix_of,
-    read::EntryPlace,
+    read::TinyEntryPlace,
     retry,
     ring::RingPlace,
 };
@@ -18,31 +18,31 @@ use crate::{
         Engine,
         kit::{
             effects::completion_for,
-            pack::{Parcel, SealedPack},
+            pack::{PackRecord, SealedPack},
             room::{NoRoom, flushed},
         },
     },
     format::{
-        pack::{PackedKind, STUB_BYTES, Stub},
-        record::Record,
+        pack::{PackedKind, RecordStub, STUB_BYTES},
+        record::RecordParts,
     },
     hash::{FullHash, KeyHash},
     volume::{
         counters::add,
-        waiters::{Woken, wait_for},
+        waiters::{WokenTasks, wait_for},
     },
 };
 use std::{io, sync::Arc, task::Waker, time::Duration};
 
 /// Packs to be written, of the two rings.
-pub(super) struct Sealed {
+pub(super) struct SealedPacks {
     /// When what makes them full was appended.
     pub(super) now: Duration,
     pub(super) front: Vec<SealedPack>,
     long: Vec<SealedPack>,
 }
 
-impl Sealed {
+impl SealedPacks {
     pub(super) fn at(now: Duration) -> Self {
         Self { now, front: Vec::new(), long: Vec::new() }
     }
@@ -50,22 +50,22 @@ impl Sealed {
 
 /// Which ring a pack belongs to.
 #[derive(Clone, Copy)]
-enum Ringed {
+enum PackRing {
     Front,
     Long,
 }
 
 /// What is to be put into the front.
-enum Load<'a, 'b> {
-    Entry(&'a mut Record<'b>),
+enum FrontLoad<'a, 'b> {
+    Entry(&'a mut RecordParts<'b>),
     Tombstone(FullHash),
 }
 
-impl Load<'_, '_> {
+impl FrontLoad<'_, '_> {
     fn key_hash(&self) -> KeyHash {
         match self {
-            Load::Entry(record) => record.meta.hash.key_hash(),
-            Load::Tombstone(hash) => hash.key_hash(),
+            FrontLoad::Entry(record) => record.meta.hash.key_hash(),
+            FrontLoad::Tombstone(hash) => hash.key_hash(),
         }
     }
 }
@@ -74,10 +74,10 @@ impl TinyEngine {
     /// Appends an entry; with `place`, only if that is still where the key's entry is: `false` if not.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
-        mut record: Record<'_>,
-        place: Option<EntryPlace>,
+        mut record: RecordParts<'_>,
+        place: Option<TinyEntryPlace>,
     ) -> Result<bool> {
-        Ok(self.append(Load::Entry(&mut record), place).await?.is_some())
+        Ok(self.append(FrontLoad::Entry(&mut record), place).await?.is_some())
     }
 
     pub(super) async fn remove_entry(self: &Arc<Self>, key: &[u8]) -> Result<()> {
@@ -91,7 +91,7 @@ impl TinyEngine {
             Some(offset_bytes) => offset_bytes,
             // If there is no room, the removal is owed, and hidden until it is paid (see `arrears`): nothing is
             // forgotten here.
-            None => match self.append(Load::Tombstone(hash), None).await? {
+            None => match self.append(FrontLoad::Tombstone(hash), None).await? {
                 Some(place) => place.offset_bytes,
                 None => return Ok(()),
             },
@@ -109,14 +109,15 @@ impl TinyEngine {
         let slot = state.newest(prefix_of(hash.key_hash())).filter(|slot| slot.state == FrontState::Removed)?;
         let offset_bytes = self.front_offset(slot.granule);
         let bytes = state.front.dirty_copy(offset_bytes, STUB_BYTES as u64)?;
-        let stub = Stub::decode(self.volume.id, &bytes).filter(|stub| stub.len_bytes == 0 && stub.hash == hash)?;
+        let stub =
+            RecordStub::decode(self.volume.id, &bytes).filter(|stub| stub.len_bytes == 0 && stub.hash == hash)?;
         debug_assert_eq!(stub.hash, hash, "another key that looks alike has its own tombstone");
         Some(offset_bytes)
     }
 
     /// Writes a long entry again that was hit when the ring is about to go over it, if it is still the key's and
     /// still at `place`.
-    pub(super) fn rescue(self: &Arc<Self>, key: &[u8], place: EntryPlace, reader: &Reader, stub: &Stub) {
+    pub(super) fn rescue(self: &Arc<Self>, key: &[u8], place: TinyEntryPlace, reader: &Reader, stub: &RecordStub) {
         let area = &self.plan.long;
         let old = u64::from(area.segment_count) * (100 - self.volume.options.tuning.tiny_rescue_percent) / 100;
         if u64::from(self.lock().long.age_segments(stub.offset_bytes)) < old {
@@ -124,7 +125,7 @@ impl TinyEngine {
         }
         let (decoded, bytes) = (reader.decoded(), reader.record());
         let body = [bytes.slice(decoded.body_start..decoded.len_bytes())];
-        let mut record = Record {
+        let mut record = RecordParts {
             meta: decoded.meta.clone(),
             key,
             head: &reader.head(),
@@ -133,13 +134,18 @@ impl TinyEngine {
             body: &body,
         };
         let still_there = |state: &TinyState| state.long.is_alive(stub.offset_bytes, stub.sequence);
-        if let Ok(Some(_)) = self.try_append(&mut Load::Entry(&mut record), Some(place), Some(&still_there), None) {
+        if let Ok(Some(_)) = self.try_append(&mut FrontLoad::Entry(&mut record), Some(place), Some(&still_there), None)
+        {
             add(&self.volume.counters.reinserted, 1);
         }
     }
 
     /// Appends, waiting for room for a bounded time. `None`: the key's entry is no longer at `place`.
-    async fn append(self: &Arc<Self>, mut load: Load<'_, '_>, place: Option<EntryPlace>) -> Result<Option<RingPlace>> {
+    async fn append(
+        self: &Arc<Self>,
+        mut load: FrontLoad<'_, '_>,
+        place: Option<TinyEntryPlace>,
+    ) -> Result<Option<RingPlace>> {
         let too_long = "the entry is longer than a segment of the store";
         self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut load, place, None, waker)).await
     }
@@ -147,13 +153,13 @@ impl TinyEngine {
     /// Appends if there is room now; `None` if the key's entry is not at `place`, or `condition` does not hold.
     fn try_append(
         self: &Arc<Self>,
-        load: &mut Load<'_, '_>,
-        place: Option<EntryPlace>,
+        load: &mut FrontLoad<'_, '_>,
+        place: Option<TinyEntryPlace>,
         condition: Option<&dyn Fn(&TinyState) -> bool>,
         waker: Option<&Waker>,
     ) -> std::result::Result<Option<RingPlace>, NoRoom> {
         let key_hash = load.key_hash();
-        let mut sealed = Sealed::at(self.volume.clock.now());
+        let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut state = self.lock();
         let unchanged = place.is_none_or(|place| Self::still_at(&state, key_hash, place));
         if !unchanged || condition.is_some_and(|condition| !condition(&state)) {
@@ -178,13 +184,13 @@ impl TinyEngine {
     fn append_locked(
         &self,
         state: &mut TinyState,
-        load: &mut Load<'_, '_>,
-        sealed: &mut Sealed,
+        load: &mut FrontLoad<'_, '_>,
+        sealed: &mut SealedPacks,
     ) -> std::result::Result<RingPlace, NoRoom> {
         let dirty_bytes = state.front.dirty_bytes() + state.long.dirty_bytes();
         let has_room = state.front.has_room_leaving(FRONT_SPARE, self.plan.short_bytes_max());
         let room = state.ready && !state.index.is_full() && has_room;
-        if let Load::Entry(record) = load
+        if let FrontLoad::Entry(record) = load
             && record.len_bytes() > self.plan.long.record_bytes_max().max(self.plan.short_bytes_max())
         {
             return Err(NoRoom::Ever);
@@ -194,13 +200,13 @@ impl TinyEngine {
         }
         let key_hash = load.key_hash();
         let (place, slot_state) = match load {
-            Load::Entry(record) if record.len_bytes() <= self.plan.short_bytes_max() => {
+            FrontLoad::Entry(record) if record.len_bytes() <= self.plan.short_bytes_max() => {
                 let place = self.append_short(state, record, sealed)?;
                 (place, FrontState::Unused)
             }
-            Load::Entry(record) => (self.append_long(state, record, sealed)?, FrontState::Unused),
-            Load::Tombstone(hash) => {
-                let stub = Stub { hash: *hash, offset_bytes: 0, len_bytes: 0, sequence: 0, own_sequence: 0 };
+            FrontLoad::Entry(record) => (self.append_long(state, record, sealed)?, FrontState::Unused),
+            FrontLoad::Tombstone(hash) => {
+                let stub = RecordStub { hash: *hash, offset_bytes: 0, len_bytes: 0, sequence: 0, own_sequence: 0 };
                 let place = self.append_stub(state, stub, stub_parcel(&stub, PackedKind::Tombstone, 0), sealed)?;
                 (place, FrontState::Removed)
             }
@@ -219,8 +225,8 @@ impl TinyEngine {
     pub(super) fn append_short(
         &self,
         state: &mut TinyState,
-        record: &mut Record<'_>,
-        sealed: &mut Sealed,
+        record: &mut RecordParts<'_>,
+        sealed: &mut SealedPacks,
     ) -> std::result::Result<RingPlace, NoRoom> {
         let parcel = parcel_of(record);
         assert!(parcel.len_bytes <= self.plan.short_bytes_max(), "only short records stand in the front");
@@ -229,7 +235,7 @@ impl TinyEngine {
     }
 
     /// What writes a record where a ring has placed it.
-    fn encoder(&self, record: &mut Record<'_>) -> impl FnOnce(&mut [u8], u32) {
+    fn encoder(&self, record: &mut RecordParts<'_>) -> impl FnOnce(&mut [u8], u32) {
         let volume = self.volume.id;
         move |target, sequence| {
             record.meta.sequence = sequence;
@@ -241,8 +247,8 @@ impl TinyEngine {
     fn append_long(
         &self,
         state: &mut TinyState,
-        record: &mut Record<'_>,
-        sealed: &mut Sealed,
+        record: &mut RecordParts<'_>,
+        sealed: &mut SealedPacks,
     ) -> std::result::Result<RingPlace, NoRoom> {
         let parcel = parcel_of(record);
         assert!(parcel.len_bytes > self.plan.short_bytes_max(), "short records stand in the front");
@@ -252,7 +258,7 @@ impl TinyEngine {
         }
         let write = self.encoder(record);
         let place = state.long.append(parcel, sealed.now, &mut sealed.long, write).map_err(|_| NoRoom::Now)?;
-        let stub = Stub {
+        let stub = RecordStub {
             hash: record.meta.hash,
             offset_bytes: place.offset_bytes,
             len_bytes: parcel.len_bytes as u32,
@@ -265,21 +271,21 @@ impl TinyEngine {
     pub(super) fn append_stub(
         &self,
         state: &mut TinyState,
-        stub: Stub,
-        parcel: Parcel,
-        sealed: &mut Sealed,
+        stub: RecordStub,
+        parcel: PackRecord,
+        sealed: &mut SealedPacks,
     ) -> std::result::Result<RingPlace, NoRoom> {
         assert_eq!(stub.len_bytes == 0, parcel.kind == PackedKind::Tombstone, "a stub without a record is a removal");
         let write = |target: &mut [u8], sequence: u32| {
-            Stub { own_sequence: sequence, ..stub }.encode(self.volume.id, target);
+            RecordStub { own_sequence: sequence, ..stub }.encode(self.volume.id, target);
         };
         state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
     }
 
     /// Sends off packs that are due. Returns those that wait for room, to look at the time again.
-    pub(super) fn flush_due(self: &Arc<Self>, now: Duration) -> Woken {
+    pub(super) fn flush_due(self: &Arc<Self>, now: Duration) -> WokenTasks {
         let interval = self.volume.options.flush_interval;
-        let mut sealed = Sealed::at(now);
+        let mut sealed = SealedPacks::at(now);
         let mut state = self.lock();
         // The long entry first: its stub is not to be found without it.
         if state.long.opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
@@ -346,7 +352,7 @@ impl TinyEngine {
     /// Sends off what is open, and waits until the device is done with all packs there are now. Returns the number of the last
     /// of the front.
     async fn flush_open(self: &Arc<Self>) -> u64 {
-        let mut sealed = Sealed::at(self.volume.clock.now());
+        let mut sealed = SealedPacks::at(self.volume.clock.now());
         let (front, long) = {
             let mut state = self.lock();
             sealed.long.extend(state.long.seal());
@@ -361,26 +367,26 @@ impl TinyEngine {
     }
 
     /// Starts the transfers of packs.
-    pub(super) fn perform(self: &Arc<Self>, sealed: Sealed) {
-        let long = sealed.long.into_iter().map(|pack| (Ringed::Long, pack));
-        for (ring, pack) in long.chain(sealed.front.into_iter().map(|pack| (Ringed::Front, pack))) {
+    pub(super) fn perform(self: &Arc<Self>, sealed: SealedPacks) {
+        let long = sealed.long.into_iter().map(|pack| (PackRing::Long, pack));
+        for (ring, pack) in long.chain(sealed.front.into_iter().map(|pack| (PackRing::Front, pack))) {
             let SealedPack { sequence, offset_bytes, buffer, .. } = pack;
             let written = completion_for(self, move |engine, outcome| engine.pack_written(ring, sequence, &outcome));
             self.volume.submit_write(offset_bytes, buffer, written);
         }
     }
 
-    fn pack_written(&self, ring: Ringed, sequence: u32, outcome: &io::Result<()>) {
+    fn pack_written(&self, ring: PackRing, sequence: u32, outcome: &io::Result<()>) {
         self.volume.note_write(outcome);
         let mut state = self.lock();
         state.is_device_doubted &= outcome.is_err();
         match (ring, outcome) {
-            (Ringed::Front, Ok(())) => state.front.written(sequence),
-            (Ringed::Front, Err(_)) => {
+            (PackRing::Front, Ok(())) => state.front.written(sequence),
+            (PackRing::Front, Err(_)) => {
                 state.front.failed(sequence);
                 state.retry_at = Some(self.volume.clock.now() + retry::PAUSE);
             }
-            (Ringed::Long, outcome) => {
+            (PackRing::Long, outcome) => {
                 state.long.written(sequence);
                 state.failed_packs += u64::from(outcome.is_err());
             }
@@ -419,12 +425,12 @@ fn unwritten_removal() -> Error {
 }
 
 /// Returns what a stub takes of a pack.
-pub(super) fn stub_parcel(stub: &Stub, kind: PackedKind, expires_at: u32) -> Parcel {
-    Parcel { key_hash: stub.hash.key_hash(), len_bytes: STUB_BYTES as u64, expires_at, kind }
+pub(super) fn stub_parcel(stub: &RecordStub, kind: PackedKind, expires_at: u32) -> PackRecord {
+    PackRecord { key_hash: stub.hash.key_hash(), len_bytes: STUB_BYTES as u64, expires_at, kind }
 }
 
-fn parcel_of(record: &Record<'_>) -> Parcel {
-    Parcel {
+fn parcel_of(record: &RecordParts<'_>) -> PackRecord {
+    PackRecord {
         key_hash: record.meta.hash.key_hash(),
         len_bytes: record.len_bytes(),
         expires_at: record.meta.expires_at,

@@ -1,9 +1,9 @@
 //! What must hold between the front, its index, and the sets of `tiny`.
 
 use super::TinyState;
-use crate::engine::kit::state_lock::Checked;
+use crate::engine::kit::state_lock::CheckedState;
 
-impl Checked for TinyState {
+impl CheckedState for TinyState {
     fn check(&self) {
         self.front.check();
         self.long.check();

@@ -8,8 +8,8 @@ use crate::{
     device::AlignedBuffer,
     format::{
         VolumeId,
-        pack::{self, GRANULE_BYTES, PackHeader, Packed, PackedKind, Stub, granulated},
-        record::Decoded,
+        pack::{self, GRANULE_BYTES, PackHeader, PackedKind, PackedRecord, RecordStub, granulated},
+        record::DecodedRecord,
     },
     hash::FullHash,
 };
@@ -17,67 +17,67 @@ use bytes::Bytes;
 
 /// A whole record, or a stub, with its bytes.
 #[derive(Clone)]
-pub(super) struct Piece {
+pub(super) struct RecordPiece {
     pub(super) bytes: Bytes,
-    pub(super) what: What,
+    pub(super) what: ItemKind,
 }
 
 #[derive(Clone)]
-pub(super) enum What {
-    Record(Box<Decoded>),
-    Stub(Stub),
+pub(super) enum ItemKind {
+    Record(Box<DecodedRecord>),
+    Stub(RecordStub),
 }
 
-impl Piece {
+impl RecordPiece {
     /// The piece at the start of `bytes`.
     pub(super) fn of(volume: VolumeId, bytes: &Bytes) -> Option<Self> {
-        if let Some(stub) = Stub::decode(volume, bytes) {
+        if let Some(stub) = RecordStub::decode(volume, bytes) {
             let len = bytes.len().min(GRANULE_BYTES as usize);
-            return Some(Self { bytes: bytes.slice(..len), what: What::Stub(stub) });
+            return Some(Self { bytes: bytes.slice(..len), what: ItemKind::Stub(stub) });
         }
-        let decoded = Decoded::decode(volume, bytes).ok().filter(|decoded| decoded.len_bytes() <= bytes.len())?;
+        let decoded = DecodedRecord::decode(volume, bytes).ok().filter(|decoded| decoded.len_bytes() <= bytes.len())?;
         let len = granulated(decoded.len_bytes() as u64).min(bytes.len() as u64) as usize;
-        Some(Self { bytes: bytes.slice(..len), what: What::Record(Box::new(decoded)) })
+        Some(Self { bytes: bytes.slice(..len), what: ItemKind::Record(Box::new(decoded)) })
     }
 
     pub(super) fn hash(&self) -> FullHash {
         match &self.what {
-            What::Record(decoded) => decoded.meta.hash,
-            What::Stub(stub) => stub.hash,
+            ItemKind::Record(decoded) => decoded.meta.hash,
+            ItemKind::Stub(stub) => stub.hash,
         }
     }
 
     pub(super) fn sequence(&self) -> u32 {
         match &self.what {
-            What::Record(decoded) => decoded.meta.sequence,
-            What::Stub(stub) => stub.own_sequence,
+            ItemKind::Record(decoded) => decoded.meta.sequence,
+            ItemKind::Stub(stub) => stub.own_sequence,
         }
     }
 
     /// Bytes of the whole entry, wherever they lie.
     pub(super) fn entry_bytes(&self) -> u64 {
         match &self.what {
-            What::Record(decoded) => decoded.len_bytes() as u64,
-            What::Stub(stub) => u64::from(stub.len_bytes),
+            ItemKind::Record(decoded) => decoded.len_bytes() as u64,
+            ItemKind::Stub(stub) => u64::from(stub.len_bytes),
         }
     }
 
     /// Whether it says that its key was removed.
     pub(super) fn is_tombstone(&self) -> bool {
-        matches!(&self.what, What::Stub(stub) if stub.len_bytes == 0)
+        matches!(&self.what, ItemKind::Stub(stub) if stub.len_bytes == 0)
     }
 
     fn kind(&self) -> PackedKind {
         match &self.what {
-            What::Record(_) => PackedKind::Entry,
-            What::Stub(_) => PackedKind::Stub,
+            ItemKind::Record(_) => PackedKind::Entry,
+            ItemKind::Stub(_) => PackedKind::Stub,
         }
     }
 }
 
 /// An entry in a set.
-pub(super) struct Item {
-    pub(super) piece: Piece,
+pub(super) struct SetItem {
+    pub(super) piece: RecordPiece,
     pub(super) expires_at: u32,
     pub(super) rank: u8,
 }
@@ -95,16 +95,16 @@ pub(super) fn room_bytes(set_bytes: u64) -> u64 {
 const LISTING_ROOM: u64 = (pack::directory_bytes(1) - pack::directory_bytes(0)) as u64;
 
 /// The directory of a set, if the bytes are those of that set.
-pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<(u8, Vec<Packed>)> {
+pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<(u8, Vec<PackedRecord>)> {
     let (header, listings) = pack::decode(volume, offset_bytes, bytes).ok()?;
     let fits = header.len_bytes as usize == bytes.len();
     fits.then_some((header.sequence as u8, listings))
 }
 
 /// The piece that `listing` names, if it is there and whole.
-pub(super) fn listed(volume: VolumeId, listing: &Packed, bytes: &Bytes) -> Option<Piece> {
+pub(super) fn listed(volume: VolumeId, listing: &PackedRecord, bytes: &Bytes) -> Option<RecordPiece> {
     let (at, len) = (listing.at as usize, listing.len as usize);
-    let piece = Piece::of(volume, &bytes.slice(at..at + len))?;
+    let piece = RecordPiece::of(volume, &bytes.slice(at..at + len))?;
     (piece.sequence() == listing.sequence && piece.hash().key_hash() == listing.key_hash).then_some(piece)
 }
 
@@ -114,17 +114,17 @@ pub(super) fn assemble(
     offset_bytes: u64,
     set_bytes: u64,
     version: u8,
-    items: &[Item],
+    items: &[SetItem],
 ) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::with_len(set_bytes as usize);
     let bytes = buffer.as_mut_slice();
     bytes.fill(0);
     let mut at = granulated(pack::directory_bytes(items.len()) as u64) as usize;
     let mut listings = Vec::with_capacity(items.len());
-    for Item { piece, expires_at, rank } in items {
+    for SetItem { piece, expires_at, rank } in items {
         let len = granulated(piece.bytes.len() as u64) as usize;
         bytes[at..at + piece.bytes.len()].copy_from_slice(&piece.bytes);
-        listings.push(Packed {
+        listings.push(PackedRecord {
             key_hash: piece.hash().key_hash(),
             at: at as u32,
             len: len as u32,

@@ -4,7 +4,7 @@
 //! lies where. Invariants: the three parts lie one behind the other within the data area; a record goes to
 //! exactly one of front and long ring, by its length. Idea: Kangaroo (SOSP 2021) gives 5% of the flash to
 //! its log and the rest to sets; here entries too long for a set lie in a ring of their own, as the rest of
-//! long entries does in HashCache, and the sets hold [`Stub`](crate::format::pack::Stub)s for them.
+//! long entries does in HashCache, and the sets hold [`RecordStub`](crate::format::pack::Stub)s for them.
 
 use super::ring::RingArea;
 use crate::units::{BLOCK_BYTES, SetNumber};

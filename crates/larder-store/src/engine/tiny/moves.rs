@@ -9,19 +9,19 @@
 
 use super::{
     TinyEngine,
-    contents::{self, Item, Piece, What, item_bytes, room_bytes},
+    contents::{self, ItemKind, RecordPiece, SetItem, item_bytes, room_bytes},
     front::{FrontSlot, FrontState},
     prefix_of,
-    ring::Ring,
-    rrip::{self, Resident},
+    ring::PackRingState,
+    rrip::{self, ResidentRank},
     sets::MayHold,
 };
 use crate::{
     clock::has_expired,
-    format::pack::{self, Packed},
+    format::pack::{self, PackedRecord},
     hash::KeyHash,
     units::{BLOCK_BYTES, SetNumber},
-    volume::{counters::add, turn::Turn},
+    volume::{counters::add, turn::TaskTurn},
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -36,7 +36,7 @@ const SETS_AT_ONCE: usize = 16;
 /// A pack of a segment, and where it lies.
 pub(super) struct FoundPack {
     pub(super) header: pack::PackHeader,
-    pub(super) listings: Vec<Packed>,
+    pub(super) listings: Vec<PackedRecord>,
 }
 
 /// The packs in the bytes of a segment that begins at `start_bytes`, whatever run they are of.
@@ -58,12 +58,12 @@ pub(super) fn packs_in(engine: &TinyEngine, start_bytes: u64, bytes: &[u8]) -> V
 }
 
 /// The segment that moves out.
-pub(super) struct Outgoing {
+pub(super) struct OutgoingSegment {
     start_bytes: u64,
     bytes: Bytes,
 }
 
-impl Outgoing {
+impl OutgoingSegment {
     /// The bytes from `offset_bytes`, at most `len_max`.
     pub(super) fn bytes_from(&self, offset_bytes: u64, len_max: u64) -> Bytes {
         let at = (offset_bytes - self.start_bytes) as usize;
@@ -76,9 +76,9 @@ impl Outgoing {
 }
 
 /// An entry of the front that belongs to the set.
-struct Arrival {
+struct SetArrival {
     slot: FrontSlot,
-    piece: Piece,
+    piece: RecordPiece,
     expires_at: u32,
     /// Whether it has to leave the front now.
     due: bool,
@@ -91,12 +91,12 @@ pub(super) struct OldSet {
     /// How many entries it had.
     pub(super) count: u64,
     /// What of it may stay.
-    pub(super) stay: Vec<Item>,
+    pub(super) stay: Vec<SetItem>,
 }
 
 /// What became of one set.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moved {
+pub(super) enum SetOutcome {
     Written,
     Nothing,
     /// Somebody else changed it meanwhile.
@@ -108,7 +108,7 @@ pub(super) enum Moved {
 impl TinyEngine {
     /// Moves the oldest segment of the front out; `false` if that cannot be done now.
     pub(super) async fn move_oldest(self: &Arc<Self>) -> bool {
-        let Some(turn) = Turn::take(&self.moving) else { return false };
+        let Some(turn) = TaskTurn::take(&self.moving) else { return false };
         let is_moved = self.move_out_oldest().await;
         drop(turn);
         // Room is free, or somebody else may try to make it.
@@ -123,7 +123,7 @@ impl TinyEngine {
         let Ok(bytes) = self.volume.read(start_bytes, self.plan.front.segment_bytes).await else { return false };
         let mut packs = packs_in(self, start_bytes, &bytes);
         packs.retain(|found| self.lock().front.has_pack(segment, found.header.sequence));
-        let outgoing = Outgoing { start_bytes, bytes };
+        let outgoing = OutgoingSegment { start_bytes, bytes };
         let listed = || {
             packs.iter().flat_map(|found| {
                 let start = found.header.offset_bytes;
@@ -146,15 +146,15 @@ impl TinyEngine {
         let mut failed = Vec::new();
         for batch in sets.into_iter().collect::<Vec<_>>().chunks(SETS_AT_ONCE) {
             let moved = join_all(batch.iter().map(|&set| self.move_set(set, &outgoing))).await;
-            if moved.contains(&Moved::Not) {
+            if moved.contains(&SetOutcome::Not) {
                 return false;
             }
             // What a set holds is lost when its write fails: the others wait until the device takes sets again.
-            let is_all_failed = moved.iter().all(|&moved| moved == Moved::Failed);
+            let is_all_failed = moved.iter().all(|&moved| moved == SetOutcome::Failed);
             if is_all_failed && !self.note_failed_move() {
                 return false;
             }
-            let of_batch = batch.iter().zip(moved).filter(|(_, moved)| *moved == Moved::Failed);
+            let of_batch = batch.iter().zip(moved).filter(|(_, moved)| *moved == SetOutcome::Failed);
             failed.extend(of_batch.map(|(&set, _)| set));
         }
         if !failed.is_empty() && !self.carry_over(&outgoing, &failed).await {
@@ -197,7 +197,7 @@ impl TinyEngine {
     }
 
     /// Forgets what the front's index has in a damaged segment and no pack there lists; the sets it belongs to.
-    fn forget_unlisted(&self, outgoing: &Outgoing, listed: &HashSet<u64>) -> BTreeSet<SetNumber> {
+    fn forget_unlisted(&self, outgoing: &OutgoingSegment, listed: &HashSet<u64>) -> BTreeSet<SetNumber> {
         let mut state = self.lock();
         let unlisted: Vec<_> = state
             .index
@@ -219,12 +219,12 @@ impl TinyEngine {
 
     /// Moves what the front has of a set into it, if that is worth a write; what does not move and is in
     /// `outgoing` is dropped.
-    async fn move_set(self: &Arc<Self>, set: SetNumber, outgoing: &Outgoing) -> Moved {
+    async fn move_set(self: &Arc<Self>, set: SetNumber, outgoing: &OutgoingSegment) -> SetOutcome {
         let (slots, version, is_doubted) = {
             let state = self.lock();
             let (first, last) = state.sets.prefixes(set);
             if state.set_writes.contains_key(&set) {
-                return Moved::Not;
+                return SetOutcome::Not;
             }
             (state.index.range(first, last).collect::<Vec<_>>(), state.sets.version(set), state.is_doubted(set))
         };
@@ -233,7 +233,7 @@ impl TinyEngine {
         let may_hold = {
             let state = self.lock();
             let held = |key_hash| state.sets.may_hold(key_hash) != MayHold::No;
-            let is_held = |arrival: &Arrival| arrival.due && held(arrival.piece.hash().key_hash());
+            let is_held = |arrival: &SetArrival| arrival.due && held(arrival.piece.hash().key_hash());
             is_doubted || !broken.is_empty() || arrivals.iter().any(is_held)
         };
         if !worth && !may_hold {
@@ -250,7 +250,7 @@ impl TinyEngine {
                 (Vec::new(), state.sets.version(set), true)
             }
         };
-        let superseded = |item: &Item| {
+        let superseded = |item: &SetItem| {
             let hash = item.piece.hash();
             arrivals.iter().any(|arrival| arrival.piece.hash() == hash)
                 || broken.iter().any(|slot| slot.prefix == prefix_of(hash.key_hash()))
@@ -266,8 +266,8 @@ impl TinyEngine {
     }
 
     /// Returns what the front has of a set that can be read, and the slots of which nothing is believed.
-    async fn arrivals(&self, slots: Vec<FrontSlot>, outgoing: &Outgoing) -> (Vec<Arrival>, Vec<FrontSlot>) {
-        let (mut arrivals, mut broken): (Vec<Arrival>, Vec<FrontSlot>) = (Vec::new(), Vec::new());
+    async fn arrivals(&self, slots: Vec<FrontSlot>, outgoing: &OutgoingSegment) -> (Vec<SetArrival>, Vec<FrontSlot>) {
+        let (mut arrivals, mut broken): (Vec<SetArrival>, Vec<FrontSlot>) = (Vec::new(), Vec::new());
         assert!(slots.is_sorted_by_key(|slot| slot.prefix), "slots of one prefix follow one another, older ones first");
         for slot in slots {
             match self.arrival(slot, outgoing).await {
@@ -284,7 +284,7 @@ impl TinyEngine {
     }
 
     /// Returns what a slot points to, read from `outgoing` if it is there, else from the device; `None` if that is no record of it.
-    async fn arrival(&self, slot: FrontSlot, outgoing: &Outgoing) -> Option<Arrival> {
+    async fn arrival(&self, slot: FrontSlot, outgoing: &OutgoingSegment) -> Option<SetArrival> {
         let offset = self.front_offset(slot.granule);
         let due = outgoing.holds(offset);
         let bytes = if due {
@@ -292,21 +292,21 @@ impl TinyEngine {
         } else {
             self.front_bytes(offset).await.ok()?
         };
-        let piece = Piece::of(self.volume.id, &bytes)?;
+        let piece = RecordPiece::of(self.volume.id, &bytes)?;
         let segment = self.plan.front.segment_of(offset)?;
         let is_there = self.lock().front.has_pack(segment, piece.sequence());
         if !is_there || prefix_of(piece.hash().key_hash()) != slot.prefix {
             return None;
         }
         let expires_at = match &piece.what {
-            What::Record(decoded) => decoded.meta.expires_at,
-            What::Stub(_) => 0,
+            ItemKind::Record(decoded) => decoded.meta.expires_at,
+            ItemKind::Stub(_) => 0,
         };
-        Some(Arrival { slot, piece, expires_at, due })
+        Some(SetArrival { slot, piece, expires_at, due })
     }
 
     /// Whether enough would be lost if the entries that are due were dropped: never while their set has much room.
-    fn is_worth_a_write(&self, set: SetNumber, arrivals: &[Arrival]) -> bool {
+    fn is_worth_a_write(&self, set: SetNumber, arrivals: &[SetArrival]) -> bool {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
         let bytes: u64 = due().map(|arrival| arrival.piece.entry_bytes()).sum();
@@ -317,13 +317,13 @@ impl TinyEngine {
                 || self.lock().sets.is_sparse(set))
     }
 
-    fn drop_due(&self, arrivals: &[Arrival]) -> Moved {
+    fn drop_due(&self, arrivals: &[SetArrival]) -> SetOutcome {
         let mut state = self.lock();
         for arrival in arrivals.iter().filter(|arrival| arrival.due) {
             let gone = state.index.remove(arrival.slot.prefix, arrival.slot.granule);
             add(&self.volume.counters.evicted, u64::from(gone && !arrival.piece.is_tombstone()));
         }
-        Moved::Nothing
+        SetOutcome::Nothing
     }
 
     fn leave(&self, slots: &[FrontSlot]) {
@@ -334,7 +334,7 @@ impl TinyEngine {
     }
 
     /// What a set holds, `None` if it cannot be read or is not whole and of this version (0 is any).
-    async fn items_of(&self, set: SetNumber, version: u8) -> Option<Vec<Item>> {
+    async fn items_of(&self, set: SetNumber, version: u8) -> Option<Vec<SetItem>> {
         let offset = self.plan.set_start_bytes(set);
         if self.lock().sets.holds_nothing(set) {
             return Some(Vec::new());
@@ -344,25 +344,30 @@ impl TinyEngine {
             Some((found, listings)) if version == 0 || found == version => listings,
             _ => return None,
         };
-        let item = |listing: &Packed| {
+        let item = |listing: &PackedRecord| {
             let piece = contents::listed(self.volume.id, listing, &bytes)?;
-            Some(Item { piece, expires_at: listing.expires_at, rank: listing.rank })
+            Some(SetItem { piece, expires_at: listing.expires_at, rank: listing.rank })
         };
         listings.iter().map(item).collect()
     }
 
     /// Whether an item of a set can still be of use.
-    fn is_useful(&self, item: &Item) -> bool {
+    fn is_useful(&self, item: &SetItem) -> bool {
         let expired = has_expired(item.expires_at, self.volume.clock.now_s());
         match &item.piece.what {
             _ if expired => false,
-            What::Record(decoded) => !self.volume.is_useless(decoded),
-            What::Stub(stub) => stub.len_bytes != 0 && self.lock().long.is_alive(stub.offset_bytes, stub.sequence),
+            ItemKind::Record(decoded) => !self.volume.is_useless(decoded),
+            ItemKind::Stub(stub) => stub.len_bytes != 0 && self.lock().long.is_alive(stub.offset_bytes, stub.sequence),
         }
     }
 
     /// Writes a set anew: what stays of it and of the arrivals.
-    async fn write_set(self: &Arc<Self>, mut old: OldSet, arrivals: Vec<Arrival>, broken: &[FrontSlot]) -> Moved {
+    async fn write_set(
+        self: &Arc<Self>,
+        mut old: OldSet,
+        arrivals: Vec<SetArrival>,
+        broken: &[FrontSlot],
+    ) -> SetOutcome {
         let (newest, gone) = newest_of(arrivals, &self.lock().front);
         let mut leaving: Vec<FrontSlot> =
             gone.iter().map(|arrival| arrival.slot).chain(broken.iter().copied()).collect();
@@ -370,18 +375,18 @@ impl TinyEngine {
         for item in std::mem::take(&mut old.stay) {
             let hit = self.lock().sets.was_hit(item.piece.hash().key_hash());
             let len_bytes = item_bytes(item.piece.bytes.len());
-            residents.push(Resident { len_bytes, rank: item.rank, hit, new: false });
+            residents.push(ResidentRank { len_bytes, rank: item.rank, hit, new: false });
             items.push(item);
             slots.push(None);
         }
-        for Arrival { slot, piece, expires_at, due } in newest {
-            let item = Item { piece, expires_at, rank: 0 };
+        for SetArrival { slot, piece, expires_at, due } in newest {
+            let item = SetItem { piece, expires_at, rank: 0 };
             if !self.is_useful(&item) {
                 leaving.push(slot);
                 continue;
             }
             let len_bytes = item_bytes(item.piece.bytes.len());
-            residents.push(Resident { len_bytes, rank: 0, hit: slot.state == FrontState::Hit, new: true });
+            residents.push(ResidentRank { len_bytes, rank: 0, hit: slot.state == FrontState::Hit, new: true });
             items.push(item);
             slots.push(Some((slot, due)));
         }
@@ -407,8 +412,8 @@ impl TinyEngine {
 }
 
 /// The newest of the arrivals of each key, and the others.
-fn newest_of(mut arrivals: Vec<Arrival>, front: &Ring) -> (Vec<Arrival>, Vec<Arrival>) {
-    let age = |arrival: &Arrival| (front.widened(arrival.piece.sequence()), arrival.slot.granule);
+fn newest_of(mut arrivals: Vec<SetArrival>, front: &PackRingState) -> (Vec<SetArrival>, Vec<SetArrival>) {
+    let age = |arrival: &SetArrival| (front.widened(arrival.piece.sequence()), arrival.slot.granule);
     arrivals.sort_by_key(|arrival| std::cmp::Reverse(age(arrival)));
     let mut seen = HashSet::new();
     arrivals.into_iter().partition(|arrival| seen.insert(arrival.piece.hash()))

@@ -6,7 +6,7 @@
 
 use super::{
     TinyEngine,
-    contents::{self, Piece, What},
+    contents::{self, ItemKind, RecordPiece},
     front::{FrontSlot, FrontState},
     prefix_of,
     set_write::SetWrite,
@@ -14,18 +14,18 @@ use super::{
 };
 use crate::{
     Reader, Result,
-    engine::kit::lookup::{self, Look},
-    format::pack::Stub,
+    engine::kit::lookup::{self, LookStep},
+    format::pack::RecordStub,
     hash::{FullHash, KeyHash},
     units::SetNumber,
-    volume::{Verdict, counters::add},
+    volume::{KeyVerdict, counters::add},
 };
 use bytes::Bytes;
 use std::sync::Arc;
 
 /// Where an entry was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EntryPlace {
+pub(crate) enum TinyEntryPlace {
     Front {
         granule: u32,
     },
@@ -37,20 +37,20 @@ pub(crate) enum EntryPlace {
 
 /// The key that is looked for.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedKey<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: FullHash,
 }
 
 /// An entry, and for a long one what stands for it.
-pub(super) type Found = (EntryPlace, Reader, Option<Stub>);
+pub(super) type Found = (TinyEntryPlace, Reader, Option<RecordStub>);
 
 /// The piece that is a key's entry, or stands for it.
-type Located = Look<(EntryPlace, Piece)>;
+type Located = LookStep<(TinyEntryPlace, RecordPiece)>;
 
 /// What became of one attempt to read a piece of the front.
 enum FrontRead {
-    Piece(Piece),
+    Piece(RecordPiece),
     /// It cannot be read, or is not what was written.
     Damaged,
     Moved,
@@ -68,7 +68,7 @@ impl TinyEngine {
     /// The entry of `key` and where it was found.
     pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<Found>> {
         let hash = self.volume.hash(key).1;
-        let found = lookup::follow(&self.volume, true, || self.search(Wanted { key, hash })).await?;
+        let found = lookup::follow(&self.volume, true, || self.search(WantedKey { key, hash })).await?;
         if found.is_some() {
             self.note_hit(hash.key_hash());
         }
@@ -76,13 +76,13 @@ impl TinyEngine {
     }
 
     /// Whether the entry found at `place` is still the key's newest.
-    pub(super) fn still_at(state: &super::TinyState, key_hash: KeyHash, place: EntryPlace) -> bool {
+    pub(super) fn still_at(state: &super::TinyState, key_hash: KeyHash, place: TinyEntryPlace) -> bool {
         let newest = state.newest(prefix_of(key_hash));
         match place {
-            EntryPlace::Front { granule } => {
+            TinyEntryPlace::Front { granule } => {
                 newest.is_some_and(|slot| slot.granule == granule && slot.state != FrontState::Removed)
             }
-            EntryPlace::Set { version } => {
+            TinyEntryPlace::Set { version } => {
                 newest.is_none() && state.sets.version(state.sets.set_of(key_hash)) == version
             }
         }
@@ -105,22 +105,22 @@ impl TinyEngine {
     /// Whether there is an entry of `key`, told by its piece in front or set: of a long one the ring is not read.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
         let hash = self.volume.hash(key).1;
-        let found = lookup::follow(&self.volume, false, || self.locate(Wanted { key, hash })).await?;
+        let found = lookup::follow(&self.volume, false, || self.locate(WantedKey { key, hash })).await?;
         Ok(found.is_some_and(|(_, piece)| match piece.what {
-            What::Stub(stub) => stub.len_bytes > 0 && self.is_alive(&stub),
-            What::Record(_) => true,
+            ItemKind::Stub(stub) => stub.len_bytes > 0 && self.is_alive(&stub),
+            ItemKind::Record(_) => true,
         }))
     }
 
-    async fn search(&self, wanted: Wanted<'_>) -> Result<Look<Found>> {
+    async fn search(&self, wanted: WantedKey<'_>) -> Result<LookStep<Found>> {
         match self.locate(wanted).await? {
-            Look::Found((place, piece)) => self.open(wanted, piece, place).await,
-            Look::Nothing => Ok(Look::Nothing),
-            Look::Moved => Ok(Look::Moved),
+            LookStep::Found((place, piece)) => self.open(wanted, piece, place).await,
+            LookStep::Nothing => Ok(LookStep::Nothing),
+            LookStep::Moved => Ok(LookStep::Moved),
         }
     }
 
-    async fn locate(&self, wanted: Wanted<'_>) -> Result<Located> {
+    async fn locate(&self, wanted: WantedKey<'_>) -> Result<Located> {
         let key_hash = wanted.hash.key_hash();
         let prefix = prefix_of(key_hash);
         let (slots, ready) = {
@@ -128,20 +128,20 @@ impl TinyEngine {
             (state.index.range(prefix, prefix).collect::<Vec<_>>(), state.ready)
         };
         if !ready {
-            return Ok(Look::Nothing);
+            return Ok(LookStep::Nothing);
         }
         for slot in slots.into_iter().rev() {
             if slot.state == FrontState::Removed {
-                return Ok(Look::Nothing);
+                return Ok(LookStep::Nothing);
             }
             match self.read_front(slot).await? {
-                FrontRead::Moved => return Ok(Look::Moved),
+                FrontRead::Moved => return Ok(LookStep::Moved),
                 FrontRead::Damaged => {
                     add(&self.volume.counters.corrupt, 1);
-                    return Ok(Look::Nothing);
+                    return Ok(LookStep::Nothing);
                 }
                 FrontRead::Piece(piece) if piece.hash() == wanted.hash => {
-                    return Ok(Look::Found((EntryPlace::Front { granule: slot.granule }, piece)));
+                    return Ok(LookStep::Found((TinyEntryPlace::Front { granule: slot.granule }, piece)));
                 }
                 FrontRead::Piece(_) => add(&self.volume.counters.false_matches, 1),
             }
@@ -153,13 +153,14 @@ impl TinyEngine {
     async fn read_front(&self, slot: FrontSlot) -> Result<FrontRead> {
         let offset = self.front_offset(slot.granule);
         let bytes = self.front_bytes(offset).await?;
-        let piece = Piece::of(self.volume.id, &bytes);
+        let piece = RecordPiece::of(self.volume.id, &bytes);
         let state = self.lock();
         if state.index.find(slot.prefix, slot.granule).is_none() {
             return Ok(FrontRead::Moved);
         }
         let segment = self.plan.front.segment_of(offset);
-        let is_present = |piece: &Piece| segment.is_some_and(|segment| state.front.has_pack(segment, piece.sequence()));
+        let is_present =
+            |piece: &RecordPiece| segment.is_some_and(|segment| state.front.has_pack(segment, piece.sequence()));
         Ok(piece.filter(is_present).map_or(FrontRead::Damaged, FrontRead::Piece))
     }
 
@@ -172,12 +173,12 @@ impl TinyEngine {
         self.volume.read(offset, len.min(self.plan.front.end_bytes() - offset)).await
     }
 
-    async fn search_set(&self, wanted: Wanted<'_>) -> Result<Located> {
+    async fn search_set(&self, wanted: WantedKey<'_>) -> Result<Located> {
         let key_hash = wanted.hash.key_hash();
         let (set, version, dirty) = {
             let state = self.lock();
             if state.sets.may_hold(key_hash) != MayHold::Maybe {
-                return Ok(Look::Nothing);
+                return Ok(LookStep::Nothing);
             }
             let set = state.sets.set_of(key_hash);
             (set, state.sets.version(set), state.set_writes.get(&set).and_then(SetWrite::believed))
@@ -196,57 +197,57 @@ impl TinyEngine {
                 return Ok(self.set_is_damaged(set, version));
             };
             if piece.hash() == wanted.hash {
-                return Ok(Look::Found((EntryPlace::Set { version }, piece)));
+                return Ok(LookStep::Found((TinyEntryPlace::Set { version }, piece)));
             }
         }
         // The entry may have come into the set, or left it for the front, since the front was asked.
         let state = self.lock();
         let moved = state.sets.version(set) != version || state.newest(prefix_of(key_hash)).is_some();
-        Ok(if moved { Look::Moved } else { Look::Nothing })
+        Ok(if moved { LookStep::Moved } else { LookStep::Nothing })
     }
 
     /// What a set means that is not as it was written last: nothing of it is believed any more.
     fn set_is_damaged(&self, set: SetNumber, version: u8) -> Located {
         let mut state = self.lock();
         if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
-            return Look::Moved;
+            return LookStep::Moved;
         }
         add(&self.volume.counters.corrupt, 1);
         state.forget_set(set);
         drop(state);
         // It is to be written anew.
         self.volume.wakeup.wake_if_idle();
-        Look::Nothing
+        LookStep::Nothing
     }
 
     /// The entry that a piece is or stands for.
-    async fn open(&self, wanted: Wanted<'_>, piece: Piece, place: EntryPlace) -> Result<Look<Found>> {
+    async fn open(&self, wanted: WantedKey<'_>, piece: RecordPiece, place: TinyEntryPlace) -> Result<LookStep<Found>> {
         let (bytes, stub) = match piece.what {
-            What::Record(_) => (piece.bytes, None),
-            What::Stub(stub) => match self.read_long(&stub).await? {
+            ItemKind::Record(_) => (piece.bytes, None),
+            ItemKind::Stub(stub) => match self.read_long(&stub).await? {
                 Some(bytes) => (bytes, Some(stub)),
-                None => return Ok(Look::Nothing),
+                None => return Ok(LookStep::Nothing),
             },
         };
         match self.volume.judge(&bytes, wanted.hash, wanted.key) {
-            Verdict::Sound(decoded) if stub.is_none_or(|stub| stub.sequence == decoded.meta.sequence) => {
-                Ok(Look::Found((place, Reader::whole(Arc::clone(&self.volume), bytes, decoded), stub)))
+            KeyVerdict::Sound(decoded) if stub.is_none_or(|stub| stub.sequence == decoded.meta.sequence) => {
+                Ok(LookStep::Found((place, Reader::whole(Arc::clone(&self.volume), bytes, decoded), stub)))
             }
-            Verdict::Sound(_) | Verdict::FalseMatch | Verdict::Damaged => {
+            KeyVerdict::Sound(_) | KeyVerdict::FalseMatch | KeyVerdict::Damaged => {
                 let overwritten = stub.is_some_and(|stub| !self.is_alive(&stub));
                 add(&self.volume.counters.corrupt, u64::from(!overwritten));
-                Ok(Look::Nothing)
+                Ok(LookStep::Nothing)
             }
-            Verdict::Useless => Ok(Look::Nothing),
+            KeyVerdict::Useless => Ok(LookStep::Nothing),
         }
     }
 
-    fn is_alive(&self, stub: &Stub) -> bool {
+    fn is_alive(&self, stub: &RecordStub) -> bool {
         self.lock().long.is_alive(stub.offset_bytes, stub.sequence)
     }
 
     /// The record that a stub stands for; `None` if it is a tombstone, or the ring has gone over it.
-    async fn read_long(&self, stub: &Stub) -> Result<Option<Bytes>> {
+    async fn read_long(&self, stub: &RecordStub) -> Result<Option<Bytes>> {
         let len = u64::from(stub.len_bytes);
         let end = stub.offset_bytes.checked_add(len);
         let is_within = end.is_some_and(|end| end <= self.plan.long.end_bytes());

@@ -19,7 +19,7 @@ use crate::{
     format::pack::{self, PackHeader, PackedKind},
     hash::KeyHash,
     units::SetNumber,
-    volume::{counters::add, waiters::Woken},
+    volume::{counters::add, waiters::WokenTasks},
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -40,15 +40,15 @@ struct FoundRing {
     last_sequence: u64,
     /// From this sequence on packs count.
     oldest_sequence: u64,
-    widening: Widening,
+    widening: SequenceWidening,
 }
 
 /// Makes sequences as they stand on the volume comparable: of two that are less than 2^31 packs apart, as all of a ring
 /// are, the later is the greater also where they began again.
 #[derive(Clone, Copy, Default)]
-struct Widening(Option<u32>);
+struct SequenceWidening(Option<u32>);
 
-impl Widening {
+impl SequenceWidening {
     fn of(&mut self, sequence: u32) -> u64 {
         let origin = *self.0.get_or_insert(sequence);
         let ahead = sequence.wrapping_sub(origin) as i32;
@@ -89,7 +89,7 @@ async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
         });
         firsts.extend(join_all(probes).await);
     }
-    let mut widening = Widening::default();
+    let mut widening = SequenceWidening::default();
     let first_sequences: Vec<u64> =
         firsts.into_iter().map(|first| first.map_or(0, |sequence| widening.of(sequence))).collect();
     let mut found = FoundRing { last_sequence: 0, oldest_sequence: 0, first_sequences, widening };
@@ -153,8 +153,8 @@ fn begin(
     front: &FoundRing,
     long: &FoundRing,
     entries: &[FoundEntry],
-    known: Option<snapshot::Known>,
-) -> Woken {
+    known: Option<snapshot::KnownFront>,
+) -> WokenTasks {
     let mut state = engine.lock();
     let state = &mut *state;
     assert!(!state.ready, "the front is found once");

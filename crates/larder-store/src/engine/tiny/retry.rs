@@ -8,16 +8,16 @@
 
 use super::{
     TinyEngine, TinyState,
-    append::{Sealed, stub_parcel},
-    contents::{self, Piece, What},
+    append::{SealedPacks, stub_parcel},
+    contents::{self, ItemKind, RecordPiece},
     front::{FrontSlot, FrontState},
-    moves::{Moved, OldSet, Outgoing},
+    moves::{OldSet, OutgoingSegment, SetOutcome},
     prefix_of,
     ring::RingPlace,
 };
 use crate::{
     engine::kit::{pack::SealedPack, room::NoRoom},
-    format::{pack::PackedKind, record::Record},
+    format::{pack::PackedKind, record::RecordParts},
     hash::KeyHash,
     units::SetNumber,
     volume::counters::add,
@@ -40,11 +40,11 @@ const WIPES_MAX: u64 = 256;
 /// A set that could not be written, and what the volume has of it.
 struct FailedSet {
     set: SetNumber,
-    held: Held,
+    held: HeldEntries,
 }
 
 /// Whose entries a set on the volume may hold.
-enum Held {
+enum HeldEntries {
     Prefixes(HashSet<u32>),
     /// It cannot be read.
     Unknown,
@@ -84,7 +84,7 @@ impl TinyEngine {
 
     /// Writes packs again that the device did not take: where they belong, and if that fails elsewhere.
     pub(super) fn retry_failed(self: &Arc<Self>) {
-        let mut sealed = Sealed::at(self.volume.clock.now());
+        let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut state = self.lock();
         let may_move_on = !state.is_device_doubted;
         for pack in state.front.failed_packs().to_vec() {
@@ -113,7 +113,7 @@ impl TinyEngine {
                 (set, state.sets.version(set))
             };
             let nothing = OldSet { set, version, count: 0, stay: Vec::new() };
-            if self.replace_set(&nothing, &[], Vec::new()).await != Moved::Written {
+            if self.replace_set(&nothing, &[], Vec::new()).await != SetOutcome::Written {
                 self.lock().retry_at = Some(self.volume.clock.now() + PAUSE);
                 return false;
             }
@@ -123,8 +123,8 @@ impl TinyEngine {
 
     /// What becomes of the entries of a move whose sets in `failed` the device did not take: those that hide something
     /// there are appended to the front again, the others are dropped. Whether the segment can go.
-    pub(super) async fn carry_over(self: &Arc<Self>, outgoing: &Outgoing, failed: &[SetNumber]) -> bool {
-        let mut sealed = Sealed::at(self.volume.clock.now());
+    pub(super) async fn carry_over(self: &Arc<Self>, outgoing: &OutgoingSegment, failed: &[SetNumber]) -> bool {
+        let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut is_carried = true;
         for &set in failed {
             let held = self.held_on_volume(set).await;
@@ -142,21 +142,21 @@ impl TinyEngine {
     }
 
     /// Whose entries the bytes of a set hold, by their keys' prefixes, believed or not.
-    async fn held_on_volume(&self, set: SetNumber) -> Held {
+    async fn held_on_volume(&self, set: SetNumber) -> HeldEntries {
         let offset = self.plan.set_start_bytes(set);
-        let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else { return Held::Unknown };
+        let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else { return HeldEntries::Unknown };
         // Bytes that are no set now are none after a restart.
         let listings =
             contents::directory(self.volume.id, offset, &bytes).map_or_else(Vec::new, |(_, listings)| listings);
-        Held::Prefixes(listings.iter().map(|listing| prefix_of(listing.key_hash)).collect())
+        HeldEntries::Prefixes(listings.iter().map(|listing| prefix_of(listing.key_hash)).collect())
     }
 
     fn append_set_again(
         &self,
         state: &mut TinyState,
         FailedSet { set, held }: &FailedSet,
-        outgoing: &Outgoing,
-        sealed: &mut Sealed,
+        outgoing: &OutgoingSegment,
+        sealed: &mut SealedPacks,
     ) -> Result<(), NoRoom> {
         let (first, last) = state.sets.prefixes(*set);
         let slots: Vec<_> = state.index.range(first, last).collect();
@@ -168,7 +168,7 @@ impl TinyEngine {
             if !outgoing.holds(offset) {
                 continue;
             }
-            if matches!(held, Held::Prefixes(prefixes) if !prefixes.contains(&slot.prefix)) {
+            if matches!(held, HeldEntries::Prefixes(prefixes) if !prefixes.contains(&slot.prefix)) {
                 state.index.remove(slot.prefix, slot.granule);
                 add(&self.volume.counters.evicted, u64::from(slot.state != FrontState::Removed));
                 continue;
@@ -178,7 +178,12 @@ impl TinyEngine {
         Ok(())
     }
 
-    fn append_pack_again(&self, state: &mut TinyState, pack: &SealedPack, sealed: &mut Sealed) -> Result<(), NoRoom> {
+    fn append_pack_again(
+        &self,
+        state: &mut TinyState,
+        pack: &SealedPack,
+        sealed: &mut SealedPacks,
+    ) -> Result<(), NoRoom> {
         for listing in &pack.listings {
             let granule = self.granule(pack.offset_bytes + u64::from(listing.at));
             if let Some(slot) = state.index.find(prefix_of(listing.key_hash), granule) {
@@ -199,10 +204,10 @@ impl TinyEngine {
         state: &mut TinyState,
         slot: FrontSlot,
         bytes: &Bytes,
-        sealed: &mut Sealed,
+        sealed: &mut SealedPacks,
     ) -> Result<(), NoRoom> {
         let Some(piece) =
-            Piece::of(self.volume.id, bytes).filter(|piece| prefix_of(piece.hash().key_hash()) == slot.prefix)
+            RecordPiece::of(self.volume.id, bytes).filter(|piece| prefix_of(piece.hash().key_hash()) == slot.prefix)
         else {
             state.forget_key(KeyHash::of_prefix(slot.prefix));
             return Ok(());
@@ -212,7 +217,7 @@ impl TinyEngine {
         assert_eq!(newest.prefix, slot.prefix, "what is newer is of a key that looks alike");
         if newest.granule != slot.granule {
             let newest_bytes = state.front.dirty_copy(self.front_offset(newest.granule), self.plan.short_bytes_max());
-            let newer = newest_bytes.and_then(|bytes| Piece::of(self.volume.id, &Bytes::from(bytes)));
+            let newer = newest_bytes.and_then(|bytes| RecordPiece::of(self.volume.id, &Bytes::from(bytes)));
             if newer.is_some_and(|newer| newer.hash() == piece.hash()) {
                 state.index.remove(slot.prefix, slot.granule);
             } else {
@@ -230,18 +235,29 @@ impl TinyEngine {
         Ok(())
     }
 
-    fn append_piece(&self, state: &mut TinyState, piece: &Piece, sealed: &mut Sealed) -> Result<RingPlace, NoRoom> {
+    fn append_piece(
+        &self,
+        state: &mut TinyState,
+        piece: &RecordPiece,
+        sealed: &mut SealedPacks,
+    ) -> Result<RingPlace, NoRoom> {
         match &piece.what {
-            What::Stub(stub) => {
+            ItemKind::Stub(stub) => {
                 let kind = if piece.is_tombstone() { PackedKind::Tombstone } else { PackedKind::Stub };
                 self.append_stub(state, *stub, stub_parcel(stub, kind, 0), sealed)
             }
-            What::Record(decoded) => {
+            ItemKind::Record(decoded) => {
                 let (bytes, checksums) = (&piece.bytes, decoded.checksums(&piece.bytes));
                 let body = [bytes.slice(decoded.body_start..decoded.len_bytes())];
                 let (key, head) = (&bytes[decoded.key.clone()], &bytes[decoded.head.clone()]);
-                let mut record =
-                    Record { meta: decoded.meta.clone(), key, head, parts: &[], checksums: &checksums, body: &body };
+                let mut record = RecordParts {
+                    meta: decoded.meta.clone(),
+                    key,
+                    head,
+                    parts: &[],
+                    checksums: &checksums,
+                    body: &body,
+                };
                 self.append_short(state, &mut record, sealed)
             }
         }

@@ -13,7 +13,7 @@ mod check;
 
 use crate::{
     device::AlignedBuffer,
-    engine::kit::pack::{OpenPack, PackShape, Parcel, SealedPack, copy_of},
+    engine::kit::pack::{OpenPack, PackRecord, PackShape, SealedPack, copy_of},
     format::VolumeId,
     units::BLOCK_BYTES,
 };
@@ -32,7 +32,7 @@ pub(crate) struct RingArea {
 }
 
 /// The state of a ring.
-pub(crate) struct Ring {
+pub(crate) struct PackRingState {
     area: RingArea,
     volume: VolumeId,
     /// The sequence of each segment's first pack; 0 is not in use.
@@ -98,7 +98,7 @@ impl RingArea {
     }
 }
 
-impl Ring {
+impl PackRingState {
     /// An empty ring.
     pub(crate) fn new(area: RingArea, volume: VolumeId) -> Self {
         assert!(area.segment_count >= 2 && area.segment_bytes.is_multiple_of(BLOCK_BYTES));
@@ -136,7 +136,7 @@ impl Ring {
     /// Appends a record; a pack that becomes full by that is added to `sealed`, to be written.
     pub(crate) fn append(
         &mut self,
-        parcel: Parcel,
+        parcel: PackRecord,
         now: Duration,
         sealed: &mut Vec<SealedPack>,
         write: impl FnOnce(&mut [u8], u32),
@@ -399,12 +399,12 @@ mod tests {
         packing_bytes: 64,
     };
 
-    fn ring() -> Ring {
-        Ring::new(AREA, VolumeId([1; 16]))
+    fn ring() -> PackRingState {
+        PackRingState::new(AREA, VolumeId([1; 16]))
     }
 
-    fn append(ring: &mut Ring, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<RingPlace, RingFull> {
-        let parcel = Parcel { key_hash: KeyHash(1), len_bytes, expires_at: 0, kind: PackedKind::Entry };
+    fn append(ring: &mut PackRingState, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<RingPlace, RingFull> {
+        let parcel = PackRecord { key_hash: KeyHash(1), len_bytes, expires_at: 0, kind: PackedKind::Entry };
         ring.append(parcel, Duration::ZERO, sealed, |target, sequence| target.fill(sequence as u8))
     }
 

@@ -12,7 +12,7 @@ const NEW: u8 = 6;
 
 /// An entry that wants to be in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Resident {
+pub(crate) struct ResidentRank {
     pub(crate) len_bytes: u64,
     pub(crate) rank: u8,
     /// Hit since the set was written last, or while it was in the front.
@@ -22,7 +22,7 @@ pub(crate) struct Resident {
 }
 
 /// Which of `residents` stay within `room_bytes`, at most `count_max`, with their new ranks, nearest first.
-pub(crate) fn merge(residents: &[Resident], room_bytes: u64, count_max: usize) -> Vec<(usize, u8)> {
+pub(crate) fn merge(residents: &[ResidentRank], room_bytes: u64, count_max: usize) -> Vec<(usize, u8)> {
     let total: u64 = residents.iter().map(|resident| resident.len_bytes).sum();
     let mut ranked: Vec<_> = residents.iter().enumerate().map(|(index, resident)| (index, rank(resident))).collect();
     if total > room_bytes || residents.len() > count_max {
@@ -45,7 +45,7 @@ pub(crate) fn merge(residents: &[Resident], room_bytes: u64, count_max: usize) -
     kept
 }
 
-fn rank(resident: &Resident) -> u8 {
+fn rank(resident: &ResidentRank) -> u8 {
     match (resident.hit, resident.new) {
         (true, _) => 0,
         (false, true) => NEW,
@@ -57,8 +57,8 @@ fn rank(resident: &Resident) -> u8 {
 mod tests {
     use super::*;
 
-    fn resident(len_bytes: u64, rank: u8, hit: bool, new: bool) -> Resident {
-        Resident { len_bytes, rank, hit, new }
+    fn resident(len_bytes: u64, rank: u8, hit: bool, new: bool) -> ResidentRank {
+        ResidentRank { len_bytes, rank, hit, new }
     }
 
     #[test]

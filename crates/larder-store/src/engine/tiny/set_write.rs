@@ -6,9 +6,9 @@
 
 use super::{
     TinyEngine, TinyState,
-    contents::{self, Item},
+    contents::{self, SetItem},
     front::FrontSlot,
-    moves::{Moved, OldSet},
+    moves::{OldSet, SetOutcome},
 };
 use crate::{
     device::{AlignedBuffer, Completion},
@@ -37,7 +37,7 @@ impl SetWrite {
 }
 
 /// What is known of a write until it is over.
-struct Writing {
+struct SetWriteState {
     set: SetNumber,
     buffer: Arc<AlignedBuffer>,
     /// What leaves the front once this is written.
@@ -54,9 +54,9 @@ impl TinyEngine {
     pub(super) async fn replace_set(
         self: &Arc<Self>,
         old: &OldSet,
-        content: &[Item],
+        content: &[SetItem],
         leaving: Vec<FrontSlot>,
-    ) -> Moved {
+    ) -> SetOutcome {
         let OldSet { set, version, count: before, .. } = *old;
         let offset_bytes = self.plan.set_start_bytes(set);
         let next_version = self.lock().sets.next_version(set);
@@ -66,7 +66,7 @@ impl TinyEngine {
             let mut state = self.lock();
             let state = &mut *state;
             if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
-                return Moved::Not;
+                return SetOutcome::Not;
             }
             state.sets.note(set, next_version, content.iter().map(|item| item.piece.hash().key_hash()));
             state.set_entries = (state.set_entries + content.len() as u64).saturating_sub(before);
@@ -74,11 +74,11 @@ impl TinyEngine {
             assert!(other.is_none(), "a set has one write on its way");
         }
         let (completion, written) = Completion::pair();
-        self.submit_set(Writing { set, buffer, leaving, attempts_left: ATTEMPTS_MAX, completion });
-        if written.await.is_ok() { Moved::Written } else { Moved::Failed }
+        self.submit_set(SetWriteState { set, buffer, leaving, attempts_left: ATTEMPTS_MAX, completion });
+        if written.await.is_ok() { SetOutcome::Written } else { SetOutcome::Failed }
     }
 
-    fn submit_set(self: &Arc<Self>, mut writing: Writing) {
+    fn submit_set(self: &Arc<Self>, mut writing: SetWriteState) {
         writing.attempts_left -= 1;
         let offset_bytes = self.plan.set_start_bytes(writing.set);
         let buffer = Arc::clone(&writing.buffer);
@@ -86,7 +86,7 @@ impl TinyEngine {
         self.volume.submit_write(offset_bytes, buffer, written);
     }
 
-    fn set_written(self: &Arc<Self>, writing: Writing, outcome: io::Result<()>) {
+    fn set_written(self: &Arc<Self>, writing: SetWriteState, outcome: io::Result<()>) {
         self.volume.note_write(&outcome);
         let mut state = self.lock();
         let is_believed = state.set_writes.get(&writing.set).is_some_and(|write| write.is_believed);
@@ -108,7 +108,7 @@ impl TinyEngine {
 
 impl TinyState {
     /// The write of a set is over; `is_sound` if what is on the volume now is what memory says.
-    fn end_set_write(&mut self, writing: &Writing, is_sound: bool) {
+    fn end_set_write(&mut self, writing: &SetWriteState, is_sound: bool) {
         let ended = self.set_writes.remove(&writing.set);
         assert!(ended.is_some(), "a write ends once");
         if !is_sound {

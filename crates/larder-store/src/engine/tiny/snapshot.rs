@@ -6,12 +6,12 @@
 use super::{TinyEngine, sets::SetSummaries};
 use crate::{
     Result,
-    engine::kit::snapshot::{self, Header},
+    engine::kit::snapshot::{self, SnapshotPage},
 };
 use std::sync::Arc;
 
 /// What a snapshot says.
-pub(super) struct Known {
+pub(super) struct KnownFront {
     pub(super) words: Vec<u32>,
     pub(super) set_entries: u64,
 }
@@ -28,15 +28,15 @@ pub(super) async fn write(engine: &Arc<TinyEngine>) -> Result<()> {
         (state.sets.words().to_vec(), state.set_entries, state.front.last_sequence() as u32)
     };
     let says = [words.len() as u32, set_entries as u32, (set_entries >> u32::BITS) as u32];
-    snapshot::write(&engine.volume, &Header { number, words: says }, &words).await
+    snapshot::write(&engine.volume, &SnapshotPage { number, words: says }, &words).await
 }
 
 /// Takes the snapshot, if there is one and it is of the front's last sequence; it is gone afterwards.
-pub(super) async fn take(engine: &TinyEngine, last_sequence: u64) -> Option<Known> {
-    let Header { number, words: [word_count, low, high] } = snapshot::read_header(&engine.volume).await?;
+pub(super) async fn take(engine: &TinyEngine, last_sequence: u64) -> Option<KnownFront> {
+    let SnapshotPage { number, words: [word_count, low, high] } = snapshot::read_header(&engine.volume).await?;
     let expected = engine.lock().sets.words().len() as u64;
     let fits = number == last_sequence as u32 && u64::from(word_count) == expected;
     let words = if fits { snapshot::read_words(&engine.volume, number, expected).await } else { None };
     snapshot::mark_used(&engine.volume, 0).await.ok()?;
-    words.map(|words| Known { words, set_entries: u64::from(high) << u32::BITS | u64::from(low) })
+    words.map(|words| KnownFront { words, set_entries: u64::from(high) << u32::BITS | u64::from(low) })
 }

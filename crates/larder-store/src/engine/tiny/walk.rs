@@ -6,16 +6,16 @@
 use super::layout::TinyPlan;
 use crate::{
     device::block_on,
-    engine::kit::walk::{Met, walk_pack},
+    engine::kit::walk::{WalkItem, walk_pack},
     units::{BLOCK_BYTES, SetNumber},
     volume::Volume,
 };
 
 /// Walks over both rings and the sets, while it is to go on.
-pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(Met<'_>)) {
+pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let plan = TinyPlan::from_parameters(volume.shape.data_area().start, volume.shape.parameters);
     let Some(plan) = plan.filter(|plan| plan.long.end_bytes() <= volume.shape.data_area().end) else {
-        return meet(Met::Damage { offset_bytes: 0, what: "the superblock's layout" });
+        return meet(WalkItem::Damage { offset_bytes: 0, what: "the superblock's layout" });
     };
     for ring in [&plan.front, &plan.long] {
         for segment in (0..ring.segment_count).take_while(|_| goes_on()) {
@@ -28,10 +28,10 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
 }
 
 /// The packs of a segment, or the one of a set.
-fn walk_piece(volume: &Volume, start_bytes: u64, len_bytes: u64, meet: &mut dyn FnMut(Met<'_>)) {
+fn walk_piece(volume: &Volume, start_bytes: u64, len_bytes: u64, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let bytes = match block_on(volume.read(start_bytes, len_bytes)) {
         Ok(bytes) => bytes,
-        Err(_) => return meet(Met::Damage { offset_bytes: start_bytes, what: "packs cannot be read" }),
+        Err(_) => return meet(WalkItem::Damage { offset_bytes: start_bytes, what: "packs cannot be read" }),
     };
     let mut offset = 0;
     while offset < len_bytes {
@@ -41,5 +41,5 @@ fn walk_piece(volume: &Volume, start_bytes: u64, len_bytes: u64, meet: &mut dyn 
             None => BLOCK_BYTES,
         };
     }
-    meet(Met::Passed(len_bytes));
+    meet(WalkItem::Passed(len_bytes));
 }

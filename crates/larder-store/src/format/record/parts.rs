@@ -2,8 +2,8 @@
 //!
 //! Invariant: every part, and the rest, has blocks of its own, so that each is verified without the others.
 
-use super::{BODY_BLOCK_BYTES, BodyElsewhere, Decoded, FIXED_BYTES, Kind, PART_BYTES};
-use crate::{format::bytes::Fields, units::PACKED_STEP_BYTES};
+use super::{BODY_BLOCK_BYTES, BodyElsewhere, DecodedRecord, FIXED_BYTES, PART_BYTES, RecordKind};
+use crate::{format::bytes::FieldReader, units::PACKED_STEP_BYTES};
 use std::ops::Range;
 
 /// A part of a body that stands in a record of its own.
@@ -50,11 +50,11 @@ impl BodyStretch {
     }
 }
 
-impl Decoded {
+impl DecodedRecord {
     /// Returns the parts of the body that stand in records of their own; `record` is what was decoded.
     pub(crate) fn parts(&self, record: &[u8]) -> Vec<BodyPart> {
         let part = |bytes: &[u8]| {
-            let mut fields = Fields::new(bytes);
+            let mut fields = FieldReader::new(bytes);
             let place = BodyElsewhere { offset_bytes: fields.u64()?, sequence: fields.u32()? };
             Some(BodyPart { place, len_bytes: fields.u32()? })
         };
@@ -73,7 +73,7 @@ impl Decoded {
         };
         let parts = self.parts(record).into_iter();
         let mut all: Vec<_> = parts.map(|part| stretch(part.place, part.len_bytes.into(), false)).collect();
-        let is_here = !matches!(self.meta.kind, Kind::HeadUpdate(_));
+        let is_here = !matches!(self.meta.kind, RecordKind::HeadUpdate(_));
         let rest_bytes = if is_here { self.here_bytes } else { self.meta.body_bytes };
         all.push(stretch(self.body_place(start_bytes), rest_bytes, is_here));
         all

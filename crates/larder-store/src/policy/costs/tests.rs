@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 const SIZE_BYTES: u64 = 256 << 20;
 
-fn costs(policy: &Policy, mean_entry_bytes: u64, group_size: f64) -> Costs {
+fn costs(policy: &Policy, mean_entry_bytes: u64, group_size: f64) -> PolicyCosts {
     let tuning = Tuning::default();
     let share_longer_than = |bytes: f64| if bytes >= 65_536.0 { 0.01 } else { 0.25 };
-    let assumed = Assumptions {
+    let assumed = CostAssumptions {
         size_bytes: SIZE_BYTES,
         mean_entry_bytes,
         share_longer_than: &share_longer_than,

@@ -31,7 +31,7 @@ fn a_spinning_disk_gives_the_papers_order_and_rates() {
     ] {
         let found = row(&plan, name).requests_per_second;
         assert!((found / expected - 1.0).abs() < 0.02, "{name}: {found}, by the formula {expected}");
-        assert_eq!(row(&plan, name).bound, Bound::Disk);
+        assert_eq!(row(&plan, name).bound, PlanBound::Disk);
     }
     assert_eq!(plan.recommended, Some("hashcache-log"), "{}", plan.reason);
 }
@@ -66,7 +66,7 @@ fn processors_limit_what_the_disk_does_not() {
     (wishes.request_cpu, wishes.processor_count) = (Duration::from_millis(10), 1.0);
     let plan = Plan::new(&wishes, &DeviceFigures::typical_solid_state());
     let log = row(&plan, "log");
-    assert_eq!(log.bound, Bound::Processors);
+    assert_eq!(log.bound, PlanBound::Processors);
     assert!((99.0..100.0).contains(&log.requests_per_second), "{log:?}");
     assert_eq!(plan.recommended, Some("log"), "of equally fast rows the first: {}", plan.reason);
 }
@@ -101,6 +101,6 @@ fn fast_flash_ranks_policies_by_their_processor_time() {
     (figures.sequential_read, figures.sequential_write) = (1e11, 1e11);
     let plan = Plan::new(&PlanWishes::new(1 << 40, 1 << 36), &figures);
     let rate = |name| row(&plan, name).requests_per_second;
-    assert_eq!(row(&plan, "log").bound, Bound::Processors);
+    assert_eq!(row(&plan, "log").bound, PlanBound::Processors);
     assert!(rate("log") > rate("tiny") && rate("tiny") > rate("hashcache-setmem"), "{:?}", plan.rows);
 }

@@ -420,7 +420,7 @@ fn what_the_log_overwrote_is_a_miss_without_a_read() {
 
 #[test]
 fn a_group_comes_with_one_read_at_its_first_entry() {
-    use larder_store::Neighbour;
+    use larder_store::NeighbourEntry;
     use std::sync::Mutex;
     // Segments of 2 MiB, so that all pages fit one unit.
     let policy = Policy::named("hashcache-log").unwrap();
@@ -429,7 +429,7 @@ fn a_group_comes_with_one_read_at_its_first_entry() {
     let sink = Arc::clone(&received);
     bench.store.set_neighbours(Arc::new(move || {
         let sink = Arc::clone(&sink);
-        Box::new(move |neighbour: Neighbour| sink.lock().unwrap().push((neighbour.key.to_vec(), neighbour.reader)))
+        Box::new(move |neighbour: NeighbourEntry| sink.lock().unwrap().push((neighbour.key.to_vec(), neighbour.reader)))
     }));
     (1..=10).for_each(|page| insert_page(&bench, page, SHORT));
     block_on(bench.store.sync()).unwrap();
@@ -459,7 +459,7 @@ fn note_neighbours(store: &Store) -> Arc<std::sync::Mutex<Vec<Vec<u8>>>> {
     let sink = Arc::clone(&noted);
     store.set_neighbours(Arc::new(move || {
         let sink = Arc::clone(&sink);
-        Box::new(move |neighbour: larder_store::Neighbour| sink.lock().unwrap().push(neighbour.key.to_vec()))
+        Box::new(move |neighbour: larder_store::NeighbourEntry| sink.lock().unwrap().push(neighbour.key.to_vec()))
     }));
     noted
 }

@@ -2,7 +2,7 @@
 //! site lie together, the least recently used cluster goes whole, and after a crash what was written is found.
 
 use crate::support::{block_on, body, cost, head, insert, key_bytes, options, version_of};
-use larder_store::{Hints, Neighbour, Policy, Store, StoreOptions, device::MemoryDevice};
+use larder_store::{Hints, NeighbourEntry, Policy, Store, StoreOptions, device::MemoryDevice};
 use std::sync::{Arc, Mutex};
 
 const CLUSTER: u64 = 128 << 10;
@@ -77,8 +77,8 @@ fn one_read_of_a_cluster_brings_all_its_living_entries_to_the_neighbours() {
 }
 
 /// Reads for `key`, and what they brought along.
-fn neighbours_of(store: &Store, key: u64) -> (u64, Vec<Neighbour>) {
-    let seen: Arc<Mutex<Vec<Neighbour>>> = Arc::default();
+fn neighbours_of(store: &Store, key: u64) -> (u64, Vec<NeighbourEntry>) {
+    let seen: Arc<Mutex<Vec<NeighbourEntry>>> = Arc::default();
     let kept = Arc::clone(&seen);
     store.set_neighbours(Arc::new(move || {
         let kept = Arc::clone(&kept);

@@ -8,7 +8,7 @@ use crate::{
     lab::plan::read_figures,
     output::print_line,
     report, settings, size,
-    tuning::{self, Tuned},
+    tuning::{self, TunedConstant},
     value,
 };
 use clap::Args;
@@ -57,7 +57,7 @@ pub(crate) struct StoreFlags {
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
         long_help = tuning::tune_help())]
-    tune: Vec<Tuned>,
+    tune: Vec<TunedConstant>,
 }
 
 /// Measures each row, and prints it beside its plan.
@@ -67,7 +67,7 @@ pub(crate) struct StoreFlags {
 pub(super) fn run(flags: StoreFlags) -> Result<(), Failure> {
     let figures = flags.device.as_deref().map(read_figures).transpose()?;
     let mut constants = Tuning::default();
-    for Tuned { name, value } in &flags.tune {
+    for TunedConstant { name, value } in &flags.tune {
         constants.set(name, *value).expect("it was checked when it was read");
     }
     print_line!("{}", COLUMNS.header())?;

@@ -4,7 +4,7 @@ use super::{
     failed,
     source::{SourceFlags, parse_count},
 };
-use crate::{failure::Failure, output::print_line, progress::Shown, size};
+use crate::{failure::Failure, output::print_line, progress::ProgressLine, size};
 use clap::Args;
 use larder_sim::{Conversion, ConversionSummary};
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub(super) fn run(flags: ConvertFlags) -> Result<(), Failure> {
         memory_bytes: flags.memory.max(1 << 20),
         working_set_bytes: flags.working_set.max(16 << 20),
     };
-    let shown = Shown::new("converting");
+    let shown = ProgressLine::new("converting");
     let converted = conversion.run(&flags.to, &|count, of| shown.advance(count, of));
     shown.finish();
     let ConversionSummary { requests, file_bytes, left_out, damaged, first_damage } = converted.map_err(failed)?;

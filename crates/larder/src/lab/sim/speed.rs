@@ -1,6 +1,6 @@
 //! `larder sim speed`: how many requests per second the laboratory itself replays.
 
-use super::{OutputFlags, Policies, Progress, SourceFlags, failed, listed, show};
+use super::{OutputFlags, PolicyList, Progress, SourceFlags, failed, listed, show};
 use crate::{failure::Failure, size};
 use clap::Args;
 use larder_sim::SpeedTest;
@@ -20,7 +20,7 @@ pub(crate) struct SpeedFlags {
 
     /// Policies: names with commas between them, `all` or `none` (repeatable)
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "all", value_parser = super::parse_policies)]
-    policy: Vec<Policies>,
+    policy: Vec<PolicyList>,
 
     /// Size of caches and stores
     #[arg(long, default_value = "1GB", value_parser = size::parse)]

@@ -1,8 +1,8 @@
 //! What must hold within the cluster table.
 
-use super::{ClusterState, Clusters, NONE};
+use super::{ClusterState, ClusterTable, NONE};
 
-impl<F: Copy> Clusters<F> {
+impl<F: Copy> ClusterTable<F> {
     /// Checks the states of all clusters, their order of use, and what is on its way.
     pub(in crate::engine::clusters) fn check(&self) {
         let count_of = |state| self.table.iter().filter(|line| line.state == state).count();

@@ -4,7 +4,7 @@
 //! at the same place. Invariants: of one cluster one write is on its way, since of two the older could land last; the bytes of
 //! a record never change, so that a write which is torn costs no record that an earlier one brought. Does not: do I/O.
 
-use super::{ClusterState, Clusters};
+use super::{ClusterState, ClusterTable};
 use crate::{engine::kit::pack::SealedPack, units::SECTOR_BYTES};
 use std::{ops::Range, time::Duration};
 
@@ -25,7 +25,7 @@ pub(crate) struct PartialOutcome {
     pub(crate) completed: Option<SealedPack>,
 }
 
-impl<F: Copy> Clusters<F> {
+impl<F: Copy> ClusterTable<F> {
     /// Notes that something waits in the open cluster of a group.
     pub(crate) fn note_waiting(&mut self, group: usize, now: Duration) {
         if self.open[group].is_some() {

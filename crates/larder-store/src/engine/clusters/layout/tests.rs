@@ -9,17 +9,17 @@ use crate::{
 const AREA: ClusterArea = ClusterArea { start_bytes: 1 << 20, cluster_bytes: 128 << 10, count: 24 };
 const VOLUME: VolumeId = VolumeId([2; 16]);
 
-fn clusters() -> Clusters<u32> {
-    let mut numbers = Numbers::new(100, 1 << 16);
+fn clusters() -> ClusterTable<u32> {
+    let mut numbers = RunNumbers::new(100, 1 << 16);
     numbers.reserve_until(numbers.next_end());
-    Clusters::new(AREA, VOLUME, 2, numbers)
+    ClusterTable::new(AREA, VOLUME, 2, numbers)
 }
 
 /// Appends an entry, evicting what is in its way; what was evicted is in `gone`.
-fn append(clusters: &mut Clusters<u32>, group: usize, len_bytes: u64, gone: &mut Vec<u32>) -> ClusterPlace {
-    let parcel = Parcel { key_hash: KeyHash(len_bytes), len_bytes, expires_at: 0, kind: PackedKind::Entry };
+fn append(clusters: &mut ClusterTable<u32>, group: usize, len_bytes: u64, gone: &mut Vec<u32>) -> ClusterPlace {
+    let parcel = PackRecord { key_hash: KeyHash(len_bytes), len_bytes, expires_at: 0, kind: PackedKind::Entry };
     let mut sealed = Vec::new();
-    while let Err(Lack(span)) = clusters.prepare(group, len_bytes, &mut sealed) {
+    while let Err(NoRun(span)) = clusters.prepare(group, len_bytes, &mut sealed) {
         write_all(clusters, &mut sealed);
         for victim in clusters.victims(span).expect("nothing is on its way") {
             clusters.release(victim);
@@ -31,7 +31,7 @@ fn append(clusters: &mut Clusters<u32>, group: usize, len_bytes: u64, gone: &mut
     place
 }
 
-fn write_all(clusters: &mut Clusters<u32>, sealed: &mut Vec<SealedPack>) {
+fn write_all(clusters: &mut ClusterTable<u32>, sealed: &mut Vec<SealedPack>) {
     for pack in sealed.drain(..) {
         clusters.written(pack.sequence);
     }

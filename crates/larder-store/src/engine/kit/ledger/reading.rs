@@ -7,9 +7,11 @@ use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
     format::{
-        journal::{self, Change},
-        snapshot::{HEADER_COUNT, Header, Listing, PAGE_LISTING_COUNT, PLACE_COUNT, Recovery, decode_page},
-        superblock::Shape,
+        journal::{self, MapChange},
+        snapshot::{
+            HEADER_COUNT, MapRecovery, PAGE_LISTING_COUNT, PLACE_COUNT, SnapshotEntry, SnapshotHeader, decode_page,
+        },
+        superblock::VolumeShape,
     },
     units::BLOCK_BYTES,
     volume::{Volume, counters::add},
@@ -33,7 +35,7 @@ pub(crate) struct LedgerArea {
 }
 
 /// What a journal says after a snapshot.
-pub(crate) struct Replayed {
+pub(crate) struct ReplayedJournal {
     /// The page behind its end.
     pub(crate) next: u64,
     pub(crate) pointer: Option<u64>,
@@ -50,7 +52,7 @@ impl LedgerArea {
         ((HEADER_COUNT + places * snapshot_pages + journal_pages) * BLOCK_BYTES, journal_pages)
     }
 
-    pub(crate) fn of(shape: &Shape) -> Self {
+    pub(crate) fn of(shape: &VolumeShape) -> Self {
         let pages = (shape.index_bytes / BLOCK_BYTES).saturating_sub(HEADER_COUNT + shape.journal_pages);
         let places = if shape.journal_pages > 0 { u64::from(PLACE_COUNT) } else { 1 };
         let start_bytes = shape.index_area().start;
@@ -68,9 +70,9 @@ impl LedgerArea {
     }
 
     /// Where the pages of a header's snapshot begin.
-    pub(crate) fn snapshot_of(&self, header: &Header) -> (u64, u64) {
-        let Recovery { generation, place, .. } =
-            header.recovery.unwrap_or(Recovery { generation: header.generation, ..Recovery::default() });
+    pub(crate) fn snapshot_of(&self, header: &SnapshotHeader) -> (u64, u64) {
+        let MapRecovery { generation, place, .. } =
+            header.recovery.unwrap_or(MapRecovery { generation: header.generation, ..MapRecovery::default() });
         (self.page_bytes(place, 0), generation)
     }
 
@@ -81,25 +83,25 @@ impl LedgerArea {
 }
 
 /// Returns the header that rules, if one can be told. On volumes without a journal it must not be older than the other copy.
-pub(crate) async fn read_header(volume: &Volume) -> Option<Header> {
+pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotHeader> {
     let area = volume.shape.index_area();
-    let mut newest: Option<Header> = None;
+    let mut newest: Option<SnapshotHeader> = None;
     let mut unread = false;
     for copy in 0..HEADER_COUNT {
         match volume.read_for_start(area.start + copy * BLOCK_BYTES, BLOCK_BYTES).await {
             Ok(block) => {
-                let found = Header::decode(volume.id, block.as_slice());
+                let found = SnapshotHeader::decode(volume.id, block.as_slice());
                 newest = newest.into_iter().chain(found).max_by_key(|header| header.generation);
             }
             Err(_) => unread = true,
         }
     }
     let newest = newest.filter(|header| header.recovery.is_some() == (volume.shape.journal_pages > 0))?;
-    Some(Header { whole: newest.whole && !unread, ..newest })
+    Some(SnapshotHeader { whole: newest.whole && !unread, ..newest })
 }
 
 /// Writes both copies, makes them durable, and looks whether they are there.
-pub(crate) async fn write_headers(volume: &Volume, header: &Header) -> Result<()> {
+pub(crate) async fn write_headers(volume: &Volume, header: &SnapshotHeader) -> Result<()> {
     let mut block = AlignedBuffer::with_len(BLOCK_BYTES as usize);
     header.encode(volume.id, block.as_mut_slice());
     let block = Arc::new(block);
@@ -125,8 +127,8 @@ pub(crate) async fn write_headers(volume: &Volume, header: &Header) -> Result<()
 /// Hands out the pages of a header's snapshot; how many listings there were. Between transfers `pass` is called.
 pub(crate) async fn read_snapshot(
     volume: &Volume,
-    header: &Header,
-    mut take: impl FnMut(Vec<Listing>),
+    header: &SnapshotHeader,
+    mut take: impl FnMut(Vec<SnapshotEntry>),
     mut pass: impl FnMut(),
 ) -> u64 {
     let area = LedgerArea::of(&volume.shape);
@@ -157,7 +159,11 @@ pub(crate) async fn read_snapshot(
 }
 
 /// Hands out the changes of the journal from where the header's snapshot begins, in their order.
-pub(crate) async fn read_journal(volume: &Volume, recovery: Recovery, mut take: impl FnMut(Change)) -> Replayed {
+pub(crate) async fn read_journal(
+    volume: &Volume,
+    recovery: MapRecovery,
+    mut take: impl FnMut(MapChange),
+) -> ReplayedJournal {
     let area = LedgerArea::of(&volume.shape);
     let (mut next, mut run) = (recovery.journal_from, recovery.run);
     let (mut pointer, mut is_over, mut is_broken) = (None, false, false);
@@ -193,7 +199,7 @@ pub(crate) async fn read_journal(volume: &Volume, recovery: Recovery, mut take: 
     }
     // What was invalidated since would be valid again.
     is_broken |= epoch > volume.epoch();
-    Replayed { next, pointer, is_broken }
+    ReplayedJournal { next, pointer, is_broken }
 }
 
 /// Reads pages; a failed read is as good as no data, and counted.
@@ -214,7 +220,7 @@ mod tests {
         {
             let (index_bytes, journal_pages) = LedgerArea::lengths(count, with_journal);
             let parameters = [0; PARAMETER_COUNT];
-            let shape = Shape {
+            let shape = VolumeShape {
                 row: 2,
                 size_bytes: 1 << 40,
                 segment_bytes: 0,

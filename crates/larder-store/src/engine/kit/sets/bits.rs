@@ -7,12 +7,12 @@
 pub(crate) const FIELD_BITS_MAX: u32 = u64::BITS - 7;
 
 /// A row of packed fields, zero at first.
-pub(crate) struct Bits {
+pub(crate) struct PackedBits {
     /// The fields, then fill so that the last one can be read as a whole word.
     bytes: Box<[u8]>,
 }
 
-impl Bits {
+impl PackedBits {
     /// Room for `len_bits`.
     pub(crate) fn new(len_bits: u64) -> Self {
         let len_bytes = len_bits.div_ceil(8) as usize + size_of::<u64>();
@@ -45,18 +45,18 @@ impl Bits {
 }
 
 /// Reads or writes fields one behind the other.
-pub(crate) struct Cursor {
+pub(crate) struct BitCursor {
     at: u64,
 }
 
-impl Cursor {
+impl BitCursor {
     /// Begins at bit `at`.
     pub(crate) fn at(at: u64) -> Self {
         Self { at }
     }
 
     /// The next field of `width` bits; 0 if it has none.
-    pub(crate) fn read(&mut self, bits: &Bits, width: u32) -> u64 {
+    pub(crate) fn read(&mut self, bits: &PackedBits, width: u32) -> u64 {
         let value = bits.read(self.at, width);
         debug_assert!(
             value.checked_shr(width).is_none_or(|rest| rest == 0),
@@ -67,7 +67,7 @@ impl Cursor {
     }
 
     /// Replaces the next field of `width` bits.
-    pub(crate) fn write(&mut self, bits: &mut Bits, width: u32, value: u64) {
+    pub(crate) fn write(&mut self, bits: &mut PackedBits, width: u32, value: u64) {
         bits.write(self.at, width, value);
         debug_assert_eq!(bits.read(self.at, width), value, "what is written is read");
         self.at += u64::from(width);
@@ -88,15 +88,15 @@ mod tests {
         #[test]
         fn fields_of_any_widths_keep_their_values(fields in prop::collection::vec((0..=FIELD_BITS_MAX, any::<u64>()), 1..100)) {
             let len_bits = fields.iter().map(|&(width, _)| u64::from(width)).sum();
-            let mut bits = Bits::new(len_bits);
+            let mut bits = PackedBits::new(len_bits);
             // Twice, so that the second round overwrites.
             for flip in [u64::MAX, 0] {
-                let mut cursor = Cursor::at(0);
+                let mut cursor = BitCursor::at(0);
                 for &(width, value) in &fields {
                     cursor.write(&mut bits, width, (value ^ flip) & mask(width));
                 }
             }
-            let mut cursor = Cursor::at(0);
+            let mut cursor = BitCursor::at(0);
             for (width, value) in fields {
                 prop_assert_eq!(cursor.read(&bits, width), value & mask(width));
             }

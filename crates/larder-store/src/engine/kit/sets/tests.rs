@@ -5,15 +5,15 @@ use crate::hash::KeyHash;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-const SETMEM: Shape =
-    Shape { ways: 8, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };
-const LOG_N: Shape = Shape { generation_bits: 4, position_bits: 32, positions: 8, ..SETMEM };
-const LOG: Shape = Shape { length_bits: 8, ..LOG_N };
-const LOG_LRU: Shape = Shape { positions: 4, ..LOG_N };
+const SETMEM: SetShape =
+    SetShape { ways: 8, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };
+const LOG_N: SetShape = SetShape { generation_bits: 4, position_bits: 32, positions: 8, ..SETMEM };
+const LOG: SetShape = SetShape { length_bits: 8, ..LOG_N };
+const LOG_LRU: SetShape = SetShape { positions: 4, ..LOG_N };
 
 #[test]
 fn bits_per_entry_are_those_of_the_paper() {
-    let grouped = Shape { length_bits: 8, ..LOG_LRU };
+    let grouped = SetShape { length_bits: 8, ..LOG_LRU };
     for (shape, bits) in [(SETMEM, 11), (LOG_N, 47), (LOG, 55), (LOG_LRU, 31), (grouped, 35)] {
         let sets = PackedSets::new(shape, 100_000, true);
         let per_entry = sets.memory_bytes() as f64 * 8.0 / 800_000.0;
@@ -25,19 +25,19 @@ fn bits_per_entry_are_those_of_the_paper() {
 fn a_set_is_unknown_until_it_is_written_and_when_it_is_forgotten() {
     let mut sets = PackedSets::new(SETMEM, 10, false);
     assert_eq!(sets.read(SetNumber(9)), None);
-    sets.write(SetNumber(9), &Set::empty(&SETMEM));
-    assert_eq!((sets.read(SetNumber(9)), sets.read(SetNumber(8))), (Some(Set::empty(&SETMEM)), None));
+    sets.write(SetNumber(9), &UnpackedSet::empty(&SETMEM));
+    assert_eq!((sets.read(SetNumber(9)), sets.read(SetNumber(8))), (Some(UnpackedSet::empty(&SETMEM)), None));
     sets.forget(SetNumber(9));
     assert_eq!(sets.read(SetNumber(9)), None);
     let mut fresh = PackedSets::new(SETMEM, 10, true);
-    assert_eq!(fresh.read(SetNumber(9)), Some(Set::empty(&SETMEM)), "a new volume has no entries");
+    assert_eq!(fresh.read(SetNumber(9)), Some(UnpackedSet::empty(&SETMEM)), "a new volume has no entries");
     fresh.forget(SetNumber(9));
     assert_eq!(fresh.read(SetNumber(9)), None);
 }
 
 #[test]
 fn a_miss_in_a_full_set_matches_another_key_in_3_percent() {
-    let mut set = Set::empty(&SETMEM);
+    let mut set = UnpackedSet::empty(&SETMEM);
     (0..8).for_each(|way| {
         set.put(way, way as u16 * 20 + 1, 0, SetPlace::default());
     });
@@ -59,7 +59,7 @@ proptest! {
         let shape = [SETMEM, LOG_N, LOG_LRU][row];
         let kept = shape.positions as usize;
         let mut sets = PackedSets::new(shape, 3, false);
-        sets.write(SetNumber(1), &Set::empty(&shape));
+        sets.write(SetNumber(1), &UnpackedSet::empty(&shape));
         let mut used: Vec<u16> = Vec::new();
         let mut places: HashMap<u16, u64> = HashMap::new();
         let mut outside: HashMap<usize, u64> = HashMap::new();

@@ -13,7 +13,7 @@ const PROBES: u64 = 4;
 const GENERATION_DIVISOR: u64 = 2;
 
 /// Placings that were noted lately.
-pub(super) struct Seen {
+pub(super) struct SeenPlacings {
     /// The generation being filled, and the one before; empty until something is noted.
     generations: [Box<[u64]>; 2],
     /// Placings the filling generation has taken, and most it takes.
@@ -21,7 +21,7 @@ pub(super) struct Seen {
     taken_max: u64,
 }
 
-impl Seen {
+impl SeenPlacings {
     pub(super) fn new() -> Self {
         Self { generations: [Box::default(), Box::default()], taken: 0, taken_max: 0 }
     }

@@ -2,11 +2,11 @@
 //!
 //! Idea: CLOCK with a counter (generalised CLOCK, Smith, ACM TODS 1978), its hand at the end of the log.
 
-use super::{Candidate, Kept};
+use super::{EvictionCandidate, KeptEntry};
 
 /// Returns what is worth keeping, most wanted first.
-pub(super) fn rank(live: Vec<Candidate>) -> Vec<Kept> {
-    let left = |entry: Candidate| Some(Kept { listing: entry.listing, hits: entry.hits.checked_sub(1)? });
+pub(super) fn rank(live: Vec<EvictionCandidate>) -> Vec<KeptEntry> {
+    let left = |entry: EvictionCandidate| Some(KeptEntry { listing: entry.listing, hits: entry.hits.checked_sub(1)? });
     live.into_iter().filter_map(left).collect()
 }
 

@@ -6,8 +6,8 @@
 //! would come in its stead, it stays as well, for some rounds. Ideas: S3-FIFO (SOSP 2023), generalised CLOCK (Smith, ACM TODS 1978),
 //! the order of GDSF (Cherkasova, 1998).
 
-use super::{Candidate, Kept, Standard};
-use crate::{format::Generation, units::SECTOR_BYTES};
+use super::{EvictionCandidate, EvictionStandard, KeptEntry};
+use crate::{format::SegmentRow, units::SECTOR_BYTES};
 
 /// What an entry that was not hit is worth, in hits: in a main segment it was hit before, on probation it never was.
 const UNHIT_MAIN: f64 = 0.25;
@@ -16,27 +16,27 @@ const UNHIT_PROBATION: f64 = 0.1;
 const LUCKY_OF_256: u64 = 230;
 
 /// Returns what is worth keeping, most wanted first.
-pub(super) fn rank(live: Vec<Candidate>, standard: &Standard) -> Vec<Kept> {
+pub(super) fn rank(live: Vec<EvictionCandidate>, standard: &EvictionStandard) -> Vec<KeptEntry> {
     let unhit = match standard.generation {
-        Generation::Main => UNHIT_MAIN,
-        Generation::Probation => UNHIT_PROBATION,
+        SegmentRow::Main => UNHIT_MAIN,
+        SegmentRow::Probation => UNHIT_PROBATION,
     };
     let cost = |sectors: f64| sectors.max(1.0).powf(standard.length_exponent);
-    let sectors = |entry: &Candidate| f64::from(entry.listing.len_bytes) / SECTOR_BYTES as f64;
-    let is_short = |entry: &Candidate| cost(sectors(entry)) <= unhit * cost(standard.mean_sectors);
-    let is_kept = |entry: &Candidate| entry.hits > 0 || (is_short(entry) && is_lucky(entry, standard.seed));
-    let worth = |entry: &Candidate| (f64::from(entry.hits) + unhit) / cost(sectors(entry));
-    let mut kept: Vec<(f64, Candidate)> =
+    let sectors = |entry: &EvictionCandidate| f64::from(entry.listing.len_bytes) / SECTOR_BYTES as f64;
+    let is_short = |entry: &EvictionCandidate| cost(sectors(entry)) <= unhit * cost(standard.mean_sectors);
+    let is_kept = |entry: &EvictionCandidate| entry.hits > 0 || (is_short(entry) && is_lucky(entry, standard.seed));
+    let worth = |entry: &EvictionCandidate| (f64::from(entry.hits) + unhit) / cost(sectors(entry));
+    let mut kept: Vec<(f64, EvictionCandidate)> =
         live.into_iter().filter(is_kept).map(|entry| (worth(&entry), entry)).collect();
     kept.sort_by(|one, other| other.0.total_cmp(&one.0));
     let hits_left = |hits: u8| match standard.generation {
-        Generation::Main => hits.saturating_sub(1),
-        Generation::Probation => 0,
+        SegmentRow::Main => hits.saturating_sub(1),
+        SegmentRow::Probation => 0,
     };
-    kept.into_iter().map(|(_, entry)| Kept { listing: entry.listing, hits: hits_left(entry.hits) }).collect()
+    kept.into_iter().map(|(_, entry)| KeptEntry { listing: entry.listing, hits: hits_left(entry.hits) }).collect()
 }
 
-fn is_lucky(entry: &Candidate, seed: u64) -> bool {
+fn is_lucky(entry: &EvictionCandidate, seed: u64) -> bool {
     (entry.listing.key_hash.0 ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56 < LUCKY_OF_256
 }
 
@@ -60,14 +60,14 @@ mod tests {
     #[test]
     fn for_bytes_length_does_not_count() {
         let all = [live(0, 40, 3, 0), live(40, 1, 0, 0), live(50, 10, 1, 0), live(60, 2, 1, 0)];
-        let standard = Standard { length_exponent: 0.0, mean_sectors: 100.0, ..STANDARD };
+        let standard = EvictionStandard { length_exponent: 0.0, mean_sectors: 100.0, ..STANDARD };
         assert_eq!(kept_by(standard, &all, 44), [(0, 2), (60, 0)], "most hit first, and nothing that was not");
     }
 
     #[test]
     fn on_probation_one_hit_is_enough_and_none_is_left() {
         let all = [live(0, 10, 3, 0), live(10, 10, 0, 0), live(20, 10, 1, 0)];
-        let standard = Standard { generation: Generation::Probation, ..STANDARD };
+        let standard = EvictionStandard { generation: SegmentRow::Probation, ..STANDARD };
         assert_eq!(kept_by(standard, &all, 50), [(0, 0), (20, 0)]);
     }
 
@@ -75,7 +75,7 @@ mod tests {
     fn what_is_short_enough_stays_for_some_rounds_without_a_hit() {
         let all = [live(0, 20, 0, 0), live(20, 30, 0, 0)];
         let rounds = (0..1000).filter(|&seed| {
-            let kept = kept_by(Standard { mean_sectors: 100.0, seed: seed << 40, ..STANDARD }, &all, 50);
+            let kept = kept_by(EvictionStandard { mean_sectors: 100.0, seed: seed << 40, ..STANDARD }, &all, 50);
             assert!(kept.is_empty() || kept == [(0, 0)], "{kept:?}");
             !kept.is_empty()
         });

@@ -4,16 +4,16 @@
 //! where two keys have one address, as HashCache does. An enum, so that the engine, its readers and its recovery are
 //! not generic over it (docs/rfcs). Cost: one match a call.
 
-use super::{Index, Inserted, Loaded, Matches, Slot};
+use super::{IndexSlot, InsertOutcome, LoadedRecord, SlotMatches, VolumeIndex};
 use crate::{
     engine::log::located::LocatedSets,
     hash::KeyHash,
-    units::{Geometry, Sector},
+    units::{Sector, SegmentGeometry},
 };
 
 /// The index of one volume of the log's rows.
 pub(crate) enum LogIndex {
-    Buckets(Index),
+    Buckets(VolumeIndex),
     Sets(LocatedSets),
 }
 
@@ -32,7 +32,7 @@ impl LogIndex {
     ///
     /// # Panics
     /// With sets, which have no checkpoints.
-    pub(crate) fn buckets(&self) -> &Index {
+    pub(crate) fn buckets(&self) -> &VolumeIndex {
         match self {
             Self::Buckets(index) => index,
             Self::Sets(_) => panic!("only an index of buckets has checkpoints"),
@@ -45,45 +45,45 @@ impl LogIndex {
     }
 
     /// Checks that slots are counted and lie where records may.
-    pub(crate) fn check(&self, geometry: &Geometry) {
+    pub(crate) fn check(&self, geometry: &SegmentGeometry) {
         match self {
             Self::Buckets(index) => index.check(geometry),
             Self::Sets(sets) => sets.check(),
         }
     }
 
-    /// As [`Index::memory_bytes`].
+    /// As [`VolumeIndex::memory_bytes`].
     pub(crate) fn memory_bytes(&self) -> u64 {
         each!(self, index => index.memory_bytes())
     }
 
-    /// As [`Index::entries_max`].
+    /// As [`VolumeIndex::entries_max`].
     pub(crate) fn entries_max(&self) -> u64 {
         each!(self, index => index.entries_max())
     }
 
-    /// As [`Index::entries`].
+    /// As [`VolumeIndex::entries`].
     pub(crate) fn entries(&self) -> u64 {
         each!(self, index => index.entries())
     }
 
-    /// As [`Index::find`].
-    pub(crate) fn find(&self, key_hash: KeyHash) -> Matches {
+    /// As [`VolumeIndex::find`].
+    pub(crate) fn find(&self, key_hash: KeyHash) -> SlotMatches {
         match self {
             Self::Buckets(index) => index.find(key_hash),
             Self::Sets(index) => index.find(key_hash).into(),
         }
     }
 
-    /// As [`Index::peek`].
-    pub(crate) fn peek(&self, key_hash: KeyHash) -> Matches {
+    /// As [`VolumeIndex::peek`].
+    pub(crate) fn peek(&self, key_hash: KeyHash) -> SlotMatches {
         match self {
             Self::Buckets(index) => index.peek(key_hash),
             Self::Sets(index) => index.peek(key_hash).into(),
         }
     }
 
-    /// As [`Index::count_hit`].
+    /// As [`VolumeIndex::count_hit`].
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         match self {
             Self::Buckets(index) => index.count_hit(key_hash, position),
@@ -99,8 +99,8 @@ impl LogIndex {
         }
     }
 
-    /// As [`Index::insert`]; sets replace whatever has the same address.
-    pub(crate) fn insert(&self, key_hash: KeyHash, slot: Slot, replaced: &[Sector]) -> Inserted {
+    /// As [`VolumeIndex::insert`]; sets replace whatever has the same address.
+    pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         match self {
             Self::Buckets(index) => index.insert(key_hash, slot, replaced),
             Self::Sets(index) => index.insert(key_hash, slot),
@@ -116,12 +116,12 @@ impl LogIndex {
         }
     }
 
-    /// As [`Index::address`].
+    /// As [`VolumeIndex::address`].
     pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
         each!(self, index => index.address(key_hash))
     }
 
-    /// As [`Index::remove`].
+    /// As [`VolumeIndex::remove`].
     pub(crate) fn remove(&self, key_hash: KeyHash, positions: &[Sector]) -> u64 {
         match self {
             Self::Buckets(index) => index.remove(key_hash, positions),
@@ -131,8 +131,8 @@ impl LogIndex {
         }
     }
 
-    /// As [`Index::note_removed`].
-    pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<Slot>) {
+    /// As [`VolumeIndex::note_removed`].
+    pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<IndexSlot>) {
         match self {
             Self::Buckets(index) => index.note_removed(key_hash, tombstone),
             Self::Sets(index) => _ = index.remove(key_hash),
@@ -146,18 +146,18 @@ impl LogIndex {
         }
     }
 
-    /// As [`Index::begin_loading`].
+    /// As [`VolumeIndex::begin_loading`].
     pub(crate) fn begin_loading(&self) {
         each!(self, index => index.begin_loading());
     }
 
-    /// As [`Index::end_loading`].
+    /// As [`VolumeIndex::end_loading`].
     pub(crate) fn end_loading(&self) {
         each!(self, index => index.end_loading());
     }
 
-    /// As [`Index::load`].
-    pub(crate) fn load(&self, news: &[Loaded]) {
+    /// As [`VolumeIndex::load`].
+    pub(crate) fn load(&self, news: &[LoadedRecord]) {
         each!(self, index => index.load(news));
     }
 }

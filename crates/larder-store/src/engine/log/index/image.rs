@@ -4,18 +4,18 @@
 
 use super::{
     WAYS,
-    slot::{Slot, SlotWidths},
+    slot::{IndexSlot, SlotWidths},
 };
 
 /// A slot's bucket and way.
-pub(super) type At = (u32, usize);
+pub(super) type SlotPlace = (u32, usize);
 
 /// Bytes behind a partition's buckets, so that its last slots are read as whole words too.
 pub(super) const FILL_BYTES: usize = size_of::<u128>();
 
 /// A bucket at a glance: one bit for each way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ways {
+pub(super) struct BucketWays {
     /// Those with a slot of the tag that was looked for.
     pub(super) matching: u16,
     /// Those with any slot.
@@ -23,7 +23,7 @@ pub(super) struct Ways {
 }
 
 /// Looks at a bucket of a partition's bytes, which end with [`FILL_BYTES`].
-pub(super) fn look(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u32) -> Ways {
+pub(super) fn look(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u32) -> BucketWays {
     let start = bucket as usize * widths.bucket_bytes();
     let window = &bytes[start..start + widths.bucket_bytes() + FILL_BYTES];
     let (slot_bits, tag_mask) = (widths.slot_bits() as usize, widths.tag_mask());
@@ -34,17 +34,17 @@ pub(super) fn look(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u32) -> W
         matching |= u16::from(packed & tag_mask == u64::from(tag)) << way;
         used |= u16::from(packed != 0) << way;
     }
-    Ways { matching: matching & used, used }
+    BucketWays { matching: matching & used, used }
 }
 
 /// The packed slot at `at`, 0 if it is empty.
-pub(super) fn read(bytes: &[u8], widths: SlotWidths, at: At) -> u64 {
+pub(super) fn read(bytes: &[u8], widths: SlotWidths, at: SlotPlace) -> u64 {
     let (byte, shift) = window(widths, at);
     (word(&bytes[byte..]) >> shift) as u64 & mask(widths)
 }
 
 /// Writes the packed slot at `at`.
-pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: At, packed: u64) {
+pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: SlotPlace, packed: u64) {
     assert!(packed <= mask(widths), "a slot has no more bits than its width");
     let (byte, shift) = window(widths, at);
     let target = &mut bytes[byte..];
@@ -54,7 +54,7 @@ pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: At, packed: u64) {
 }
 
 /// Removes the slots that `keep` does not want; how many.
-pub(super) fn retain(image: &mut [u8], widths: SlotWidths, mut keep: impl FnMut(Slot) -> bool) -> u64 {
+pub(super) fn retain(image: &mut [u8], widths: SlotWidths, mut keep: impl FnMut(IndexSlot) -> bool) -> u64 {
     let mut removed = 0;
     debug_assert!(image.len() >= widths.bucket_bytes(), "an image has a bucket");
     for bucket in 0..(image.len() / widths.bucket_bytes()) as u32 {
@@ -69,7 +69,7 @@ pub(super) fn retain(image: &mut [u8], widths: SlotWidths, mut keep: impl FnMut(
     removed
 }
 
-fn window(widths: SlotWidths, (bucket, way): At) -> (usize, u32) {
+fn window(widths: SlotWidths, (bucket, way): SlotPlace) -> (usize, u32) {
     let bit = way * widths.slot_bits() as usize;
     (bucket as usize * widths.bucket_bytes() + bit / 8, bit as u32 % 8)
 }

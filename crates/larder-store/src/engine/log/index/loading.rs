@@ -14,18 +14,18 @@ use std::collections::{HashMap, HashSet};
 const UNKNOWN: u16 = 0;
 
 /// See the module.
-pub(super) struct Loading {
+pub(super) struct IndexLoading {
     /// By the slot's number; empty until the first slot comes.
     fingerprints: Box<[u16]>,
     slot_count: usize,
     /// Keys that were removed, as hashes, with their address and the packed slot of the removal's record.
-    removed: HashMap<KeyHash, Removed>,
+    removed: HashMap<KeyHash, RemovedDuringLoad>,
     /// Addresses whose slots went for another reason.
     forgotten: HashSet<u64>,
 }
 
 #[derive(Clone, Copy)]
-struct Removed {
+struct RemovedDuringLoad {
     address: u64,
     tombstone: u64,
 }
@@ -36,7 +36,7 @@ pub(super) fn fingerprint(key_hash: KeyHash) -> u16 {
     (mixed as u16).max(UNKNOWN + 1)
 }
 
-impl Loading {
+impl IndexLoading {
     pub(super) fn new(slot_count: usize) -> Self {
         Self { fingerprints: Box::default(), slot_count, removed: HashMap::new(), forgotten: HashSet::new() }
     }
@@ -49,7 +49,7 @@ impl Loading {
     /// Notes that a key was removed. Without a record that says so, nothing of its address counts that is older.
     pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: u64, tombstone: Option<u64>) {
         match tombstone {
-            Some(tombstone) => _ = self.removed.insert(key_hash, Removed { address, tombstone }),
+            Some(tombstone) => _ = self.removed.insert(key_hash, RemovedDuringLoad { address, tombstone }),
             None => _ = self.forgotten.insert(address),
         }
     }

@@ -2,19 +2,19 @@
 //!
 //! Does not: allocate for one. Invariant: the order is whoever's who sorted them.
 
-use super::Slot;
+use super::IndexSlot;
 use crate::units::Sector;
 
 /// Slots of one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Matches {
-    first: Option<Slot>,
-    more: Vec<Slot>,
+pub(crate) struct SlotMatches {
+    first: Option<IndexSlot>,
+    more: Vec<IndexSlot>,
 }
 
-impl Matches {
+impl SlotMatches {
     /// Sorts by a number, the highest first.
-    pub(crate) fn sort_descending<N: Ord>(&mut self, number: impl Fn(&Slot) -> N) {
+    pub(crate) fn sort_descending<N: Ord>(&mut self, number: impl Fn(&IndexSlot) -> N) {
         let Some(first) = self.first.take() else { return };
         if self.more.is_empty() {
             self.first = Some(first);
@@ -28,12 +28,12 @@ impl Matches {
     }
 
     /// Returns the slot if there is one and no other.
-    pub(crate) fn only(&self) -> Option<Slot> {
+    pub(crate) fn only(&self) -> Option<IndexSlot> {
         self.first.filter(|_| self.more.is_empty())
     }
 
     /// Returns the slot at `position`.
-    pub(crate) fn at(&self, position: Sector) -> Option<Slot> {
+    pub(crate) fn at(&self, position: Sector) -> Option<IndexSlot> {
         self.iter().find(|slot| slot.position == position)
     }
 
@@ -43,19 +43,19 @@ impl Matches {
     }
 
     /// Returns the slots in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Slot> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = IndexSlot> + '_ {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 }
 
-impl From<Option<Slot>> for Matches {
-    fn from(first: Option<Slot>) -> Self {
+impl From<Option<IndexSlot>> for SlotMatches {
+    fn from(first: Option<IndexSlot>) -> Self {
         Self { first, more: Vec::new() }
     }
 }
 
-impl FromIterator<Slot> for Matches {
-    fn from_iter<T: IntoIterator<Item = Slot>>(slots: T) -> Self {
+impl FromIterator<IndexSlot> for SlotMatches {
+    fn from_iter<T: IntoIterator<Item = IndexSlot>>(slots: T) -> Self {
         let mut slots = slots.into_iter();
         Self { first: slots.next(), more: slots.collect() }
     }
@@ -66,14 +66,14 @@ mod tests {
     use super::*;
     use crate::engine::log::index::SizeClass;
 
-    fn slot(position: u64) -> Slot {
-        Slot { position: Sector(position), size: SizeClass::holding(1), hits: 0, short_lived: false }
+    fn slot(position: u64) -> IndexSlot {
+        IndexSlot { position: Sector(position), size: SizeClass::holding(1), hits: 0, short_lived: false }
     }
 
     #[test]
     fn matches_come_in_the_order_they_are_sorted_in() {
         for positions in [vec![], vec![3], vec![2, 9], vec![4, 1, 7, 5]] {
-            let mut matches: Matches = positions.iter().map(|&position| slot(position)).collect();
+            let mut matches: SlotMatches = positions.iter().map(|&position| slot(position)).collect();
             matches.sort_descending(|slot| slot.position.0);
             let mut expected = positions.clone();
             expected.sort_unstable_by(|one, other| other.cmp(one));

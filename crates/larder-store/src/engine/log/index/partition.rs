@@ -2,22 +2,22 @@
 //!
 //! Does not: know keys, only the bits of their hashes that tell them apart here: an *address*. It has as many slots as
 //! there are records that may be its: of different keys, or of one key whose older record nobody has told apart yet. A
-//! slot's bucket and tag give its address back, so the table is rebuilt without a key ([`Partition::rebuild`]).
-//! Invariant: as for [`super::Index`]. Cost of an operation: two buckets scanned, up to 32 more when both are full; of
-//! a table that grows by a 24th, each slot is moved once, about 24 moves for each slot that comes.
+//! slot's bucket and tag give its address back, so the table is rebuilt without a key ([`IndexPartition::rebuild`]).
+//! Invariant: as for [`super::VolumeIndex`]. Cost of an operation: two buckets scanned, up to 32 more when both are
+//! full; of a table that grows by a 24th, each slot is moved once, about 24 moves for each slot that comes.
 
 mod table;
 
 use super::{
-    Inserted, Matches, WAYS,
+    InsertOutcome, SlotMatches, WAYS,
     budget::IndexBudget,
-    image::{self, At, FILL_BYTES, Ways},
-    loading::{Loading, fingerprint},
-    slot::{Slot, SlotWidths, VolumeWidths},
+    image::{self, BucketWays, FILL_BYTES, SlotPlace},
+    loading::{IndexLoading, fingerprint},
+    slot::{IndexSlot, SlotWidths, VolumeWidths},
 };
 use crate::{
     hash::KeyHash,
-    units::{Geometry, Sector},
+    units::{Sector, SegmentGeometry},
 };
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use std::sync::Arc;
 pub(super) type Address = u32;
 
 /// The buckets under one lock.
-pub(super) struct Partition {
+pub(super) struct IndexPartition {
     /// Empty until the first slot comes.
     bytes: Box<[u8]>,
     bucket_count: u32,
@@ -35,28 +35,28 @@ pub(super) struct Partition {
     widths: SlotWidths,
     entries: u64,
     /// While an earlier run's entries are loaded: what is known to be newer.
-    loading: Option<Box<Loading>>,
+    loading: Option<Box<IndexLoading>>,
     /// Whether any slot came, went or moved since the last image.
     changed: bool,
 }
 
 /// A bucket, and what a look into it shows.
 #[derive(Clone, Copy)]
-struct Bucket {
+struct BucketLook {
     number: u32,
-    ways: Ways,
+    ways: BucketWays,
 }
 
 /// A slot without its place.
 #[derive(Clone, Copy)]
-struct Loose {
+struct LooseSlot {
     address: Address,
     /// As [`Slot::to_bits`].
     bits: u64,
     fingerprint: u16,
 }
 
-impl Partition {
+impl IndexPartition {
     pub(super) fn new(volume: VolumeWidths, budget: Arc<IndexBudget>) -> Self {
         let (bytes, widths) = (Box::default(), volume.in_table(1));
         Self { bytes, bucket_count: 1, volume, budget, widths, entries: 0, loading: None, changed: false }
@@ -67,8 +67,8 @@ impl Partition {
         for at in self.ways_of(address) {
             let packed = self.read(at);
             let slot = self.widths.unpack(packed);
-            if slot.hits < Slot::HITS_MAX && position.is_none_or(|position| slot.position == position) {
-                let counted = Slot { hits: slot.hits + 1, ..slot };
+            if slot.hits < IndexSlot::HITS_MAX && position.is_none_or(|position| slot.position == position) {
+                let counted = IndexSlot { hits: slot.hits + 1, ..slot };
                 // Not `write`: a hit is no change that an image has to have.
                 let repacked = self.widths.pack(self.widths.tag_of(packed), counted.to_bits());
                 image::write(&mut self.bytes, self.widths, at, repacked);
@@ -79,14 +79,20 @@ impl Partition {
 
     /// Adds a slot of `key_hash` in the stead of those at `replaced`, which are gone. Slots of the same address
     /// elsewhere stay.
-    pub(super) fn insert(&mut self, key_hash: KeyHash, address: Address, slot: Slot, replaced: &[Sector]) -> Inserted {
+    pub(super) fn insert(
+        &mut self,
+        key_hash: KeyHash,
+        address: Address,
+        slot: IndexSlot,
+        replaced: &[Sector],
+    ) -> InsertOutcome {
         self.loading.iter_mut().for_each(|loading| loading.note_inserted(key_hash));
         let before = self.take_out(address, replaced);
-        let loose = Loose { address, bits: slot.to_bits(), fingerprint: fingerprint(key_hash) };
+        let loose = LooseSlot { address, bits: slot.to_bits(), fingerprint: fingerprint(key_hash) };
         let inserted = self.put(loose);
         assert!(self.entries > 0, "a slot that was inserted is counted");
         match before {
-            Some(before) if inserted == Inserted::New => Inserted::Replaced(before),
+            Some(before) if inserted == InsertOutcome::New => InsertOutcome::Replaced(before),
             _ => inserted,
         }
     }
@@ -117,7 +123,7 @@ impl Partition {
 
     pub(super) fn begin_loading(&mut self) {
         assert!(self.loading.is_none(), "a run loads once");
-        self.loading = Some(Box::new(Loading::new(self.slot_count() as usize)));
+        self.loading = Some(Box::new(IndexLoading::new(self.slot_count() as usize)));
     }
 
     pub(super) fn end_loading(&mut self) {
@@ -133,11 +139,11 @@ impl Partition {
             return;
         }
         let is_same =
-            |at: At| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
+            |at: SlotPlace| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
         if self.ways_of(address).any(is_same) {
             return;
         }
-        if !self.put_if_room(Loose { address, bits, fingerprint: fingerprint(key_hash) }) {
+        if !self.put_if_room(LooseSlot { address, bits, fingerprint: fingerprint(key_hash) }) {
             self.loading.iter_mut().for_each(|loading| loading.note_forgotten(address.into()));
         }
         assert!(self.entries <= self.slot_count(), "slots have ways");
@@ -146,7 +152,7 @@ impl Partition {
     /// Notes that nothing older counts of a key that this record removed, unless something newer is known of it.
     pub(super) fn load_removal(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let is_same =
-            |at: At| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
+            |at: SlotPlace| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
         let is_known = self.ways_of(address).any(is_same);
         if let Some(loading) = &mut self.loading
             && !is_known
@@ -188,7 +194,7 @@ impl Partition {
         if !self.budget.replace(self.bytes.len(), image.len() + FILL_BYTES) {
             return false;
         }
-        let mut loading = self.loading.take().unwrap_or_else(|| Box::new(Loading::new(0)));
+        let mut loading = self.loading.take().unwrap_or_else(|| Box::new(IndexLoading::new(0)));
         (self.bucket_count, self.widths) = (bucket_count, widths);
         loading.forget_fingerprints(self.slot_count() as usize);
         self.bytes = vec![0; image.len() + FILL_BYTES].into();
@@ -203,7 +209,7 @@ impl Partition {
         self.loading = Some(loading);
         for (key_hash, address, bits) in removed {
             let address = address as Address;
-            let tombstone = Loose { address, bits, fingerprint: fingerprint(key_hash) };
+            let tombstone = LooseSlot { address, bits, fingerprint: fingerprint(key_hash) };
             if self.ways_of(address).next().is_some() && !self.put_if_room(tombstone) {
                 self.take_out_all(address);
             }
@@ -218,7 +224,7 @@ impl Partition {
     }
 
     /// All slots of an address, in no order.
-    pub(super) fn find(&self, address: Address) -> Matches {
+    pub(super) fn find(&self, address: Address) -> SlotMatches {
         self.ways_of(address).map(|at| self.widths.unpack(self.read(at))).collect()
     }
 
@@ -233,7 +239,7 @@ impl Partition {
     }
 
     /// Checks that slots are counted, begin within a segment, and are found by their address.
-    pub(super) fn check(&self, geometry: &Geometry) {
+    pub(super) fn check(&self, geometry: &SegmentGeometry) {
         if self.bytes.is_empty() {
             assert_eq!(self.entries, 0, "no slots without memory");
             return;
@@ -254,8 +260,8 @@ impl Partition {
     }
 
     /// Where the slots of an address are.
-    fn ways_of(&self, address: Address) -> impl Iterator<Item = At> + use<> {
-        let nothing = Bucket { number: 0, ways: Ways { matching: 0, used: 0 } };
+    fn ways_of(&self, address: Address) -> impl Iterator<Item = SlotPlace> + use<> {
+        let nothing = BucketLook { number: 0, ways: BucketWays { matching: 0, used: 0 } };
         let [first, second] = if self.entries == 0 { [nothing; 2] } else { self.look(address) };
         // A bucket may be its own other one.
         let second_matching = if second.number == first.number { 0 } else { second.ways.matching };
@@ -265,7 +271,7 @@ impl Partition {
     }
 
     /// Empties the ways of an address whose slots are at these positions. Returns one of the slots.
-    fn take_out(&mut self, address: Address, positions: &[Sector]) -> Option<Slot> {
+    fn take_out(&mut self, address: Address, positions: &[Sector]) -> Option<IndexSlot> {
         let mut taken = None;
         if positions.is_empty() {
             return taken;
@@ -290,7 +296,7 @@ impl Partition {
     }
 
     /// Puts a slot where there is room, in a larger table if there is memory for it.
-    fn put_if_room(&mut self, loose: Loose) -> bool {
+    fn put_if_room(&mut self, loose: LooseSlot) -> bool {
         let has_grown = self.is_crowded() && self.grow();
         if self.bytes.is_empty() {
             return false;
@@ -300,7 +306,7 @@ impl Partition {
     }
 
     /// Puts a slot into a bucket of this table that has room.
-    fn place(&mut self, loose: Loose) -> bool {
+    fn place(&mut self, loose: LooseSlot) -> bool {
         let [first, second] = self.look(loose.address);
         let Some(at) = self.room([first, second]) else { return false };
         assert_eq!(self.read(at), 0, "a slot goes where none is");
@@ -314,9 +320,9 @@ impl Partition {
 
     /// Puts a slot where there is room; where there is none it displaces the least hit, and with it every other
     /// slot of that one's address: one of them might be of the same key, and older.
-    fn put(&mut self, loose: Loose) -> Inserted {
+    fn put(&mut self, loose: LooseSlot) -> InsertOutcome {
         if self.put_if_room(loose) {
-            return Inserted::New;
+            return InsertOutcome::New;
         }
         if self.bytes.is_empty() {
             // The budget is spent: one bucket is kept all the same, as the index otherwise had nothing of these keys,
@@ -329,7 +335,7 @@ impl Partition {
         if before == 0 {
             let placed = self.place(loose);
             assert!(placed, "there is an empty way");
-            return Inserted::New;
+            return InsertOutcome::New;
         }
         let address = self.address_of(at.0, self.widths.tag_of(before));
         self.take_out_all(address);
@@ -337,29 +343,29 @@ impl Partition {
         self.loading.iter_mut().for_each(|loading| loading.note_forgotten(address.into()));
         let placed = self.place(loose);
         assert!(placed, "a way was emptied");
-        Inserted::Displaced(self.widths.unpack(before), address.into())
+        InsertOutcome::Displaced(self.widths.unpack(before), address.into())
     }
 
     /// Looks into both buckets of an address.
-    fn look(&self, address: Address) -> [Bucket; 2] {
+    fn look(&self, address: Address) -> [BucketLook; 2] {
         let (first, remainder) = (self.first_bucket(address), self.remainder(address));
         let second = self.other_bucket(first, remainder);
         [self.look_in(first, remainder << 1), self.look_in(second, remainder << 1 | 1)]
     }
 
-    fn look_in(&self, number: u32, tag: u32) -> Bucket {
-        Bucket { number, ways: image::look(&self.bytes, self.widths, number, tag) }
+    fn look_in(&self, number: u32, tag: u32) -> BucketLook {
+        BucketLook { number, ways: image::look(&self.bytes, self.widths, number, tag) }
     }
 
     /// All slots with where they are.
-    fn slots(&self) -> impl Iterator<Item = (At, u64)> + '_ {
+    fn slots(&self) -> impl Iterator<Item = (SlotPlace, u64)> + '_ {
         let all = (0..self.bucket_count).flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way)));
         all.map(|at| (at, self.read(at))).filter(|&(_, packed)| packed != 0)
     }
 
     /// An empty slot in the emptier of two buckets, or one freed by moving a neighbour to that neighbour's
     /// other bucket.
-    fn room(&mut self, [first, second]: [Bucket; 2]) -> Option<At> {
+    fn room(&mut self, [first, second]: [BucketLook; 2]) -> Option<SlotPlace> {
         let emptier = if second.ways.used.count_ones() < first.ways.used.count_ones() { second } else { first };
         if let Some(empty) = way(!emptier.ways.used) {
             debug_assert_eq!(self.read((emptier.number, empty)), 0, "an unused way is empty");
@@ -385,35 +391,35 @@ impl Partition {
     }
 
     /// The least hit of the 32 slots; the address decides where the search begins, so that no way is favoured.
-    fn least_hit(&self, address: Address) -> At {
+    fn least_hit(&self, address: Address) -> SlotPlace {
         let first = self.first_bucket(address);
         let remainder = self.remainder(address);
         let second = self.other_bucket(first, remainder);
         let start = remainder as usize % WAYS;
         let ways = (start..WAYS).chain(0..start);
         let slots = ways.flat_map(|way| [(first, way), (second, way)]);
-        let worth = |at: &At| match self.read(*at) {
+        let worth = |at: &SlotPlace| match self.read(*at) {
             0 => None,
             packed => Some(self.widths.unpack(packed).hits),
         };
         slots.min_by_key(worth).unwrap_or((first, 0))
     }
 
-    fn empty_way(&self, bucket: u32) -> Option<At> {
+    fn empty_way(&self, bucket: u32) -> Option<SlotPlace> {
         way(!self.look_in(bucket, 0).ways.used).map(|way| (bucket, way))
     }
 
-    fn read(&self, at: At) -> u64 {
+    fn read(&self, at: SlotPlace) -> u64 {
         image::read(&self.bytes, self.widths, at)
     }
 
-    fn empty(&mut self, at: At) {
+    fn empty(&mut self, at: SlotPlace) {
         assert!(self.entries > 0 && self.read(at) != 0, "only a slot that is there is emptied");
         self.write(at, 0, 0);
         self.entries -= 1;
     }
 
-    fn write(&mut self, at: At, packed: u64, fingerprint: u16) {
+    fn write(&mut self, at: SlotPlace, packed: u64, fingerprint: u16) {
         assert!(at.0 < self.bucket_count && at.1 < WAYS, "a way of a bucket");
         self.changed = true;
         self.loading.iter_mut().for_each(|loading| loading.set_fingerprint(slot_number(at), fingerprint));
@@ -422,7 +428,7 @@ impl Partition {
 }
 
 /// The number of a way in its partition.
-fn slot_number((bucket, way): At) -> usize {
+fn slot_number((bucket, way): SlotPlace) -> usize {
     bucket as usize * WAYS + way
 }
 

@@ -8,17 +8,17 @@ use crate::{format::record::SPAN_SECTORS_MAX, hash::INDEX_HASH_BITS_MIN, units::
 
 /// What the index knows of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
+pub(crate) struct IndexSlot {
     /// The sector in which the record begins.
     pub(crate) position: Sector,
     pub(crate) size: SizeClass,
-    /// Hits since it was written, at most [`Slot::HITS_MAX`].
+    /// Hits since it was written, at most [`IndexSlot::HITS_MAX`].
     pub(crate) hits: u8,
     /// Whether it is of no use soon after it was written (see the segment's deadlines).
     pub(crate) short_lived: bool,
 }
 
-impl Slot {
+impl IndexSlot {
     pub(crate) const HITS_MAX: u8 = (1 << HIT_BITS) - 1;
 }
 
@@ -53,7 +53,7 @@ const HIT_BITS: u32 = 2;
 const SHORT_LIVED_BITS: u32 = 1;
 const FIXED_BITS: u32 = SIZE_BITS + HIT_BITS + SHORT_LIVED_BITS;
 
-impl Slot {
+impl IndexSlot {
     /// Returns the fields as one number, which a packed slot has above its tag.
     pub(crate) fn to_bits(self) -> u64 {
         assert!(self.position.0 > 0, "no record begins in the first sector");
@@ -134,13 +134,13 @@ impl SlotWidths {
         slot_bits << self.tag_bits | u64::from(tag)
     }
 
-    /// Returns the slot's fields as [`Slot::to_bits`] has them.
+    /// Returns the slot's fields as [`IndexSlot::to_bits`] has them.
     pub(super) fn slot_bits_of(self, packed: u64) -> u64 {
         packed >> self.tag_bits
     }
 
-    pub(super) fn unpack(self, packed: u64) -> Slot {
-        Slot::from_bits(self.slot_bits_of(packed))
+    pub(super) fn unpack(self, packed: u64) -> IndexSlot {
+        IndexSlot::from_bits(self.slot_bits_of(packed))
     }
 
     pub(super) fn tag_of(self, packed: u64) -> u32 {
@@ -166,11 +166,11 @@ mod tests {
         {
             let widths = volume.in_table(bucket_count);
             let position = Sector((1 << volume.position_bits) - 1);
-            let slot = Slot { position, size: SizeClass(31), hits: 3, short_lived: true };
+            let slot = IndexSlot { position, size: SizeClass(31), hits: 3, short_lived: true };
             let tag = widths.tag_mask() as u32;
             let packed = widths.pack(tag, slot.to_bits());
             assert_eq!((widths.unpack(packed), widths.tag_of(packed)), (slot, tag));
-            let least = Slot { position: Sector(1), size: SizeClass(0), hits: 0, short_lived: false };
+            let least = IndexSlot { position: Sector(1), size: SizeClass(0), hits: 0, short_lived: false };
             assert_eq!(widths.unpack(widths.pack(0, least.to_bits())), least);
             assert_ne!(widths.pack(0, least.to_bits()), 0);
         }

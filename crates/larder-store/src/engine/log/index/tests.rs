@@ -6,8 +6,8 @@ use crate::{Dice, hash::KeyHash};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
-fn slot(position: u64) -> Slot {
-    Slot { position: Sector(position), size: SizeClass::holding(3), hits: 0, short_lived: false }
+fn slot(position: u64) -> IndexSlot {
+    IndexSlot { position: Sector(position), size: SizeClass::holding(3), hits: 0, short_lived: false }
 }
 
 /// As [`key_hash`], but no two have the same address.
@@ -17,12 +17,12 @@ fn distinct(n: u64) -> KeyHash {
 }
 
 /// Of a volume of 512 MiB.
-fn index() -> Index {
+fn index() -> VolumeIndex {
     of_sectors(1 << 20)
 }
 
-fn of_sectors(sectors: u64) -> Index {
-    Index::new(IndexShape::new(sectors), 1 << 30)
+fn of_sectors(sectors: u64) -> VolumeIndex {
+    VolumeIndex::new(IndexShape::new(sectors), 1 << 30)
 }
 
 /// A well-mixed 64-bit number.
@@ -34,7 +34,7 @@ fn key_hash(n: u64) -> KeyHash {
 fn an_index_grows_with_its_entries_and_loses_none() {
     let index = index();
     for n in 0..200_000 {
-        assert_eq!(index.insert(key_hash(n), slot(n + 1), &[]), Inserted::New, "entry {n}");
+        assert_eq!(index.insert(key_hash(n), slot(n + 1), &[]), InsertOutcome::New, "entry {n}");
     }
     let kept = (0..200_000).filter(|&n| index.peek(key_hash(n)).at(Sector(n + 1)).is_some()).count();
     assert_eq!((kept, index.entries()), (200_000, 200_000));
@@ -67,12 +67,12 @@ fn an_index_shrinks_when_entries_become_fewer() {
 
 #[test]
 fn a_spent_budget_loses_what_was_hit_least() {
-    let index = Index::new(IndexShape::new(1 << 16), 10_000);
+    let index = VolumeIndex::new(IndexShape::new(1 << 16), 10_000);
     for n in 0..1_000 {
         index.insert(key_hash(n), slot(n + 1), &[]);
         index.find(key_hash(n));
     }
-    let lost = (1_000..10_000).filter(|&n| index.insert(key_hash(n), slot(n + 1), &[]) != Inserted::New).count();
+    let lost = (1_000..10_000).filter(|&n| index.insert(key_hash(n), slot(n + 1), &[]) != InsertOutcome::New).count();
     assert!(lost > 8_000 && index.memory_bytes() < 10_500, "{lost} lost, {} bytes", index.memory_bytes());
     let left = (0..1_000).filter(|&n| index.peek(key_hash(n)).at(Sector(n + 1)).is_some()).count();
     assert!(left > 900, "{left} of those that were hit");
@@ -82,10 +82,10 @@ fn a_spent_budget_loses_what_was_hit_least() {
 fn keys_of_one_address_stay_side_by_side() {
     let index = index();
     for position in [10, 20, 30] {
-        assert_eq!(index.insert(KeyHash(7), slot(position), &[]), Inserted::New);
+        assert_eq!(index.insert(KeyHash(7), slot(position), &[]), InsertOutcome::New);
     }
     assert_eq!(index.find(KeyHash(7)).iter().count(), 3);
-    assert_eq!(index.insert(KeyHash(7), slot(40), &[Sector(20)]), Inserted::Replaced(slot(20)));
+    assert_eq!(index.insert(KeyHash(7), slot(40), &[Sector(20)]), InsertOutcome::Replaced(slot(20)));
     assert_eq!(index.remove(KeyHash(7), &[Sector(10), Sector(99)]), 1);
     let mut left: Vec<_> = index.peek(KeyHash(7)).iter().map(|slot| slot.position.0).collect();
     left.sort_unstable();
@@ -98,11 +98,11 @@ fn keys_of_one_address_stay_side_by_side() {
 #[test]
 fn what_is_displaced_takes_the_others_of_its_address_along() {
     // One bucket, which all keys share.
-    let index = Index::new(IndexShape::new(1 << 16), 128);
+    let index = VolumeIndex::new(IndexShape::new(1 << 16), 128);
     for position in 1..=16 {
-        assert_eq!(index.insert(KeyHash(7), slot(position), &[]), Inserted::New);
+        assert_eq!(index.insert(KeyHash(7), slot(position), &[]), InsertOutcome::New);
     }
-    let Inserted::Displaced(_, address) = index.insert(KeyHash(8), slot(99), &[]) else {
+    let InsertOutcome::Displaced(_, address) = index.insert(KeyHash(8), slot(99), &[]) else {
         panic!("16 slots and one more")
     };
     assert_eq!((address, index.entries()), (index.address(KeyHash(7)), 1), "an older one might be of the same key");
@@ -124,7 +124,7 @@ fn finding_counts_hits_up_to_the_most_a_slot_can_tell() {
     let index = index();
     index.insert(KeyHash(7), slot(9), &[]);
     for hits in [0, 1, 2, 3, 3] {
-        assert_eq!(index.find(KeyHash(7)).only(), Some(Slot { hits, ..slot(9) }));
+        assert_eq!(index.find(KeyHash(7)).only(), Some(IndexSlot { hits, ..slot(9) }));
     }
 }
 
@@ -145,8 +145,8 @@ fn loading_never_overrides_what_happened_since() {
     index.insert(KeyHash(2), slot(200), &[]);
     index.remove(KeyHash(2), &[Sector(200)]);
     index.note_removed(KeyHash(2), Some(slot(201)));
-    let entry = |key_hash, position| Loaded::new(key_hash, slot(position), false);
-    let removal = |key_hash, position| Loaded::new(key_hash, slot(position), true);
+    let entry = |key_hash, position| LoadedRecord::new(key_hash, slot(position), false);
+    let removal = |key_hash, position| LoadedRecord::new(key_hash, slot(position), true);
     let news = [
         removal(KeyHash(3), 16),
         entry(KeyHash(1), 11),
@@ -173,10 +173,10 @@ fn other_keys_of_an_address_are_loaded_beside_each_other() {
     let (one, other) = (KeyHash(7 | 1 << 25), KeyHash(7 | 2 << 25));
     assert_eq!(index.address(one), index.address(other));
     index.insert(one, slot(50), &[]);
-    let entry = |key_hash, position| Loaded::new(key_hash, slot(position), false);
+    let entry = |key_hash, position| LoadedRecord::new(key_hash, slot(position), false);
     index.load(&[
         entry(other, 40),
-        Loaded::new(KeyHash(7), slot(30), true),
+        LoadedRecord::new(KeyHash(7), slot(30), true),
         entry(one, 20),
         entry(other, 10),
         entry(KeyHash(7), 5),
@@ -192,7 +192,7 @@ fn a_removal_gets_a_slot_where_an_image_may_have_what_it_removed() {
     let (old, new) = (index(), index());
     old.insert(KeyHash(7), slot(10), &[]);
     new.begin_loading();
-    new.load(&[Loaded::new(KeyHash(7), slot(20), true), Loaded::new(KeyHash(8), slot(21), true)]);
+    new.load(&[LoadedRecord::new(KeyHash(7), slot(20), true), LoadedRecord::new(KeyHash(8), slot(21), true)]);
     load_images(&old, &new, |_| true);
     new.end_loading();
     assert!(new.peek(KeyHash(7)).at(Sector(20)).is_some(), "who looks for the key finds its removal first");
@@ -204,7 +204,7 @@ fn a_removal_gets_a_slot_where_an_image_may_have_what_it_removed() {
 }
 
 /// Moves every partition's image of `from` to `to`, which knows newer things already.
-fn load_images(from: &Index, to: &Index, keep: impl Fn(Slot) -> bool) {
+fn load_images(from: &VolumeIndex, to: &VolumeIndex, keep: impl Fn(IndexSlot) -> bool) {
     let shape = from.shape();
     for partition in 0..shape.partition_count {
         let (mut image, bucket_count) =
@@ -225,7 +225,7 @@ fn an_image_brings_back_what_it_held_but_for_what_was_left_out() {
         }
         let after = index();
         load_images(&before, &after, |slot| slot.position.0 % 3 != 0);
-        let sorted = |matches: Matches| {
+        let sorted = |matches: SlotMatches| {
             let mut positions: Vec<_> = matches.iter().map(|slot| slot.position.0).collect();
             positions.sort_unstable();
             positions
@@ -253,7 +253,7 @@ fn only_partitions_with_other_slots_than_their_image_count_as_changed() {
     assert!(index.is_changed(0));
     take();
     index.begin_loading();
-    index.load(&[Loaded::new(KeyHash(5), slot(3), false)]);
+    index.load(&[LoadedRecord::new(KeyHash(5), slot(3), false)]);
     assert!(index.is_changed(0));
 }
 
@@ -267,7 +267,7 @@ proptest! {
             let (key_hash, entry) = (distinct(key), slot(step as u64 + 1));
             match operation {
                 0 => {
-                    let before: Vec<_> = model.get(&key).map(|slot: &Slot| slot.position).into_iter().collect();
+                    let before: Vec<_> = model.get(&key).map(|slot: &IndexSlot| slot.position).into_iter().collect();
                     index.insert(key_hash, entry, &before);
                     model.insert(key, entry);
                 }
@@ -298,7 +298,7 @@ proptest! {
             let replaced: Vec<_> = old.peek(distinct(key)).iter().map(|slot| slot.position).collect();
             old.insert(distinct(key), slot(position), &replaced);
         }
-        let mut model: HashMap<u64, Option<Slot>> = HashMap::new();
+        let mut model: HashMap<u64, Option<IndexSlot>> = HashMap::new();
         for (step, &(inserted, key)) in after.iter().enumerate() {
             let (key_hash, newest) = (distinct(key), slot(1000 + step as u64));
             let replaced: Vec<_> = new.peek(key_hash).iter().map(|slot| slot.position).collect();

@@ -1,10 +1,10 @@
 //! Buffers of units, kept for reuse.
 
-use super::Log;
-use crate::{device::AlignedBuffer, format::Generation};
+use super::LogState;
+use crate::{device::AlignedBuffer, format::SegmentRow};
 use std::sync::Arc;
 
-impl Log {
+impl LogState {
     /// Keeps a written buffer, unless the device or a reader still has it.
     pub(super) fn keep_for_reuse(&mut self, buffer: Arc<AlignedBuffer>) {
         if let Ok(mut buffer) = Arc::try_unwrap(buffer)
@@ -13,7 +13,7 @@ impl Log {
             buffer.extend_to_capacity();
             self.spare.push(buffer);
         }
-        assert!(self.spare.len() <= Generation::ALL.len(), "spare buffers are bounded");
+        assert!(self.spare.len() <= SegmentRow::ALL.len(), "spare buffers are bounded");
     }
 }
 

@@ -1,13 +1,13 @@
 //! What must hold between the log's segments, units and counters.
 
-use super::Log;
+use super::LogState;
 use crate::{
-    engine::kit::state_lock::Checked,
-    format::{Generation, unit::unit_header_bytes},
+    engine::kit::state_lock::CheckedState,
+    format::{SegmentRow, unit::unit_header_bytes},
     units::SegmentId,
 };
 
-impl Checked for Log {
+impl CheckedState for LogState {
     fn check(&self) {
         if self.ready || self.is_barred {
             self.check_segments();
@@ -21,7 +21,7 @@ impl Checked for Log {
     }
 }
 
-impl Log {
+impl LogState {
     /// Every segment is free, sealed or open, and only one of them.
     fn check_segments(&self) {
         let mut seen = vec![false; self.geometry.segment_count as usize];
@@ -39,7 +39,7 @@ impl Log {
     /// Within a generation, log order is the order of sequences.
     fn check_sequences(&self) {
         let sequence = |segment: &SegmentId| self.segments.sequence(*segment);
-        for generation in Generation::ALL {
+        for generation in SegmentRow::ALL {
             let sealed = &self.sealed[generation as usize];
             let is_of = |segment: &SegmentId| self.segments.segment_use(*segment).generation() == generation;
             assert!(sealed.iter().all(is_of), "a segment is among those of its generation");

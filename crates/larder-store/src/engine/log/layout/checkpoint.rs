@@ -62,7 +62,7 @@ struct ImagePlace {
 
 /// Which images and root count now, and which the next checkpoint will name.
 #[derive(Clone, Debug)]
-pub(crate) struct Places {
+pub(crate) struct CheckpointPlaces {
     durable: Vec<ImagePlace>,
     next: Vec<ImagePlace>,
     /// Of each block of the area, whether an image that counts now or next is in it.
@@ -73,7 +73,7 @@ pub(crate) struct Places {
     root_second: bool,
 }
 
-impl Places {
+impl CheckpointPlaces {
     /// No checkpoint yet.
     pub(crate) fn new(area: Option<&CheckpointArea>, partition_count: u32) -> Self {
         let none = vec![ImagePlace::default(); partition_count as usize];
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn images_lie_in_their_area_and_apart() {
         let area = area(10);
-        let mut places = Places::new(Some(&area), 3);
+        let mut places = CheckpointPlaces::new(Some(&area), 3);
         let placed = [3, 4, 3].map(|blocks| (places.place(blocks as u32 % 3, 1, image_bytes(blocks), 7), blocks));
         let [first, second, _] = placed.map(|(at, blocks)| area.frame_offset(at, image_bytes(blocks)).unwrap());
         assert_eq!((first, second - first), (4096 + 2 * root_bytes(100, 3), 3 * BLOCK_BYTES));
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn nothing_that_the_last_durable_root_names_is_overwritten() {
-        let mut places = Places::new(Some(&area(9)), 2);
+        let mut places = CheckpointPlaces::new(Some(&area(9)), 2);
         let mut named: HashSet<u32> = HashSet::new();
         for (stamp, written) in [(3, vec![0, 1]), (4, vec![1]), (9, vec![0, 1]), (12, vec![])] {
             let root = places.next_root_second();
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn an_image_without_room_is_missing_until_there_is_some() {
-        let mut places = Places::new(Some(&area(5)), 2);
+        let mut places = CheckpointPlaces::new(Some(&area(5)), 2);
         assert!(!places.place(0, 1, image_bytes(3), 5).is_missing());
         assert!(places.place(1, 1, image_bytes(3), 5).is_missing());
         places.commit(1);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_checkpoint_given_up_leaves_the_last_one_and_tells_what_was_written() {
-        let mut places = Places::new(Some(&area(20)), 3);
+        let mut places = CheckpointPlaces::new(Some(&area(20)), 3);
         places.place(0, 1, image_bytes(2), 5);
         places.commit(1);
         let before = places.next_images();

@@ -2,23 +2,23 @@
 //!
 //! Invariant: a trailer is written when every unit of its segment was, or could not be.
 
-use super::{Action, Log, buffers::buffer_of};
+use super::{LogState, LogTransfer, buffers::buffer_of};
 use crate::{
     device::AlignedBuffer,
     format::{
         SegmentUse,
-        trailer::{self, Listing, trailer_bytes},
+        trailer::{self, TrailerRecord, trailer_bytes},
     },
     units::SegmentId,
-    volume::waiters::Woken,
+    volume::waiters::WokenTasks,
 };
 use std::sync::Arc;
 
 /// A segment whose last units or trailer are on their way.
-pub(super) struct Closing {
+pub(super) struct ClosingSegment {
     pub(super) segment: SegmentId,
     pub(super) of: SegmentUse,
-    pub(super) listings: Vec<Listing>,
+    pub(super) listings: Vec<TrailerRecord>,
     /// Bytes of the listings in the trailer.
     pub(super) list_bytes: u64,
     pub(super) units_in_flight: u32,
@@ -34,7 +34,7 @@ pub(super) struct TrailerInFlight {
     pub(super) hidden_from: Option<u64>,
 }
 
-impl Log {
+impl LogState {
     /// Notes that a segment's first unit, of this ticket, could not be written: no header shows the segment's present use, and what its
     /// other units hold is found again by its trailer alone.
     pub(super) fn hide(&mut self, segment: SegmentId, ticket: u64) {
@@ -48,7 +48,7 @@ impl Log {
 
     /// Notes that a segment's trailer was written, or could not be: then its units list its records, unless only the trailer would
     /// have shown them.
-    pub(crate) fn trailer_written(&mut self, segment: SegmentId, ok: bool) -> Woken {
+    pub(crate) fn trailer_written(&mut self, segment: SegmentId, ok: bool) -> WokenTasks {
         assert!(self.open_segments().all(|open| open.segment != segment), "a segment that is filled has no trailer");
         self.segments.set_clean(segment);
         if let Some(at) = self.trailers_in_flight.iter().position(|trailer| trailer.segment == segment) {
@@ -68,10 +68,10 @@ impl Log {
     }
 
     /// Sends off the trailers of segments whose units are all written.
-    pub(super) fn write_due_trailers(&mut self, actions: &mut Vec<Action>) {
+    pub(super) fn write_due_trailers(&mut self, actions: &mut Vec<LogTransfer>) {
         let (due, closing) = self.closing.drain(..).partition(|closing| closing.units_in_flight == 0);
         self.closing = closing;
-        for Closing { segment, of, mut listings, list_bytes, hidden_from, .. } in due {
+        for ClosingSegment { segment, of, mut listings, list_bytes, hidden_from, .. } in due {
             let len_bytes = trailer_bytes(list_bytes);
             let mut buffer = buffer_of(&mut self.spare, len_bytes);
             buffer.truncate(len_bytes as usize);
@@ -80,7 +80,7 @@ impl Log {
             let offset_bytes = self.geometry.segment_end_bytes(segment) - buffer.len() as u64;
             let buffer = Arc::new(buffer);
             self.trailers_in_flight.push(TrailerInFlight { segment, buffer: Arc::clone(&buffer), hidden_from });
-            actions.push(Action::WriteTrailer { segment, offset_bytes, buffer });
+            actions.push(LogTransfer::WriteTrailer { segment, offset_bytes, buffer });
             listings.clear();
             self.spare_listings = listings;
         }

@@ -6,13 +6,13 @@
 //! S3-FIFO (Yang et al., SOSP 2023).
 
 use super::{
-    Action, Log,
-    open::{Oldest, OpenSegment},
+    LogState, LogTransfer,
+    open::{OldestInUse, OpenSegment},
 };
 use crate::{
-    format::{Generation, LogOrder, SegmentUse},
+    format::{LogOrder, SegmentRow, SegmentUse},
     units::SegmentId,
-    volume::waiters::Woken,
+    volume::waiters::WokenTasks,
 };
 use std::ops::RangeInclusive;
 
@@ -24,20 +24,20 @@ const PROBATION_SEGMENTS_MIN: usize = 2;
 /// waiting for so long only. Fewer: more segments that are not full.
 const LAG_SEGMENTS: RangeInclusive<u32> = 16..=256;
 
-impl Log {
+impl LogState {
     /// The segments that are being filled.
     pub(super) fn open_segments(&self) -> impl Iterator<Item = &OpenSegment> {
         self.open.iter().flatten()
     }
 
     /// The segment to be reclaimed next, if it can be now. Ends one that is being filled and would have to go first.
-    pub(crate) fn next_to_reclaim(&mut self, actions: &mut Vec<Action>) -> Option<SegmentId> {
+    pub(crate) fn next_to_reclaim(&mut self, actions: &mut Vec<LogTransfer>) -> Option<SegmentId> {
         if !self.ready {
             return None;
         }
-        let [main, probation] = Generation::ALL.map(|generation| self.sealed[generation as usize].front().copied());
-        let probation_count = self.sealed[Generation::Probation as usize].len()
-            + usize::from(self.open[Generation::Probation as usize].is_some());
+        let [main, probation] = SegmentRow::ALL.map(|generation| self.sealed[generation as usize].front().copied());
+        let probation_count = self.sealed[SegmentRow::Probation as usize].len()
+            + usize::from(self.open[SegmentRow::Probation as usize].is_some());
         let used_count = self.geometry.segment_count as usize - self.free.len();
         debug_assert!(probation_count <= used_count, "a segment on probation is in use");
         let has_share = probation_count * PROBATION_DIVISOR > used_count && probation_count > PROBATION_SEGMENTS_MIN;
@@ -48,23 +48,23 @@ impl Log {
         if let Some(probation) = probation.filter(is_due) {
             return Some(probation).filter(|&segment| !self.segments.is_dirty(segment));
         }
-        let open = self.open[Generation::Probation as usize].as_ref().map(|open| open.of.order());
+        let open = self.open[SegmentRow::Probation as usize].as_ref().map(|open| open.of.order());
         if let (Some(main_order), Some(open_order)) = (main_order, open)
             && open_order < main_order
         {
-            self.seal_segment_of(Generation::Probation, actions);
+            self.seal_segment_of(SegmentRow::Probation, actions);
             return None;
         }
         main.filter(|&segment| !self.segments.is_dirty(segment))
     }
 
     /// Gives back a segment that was reclaimed, whose records are no longer needed.
-    pub(crate) fn release(&mut self, segment: SegmentId) -> Woken {
+    pub(crate) fn release(&mut self, segment: SegmentId) -> WokenTasks {
         let of = self.segments.segment_use(segment);
         let others = self.sealed.iter().flatten().copied().chain(self.open_segments().map(|open| open.segment));
         let is_oldest = others.map(|other| self.segments.order(other)).all(|order| of.order() <= order);
         assert!(
-            of.generation() == Generation::Probation || is_oldest,
+            of.generation() == SegmentRow::Probation || is_oldest,
             "what a main segment holds goes after what it replaces"
         );
         let row = &mut self.sealed[of.generation() as usize];
@@ -74,8 +74,8 @@ impl Log {
     }
 
     /// Gives back all segments older than `order`: nothing in them counts any more.
-    pub(crate) fn forget_before(&mut self, order: LogOrder) -> Woken {
-        for generation in Generation::ALL {
+    pub(crate) fn forget_before(&mut self, order: LogOrder) -> WokenTasks {
+        for generation in SegmentRow::ALL {
             while let Some(&segment) = self.sealed[generation as usize].front()
                 && self.segments.order(segment) < order
             {
@@ -100,7 +100,7 @@ impl Log {
 
     /// The first sequence of a main segment whose records count more than those of the probation segment that is open, or would be opened now.
     pub(crate) fn first_sequence_over_probation(&self) -> u32 {
-        let open = self.open[Generation::Probation as usize].as_ref().or(self.open[Generation::Main as usize].as_ref());
+        let open = self.open[SegmentRow::Probation as usize].as_ref().or(self.open[SegmentRow::Main as usize].as_ref());
         open.map_or(self.next_sequence, |open| open.of.first_sequence())
     }
 
@@ -114,28 +114,31 @@ impl Log {
     }
 
     /// The use that begins now with a segment of this generation, of `sequence`.
-    pub(super) fn use_of(&self, generation: Generation, sequence: u32) -> SegmentUse {
-        let main = self.open[Generation::Main as usize].as_ref().map(|open| open.of.sequence);
+    pub(super) fn use_of(&self, generation: SegmentRow, sequence: u32) -> SegmentUse {
+        let main = self.open[SegmentRow::Main as usize].as_ref().map(|open| open.of.sequence);
         match generation {
-            Generation::Main => SegmentUse::main(sequence),
-            Generation::Probation => SegmentUse { sequence, anchor: main.unwrap_or(sequence) },
+            SegmentRow::Main => SegmentUse::main(sequence),
+            SegmentRow::Probation => SegmentUse { sequence, anchor: main.unwrap_or(sequence) },
         }
     }
 
     /// The oldest sequences in use, where there are none `next`.
-    pub(super) fn oldest(&self, next: u32) -> Oldest {
-        let oldest = |generation: Generation| {
+    pub(super) fn oldest(&self, next: u32) -> OldestInUse {
+        let oldest = |generation: SegmentRow| {
             let sealed = self.sealed[generation as usize].front().map(|&segment| self.segments.sequence(segment));
             let open = self.open[generation as usize].as_ref().map(|open| open.of.sequence);
             sealed.or(open).unwrap_or(next)
         };
-        Oldest { main: oldest(Generation::Main), probation: self.has_probation.then(|| oldest(Generation::Probation)) }
+        OldestInUse {
+            main: oldest(SegmentRow::Main),
+            probation: self.has_probation.then(|| oldest(SegmentRow::Probation)),
+        }
     }
 
     /// Ends the segment of the other generation if it lags behind.
-    pub(super) fn seal_laggard(&mut self, next_sequence: u32, actions: &mut Vec<Action>) {
+    pub(super) fn seal_laggard(&mut self, next_sequence: u32, actions: &mut Vec<LogTransfer>) {
         let lag_max = (self.geometry.segment_count / 2).clamp(*LAG_SEGMENTS.start(), *LAG_SEGMENTS.end());
-        for generation in Generation::ALL {
+        for generation in SegmentRow::ALL {
             let begun = self.open[generation as usize].as_ref().map(|open| open.of.first_sequence());
             if begun.is_some_and(|begun| next_sequence.saturating_sub(begun) > lag_max) {
                 self.seal_segment_of(generation, actions);

@@ -6,7 +6,7 @@
 //! Source: HashCache (NSDI 2009), Log's grouped prefetch: what was asked for together is written together.
 
 use crate::{
-    format::trailer::Listing,
+    format::trailer::TrailerRecord,
     hash::KeyHash,
     units::{SECTOR_BYTES, Sector},
 };
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 /// A record that lies elsewhere now, or at which a group begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moved {
+pub(crate) struct MovedRecord {
     pub(crate) key_hash: KeyHash,
     pub(crate) from: Sector,
     pub(crate) to: Sector,
@@ -24,7 +24,7 @@ pub(crate) struct Moved {
 
 /// An order of a unit's records.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Arrangement {
+pub(super) struct UnitOrder {
     /// The records by their numbers now, in their order then.
     order: Vec<usize>,
     /// Of each record the group that it stands with, in the order of now; 0 is none.
@@ -32,11 +32,11 @@ pub(super) struct Arrangement {
 }
 
 /// The order in which records are to stand, given the group of each (0 is none); `None` if as they do.
-pub(super) fn arrange(groups: &[u32], listings: &[Listing]) -> Option<Arrangement> {
+pub(super) fn arrange(groups: &[u32], listings: &[TrailerRecord]) -> Option<UnitOrder> {
     assert_eq!(groups.len(), listings.len());
     let mut key_hashes = HashMap::new();
     listings.iter().for_each(|listing| *key_hashes.entry(listing.key_hash).or_insert(0) += 1);
-    let is_alone = |listing: &Listing| key_hashes[&listing.key_hash] == 1;
+    let is_alone = |listing: &TrailerRecord| key_hashes[&listing.key_hash] == 1;
     let groups = groups.iter().zip(listings).map(|(&group, listing)| if is_alone(listing) { group } else { 0 });
     let groups: Vec<u32> = groups.collect();
     let mut members: HashMap<u32, Vec<usize>> = HashMap::new();
@@ -55,35 +55,35 @@ pub(super) fn arrange(groups: &[u32], listings: &[Listing]) -> Option<Arrangemen
         }
     }
     assert_eq!(order.len(), groups.len(), "each record stands somewhere");
-    Some(Arrangement { order, groups })
+    Some(UnitOrder { order, groups })
 }
 
 /// Returns the sector in which a record begins, from its segment's start.
-fn sector_of(listing: &Listing) -> Sector {
+fn sector_of(listing: &TrailerRecord) -> Sector {
     Sector(u64::from(listing.start_bytes) / SECTOR_BYTES)
 }
 
 /// Puts the records of `unit`, which begins `unit_start_bytes` into its segment, into `order`: their bytes go to
 /// `target`, their listings change places. Returns what a reader must know.
 pub(super) fn rearrange(
-    Arrangement { order, groups }: &Arrangement,
-    listings: &mut [Listing],
+    UnitOrder { order, groups }: &UnitOrder,
+    listings: &mut [TrailerRecord],
     unit_start_bytes: u64,
     unit: &[u8],
     target: &mut [u8],
-) -> Vec<Moved> {
+) -> Vec<MovedRecord> {
     let before = listings.to_vec();
-    let bytes_of = |listing: &Listing| {
+    let bytes_of = |listing: &TrailerRecord| {
         let from = (u64::from(listing.start_bytes) - unit_start_bytes) as usize;
         from..from + listing.len_bytes as usize
     };
     let mut start_bytes = before[0].start_bytes;
     for (to, &from) in order.iter().enumerate() {
-        listings[to] = Listing { start_bytes, ..before[from] };
+        listings[to] = TrailerRecord { start_bytes, ..before[from] };
         target[bytes_of(&listings[to])].copy_from_slice(&unit[bytes_of(&before[from])]);
         start_bytes = listings[to].end_bytes();
     }
-    let end = before.last().map_or(0, Listing::end_bytes);
+    let end = before.last().map_or(0, TrailerRecord::end_bytes);
     assert_eq!(start_bytes, end, "records side by side take what they took");
     let ordered: Vec<u32> = order.iter().map(|&from| groups[from]).collect();
     let mut moved = Vec::new();
@@ -92,10 +92,10 @@ pub(super) fn rearrange(
         let run = (to..order.len()).take_while(|&at| at == to || (leads && ordered[at] == ordered[to]));
         let sectors = run.map(|at| listings[at].sectors()).sum();
         if sectors > listings[to].sectors() {
-            listings[to].run_blocks = Listing::blocks_of_run(sectors);
+            listings[to].run_blocks = TrailerRecord::blocks_of_run(sectors);
         }
         if before[from].start_bytes != listings[to].start_bytes || sectors > listings[to].sectors() {
-            moved.push(Moved {
+            moved.push(MovedRecord {
                 key_hash: listings[to].key_hash,
                 from: sector_of(&before[from]),
                 to: sector_of(&listings[to]),
@@ -111,9 +111,9 @@ mod tests {
     use super::*;
     use crate::{format::trailer::ListedKind, hash::KeyHash};
 
-    fn listing(key_hash: KeyHash, sector: u32, sectors: u32) -> Listing {
+    fn listing(key_hash: KeyHash, sector: u32, sectors: u32) -> TrailerRecord {
         let (start_bytes, len_bytes) = (sector * 512, sectors * 512);
-        Listing { key_hash, start_bytes, len_bytes, kind: ListedKind::Entry, run_blocks: 0, expires_at: 0 }
+        TrailerRecord { key_hash, start_bytes, len_bytes, kind: ListedKind::Entry, run_blocks: 0, expires_at: 0 }
     }
 
     #[test]
@@ -135,7 +135,7 @@ mod tests {
         let sectors: Vec<_> = listings.iter().map(|listing| (listing.key_hash.0, sector_of(listing).0)).collect();
         assert_eq!(sectors, [(10, 9), (12, 10), (11, 11), (13, 13)]);
         assert_eq!(listings.map(|listing| listing.run_blocks), [1, 0, 0, 0]);
-        let of = |key_hash, from, to, sectors| Moved { key_hash, from: Sector(from), to: Sector(to), sectors };
+        let of = |key_hash, from, to, sectors| MovedRecord { key_hash, from: Sector(from), to: Sector(to), sectors };
         assert_eq!(moved, [of(KeyHash(10), 9, 9, 2), of(KeyHash(12), 12, 10, 1), of(KeyHash(11), 10, 11, 2)]);
     }
 

@@ -4,19 +4,19 @@
 //! left for the trailer of what is in it.
 
 use super::{
-    Record, UnitInFlight,
+    RecordParts, UnitInFlight,
     buffers::buffer_of,
-    groups::{self, Moved},
+    groups::{self, MovedRecord},
 };
 use crate::{
     device::AlignedBuffer,
     format::{
         SegmentUse, VolumeId, record,
-        trailer::{LISTING_BYTES, ListedKind, Listing, listing_bytes, trailer_bytes},
-        unit::{Generations, UnitHeader, unit_header_bytes},
+        trailer::{LISTING_BYTES, ListedKind, TrailerRecord, listing_bytes, trailer_bytes},
+        unit::{UnitGenerations, UnitHeader, unit_header_bytes},
     },
     hash::KeyHash,
-    units::{BLOCK_BYTES, Geometry, SECTOR_BYTES, Sector, SegmentId, sectors_spanned},
+    units::{BLOCK_BYTES, SECTOR_BYTES, Sector, SegmentGeometry, SegmentId, sectors_spanned},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -24,8 +24,8 @@ use std::{sync::Arc, time::Duration};
 pub(super) struct OpenSegment {
     pub(super) segment: SegmentId,
     pub(super) of: SegmentUse,
-    oldest: Oldest,
-    pub(super) listings: Vec<Listing>,
+    oldest: OldestInUse,
+    pub(super) listings: Vec<TrailerRecord>,
     /// Bytes of the listings in the trailer.
     pub(super) list_bytes: u64,
     pub(super) unit: Option<OpenUnit>,
@@ -39,7 +39,7 @@ pub(super) struct OpenSegment {
 
 /// The oldest sequences in use when a use of a segment began.
 #[derive(Clone, Copy)]
-pub(super) struct Oldest {
+pub(super) struct OldestInUse {
     pub(super) main: u32,
     /// `None` in volumes that have no probation.
     pub(super) probation: Option<u32>,
@@ -53,7 +53,7 @@ pub(super) struct Opening {
 }
 
 /// The place of an appended record.
-pub(super) struct Spot {
+pub(super) struct AppendPlace {
     pub(super) position: Sector,
     /// Sectors that the record touches.
     pub(super) sectors: u64,
@@ -84,7 +84,7 @@ impl OpenUnit {
 
 impl OpenSegment {
     /// An empty segment; `listings` is empty too, and brings its memory.
-    pub(super) fn new(segment: SegmentId, of: SegmentUse, oldest: Oldest, listings: Vec<Listing>) -> Self {
+    pub(super) fn new(segment: SegmentId, of: SegmentUse, oldest: OldestInUse, listings: Vec<TrailerRecord>) -> Self {
         assert!(listings.is_empty() && oldest.main.max(oldest.probation.unwrap_or(0)) <= of.sequence);
         Self {
             segment,
@@ -117,30 +117,30 @@ impl OpenSegment {
     }
 
     /// Whether a record of `len_bytes` fits into an empty segment.
-    pub(super) fn fits_empty(geometry: &Geometry, len_bytes: u64) -> bool {
+    pub(super) fn fits_empty(geometry: &SegmentGeometry, len_bytes: u64) -> bool {
         let unit_bytes = (unit_header_bytes(geometry) + len_bytes).next_multiple_of(BLOCK_BYTES);
         unit_bytes + trailer_bytes(LISTING_BYTES) <= geometry.segment_bytes
     }
 
-    /// Returns what is left free before a record of this key in the open unit: no two records begin in one sector whose
-    /// hashes end alike, so that a slot of the index, which knows the sector and more bits of the hash than these, is of
+    /// Returns the bytes to leave free before a record of this key in the open unit. Two records whose hashes end alike
+    /// never begin in one sector. So a slot of the index, which has the sector and more bits of the hash, identifies
     /// one record.
-    pub(super) fn gap_before(&self, geometry: &Geometry, key_hash: KeyHash) -> u64 {
+    pub(super) fn gap_before(&self, geometry: &SegmentGeometry, key_hash: KeyHash) -> u64 {
         let Some(unit) = self.unit.as_ref().filter(|_| geometry.is_packed()) else { return 0 };
         let end_bytes = self.unit_start_bytes + unit.used_bytes;
         let sector_start = end_bytes / SECTOR_BYTES * SECTOR_BYTES;
-        let in_sector = |listing: &&Listing| u64::from(listing.start_bytes) >= sector_start;
+        let in_sector = |listing: &&TrailerRecord| u64::from(listing.start_bytes) >= sector_start;
         let mut beside = self.listings.iter().rev().take_while(in_sector);
         if beside.any(|other| other.key_hash.ends_like(key_hash)) { sector_start + SECTOR_BYTES - end_bytes } else { 0 }
     }
 
     /// Returns how long a record may be in an empty segment.
-    pub(super) fn room_empty(geometry: &Geometry) -> u64 {
+    pub(super) fn room_empty(geometry: &SegmentGeometry) -> u64 {
         geometry.segment_bytes - trailer_bytes(LISTING_BYTES) - unit_header_bytes(geometry)
     }
 
     /// Returns how long a record of this key may be that goes into the segment next, into the open unit or a new one.
-    pub(super) fn room_bytes(&self, geometry: &Geometry, key_hash: KeyHash) -> u64 {
+    pub(super) fn room_bytes(&self, geometry: &SegmentGeometry, key_hash: KeyHash) -> u64 {
         let end_bytes = geometry.segment_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
         let in_unit_at = |start_bytes: u64| end_bytes.saturating_sub(start_bytes + unit_header_bytes(geometry));
         let Some(unit) = &self.unit else { return in_unit_at(self.unit_start_bytes) };
@@ -156,21 +156,26 @@ impl OpenSegment {
     }
 
     /// Whether the segment takes a record, in the open unit or a new one.
-    pub(super) fn takes(&self, geometry: &Geometry, len_bytes: u64) -> bool {
+    pub(super) fn takes(&self, geometry: &SegmentGeometry, len_bytes: u64) -> bool {
         let used = self.unit.as_ref().map_or(unit_header_bytes(geometry), |unit| unit.used_bytes);
         let unit_end = self.unit_start_bytes + (used + len_bytes).next_multiple_of(BLOCK_BYTES);
         unit_end + trailer_bytes(self.list_bytes + LISTING_BYTES) <= geometry.segment_bytes
     }
 
     /// How long a new unit may become whose first record has `len_bytes`, where others have `unit_bytes`.
-    pub(super) fn unit_capacity(&self, geometry: &Geometry, unit_bytes: u64, len_bytes: u64) -> u64 {
+    pub(super) fn unit_capacity(&self, geometry: &SegmentGeometry, unit_bytes: u64, len_bytes: u64) -> u64 {
         let left = geometry.segment_bytes - self.unit_start_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
         let wanted = unit_bytes.max((unit_header_bytes(geometry) + len_bytes).next_multiple_of(BLOCK_BYTES));
         wanted.min(left / BLOCK_BYTES * BLOCK_BYTES)
     }
 
     /// Puts the record into the open unit. The caller has asked [`Self::unit_takes`] and [`Self::takes`].
-    pub(super) fn append(&mut self, geometry: &Geometry, volume: VolumeId, record: &mut Record<'_>) -> Spot {
+    pub(super) fn append(
+        &mut self,
+        geometry: &SegmentGeometry,
+        volume: VolumeId,
+        record: &mut RecordParts<'_>,
+    ) -> AppendPlace {
         let key_hash = record.meta.hash.key_hash();
         let gap_bytes = self.gap_before(geometry, key_hash);
         let unit = self.unit.as_mut().expect("the log opens a unit before it appends");
@@ -186,7 +191,7 @@ impl OpenSegment {
         let target = &mut bytes[from as usize..to as usize];
         target[len_bytes as usize..].fill(0);
         record.encode(volume, target);
-        let listing = Listing {
+        let listing = TrailerRecord {
             key_hash,
             start_bytes: start_bytes as u32,
             len_bytes: (to - from) as u32,
@@ -194,11 +199,11 @@ impl OpenSegment {
             run_blocks: 0,
             expires_at: record.meta.expires_at,
         };
-        self.list_bytes += listing_bytes(geometry, self.listings.last().map_or(0, Listing::end_bytes), &listing);
+        self.list_bytes += listing_bytes(geometry, self.listings.last().map_or(0, TrailerRecord::end_bytes), &listing);
         self.listings.push(listing);
         unit.used_bytes = to;
         unit.groups.push(record.meta.group);
-        Spot {
+        AppendPlace {
             position: geometry.sector_at(self.segment, start_bytes),
             sectors: sectors_spanned(start_bytes, len_bytes),
             taken_bytes: to - gap_start,
@@ -209,10 +214,10 @@ impl OpenSegment {
     /// Puts the open unit's records of one group side by side. Returns what that moved on the volume.
     pub(super) fn gather_groups(
         &mut self,
-        geometry: &Geometry,
+        geometry: &SegmentGeometry,
         volume: VolumeId,
         spare: &mut Vec<AlignedBuffer>,
-    ) -> Vec<Moved> {
+    ) -> Vec<MovedRecord> {
         let Some(unit) = &mut self.unit else { return Vec::new() };
         assert!(unit.groups.len() <= self.listings.len(), "each record of the unit is listed");
         let first = self.listings.len() - unit.groups.len();
@@ -222,12 +227,12 @@ impl OpenSegment {
         let target_bytes = target.as_mut_slice();
         let mut moved =
             groups::rearrange(&arrangement, listings, self.unit_start_bytes, unit.buffer.as_slice(), target_bytes);
-        for Moved { to, .. } in moved.iter().filter(|moved| moved.from != moved.to) {
+        for MovedRecord { to, .. } in moved.iter().filter(|moved| moved.from != moved.to) {
             let at = to.byte_offset() - self.unit_start_bytes;
             record::set_place(volume, &mut target.as_mut_slice()[at as usize..], to.0 as u32);
         }
         let start = geometry.segment_start_bytes(self.segment) / SECTOR_BYTES;
-        for Moved { from, to, .. } in &mut moved {
+        for MovedRecord { from, to, .. } in &mut moved {
             (from.0, to.0) = (from.0 + start, to.0 + start);
         }
         spare.push(std::mem::replace(&mut unit.buffer, target));
@@ -235,7 +240,7 @@ impl OpenSegment {
     }
 
     /// Ends the open unit, if there is one.
-    pub(super) fn seal_unit(&mut self, geometry: &Geometry, volume: VolumeId) -> Option<UnitInFlight> {
+    pub(super) fn seal_unit(&mut self, geometry: &SegmentGeometry, volume: VolumeId) -> Option<UnitInFlight> {
         let mut unit = self.unit.take()?;
         assert!(!unit.groups.is_empty(), "a unit is opened only for a record");
         let len_bytes = unit.used_bytes.next_multiple_of(BLOCK_BYTES);
@@ -252,7 +257,7 @@ impl OpenSegment {
             generations: self
                 .oldest
                 .probation
-                .map(|oldest_probation| Generations { oldest_probation, anchor: self.of.anchor }),
+                .map(|oldest_probation| UnitGenerations { oldest_probation, anchor: self.of.anchor }),
         };
         header.encode(volume, geometry, bytes);
         let start = Sector((geometry.segment_start_bytes(self.segment) + self.unit_start_bytes) / SECTOR_BYTES);
@@ -269,7 +274,7 @@ impl OpenSegment {
     }
 
     /// Where the open unit begins on the volume, and its bytes so far.
-    pub(super) fn unit_bytes(&self, geometry: &Geometry) -> Option<(Sector, &[u8])> {
+    pub(super) fn unit_bytes(&self, geometry: &SegmentGeometry) -> Option<(Sector, &[u8])> {
         let unit = self.unit.as_ref()?;
         let start = Sector((geometry.segment_start_bytes(self.segment) + self.unit_start_bytes) / SECTOR_BYTES);
         Some((start, &unit.buffer.as_slice()[..unit.used_bytes as usize]))

@@ -3,24 +3,26 @@
 //! Pure decision: the engine appends the part, and then asks again. A part costs a hit one more read, so a record that
 //! fits into a segment of its own is divided only where what is left of the open one is worth it.
 
-use super::{Appender, Log, open::OpenSegment};
-use crate::format::record::{Kind, Record, part_body_bytes};
+use super::{AppendRole, LogState, open::OpenSegment};
+use crate::format::record::{RecordKind, RecordParts, part_body_bytes};
 
 /// Least bytes of a body that a part has.
 const PART_BYTES_MIN: u64 = 4 << 10;
 /// The rest of a segment is filled with a part of a record if it is at least the segment's length divided by this.
 const LEFT_DIVISOR: u64 = 100;
 
-impl Log {
+impl LogState {
     /// Returns how many bytes of a record's body are to be appended as a part before it, if any.
-    pub(crate) fn part_due(&self, record: &Record<'_>, appender: Appender) -> Option<u64> {
-        let has_body = matches!(record.meta.kind, Kind::Entry | Kind::InParts(_)) && !record.body.is_empty();
+    pub(crate) fn part_due(&self, record: &RecordParts<'_>, appender: AppendRole) -> Option<u64> {
+        let has_body =
+            matches!(record.meta.kind, RecordKind::Entry | RecordKind::InParts(_)) && !record.body.is_empty();
         if !self.geometry.is_packed() || !has_body {
             return None;
         }
         let (geometry, len_bytes) = (&self.geometry, self.geometry.stepped(record.len_bytes()));
         let open = self.open[appender.generation() as usize].as_ref();
         let left_bytes = open.map(|open| open.room_bytes(geometry, record.meta.hash.key_hash()));
+        assert!(left_bytes.is_none_or(|left| left <= geometry.segment_bytes), "room within a segment");
         if left_bytes.is_some_and(|left_bytes| left_bytes >= len_bytes) {
             return None;
         }

@@ -1,10 +1,10 @@
-//! What of the log is not on the device yet: read from memory, waited for by who flushes.
+//! The end of the log that is not yet on the device: reads take it from memory, and flushes wait for it.
 
-use super::Log;
+use super::LogState;
 use crate::units::{SECTOR_BYTES, Sector};
 use std::time::Duration;
 
-impl Log {
+impl LogState {
     /// Returns the bytes at `position`, at most `sectors` of them, if they are not yet on the device.
     pub(crate) fn dirty_copy(&self, position: Sector, sectors: u64) -> Option<Vec<u8>> {
         let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));
@@ -15,6 +15,7 @@ impl Log {
         })?;
         let from = (position.byte_offset() - start.byte_offset()) as usize;
         let to = bytes.len().min(from + (sectors * SECTOR_BYTES) as usize);
+        assert!(from <= to, "the position is within the bytes that were found");
         Some(bytes[from..to].to_vec())
     }
 
@@ -27,12 +28,12 @@ impl Log {
         open.chain(in_flight).chain(closing).chain(trailers).any(|pending| pending <= ticket)
     }
 
-    /// The ticket of the last unit begun, and how many units could not be written so far.
+    /// Returns the ticket of the last unit begun, and the number of units that could not be written.
     pub(crate) fn last_ticket_and_failures(&self) -> (u64, u64) {
         (self.next_ticket - 1, self.failed_units)
     }
 
-    /// How many units could not be written.
+    /// Returns the number of units that could not be written.
     pub(crate) fn failed_units(&self) -> u64 {
         self.failed_units
     }

@@ -3,8 +3,8 @@
 //! Invariant: a sequence is called traced only if a header or a trailer of it is with the device, so that a sync
 //! makes it durable, and the superblock can vouch for it.
 
-use super::{Log, OpenSegment};
-use crate::units::Geometry;
+use super::{LogState, OpenSegment};
+use crate::units::SegmentGeometry;
 
 /// Most bytes of segments begun without a sync between: a crash of the machine may lose or keep them in any
 /// order, so recovery looks this far behind the last one it finds.
@@ -18,7 +18,7 @@ pub(crate) struct SequenceTraces {
     pub(crate) absent: Vec<u32>,
 }
 
-impl Log {
+impl LogState {
     /// Returns the first sequence that is not begun yet, which is what [`Self::synced_before`] takes once a sync is
     /// done.
     pub(crate) fn next_sequence(&self) -> u32 {
@@ -63,12 +63,12 @@ impl Log {
 }
 
 /// Returns the most segments that are begun without a sync between.
-pub(super) fn unsynced_count_max(geometry: &Geometry) -> u32 {
+pub(super) fn unsynced_count_max(geometry: &SegmentGeometry) -> u32 {
     (UNSYNCED_BYTES_MAX / geometry.segment_bytes) as u32
 }
 
 /// Returns the most sequences that may have been begun beyond the last that a start finds: those without a sync
 /// between, and the two that were open when it was made and had nothing written yet.
-pub(crate) fn unknown_count_max(geometry: &Geometry) -> u32 {
+pub(crate) fn unknown_count_max(geometry: &SegmentGeometry) -> u32 {
     unsynced_count_max(geometry) + 2
 }

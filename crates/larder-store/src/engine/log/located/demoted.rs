@@ -2,10 +2,10 @@
 //!
 //! Owns: the waiting places, in order of their sets, and the right to write them. Does not: I/O. Invariant: a place
 //! leaves only when it is written, given anew, or its entry is gone; so an entry whose place is neither in its set nor
-//! here has it in the file. Bound: twice [`Demoted::new`]'s room, but for what is loaded at start.
+//! here has it in the file. Bound: twice [`DemotedPlaces::new`]'s room, but for what is loaded at start.
 
 use crate::{
-    format::positions::Pair,
+    format::positions::TagPlace,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -19,8 +19,8 @@ const WAITING_BYTES: u64 = 40;
 /// Places written in one go.
 const BATCH: usize = 1024;
 
-pub(crate) struct Demoted {
-    waiting: Mutex<Waiting>,
+pub(crate) struct DemotedPlaces {
+    waiting: Mutex<WaitingPlace>,
     room: usize,
     is_writing: AtomicBool,
     /// How often the file has been written.
@@ -28,7 +28,7 @@ pub(crate) struct Demoted {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingPlace {
     /// By set and tag.
     places: BTreeMap<(SetNumber, u16), u64>,
     /// Where the last batch ended.
@@ -37,27 +37,27 @@ struct Waiting {
 }
 
 /// Places to be written; nobody else writes any while this is held.
-pub(crate) struct Batch<'a> {
-    demoted: &'a Demoted,
+pub(crate) struct DemotedBatch<'a> {
+    demoted: &'a DemotedPlaces,
     /// Ordered by set.
-    pub(crate) places: Vec<(SetNumber, Pair)>,
+    pub(crate) places: Vec<(SetNumber, TagPlace)>,
 }
 
-impl Drop for Batch<'_> {
+impl Drop for DemotedBatch<'_> {
     fn drop(&mut self) {
         self.demoted.is_writing.store(false, Ordering::Release);
     }
 }
 
-impl Demoted {
+impl DemotedPlaces {
     /// Writing is due when `room` places wait.
     pub(crate) fn new(room: usize) -> Self {
-        let waiting = Mutex::new(Waiting::default());
+        let waiting = Mutex::new(WaitingPlace::default());
         Self { waiting, room, is_writing: AtomicBool::new(false), version: AtomicU64::new(0) }
     }
 
     /// `false` if there is no room for it.
-    pub(super) fn put(&self, set: SetNumber, pair: Pair) -> bool {
+    pub(super) fn put(&self, set: SetNumber, pair: TagPlace) -> bool {
         let mut waiting = self.lock();
         if waiting.places.len() >= self.room * 2 && !waiting.is_loading {
             return false;
@@ -103,7 +103,7 @@ impl Demoted {
     }
 
     /// What is to be written now, if enough waits and nobody is at it.
-    pub(super) fn batch(&self) -> Option<Batch<'_>> {
+    pub(super) fn batch(&self) -> Option<DemotedBatch<'_>> {
         let mut waiting = self.lock();
         if waiting.places.len() < self.room || self.is_writing.swap(true, Ordering::AcqRel) {
             return None;
@@ -112,12 +112,12 @@ impl Demoted {
         let mut places: Vec<_> = after.take(BATCH).map(|(&key, &position)| (key, position)).collect();
         waiting.hand = places.last().map_or((SetNumber(0), 0), |&((set, tag), _)| (set, tag.saturating_add(1)));
         places.sort_unstable();
-        let places = places.into_iter().map(|((set, tag), position)| (set, Pair { tag, position })).collect();
-        Some(Batch { demoted: self, places })
+        let places = places.into_iter().map(|((set, tag), position)| (set, TagPlace { tag, position })).collect();
+        Some(DemotedBatch { demoted: self, places })
     }
 
     /// Notes that the file has these places now.
-    pub(super) fn written(&self, places: &[(SetNumber, Pair)]) {
+    pub(super) fn written(&self, places: &[(SetNumber, TagPlace)]) {
         let mut waiting = self.lock();
         self.version.fetch_add(1, Ordering::AcqRel);
         for &(set, pair) in places {
@@ -127,7 +127,7 @@ impl Demoted {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, WaitingPlace> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -136,13 +136,13 @@ impl Demoted {
 mod tests {
     use super::*;
 
-    fn pair(position: u64) -> Pair {
-        Pair { tag: 3, position }
+    fn pair(position: u64) -> TagPlace {
+        TagPlace { tag: 3, position }
     }
 
     #[test]
     fn a_place_given_anew_while_it_was_written_waits_on() {
-        let demoted = Demoted::new(2);
+        let demoted = DemotedPlaces::new(2);
         assert!(demoted.put(SetNumber(1), pair(10)) && demoted.batch().is_none(), "not enough waits");
         assert!(demoted.put(SetNumber(2), pair(20)));
         let batch = demoted.batch().unwrap();
@@ -158,7 +158,7 @@ mod tests {
     /// At stake: an older record of a key in the stead of the newer one, whose place waits.
     #[test]
     fn only_the_place_that_waits_is_followed_when_its_record_moves() {
-        let demoted = Demoted::new(2);
+        let demoted = DemotedPlaces::new(2);
         assert!(demoted.put(SetNumber(1), pair(10)));
         demoted.relocate(SetNumber(1), 3, 11, 12);
         assert_eq!(demoted.get(SetNumber(1), 3), Some(10));
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_waits_is_bounded_but_at_start() {
-        let demoted = Demoted::new(1);
+        let demoted = DemotedPlaces::new(1);
         assert!(
             demoted.put(SetNumber(1), pair(1))
                 && demoted.put(SetNumber(2), pair(2))

@@ -5,13 +5,13 @@
 //! Source: HashCache (NSDI 2009), LogLRU.
 
 use super::{
-    At, LocatedSets,
-    demoted::{Batch, Demoted},
+    AddressPlace, LocatedSets,
+    demoted::{DemotedBatch, DemotedPlaces},
     lock,
 };
 use crate::{
-    engine::kit::sets::{Demoted as Dropped, Set, SetPlace},
-    format::positions::Pair,
+    engine::kit::sets::{DemotedPlace as Dropped, SetPlace, UnpackedSet},
+    format::positions::TagPlace,
     hash::KeyHash,
     units::{Sector, SetNumber},
 };
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 /// A place that only the position file has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Elsewhere {
+pub(crate) struct FiledPlace {
     pub(crate) set: SetNumber,
     pub(crate) tag: u16,
     /// Of the file, when this was found.
@@ -28,16 +28,16 @@ pub(crate) struct Elsewhere {
 
 impl LocatedSets {
     /// Where to look in the position file, if only that tells where the entry of `key_hash`'s address lies.
-    pub(crate) fn elsewhere(&self, key_hash: KeyHash) -> Option<Elsewhere> {
+    pub(crate) fn elsewhere(&self, key_hash: KeyHash) -> Option<FiledPlace> {
         let version = self.demoted.as_ref()?.version();
         let (mut partition, at) = self.locate(key_hash);
         let (set, way) = self.present(&mut partition, at)?;
-        self.place_of(at, &set, way).is_none().then_some(Elsewhere { set: at.number(), tag: at.tag, version })
+        self.place_of(at, &set, way).is_none().then_some(FiledPlace { set: at.number(), tag: at.tag, version })
     }
 
     /// Takes the place that the position file had, unless something changed since `elsewhere` was asked. An entry of
     /// which the file does not know is forgotten.
-    pub(crate) fn recall(&self, key_hash: KeyHash, elsewhere: Elsewhere, position: Option<u64>) {
+    pub(crate) fn recall(&self, key_hash: KeyHash, elsewhere: FiledPlace, position: Option<u64>) {
         let Some(demoted) = &self.demoted else { return };
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return };
@@ -61,30 +61,30 @@ impl LocatedSets {
 
     /// Whether places are due to be written to the position file.
     pub(crate) fn demoted_are_due(&self) -> bool {
-        self.demoted.as_ref().is_some_and(Demoted::is_due)
+        self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
 
     /// Places to be written to the position file, if that is due.
-    pub(crate) fn demoted_batch(&self) -> Option<Batch<'_>> {
+    pub(crate) fn demoted_batch(&self) -> Option<DemotedBatch<'_>> {
         self.demoted.as_ref()?.batch()
     }
 
     /// The tags of a set's entries.
     pub(crate) fn tags(&self, set: SetNumber) -> Vec<u16> {
-        let at = At::of(set, 0);
+        let at = AddressPlace::of(set, 0);
         let set = lock(&self.partitions[at.partition]).sets.read(at.set).expect("nothing is forgotten of these sets");
         set.ways().iter().map(|way| way.tag).filter(|&tag| tag != 0).collect()
     }
 
     /// Notes that the position file has these places.
-    pub(crate) fn demoted_written(&self, places: &[(SetNumber, Pair)]) {
+    pub(crate) fn demoted_written(&self, places: &[(SetNumber, TagPlace)]) {
         self.demoted.iter().for_each(|demoted| demoted.written(places));
     }
 
     /// Forgets the entries of these places, unless they were given anew: they could not be written.
-    pub(crate) fn demoted_lost(&self, places: &[(SetNumber, Pair)]) {
-        for &(set, Pair { tag, position }) in places {
-            let at = At::of(set, tag);
+    pub(crate) fn demoted_lost(&self, places: &[(SetNumber, TagPlace)]) {
+        for &(set, TagPlace { tag, position }) in places {
+            let at = AddressPlace::of(set, tag);
             let mut partition = lock(&self.partitions[at.partition]);
             let mut contents = partition.read(at);
             let Some(way) = contents.find(tag) else { continue };
@@ -98,14 +98,14 @@ impl LocatedSets {
     }
 
     /// The place of an address's entry, as far as memory knows it.
-    pub(super) fn place_of(&self, at: At, set: &Set, way: usize) -> Option<SetPlace> {
+    pub(super) fn place_of(&self, at: AddressPlace, set: &UnpackedSet, way: usize) -> Option<SetPlace> {
         set.place(way).or_else(|| {
             let position = self.demoted.as_ref()?.get(at.number(), at.tag)?;
             Some(SetPlace { position, length: 0 })
         })
     }
 
-    pub(super) fn promote(&self, at: At, set: &mut Set, way: usize, place: SetPlace) {
+    pub(super) fn promote(&self, at: AddressPlace, set: &mut UnpackedSet, way: usize, place: SetPlace) {
         self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), at.tag));
         assert_eq!(set.ways()[way].tag, at.tag, "the way of the key is promoted");
         let dropped = set.promote(way, place);
@@ -113,17 +113,17 @@ impl LocatedSets {
     }
 
     /// Lets a place wait for the position file; without room its entry is forgotten.
-    pub(super) fn demote(&self, at: At, set: &mut Set, dropped: Option<Dropped>) {
+    pub(super) fn demote(&self, at: AddressPlace, set: &mut UnpackedSet, dropped: Option<Dropped>) {
         let (Some(demoted), Some(Dropped { way, place })) = (&self.demoted, dropped) else { return };
         assert_ne!(set.ways()[way].tag, 0, "an entry's place is demoted");
-        let pair = Pair { tag: set.ways()[way].tag, position: place.position };
+        let pair = TagPlace { tag: set.ways()[way].tag, position: place.position };
         if !demoted.put(at.number(), pair) {
             self.overwritten.fetch_add(1, Ordering::Relaxed);
             set.clear(way);
         }
     }
 
-    pub(super) fn clear(&self, at: At, set: &mut Set, way: usize) {
+    pub(super) fn clear(&self, at: AddressPlace, set: &mut UnpackedSet, way: usize) {
         self.demoted.iter().for_each(|demoted| demoted.remove(at.number(), at.tag));
         set.clear(way);
         debug_assert_eq!(set.ways()[way].tag, 0, "a cleared way is empty");

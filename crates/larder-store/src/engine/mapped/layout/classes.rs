@@ -12,7 +12,7 @@
 const WORD_SLOTS: u64 = u64::BITS as u64;
 
 /// The files of all lengths.
-pub(crate) struct Classes {
+pub(crate) struct SizeClasses {
     /// That of k sectors at k - 1.
     files: Vec<ClassFile>,
     capacity_sectors: u64,
@@ -30,7 +30,7 @@ struct ClassFile {
     first_free: u64,
 }
 
-impl Classes {
+impl SizeClasses {
     /// Files for records of up to `threshold_sectors`; all, those of longer records included, take at
     /// most `capacity_sectors`.
     pub(crate) fn new(threshold_sectors: u64, capacity_sectors: u64) -> Self {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_record_takes_the_first_free_slot_of_its_length_and_long_ones_only_room() {
-        let mut classes = Classes::new(256, 2000);
+        let mut classes = SizeClasses::new(256, 2000);
         assert_eq!([3, 3, 4, 3].map(|sectors| classes.take(sectors)), [Some(0), Some(1), Some(0), Some(2)]);
         classes.free(1, 3);
         classes.free(0, 3);
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_file_that_may_not_grow_gives_its_own_free_slots_only() {
-        let mut classes = Classes::new(16, 20);
+        let mut classes = SizeClasses::new(16, 20);
         assert_eq!([10, 10, 1].map(|sectors| classes.take(sectors)), [Some(0), Some(1), None]);
         classes.free(0, 10);
         assert_eq!(classes.take(1), None, "the file is as long as it was");
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn what_an_image_says_is_checked() {
-        let mut classes = Classes::new(3, 100);
+        let mut classes = SizeClasses::new(3, 100);
         assert!(!classes.set_slot_counts(&[1, 1]) && !classes.set_slot_counts(&[0, 0, 34]), "not its files, too long");
         assert!(classes.set_slot_counts(&[70, 0, 2]));
         assert!(classes.take_at(69, 1) && classes.take_at(1, 3));
@@ -251,7 +251,7 @@ mod tests {
         fn slots_are_given_out_once_and_lowest_first(
             steps in prop::collection::vec((any::<bool>(), 1_u64..4, any::<prop::sample::Index>()), 1..300)
         ) {
-            let mut classes = Classes::new(3, 200);
+            let mut classes = SizeClasses::new(3, 200);
             let mut held: Vec<(u64, u64)> = Vec::new();
             let mut slots = [0_u64; 4];
             for (free, sectors, which) in steps {

@@ -17,25 +17,25 @@ const SECOND_LEVEL_COUNT: u64 = 256;
 
 /// How directories are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Naming {
+pub(crate) enum FileNames {
     /// There is one.
     OneDirectory,
     /// 16 x 256, one after the other: 0/00, 0/01 to 0/FF, 1/00 and so on.
-    InTurn(Turns),
+    InTurn(DirectoryTurns),
     /// One per site.
     BySite,
 }
 
 /// How the turn goes round Squid's directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turns {
+pub(crate) struct DirectoryTurns {
     /// Consecutive files that one directory gets.
     files_each: u64,
     /// After how many files it begins again.
     round: u64,
 }
 
-impl Turns {
+impl DirectoryTurns {
     /// Turns of a store of at most `entries` files: as Squid's map of numbers, a round is a power of two, and never more than there are
     /// directories for. By turns of one file every directory is used.
     pub(crate) fn new(files_each: u32, entries: u64) -> Self {
@@ -46,15 +46,15 @@ impl Turns {
 }
 
 /// The directories of a store.
-pub(crate) struct Files {
-    naming: Naming,
+pub(crate) struct FileStore {
+    naming: FileNames,
     turn: u64,
     block_sectors: u64,
 }
 
-impl Files {
+impl FileStore {
     /// Files that take whole blocks of `block_sectors`.
-    pub(crate) fn new(naming: Naming, block_sectors: u64) -> Self {
+    pub(crate) fn new(naming: FileNames, block_sectors: u64) -> Self {
         assert!(block_sectors > 0);
         Self { naming, turn: 0, block_sectors }
     }
@@ -62,35 +62,35 @@ impl Files {
     /// The place of a new file for an entry of `site`.
     pub(crate) fn take(&mut self, site: Site) -> u64 {
         match self.naming {
-            Naming::OneDirectory => 0,
-            Naming::InTurn(Turns { files_each, round }) => {
+            FileNames::OneDirectory => 0,
+            FileNames::InTurn(DirectoryTurns { files_each, round }) => {
                 let place = self.turn / files_each;
                 assert!(self.is_place(place), "a directory that there is: {place}");
                 self.turn = (self.turn + 1) % round;
                 place
             }
-            Naming::BySite => site.0 & ((1 << SITE_BITS) - 1),
+            FileNames::BySite => site.0 & ((1 << SITE_BITS) - 1),
         }
     }
 
     /// Whether `place` is one that [`Self::take`] can have given.
     pub(crate) fn is_place(&self, place: u64) -> bool {
         match self.naming {
-            Naming::OneDirectory => place == 0,
-            Naming::InTurn(_) => place < FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT,
-            Naming::BySite => place < 1 << SITE_BITS,
+            FileNames::OneDirectory => place == 0,
+            FileNames::InTurn(_) => place < FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT,
+            FileNames::BySite => place < 1 << SITE_BITS,
         }
     }
 
     /// The name of the file that write `sequence` made at `place`.
     pub(crate) fn name(&self, place: u64, sequence: u32) -> String {
         match self.naming {
-            Naming::OneDirectory => format!("{sequence:08X}"),
-            Naming::InTurn(_) => {
+            FileNames::OneDirectory => format!("{sequence:08X}"),
+            FileNames::InTurn(_) => {
                 let (first, second) = (place / SECOND_LEVEL_COUNT, place % SECOND_LEVEL_COUNT);
                 format!("{first:X}/{second:02X}/{sequence:08X}")
             }
-            Naming::BySite => format!("{place:09X}/{sequence:08X}"),
+            FileNames::BySite => format!("{place:09X}/{sequence:08X}"),
         }
     }
 
@@ -106,7 +106,7 @@ impl Files {
 
     /// Goes on with `turn`.
     pub(crate) fn set_turn(&mut self, turn: u64) {
-        if let Naming::InTurn(Turns { round, .. }) = self.naming {
+        if let FileNames::InTurn(DirectoryTurns { round, .. }) = self.naming {
             assert!(round > 0, "there are files to take in turn");
             self.turn = turn % round;
         }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn squid_goes_round_its_directories_in_order() {
-        let mut files = Files::new(Naming::InTurn(Turns::new(1, 10)), 8);
+        let mut files = FileStore::new(FileNames::InTurn(DirectoryTurns::new(1, 10)), 8);
         let names: Vec<_> = (0..4097)
             .map(|sequence| {
                 let place = files.take(Site(7));
@@ -145,7 +145,7 @@ mod tests {
     /// ((n / 256) / 256 mod 16, n / 256 mod 256), n below the next power of two.
     #[test]
     fn squid_fills_a_directory_and_then_the_next_and_uses_numbers_again() {
-        let mut files = Files::new(Naming::InTurn(Turns::new(256, 100_000)), 8);
+        let mut files = FileStore::new(FileNames::InTurn(DirectoryTurns::new(256, 100_000)), 8);
         let places: Vec<u64> = (0..=1 << 17).map(|_| files.take(Site(7))).collect();
         let names: Vec<_> = places.iter().map(|&place| files.name(place, 9)).collect();
         let folder = |n: usize| names[n].rsplit_once('/').unwrap().0;
@@ -155,14 +155,14 @@ mod tests {
             ["1/FF", "0/00"],
             "no more directories than there are files for"
         );
-        let mut most = Files::new(Naming::InTurn(Turns::new(256, 5_000_000)), 8);
+        let mut most = FileStore::new(FileNames::InTurn(DirectoryTurns::new(256, 5_000_000)), 8);
         most.set_turn((1 << 20) - 1);
         assert_eq!([(); 2].map(|()| most.take(Site(7))), [4095, 0]);
     }
 
     #[test]
     fn one_directory_or_one_per_site() {
-        let mut one = Files::new(Naming::OneDirectory, 8);
+        let mut one = FileStore::new(FileNames::OneDirectory, 8);
         assert_eq!(
             [1, 2].map(|site| {
                 let place = one.take(Site(site));
@@ -170,7 +170,7 @@ mod tests {
             }),
             ["00000009", "00000009"]
         );
-        let mut by_site = Files::new(Naming::BySite, 8);
+        let mut by_site = FileStore::new(FileNames::BySite, 8);
         let [a, b, again] = [1, u64::MAX, 1].map(|site| by_site.take(Site(site)));
         assert!(a == again && a != b && by_site.is_place(b) && !by_site.is_place(1 << 36));
         assert_eq!(by_site.name(b, 1), "FFFFFFFFF/00000001");

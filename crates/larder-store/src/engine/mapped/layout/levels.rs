@@ -5,7 +5,7 @@
 //! `next` until the run of free blocks there is used up; then the top level alone is searched, circularly,
 //! for a run longer than a threshold. Lengths are rounded to blocks, not to powers of two.
 //! Owns: bitmap, `next` (the paper's pos), `remain`, and the length of the run last found. Does not: evict,
-//! though [`Levels::last_run`] paces eviction. Invariant: of the nodes that cover a free block exactly one is 1;
+//! though [`BlockLevels::last_run`] paces eviction. Invariant: of the nodes that cover a free block exactly one is 1;
 //! of those that cover a used block none.
 //!
 //! Cost: 2 bits a block; a search looks at 64 top nodes a step. Idea: ESP, ICS 2002.
@@ -15,12 +15,12 @@ use crate::units::{SECTOR_BYTES, Sector};
 const WORD_BITS: u64 = u64::BITS as u64;
 
 /// Which blocks of an area are free.
-pub(crate) struct Levels {
+pub(crate) struct BlockLevels {
     start: Sector,
     block_sectors: u64,
     block_count: u64,
     threshold_blocks: u64,
-    levels: Vec<Bits>,
+    levels: Vec<LevelBits>,
     next: u64,
     remain: u64,
     last_run: Option<u64>,
@@ -28,7 +28,7 @@ pub(crate) struct Levels {
 
 /// A run of free blocks that was found, as eviction wants to know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct FreeRun {
     pub(crate) len_blocks: u64,
     pub(crate) threshold_blocks: u64,
 }
@@ -41,7 +41,7 @@ pub(crate) struct LevelsShape {
     pub(crate) threshold_bytes: u64,
 }
 
-impl Levels {
+impl BlockLevels {
     /// All blocks that fit in the area of `len_sectors` from `start`, free. Only whole top nodes are used.
     pub(crate) fn new(start: Sector, len_sectors: u64, shape: LevelsShape) -> Self {
         assert!(shape.block_bytes >= SECTOR_BYTES && shape.block_bytes.is_multiple_of(SECTOR_BYTES));
@@ -49,7 +49,7 @@ impl Levels {
         let block_sectors = shape.block_bytes / SECTOR_BYTES;
         let top = shape.level_count - 1;
         let block_count = (len_sectors / block_sectors) >> top << top;
-        let mut levels: Vec<_> = (0..shape.level_count).map(|level| Bits::new(block_count >> level)).collect();
+        let mut levels: Vec<_> = (0..shape.level_count).map(|level| LevelBits::new(block_count >> level)).collect();
         levels[top as usize].set_all();
         let threshold_blocks = shape.threshold_bytes.div_ceil(shape.block_bytes);
         let (next, remain) = (0, block_count);
@@ -116,8 +116,8 @@ impl Levels {
     }
 
     /// The run found last; `None` while the volume is written for the first time.
-    pub(crate) fn last_run(&self) -> Option<Run> {
-        self.last_run.map(|len_blocks| Run { len_blocks, threshold_blocks: self.threshold_blocks })
+    pub(crate) fn last_run(&self) -> Option<FreeRun> {
+        self.last_run.map(|len_blocks| FreeRun { len_blocks, threshold_blocks: self.threshold_blocks })
     }
 
     /// What a record of `sectors` takes, in sectors.
@@ -244,12 +244,12 @@ impl Levels {
 }
 
 /// One level's bits.
-struct Bits {
+struct LevelBits {
     words: Vec<u64>,
     len: u64,
 }
 
-impl Bits {
+impl LevelBits {
     fn new(len: u64) -> Self {
         Self { words: vec![0; len.div_ceil(WORD_BITS) as usize], len }
     }

@@ -18,7 +18,7 @@ const WORD_SLOTS: u64 = u64::BITS as u64;
 const CHUNK_SLOTS: u64 = 4096;
 
 /// Which slots of an area are used.
-pub(crate) struct Slots {
+pub(crate) struct SlotArea {
     start: Sector,
     slot_sectors: u64,
     slot_count: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Slots {
     too_long: u64,
 }
 
-impl Slots {
+impl SlotArea {
     /// All slots of `slot_bytes` that fit in the area of `len_sectors` from `start`, free.
     pub(crate) fn new(start: Sector, len_sectors: u64, slot_bytes: u64) -> Self {
         assert!(slot_bytes >= SECTOR_BYTES && slot_bytes.is_multiple_of(SECTOR_BYTES));
@@ -247,8 +247,8 @@ mod tests {
 
     const START: Sector = Sector(128);
 
-    fn slots(count: u64) -> Slots {
-        Slots::new(START, count, SECTOR_BYTES)
+    fn slots(count: u64) -> SlotArea {
+        SlotArea::new(START, count, SECTOR_BYTES)
     }
 
     fn place(slot: u64) -> Sector {
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn slots_are_as_large_as_the_device_transfers() {
-        let mut slots = Slots::new(START, 67, 4096);
+        let mut slots = SlotArea::new(START, 67, 4096);
         assert_eq!((slots.capacity_sectors(), slots.taken_by(9)), (64, 16));
         assert_eq!([slots.take(9), slots.take(1)], [Some(place(0)), Some(place(16))]);
         assert!(!slots.take_at(place(3), 1), "no slot begins there");

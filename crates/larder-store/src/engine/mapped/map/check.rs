@@ -1,8 +1,8 @@
 //! What must hold within the map.
 
-use super::{Map, NONE};
+use super::{EntryMap, NONE};
 
-impl Map {
+impl EntryMap {
     /// Checks that every entry is found, is once in the order of use, and counted.
     pub(in crate::engine::mapped) fn check(&self) {
         let (mut id, mut older, mut count) = (self.oldest, NONE, 0);

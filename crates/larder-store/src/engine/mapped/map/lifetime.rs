@@ -9,9 +9,9 @@ const EXPONENT_MAX: u32 = 15;
 
 /// Seconds since a base, or never (0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lifetime(pub(super) u16);
+pub(super) struct EntryLifetime(pub(super) u16);
 
-impl Lifetime {
+impl EntryLifetime {
     /// The shortest that lasts until `expires_at`; 0 is never.
     pub(super) fn until(expires_at: u32, base_s: u32) -> Self {
         if expires_at == 0 {
@@ -45,17 +45,17 @@ mod tests {
     fn the_first_hour_is_exact_and_never_stays_never() {
         let base = 1_700_000_000;
         for seconds in [1, 100, 4095] {
-            assert_eq!(Lifetime::until(base + seconds, base).end(base), base + seconds);
+            assert_eq!(EntryLifetime::until(base + seconds, base).end(base), base + seconds);
         }
-        assert_eq!(Lifetime::until(0, base).end(base), 0);
-        assert_eq!(Lifetime::until(5, base).end(base), base + 1, "what was over before is over at once");
-        assert_eq!(Lifetime::until(u32::MAX, base).end(base), 0, "decades are never");
+        assert_eq!(EntryLifetime::until(0, base).end(base), 0);
+        assert_eq!(EntryLifetime::until(5, base).end(base), base + 1, "what was over before is over at once");
+        assert_eq!(EntryLifetime::until(u32::MAX, base).end(base), 0, "decades are never");
     }
 
     proptest! {
         #[test]
         fn an_end_is_never_early_and_at_most_a_2048th_late(seconds in 1_u32..134_000_000) {
-            let end = Lifetime::until(1000 + seconds, 1000).end(1000) - 1000;
+            let end = EntryLifetime::until(1000 + seconds, 1000).end(1000) - 1000;
             prop_assert!(end >= seconds && end - seconds <= seconds / 2048, "{seconds} became {end}");
         }
     }

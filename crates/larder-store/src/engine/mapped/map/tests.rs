@@ -5,8 +5,8 @@ use crate::{Dice, hash::KeyHash};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 
-fn entry(n: u32) -> Entry {
-    Entry { place: MapPlace(u64::from(n) << 4), sectors: n % 4096, sequence: n, expires_at: 0 }
+fn entry(n: u32) -> MapEntry {
+    MapEntry { place: MapPlace(u64::from(n) << 4), sectors: n % 4096, sequence: n, expires_at: 0 }
 }
 
 /// A well-mixed 64-bit number.
@@ -17,20 +17,21 @@ fn key_hash(n: u64) -> KeyHash {
 #[test]
 fn an_entry_costs_at_most_288_bits_and_the_table_keeps_its_promise() {
     let entries = 100_000;
-    let mut map = Map::new(entries, 0);
+    let mut map = EntryMap::new(entries, 0);
     for n in 0..entries {
         map.insert(key_hash(n), entry(n as u32));
     }
     assert!(map.is_full());
-    let held = map.nodes.capacity() as u64 * size_of::<Node>() as u64 + map.table.capacity() as u64 * 4;
+    let held = map.nodes.capacity() as u64 * size_of::<MapNode>() as u64 + map.table.capacity() as u64 * 4;
     assert_eq!(held, map.memory_bytes(), "nothing grew beyond what is printed");
     assert!(held * 8 <= 273 * entries, "{} bits an entry", held * 8 / entries);
 }
 
 #[test]
 fn extreme_fields_come_back_as_they_were() {
-    let mut map = Map::new(4, 0);
-    let extreme = Entry { place: MapPlace((1 << PLACE_BITS) - 1), sectors: 4095, sequence: u32::MAX, expires_at: 4095 };
+    let mut map = EntryMap::new(4, 0);
+    let extreme =
+        MapEntry { place: MapPlace((1 << PLACE_BITS) - 1), sectors: 4095, sequence: u32::MAX, expires_at: 4095 };
     map.insert(KeyHash(u64::MAX), extreme);
     map.insert(KeyHash(0), entry(0));
     assert_eq!(
@@ -41,11 +42,11 @@ fn extreme_fields_come_back_as_they_were() {
 
 #[test]
 fn only_the_write_that_made_an_entry_moves_or_removes_it() {
-    let mut map = Map::new(4, 0);
+    let mut map = EntryMap::new(4, 0);
     map.insert(KeyHash(7), entry(1));
     assert!(!map.set_place(KeyHash(7), 2, MapPlace(9)) && !map.set_place(KeyHash(8), 1, MapPlace(9)));
     assert!(map.set_place(KeyHash(7), 1, MapPlace(9)));
-    assert_eq!(map.find(KeyHash(7)), Some(Entry { place: MapPlace(9), ..entry(1) }));
+    assert_eq!(map.find(KeyHash(7)), Some(MapEntry { place: MapPlace(9), ..entry(1) }));
     assert_eq!(map.remove_write(KeyHash(7), 2), None);
     assert!(map.remove_write(KeyHash(7), 1).is_some());
     assert_eq!((map.find(KeyHash(7)), map.entry_count()), (None, 0));
@@ -73,8 +74,8 @@ fn operation() -> impl Strategy<Value = Operation> {
 proptest! {
     #[test]
     fn it_does_what_a_list_in_order_of_use_does(operations in prop::collection::vec(operation(), 1..400)) {
-        let mut map = Map::new(16, 0);
-        let mut model: VecDeque<(KeyHash, Entry)> = VecDeque::new();
+        let mut map = EntryMap::new(16, 0);
+        let mut model: VecDeque<(KeyHash, MapEntry)> = VecDeque::new();
         for (n, operation) in (1_u32..).zip(operations) {
             match operation {
                 Operation::Insert(key) => {

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 /// The buffers.
 pub(crate) struct LocalityBuffers {
-    buffers: Vec<Buffer>,
+    buffers: Vec<SiteBuffer>,
     buffer_bytes: u64,
     turn: u64,
 }
 
-struct Buffer {
+struct SiteBuffer {
     site: Site,
     /// Sequences and lengths of the writes that wait, in order.
     writes: Vec<(u32, u64)>,
@@ -33,7 +33,7 @@ impl LocalityBuffers {
     /// `buffer_count` buffers of `buffer_bytes`.
     pub(crate) fn new(buffer_count: usize, buffer_bytes: u64) -> Self {
         assert!(buffer_count > 0);
-        let buffer = || Buffer {
+        let buffer = || SiteBuffer {
             site: Site::default(),
             writes: Vec::new(),
             len_bytes: 0,
@@ -84,7 +84,7 @@ impl LocalityBuffers {
     /// Empties the buffers that were begun before `before`.
     pub(crate) fn take_opened_before(&mut self, before: Duration) -> Vec<Vec<u32>> {
         let due = self.buffers.iter_mut().filter(|buffer| buffer.opened_at <= before);
-        due.filter_map(Buffer::take).collect()
+        due.filter_map(SiteBuffer::take).collect()
     }
 
     /// Whether nothing waits.
@@ -93,7 +93,7 @@ impl LocalityBuffers {
     }
 }
 
-impl Buffer {
+impl SiteBuffer {
     fn take(&mut self) -> Option<Vec<u32>> {
         debug_assert_eq!(self.writes.iter().map(|(_, len)| len).sum::<u64>(), self.len_bytes, "what waits is counted");
         self.len_bytes = 0;

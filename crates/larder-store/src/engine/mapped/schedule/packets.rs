@@ -16,7 +16,7 @@ use crate::device::AlignedBuffer;
 use std::{sync::Arc, time::Duration};
 
 /// A transfer to be made.
-pub(crate) struct Packet {
+pub(crate) struct PacketTransfer {
     pub(crate) offset_bytes: u64,
     pub(crate) buffer: Arc<AlignedBuffer>,
     /// The writes that have a piece in it, by their sequence.
@@ -26,10 +26,10 @@ pub(crate) struct Packet {
 /// The open page.
 pub(crate) struct Packetizer {
     page_bytes: u64,
-    page: Option<Page>,
+    page: Option<OpenPage>,
 }
 
-struct Page {
+struct OpenPage {
     /// Where the page begins on the volume, a multiple of its length.
     start_bytes: u64,
     buffer: AlignedBuffer,
@@ -61,7 +61,7 @@ impl Packetizer {
         PlacedWrite { sequence, offset_bytes }: PlacedWrite,
         bytes: &[u8],
         now: Duration,
-        packets: &mut Vec<Packet>,
+        packets: &mut Vec<PacketTransfer>,
     ) -> u32 {
         assert!(!bytes.is_empty());
         if self.page.as_ref().is_some_and(|page| page.start_bytes + page.to != offset_bytes) {
@@ -73,7 +73,7 @@ impl Packetizer {
             let whole = rest.len() as u64 / self.page_bytes * self.page_bytes;
             let len = if at == page_start && whole > 0 {
                 let buffer = Arc::new(copy(&rest[..whole as usize]));
-                packets.push(Packet { offset_bytes: at, buffer, writes: vec![sequence] });
+                packets.push(PacketTransfer { offset_bytes: at, buffer, writes: vec![sequence] });
                 whole
             } else {
                 let len = (page_start + self.page_bytes - at).min(rest.len() as u64);
@@ -91,15 +91,15 @@ impl Packetizer {
     }
 
     /// Takes the open page to be sent, if it has anything.
-    pub(crate) fn take(&mut self) -> Option<Packet> {
-        let Page { start_bytes, mut buffer, from, to, writes, .. } = self.page.take()?;
+    pub(crate) fn take(&mut self) -> Option<PacketTransfer> {
+        let OpenPage { start_bytes, mut buffer, from, to, writes, .. } = self.page.take()?;
         assert!(from < to && to <= self.page_bytes && !writes.is_empty(), "a page is opened for a write");
         if from == 0 {
             buffer.truncate(to as usize);
         } else {
             buffer = copy(&buffer.as_slice()[from as usize..to as usize]);
         }
-        Some(Packet { offset_bytes: start_bytes + from, buffer: Arc::new(buffer), writes })
+        Some(PacketTransfer { offset_bytes: start_bytes + from, buffer: Arc::new(buffer), writes })
     }
 
     /// When the open page was begun.
@@ -109,7 +109,7 @@ impl Packetizer {
 
     fn fill(&mut self, PlacedWrite { sequence, offset_bytes: at }: PlacedWrite, bytes: &[u8], now: Duration) {
         let page_bytes = self.page_bytes;
-        let page = self.page.get_or_insert_with(|| Page {
+        let page = self.page.get_or_insert_with(|| OpenPage {
             start_bytes: at / page_bytes * page_bytes,
             buffer: AlignedBuffer::with_len(page_bytes as usize),
             from: at % page_bytes,
@@ -142,7 +142,7 @@ mod tests {
         PlacedWrite { sequence, offset_bytes }
     }
 
-    fn shape(packets: &[Packet]) -> Vec<(u64, usize, &[u32])> {
+    fn shape(packets: &[PacketTransfer]) -> Vec<(u64, usize, &[u32])> {
         packets.iter().map(|packet| (packet.offset_bytes, packet.buffer.len(), &packet.writes[..])).collect()
     }
 

@@ -1,8 +1,8 @@
 //! What must hold within a ring.
 
-use super::Ring;
+use super::PackRingState;
 
-impl Ring {
+impl PackRingState {
     /// Checks which segments are in use, in which order, and that packs lie within theirs.
     pub(in crate::engine::tiny) fn check(&self) {
         let count = self.area.segment_count;

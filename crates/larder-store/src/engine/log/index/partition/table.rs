@@ -2,7 +2,7 @@
 //!
 //! Does not: find, put or take slots. Invariant: a rebuilt table has every slot of the one before.
 
-use super::{Address, Loose, Partition, slot_number};
+use super::{Address, IndexPartition, LooseSlot, slot_number};
 use crate::engine::log::index::{WAYS, image::FILL_BYTES};
 
 /// Share of a table's slots in use, in percent, above which it grows. Up to there two choices nearly always find room.
@@ -14,7 +14,7 @@ const REBUILT_PERCENT: u64 = 91;
 /// Share of a rebuilt table's slots in use while an earlier run's entries are loaded, so that few rebuilds follow.
 const REBUILT_LOADING_PERCENT: u64 = 70;
 
-impl Partition {
+impl IndexPartition {
     /// Whether one slot more makes the table so full that it grows.
     pub(super) fn is_crowded(&self) -> bool {
         self.bytes.is_empty() || (self.entries + 1) * 100 > self.slot_count() * GROW_PERCENT
@@ -86,10 +86,10 @@ impl Partition {
     }
 
     /// All slots, as they go into another table.
-    pub(super) fn loose(&self) -> Vec<Loose> {
+    pub(super) fn loose(&self) -> Vec<LooseSlot> {
         let mut all = Vec::with_capacity(self.entries as usize);
         if self.entries > 0 {
-            all.extend(self.slots().map(|(at, packed)| Loose {
+            all.extend(self.slots().map(|(at, packed)| LooseSlot {
                 address: self.address_of(at.0, self.widths.tag_of(packed)),
                 bits: self.widths.slot_bits_of(packed),
                 fingerprint: self.loading.as_ref().map_or(0, |loading| loading.fingerprint_at(slot_number(at))),

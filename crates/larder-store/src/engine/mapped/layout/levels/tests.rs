@@ -6,9 +6,9 @@ use proptest::prelude::*;
 const START: Sector = Sector(128);
 const BLOCK_SECTORS: u64 = 8;
 
-fn levels(block_count: u64, level_count: u32, threshold_blocks: u64) -> Levels {
+fn levels(block_count: u64, level_count: u32, threshold_blocks: u64) -> BlockLevels {
     let shape = LevelsShape { block_bytes: 4096, level_count, threshold_bytes: threshold_blocks * 4096 };
-    Levels::new(START, block_count * BLOCK_SECTORS, shape)
+    BlockLevels::new(START, block_count * BLOCK_SECTORS, shape)
 }
 
 fn place(block: u64) -> Sector {
@@ -16,7 +16,7 @@ fn place(block: u64) -> Sector {
 }
 
 /// The free nodes of a level.
-fn free_nodes(levels: &Levels, level: usize) -> Vec<u64> {
+fn free_nodes(levels: &BlockLevels, level: usize) -> Vec<u64> {
     (0..levels.levels[level].len).filter(|&node| levels.levels[level].get(node)).collect()
 }
 
@@ -55,7 +55,7 @@ fn only_the_top_level_is_searched_from_the_pointer_once_round() {
     levels.free(place(24), blocks(4));
     levels.next = 20;
     assert_eq!(levels.take(blocks(2)), Some(place(12)), "over the threshold, though further than the one at 24");
-    assert_eq!(levels.last_run(), Some(Run { len_blocks: 8, threshold_blocks: 4 }));
+    assert_eq!(levels.last_run(), Some(FreeRun { len_blocks: 8, threshold_blocks: 4 }));
     assert_eq!(levels.take(blocks(6)), Some(place(14)), "the run goes on over the border of its nodes");
     assert_eq!(levels.take(blocks(5)), None, "an entry that fits nowhere is not stored");
 }
