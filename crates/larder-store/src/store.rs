@@ -335,7 +335,7 @@ impl Store {
         engine.touch(engine.volume().hash(key).0);
     }
 
-    /// Keeps `key`'s entry, if there is one, from being reclaimed while the returned [`Held`] lives: for parts of
+    /// Keeps `key`'s entry, if there is one, from being reclaimed while the returned [`HeldKey`] lives: for parts of
     /// something that is being read from its start to its end. Only `log` can, for up to a quarter of the volume (at
     /// most 32,768 keys); an entry may still be replaced, removed, or be of no more use.
     pub fn hold(&self, key: &[u8]) -> HeldKey {

@@ -54,7 +54,8 @@ fn what_is_pinned_survives_turnovers_and_a_kill() {
         };
         (1..=2).for_each(|round| turn_over(&larder, round));
         are_all_hits(&larder, "turned over twice");
-        assert!(!larder.get("/else?bytes=700000").is_hit(), "{policy} evicts what is not pinned");
+        let other = larder.get("/else?bytes=700000");
+        assert!(!other.is_hit(), "{policy} evicts what is not pinned: {:?}", other.field("cache-status"));
         larder.signal(Signal::KILL);
         drop(larder);
         let record = home.path().join("cache/larder/store.larder.pinned");
