@@ -276,11 +276,14 @@ impl LogEngine {
         Ok(())
     }
 
-    /// Segments kept free, so that writers do not wait for reclaim.
+    /// Returns the number of segments that are kept free, so that writers do not wait for reclaim.
     fn reserve_segments(&self) -> usize {
-        let for_writers =
-            (self.geometry.segment_count as usize).div_ceil(SEGMENTS_PER_RESERVED).clamp(RESERVE_SEGMENTS_MIN, 8);
-        for_writers + self.reclaim_only_segments()
+        self.writer_segments() + self.reclaim_only_segments()
+    }
+
+    /// Returns the part of the reserve that writers may use.
+    fn writer_segments(&self) -> usize {
+        (self.geometry.segment_count as usize).div_ceil(SEGMENTS_PER_RESERVED).clamp(RESERVE_SEGMENTS_MIN, 8)
     }
 
     /// Segments that clients leave to reclaim, lest what they append meanwhile takes the room of what is to be spared.

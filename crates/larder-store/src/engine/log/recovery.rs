@@ -103,8 +103,9 @@ async fn begin(engine: &LogEngine, root: Option<&CheckpointRoot>) -> Vec<(Segmen
         }
     };
     let DiscoveredSegments { mut free, mut used, last_sequence, .. } = found;
-    // Writers need room at once: the oldest go first anyway.
-    let missing = engine.reserve_segments().saturating_sub(free.len()).min(used.len());
+    // Writers need room at once: the oldest go first anyway. The reserve of reclaim is not made here: these segments are
+    // dropped with all that is in them, pinned entries too.
+    let missing = engine.writer_segments().saturating_sub(free.len()).min(used.len());
     free.extend(used.drain(..missing).map(|(segment, _)| segment));
     let woken = engine.lock_log().begin(free, &used, last_sequence, first_sequence);
     for state in root.iter().flat_map(|root| &root.segments) {
