@@ -115,15 +115,28 @@ const BYTES_PER_FIXED_BYTE: u64 = 450;
 /// Bytes outside segments, with a margin: superblocks, and roots of checkpoints.
 const FIXED_BYTES: u64 = 128 << 10;
 
-/// A 256th of the volume, so that the segments that are free or being filled are less than 2% of it: room for 1 to 16
-/// entries of 1 MiB, a whole number, because the chunks of long bodies are of that length; on volumes up to 128 MiB a
-/// 200th. What is left of the volume
-/// behind the last whole segment is shared out among all.
-fn default_segment_bytes(size_bytes: u64) -> u64 {
-    let chunks = ((size_bytes / 256 + CHUNK_BYTES / 2) / CHUNK_BYTES).min(16);
+/// Returns a 256th of the volume, so that the segments that are free or being filled are less than 2% of it. A segment
+/// has room for 1 to 16 whole entries of 1 MiB, because the chunks of long bodies have that length; on volumes up to
+/// 128 MiB it is a 200th. The rest of the volume is divided among the segments.
+pub(crate) fn default_segment_bytes(size_bytes: u64) -> u64 {
     // Entries of 1 MiB are stored in parts where segments are shorter.
     let short_bytes = (size_bytes / 200).clamp(SHORT_SEGMENT_BYTES_MIN, CHUNK_BYTES);
-    let least_bytes = if chunks > 0 { chunks * CHUNK_BYTES } else { short_bytes } + TRAILER_BYTES;
+    let chunks = chunks_in_segment(size_bytes);
+    segment_bytes_of_at_least(size_bytes, if chunks > 0 { chunks * CHUNK_BYTES } else { short_bytes })
+}
+
+/// Returns the segment size of policies that store each entry whole: one entry of 1 MiB fits on the smallest volume.
+pub(crate) fn whole_entries_segment_bytes(size_bytes: u64) -> u64 {
+    segment_bytes_of_at_least(size_bytes, chunks_in_segment(size_bytes).max(1) * CHUNK_BYTES)
+}
+
+fn chunks_in_segment(size_bytes: u64) -> u64 {
+    ((size_bytes / 256 + CHUNK_BYTES / 2) / CHUNK_BYTES).min(16)
+}
+
+/// Divides a volume into equal segments that have room for `content_bytes`.
+fn segment_bytes_of_at_least(size_bytes: u64, content_bytes: u64) -> u64 {
+    let least_bytes = content_bytes + TRAILER_BYTES;
     let in_segments = size_bytes.saturating_sub(size_bytes / BYTES_PER_FIXED_BYTE + FIXED_BYTES);
     let shared_out = in_segments.checked_div(in_segments / least_bytes).unwrap_or(least_bytes);
     shared_out / BLOCK_BYTES * BLOCK_BYTES

@@ -82,13 +82,16 @@ const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 /// The shape of a new volume of this family.
 pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
-    let StoreOptions { size_bytes, segment_size_bytes: segment_bytes, .. } = *options;
+    let form = if row == LogRow::Packed(LogEviction::Worth) { LogForm::Packed } else { LogForm::Plain };
+    let StoreOptions { size_bytes, segment_size_bytes: mut segment_bytes, .. } = *options;
+    if form == LogForm::Plain && segment_bytes == crate::options::default_segment_bytes(size_bytes) {
+        segment_bytes = crate::options::whole_entries_segment_bytes(size_bytes);
+    }
     let is_in_range = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes);
     if !segment_bytes.is_multiple_of(BLOCK_BYTES) || !is_in_range {
         return invalid(format!("segment size is not whole blocks of 4 KiB, from 64 KiB to 64 MiB: {segment_bytes}"));
     }
     let parameters = [0; PARAMETER_COUNT];
-    let form = if row == LogRow::Packed(LogEviction::Worth) { LogForm::Packed } else { LogForm::Plain };
     let (row_code, index_bytes, journal_pages) = (options.policy.code, 0, 0);
     let mut shape =
         VolumeShape { row: row_code, size_bytes, segment_bytes, index_bytes, parameters, journal_pages, form };

@@ -1,7 +1,7 @@
 //! At stake: entries longer than a segment, and the room that is left at the end of every one.
 
 use crate::support::{SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
-use larder_store::{Hints, Store, StoreOptions, device::MemoryDevice};
+use larder_store::{Hints, Policy, Store, StoreOptions, Writer, device::MemoryDevice};
 use std::sync::Arc;
 
 /// Longer than three of the segments.
@@ -65,4 +65,17 @@ fn what_is_left_of_a_segment_is_filled_with_a_part_of_the_next_entry() {
     let live = store.stats().entries * BODY_BYTES as u64;
     assert!(live * 100 >= in_use * 90, "{live} of {in_use}");
     assert!((0..1_000).filter(|&key| version_of(&store, key).is_some()).count() as u64 == store.stats().entries);
+}
+
+/// At stake: long downloads, whose chunks have 1 MiB, on the small volumes of policies that store entries whole.
+#[test]
+fn every_policy_stores_an_entry_of_one_mebibyte_on_the_smallest_volume() {
+    const SMALLEST_BYTES: u64 = 64 << 20;
+    for policy in Policy::all().iter().filter(|policy| !policy.layout.keeps_files()) {
+        let device = Arc::new(MemoryDevice::new(SMALLEST_BYTES));
+        let options = StoreOptions { policy, background: false, ..StoreOptions::new("", SMALLEST_BYTES) };
+        let store = Store::open_on(device, &options).unwrap();
+        assert!(insert(&store, 1, 1, Writer::BODY_MAX_BYTES as usize), "{policy}");
+        assert_eq!(version_of(&store, 1), Some(1), "{policy}");
+    }
 }

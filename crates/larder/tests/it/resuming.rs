@@ -106,7 +106,12 @@ fn what_arrived_of_a_long_download_outlives_a_kill_and_only_the_remainder_is_fet
     let whole = larder.get("/long");
     assert_eq!(whole.status, 200);
     assert!(whole.body.as_bytes() == body(), "{} bytes", whole.body.len());
-    assert_eq!(*asked.lock().unwrap(), [None, Some(5 * MIB)], "only the remainder is fetched");
+    // The last mebibyte may not have been written to its end.
+    let asked = asked.lock().unwrap().clone();
+    assert!(
+        [5, 4].iter().any(|&stored| asked == [None, Some(stored * MIB)]),
+        "only the remainder is fetched: {asked:?}"
+    );
     assert!(larder.get("/long").is_hit());
     assert_eq!(larder.stop(), Some(0));
 }
