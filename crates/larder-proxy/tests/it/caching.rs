@@ -292,7 +292,7 @@ fn cache_status_says_stored_only_of_what_the_store_took() {
     let fixture = Fixture::with_options(small, handle, |config| config.hot_bytes = 0);
     let store = fixture.store.clone().unwrap();
     let (mut connection, mut counts) = (fixture.connect(), [0, 0]);
-    for number in 0..150 {
+    for number in 0..300 {
         let len = if number % 2 == 0 { 20 << 10 } else { 900 << 10 };
         let target = format!("/{number}/{len}");
         let is_said = connection.request("GET", &target, &[]).cache_status().ends_with("; stored");
