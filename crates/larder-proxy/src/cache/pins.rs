@@ -19,7 +19,7 @@ use std::{
 
 use larder_http::{
     BodyPlace, Head, TargetList, UrlPattern, UrlPatterns,
-    key::{KIND_FRAGMENT, KeyOf},
+    key::{KIND_FRAGMENT, KeyOf, chunk_key},
 };
 use larder_store::{Policy, Result, ScanSummary, Store};
 use tokio::{runtime::Handle, task::spawn_blocking};
@@ -27,6 +27,7 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 use crate::{
     cache::{
         Cache,
+        entry::CHUNK_BYTES,
         hot::HotItem,
         lookup::decode,
         pins::record::{PinLine, PinRecord},
@@ -303,6 +304,29 @@ pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_byt
         );
     }
     is_pinned
+}
+
+/// Pins the chunks of a body whose head has just been stored. [`Pins::add`] misses a chunk that is stored before a
+/// pattern names it and whose head comes later: only a head tells whether a chunk still belongs to a response.
+pub(crate) async fn spare_chunks(cache: &Arc<Cache>, store: &Store, head_key: &[u8], body: BodyPlace) {
+    let BodyPlace::Chunks { len, representation } = body else { return };
+    if !cache.shared.pins.name(head_key) {
+        return;
+    }
+    for number in 0..len.div_ceil(CHUNK_BYTES) {
+        spare_stored(cache, store, &chunk_key(head_key, representation, number)).await;
+    }
+}
+
+/// Pins a stored entry, if a pattern names it. Closes the gap between [`spare`], which runs before an entry is written,
+/// and the walk of [`Pins::add`]: a pattern may be added, and its walk may pass, while the entry is being written.
+pub(crate) async fn spare_stored(cache: &Arc<Cache>, store: &Store, key: &[u8]) {
+    if !cache.shared.pins.name(key) || store.is_pinned(key) || !store.may_contain(key) {
+        return;
+    }
+    if let Ok(Some(entry)) = store.front(key).await {
+        spare(cache, store, key, entry.head().len() as u64 + entry.len()).await;
+    }
 }
 
 impl PinTotals {

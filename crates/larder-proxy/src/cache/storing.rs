@@ -159,6 +159,7 @@ pub(crate) async fn commit(
         replace_in_memory(cache, place, head, &body).await;
         return undo_if_invalidated(cache, place, began).await;
     }
+    pins::spare_chunks(cache, store, &place.key, head.body()).await;
     if let Some((marker, true)) = &place.marker {
         let (head, body) = (marker.rules.encode(), vec![marker.encode_rest()]);
         let hints = Hints { expires_at: 0, ..hints };
@@ -427,7 +428,8 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
         return false;
     }
     let len_bytes = (head.len() + body.iter().map(Bytes::len).sum::<usize>()) as u64;
-    if pins::spare(cache, store, key, len_bytes).await {
+    let was_named = cache.shared.pins.name(key);
+    if was_named && pins::spare(cache, store, key, len_bytes).await {
         // Nobody knows for how long the line is down for which it is kept.
         (is_offer, hints.expires_at) = (false, 0);
     }
@@ -442,7 +444,12 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
         Err(error) => Some(Err(error)),
     };
     match written {
-        Some(Ok(is_stored)) => is_stored,
+        Some(Ok(is_stored)) => {
+            if is_stored && !was_named {
+                pins::spare_stored(cache, store, key).await;
+            }
+            is_stored
+        }
         Some(Err(error)) => {
             note_error(cache, &error);
             false

@@ -5,7 +5,14 @@ use crate::{
     process::{Larder, refused, said},
 };
 use rustix::process::Signal;
-use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::unix::fs::PermissionsExt,
+    sync::mpsc,
+    thread,
+};
 use tempfile::TempDir;
 
 const SITE: &str = "http://www.example.test";
@@ -73,6 +80,59 @@ fn what_is_pinned_survives_turnovers_and_a_kill() {
         assert!(said(&home, &["unpin", &pattern]).starts_with("0 B of the "));
         assert_eq!(larder.stop(), Some(0));
     }
+}
+
+/// Serves a long body of unknown length at `/keep/film`, whose second piece waits until it is let go, and short ones elsewhere.
+fn start_two_piece_origin() -> (SocketAddr, mpsc::Sender<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (let_go, wait) = mpsc::channel();
+    thread::spawn(move || {
+        let mut wait = Some(wait);
+        for connection in listener.incoming() {
+            let mut connection = connection.unwrap();
+            let lines = BufReader::new(connection.try_clone().unwrap()).lines();
+            let head: Vec<String> = lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+            connection
+                .write_all(b"HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nConnection: close\r\n\r\n")
+                .unwrap();
+            if !head[0].contains("/keep/film") {
+                connection.write_all(&vec![b'c'; 700_000]).unwrap();
+                continue;
+            }
+            let wait = wait.take().expect("the long body is fetched once");
+            thread::spawn(move || {
+                connection.write_all(&vec![b'a'; FIRST_PIECE]).unwrap();
+                wait.recv().unwrap();
+                connection.write_all(&vec![b'b'; SECOND_PIECE]).unwrap();
+            });
+        }
+    });
+    (address, let_go)
+}
+
+const FIRST_PIECE: usize = 2_500_000;
+const SECOND_PIECE: usize = 1_000_000;
+
+#[test]
+fn long_response_that_arrives_while_it_is_pinned_is_pinned_whole() {
+    let home = TempDir::new().unwrap();
+    let (origin, let_go) = start_two_piece_origin();
+    let origin = format!("http://{origin}");
+    let larder = Larder::start(&home, &["--size", "64MiB", "--memory-cache", "1MB", "--origin", &origin]);
+    let mut client = TcpStream::connect(larder.address).unwrap();
+    client.write_all(b"GET /keep/film HTTP/1.1\r\nHost: www.example.test\r\n\r\n").unwrap();
+    client.read_exact(&mut vec![0; FIRST_PIECE]).unwrap();
+    said(&home, &["pin", &format!("{SITE}/keep/*")]);
+    let_go.send(()).unwrap();
+    assert!((0..1000).any(|_| larder.get("/keep/film").is_hit()), "it is stored");
+    (1..=2).for_each(|round| turn_over(&larder, round));
+    let film = larder.get("/keep/film");
+    assert!(film.is_hit(), "{:?}", film.field("cache-status"));
+    assert_eq!(film.body.len(), FIRST_PIECE + SECOND_PIECE);
+    let listed = said(&home, &["pin"]);
+    assert!(listed.trim_start().starts_with("1     3.5 MB"), "{listed}");
+    assert_eq!(larder.stop(), Some(0));
 }
 
 #[test]
