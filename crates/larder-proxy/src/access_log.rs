@@ -1,9 +1,9 @@
 //! The access log.
 //!
-//! Owns: one buffer per worker, one writing thread. Does not: know the lines' form, see `log_format`. Invariants: a slow or full disk never
-//! holds up an exchange: what the writer cannot take is dropped and counted; what is in the buffers when the proxy
-//! stops is written. Cost: an exchange appends one line to its worker's buffer; a buffer goes to the writer when full
-//! or once a second.
+//! Owns: one buffer per worker, and one writing thread. The format of lines is in `log_format`. Invariants: a slow or
+//! full disk never delays an exchange: lines that the writer cannot take are dropped and counted. Lines in the buffers
+//! when the proxy stops are written. Cost: an exchange appends one line to its worker's buffer; a buffer goes to the
+//! writer when it is full or once a second.
 
 use std::{
     fs::File,
@@ -32,7 +32,7 @@ pub(crate) struct AccessLog {
     writer: Option<JoinHandle<()>>,
 }
 
-/// What the writer does next.
+/// The next task of the writer.
 enum LogJob {
     /// Writes these lines.
     Write(Vec<u8>),
@@ -44,7 +44,7 @@ enum LogJob {
 #[derive(Default)]
 pub(crate) struct LineBuffer(Mutex<Vec<u8>>);
 
-/// What is known about an exchange before its response has been sent.
+/// The facts about an exchange before its response has been sent.
 pub(crate) struct OpenLogLine {
     pub(crate) started: Instant,
     pub(crate) client: IpAddr,
@@ -52,7 +52,7 @@ pub(crate) struct OpenLogLine {
     /// Without its query, unless that is to be logged.
     pub(crate) url: String,
     pub(crate) version: Version,
-    /// Who it is, if the proxy asks for passwords.
+    /// The user, if the proxy requires credentials.
     pub(crate) user: Option<String>,
     pub(crate) outcome: Outcome,
     pub(crate) why: Option<MissReason>,
@@ -168,7 +168,7 @@ fn write_all(receiver: &Receiver<LogJob>, target: &AccessLogTarget, mut output: 
 
 /// Size at which a worker's lines go to the writer.
 const BATCH_BYTES: usize = 32 << 10;
-/// How long opening the file again is waited for.
+/// Longest wait for the file to be reopened.
 const REOPEN_PATIENCE: Duration = Duration::from_secs(1);
 /// Batches that may wait for the writer, over all workers; with their size the log's memory: 4 MiB.
 const BATCH_COUNT_MAX: usize = 128;

@@ -1,10 +1,12 @@
 //! The admin listener: the dashboard, `/metrics`, `/healthz`, PURGE and EXPLAIN.
 //!
-//! Owns: which page is asked for (`/healthz` is 503 until the store is loaded), and `EXPLAIN http://host/path HTTP/1.1`, which tells what a GET with
-//! the same fields would come to, and why; `SHOW` tells besides what lies there; PURGE is in `purging`. Does not: remove, see `cache::storing`. It has its
-//! own address, so that what is open to clients and what is open to operators can differ; no page in a browser
-//! can send it either, for they are neither methods nor targets of theirs. What an operator has the proxy do besides is in `operator`;
-//! a command of the user whose proxy it is comes by the control socket, and needs no listener.
+//! Owns: the choice of the page (`/healthz` is 503 until the store is loaded), and `EXPLAIN http://host/path HTTP/1.1`,
+//! which describes what would happen to a GET with the same fields, and why. `SHOW` adds what is stored. PURGE is in
+//! `purging`, other commands of the operator in `operator`. Removal is in `cache::storing`.
+//!
+//! The listener has an address of its own, so that clients and operators can be given different access. A web page
+//! cannot send these commands from a browser, because their methods and targets are not available to it. The user who
+//! runs the proxy can use the control socket, without a listener.
 
 mod connections;
 mod dashboard;
@@ -33,7 +35,7 @@ use crate::{
     worker::{Worker, WorkerThread},
 };
 
-/// What the pages show.
+/// The source of the pages' content.
 #[derive(Clone)]
 pub(crate) struct AdminPages(Arc<Registry>);
 
@@ -88,8 +90,8 @@ impl AdminPages {
     }
 }
 
-/// Whether this proxy is to get requests. It answers them from the start, but until the store is loaded what is in it is
-/// missed, and all of that would go to the origins.
+/// Returns whether this proxy should receive requests. It answers them from the start, but until the store is loaded
+/// every lookup misses, and the load would go to the origins.
 fn health(worker: &Worker) -> Response<ResponseBody> {
     let is_loaded = worker.cache.shared.store.as_ref().is_none_or(|store| store.stats().loaded);
     if is_loaded {
@@ -118,10 +120,10 @@ async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -
     }
 }
 
-/// How a request gets here.
+/// The way by which a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ComesBy {
-    /// By the listener, which anybody can connect to who reaches it.
+    /// Through the listener, to which anyone who reaches it can connect.
     Listener,
     /// From the operator, which was checked.
     Operator,

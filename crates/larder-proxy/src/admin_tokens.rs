@@ -1,7 +1,8 @@
-//! Who may ask the admin listener for what.
+//! Decides which clients may use the admin listener, and for what.
 //!
-//! Owns: the tokens of a file, and what each request takes. Does not: answer. Invariants: a token is kept as its digest and never shown; the
-//! time a comparison takes tells nothing of a token that is not known already, for digests are compared. Cost: a digest a request.
+//! Owns: the tokens of a file, and the role that each request requires. Invariants: a token is kept as its digest and
+//! never shown. The time of a comparison reveals nothing about a token, because digests are compared. Cost: one digest
+//! per request.
 
 use std::{
     collections::HashMap,
@@ -15,7 +16,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderMap, Method, header, request};
 use ring::digest::{SHA256, digest};
 
-/// What somebody may do. Who may do more may do less.
+/// A role. Each role includes the lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TokenRole {
     /// See figures, and what is stored.
@@ -26,13 +27,13 @@ enum TokenRole {
     Control,
 }
 
-/// What is said of a request.
+/// The verdict on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenAccess {
     Granted,
-    /// Its token is for less.
+    /// The request's token has too low a role.
     TooLittle,
-    /// It shows no token that there is.
+    /// The request carries no valid token.
     Unknown,
 }
 
@@ -42,10 +43,11 @@ pub(crate) struct AdminTokens {
 }
 
 impl AdminTokens {
-    /// Reads a file of a role and a token on each line, such as `read 3f9a...`; empty lines and those that begin with `#` are left out.
+    /// Reads a file with a role and a token on each line, such as `read 3f9a...`. Empty lines and lines that begin with
+    /// `#` are ignored.
     ///
     /// # Errors
-    /// What is wrong with which line. No token is told.
+    /// Names the bad line and what is wrong with it, but shows no token.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let text = read_own(path).map_err(|error| format!("admin tokens {name}: {error}"))?;
@@ -87,7 +89,7 @@ impl AdminTokens {
         }
     }
 
-    /// The role of the token that a request shows: as a bearer's, or, for browsers, as a password of any user.
+    /// Returns the role of a request's token. The token is a bearer token or, for browsers, the password of any user.
     fn role_of(&self, fields: &HeaderMap) -> Option<TokenRole> {
         let (scheme, said) = fields.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
         let said = said.trim();
@@ -127,7 +129,7 @@ fn read_own(path: &Path) -> io::Result<String> {
 /// Permissions of the file's group and of all others.
 const OTHERS: u32 = 0o077;
 
-/// What a request takes; `None`: anybody may ask that.
+/// Returns the role that a request requires, or `None` if it is open to all.
 fn needed(request: &request::Parts) -> Option<TokenRole> {
     let is_read = matches!(request.method, Method::GET | Method::HEAD);
     if is_read && request.uri.path() == "/healthz" {

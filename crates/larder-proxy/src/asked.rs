@@ -1,7 +1,7 @@
-//! A request as it is answered and passed on: what was asked, of which origin, under which key.
+//! A request as it is answered and forwarded: its target, its origin and its cache key.
 //!
-//! Owns: the request's head, taken apart once. Invariant: what goes to an origin carries no field of the
-//! client's connection, one Host, and our own marks (RFC 9110 7.6).
+//! Owns: the request's head, parsed once. Invariant: a request to an origin carries no field of the client's
+//! connection, one Host, and this proxy's own marks (RFC 9110 7.6).
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -42,36 +42,36 @@ pub(crate) struct RequestHead {
     /// The way to other origins, if there are others.
     pub(crate) choice: Option<OriginChoice>,
     pub(crate) client: IpAddr,
-    /// Whether its origin can be asked.
+    /// The state of the uplink to its origin.
     pub(crate) line: UplinkState,
-    /// Whether it may be passed on; if not, this proxy is its last recipient (RFC 9110 7.6.2).
+    /// Set if the request may be forwarded. If not, this proxy is its last recipient (RFC 9110 7.6.2).
     pub(crate) goes_on: bool,
-    /// Where interim responses go, if they go anywhere.
+    /// The receiver of interim responses, if the client wants any.
     pub(crate) interim: Option<InterimTaker>,
-    /// What its body waits for, if the origin is to say first whether it wants it (RFC 9110 10.1.1).
+    /// The expectation that holds back the body until the origin asks for it (RFC 9110 10.1.1).
     pub(crate) expectation: Option<Arc<Expectation>>,
     /// The key of the resource; `None` if it can have none.
     pub(crate) key: Option<Arc<[u8]>>,
     /// Returns the path and query that the client meant.
     pub(crate) path: PathAndQuery,
-    /// What stands in the request line to the origin.
+    /// The request target sent to the origin.
     pub(crate) target: Uri,
     pub(crate) host: HeaderValue,
     pub(crate) scheme: Scheme,
-    /// What the rules say before there is a response.
+    /// The rules that apply before there is a response.
     pub(crate) before: RequestRules,
     /// The rules of its client's session, which come after those of the configuration.
     pub(crate) session_rules: Option<Arc<Rules>>,
-    /// What it asks by its body, if that is answered like a GET: it is sent by POST.
+    /// The git question in the body of a POST that is answered like a GET.
     pub(crate) question: Option<GitQuestion>,
 }
 
-/// What the rules say of a request before there is a response.
+/// The rules that apply to a request before there is a response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestRules {
     /// Whether the origin is asked about each client before it is given what answered another's credentials.
     pub(crate) checks_authorization: bool,
-    /// Whether what its client says of itself is what anybody can say.
+    /// Set if the client's credentials are ones that any client can get.
     pub(crate) is_anybodys: bool,
     /// The digest that the body must have.
     pub(crate) digest: Option<NamedDigest>,
@@ -82,7 +82,7 @@ pub(crate) struct RequestRules {
 /// Takes an interim response on its way to the client.
 pub(crate) type InterimTaker = Arc<dyn Fn(StatusCode, &HeaderMap) + Send + Sync>;
 
-/// What is different about a request on its way to the origin.
+/// The changes to a request on its way to the origin.
 #[derive(Default)]
 pub(crate) struct RequestEdits {
     /// Whether the client's preconditions and ranges are left out, because the whole is wanted.
@@ -95,24 +95,25 @@ pub(crate) struct RequestEdits {
 }
 
 impl RequestHead {
-    /// The absolute URI, as the client means it; `None` for a target that has none, as that of `OPTIONS *`.
+    /// Returns the absolute URI that the client means, or `None` for a target without one, such as that of `OPTIONS *`.
     pub(crate) fn uri(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
         builder.path_and_query(self.path.clone()).build().ok()
     }
 
-    /// What becomes of it if its origin cannot be asked and nothing stored answers it.
+    /// Returns the failure of a request whose origin cannot be contacted and that nothing stored can answer.
     pub(crate) fn offline(&self) -> Failure {
         Failure::Offline { host: self.origin.to_string() }
     }
 
-    /// The URL that its origin is asked for, by the name that the origin knows; `None` for a target that has none.
+    /// Returns the URL requested from the origin, with the host name that the origin uses, or `None` for a target
+    /// without a URL.
     pub(crate) fn url_at_origin(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
         builder.path_and_query(self.target.path_and_query()?.clone()).build().ok()
     }
 
-    /// The request to the origin, without its body.
+    /// Creates the request to the origin, without its body.
     pub(crate) fn outgoing(&self, marks: &ResponseMarkers, edits: &RequestEdits) -> Request<RequestBody> {
         let mut fields = self.fields.clone();
         let is_chunked = fields.contains_key(TRANSFER_ENCODING);
@@ -212,7 +213,7 @@ impl RequestHead {
         }
     }
 
-    /// What it asks of a repository of git, if that is known to change, or not to.
+    /// Returns the kind of git request, if responses of that kind are known to change or never to change.
     fn git_wants(&self) -> Option<GitRequest> {
         match &self.question {
             Some(question) => Some(question.wanted),
@@ -225,7 +226,7 @@ impl RequestHead {
         self.path.as_str()
     }
 
-    /// Who asks, and that it is now.
+    /// Returns the client and the present time.
     pub(crate) fn asker(&self) -> PageAsker {
         PageAsker { client: self.client, now: clock::now() }
     }
@@ -235,7 +236,7 @@ impl RequestHead {
         has_body(&self.fields)
     }
 
-    /// What its body waits for, if it does.
+    /// Returns the expectation that holds back the body, if there is one.
     pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
         self.expectation.clone()
     }
@@ -246,8 +247,8 @@ pub(crate) fn accept_of(fields: &HeaderMap) -> &str {
     fields.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// What a rule that has git's answers cached says of one: packs stay what they are, and references are asked for anew each time, but what was
-/// heard last stands in where their origin cannot be asked.
+/// Returns a rule for the response to a git request, from the rule that caches git. Packs never change. References are
+/// requested from the origin each time, but the last known ones are served while the origin is unavailable.
 fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
     let mut ruling = ruling.clone();
     match wanted {
@@ -261,7 +262,7 @@ fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
     ruling
 }
 
-/// For how long references stand in for what their origin cannot tell.
+/// Longest time that stored references replace those of an unavailable origin.
 const REFERENCES_STAND_IN: Duration = Duration::from_hours(30 * 24);
 
 /// Returns whether a request with these fields has a body.

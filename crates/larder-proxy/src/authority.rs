@@ -1,9 +1,10 @@
-//! The local certificate authority: its key and certificate, and the certificates it signs for hosts that are intercepted.
+//! The local CA: its key and certificate, and the certificates it signs for intercepted hosts.
 //!
-//! Owns: what these certificates say. Does not: keep files, or show certificates (see `client::intercept`). Invariants: an
-//! authority signs for servers alone and for no further authority, and where hosts are listed for those hosts alone, which its own
-//! certificate says (RFC 5280 4.2.1.10), so that whoever has the key cannot do more; keys are made on this machine and are
-//! shown to nobody. Cost: one signature for each host.
+//! Owns: the content of these certificates. Files are kept elsewhere; `client::intercept` presents the certificates.
+//!
+//! Invariants: a CA signs certificates for servers only, and never for another CA. If hosts are listed, it signs for
+//! those hosts alone, and its own certificate says so (RFC 5280 4.2.1.10), so a thief of the key can do no more. Keys
+//! are generated on this machine and never shown. Cost: one signature per host.
 
 use std::{
     fmt, io,
@@ -102,17 +103,17 @@ impl Authority {
         if issued { Ok(authority) } else { Err(refused("its certificate was not made by `larder ca`")) }
     }
 
-    /// Its certificate, which clients have to trust, in PEM.
+    /// Returns the CA's certificate in PEM. Clients must trust it.
     pub fn certificate_pem(&self) -> &str {
         &self.pem
     }
 
-    /// Its certificate in DER.
+    /// Returns the CA's certificate in DER.
     pub fn certificate_der(&self) -> &[u8] {
         &self.certificate
     }
 
-    /// The SHA-256 digest of its certificate, in hexadecimal.
+    /// Returns the SHA-256 digest of the certificate in hexadecimal.
     pub fn fingerprint(&self) -> String {
         let CipherSuite::Tls13(suite) = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256 else {
             unreachable!("it is a suite of TLS 1.3")
@@ -121,12 +122,12 @@ impl Authority {
         digest.as_ref().iter().map(|octet| format!("{octet:02x}")).collect()
     }
 
-    /// Its private key in PEM, for the file that keeps it.
+    /// Returns the CA's private key in PEM, for the file that keeps it.
     pub fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
-    /// The name in its certificate.
+    /// Returns the name in the certificate.
     pub fn name(&self) -> String {
         let parsed = X509Certificate::from_der(&self.certificate).ok();
         let name =
@@ -134,24 +135,24 @@ impl Authority {
         name.unwrap_or_default()
     }
 
-    /// When its certificate expires.
+    /// Returns the time at which the certificate expires.
     pub fn expires_at(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.until_secs.max(0).unsigned_abs())
     }
 
-    /// The names it may sign for, each with all below it; `None`: any.
+    /// Returns the names it may sign for, each including all names below it; `None` means any name.
     pub fn permitted(&self) -> Option<&[Box<str>]> {
         self.permitted.as_deref()
     }
 
-    /// Whether clients would take what it signs for `host`.
+    /// Returns whether clients would accept its certificate for `host`.
     pub fn permits(&self, host: &str) -> bool {
         let is_within = |name: &str| host.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
         self.permitted.as_ref().is_none_or(|names| names.iter().any(|name| is_within(name)))
     }
 
-    /// Whether clients would take what it signs for all that `pattern` stands for. An authority for some names is never one for
-    /// all, and that is no fault: what it may not sign for is not intercepted.
+    /// Returns whether clients would accept its certificates for all hosts that `pattern` matches. A CA limited to some
+    /// names never covers a pattern for all hosts. That is no error: hosts it may not sign for are not intercepted.
     pub(crate) fn permits_all_of(&self, pattern: &HostPattern) -> bool {
         match pattern {
             HostPattern::All => true,
@@ -194,7 +195,8 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// What all certificates here have: a number of their own, a time, and that they are for servers.
+/// Returns the parameters common to all certificates: a unique serial number, a validity period, and the restriction to
+/// servers.
 fn base_params(from_secs: i64, until_secs: i64) -> io::Result<CertificateParams> {
     let mut serial = [0; SERIAL_BYTES];
     fill(&mut serial)?;
@@ -210,7 +212,7 @@ fn base_params(from_secs: i64, until_secs: i64) -> io::Result<CertificateParams>
     Ok(params)
 }
 
-/// What an authority for `hosts` says of the names it may sign for.
+/// Returns the name constraints of a CA for `hosts`.
 fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
     if hosts.is_empty() || hosts.contains(&HostPattern::All) {
         return None;
@@ -243,7 +245,7 @@ fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
     Some(NameConstraints { permitted_subtrees: permitted, excluded_subtrees: excluded })
 }
 
-/// The names that a certificate's constraints permit; `None` if it has none.
+/// Returns the names that a certificate's constraints permit, or `None` if it has none.
 fn permitted(parsed: &X509Certificate<'_>) -> Option<Vec<Box<str>>> {
     let constraints = parsed.extensions().iter().find_map(|extension| match extension.parsed_extension() {
         ParsedExtension::NameConstraints(constraints) => Some(constraints),
@@ -258,7 +260,7 @@ fn permitted(parsed: &X509Certificate<'_>) -> Option<Vec<Box<str>>> {
     Some(names.collect())
 }
 
-/// The address of a subtree, which is an address and a mask.
+/// Returns the address of a subtree, which consists of an address and a mask.
 fn address(octets: &[u8]) -> Option<IpAddr> {
     let half = octets.len() / 2;
     let address = octets.get(..half)?;
@@ -279,13 +281,13 @@ fn secs(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX / 2)
 }
 
-/// How long a host's certificate is good for.
+/// Validity of a host's certificate.
 pub(crate) const LEAF_LIFETIME: Duration = Duration::from_hours(7 * 24);
-/// What the names of our authorities begin with.
+/// Start of the names of local CAs.
 const NAME: &str = "Larder local authority";
 /// A name that is nobody's (RFC 6761 6.4).
 const NOBODY: &str = "invalid";
-/// By how much clients' clocks may be behind.
+/// Largest lag of a client's clock that certificates allow for.
 const CLOCK_SLACK_SECS: i64 = 24 * 3600;
 const SERIAL_BYTES: usize = 16;
 const COMMON_NAME_BYTES_MAX: usize = 64;

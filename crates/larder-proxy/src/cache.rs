@@ -1,6 +1,7 @@
-//! What is cached: the memory tier and the store, what is known besides of what is there, and when the store is left alone.
+//! The cache: the memory cache, the store, the facts remembered about stored responses, and the pauses in which the
+//! store is not used.
 //!
-//! Owns: all of that. Does not: know of requests, flights or origins. Invariant: a fault of the store is none of its users'.
+//! Requests, flights and origins are outside. Invariant: a fault of the store never reaches the cache's callers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -44,7 +45,7 @@ pub(crate) mod shared_reads;
 pub(crate) mod sightings;
 pub(crate) mod storing;
 
-/// What is cached, as one worker uses it for the requests of a site.
+/// The cache as one worker uses it for the requests of one site.
 pub(crate) struct Cache {
     pub(crate) shared: Arc<CacheShared>,
     pub(crate) metrics: Arc<WorkerMetrics>,
@@ -53,7 +54,7 @@ pub(crate) struct Cache {
     pub(crate) groups: Arc<PageGroups>,
 }
 
-/// How the responses of a site are cached.
+/// The caching policy of one site.
 pub(crate) struct SitePolicy {
     pub(crate) http: Arc<Settings>,
     pub(crate) groups: Arc<PageGroups>,
@@ -62,7 +63,8 @@ pub(crate) struct SitePolicy {
 }
 
 impl SitePolicy {
-    /// What these settings say. The rules for keys are of all sites, and so are `groups` where their time is the same.
+    /// Creates the policy that these settings describe. Key rules are shared by all sites. `groups` are shared by sites
+    /// with the same time window.
     pub(crate) fn new(settings: &CacheSettings, all: &CacheSettings, groups: &Arc<PageGroups>) -> Self {
         let http = Settings { key_rules: all.http.key_rules.clone(), ..settings.http.clone() };
         let groups = match settings.group_window == all.group_window {
@@ -73,7 +75,7 @@ impl SitePolicy {
     }
 }
 
-/// What is cached, for all workers.
+/// The parts of the cache that all workers share.
 pub(crate) struct CacheShared {
     pub(crate) hot: Arc<HotTier>,
     pub(crate) store: Option<Store>,
@@ -81,7 +83,7 @@ pub(crate) struct CacheShared {
     pub(crate) bodies: Arc<BodyBudget>,
     /// Pieces of long bodies that several clients may want at once.
     pub(crate) reads: Arc<SharedReads>,
-    /// Where the chunks of long bodies were seen.
+    /// The known locations of the chunks of long bodies.
     pub(crate) sightings: Arc<ChunkSightings>,
     /// Long bodies whose heads are not shown yet.
     pub(crate) arrivals: Arc<Arrivals>,
@@ -96,17 +98,18 @@ pub(crate) struct CacheShared {
     pub(crate) key_marks: Arc<dyn KeyMarks>,
     /// Longest body that is stored, in bytes.
     pub(crate) entry_bytes_max: u64,
-    /// How long a client may be without progress.
+    /// Time after which a client that makes no progress is dropped.
     pub(crate) stall: Duration,
 }
 
 impl CacheShared {
-    /// Now, for work that may store something.
+    /// Returns the start of work that may store something.
     pub(crate) fn begin(&self) -> WorkStart {
         self.purges.begin(self.epochs.now())
     }
 
-    /// Whether what began then, of the resource with this key, is for whoever asks now: it was neither invalidated nor purged since.
+    /// Returns whether the result of work that started at `began`, on the resource under `primary`, may serve a request
+    /// that arrives now: the resource was neither invalidated nor purged since.
     pub(crate) fn is_current(&self, primary: &[u8], began: WorkStart) -> bool {
         self.epochs.is_unchanged(primary, began.moment) && !self.purges.may_concern(primary, began)
     }

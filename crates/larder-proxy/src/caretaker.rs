@@ -1,6 +1,6 @@
-//! A thread that looks whether files have changed, and has them read again.
+//! A thread that watches files for changes and triggers a reload.
 //!
-//! Owns: the thread. Does not: know what is in the files. Cost: it asks for the files' times once a second.
+//! Owns: the thread. The content of the files is known elsewhere. Cost: it reads the files' times once a second.
 
 use std::{
     fs, io,
@@ -18,7 +18,7 @@ pub(crate) struct FileWatcher {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What changes when a file does: time, size and identity; `None` if it is not there.
+/// Time, size and identity of a file, which change when the file does; `None` if it does not exist.
 pub(crate) type FileStamp = Option<(i64, i64, u64, u64)>;
 
 /// Returns a file's stamp.
@@ -28,11 +28,11 @@ pub(crate) fn stamp(path: &Path) -> FileStamp {
 }
 
 impl FileWatcher {
-    /// Has `reload` read the files again, which `what` names in the log, whenever their `stamps` are others. Where that
-    /// fails, what was read before is to stay in use.
+    /// Starts a thread that calls `reload` whenever the `stamps` of the files change. `what` names the files in the
+    /// log. If `reload` fails, the previous content is to stay in use.
     ///
     /// # Errors
-    /// There can be no thread.
+    /// No thread can be started.
     pub(crate) fn start(
         what: &'static str,
         stamps: impl Fn() -> Vec<FileStamp> + Send + 'static,

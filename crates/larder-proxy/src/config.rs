@@ -1,6 +1,6 @@
-//! What a proxy is started with: plain data, filled by the program, checked once at start.
+//! The configuration of a proxy: plain data, filled by the program and checked once at start.
 //!
-//! Owns: the options, their defaults and their limits. Does not: read files or arguments.
+//! Owns: the options, their defaults and their limits. Files and arguments are read elsewhere.
 
 mod delay;
 mod intercept;
@@ -31,14 +31,15 @@ use crate::{lists::HostLists, log_format::LogFormat, origin::target::port_of, st
 /// Everything a proxy is started with. Bad values are refused by [`crate::Proxy::start`], never repaired.
 #[derive(Clone, Debug)]
 pub struct ProxyConfig {
-    /// Where clients connect. Port 0 takes a free one, see [`crate::RunningProxy::local_addrs`].
+    /// Addresses on which clients connect. Port 0 takes a free one, see [`crate::RunningProxy::local_addrs`].
     pub listeners: Vec<Listener>,
-    /// Certificates for listeners with TLS; a client gets the one for the name it asks for, else the first.
+    /// Certificates for listeners with TLS. A client gets the certificate for the name it requests, otherwise the
+    /// first.
     pub identities: Vec<TlsIdentity>,
     /// Worker threads, each with a runtime and listeners of its own. Default: one per core; from 1 to 1024.
     pub worker_count: usize,
-    /// Which requests go to origins of their own, or are cached in a way of their own, in the order in which they are looked at. An
-    /// origin of a site takes precedence over forward mode.
+    /// Sites: requests that go to origins of their own, or are cached by settings of their own. The first match counts.
+    /// An origin of a site takes precedence over forward mode.
     pub sites: Vec<Site>,
     /// Reverse proxy: the origin for every host that no site names.
     pub default_origin: Option<OriginUrl>,
@@ -48,7 +49,7 @@ pub struct ProxyConfig {
     pub forward: bool,
     /// The proxy through which origins are asked that clients and mirrors name. Default none.
     pub parents: Parents,
-    /// Where forward requests and tunnels may lead.
+    /// The targets that forward requests and tunnels may reach.
     pub targets: TargetRules,
     /// Ports CONNECT may lead to. More lets clients tunnel other protocols through the proxy. Default 443 and 8443.
     pub connect_ports: Vec<u16>,
@@ -73,17 +74,17 @@ pub struct ProxyConfig {
     /// Memory for bodies on their way to clients, all together, in bytes. More: origins are done with sooner when
     /// clients are slow. Beyond it each body has 16 KiB. Default none: a quarter of `hot_bytes`, at least 8 MiB.
     pub window_bytes: Option<u64>,
-    /// How responses are cached whose site says nothing else.
+    /// Cache settings of responses whose site has none of its own.
     pub cache: CacheSettings,
-    /// Where the access log goes, in Squid's native format; `None` writes none. Default none.
+    /// The destination of the access log, in Squid's native format; `None` writes none. Default none.
     pub access_log: Option<AccessLogTarget>,
     /// The form of its lines. Default Squid's.
     pub log_format: LogFormat,
-    /// Whether its lines have the queries of URLs, which may be private. Default off.
+    /// Logs the queries of URLs, which may be private. Default off.
     pub log_queries: bool,
     /// Address of the listener for `/metrics` and `/healthz`; `None` opens none. Default none.
     pub admin: Option<SocketAddr>,
-    /// Whether it speaks TLS, with the certificates of [`Self::identities`]. Default off.
+    /// Serves the admin listener over TLS, with the certificates of [`Self::identities`]. Default off.
     pub admin_tls: bool,
     /// A file of tokens, one of which requests to it must show, but for `/healthz`: a role (`read`, `purge` or `control`) and a token on
     /// each line. Required for an address that other machines reach. Default none.
@@ -95,24 +96,24 @@ pub struct ProxyConfig {
     pub add_via: bool,
     /// Whether responses say in Cache-Status (RFC 9211) how they came about. Default on.
     pub add_cache_status: bool,
-    /// Whether origins are told of the client in X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host. Default off.
+    /// Sends the client's address to origins in X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host. Default off.
     pub add_x_forwarded: bool,
-    /// Whether origins are told of the client in Forwarded (RFC 7239). Default off.
+    /// Sends the client's address to origins in Forwarded (RFC 7239). Default off.
     pub add_forwarded: bool,
     /// A file of users and passwords, as `htpasswd` writes it, one of whom forward requests and tunnels must name. Hashes
     /// by bcrypt and SHA-crypt. Default none: no password is asked for.
     pub passwords: Option<PathBuf>,
-    /// A PEM file of certificate authorities trusted for origins, besides those of the system.
+    /// A PEM file of CAs trusted for origins, in addition to those of the system.
     pub origin_ca_file: Option<PathBuf>,
     /// Whether origins are asked, and what answers if they are not. Default `Off`: they are.
     pub offline: Offline,
-    /// How the paths of files begin in which the proxy keeps what it is to know after a restart, besides the store: `.missing`
-    /// follows. `None` keeps none. Default none.
+    /// Path prefix of the files that keep the proxy's state over restarts, next to the store. `.missing` and other
+    /// suffixes are appended. `None` keeps none. Default none.
     pub state_base: Option<PathBuf>,
     /// Whether HTTP/2 is spoken with origins over TLS that know it. Their interim responses (103) are then lost, for the HTTP
     /// library passes none on. Default on.
     pub origin_http2: bool,
-    /// What is said of some responses in place of their origins. Default nothing.
+    /// Caching rules that override what origins say about some responses. Default none.
     pub rules: larder_http::Rules,
 }
 
@@ -166,12 +167,12 @@ impl ProxyConfig {
         self.window_bytes.unwrap_or((self.hot_bytes / WINDOW_SHARE).max(WINDOW_BYTES_MIN))
     }
 
-    /// How responses are cached, of all and of each site that says so.
+    /// Returns the cache settings: the general ones, and those of each site that has its own.
     pub(crate) fn settings(&self) -> impl Iterator<Item = &CacheSettings> {
         std::iter::once(&self.cache).chain(self.sites.iter().filter_map(|site| site.cache.as_ref()))
     }
 
-    /// Whether any site has an origin of its own.
+    /// Returns whether any site has an origin of its own.
     pub fn has_site_origins(&self) -> bool {
         self.sites.iter().any(|site| site.origins.is_some())
     }
@@ -227,7 +228,7 @@ impl ProxyConfig {
     }
 }
 
-/// Where requests of a site go: `http://host[:port][/prefix]`, the same with `https`, or with `h2c` for HTTP/2 without TLS.
+/// The origin of a site: `http://host[:port][/prefix]`, the same with `https`, or with `h2c` for HTTP/2 without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginUrl {
     pub(crate) https: bool,
@@ -275,7 +276,7 @@ impl OriginUrl {
         format!("{}://{}{}", self.scheme(), self.authority(), self.prefix)
     }
 
-    /// `h2c` where HTTP/2 is spoken without being asked.
+    /// Returns the scheme. `h2c` is HTTP/2 without TLS and without negotiation.
     fn scheme(&self) -> &'static str {
         match (self.https, self.prior_http2) {
             (true, _) => "https",
@@ -348,8 +349,8 @@ impl fmt::Display for InvalidOriginUrl {
 
 impl std::error::Error for InvalidOriginUrl {}
 
-/// Where forward requests and tunnels may lead. Addresses are checked after the name is resolved, and
-/// the very address that was checked is connected to.
+/// The targets that forward requests and tunnels may reach. Addresses are checked after the name is resolved, and the
+/// connection goes to the very address that was checked.
 #[derive(Clone, Debug, Default)]
 pub struct TargetRules {
     /// Networks that are allowed although they are loopback, private, link-local or otherwise special.
@@ -369,9 +370,10 @@ pub struct Limits {
     pub stream_count_max: u32,
     /// Most requests that a client may give up within ten seconds on one HTTP/2 connection; more ends it. Default 500.
     pub abandoned_count_max: u32,
-    /// Most frames that ask for nothing (SETTINGS, PING, PRIORITY, WINDOW_UPDATE and the like) that a client may send within ten
-    /// seconds on one HTTP/2 connection, besides 16 for each request and one for each 64 bytes it gets; more ends it. Fewer:
-    /// clients that acknowledge a trickle octet by octet are cut off. Default 2000.
+    /// Most control frames (SETTINGS, PING, PRIORITY, WINDOW_UPDATE and the like) that a client may send within ten
+    /// seconds on one HTTP/2 connection. Each request allows 16 more, and each 64 bytes received one more. Exceeding
+    /// the limit ends the connection. Fewer: clients that acknowledge a trickle octet by octet are disconnected.
+    /// Default 2000.
     pub control_count_max: u32,
     /// Most client connections at once, over all workers. Default 16384.
     pub connection_count_max: usize,
@@ -379,30 +381,32 @@ pub struct Limits {
     /// More: needs more memory when origins are slow, 64 KiB each. Default: as many as fit a quarter of the machine's memory,
     /// at least 1024.
     pub waiting_count_max: usize,
-    /// How long a client connection may be idle between requests. Default 60 s.
+    /// Longest time that a client connection may be idle between requests. Default 60 s.
     pub idle: Duration,
-    /// How long a client may take to send a request's head. Default 30 s.
+    /// Longest time that a client may take to send the head of a request. Default 30 s.
     pub header: Duration,
-    /// How long a client or a tunnel may make no progress in the middle of a message. Default 180 s.
+    /// Longest time without progress in the middle of a message, for clients and tunnels. Default 180 s.
     pub stall: Duration,
-    /// Least bytes a second that a request's body must come at until the origin begins to answer, over `body_grace` of waiting.
-    /// More: rids of clients that hold connections by sending slowly; who is on a slow line is cut off. 0: any rate will do.
-    /// Default 500.
+    /// Lowest rate of a request's body, in bytes a second, until the origin begins to answer. `body_grace` says how far
+    /// a client may fall behind. More: disconnects clients that hold connections by sending slowly, but also clients on
+    /// slow lines. 0: any rate will do. Default 500.
     pub body_rate: u64,
-    /// How long a client may fall behind that rate. Default 60 s.
+    /// Longest time that a client may fall behind that rate. Default 60 s.
     pub body_grace: Duration,
-    /// How long connecting to an origin may take, all its addresses together. Default 10 s.
+    /// Longest time to connect to an origin, over all its addresses. Default 10 s.
     pub origin_connect: Duration,
-    /// How long an origin may be silent before and within its response. Default 60 s.
+    /// Longest time that an origin may be silent before and within its response. Default 60 s.
     pub origin_response: Duration,
-    /// How long the store may take to answer; then the origin is asked, and a store that goes on so is left alone for a
-    /// while. Longer: a slow disk still gives hits. Shorter: clients of a dying disk wait less. Default 3 s.
+    /// Longest time that the store may take to respond. After that the origin is contacted, and a store that stays slow
+    /// is not used for a while. Longer: a slow disk still gives hits. Shorter: clients of a dying disk wait less.
+    /// Default 3 s.
     pub store: Duration,
-    /// Most connections to one origin at once, over all workers; who needs one more waits for it, for `origin_response` at most, and
-    /// then gets 503. More: slow origins are asked more at once. Tunnels are not counted. Default: half of the files that the
-    /// process may have open, from 1000 to 16384, and no more than may wait; at least 1.
+    /// Most connections to one origin at once, over all workers. Further requests wait for a connection, for at most
+    /// `origin_response`, and then get 503. More: slow origins get more requests at once. Tunnels are not counted.
+    /// Default: half of the files that the process may have open, from 1000 to 16384, but no more than may wait; at
+    /// least 1.
     pub origin_connection_count_max: usize,
-    /// How long an unused origin connection is kept. Default 60 s.
+    /// Longest time that an unused origin connection is kept. Default 60 s.
     pub origin_idle: Duration,
     /// Most unused connections kept per origin and worker. Default 64.
     pub origin_idle_count_max: usize,
@@ -433,7 +437,7 @@ impl Default for Limits {
     }
 }
 
-/// Where the access log goes.
+/// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessLogTarget {
     /// Standard output.
@@ -442,7 +446,7 @@ pub enum AccessLogTarget {
     File(PathBuf),
 }
 
-/// The part of the hot tier's memory that windows have besides, and the least they have, if nothing else was said.
+/// The divisor that gives the default memory for windows from the memory cache's capacity, and the smallest default.
 const WINDOW_SHARE: u64 = 4;
 const WINDOW_BYTES_MIN: u64 = 8 << 20;
 const WORKER_COUNT_MAX: usize = 1024;

@@ -1,8 +1,9 @@
-//! Delays at work: whose turn it is to get how much.
+//! Rate limits in operation: decides which client may receive how many bytes, and when.
 //!
-//! Owns: the buckets of the delays in force, one for each who has a rate to itself. Does not: send; bodies and tunnels ask before they do.
-//! Invariant: what was let through was taken from every bucket that it concerns. Cost: nothing without delays; else a lock and a look-up
-//! for each delay and piece, and 64 bytes for each client that was served within the time its burst takes.
+//! Owns: the buckets of the active delay rules, one for each client or group with a rate of its own. Bodies and tunnels
+//! ask here before they send. Invariant: bytes that were let through are deducted from every bucket concerned. Cost:
+//! nothing without delay rules; otherwise one lock and lookup per rule and piece, and 64 bytes for each client that was
+//! served within the time its burst takes.
 
 use std::{
     collections::HashMap,
@@ -43,7 +44,7 @@ struct DelayBuckets {
     sweep_at: usize,
 }
 
-/// Who has a rate to itself.
+/// The client or group of clients that shares a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RateShare {
     All,
@@ -52,7 +53,7 @@ enum RateShare {
     Client(IpAddr),
 }
 
-/// What one response or tunnel may send.
+/// The permission of one response or tunnel to send.
 pub(crate) struct Pacer {
     turns: Vec<(Arc<DelayRow>, RateShare)>,
     piece_bytes_max: usize,
@@ -80,7 +81,7 @@ impl DelayTable {
         self.rows.is_empty()
     }
 
-    /// Returns what paces what a client asks this host for, if anything does.
+    /// Returns the pacer for a client's requests to this host, if a rule applies.
     pub(crate) fn pacer(&self, client: IpAddr, host: &str) -> Option<Pacer> {
         let client = client.to_canonical();
         let turns: Vec<_> = self
@@ -104,7 +105,7 @@ impl DelayTable {
     }
 }
 
-/// Whose bucket what a client gets is taken from; `None` for a client that the delay is not for.
+/// Returns the bucket that a client's bytes are deducted from, or `None` if the rule does not apply to the client.
 fn share_of(delay: &Delay, client: IpAddr) -> Option<RateShare> {
     let network = delay.clients.iter().position(|network| network.contains(&client));
     if network.is_none() && !delay.clients.is_empty() {
@@ -153,7 +154,7 @@ impl Pacer {
         Poll::Ready(bytes)
     }
 
-    /// Says that of what was to go so much did not.
+    /// Returns bytes that were granted and not sent.
     fn put_back(&mut self, bytes: usize) {
         self.granted += bytes;
     }

@@ -1,7 +1,7 @@
-//! Digests that URLs name, and bodies that are held to them.
+//! Digests in URLs, and the check of bodies against them.
 //!
-//! Owns: finding the digest in a path, and computing that of a body as it goes by. Does not: decide what becomes of a body that
-//! does not match (see `flight::carry`). Cost: the hash of each byte.
+//! Owns: finding the digest in a path, and computing the digest of a body while it passes. The handling of a mismatch
+//! is in `flight::carry`. Cost: the hash of each byte.
 
 use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512};
 
@@ -64,7 +64,7 @@ impl DigestCheck {
         self.context.update(bytes);
     }
 
-    /// Whether the body, of which no more comes, has the digest.
+    /// Returns whether the ended body has the digest.
     pub(crate) fn matches(self) -> bool {
         self.context.finish().as_ref() == self.expected
     }

@@ -1,8 +1,8 @@
-//! Putting a content coding on a body that comes in pieces.
+//! Applies a content coding to a body that arrives in pieces.
 //!
-//! Owns: the encoders, and how many there may be. Does not: decide what is encoded (see `larder_http::coding`). Invariant: what was
-//! put in can be had in full at the end, and after each flush. Memory: about 400 KiB (gzip) or 1 MiB (br, zstd) for each, and no more
-//! than [`ENCODER_COUNT_MAX`] of them; who comes beyond gets its response as it is.
+//! Owns: the encoders, and the limit on their number. The coding is chosen in `larder_http::coding`. Invariant:
+//! everything put in can be decoded in full at the end, and after each flush. Memory: about 400 KiB (gzip) or 1 MiB
+//! (br, zstd) each, and at most [`ENCODER_COUNT_MAX`] of them; further responses are sent without a coding.
 
 use std::{
     io::{self, Write as _},
@@ -117,9 +117,9 @@ impl Drop for EncoderSlot {
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Most encoders at once.
 const ENCODER_COUNT_MAX: usize = 64;
-/// How much of what was before an encoder looks at: 2^18 bytes.
+/// Window of an encoder: 2^18 bytes.
 const WINDOW_LOG: u32 = 18;
-/// What brotli's writer gives out at once.
+/// Size of the pieces in which brotli's writer returns its output.
 const BUFFER_BYTES: usize = 4096;
 // 64 KiB of text take 0.1 ms (zstd), 0.3 ms (br) and 0.4 ms (gzip); each level more takes longer by more than it makes the body shorter.
 const ZSTD_LEVEL: i32 = 3;

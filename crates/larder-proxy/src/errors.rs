@@ -1,8 +1,8 @@
-//! What goes wrong in an exchange or within a body, as status and a short text for the client.
+//! Failures of an exchange or a body, with a status code and a short text for the client.
 //!
-//! Owns: the kinds of failure, their status codes and texts. Does not: make the response (see `refusal`), decide whether
-//! something stale is served instead, or tell the operator (see `origin::complaints`). Invariant: a client is told what went wrong in
-//! plain words, never in those of a library.
+//! Owns: the kinds of failure, their status codes and texts. The response is built in `refusal`; whether a stale
+//! response is served instead is decided elsewhere; the operator is informed by `origin::complaints`. Invariant: a
+//! client gets a plain description, never a library's error text.
 
 use std::{fmt, net::IpAddr};
 
@@ -53,7 +53,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// The status for the client.
+    /// Returns the status for the client.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::BadRequest(_) | Self::NoSite => StatusCode::BAD_REQUEST,
@@ -76,12 +76,12 @@ impl Failure {
         }
     }
 
-    /// Whether the origin is to blame, so that a stale response may stand in (RFC 9111 4.2.4).
+    /// Returns whether the origin is at fault, so that a stale response may be served instead (RFC 9111 4.2.4).
     pub(crate) fn is_origin_failure(&self) -> bool {
         self.origin_fault().is_some()
     }
 
-    /// The origin that is to blame, for what, and what the operator is told.
+    /// Returns the origin at fault, the kind of its fault, and the text for the operator.
     pub(crate) fn origin_fault(&self) -> Option<(&str, ProxyError, &str)> {
         match self {
             Self::Unusable { host, fault } => Some((host, fault.error, &fault.why)),
@@ -91,7 +91,7 @@ impl Failure {
         }
     }
 
-    /// Whether the proxy refused, rather than failed.
+    /// Returns whether the proxy refused the request, rather than failed.
     pub(crate) fn is_denial(&self) -> bool {
         matches!(
             self,
@@ -104,7 +104,7 @@ impl Failure {
         )
     }
 
-    /// What RFC 9209 calls it.
+    /// Returns the failure's name in RFC 9209.
     pub(crate) fn proxy_error(&self) -> ProxyError {
         match self {
             Self::BadRequest(_)
@@ -126,12 +126,12 @@ impl Failure {
         }
     }
 
-    /// What Proxy-Status says besides.
+    /// Returns the additional details for Proxy-Status.
     pub(crate) fn details(&self) -> Option<&'static str> {
         matches!(self, Self::Offline { .. }).then_some("offline")
     }
 
-    /// The origin it is about.
+    /// Returns the origin concerned.
     pub(crate) fn next_hop(&self) -> Option<&str> {
         match self {
             Self::TargetDenied { host, .. }
@@ -206,7 +206,7 @@ impl From<HostError> for Failure {
     }
 }
 
-/// What a client is told of an origin's fault.
+/// Returns a description of an origin's fault for clients.
 fn in_plain_words(error: ProxyError) -> &'static str {
     match error {
         ProxyError::DnsError => "its name leads to no address",
@@ -233,9 +233,9 @@ pub(crate) enum BodyError {
     PartMissing,
     /// This reader fell behind by more than may be kept for it.
     TooSlow,
-    /// It is not what its URL says that it is.
+    /// The body does not have the digest that its URL names.
     WrongDigest,
-    /// It cannot be put into the coding that its head says.
+    /// The body cannot be encoded in the content coding that its head announces.
     NotEncoded,
 }
 
@@ -244,7 +244,7 @@ impl BodyError {
     pub(crate) const ALL: [Self; 5] =
         [Self::OriginBroke, Self::PartMissing, Self::TooSlow, Self::WrongDigest, Self::NotEncoded];
 
-    /// The reason as figures name it.
+    /// Returns the reason as metrics name it.
     pub(crate) const fn token(self) -> &'static str {
         match self {
             Self::OriginBroke => "origin-broke",

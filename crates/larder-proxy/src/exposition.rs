@@ -1,6 +1,6 @@
-//! Figures: the counters of all workers added up and put into words when asked for.
+//! Metrics: sums the counters of all workers, and formats them at each scrape.
 //!
-//! Owns: their names. Does not: count (see `metrics`) or serve them (see `admin`). Cost: nothing until somebody asks.
+//! Owns: their names. Counting is in `metrics`, serving in `admin`. Cost: nothing until they are requested.
 
 pub(crate) mod health;
 pub(crate) mod memory;
@@ -74,7 +74,7 @@ pub struct ProxyStats {
     pub store_bypassed: u64,
     /// Responses broken off before their end.
     pub aborted: u64,
-    /// Responses among them that ended because their bytes could be had from nowhere, by why.
+    /// Responses among them that ended early because no source could supply their bytes, by reason.
     pub broken: [u64; BodyError::ALL.len()],
     /// Tunnels to hosts listed for interception that were passed on unread, by reason.
     pub bypassed: [u64; BypassReason::ALL.len()],
@@ -98,12 +98,12 @@ impl ProxyStats {
         self.outcomes[outcome as usize]
     }
 
-    /// All exchanges.
+    /// Returns the number of all exchanges.
     pub fn requests(&self) -> u64 {
         self.outcomes.iter().sum()
     }
 
-    /// Adds up what workers have counted, and looks at what they share, if they still do.
+    /// Sums the workers' counters, and reads the state that they share, if it still exists.
     pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], shared: Option<&ProxyState>) -> Self {
         let mut sum = Self::default();
         if let Some(shared) = shared {
@@ -145,7 +145,7 @@ impl ProxyStats {
     }
 }
 
-/// Where the figures come from when they are asked for.
+/// The source of the metrics at each scrape.
 pub(crate) struct MetricsSource {
     workers: Vec<Arc<WorkerMetrics>>,
     store: Option<Store>,
@@ -158,7 +158,7 @@ impl MetricsSource {
         Self { workers, store, in_force, site_labels: SiteLabels::default() }
     }
 
-    /// A registry that reads the figures at each scrape.
+    /// Creates a registry that reads the metrics at each scrape.
     pub(crate) fn registry(self) -> Registry {
         let mut registry = Registry::default();
         registry.sub_registry_with_prefix("larder").register_collector(Box::new(self));
@@ -174,7 +174,7 @@ impl fmt::Debug for MetricsSource {
 }
 
 impl MetricsSource {
-    /// Exchanges by what they came to and by class of status; what never was is left out.
+    /// Encodes exchanges by outcome and class of status. Combinations that never occurred are left out.
     fn encode_responses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Exchanges that are over, by what they came to and by class of status";
         let mut family = encoder.encode_descriptor("responses", help, None, MetricType::Counter)?;
@@ -258,7 +258,7 @@ impl Collector for MetricsSource {
     }
 }
 
-/// What was served since the first start with this store.
+/// Encodes the totals since the first start with this store.
 fn encode_lifetime(encoder: &mut DescriptorEncoder<'_>, kept: &KeptHistory) -> fmt::Result {
     let ever = &kept.ever;
     let figures: [Figure; 5] = [
@@ -320,7 +320,7 @@ fn gauges(stats: &ProxyStats) -> [Figure; 5] {
     ]
 }
 
-/// Where the memory is, part by part, and what the process has of it in all.
+/// Encodes the memory of each part, and the total of the process.
 fn encode_memory(encoder: &mut DescriptorEncoder<'_>, parts: &MemoryParts) -> fmt::Result {
     let help = "Bytes of memory by what they are for: those of connections are an estimate, the index counts when it is full, other is \
                 what the process has besides";
@@ -335,7 +335,7 @@ fn encode_memory(encoder: &mut DescriptorEncoder<'_>, parts: &MemoryParts) -> fm
     }
 }
 
-/// What waits, and what is so now.
+/// Encodes queue lengths and present states.
 fn encode_states(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {
     let gauges: [Figure; 6] = [
         ("waiting_requests", "Requests that wait for an answer", shared.counts.waiting.load(Relaxed) as u64),

@@ -1,12 +1,12 @@
-//! What origins are told of a client: X-Forwarded-For and its kin, and Forwarded (RFC 7239).
+//! Adds the client's address to requests for origins: X-Forwarded-For and its kin, and Forwarded (RFC 7239).
 //!
-//! Does not: believe what clients say of others; what they sent stays in front of ours, as the fields' users expect.
+//! Clients' own statements are not trusted. They stay in front of the proxy's, as users of these fields expect.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
 
-/// Who asks, and for what, as the client means it.
+/// The client and target of a request, as the client means it.
 pub(crate) struct ForwardedRequest<'a> {
     pub(crate) client: IpAddr,
     pub(crate) scheme: &'a str,

@@ -1,9 +1,12 @@
-//! Whole exchanges, in which a client adds anything to its request and an origin answers anything; and packed files that hold anything.
+//! Fuzzes whole exchanges, in which a client adds anything to its request and an origin responds with anything; and
+//! pack files with any content.
 //!
-//! Owns: a proxy on loopback, an origin that sends the bytes it is given, and a strict reading of its own of those bytes, to
-//! which what clients get is held. For the fuzz target in `fuzz/`, and for the test that runs it on mutated samples with the
-//! stable toolchain. Compiled for tests and for fuzzing only. Law: no panic; no client waits for ever; a body that a client
-//! takes for complete, from the origin or from the cache, is the one that the origin framed, or a range of it.
+//! Owns: a proxy on loopback, an origin that sends the bytes it is given, and a strict parser of those bytes, with
+//! which the clients' responses are compared. Used by the fuzz target in `fuzz/`, and by the test that runs it on
+//! mutated samples with the stable toolchain. Compiled for tests and for fuzzing only.
+//!
+//! Law: no panic; no client waits forever; a body that a client accepts as complete, from the origin or from the cache,
+//! is the one that the origin framed, or a range of it.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -21,7 +24,7 @@ use crate::{
     pack::warc::{WarcItem, WarcReader},
 };
 
-/// What `run` is meant for, to begin from: field lines of a request, a NUL, and an origin's answer.
+/// Sample inputs for `run`: field lines of a request, a NUL, and an origin's response.
 pub const SAMPLES: [&[u8]; 9] = [
     b"\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello",
     b"\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n2\r\n, \r\n0\r\nX: 1\r\n\r\n",
@@ -34,7 +37,7 @@ pub const SAMPLES: [&[u8]; 9] = [
     b"Connection: x-hop\r\nX-Hop: 1\r\n\0HTTP/1.1 304 Same\r\nContent-Length: 7\r\n\r\n",
 ];
 
-/// Has one exchange of these bytes, and asks for the same once more from the cache alone.
+/// Performs one exchange with these bytes, and then requests the same resource from the cache alone.
 ///
 /// # Panics
 /// The law does not hold.
@@ -70,11 +73,10 @@ pub fn run(bytes: &[u8]) {
 
 static BENCH: LazyLock<Bench> = LazyLock::new(|| Bench::start().expect("loopback can be used"));
 
-/// A proxy and the origin behind it.
-/// Reads these bytes as a packed file.
+/// Reads these bytes as a pack file.
 ///
 /// # Panics
-/// The law does not hold: reading ends, and every byte is looked at once.
+/// The law does not hold: reading must end, and must look at every byte only once.
 pub fn unpack(bytes: &[u8]) {
     let mut reader = WarcReader::new(bytes);
     let mut read_bytes = 0;
@@ -95,7 +97,7 @@ pub fn unpack(bytes: &[u8]) {
 
 struct Bench {
     proxy: RunningProxy,
-    /// What the origin answers.
+    /// The origin's response.
     answer: Arc<Mutex<Vec<u8>>>,
     count: AtomicU64,
 }
@@ -127,7 +129,7 @@ impl Bench {
         Ok(Self { proxy: Proxy::start(config, None)?, answer, count: AtomicU64::new(0) })
     }
 
-    /// All that comes back on a connection of its own.
+    /// Sends a request on a new connection and returns all bytes received.
     fn ask(&self, request: &[u8]) -> io::Result<Vec<u8>> {
         let mut socket = TcpStream::connect(self.proxy.local_addrs()[0])?;
         socket.set_read_timeout(Some(PATIENCE))?;
@@ -160,7 +162,7 @@ fn serve(mut socket: TcpStream, answer: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a request's head may announce more than there is.
+/// Returns whether a request's head may announce more body than there is.
 fn may_be_unfinished(request: &[u8]) -> bool {
     let text = request.to_ascii_lowercase();
     [&b"content-length"[..], b"transfer-encoding", b"upgrade", b"expect"]
@@ -168,7 +170,7 @@ fn may_be_unfinished(request: &[u8]) -> bool {
         .any(|name| text.windows(name.len()).any(|window| window == *name))
 }
 
-/// What an origin's answer frames, by the letter of RFC 9112 6.
+/// The body framed by an origin's response, by the letter of RFC 9112 6.
 enum FramedAnswer {
     Body(Vec<u8>),
     /// Less than it announces, or nothing that can be read in one way.
@@ -249,7 +251,7 @@ fn read_response(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     Some(FuzzedResponse { status, version: *version, fields, body, after })
 }
 
-/// The octets of a chunked body that ends.
+/// Returns the decoded octets of a chunked body that is complete.
 fn dechunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -271,9 +273,9 @@ fn is_within(whole: &[u8], part: &[u8]) -> bool {
     part.is_empty() || whole.windows(part.len()).any(|window| window == part)
 }
 
-/// How long a message may make no progress here.
+/// Longest time without progress in a message here.
 const SHORT: Duration = Duration::from_millis(200);
-/// How long a client waits at most: what takes longer hangs.
+/// Longest time that a client waits. Anything slower counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
@@ -293,7 +295,7 @@ mod tests {
         assert!(BENCH.proxy.stats().requests() > ROUNDS as u64, "the proxy has taken part");
     }
 
-    /// At stake: an `unpack` that a damaged file stops, or keeps for ever.
+    /// At stake: an `unpack` that panics or loops on a damaged file.
     #[test]
     fn no_mutated_pack_breaks_the_law() {
         PACKS.into_iter().for_each(unpack);

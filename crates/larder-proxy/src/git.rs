@@ -1,10 +1,11 @@
-//! What git asks by POST, as a cache sees it: questions of protocol v2 to `git-upload-pack`, and their answers.
+//! Git requests by POST, as a cache sees them: protocol v2 questions to `git-upload-pack`, and the responses.
 //!
-//! Owns: telling questions that have one answer from others, what of a question its answer depends on, and whether an answer is whole. Does
-//! not: read bodies, store answers, or decide for how long one is good. Invariants: only words that are known are part of a question, so
-//! that nothing is shared whose answer may depend on more than is compared; a pack is named by the objects that it was made of, so that the same
-//! question has the same answer for ever, while references are asked for anew each time.
-//! Source: git's gitprotocol-v2(5) and gitprotocol-common(5).
+//! Owns: which questions have only one answer, the parts of a question that its answer depends on, and whether a
+//! response is complete. Bodies are read, responses stored and lifetimes decided elsewhere.
+//!
+//! Invariants: only known words are accepted in a question, so that no response is shared that may depend on more than
+//! is compared. A pack is determined by the objects requested, so the same question has the same answer forever.
+//! References are requested from the origin each time. Source: git's gitprotocol-v2(5) and gitprotocol-common(5).
 
 use std::io::Read as _;
 
@@ -17,17 +18,17 @@ use ring::digest::{Context, SHA256};
 pub(crate) const QUESTION_BYTES_MAX: u64 = 1 << 20;
 /// Longest question once it is unpacked, in bytes.
 const UNPACKED_BYTES_MAX: u64 = 8 << 20;
-/// What ends the path of a repository's URL where it is asked for objects.
+/// End of the path of a repository's URL in requests for objects.
 const UPLOAD_PACK: &str = "/git-upload-pack";
-/// What ends it, with its query, where it is asked what there is.
+/// End of the path and query of a repository's URL in requests for its references.
 const REFERENCES: &str = "/info/refs?service=git-upload-pack";
 
-/// What a client asks for.
+/// The kind of a client's git request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GitRequest {
     /// Objects, by their names: `fetch`.
     Pack,
-    /// What references stand for now: `ls-refs`.
+    /// The present values of references: `ls-refs`.
     References,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct GitQuestion {
     digest: String,
 }
 
-/// Whether a request may be such a question.
+/// Returns whether a request may be a git question.
 pub(crate) fn may_be_question(method: &Method, path: &str, fields: &HeaderMap) -> bool {
     let is = |name, expected: &[u8]| fields.get(name).is_some_and(|value| value.as_bytes() == expected);
     *method == Method::POST
@@ -49,14 +50,14 @@ pub(crate) fn may_be_question(method: &Method, path: &str, fields: &HeaderMap) -
         && is(header::CONTENT_TYPE, b"application/x-git-upload-pack-request")
 }
 
-/// Whether a path and query are those by which a repository is asked what there is to be fetched.
+/// Returns whether a path and query request a repository's references.
 pub(crate) fn names_references(path: &str) -> bool {
     path.ends_with(REFERENCES)
 }
 
 impl GitQuestion {
-    /// Returns the question that a request with these fields and this body asks; `None` if its answer may depend on more than
-    /// can be told.
+    /// Parses the question in a request with these fields and this body. Returns `None` if the answer may depend on
+    /// anything else.
     pub(crate) fn of(fields: &HeaderMap, body: Bytes) -> Option<Self> {
         let unpacked = match fields.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
             None => body.clone(),
@@ -83,7 +84,7 @@ impl GitQuestion {
     }
 }
 
-/// The body as it was before it was packed.
+/// Returns the body with its content coding removed.
 fn unpacked(body: &[u8]) -> Option<Bytes> {
     let mut unpacked = Vec::new();
     GzDecoder::new(body).take(UNPACKED_BYTES_MAX + 1).read_to_end(&mut unpacked).ok()?;
@@ -156,16 +157,16 @@ enum GitPacket<'a> {
     Data(&'a [u8]),
 }
 
-/// How a packet begins.
+/// The start of a packet.
 enum PacketStart {
     Flush,
     Delimiter,
     End,
-    /// So many bytes of data follow.
+    /// Followed by this many bytes of data.
     Data(usize),
 }
 
-/// What the four digits say with which each packet begins.
+/// Parses the four hexadecimal digits at the start of a packet.
 fn start(digits: [u8; 4]) -> Option<PacketStart> {
     if !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;
@@ -190,21 +191,21 @@ fn take_packet<'a>(bytes: &mut &'a [u8]) -> Option<GitPacket<'a>> {
     Some(packet)
 }
 
-/// The text of a packet, without the end of its line.
+/// Returns the text of a packet, without its line end.
 fn text(packet: GitPacket<'_>) -> Option<&[u8]> {
     let GitPacket::Data(line) = packet else { return None };
     Some(line.strip_suffix(b"\n").unwrap_or(line))
 }
 
-/// An answer on its way, looked at as it goes by.
+/// Checks a response for completeness while it passes.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerCheck {
     wanted: GitRequest,
-    /// What has come of a packet's digits.
+    /// The digits of the next packet that have arrived.
     digits: Vec<u8>,
-    /// What is still to come of a packet's data.
+    /// Number of data bytes of the packet still to come.
     left: usize,
-    /// How that data begins.
+    /// The first bytes of that data.
     data: Vec<u8>,
     is_in_pack: bool,
     has_pack: bool,
@@ -237,7 +238,7 @@ impl AnswerCheck {
         }
     }
 
-    /// Whether the answer, of which no more comes, is whole and tells no error.
+    /// Returns whether the ended response is complete and reports no error.
     pub(crate) fn is_whole(&self) -> bool {
         let has_all = self.wanted == GitRequest::References || self.has_pack;
         !self.is_wrong && self.is_over && self.left == 0 && self.digits.is_empty() && has_all
@@ -269,13 +270,13 @@ impl AnswerCheck {
 }
 
 impl Default for GitRequest {
-    /// What asks more of an answer.
+    /// Returns the kind with the stricter requirements for its response.
     fn default() -> Self {
         Self::Pack
     }
 }
 
-/// How much of a packet's data tells what it is.
+/// Number of a packet's data bytes that identify its kind.
 const DATA_KEPT: usize = 16;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What was served over time: the last minute, hour and day, today, and ever, over restarts.
+//! Totals of served requests: the last minute, hour and day, today, and all time across restarts.
 //!
-//! Owns: the sums and their file beside the store. Does not: count, see `metrics`. Invariants: its memory is the same however long it
-//! runs; a kill loses what was counted since the file was written last, [`KEEP_INTERVAL`] at most. A file that cannot be read or written
-//! is told, and costs the figures of earlier runs and nothing else. Cost: once a second the counters of all workers are added up; a
-//! request pays nothing.
+//! Owns: the totals and their file next to the store. Counting is in `metrics`. Invariants: memory is constant however
+//! long the proxy runs. A kill loses the counts since the file was last written, at most [`KEEP_INTERVAL`]. An
+//! unreadable or unwritable file is logged, and costs only the totals of earlier runs. Cost: once a second the counters
+//! of all workers are summed; requests pay nothing.
 
 mod file;
 mod series;
@@ -31,7 +31,7 @@ pub(crate) use self::{
 };
 use crate::metrics::WorkerMetrics;
 
-/// What was served over time.
+/// The totals over time.
 pub(crate) struct History {
     workers: Vec<Arc<WorkerMetrics>>,
     book: Mutex<CounterBook>,
@@ -39,7 +39,7 @@ pub(crate) struct History {
     path: Option<PathBuf>,
 }
 
-/// What is known at one moment.
+/// All counters at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct CounterBook {
     /// Since the process began, when it was looked at last.
@@ -50,7 +50,7 @@ pub(crate) struct CounterBook {
     looks: TimedLooks,
 }
 
-/// What is kept over a restart.
+/// The totals that are kept over restarts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptHistory {
     /// Since when `ever` counts, in seconds of Unix time.
@@ -123,12 +123,12 @@ impl History {
         self.book().clone()
     }
 
-    /// How long things took in the last minute.
+    /// Returns the distribution of durations in the last minute.
     pub(crate) fn lately(&self) -> TimedCounts {
         self.book().looks.lately(&self.workers)
     }
 
-    /// The counters of all workers.
+    /// Returns the counters of all workers.
     pub(crate) fn workers(&self) -> &[Arc<WorkerMetrics>] {
         &self.workers
     }
@@ -192,9 +192,9 @@ impl KeptHistory {
     }
 }
 
-/// How often the counters are looked at.
+/// Interval at which the counters are summed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the file is written, if anything was counted.
+/// Interval at which the file is written, if anything was counted.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

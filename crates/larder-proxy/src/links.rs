@@ -1,15 +1,15 @@
-//! A body in which links are made to lead elsewhere while it goes by.
+//! Replaces links in a body while it passes.
 //!
-//! Owns: finding and replacing. Does not: know what a link is: it replaces octets. Invariants: what comes out is what came in but
-//! for the replacements, wherever it was cut into pieces; nothing is held back but what may be the beginning of a link. Memory:
-//! one piece. Cost: one search per piece and link.
+//! Owns: the search and the replacement, on octets; the meaning of links is known elsewhere. Invariants: the output is
+//! the input except for the replacements, however the input was cut into pieces. Only octets that may begin a link are
+//! held back. Memory: one piece. Cost: one search per piece and link.
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use memchr::memmem::Finder;
 
-/// What is replaced, and by what.
+/// The links to replace, and their replacements.
 pub(crate) struct LinkReplacements(Vec<LinkReplacement>);
 
 struct LinkReplacement {
@@ -20,12 +20,13 @@ struct LinkReplacement {
 /// Replaces in a body that comes in pieces.
 pub(crate) struct LinkReplacer {
     replacements: Arc<LinkReplacements>,
-    /// What was not passed on yet: it may be the beginning of what is replaced.
+    /// Octets not passed on yet, because they may begin a link.
     held: BytesMut,
 }
 
 impl LinkReplacements {
-    /// Each beginning with what takes its place; where two begin at one place, the longer counts.
+    /// Creates the replacements from pairs of a prefix and its replacement. Where two prefixes match, the longer one
+    /// counts.
     pub(crate) fn new(mut pairs: Vec<(String, String)>) -> Self {
         pairs.retain(|(found, _)| !found.is_empty());
         pairs.sort_by_key(|(found, _)| std::cmp::Reverse(found.len()));
@@ -36,13 +37,13 @@ impl LinkReplacements {
         Self(pairs.into_iter().map(replacement).collect())
     }
 
-    /// Where the first that is replaced begins, and which it is.
+    /// Returns the position of the first link to replace, and its replacement.
     fn first_in(&self, octets: &[u8]) -> Option<(usize, &LinkReplacement)> {
         let found = self.0.iter().filter_map(|one| one.found.find(octets).map(|at| (at, one)));
         found.min_by_key(|(at, _)| *at)
     }
 
-    /// How many of the last octets may be the beginning of what is replaced.
+    /// Returns the number of trailing octets that may begin a link.
     fn open_end(&self, octets: &[u8]) -> usize {
         let longest = |one: &LinkReplacement| {
             let needle = one.found.needle();

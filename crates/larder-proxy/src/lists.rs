@@ -1,9 +1,11 @@
-//! Hosts that are not served, and hosts that are though a list names them: lists in files, as they are published.
+//! Block lists and allow lists of hosts, in files as they are published.
 //!
-//! Owns: reading the files, and finding a host in them. Does not: decide what becomes of a request (see `errors`). Invariants: a list that is
-//! in use stays so until what was read instead is whole and right; where lists and exceptions name a host, the exception counts.
-//! Design: a name is kept as a keyed hash of 64 bits, sorted, so a million of them take 8 MB, and that somebody is taken for another
-//! has a chance of a million in 2^64. Tries and sets of strings take 40 to 100 bytes a name. Cost: a binary search for each label of a host.
+//! Owns: reading the files, and finding a host in them. The refusal is in `errors`. Invariants: a list stays in use
+//! until its replacement has been read completely and without errors. An allow list takes precedence over a block list.
+//!
+//! Design: a name is kept as a keyed 64-bit hash, sorted. A million names take 8 MB, and the chance that a host is
+//! mistaken for one of them is a million in 2^64. Tries and sets of strings take 40 to 100 bytes per name. Cost: one
+//! binary search for each label of a host.
 
 use std::{
     fs::File,
@@ -36,7 +38,7 @@ pub struct HostLists {
     pub only_allowed: bool,
 }
 
-/// What lists say of a host.
+/// The lists' verdict on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListVerdict {
     /// Nothing that matters.
@@ -62,16 +64,16 @@ struct NameSet {
     hashes: Vec<u64>,
 }
 
-/// What an entry of a list stands for.
+/// The hosts that an entry stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ListEntryKind {
     /// The name alone.
     Exact,
-    /// What is below it.
+    /// All hosts below the name.
     Below,
 }
 
-/// What a line of a list names.
+/// The content of a line of a list.
 #[derive(Debug, PartialEq, Eq)]
 enum ListLine<'a> {
     Nothing,
@@ -83,7 +85,7 @@ enum ListLine<'a> {
 }
 
 impl HostLists {
-    /// Whether there are none.
+    /// Returns whether there are no lists.
     pub fn is_empty(&self) -> bool {
         self.block.is_empty() && self.allow.is_empty() && !self.only_allowed
     }
@@ -108,12 +110,12 @@ impl ActiveLists {
         Ok(())
     }
 
-    /// What changes when a file does.
+    /// Returns the files' stamps, which change when a file does.
     pub(crate) fn stamps(&self) -> Vec<FileStamp> {
         self.config.block.iter().chain(&self.config.allow).map(|path| stamp(path)).collect()
     }
 
-    /// Whether a host, which is a name or an address without brackets, is not served.
+    /// Returns whether a host is refused. The host is a name or an address without brackets.
     pub(crate) fn block(&self, host: &str) -> bool {
         matches!(self.listed(host), ListVerdict::Blocked | ListVerdict::NotAllowed)
     }
@@ -266,7 +268,7 @@ const OWN_NAMES: [&str; 11] = [
 const NAME_COUNT_MAX: usize = 16 << 20;
 /// Longest line; what is longer names no host.
 const LINE_BYTES_MAX: u64 = 4096;
-/// How much of a bad line is shown.
+/// Number of characters of a bad line that are shown.
 const SHOWN_CHARS_MAX: usize = 80;
 
 #[cfg(test)]

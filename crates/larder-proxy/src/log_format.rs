@@ -1,8 +1,8 @@
-//! The form of access log lines: Squid's, Apache's common and combined, JSON, or fields of one's own.
+//! The format of access log lines: Squid's, Apache's common and combined, JSON, or custom fields.
 //!
-//! Owns: what can be in a line, and how it is written. Does not: write to a file, see `access_log`. Invariants: whatever comes from outside
-//! stays on its line and within its field; a format that cannot be read is refused at the start, with what is wrong in it. Own
-//! formats are written like Apache's LogFormat, whose directives they share.
+//! Owns: the content of a line and its encoding. Files are written in `access_log`. Invariants: data from outside stays
+//! on its line and within its field. A malformed format is refused at start with a description of the error. Custom
+//! formats use the directives of Apache's LogFormat.
 
 mod reading;
 
@@ -81,7 +81,7 @@ enum LinePiece {
     RequestField(usize),
     /// `%{Name}o`
     ResponseField(usize),
-    /// `%X`: `X` for what was broken off, else `-`.
+    /// `%X`: `X` if the exchange was broken off, otherwise `-`.
     Broken,
     /// `%{outcome}x`: Squid's code.
     Outcome,
@@ -124,7 +124,7 @@ struct JsonLine<'a> {
     complete: bool,
 }
 
-/// What is known of a response when it is over.
+/// The facts about a response when it has ended.
 #[derive(Clone, Copy)]
 pub(crate) struct SentResponse {
     pub(crate) bytes: u64,
@@ -243,7 +243,7 @@ impl<'a> JsonLine<'a> {
     }
 }
 
-/// `time.ms elapsed client code/status bytes method URL user hierarchy/peer type`
+/// Writes `time.ms elapsed client code/status bytes method URL user hierarchy/peer type`.
 fn write_squid(out: &mut impl Write, line: &OpenLogLine, sent: SentResponse) -> io::Result<()> {
     let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let aborted = if sent.complete { "" } else { "_ABORTED" };

@@ -3,7 +3,7 @@
 use http::HeaderValue;
 use larder_http::fields::via::Pseudonym;
 
-/// What is added to messages.
+/// The fields that are added to messages.
 pub(crate) struct ResponseMarkers {
     /// Our name in Via and CDN-Loop.
     pub(crate) pseudonym: Pseudonym,

@@ -1,7 +1,7 @@
-//! Counters, plain ones per worker.
+//! Counters, one plain set per worker.
 //!
-//! Owns: the counters. Does not: add them up, see `exposition`. Invariant: a worker's counters are written by its own thread alone, so
-//! an increment is a load and a store without a locked instruction; readers may see a value one event old.
+//! Owns: the counters. They are summed in `exposition`. Invariant: a worker's counters are written by its own thread
+//! only, so an increment is a load and a store without a locked instruction. Readers may see a value one event old.
 
 use std::{
     ops::Deref,
@@ -137,7 +137,7 @@ pub(crate) struct WorkerMetrics {
     pub(crate) sites: SiteFigures,
 }
 
-/// What is known of an exchange when it is over.
+/// The facts about an exchange when it has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeSummary {
     pub(crate) outcome: Outcome,

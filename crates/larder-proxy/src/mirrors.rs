@@ -1,9 +1,11 @@
-//! Requests to a path of ours that stands for another server, and the way back.
+//! Mirrors: requests to a path of this proxy that stands for another server, and their responses.
 //!
-//! Owns: which requests are meant, what they become, and links and redirections in responses that would lead past us. Does not:
-//! know the servers, which are configuration. Invariants: what is stored is what the server sent, under the key it has for whoever
-//! reaches that server in another way; a body that is changed has a validator of its own and no length, and no part of it can be
-//! asked for. Cost: a comparison per mirror and request; a body without links to change passes untouched.
+//! Owns: which requests are meant, how they are rewritten, and the links and redirects in responses that would bypass
+//! the mirror. The servers come from the configuration.
+//!
+//! Invariants: the stored response is the one that the server sent, under the same key as for clients that reach that
+//! server in another way. A rewritten body has a validator of its own and no length, and ranges of it are not served.
+//! Cost: one comparison per mirror and request; a body without links to rewrite passes unchanged.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -35,7 +37,7 @@ use crate::{
 /// The mirrors that are configured.
 pub(crate) struct MirrorTable {
     known: Vec<Arc<KnownMirror>>,
-    /// What registries of containers gave to clients without credentials.
+    /// Tokens that container registries gave to clients without credentials.
     pub(crate) open_tokens: OpenTokens,
 }
 
@@ -50,11 +52,11 @@ struct KnownMirror {
     prefix: String,
     documents: Vec<String>,
     links: Vec<MirrorLink>,
-    /// What is known of it as a registry of containers, if it is one.
+    /// Facts about the mirrored server as a container registry, if it is one.
     registry: Option<Registry>,
 }
 
-/// What is asked of us in the place of a registry: among the request's extensions.
+/// A request that the mirror answers in place of the registry. Kept in the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegistryAsk {
     /// Whether this is a registry, and what it wants.
@@ -69,7 +71,7 @@ pub(crate) struct MirrorRequest {
     mirror: Arc<KnownMirror>,
     /// Our scheme and host, as the client knows them.
     base: Arc<str>,
-    /// Whether what its client says of itself is what anybody can say.
+    /// Set if the client's credentials are ones that any client can get.
     is_anybodys: bool,
 }
 
@@ -90,7 +92,7 @@ impl MirrorTable {
         Self { known: all, open_tokens: OpenTokens::default() }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no mirrors.
     pub(crate) fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
@@ -155,7 +157,8 @@ impl MirrorTable {
 }
 
 impl MirrorTable {
-    /// The registry in which a client finds a repository by this name, as a request to it comes, and the name that it has there.
+    /// Returns the registry in which a client finds a repository by this name, as a request to that registry, and the
+    /// name of the repository there.
     pub(crate) fn registry_of(&self, asking: &MirrorRequest, name: &str) -> Option<(MirrorRequest, String)> {
         if may_climb(name) {
             return None;
@@ -171,7 +174,7 @@ impl MirrorTable {
 }
 
 impl MirrorRequest {
-    /// What a request to a registry is about, if it is ours to answer.
+    /// Returns the kind of a registry request, if the mirror itself answers it.
     fn registry_ask(&self, target: &Uri) -> Option<RegistryAsk> {
         // Of those with a name in their path only the repositories are there.
         let is_root = self.mirror.path.ends_with("/v2");
@@ -182,53 +185,54 @@ impl MirrorRequest {
         }
     }
 
-    /// What is known of the registry that this is a request to, if it is one.
+    /// Returns the facts about the requested registry, if the mirrored server is one.
     pub(crate) fn registry(&self) -> Option<&Registry> {
         self.mirror.registry.as_ref()
     }
 
-    /// Whether what its client says of itself is what anybody can say.
+    /// Returns whether the client's credentials are ones that any client can get.
     pub(crate) fn is_anybodys(&self) -> bool {
         self.is_anybodys
     }
 
-    /// The root of the registry's API.
+    /// Returns the root of the registry's API.
     pub(crate) fn api_url(&self) -> String {
         let KnownMirror { scheme, authority, prefix, .. } = &*self.mirror;
         format!("{scheme}://{authority}{prefix}/")
     }
 
-    /// The challenge that leads a client of the registry to us.
+    /// Returns the challenge that leads a client of the registry to the mirror for its token.
     pub(crate) fn challenge(&self, registrys: Option<&HeaderValue>) -> Option<HeaderValue> {
         let names = self.mirror.path.rsplit_once("/v2").map_or("", |(_, name)| name.trim_start_matches('/'));
         let names = if names.is_empty() { String::new() } else { format!("{names}/") };
         registries::own_challenge(&self.base, &names, registrys)
     }
 
-    /// How a request came, if it came by a mirror.
+    /// Returns the mirror by which a request came, if it did.
     pub(crate) fn of<B>(request: &Request<B>) -> Option<&Self> {
         request.extensions().get()
     }
 
-    /// Scheme and authority of the server, and the mark of its keys.
+    /// Returns scheme and authority of the server, and the mark in its keys.
     pub(crate) fn name(&self) -> (&str, &str, OriginMark<'_>) {
         let KnownMirror { scheme, authority, name, .. } = &*self.mirror;
         (scheme, authority, name.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin))
     }
 
-    /// Where its request goes.
+    /// Returns the destination of the request.
     pub(crate) fn destination(&self) -> Destination<'_> {
         let (scheme, authority, mark) = self.name();
         let origin = self.mirror.origin.clone();
         Destination { scheme, authority: authority.into(), origin, choice: None, prefix: "", mark }
     }
 
-    /// Whether links are changed in some of what the server sends.
+    /// Returns whether links are rewritten in some of the server's documents.
     pub(crate) fn changes_documents(&self) -> bool {
         !self.mirror.links.is_empty() && !self.mirror.documents.is_empty()
     }
 
-    /// Has the server send what can be changed, and asks by validators that it knows.
+    /// Edits a request so that the server sends a whole, uncoded document, and restores the validators that the server
+    /// knows.
     fn ask_for_whole(&self, fields: &mut HeaderMap) {
         fields.remove(RANGE);
         fields.remove(IF_RANGE);
@@ -244,7 +248,8 @@ impl MirrorRequest {
         };
     }
 
-    /// What tells the validators of a changed document from the server's: they go by our name, which is in the links.
+    /// Returns the suffix that distinguishes the validators of a rewritten document from the server's. It depends on
+    /// the mirror's name, which is in the links.
     fn suffix(&self) -> String {
         let mut hasher = DefaultHasher::new();
         self.base.hash(&mut hasher);
@@ -285,7 +290,8 @@ impl MirrorRequest {
         Some(LinkReplacer::new(Arc::new(replacements)))
     }
 
-    /// Whether a body with these fields is a document in which links are changed. One in a coding is not: it cannot be read.
+    /// Returns whether a body with these fields is a document in which links are rewritten. A coded document is not:
+    /// its links cannot be read.
     fn is_document(&self, fields: &HeaderMap) -> bool {
         let is_listed = |kind: &str| self.mirror.documents.iter().any(|document| document.eq_ignore_ascii_case(kind));
         self.changes_documents()

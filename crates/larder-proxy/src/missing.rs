@@ -1,8 +1,10 @@
-//! What was asked for while its origin could not be asked, and was not there: so that it can be fetched when the line is back.
+//! Resources that were requested while their origin could not be contacted, and were not cached. They can be fetched
+//! when the uplink is back.
 //!
-//! Owns: the list, in memory and in a file beside the store. Does not: fetch. Invariants: the list has bounds in URLs and bytes; the file
-//! is its owner's alone, for URLs are private; what asked with credentials is not noted, for nobody else could fetch it. A file that
-//! cannot be read or written is told, and costs the list and nothing else. Cost: one lock for each 504.
+//! Owns: the list, in memory and in a file next to the store. Fetching is done elsewhere. Invariants: the list is
+//! limited in URLs and bytes. The file is readable by its owner only, because URLs are private. A request with
+//! credentials is not listed, because nobody else could fetch it. An unreadable or unwritable file is logged and costs
+//! the list, nothing else. Cost: one lock per 504.
 
 use std::{
     collections::HashMap,
@@ -20,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::state_file;
 
-/// What was asked for and was not there.
+/// The list of resources that were requested and not cached.
 pub(crate) struct MissingList {
     list: Mutex<MissingEntries>,
     is_changed: AtomicBool,
@@ -30,13 +32,13 @@ pub(crate) struct MissingList {
 /// One resource that was asked for and was not there, as `larder missing --json` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingResource {
-    /// Where it is.
+    /// The URL.
     pub url: String,
-    /// How often it was asked for.
+    /// Number of requests.
     pub count: u64,
-    /// When it was first asked for, in seconds of Unix time.
+    /// Time of the first request, in seconds of Unix time.
     pub first: i64,
-    /// When it was last asked for.
+    /// Time of the last request, in seconds of Unix time.
     pub last: i64,
     /// The fields by which origins choose, of the request that asked first.
     #[serde(default)]
@@ -86,13 +88,13 @@ impl MissingList {
         self.is_changed.store(true, Relaxed);
     }
 
-    /// All of it, most asked for first, and how many requests there were for what it had no room for.
+    /// Returns the whole list, most requested first, and the number of requests that it had no room for.
     pub(crate) fn all(&self) -> (Vec<MissingResource>, u64) {
         let list = self.list();
         (list.in_order(), list.unlisted_count)
     }
 
-    /// How many URLs are on it.
+    /// Returns the number of URLs on the list.
     pub(crate) fn count(&self) -> usize {
         self.list().by_url.len()
     }
@@ -183,7 +185,7 @@ pub fn clear_missed(base: &Path) -> io::Result<()> {
     if path.exists() { write(&path, &[]) } else { Ok(()) }
 }
 
-/// What an entry of the list takes, about.
+/// Returns the approximate memory that an entry of the list takes.
 fn weight(missed: &MissingResource) -> usize {
     let fields: usize = missed.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
     2 * missed.url.len() + fields + ENTRY_BYTES
@@ -205,7 +207,7 @@ const VALUE_BYTES_MAX: usize = 256;
 const URL_COUNT_MAX: usize = 10_000;
 /// Most bytes that the list takes in memory.
 const BYTES_MAX: usize = 8 << 20;
-/// What an entry takes besides its texts.
+/// Memory of an entry in addition to its texts.
 const ENTRY_BYTES: usize = 128;
 const FILE_BYTES_MAX: u64 = 32 << 20;
 /// Name of the list's file, behind that of the store.

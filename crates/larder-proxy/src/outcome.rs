@@ -5,7 +5,7 @@ use larder_http::{
     cache_status::{Forward, RequestHandling},
 };
 
-/// How an exchange was answered.
+/// The way in which an exchange was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// From the store.
@@ -65,7 +65,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the body came from the cache.
+    /// Returns whether the body came from the cache.
     pub const fn is_hit(self) -> bool {
         matches!(
             self,
@@ -77,7 +77,7 @@ impl Outcome {
                 | Self::RefreshFailed
         )
     }
-    /// What it comes to.
+    /// Returns the kind of outcome.
     pub(crate) const fn kind(self) -> OutcomeKind {
         match self {
             _ if self.is_hit() => OutcomeKind::Hit,
@@ -88,13 +88,13 @@ impl Outcome {
         }
     }
 
-    /// Whether the body came from an origin that the cache was to spare.
+    /// Returns whether the body came from an origin that the cache could have spared.
     pub const fn is_miss(self) -> bool {
         matches!(self, Self::Miss | Self::RefreshModified)
     }
 }
 
-/// What outcomes come to, in a word.
+/// The kinds of outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutcomeKind {
     Hit,
@@ -108,7 +108,7 @@ impl OutcomeKind {
     /// Every kind, in the order of their numbers.
     pub(crate) const ALL: [Self; 5] = [Self::Hit, Self::Miss, Self::Tunnel, Self::Denied, Self::Failed];
 
-    /// The kind as figures name it.
+    /// Returns the kind as metrics name it.
     pub(crate) const fn token(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -125,7 +125,7 @@ impl OutcomeKind {
 pub(crate) struct MissReason(u8);
 
 impl MissReason {
-    /// How many there are.
+    /// Number of reasons.
     pub(crate) const COUNT: usize = Reason::ALL.len() + FORWARDS.len();
 
     /// Returns every reason, in the order of their numbers.
@@ -148,12 +148,12 @@ impl MissReason {
         Some(Self(number as u8))
     }
 
-    /// Its number.
+    /// Returns the reason's number.
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
 
-    /// The reason as Cache-Status names it.
+    /// Returns the reason as Cache-Status names it.
     pub(crate) fn token(self) -> &'static str {
         let index = self.index();
         Reason::ALL.get(index).map_or_else(|| FORWARDS[index - Reason::ALL.len()].token(), |reason| reason.token())

@@ -1,7 +1,7 @@
-//! What people look at: the figures of a running proxy in one piece, as `/overview.json` has them.
+//! The metrics of a running proxy in one document for people, as `/overview.json` returns it.
 //!
-//! Owns: its form. Does not: count, or show it (see `admin`, and `larder top`). Invariant: its size has a bound, whatever clients ask for.
-//! Cost: nothing until somebody asks.
+//! Owns: its form. Counting is done elsewhere; `admin` and `larder top` display it. Invariant: its size is bounded,
+//! whatever clients request. Cost: nothing until it is requested.
 
 mod gathering;
 
@@ -20,11 +20,11 @@ pub struct Overview {
     pub now_s: i64,
     /// Since when `ever` counts, in seconds of Unix time.
     pub since_s: i64,
-    /// What was answered in the last minute.
+    /// Requests in the last minute.
     pub minute: RequestFigures,
-    /// What was answered since midnight.
+    /// Requests since midnight.
     pub today: RequestFigures,
-    /// What was answered over all runs with this store.
+    /// Requests over all runs with this store.
     pub ever: RequestFigures,
     /// The last minute, second by second, the oldest first.
     pub by_second: Vec<RequestFigures>,
@@ -34,9 +34,9 @@ pub struct Overview {
     pub by_quarter: Vec<RequestFigures>,
     /// Why bodies came from origins today, most often first.
     pub misses_today: Vec<NamedFigure>,
-    /// Why they did over all runs.
+    /// Reasons of misses over all runs.
     pub misses_ever: Vec<NamedFigure>,
-    /// How long things took in the last minute: `hit`, `miss`, `origin`, `disk`.
+    /// Durations in the last minute: `hit`, `miss`, `origin`, `disk`.
     pub latencies: Vec<Latency>,
     /// The sites that were asked for most in the last half hour to hour.
     pub sites: Vec<AskedFor>,
@@ -62,7 +62,7 @@ pub struct Overview {
     pub log_lines_dropped: u64,
 }
 
-/// What was answered in some time.
+/// Requests in a period, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RequestFigures {
@@ -80,37 +80,37 @@ pub struct RequestFigures {
     pub saved_bytes: u64,
 }
 
-/// So much of something.
+/// A named number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NamedFigure {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// How often it was so, or how many bytes it takes.
+    /// The count, or the size in bytes.
     pub count: u64,
 }
 
-/// How long something took.
+/// The durations of one kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Latency {
-    /// What it was.
+    /// The kind of operation.
     pub name: String,
-    /// How often it was.
+    /// Number of operations.
     pub count: u64,
-    /// What half of them took at most, in milliseconds.
+    /// Median duration in milliseconds.
     pub half_ms: f64,
-    /// What 99 of 100 took at most.
+    /// 99th percentile of the duration.
     pub p99_ms: f64,
 }
 
-/// How often something was asked for.
+/// The requests for one site or object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AskedFor {
     /// A host, or a URL.
     pub name: String,
-    /// What was answered.
+    /// The requests and their results.
     #[serde(flatten)]
     pub counted: RequestFigures,
 }
@@ -119,11 +119,11 @@ pub struct AskedFor {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VolumeFigures {
-    /// Where it is.
+    /// The volume's path.
     pub path: String,
-    /// Its storage policy.
+    /// The volume's storage policy.
     pub policy: String,
-    /// Its size.
+    /// The volume's size.
     pub size_bytes: u64,
     /// Entries in it.
     pub entries: u64,
@@ -137,7 +137,7 @@ pub struct VolumeFigures {
     pub io_errors: u64,
     /// Whether everything on it can be found again.
     pub loaded: bool,
-    /// Whether it was taken out because it failed.
+    /// Set if the volume was taken out of use because it failed.
     pub out: bool,
 }
 
@@ -145,7 +145,7 @@ pub struct VolumeFigures {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LineState {
-    /// What the operator says: `off`, `auto`, `on` or `on-even-forbidden`.
+    /// The mode set by the operator: `off`, `auto`, `on` or `on-even-forbidden`.
     pub mode: String,
     /// Whether origins are not asked now.
     pub offline: bool,
@@ -157,9 +157,9 @@ pub struct LineState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OriginState {
-    /// Its address.
+    /// The origin's address.
     pub name: String,
-    /// Whether it is asked.
+    /// Set if requests are sent to the origin.
     pub up: bool,
 }
 
@@ -167,7 +167,7 @@ pub struct OriginState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Expiry {
-    /// What.
+    /// The name of the certificate or token.
     pub name: String,
     /// When, in seconds of Unix time.
     pub expires_s: i64,

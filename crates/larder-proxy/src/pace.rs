@@ -1,8 +1,9 @@
-//! How fast bytes may go: a bucket that fills at a rate.
+//! Limits a rate of bytes: a bucket that fills at a constant rate.
 //!
-//! Owns: when the bytes that were taken from a bucket will have been earned. Does not: wait, or move bytes. Invariant: over any time no more
-//! is let through than the rate allows, the burst, and one piece. Idea: the generic cell rate algorithm (ITU-T I.371), which keeps one
-//! moment for each bucket and lets each piece know its turn, so that those who wait share the rate whatever their number.
+//! Owns: the time at which the bytes taken from a bucket will have been earned. Waiting and moving bytes are done
+//! elsewhere. Invariant: over any period, at most the rate times the period, the burst and one piece are let through.
+//! Idea: the generic cell rate algorithm (ITU-T I.371), which keeps one time for each bucket and gives each piece its
+//! turn, so that all waiting streams share the rate, whatever their number.
 
 use std::{
     num::NonZeroU64,
@@ -16,7 +17,7 @@ pub struct Pace {
     burst: Duration,
 }
 
-/// What was taken at a [`Pace`].
+/// The bytes taken at a [`Pace`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bucket {
     /// When all that was taken has been earned.
@@ -38,13 +39,13 @@ impl Bucket {
         from.checked_sub(pace.burst).unwrap_or(now)
     }
 
-    /// Whether it is as full as one that nothing was taken from.
+    /// Returns whether the bucket is as full as an unused one.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         self.earned_at.is_none_or(|earned_at| earned_at <= now)
     }
 }
 
-/// How long so many bytes take at a rate.
+/// Returns the time that `bytes` bytes take at a rate.
 fn time_of(bytes: u64, rate: NonZeroU64) -> Duration {
     let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate.get());
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX).min(LONGEST_NANOS))

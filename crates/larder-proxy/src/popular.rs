@@ -1,11 +1,14 @@
-//! What is asked for most: sites and objects, in tables whose size is fixed.
+//! The most requested sites and objects, in tables of fixed size.
 //!
-//! Owns: the tables of one worker. Does not: add up those of several, see `overview`. Invariants: the worker's thread alone writes, as
-//! with its counters, so that readers need no lock and may see a value one event old; what is told of a place is told of what it was
-//! claimed for, or not at all. Its counts are of the last half hour to hour; where more is asked for than has room, what is asked for
-//! most stays (Metwally's space-saving, in sets of 8 places). Cost: for each request two hashes and two looks at 8 places; a name is
-//! copied when its place is new, and when it is seen again. Memory: 120 KiB, and the names:
-//! less than half a megabyte a worker.
+//! Owns: the tables of one worker. Those of several workers are summed in `overview`.
+//!
+//! Invariants: only the worker's thread writes, as with its counters, so readers need no lock and may see a value one
+//! event old. A reported count always belongs to the name reported with it. The counts cover the last half hour to
+//! hour. If there are more names than places, the most requested ones stay (Metwally's space-saving, in sets of 8
+//! places).
+//!
+//! Cost: for each request two hashes and two scans of 8 places; a name is copied when its place is new, and when it is
+//! seen again. Memory: 120 KiB, and the names: less than half a megabyte per worker.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -20,7 +23,7 @@ use foldhash::fast::RandomState;
 
 use crate::{metrics::Counter, outcome::Outcome, site_figures::SiteFigures};
 
-/// What is asked for most of one worker.
+/// The most requested sites and objects of one worker.
 #[derive(Debug)]
 pub(crate) struct PopularityCounter {
     hashes: RandomState,
@@ -28,7 +31,7 @@ pub(crate) struct PopularityCounter {
     objects: PopularityTable,
 }
 
-/// What a request is for, by its places in the tables.
+/// The site and object of a request, by their places in the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PopularitySubject {
     site: CounterPlace,
@@ -37,7 +40,7 @@ pub(crate) struct PopularitySubject {
     pub(crate) label: u8,
 }
 
-/// How often something was asked for of late.
+/// The number of recent requests for one name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PopularityCount {
     pub(crate) name: String,
@@ -78,7 +81,7 @@ impl PopularityCounter {
         }
     }
 
-    /// The hash of a site's name, here.
+    /// Returns the hash of a site's name in this counter.
     pub(crate) fn hash_of_site(&self, authority: &str) -> u64 {
         self.hash(&[authority])
     }
@@ -146,7 +149,7 @@ struct Spot {
     /// 0 while it is empty.
     hash: AtomicU64,
     is_named: AtomicBool,
-    /// How often it was claimed, and what it displaced was before.
+    /// Number of claims, including those of the name it displaced.
     claims: Counter,
     hits: Counter,
     misses: Counter,
@@ -155,7 +158,7 @@ struct Spot {
     hit_bytes: Counter,
 }
 
-/// Where something is counted, and half of the hash of what: it is part of every response on its way.
+/// A place in a table, with half of its name's hash. Every response carries this until it is sent.
 #[derive(Clone, Copy, Debug)]
 struct CounterPlace {
     tag: u32,
@@ -188,7 +191,7 @@ impl PopularityTable {
         self.current.store(next, Relaxed);
     }
 
-    /// Everything, of both half hours; what was not answered yet is left out.
+    /// Returns all names of both half hours that have at least one response.
     fn all(&self) -> Vec<PopularityCount> {
         let both = self.banks.iter().flat_map(Bank::all);
         both.filter(|asked| asked.requests() > 0).collect()
@@ -258,7 +261,8 @@ impl Bank {
 }
 
 impl Spot {
-    /// Gives the place to something else, which begins at what this was claimed: what it displaces may have been as much.
+    /// Gives the place to another name. Its count starts at the displaced name's count, which is an upper bound of its
+    /// own.
     fn displace(&self, hash: u64) {
         // Before anything is counted of it, so that no reader takes it for what was there.
         self.hash.store(hash, Relaxed);

@@ -1,10 +1,12 @@
-//! Registries of containers behind us: whom their clients ask for tokens, and what becomes of the names in between (OCI
+//! Container registries behind mirrors: where their clients get tokens, and how repository names are translated (OCI
 //! distribution, and the token protocol of its reference implementation).
 //!
-//! Owns: challenges, scopes and the tokens that need no credentials. Does not: ask anybody (see `request::registry`), or say what of a registry
-//! is kept, which is the operator's rules'. Invariants: a client is led to us for its token, and its credentials go on to whom the
-//! registry names, each time; nothing of them stays here. A token that was given to somebody without credentials gives
-//! no more than anybody can have, and only of those we keep a digest.
+//! Owns: challenges, scopes, and the tokens that need no credentials. Requests are sent in `request::registry`; the
+//! operator's rules decide what is cached.
+//!
+//! Invariants: a client is led to the mirror for its token, and its credentials are forwarded each time to the server
+//! that the registry names. They are never kept here. A token issued without credentials gives no more access than
+//! anybody has; only for such tokens is a digest kept.
 
 use std::{
     collections::HashMap,
@@ -18,18 +20,18 @@ use http::{
 };
 use ring::digest::{SHA256, digest};
 
-/// What a registry wants of its clients.
+/// A registry's authentication challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RegistryChallenge {
     /// Nothing.
     None,
     /// User and password with each request.
     Basic,
-    /// A token that is to be had at `realm`.
+    /// A token, issued at `realm`.
     Bearer { realm: String, service: Option<String> },
 }
 
-/// What is known of a registry.
+/// Facts about a registry.
 #[derive(Default)]
 pub(crate) struct Registry {
     challenge: Mutex<Option<(Instant, RegistryChallenge)>>,
@@ -68,13 +70,13 @@ pub(crate) fn own_challenge(base: &str, names: &str, registrys: Option<&HeaderVa
     HeaderValue::try_from(text).ok()
 }
 
-/// The repository that a scope is about: that of `repository:NAME:ACTIONS`.
+/// Returns the repository in a scope of the form `repository:NAME:ACTIONS`.
 pub(crate) fn repository_of(scope: &str) -> Option<&str> {
     let (name, _) = scope.strip_prefix("repository:")?.rsplit_once(':')?;
     (!name.is_empty()).then_some(name)
 }
 
-/// A scope as the registry has it that knows the repository by `name`.
+/// Returns a scope with its repository replaced by `name`, the name that the registry uses.
 pub(crate) fn renamed(scope: &str, name: &str) -> Option<String> {
     let (_, actions) = scope.strip_prefix("repository:")?.rsplit_once(':')?;
     Some(format!("repository:{name}:{actions}"))
@@ -84,8 +86,8 @@ fn prefixed(scope: &str, names: &str) -> String {
     repository_of(scope).and_then(|name| renamed(scope, &format!("{names}{name}"))).unwrap_or_else(|| scope.to_owned())
 }
 
-/// The path at a registry of what a client asks for below it. One of Docker's own images has no repository of two names: it is
-/// in `library`.
+/// Returns the path at a registry for a path below a client's repository. Docker's own images, which have one-part
+/// names, are in `library`.
 pub(crate) fn path_at(host: &str, rest: &str) -> String {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let mut segments = path.trim_start_matches('/').split('/');
@@ -99,7 +101,7 @@ pub(crate) fn path_at(host: &str, rest: &str) -> String {
 }
 
 impl Registry {
-    /// What it wants, if that was found out of late; or at any time, if `stale` will do.
+    /// Returns the registry's authentication challenge if it was seen within [`KNOWN_FOR`], or at any age with `stale`.
     pub(crate) fn challenge(&self, stale: bool) -> Option<RegistryChallenge> {
         let known = lock(&self.challenge);
         known.as_ref().filter(|(at, _)| stale || at.elapsed() < KNOWN_FOR).map(|(_, challenge)| challenge.clone())
@@ -138,7 +140,7 @@ impl OpenTokens {
         known.insert(digest(&SHA256, token.as_bytes()).as_ref().to_vec(), now + good_for.min(TOKEN_AGE_MAX));
     }
 
-    /// Whether a request says no more of its client than that it is somebody.
+    /// Returns whether a request carries no credentials except a token that any client can get.
     pub(crate) fn covers(&self, fields: &HeaderMap) -> bool {
         let Some(token) = bearer(fields) else { return false };
         let until = lock(&self.0).get(digest(&SHA256, token.as_bytes()).as_ref()).copied();
@@ -146,13 +148,13 @@ impl OpenTokens {
     }
 }
 
-/// The token of a request.
+/// Returns the bearer token of a request.
 pub(crate) fn bearer(fields: &HeaderMap) -> Option<&str> {
     let (scheme, token) = fields.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
 }
 
-/// A parameter of a challenge.
+/// Returns a parameter of a challenge.
 fn parameter<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let mut rest = line;
     while let Some(at) = rest.find('=') {
@@ -174,15 +176,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where clients get their tokens, below `/v2/`.
+/// Path below `/v2/` at which clients get their tokens.
 pub(crate) const TOKEN: &str = "token";
 /// The token of those whom a registry gives none, because it wants none or cannot be reached.
 pub(crate) const ANONYMOUS: &str = "larder-anonymous";
-/// For how long what a registry wants is taken as known.
+/// Time for which a registry's challenge is remembered.
 const KNOWN_FOR: Duration = Duration::from_mins(10);
 /// Most tokens of nobody that are remembered.
 const OPEN_TOKEN_COUNT_MAX: usize = 4096;
-/// For how long one is remembered at most.
+/// Longest time that a token is remembered.
 const TOKEN_AGE_MAX: Duration = Duration::from_hours(1);
 
 #[cfg(test)]

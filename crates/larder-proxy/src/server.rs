@@ -1,7 +1,7 @@
-//! Starting and stopping: sockets, threads, and what all workers share.
+//! Starts and stops the proxy: sockets, threads, and the state that all workers share.
 //!
-//! Owns: the worker threads. Does not: serve. Invariant: when `start` returns, every listener accepts;
-//! when `shutdown` returns, every thread has ended and the access log is written out.
+//! Owns: the worker threads. Serving is done elsewhere. Invariant: when `start` returns, every listener accepts
+//! connections. When `shutdown` returns, every thread has ended and the access log is written.
 
 use std::{
     io,
@@ -54,16 +54,16 @@ pub struct RunningProxy {
     handle: ProxyHandle,
     /// The admin listener's again.
     admin_socket: Option<ListeningSocket>,
-    /// Whether another goes on in its place, and keeps what lies beside the store.
+    /// Set if another process has taken over, with the files next to the store.
     has_left: bool,
 }
 
-/// How a proxy is to stop.
+/// The way in which a proxy is to stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StopOrder {
-    /// How long exchanges may take.
+    /// Time that exchanges may take to finish.
     pub(crate) grace: Duration,
-    /// How long connections that were accepted just now may take to ask something.
+    /// Time that newly accepted connections may take to send a request.
     pub(crate) respite: Duration,
 }
 
@@ -71,7 +71,7 @@ impl StopOrder {
     pub(crate) const AT_ONCE: Self = Self { grace: Duration::ZERO, respite: Duration::ZERO };
 }
 
-/// What can be asked of a proxy by whoever does not own it. Outlives it without harm.
+/// Operations on a proxy for holders that do not own it. May safely outlive the proxy.
 #[derive(Clone)]
 pub struct ProxyHandle {
     in_force: Arc<InForce>,
@@ -81,11 +81,11 @@ pub struct ProxyHandle {
 }
 
 impl Proxy {
-    /// Opens the listeners and starts serving. Without a store, memory alone caches.
+    /// Opens the listeners and starts serving. Without a store, only memory caches.
     ///
     /// # Errors
-    /// `InvalidInput` for an option outside its range; else what the system says about a socket, the
-    /// access log or a thread.
+    /// `InvalidInput` for an option outside its range; otherwise the system's error for a socket, the access log or a
+    /// thread.
     pub fn start(config: ProxyConfig, store: Option<Store>) -> io::Result<RunningProxy> {
         Self::start_on(config, store, Vec::new())
     }
@@ -148,7 +148,7 @@ impl ProxyConfig {
     }
 }
 
-/// What operators ask for. One of the workers has its listener.
+/// The admin listener. One of the workers runs it.
 struct AdminListener {
     listener: Option<TcpListener>,
     pages: admin::AdminPages,
@@ -160,12 +160,13 @@ impl RunningProxy {
         self.stop_all(grace);
     }
 
-    /// The listeners' addresses at the start, in the order of the configuration, with the ports that were taken.
+    /// Returns the addresses of the listeners opened at start, in the order of the configuration, with the actual
+    /// ports.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.local_addrs
     }
 
-    /// The admin listener's address.
+    /// Returns the admin listener's address.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin_addr
     }
@@ -243,8 +244,8 @@ impl RunningProxy {
 }
 
 impl ProxyHandle {
-    /// Opens the access log again and reads the certificates again; connections are not touched. Blocks for reading
-    /// the files. Returns what could not be done: then what was in use before still is.
+    /// Reopens the access log and rereads the certificates, without touching connections. Blocks for reading the files.
+    /// Returns the errors; where one occurred, the previous file or certificate stays in use.
     pub fn refresh(&self) -> Vec<String> {
         let Some(shared) = self.in_force.get() else { return Vec::new() };
         let log = shared.access_log.as_ref().map(|log| log.reopen().map_err(|error| error.to_string()));
@@ -262,7 +263,7 @@ impl ProxyHandle {
         asked && self.openings.iter().all(is_answered)
     }
 
-    /// Has [`RunningProxy::shutdown`] cut short the exchanges it lets finish.
+    /// Makes [`RunningProxy::shutdown`] cut off the exchanges that it is waiting for.
     pub fn cut_short(&self) {
         self.stop.send_replace(Some(StopOrder::AT_ONCE));
     }

@@ -1,7 +1,8 @@
-//! A session: clients of one owner, who come through a listener of their own and are served by rules of their own.
+//! A session: the clients of one owner, which come through a listener of their own and are served by rules of their
+//! own.
 //!
-//! Owns: these rules, and the figures of what the clients were sent. Does not: listen (see `server::sessions`). Invariant: the
-//! authority of a session is in memory only and ends with it, so nobody else's clients ever trust it.
+//! Owns: these rules, and the metrics of what the clients received. Listening is in `server::sessions`. Invariant: the
+//! CA of a session exists in memory only and ends with it, so no other clients ever trust it.
 
 use std::{
     net::SocketAddr,
@@ -20,7 +21,7 @@ use crate::{
     outcome::Outcome,
 };
 
-/// What a session is opened with.
+/// The options of a new session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
     /// Hosts whose `https://` is answered and cached here, not tunnelled.
@@ -89,12 +90,12 @@ struct SessionFigures {
 }
 
 impl Session {
-    /// Where its clients connect, as to an HTTP proxy.
+    /// Returns the address at which its clients connect, as to an HTTP proxy.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The certificate of its authority in PEM, which its clients have to trust.
+    /// Returns the certificate of the session's CA in PEM. Its clients must trust it.
     pub fn certificate_pem(&self) -> &str {
         self.state.interceptor.certificate_pem()
     }

@@ -1,7 +1,7 @@
-//! What all workers share under one configuration.
+//! State that all workers share under one configuration.
 //!
-//! Owns: nothing but the list of it. A proxy that is given another configuration makes another of these, into which what is to last is
-//! taken over: see `server::reload`.
+//! Owns: only the list of that state. A reload creates a new one and takes over what must survive: see
+//! `server::reload`.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicUsize};
 
@@ -23,15 +23,15 @@ use crate::{
     routes::SiteRoutes,
 };
 
-/// What all workers share.
+/// The state that all workers share.
 pub(crate) struct ProxyState {
     pub(crate) config: ProxyConfig,
     pub(crate) routes: Arc<SiteRoutes>,
     pub(crate) mirrors: MirrorTable,
     pub(crate) cache: Arc<CacheShared>,
-    /// How responses are cached, by the places of the sites that say so.
+    /// Cache settings of the sites that have their own, by index of the site.
     pub(crate) manners: Vec<Option<SitePolicy>>,
-    /// How those of all others are.
+    /// Cache settings of all other sites.
     pub(crate) manner: SitePolicy,
     /// Whether any of them get a coding on their way to clients.
     pub(crate) compresses: bool,
@@ -39,23 +39,23 @@ pub(crate) struct ProxyState {
     /// Fetches of what is missing of stored bodies in progress.
     pub(crate) rests: Arc<TailFetches>,
     pub(crate) origins: Arc<OriginsShared>,
-    /// What is shown in handshakes with clients.
+    /// The certificates for TLS with clients.
     pub(crate) certificates: Option<Arc<CertificateSet>>,
     /// Does handshakes with clients, if any listener wants them.
     pub(crate) acceptor: Option<TlsAcceptor>,
-    /// What looks into tunnels, if anything does.
+    /// The interceptor of tunnels, if interception is on.
     pub(crate) interceptor: Option<Arc<Interceptor>>,
     pub(crate) marks: Arc<ResponseMarkers>,
     pub(crate) access_log: Option<Arc<AccessLog>>,
-    /// What was asked for while its origin could not be asked.
+    /// Resources that were requested while their origin could not be contacted.
     pub(crate) missing: Arc<MissingList>,
-    /// What was served over time.
+    /// Totals of served requests over time.
     pub(crate) history: Arc<History>,
-    /// Who may use the forward proxy, if not everybody.
+    /// The users of the forward proxy, if it requires credentials.
     pub(crate) passwords: Option<Arc<PasswordList>>,
-    /// Who may ask the admin listener, if not everybody who reaches it.
+    /// The tokens for the admin listener, if it requires any.
     pub(crate) admin_tokens: Option<AdminTokens>,
-    /// How fast clients get what they ask for.
+    /// The rate limits for responses to clients.
     pub(crate) delays: DelayTable,
     pub(crate) counts: Arc<BoundedCounts>,
 }
@@ -73,13 +73,13 @@ impl InForce {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
-    /// Has `shared` be in force.
+    /// Puts `shared` into force.
     pub(crate) fn set(&self, shared: &Arc<ProxyState>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(shared);
     }
 }
 
-/// How many there are of what is bounded, whatever the configuration by which it came.
+/// Counts of limited resources, across configurations.
 #[derive(Default)]
 pub(crate) struct BoundedCounts {
     /// Client connections.

@@ -1,7 +1,7 @@
-//! Small files beside the store, each replaced as a whole.
+//! Small files next to the store, each replaced as a whole.
 //!
-//! Owns: the order of writing and renaming. Does not: know what is in them. Invariant: whoever reads such a file finds the whole of what
-//! was written last, or before; it is its owner's alone.
+//! Owns: the order of writing and renaming. The content is known elsewhere. Invariant: a reader of such a file finds
+//! the complete last version, or the complete version before. The file is readable by its owner only.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -35,7 +35,7 @@ pub(crate) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Where a file is written that is to take the place of the one at `path`.
+/// Returns the path of the new version that is to replace the file at `path`.
 pub(crate) fn new_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

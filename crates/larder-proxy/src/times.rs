@@ -1,20 +1,20 @@
-//! How long things take: counts by time, in bounds that are the same everywhere.
+//! Histograms of durations, with the same bounds everywhere.
 //!
-//! Owns: the bounds. Does not: put them into words, see `exposition`. Invariant: as with all counters, the worker's thread alone writes.
-//! Cost: noting a time is a search among 18 bounds and two additions.
+//! Owns: the bounds. Formatting is in `exposition`. Invariant: as with all counters, only the worker's thread writes.
+//! Cost: recording a duration is a search among 18 bounds and two additions.
 
 use std::time::Duration;
 
 use crate::metrics::{Counter, CounterRow};
 
-/// How often something took so long, counted by one worker.
+/// A histogram of durations, filled by one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
     counts: CounterRow<{ BOUNDS_US.len() + 1 }>,
     sum_us: Counter,
 }
 
-/// How often something took so long, of one or several workers.
+/// The durations counted by one or several workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimeCounts {
     counts: [u64; BOUNDS_US.len() + 1],
@@ -58,24 +58,26 @@ impl TimeCounts {
         self.counts.iter().sum()
     }
 
-    /// All of them together, in seconds.
+    /// Returns the sum of all durations in seconds.
     pub(crate) fn sum_s(&self) -> f64 {
         self.sum_us as f64 / MICROS
     }
 
-    /// Upper bounds in seconds, the last without end, and how often something took longer than the bound before and no longer than this.
+    /// Returns the buckets: the upper bound in seconds (infinite for the last), and the number of durations above the
+    /// previous bound and not above this one.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = BOUNDS_US.iter().map(|bound| *bound as f64 / MICROS).chain([f64::INFINITY]);
         bounds.zip(self.counts)
     }
 
-    /// What came on top of what was counted before.
+    /// Returns the difference to an earlier count.
     pub(crate) fn since(&self, before: &Self) -> Self {
         let counts = std::array::from_fn(|at| self.counts[at].saturating_sub(before.counts[at]));
         Self { counts, sum_us: self.sum_us.saturating_sub(before.sum_us) }
     }
 
-    /// The time in seconds that this share took at most, as if times were spread evenly between two bounds; `None` if there was none.
+    /// Returns the quantile `share` in seconds, interpolated linearly between two bounds, or `None` if there are no
+    /// durations.
     pub(crate) fn quantile_s(&self, share: f64) -> Option<f64> {
         let wanted = share * self.count() as f64;
         let (mut below, mut counted) = (0.0, 0.0);
@@ -92,7 +94,7 @@ impl TimeCounts {
 }
 
 const MICROS: f64 = 1e6;
-/// Upper bounds in microseconds, from what memory takes to what nobody waits for.
+/// Upper bounds in microseconds, from the time of a hit in memory to times that no client waits for.
 const BOUNDS_US: [u64; 18] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 60_000_000,

@@ -1,4 +1,5 @@
-//! What stopping waits for besides connections: responses that are being stored though their clients have had them.
+//! Work, in addition to connections, that a stop waits for: responses that are still being stored after their clients
+//! have received them.
 
 use std::sync::{
     Arc,
@@ -7,7 +8,7 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-/// What one worker has not finished.
+/// The unfinished work of one worker.
 #[derive(Default)]
 pub(crate) struct UnfinishedWork {
     late_commit_count: AtomicUsize,
@@ -25,7 +26,7 @@ impl UnfinishedWork {
         LateCommit(Arc::clone(self))
     }
 
-    /// Whether a commit is late.
+    /// Returns whether a commit is late.
     pub(crate) fn has_late_commits(&self) -> bool {
         self.late_commit_count.load(Relaxed) > 0
     }

@@ -1,10 +1,9 @@
-//! Coarse deadlines for connections: one list per worker, walked once a second.
+//! Coarse deadlines for connections: one list per worker, scanned once a second.
 //!
-//! Owns: the worker's tick count and the list of watched connections. Does not: know what a
-//! connection does; its owner arms and disarms the deadline. Invariant: a connection whose deadline
-//! has passed is woken and finds [`WatchOrder::Expire`]. Cost: arming is one plain store; there are no
-//! timers, so a request that meets its deadlines costs nothing (the HTTP library's own header
-//! timer costs 0.6 us a request).
+//! Owns: the worker's tick count and the list of watched connections. The owner of a connection arms and disarms its
+//! deadline. Invariant: a connection whose deadline has passed is woken and finds [`WatchOrder::Expire`]. Cost: arming
+//! is one plain store. There are no timers, so a request that meets its deadlines costs nothing (the HTTP library's own
+//! header timer costs 0.6 us per request).
 
 use std::{
     future::Future,
@@ -45,7 +44,7 @@ pub(crate) struct ConnectionDeadline {
     waker: Mutex<Option<Waker>>,
 }
 
-/// What a watched connection is to do.
+/// An order to a watched connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchOrder {
     /// Go on.
@@ -101,12 +100,12 @@ impl WorkerDeadlines {
         }
     }
 
-    /// Has every answer be the last of its connection, or not any more.
+    /// Starts or stops making every response the last of its connection.
     pub(crate) fn say_goodbye(&self, says: bool) {
         self.says_goodbye.store(says, Relaxed);
     }
 
-    /// Whether every answer is to be the last of its connection.
+    /// Returns whether every response is to be the last of its connection.
     pub(crate) fn says_goodbye(&self) -> bool {
         self.says_goodbye.load(Relaxed)
     }
@@ -117,7 +116,7 @@ impl WorkerDeadlines {
         *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = successor;
     }
 
-    /// Whether there is another proxy for connections without a request.
+    /// Returns whether another proxy is ready for connections without a request.
     pub(crate) fn has_successor(&self) -> bool {
         self.has_successor.load(Relaxed)
     }
@@ -161,7 +160,7 @@ impl WatchedConnection {
         self.watch.deadline_tick.store(NEVER, Relaxed);
     }
 
-    /// Whether there is a deadline, running or at a standstill.
+    /// Returns whether there is a deadline, running or paused.
     pub(crate) fn is_armed(&self) -> bool {
         self.watch.deadline_tick.load(Relaxed) != NEVER
     }
@@ -173,21 +172,21 @@ impl WatchedConnection {
         }
     }
 
-    /// Has a running deadline stand still.
+    /// Pauses a running deadline.
     pub(crate) fn pause(&self) {
         if self.is_armed() {
             self.watch.deadline_tick.store(PAUSED, Relaxed);
         }
     }
 
-    /// Has a deadline that is there run, from now, for `after`.
+    /// Restarts an existing deadline, `after` from now.
     pub(crate) fn resume(&self, after: Duration) {
         if self.is_armed() {
             self.arm(after);
         }
     }
 
-    /// What the connection is to do.
+    /// Returns the order for the connection.
     pub(crate) fn order(&self) -> WatchOrder {
         match self.watch.order.load(Relaxed) {
             order if order == WatchOrder::Run as u8 => WatchOrder::Run,
@@ -197,7 +196,7 @@ impl WatchedConnection {
         }
     }
 
-    /// Has the connection closed at once.
+    /// Makes the connection close at once.
     pub(crate) fn expire(&self) {
         self.watch.give(WatchOrder::Expire);
     }

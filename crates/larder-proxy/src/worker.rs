@@ -1,8 +1,8 @@
-//! What the connections of one worker share without other workers.
+//! State that the connections of one worker share.
 //!
-//! Owns: what a worker is under one configuration, and what stays of it under another. Does not: run, see `server::threads`. Invariant: a
-//! request meets one configuration from its beginning to its end. Cost: nothing is shared between workers on a hit except the memory
-//! tier's shard.
+//! Owns: the worker's state under one configuration, and the part that survives a reload. It runs in `server::threads`.
+//! Invariant: a request sees one configuration from beginning to end. Cost: on a hit, workers share nothing except the
+//! memory cache's shard.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -27,7 +27,7 @@ use crate::{
     watch::WorkerDeadlines,
 };
 
-/// What the connections of one worker share under one configuration.
+/// The state that the connections of one worker share under one configuration.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<ProxyState>,
     pub(crate) metrics: Arc<WorkerMetrics>,
@@ -43,7 +43,7 @@ pub(crate) struct Worker {
     manners: Vec<Option<Arc<Self>>>,
 }
 
-/// What a worker has under every configuration.
+/// The state of a worker that outlives configurations.
 pub(crate) struct WorkerThread {
     index: usize,
     pub(crate) metrics: Arc<WorkerMetrics>,
@@ -113,7 +113,7 @@ impl Worker {
         self.thread.latest().unwrap_or_else(|| Arc::clone(self))
     }
 
-    /// Has a connection inside a tunnel served. Bounded by the connections there may be, which it counts among.
+    /// Serves a connection inside a tunnel. It counts towards the limit on connections.
     pub(crate) fn serve_inside(&self, inside: TunnelledConnection) {
         // A worker that is stopping serves nothing new.
         let _ = self.thread.inside.send(inside);

@@ -1,7 +1,8 @@
-//! LIST: what is stored, response by response.
+//! LIST: the stored responses, one by one.
 //!
-//! Owns: what is asked and told, and the order. Does not: walk over the store, see `cache::responses`. The body of `LIST /` is a line with what
-//! is wanted besides, and then patterns, one a line; none is everything. Cost: where an order is wanted, memory for as many as are told.
+//! Owns: the command's syntax, the output and its order. The store is scanned in `cache::responses`. The body of `LIST
+//! /` is a line with options, followed by patterns, one per line; no pattern means everything. Cost: a sorted list
+//! takes memory for all its lines.
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
@@ -26,11 +27,11 @@ use crate::{
     worker::Worker,
 };
 
-/// What is wanted besides patterns.
+/// The options of the command.
 #[derive(Deserialize)]
 struct ListingRequest {
     sort: Option<SortOrder>,
-    /// How many are told; 0 is all.
+    /// Number of responses listed; 0 for all.
     limit: usize,
 }
 
@@ -175,5 +176,5 @@ fn hits(cache: &Cache, key: &[u8]) -> Option<u32> {
     }
 }
 
-/// Most that are told in an order.
+/// Longest sorted list.
 const SORTED_COUNT_MAX: usize = 100_000;

@@ -1,7 +1,6 @@
-//! The commands of operators: each is a method of its own and is answered in plain text or JSON.
+//! The commands of operators. Each has its own method, and the response is plain text or JSON.
 //!
-//! Owns: the methods and the words of the responses. Does not: execute them, or check the sender of a request (see
-//! `guard`).
+//! Owns: the methods and the words of the responses. Execution, and the check of the sender (`guard`), are elsewhere.
 
 use std::{future::poll_fn, pin::Pin, sync::Arc};
 
@@ -43,7 +42,7 @@ pub(super) async fn answer(
     })
 }
 
-/// What takes long, and is answered as `told` says.
+/// A long-running command, whose response is streamed by `told`.
 #[derive(Clone, Copy)]
 enum LongCommand {
     Pin,
@@ -75,7 +74,7 @@ async fn answer_long(
     }
 }
 
-/// The whole of a request's body; `None` if it is too long or breaks off.
+/// Reads the whole body of a request, or returns `None` if it is too long or breaks off.
 async fn whole(mut body: Incoming) -> Option<Bytes> {
     let mut text = BytesMut::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
@@ -91,7 +90,7 @@ async fn whole(mut body: Incoming) -> Option<Bytes> {
 /// Longest list of patterns.
 const LIST_BYTES_MAX: usize = 16 << 20;
 
-/// Has the operator say whether origins are asked, unless the word is `status`, and tells what is so.
+/// Sets the offline mode, unless the argument is `status`, and returns the present state.
 fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> {
     let uplink = &worker.shared.origins.uplink;
     let word = request.uri.path().trim_start_matches('/');
@@ -128,7 +127,7 @@ fn missing(worker: &Worker, request: &request::Parts) -> Result<String, String> 
     }
 }
 
-/// The state of the line, in words.
+/// Returns a text about the state of the uplink.
 fn told(status: &LineStatus) -> String {
     let LineStatus { mode, down_for, failing } = status;
     match (mode, down_for) {

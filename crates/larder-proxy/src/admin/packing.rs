@@ -1,7 +1,7 @@
-//! PACK and UNPACK: stored responses in a file that is carried elsewhere.
+//! PACK and UNPACK: stored responses in a file for another store.
 //!
-//! Owns: what is asked and told. Does not: pack, see `pack`. The body of `PACK /` is a line with what is wanted besides, and then patterns, one
-//! a line; that of `UNPACK /` is the file.
+//! Owns: the commands' syntax and output. Packing is in `pack`. The body of `PACK /` is a line with options, followed
+//! by patterns, one per line; that of `UNPACK /` is the file.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read},
@@ -29,7 +29,7 @@ use crate::{
     worker::Worker,
 };
 
-/// What is wanted besides patterns.
+/// The options of the command.
 #[derive(Deserialize)]
 struct PackRequest {
     gzip: bool,
@@ -98,7 +98,7 @@ fn tell_left_out(teller: &ProgressTeller, url: &str, why: &str) -> bool {
     teller.line(&json!({ "left_out": { "url": url, "why": why } }))
 }
 
-/// Hands on what comes of a request's body.
+/// Passes on the pieces of a request's body.
 async fn feed(mut body: Incoming, pieces: mpsc::Sender<io::Result<Bytes>>) {
     while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
         let piece = match frame.map(http_body::Frame::into_data) {
@@ -112,7 +112,7 @@ async fn feed(mut body: Incoming, pieces: mpsc::Sender<io::Result<Bytes>>) {
     }
 }
 
-/// What comes of a request's body, read on a thread that may block.
+/// The pieces of a request's body, read on a thread that may block.
 struct UploadPieces {
     pieces: mpsc::Receiver<io::Result<Bytes>>,
     piece: Bytes,

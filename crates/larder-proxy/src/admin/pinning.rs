@@ -1,7 +1,7 @@
-//! PIN and UNPIN: what eviction is to spare, by the operator's word.
+//! PIN and UNPIN: protects stored responses from eviction on the operator's order.
 //!
-//! Owns: what is asked and told. Does not: pin, see `cache::pins`. A request's body is patterns, one a line: `PIN /` with none lists what is
-//! pinned.
+//! Owns: the commands' syntax and output. Pinning is in `cache::pins`. The body of a request is patterns, one per line:
+//! `PIN /` without patterns lists the pins.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Pins what the body's patterns name, or lists what is pinned.
+/// Pins the responses that the patterns in the body match, or lists the pins.
 pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     told::answer(move |teller| {
@@ -58,7 +58,7 @@ fn list(cache: &Cache, store: &Store, teller: &ProgressTeller) -> Value {
     json!({ "responses": sum.responses, "bytes": sum.bytes, "all": figures(store) })
 }
 
-/// What is pinned of the store, and may be.
+/// Returns the amount that is pinned in the store, and the limit.
 fn figures(store: &Store) -> Value {
     let stats = store.stats();
     json!({ "entries": stats.pinned_entries, "bytes": stats.pinned_bytes, "bytes_max": stats.pinned_bytes_max })
@@ -71,7 +71,7 @@ pub(super) fn store_of(cache: &Cache) -> Result<Store, OperatorFailure> {
     })
 }
 
-/// The patterns of a text, one a line.
+/// Parses patterns, one per line.
 pub(super) fn parse(body: &[u8]) -> Result<Vec<UrlPattern>, OperatorFailure> {
     let lines = std::str::from_utf8(body).unwrap_or("\u{fffd}").lines().filter(|line| !line.is_empty());
     lines

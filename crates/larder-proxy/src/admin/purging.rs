@@ -1,7 +1,7 @@
-//! PURGE: what is stored of a URL, a prefix, a host, under a tag, or at all, is not served any more, or is stale.
+//! PURGE: removes the stored responses of a URL, a prefix, a host or a tag, or all of them, or marks them stale.
 //!
-//! Owns: what a request for it says, in its target and fields, and what is told. Does not: purge, see `cache::storing` and `cache::purges`.
-//! Invariant: `200` is only said of what stays purged over a crash.
+//! Owns: the syntax of the request in its target and fields, and the response. Purging is in `cache::storing` and
+//! `cache::purges`. Invariant: `200` is sent only for a purge that survives a crash.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{
     worker::Worker,
 };
 
-/// What a PURGE is about.
+/// The responses that a PURGE concerns.
 enum PurgeSubject {
     Url,
     Prefix,
@@ -76,7 +76,7 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     }
 }
 
-/// What a request is about, by its fields and target.
+/// Returns the subject of a request, from its fields and target.
 fn subject(request: &request::Parts) -> Result<PurgeSubject, String> {
     let tags = tags(&request.headers)?;
     let ends_in_star = path_of(&request.uri).ends_with('*');
@@ -95,7 +95,7 @@ fn subject(request: &request::Parts) -> Result<PurgeSubject, String> {
     }
 }
 
-/// The tags that a request names; `None` if it has neither of their fields.
+/// Returns the tags that a request names, or `None` if it has neither of their fields.
 fn tags(fields: &HeaderMap) -> Result<Option<Vec<Box<str>>>, String> {
     if !TAG_FIELDS.iter().any(|name| fields.contains_key(name)) {
         return Ok(None);
@@ -124,7 +124,7 @@ fn mode(fields: &HeaderMap) -> Result<PurgeMode, String> {
     }
 }
 
-/// What is purged; `None` if the target is no URL where one is needed.
+/// Returns the scopes to purge, or `None` if the target must be a URL and is not.
 fn scopes(cache: &Cache, uri: &Uri, subject: PurgeSubject) -> Option<Vec<PurgeScope>> {
     Some(match subject {
         PurgeSubject::All => vec![PurgeScope::All],
@@ -135,7 +135,7 @@ fn scopes(cache: &Cache, uri: &Uri, subject: PurgeSubject) -> Option<Vec<PurgeSc
     })
 }
 
-/// The prefix that a target is, as it stands and as the rules for keys have it.
+/// Returns the prefix in the target, unchanged and as the key rules rewrite it.
 fn prefixes(cache: &Cache, uri: &Uri) -> Option<Vec<PurgeScope>> {
     let (scheme, authority, path) = (uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri));
     let path = path.strip_suffix('*').unwrap_or(path);
@@ -150,7 +150,7 @@ fn prefixes(cache: &Cache, uri: &Uri) -> Option<Vec<PurgeScope>> {
     Some(scopes)
 }
 
-/// What a PURGE is about, where its target and tags do not say it.
+/// The field that names the subject of a PURGE, if its target and tags do not.
 const SCOPE: &str = "purge-scope";
 /// Whether what is purged goes, or is stale.
 const MODE: &str = "purge-mode";

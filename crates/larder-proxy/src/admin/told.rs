@@ -1,8 +1,9 @@
-//! Answers to operators' commands that take long: what is told while they go on.
+//! Responses to long-running commands of operators: progress is sent while the command runs.
 //!
-//! Owns: the pieces, each with its kind and length, so that who reads knows an answer that ends early from one that is whole. Does not: know
-//! what is told. Invariant: the last piece of a whole answer is a line with `done` or `failed`. Cost: a few pieces wait at most; who is told
-//! nothing any more is found out at the next piece.
+//! Owns: the framing of the pieces, each with its kind and length, so that a reader can distinguish a truncated
+//! response from a complete one. The content is known elsewhere. Invariant: the last piece of a complete response is a
+//! line with `done` or `failed`. Cost: at most a few pieces are queued; a reader that has gone is noticed at the next
+//! piece.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::Response;
@@ -15,14 +16,14 @@ use crate::client::response_body::ResponseBody;
 #[derive(Clone)]
 pub(crate) struct ProgressTeller(mpsc::Sender<Bytes>);
 
-/// What an operator can do about what went wrong.
+/// A failure, with advice for the operator.
 #[derive(Debug)]
 pub(crate) struct OperatorFailure {
     pub(crate) problem: String,
     pub(crate) help: String,
 }
 
-/// Answers with what `work` tells, which runs on a thread that may block. What it comes to is told last.
+/// Responds with the progress that `work` reports while it runs on a thread that may block, and ends with its result.
 pub(super) fn answer(
     work: impl FnOnce(&ProgressTeller) -> Result<Value, OperatorFailure> + Send + 'static,
 ) -> Response<ResponseBody> {

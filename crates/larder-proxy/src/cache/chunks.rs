@@ -1,12 +1,15 @@
-//! Long bodies in chunks of their own entries: what one is made of, and reading and storing its chunks.
+//! Long bodies, which are stored in chunks with an entry each: their keys, and reading and storing the chunks.
 //!
-//! Owns: the chunks' keys, and reading chunks from memory and store. Does not: stream (see `chunk_reader`), find out
-//! beforehand which chunks are there (see `presence`), or fetch the others (see `flight::rest`). Invariant: what is
-//! handed out is exactly the bytes of that place in that representation: the store verified it under the
-//! representation's own key, or the origin sent it under the same strong validator and length (RFC 9110 14.4,
-//! 15.3.7.3). Of a chunk that is not there one fragment may be (RFC 9111 3.4). Where memory is short, parts of chunks
-//! are read instead of whole ones. Cost: one device read per chunk, whoever reads it at once, or two for a part of
-//! it; for one that is missing a lookup more, for its fragment.
+//! Owns: the chunks' keys, and reads from memory and store. Streaming is in `chunk_reader`, finding out beforehand
+//! which chunks exist in `presence`, fetching missing ones in `flight::rest`.
+//!
+//! Invariant: the bytes handed out are exactly the bytes at that place in that representation. Either the store
+//! verified them under the representation's own key, or the origin sent them under the same strong validator and length
+//! (RFC 9110 14.4, 15.3.7.3). A missing chunk may have one stored fragment (RFC 9111 3.4). If memory is short, parts of
+//! chunks are read instead of whole ones.
+//!
+//! Cost: one device read per chunk, shared by concurrent readers, or two for a part of a chunk. A missing chunk costs
+//! one more lookup, for its fragment.
 
 use std::{future::poll_fn, ops::Range, pin::pin, sync::Arc, task::Poll};
 
@@ -34,11 +37,11 @@ pub(crate) struct ChunkedBody {
     pub(crate) place: BodyKeys,
     /// Length of the whole, once known.
     pub(crate) len: Option<u64>,
-    /// What tells it from other representations (RFC 9110 8.8.1), if anything does.
+    /// The validator that tells it from other representations (RFC 9110 8.8.1), if it has one.
     pub(crate) validator: Option<HeaderValue>,
 }
 
-/// What leads to the chunks of a body.
+/// The keys that lead to the chunks of a body.
 #[derive(Clone)]
 pub(crate) struct BodyKeys {
     /// The resource's key.
@@ -48,10 +51,10 @@ pub(crate) struct BodyKeys {
     pub(crate) representation: u64,
 }
 
-/// Why bytes cannot be had from memory and store.
+/// The reason why memory and store cannot supply the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AbsenceReason {
-    /// They are not there.
+    /// The bytes are not stored.
     Gap,
     /// The store failed, or did not answer in time: they may be there.
     Trouble,
@@ -63,7 +66,7 @@ impl From<StoreTrouble> for AbsenceReason {
     }
 }
 
-/// The strong entity tag among a response's fields, if it has one.
+/// Returns the strong entity tag in a response's fields, if there is one.
 pub(crate) fn strong_tag(fields: &http::HeaderMap) -> Option<HeaderValue> {
     let value = fields.get(header::ETAG)?;
     EntityTag::parse(value.as_bytes()).filter(|tag| !tag.weak).map(|_| value.clone())
@@ -77,25 +80,26 @@ pub(crate) struct PlacedBytes {
 }
 
 impl ChunkedBody {
-    /// The body under `head`, which need not have come to its end.
+    /// Creates the body of `head`. The body need not be complete.
     pub(crate) fn new(cache: &Arc<Cache>, place: BodyKeys, head: &StoredHead, len: Option<u64>) -> Self {
         let validator = partial::validator(head.fields(), head.response_time()).cloned();
         Self { cache: Arc::clone(cache), place, len, validator }
     }
 
-    /// The body of a stored response of the resource `primary`; `None` if it is in one piece.
+    /// Returns the body of a stored response of the resource `primary`, or `None` if it is in one piece.
     pub(crate) fn of(cache: &Arc<Cache>, primary: &Arc<[u8]>, key: &Arc<[u8]>, entry: &CachedEntry) -> Option<Self> {
         let EntryBody::Chunks { len, representation } = entry.body else { return None };
         let place = BodyKeys { primary: Arc::clone(primary), key: Arc::clone(key), representation };
         Some(Self::new(cache, place, &entry.head, Some(len)))
     }
 
-    /// This body, for whose rest no origin is asked: only all of it can be held to its digest.
+    /// Returns this body in a form that never asks the origin for its remainder. Only a complete body can be checked
+    /// against its digest.
     pub(crate) fn without_rest(self) -> Self {
         Self { validator: None, ..self }
     }
 
-    /// Whether the origin can be asked for what is missing: it is known what the whole is.
+    /// Returns whether the origin can be asked for missing parts, that is, whether length and validator are known.
     pub(crate) fn can_go_on(&self) -> bool {
         self.len.is_some() && self.validator.is_some()
     }
@@ -128,8 +132,8 @@ impl ChunkedBody {
         }
     }
 
-    /// Returns the piece to read for the byte at `position` of the chunk `span`: all of the chunk if it is in memory or
-    /// there is memory for it, else a block of it.
+    /// Returns the piece to read for the byte at `position` of the chunk `span`: the whole chunk if it is in memory or
+    /// there is memory for it, otherwise one block of it.
     fn piece_at(&self, span: &Range<u64>, position: u64, waiting: ReadPatience) -> PiecePlace {
         let shared = &self.cache.shared;
         let (representation, is_patient) = (self.place.representation, waiting == ReadPatience::Long);
@@ -181,7 +185,7 @@ impl ChunkedBody {
         PlacedBytes { start: position, bytes: bodies.count(Bytes::copy_from_slice(&bytes[first..end])) }
     }
 
-    /// The fragment of a chunk, if one is stored.
+    /// Reads the fragment of a chunk, if one is stored.
     pub(crate) async fn read_fragment(&self, number: u64) -> Option<PlacedBytes> {
         let key = key::fragment_key(&self.place.key, self.place.representation, number);
         let store = self.cache.shared.store.as_ref().filter(|store| store.may_contain(&key))?;
@@ -191,7 +195,7 @@ impl ChunkedBody {
         covers(&self.span(number), &fragment.span()).then_some(fragment)
     }
 
-    /// The bytes of the whole that are chunk `number`.
+    /// Returns the byte range of chunk `number` within the body.
     pub(crate) fn span(&self, number: u64) -> Range<u64> {
         let start = number * CHUNK_BYTES;
         let end = start + CHUNK_BYTES;
@@ -202,12 +206,12 @@ impl ChunkedBody {
         key::chunk_key(&self.place.key, self.place.representation, number)
     }
 
-    /// What is remembered of its chunks, once its length is known.
+    /// Returns the known locations of the body's chunks, once its length is known.
     pub(crate) fn known(&self) -> Option<Arc<BodySightings>> {
         self.len.map(|len| self.cache.shared.sightings.of(self.place.representation, len))
     }
 
-    /// Whether chunk `number` is there, as far as memory tells.
+    /// Returns whether chunk `number` appears to be stored, judging from memory only.
     pub(crate) fn seems_there(&self, number: u64) -> bool {
         let Some(store) = &self.cache.shared.store else { return false };
         match self.known().map_or(ChunkSighting::Nothing, |known| known.known(number)) {
@@ -216,7 +220,7 @@ impl ChunkedBody {
         }
     }
 
-    /// Whether chunk `number` was seen, and still is where it was.
+    /// Returns whether chunk `number` was seen and is still where it was.
     pub(crate) fn was_seen(&self, number: u64) -> bool {
         let Some((store, known)) = self.cache.shared.store.as_ref().zip(self.known()) else { return false };
         matches!(known.known(number), ChunkSighting::Seen(sighting) if store.is_in_sight(&self.chunk_key(number), sighting))
@@ -273,7 +277,7 @@ impl PlacedBytes {
         self.start..self.start + self.bytes.len() as u64
     }
 
-    /// The bytes at these places of the whole, if they are all here.
+    /// Returns the bytes of this range of the body, if all of them are here.
     pub(crate) fn slice(&self, span: Range<u64>) -> Option<Bytes> {
         let first = usize::try_from(span.start.checked_sub(self.start)?).ok()?;
         let end = usize::try_from(span.end.checked_sub(self.start)?).ok()?;

@@ -1,7 +1,7 @@
 //! A stored response in memory, and the marker that leads to a resource's variants.
 //!
-//! Owns: the decoded head and the body or where it lies. Invariant: head and body are of one
-//! representation; a whole body has exactly the length its head says.
+//! Owns: the decoded head, and the body or its place. Invariant: head and body belong to one representation; a whole
+//! body has exactly the length that its head states.
 
 use std::sync::{
     Arc, OnceLock,
@@ -34,7 +34,7 @@ pub(crate) enum EntryBody {
     Chunks { len: u64, representation: u64 },
 }
 
-/// What leads from a resource to its variants.
+/// The entry that leads from a resource to its variants.
 pub(crate) struct ResourceMarker {
     pub(crate) rules: VaryMarker,
     /// Part of the variants' keys, new for each new marker: when a resource is invalidated its marker is
@@ -50,13 +50,13 @@ impl CachedEntry {
         Self { head, body, ready: OnceLock::new(), hit_count: AtomicU32::new(0), judged_count }
     }
 
-    /// A response with its whole body; `None` if the two do not belong together.
+    /// Creates a response with its whole body, or returns `None` if the two do not belong together.
     pub(crate) fn whole(head: StoredHead, body: Bytes) -> Option<Self> {
         let fits = matches!(head.body(), BodyPlace::Whole { len } if len == body.len() as u64);
         fits.then(|| Self::new(head, EntryBody::Whole(body)))
     }
 
-    /// This response under a new head for the same body.
+    /// Returns this response with a new head for the same body.
     pub(crate) fn with_head(&self, head: StoredHead) -> Self {
         let body = match &self.body {
             EntryBody::Whole(bytes) => EntryBody::Whole(bytes.clone()),
@@ -67,24 +67,24 @@ impl CachedEntry {
         Self::new(head, body)
     }
 
-    /// This response as it is since a soft purge, which was found out after so many purges.
+    /// Returns this response as a soft purge leaves it: stale since `moment`, and judged by `judged_count` purges.
     pub(crate) fn stale_since(&self, moment: Timestamp, judged_count: u64) -> Self {
         let stale = self.with_head(self.head.clone().stale_since(moment));
         stale.note_judged(judged_count);
         stale
     }
 
-    /// How many purges there had been when it was last found that no more of them concern it.
+    /// Returns the number of purges that this entry has been judged by.
     pub(crate) fn judged_count(&self) -> u64 {
         self.judged_count.load(Relaxed)
     }
 
-    /// Notes that no more of so many purges concern it.
+    /// Records that this entry has been judged by `purge_count` purges.
     pub(crate) fn note_judged(&self, purge_count: u64) {
         self.judged_count.fetch_max(purge_count, Relaxed);
     }
 
-    /// Length of the whole body in bytes.
+    /// Returns the length of the whole body in bytes.
     pub(crate) fn body_len(&self) -> u64 {
         match &self.body {
             EntryBody::Whole(bytes) => bytes.len() as u64,
@@ -92,8 +92,8 @@ impl CachedEntry {
         }
     }
 
-    /// The fields to send, with places for Age and Cache-Status; both are made once for all hits.
-    /// Content-Length is left to the HTTP library, which knows what it sends.
+    /// Returns the fields to send, with slots for Age and Cache-Status. They are built once and shared by all hits.
+    /// Content-Length is left to the HTTP library, which knows how much it sends.
     pub(crate) fn fields(&self, marks: &ResponseMarkers) -> HeaderMap {
         self.ready.get_or_init(|| outgoing_fields(self.head.fields(), marks)).clone()
     }
@@ -121,7 +121,7 @@ impl CachedEntry {
     }
 }
 
-/// A stored response's fields as they are sent, with places for Age and Cache-Status.
+/// Returns a stored response's fields as they are sent, with slots for Age and Cache-Status.
 pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &ResponseMarkers) -> HeaderMap {
     let mut fields = stored.clone();
     fields.remove(header::CONTENT_LENGTH);
@@ -137,7 +137,7 @@ pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &ResponseMarkers) -> He
 }
 
 impl ResourceMarker {
-    /// The marker for a response that varies by `rule`, given the one there was.
+    /// Creates the marker for a response that varies by `rule`, based on the previous marker.
     pub(crate) fn including(rule: larder_http::VaryRule, before: Option<&Arc<Self>>) -> Self {
         match before {
             Some(before) => {
@@ -148,7 +148,8 @@ impl ResourceMarker {
         }
     }
 
-    /// This marker, which leads from a language to the variant that `accepted` selects; `None` if it does already.
+    /// Returns this marker with a link from a language to the variant that `accepted` selects, or `None` if the link
+    /// exists.
     pub(crate) fn with_language(&self, language: &[u8], accepted: &HeaderValue) -> Option<Self> {
         let known = self.languages.iter().any(|(known, leading)| known == language && leading == accepted);
         if known || accepted.len() > ACCEPTED_SIZE_MAX {
@@ -160,7 +161,7 @@ impl ResourceMarker {
         Some(Self { rules: self.rules.clone(), generation: self.generation, languages })
     }
 
-    /// What is stored of it besides its rules.
+    /// Encodes everything in the marker except its rules.
     pub(crate) fn encode_rest(&self) -> Bytes {
         let mut rest = self.generation.to_le_bytes().to_vec();
         for (language, accepted) in &self.languages {
@@ -173,7 +174,8 @@ impl ResourceMarker {
         rest.into()
     }
 
-    /// The marker of these rules and what [`ResourceMarker::encode_rest`] made; `None` if it is not that.
+    /// Decodes a marker from its rules and the output of [`ResourceMarker::encode_rest`]. Returns `None` for malformed
+    /// input.
     pub(crate) fn decode(rules: VaryMarker, rest: &[u8]) -> Option<Self> {
         let (generation, mut rest) = rest.split_first_chunk()?;
         let mut languages = Vec::new();
@@ -186,7 +188,7 @@ impl ResourceMarker {
         (languages.len() <= LANGUAGE_COUNT_MAX).then_some(Self { rules, generation, languages })
     }
 
-    /// The key of the variant that answers a request with these fields; `None` when none can.
+    /// Returns the key of the variant that a request with these fields selects, or `None` if there is none.
     pub(crate) fn variant_key(
         &self,
         primary: &[u8],
@@ -207,7 +209,7 @@ fn take_sized<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(part)
 }
 
-/// A number nobody has had before, for generations and representations.
+/// Returns a unique random number, for generations and representations.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(std::time::Instant::now())
@@ -219,13 +221,13 @@ pub(crate) static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-stat
 const LANGUAGE_COUNT_MAX: usize = 16;
 /// Longest Accept-Language that a marker keeps, in bytes.
 const ACCEPTED_SIZE_MAX: usize = 512;
-/// A hit from memory in so many is told to the store, so that it keeps the entry at reclaim.
+/// Every this many hits from memory, one is reported to the store, so that the store keeps the entry at reclaim.
 const HITS_PER_TOUCH: u32 = 32;
-/// What an entry takes besides its bytes and maps: the decoded facts, and what the allocator rounds up.
+/// Memory of an entry in addition to its bytes and maps: the decoded facts and allocator rounding.
 const ENTRY_BYTES: u64 = 768;
-/// What a map takes per place for a field; its places are a power of two.
+/// Memory that a header map takes per slot. Its number of slots is a power of two.
 const FIELD_BYTES: usize = 112;
-/// Fields that are sent besides those that are stored: Age, Via, Cache-Status.
+/// Number of fields that are sent in addition to the stored ones: Age, Via, Cache-Status.
 const ADDED_FIELD_COUNT: usize = 3;
 /// Length of every chunk of a body but the last, in bytes.
 pub(crate) const CHUNK_BYTES: u64 = Writer::BODY_MAX_BYTES;

@@ -1,10 +1,12 @@
-//! Tells work that began before a change of a key from work that began after it.
+//! Distinguishes work that began before a key changed from work that began after.
 //!
-//! Owns: the number of the last change, for many groups of keys, two ways to group them. Invariant: whoever began before a
-//! key was changed sees that it was. Keys that share both their groups share their changes; then something too much is not
-//! kept. (With one way alone, a fetch during which a hundred other keys change would be thrown away once in forty times.)
-//! Used for invalidations (RFC 9111 4.4) and for what leaves memory. Cost: fixed memory, two loads. The two ways are those
-//! of a count-min sketch (Cormode and Muthukrishnan, 2005), with the latest in place of sums.
+//! Owns: the number of the last change for each of many groups of keys, and two ways to group them. Invariant: work
+//! that began before a change of its key always sees that change. Two keys that share both groups share their changes;
+//! then a result is discarded without need. (With one grouping only, a fetch during which a hundred other keys change
+//! would be discarded once in forty times.)
+//!
+//! Used for invalidations (RFC 9111 4.4) and for removals from memory. Cost: fixed memory, two loads. The grouping is
+//! that of a count-min sketch (Cormode and Muthukrishnan, 2005), with the latest number in place of sums.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -28,12 +30,12 @@ pub(crate) struct ChangeEpochs {
 pub(crate) struct EpochMoment(u64);
 
 impl ChangeEpochs {
-    /// Now.
+    /// Returns the present moment.
     pub(crate) fn now(&self) -> EpochMoment {
         EpochMoment(self.change_count.load(Acquire))
     }
 
-    /// Whether a key has not changed since.
+    /// Returns whether a key has not changed since `since`.
     pub(crate) fn is_unchanged(&self, key: &[u8], since: EpochMoment) -> bool {
         self.groups_of(key).into_iter().any(|last| last.load(Acquire) <= since.0)
     }

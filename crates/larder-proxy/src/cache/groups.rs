@@ -1,9 +1,13 @@
-//! Which responses belong together: those one client asked for with the same Referer within a short window.
+//! Finds out which responses belong to one page view: those that one client requested with the same Referer within a
+//! short time.
 //!
-//! Owns: a fixed table of page views, and their numbers. Does not: parse pages, or place anything; the store gets
-//! the number as [`larder_store::Hints::group`]. Invariants: a number is never 0, and two page views get the same
-//! one only after 2^32 others; who is forgotten begins anew, so at worst a page view becomes two groups.
-//! Cost: 106 KB; a hash and a short lock per fetch with a Referer, three for a document. Idea: HashCache (NSDI'09):
+//! Owns: a fixed table of page views and their numbers. Pages are not parsed. The store gets the number as
+//! [`larder_store::Hints::group`].
+//!
+//! Invariants: a number is never 0, and two page views get the same number only after 2^32 others. A page view that was
+//! dropped from the table starts again with a new number, so at worst it becomes two groups.
+//!
+//! Cost: 106 KB; one hash and one short lock per fetch with a Referer, three for a document. Idea: HashCache (NSDI'09):
 //! same client, small time window, same Referer.
 
 use std::{
@@ -29,7 +33,7 @@ pub(crate) struct PageGroups {
     sets: Box<[Mutex<[PageView; WAY_COUNT]>]>,
 }
 
-/// Who asks, and when.
+/// The client and the time of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct PageAsker {
     pub(crate) client: IpAddr,
@@ -55,7 +59,7 @@ impl PageGroups {
         Self { hasher, window_millis: u64::try_from(window.as_millis()).unwrap_or(u64::MAX), next, sets }
     }
 
-    /// The group of what is asked for with these request fields; 0 without a Referer.
+    /// Returns the group for a request with these fields; 0 without a Referer.
     pub(crate) fn of_referred(&self, asker: PageAsker, request_fields: &HeaderMap) -> u32 {
         if self.window_millis == 0 {
             return 0;
@@ -74,8 +78,8 @@ impl PageGroups {
         }
     }
 
-    /// The group of a document, whose head came just now, and of what will refer to it. `group` is what its
-    /// own Referer made it a member of. `primary` is its key.
+    /// Returns the group of a document whose head has just arrived, and of the requests that will refer to it. `group`
+    /// is the group that its own Referer gave it; `primary` is its key.
     pub(crate) fn of_document(&self, asker: PageAsker, primary: &[u8], group: u32) -> u32 {
         if self.window_millis == 0 {
             return 0;
@@ -91,7 +95,7 @@ impl PageGroups {
         group
     }
 
-    /// A number for a page view; never 0.
+    /// Returns a new number for a page view, never 0.
     fn begin(&self) -> u32 {
         match self.next.fetch_add(1, Relaxed) {
             0 => self.next.fetch_add(1, Relaxed),
@@ -113,7 +117,7 @@ impl PageGroups {
     }
 }
 
-/// Whether a response is one that others name as their Referer: a page, or a style sheet.
+/// Returns whether other requests can name this response as their Referer: a page or a style sheet.
 pub(crate) fn is_document(response_fields: &HeaderMap) -> bool {
     media_type(response_fields).is_some_and(|kind| DOCUMENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known)))
 }
@@ -126,7 +130,7 @@ fn put(set: &mut [PageView; WAY_COUNT], page: PageView) {
     set[own.unwrap_or_else(farthest)] = page;
 }
 
-/// Host, port and path of a Referer, as in the key of the page it names.
+/// Returns host, port and path of a Referer, as in the key of the page it names.
 fn name_of_referer(referer: &str) -> Option<Vec<u8>> {
     let uri: Uri = referer.parse().ok()?;
     let key = key::primary_key(uri.scheme_str()?, uri.authority()?.as_str(), path_of(&uri)).ok()?;

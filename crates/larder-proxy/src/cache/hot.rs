@@ -1,9 +1,10 @@
-//! The memory tier: whole responses, ready to send, in front of the store.
+//! The memory cache: whole responses, ready to send, in front of the store.
 //!
-//! Owns: what is in memory. Invariants: what it takes stays within its capacity, and one entry never takes
-//! more than a small share of it; what was read from the store before it was replaced or removed there
-//! does not stay in memory after that. Cost: a lookup is a hash and a short shared lock of one shard.
-//! The replacement policy (Clock-PRO with ghosts, from the library) resists scans.
+//! Invariants: its content stays within its capacity, and one entry never takes more than a small share. A response
+//! read from the store before it was replaced or removed there does not stay in memory afterwards.
+//!
+//! Cost: a lookup is one hash and one short shared lock of one shard. The replacement policy (Clock-PRO with ghosts,
+//! from the library) resists scans.
 
 use std::sync::{
     Arc,
@@ -26,7 +27,7 @@ pub(crate) struct HotTier {
     changes: ChangeEpochs,
 }
 
-/// What can lie in memory under a key.
+/// An item that the memory cache can hold under a key.
 #[derive(Clone)]
 pub(crate) enum HotItem {
     Response(Arc<CachedEntry>),
@@ -34,19 +35,20 @@ pub(crate) enum HotItem {
     Chunk(Bytes),
 }
 
-/// What comes into the tier.
+/// The rule that decides which entries are admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AdmissionRule {
-    /// What was asked for, and will often be asked for again.
+    /// Entries that were requested, and are likely to be requested again.
     AskedFor,
-    /// Many neighbours besides, see [`HotTier::offer`].
+    /// Also many neighbours that were not requested, see [`HotTier::offer`].
     ManyUnasked,
 }
 
 impl AdmissionRule {
-    /// The part of the tier that is for what was asked for more than once. Neighbours have to find room until they are
-    /// asked for, a page view later; where there are none, room for newcomers costs hits (Zipf 0.9, tier of a
-    /// twentieth: 62.4% with 3% of room, 61.7% with 10%, 60.7% with 20%).
+    /// Returns the share of the capacity that is reserved for entries requested more than once.
+    ///
+    /// Neighbours need room until they are requested, one page view later. Without neighbours, room for newcomers costs
+    /// hits (Zipf 0.9, a memory cache of a twentieth: 62.4% with 3% of room, 61.7% with 10%, 60.7% with 20%).
     fn hot_share(self) -> f64 {
         match self {
             Self::AskedFor => 0.97,
@@ -56,7 +58,7 @@ impl AdmissionRule {
 }
 
 impl HotTier {
-    /// A tier of `bytes`; 0 keeps nothing.
+    /// Creates a memory cache of `bytes` bytes; with 0, it keeps nothing.
     pub(crate) fn new(bytes: u64, newcomers: AdmissionRule) -> Self {
         let entries = usize::try_from(bytes / USUAL_ENTRY_BYTES).unwrap_or(usize::MAX).max(ENTRY_COUNT_MIN);
         let mut options = OptionsBuilder::new();
@@ -68,8 +70,8 @@ impl HotTier {
         Self { cache, weight_max: AtomicU64::new(bytes / ENTRY_SHARE), changes: ChangeEpochs::default() }
     }
 
-    /// Has another capacity from now on, and lets go of what is too much. Returns whether that can be: a tier that was made to keep
-    /// nothing never keeps anything.
+    /// Changes the capacity and evicts entries above it. Returns `false` if that is impossible: a memory cache created
+    /// with capacity 0 never keeps anything.
     pub(crate) fn set_capacity(&self, bytes: u64) -> bool {
         let Some(cache) = &self.cache else { return bytes == 0 };
         self.weight_max.store(bytes / ENTRY_SHARE, Relaxed);
@@ -81,7 +83,7 @@ impl HotTier {
         self.cache.as_ref()?.get(key)
     }
 
-    /// Whether something of `len` bytes can be kept at all.
+    /// Returns whether an item of `len` bytes can be kept at all.
     pub(crate) fn admits(&self, len: usize) -> bool {
         self.cache.is_some() && len as u64 <= self.weight_max.load(Relaxed)
     }
@@ -98,8 +100,8 @@ impl HotTier {
         }
     }
 
-    /// To be taken before the store is read for what may then be inserted, or finds out which entries that it read are
-    /// current, for what may then be offered.
+    /// Returns the present moment, for a later insert or offer. Take it before reading the store for an insert, and
+    /// before finding out which of the entries read are current for an offer.
     pub(crate) fn moment(&self) -> EpochMoment {
         self.changes.now()
     }
@@ -109,7 +111,7 @@ impl HotTier {
         self.cache.is_some() && len <= self.weight_max.load(Relaxed)
     }
 
-    /// Whether an entry of `len` bytes would be new here, and could be kept.
+    /// Returns whether an entry of `len` bytes would be new here and could be kept.
     pub(crate) fn wants(&self, key: &[u8], len: u64) -> bool {
         len <= self.weight_max.load(Relaxed) && self.cache.as_ref().is_some_and(|cache| !cache.contains_key(key))
     }
@@ -155,7 +157,7 @@ impl HotTier {
         self.cache.as_ref().map_or(0, Cache::capacity)
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> u64 {
         self.cache.as_ref().map_or(0, |cache| cache.len() as u64)
     }
@@ -190,7 +192,7 @@ const ENTRY_SHARE: u64 = 32;
 /// For the tier's first table; it grows as needed.
 const USUAL_ENTRY_BYTES: u64 = 16 << 10;
 const ENTRY_COUNT_MIN: usize = 64;
-/// What the library's tables take per entry.
+/// Memory per entry in the library's tables.
 const SLOT_BYTES: u64 = 96;
 const MARKER_BYTES: u64 = 256;
 

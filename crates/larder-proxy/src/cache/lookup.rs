@@ -1,9 +1,10 @@
-//! Finding what is stored for a request: memory first, then the store; marker first, then its variants.
+//! Finds the stored response for a request: first in memory, then in the store; first the marker, then its variants.
 //!
-//! Does not: decide whether what was found may be used. Invariant: what is found was stored for this
-//! resource and for these selecting fields (RFC 9111 4.1). A damaged entry, an error of the store, or a store
-//! that does not answer, is nothing found. Cost: one lookup in memory for a hit there; one device read for a hit in the
-//! store; one more lookup for each rule a resource varies by.
+//! Whether the response may be used is decided elsewhere. Invariant: it was stored for this resource and these
+//! selecting fields (RFC 9111 4.1). A damaged entry, a store error, or a store that does not respond counts as a miss.
+//!
+//! Cost: one lookup in memory for a hit there; one device read for a hit in the store; one more lookup for each rule by
+//! which the resource varies.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use crate::cache::{
     purges::PurgeVerdict,
 };
 
-/// What was found for a request.
+/// The result of a lookup for a request.
 pub(crate) enum LookupResult {
     /// A response for these selecting fields.
     Found(FoundResponse),
@@ -169,7 +170,7 @@ async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     after_purges(cache, key, one, moment).map(|one| (one, false))
 }
 
-/// What the purges there were have left of what lies under a key, in memory too.
+/// Returns the item under a key as the purges leave it, or `None` if it was purged. Updates the copy in memory.
 fn after_purges(cache: &Cache, key: &[u8], one: One, moment: EpochMoment) -> Option<One> {
     let One::Response(entry) = &one else { return Some(one) };
     let judged_count = cache.shared.purges.latest();
@@ -187,7 +188,7 @@ fn after_purges(cache: &Cache, key: &[u8], one: One, moment: EpochMoment) -> Opt
     }
 }
 
-/// Whether the store has a response under a key that a purge has taken out of use.
+/// Returns whether the store has a response under a key that a purge has made unusable.
 pub(crate) async fn is_purged(cache: &Cache, key: &[u8]) -> bool {
     let Some(store) = cache.shared.store.as_ref().filter(|store| store.may_contain(key)) else { return false };
     let Some((reader, _)) = read(cache, store, key).await else { return false };
@@ -195,7 +196,8 @@ pub(crate) async fn is_purged(cache: &Cache, key: &[u8]) -> bool {
     cache.shared.purges.judge_head(&head, key) == PurgeVerdict::Gone
 }
 
-/// The representation whose chunks the response under a key promises, if it does. It may still arrive.
+/// Returns the representation whose chunks the response under a key promises, if its body is in chunks. It may still be
+/// arriving.
 pub(crate) async fn representation(cache: &Cache, key: &[u8]) -> Option<u64> {
     match find_any(cache, key).await? {
         (One::Response(entry), _) => match entry.body {
@@ -210,12 +212,13 @@ pub(crate) async fn representation(cache: &Cache, key: &[u8]) -> Option<u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoreTrouble;
 
-/// The store's entry under a key, with its whole body. Damage, errors and a store that does not answer are misses.
+/// Reads the store's entry under a key, with its whole body. Damage, errors and a store that does not respond are
+/// misses.
 pub(crate) async fn read(cache: &Cache, store: &Store, key: &[u8]) -> Option<(Reader, Bytes)> {
     try_read(cache, store, key, ReadPatience::Short).await.ok().flatten()
 }
 
-/// As [`read`], but tells what is not there from what cannot be had.
+/// Reads an entry as [`read`] does, but distinguishes an absent entry from an unreadable one.
 pub(crate) async fn try_read(
     cache: &Cache,
     store: &Store,
@@ -230,7 +233,7 @@ pub(crate) async fn try_read(
     ask(cache, waiting, reading).await
 }
 
-/// What a read of the store brings.
+/// Waits for a read of the store and returns its result.
 pub(crate) async fn ask<T>(
     cache: &Cache,
     waiting: ReadPatience,
@@ -243,7 +246,7 @@ pub(crate) async fn ask<T>(
     })
 }
 
-/// What an entry of the store is in memory, unless it is a chunk; `None` if head and body do not belong together.
+/// Decodes a stored entry for use in memory. Returns `None` for a chunk, and if head and body do not belong together.
 pub(crate) fn decode(head: Bytes, body: Bytes, targets: &TargetList) -> Option<HotItem> {
     match Head::decode(head, targets).ok()? {
         Head::Response(head) => {

@@ -1,10 +1,11 @@
-//! Entries that the store read along with one that was asked for, on their way into memory.
+//! Moves neighbours into memory: entries that the store read together with a requested one.
 //!
-//! Owns: what becomes of them. Does not: read. Invariants: what was replaced or removed since the read is not kept
-//! (the tier's moment is taken before the store finds out which entries are current); nothing that was asked for
-//! twice gives way to a neighbour, see [`HotTier::offer`]. Cost: a copy and a decoded head per entry that is kept,
-//! on the thread that read; a look-up per entry that is in memory already. Idea: HashCache-Log's groups (NSDI'09),
-//! UCFS's clusters.
+//! Invariants: an entry that was replaced or removed since the read is not kept, because the memory cache's moment is
+//! taken before the store finds out which entries are current. No entry that was requested twice is evicted for a
+//! neighbour, see [`HotTier::offer`].
+//!
+//! Cost: a copy and a decoded head per entry kept, on the thread that read; one lookup per entry that is in memory
+//! already. Idea: HashCache-Log's groups (NSDI'09), UCFS's clusters.
 
 use std::{
     pin::pin,
@@ -21,13 +22,13 @@ use crate::cache::{
     lookup,
 };
 
-/// Has the store's neighbours put into `hot` for as long as that lives; their heads are read by `targets`.
+/// Makes the store put neighbours into `hot` for as long as `hot` lives. `targets` is used to read their heads.
 pub(crate) fn connect(store: &Store, hot: &Arc<HotTier>, targets: &TargetList) {
     let (hot, targets) = (Arc::downgrade(hot), targets.clone());
     store.set_neighbours(Arc::new(move || begin(&hot, &targets)));
 }
 
-/// A sink for what one read brings.
+/// Creates a sink for the neighbours of one read.
 fn begin(hot: &Weak<HotTier>, targets: &TargetList) -> NeighbourSink {
     let (moment, hot, targets) = (hot.upgrade().map(|hot| hot.moment()), Weak::clone(hot), targets.clone());
     Box::new(move |neighbour| {
@@ -40,7 +41,7 @@ fn begin(hot: &Weak<HotTier>, targets: &TargetList) -> NeighbourSink {
     })
 }
 
-/// What a hit under the neighbour's key would find, in memory of its own.
+/// Returns the item that a hit under the neighbour's key would find, copied into memory of its own.
 fn content_of(neighbour: &NeighbourEntry, targets: &TargetList) -> Option<HotItem> {
     let body = Bytes::copy_from_slice(&body_at_hand(&neighbour.reader)?);
     if neighbour.key.first() == Some(&KIND_CHUNK) {
@@ -49,7 +50,7 @@ fn content_of(neighbour: &NeighbourEntry, targets: &TargetList) -> Option<HotIte
     lookup::decode(Bytes::copy_from_slice(&neighbour.reader.head()), body, targets)
 }
 
-/// The whole body, if it needs no waiting.
+/// Returns the whole body if it is available without waiting.
 fn body_at_hand(reader: &Reader) -> Option<Bytes> {
     let mut reading = pin!(reader.read(0..reader.len()));
     match reading.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -1,10 +1,11 @@
-//! How long a store may take, and when it is left alone because it does not answer, or spared long responses because it is
-//! behind.
+//! Limits the time that the store may take. A store that does not respond is paused, and a store that falls behind gets
+//! no long responses.
 //!
-//! Owns: the bounds, and the state of rest. Does not: know what is done with the store. Invariants: nothing waits longer
-//! for the store than the limit; a store rests only if it answered nothing at all for that long; meanwhile one lookup or
-//! commit per rest finds out whether it answers again; what goes on by itself is bounded in number. Cost: a timer for
-//! what is not done at its first poll.
+//! Owns: the limits and the state of the pause. Invariants: nothing waits for the store longer than the limit. A pause
+//! begins only if the store completed no operation for that long. During a pause, one lookup or commit per pause tries
+//! whether the store responds again. The number of operations left running is bounded.
+//!
+//! Cost: a timer for each operation that is not complete at its first poll.
 
 use std::{
     future::{Future, poll_fn},
@@ -56,7 +57,7 @@ impl StorePatience {
         }
     }
 
-    /// Whether the store may be used now.
+    /// Returns whether the store may be used now.
     pub(crate) fn admits(&self) -> bool {
         !self.resting.load(Relaxed) || self.lock().admits(Instant::now())
     }
@@ -71,13 +72,13 @@ impl StorePatience {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).begin(Instant::now(), self.limit);
     }
 
-    /// Whether the store is spared long responses.
+    /// Returns whether the store is too far behind for long responses.
     pub(crate) fn is_behind(&self) -> bool {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).holds(Instant::now())
     }
 
-    /// A work took too long. Begins a rest unless others were answered since it began: then the store is slow, not
-    /// silent.
+    /// Notes an operation that took too long. Begins a pause unless other operations have completed since it began:
+    /// then the store is slow, not silent.
     fn note_overdue(&self, answers_before: u64) -> bool {
         let silent = self.answer_count.load(Relaxed) == answers_before;
         if silent {
@@ -105,7 +106,8 @@ impl StorePatience {
 }
 
 impl StorePause {
-    /// Whether something may be tried at `now`: when a rest is over, once, and then another and longer one begins.
+    /// Returns whether an operation may be tried at `now`. After each pause this allows one trial and begins a longer
+    /// pause.
     fn admits(&mut self, now: Instant) -> bool {
         match self.until {
             Some(until) if now < until => false,
@@ -118,7 +120,7 @@ impl StorePause {
         }
     }
 
-    /// Whether it lasts at `now`; when it is over, it has ended then.
+    /// Returns whether the pause lasts at `now`, and ends it if its time is over.
     fn holds(&mut self, now: Instant) -> bool {
         match self.until {
             Some(until) if now < until => true,
@@ -145,7 +147,7 @@ impl StorePause {
     }
 }
 
-/// For how long a read of the store is waited for.
+/// The time limit for a read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPatience {
     /// As long as the store may take to answer; one that rests is not asked. The origin has it too.

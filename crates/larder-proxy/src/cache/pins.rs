@@ -1,9 +1,12 @@
-//! What eviction is to spare: patterns of URLs by the operator's word, and the keys that they come to.
+//! Pinned responses: URL patterns set by the operator, and the keys that match them. Eviction spares pinned entries.
 //!
-//! Owns: the patterns and the keys, in two files beside the store. Does not: spare anything, which the store does. Invariants: a key is on
-//! record before its entry is stored, so that a killed process spares what it spared; what is on record is told to the store again before
-//! anything is stored. What nothing leads to any more (chunks of a body that was replaced, variants of a resource that was) is let go of
-//! when the record is tidied. Cost: for what no pattern names a look at a flag or a match; for what one names a line in a file.
+//! Owns: the patterns and the keys, in two files next to the store. The store does the sparing.
+//!
+//! Invariants: a key is recorded before its entry is stored, so pins survive a kill. All recorded keys are reported to
+//! the store before anything new is stored. Keys that nothing refers to any more (chunks of a replaced body, variants
+//! of a replaced resource) are unpinned when the record is rewritten.
+//!
+//! Cost: one flag or one pattern match per response that is not pinned; one line in a file per response that is.
 
 mod record;
 
@@ -35,7 +38,7 @@ use crate::{
     state_file,
 };
 
-/// What is to be spared.
+/// The pinned URL patterns and their keys.
 pub(crate) struct Pins {
     patterns: RwLock<Arc<UrlPatterns>>,
     patterns_path: Option<PathBuf>,
@@ -47,7 +50,7 @@ pub(crate) struct Pins {
     is_refusal_told: AtomicBool,
 }
 
-/// How much is pinned under one pattern, or under all.
+/// The amount pinned under one pattern, or under all patterns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PinTotals {
     /// Responses.
@@ -63,9 +66,9 @@ pub(crate) enum NotPinned {
     Busy,
     /// The store cannot, or there is none.
     Cannot(String),
-    /// It would take more than may be pinned.
+    /// The pin would exceed the share of the store that may be pinned.
     NoRoom { needed_bytes: u64 },
-    /// Who asked is gone.
+    /// The client that requested the pin disconnected.
     Abandoned,
     /// There would be too many patterns.
     TooMany,
@@ -95,12 +98,12 @@ impl Pins {
         }
     }
 
-    /// The patterns.
+    /// Returns the patterns.
     pub(crate) fn patterns(&self) -> Arc<UrlPatterns> {
         Arc::clone(&self.patterns.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether what is stored under a key is to be spared.
+    /// Returns whether a pattern matches the entry under `key`.
     pub(crate) fn name(&self, key: &[u8]) -> bool {
         let patterns = self.patterns.read().unwrap_or_else(PoisonError::into_inner);
         !patterns.is_empty() && is_named(&patterns, key)
@@ -111,11 +114,13 @@ impl Pins {
         self.refused_count.load(Relaxed)
     }
 
-    /// Has what no pattern was said for before spared too: what is stored now, and what is stored from now on. `progress` is told how many
-    /// bytes of how many of the store were looked at; ends when it says `false`. Blocks for reading the whole store.
+    /// Pins everything that the new patterns match: the entries stored now and those stored later.
+    ///
+    /// Calls `progress` with the number of bytes scanned and the size of the store, and stops when it returns `false`.
+    /// Blocks: reads the whole store.
     ///
     /// # Errors
-    /// Nothing is pinned then that was not before.
+    /// On an error, nothing is pinned that was not pinned before.
     pub(crate) fn add(
         &self,
         store: &Store,
@@ -186,11 +191,11 @@ impl Pins {
         }
     }
 
-    /// Has what these patterns alone name evicted like anything else; all patterns if none is told. Returns those that there were not.
-    /// Blocks for reading the record.
+    /// Unpins what only these patterns match, or everything if no pattern is given. Returns the patterns that were not
+    /// pinned. Blocks to read the record.
     ///
     /// # Errors
-    /// Nothing is unpinned then.
+    /// On an error, nothing is unpinned.
     pub(crate) fn remove(
         &self,
         store: &Store,
@@ -262,7 +267,7 @@ impl Pins {
         false
     }
 
-    /// The record as it is now, for reading it while others add to it.
+    /// Returns a snapshot of the record, to read it while others append to it.
     fn record_now(&self) -> PinRecord {
         self.record().snapshot()
     }
@@ -288,7 +293,8 @@ impl Pins {
     }
 }
 
-/// Has the store spare an entry of this length (head and body) that is about to be stored, if a pattern names it. Returns whether it does.
+/// Pins an entry that is about to be stored if a pattern matches it, and returns whether it is pinned. `len_bytes` is
+/// the length of head and body.
 pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_bytes: u64) -> bool {
     let pins = &cache.shared.pins;
     if !pins.name(key) || !store.can_pin() {

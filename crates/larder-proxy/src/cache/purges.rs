@@ -1,12 +1,19 @@
-//! Purges: what is stored of a site, a prefix, a URL or under a tag is not served any more, or is stale, without a look at any of it.
+//! Purges: makes all stored responses of a site, a prefix, a URL or a tag unusable or stale, without reading any of
+//! them.
 //!
-//! Owns: the purges there were, in memory and on record beside the store, and their count, which each stored head keeps of the moment at which
-//! the origin was asked for it. Does not: look entries up (`lookup`), or remove any: a head is judged when it is found. Invariants: what was
-//! asked for before a purge that concerns it, and comes later, in memory, from the store or from the origin, is judged like what was there; a
-//! clock decides nothing but for how long something has been stale; a count that a head can have is on record before the head has it. A record
-//! that cannot be read, or is not the store's own (see [`Store::set_label`]), empties the store: it may have told of anything. Cost: a load and
-//! a comparison for each look-up; memory and a line of the record for each thing that is purged, never for an entry.
-//! Idea: the bans of Varnish, with a count for their times and an index for their list.
+//! Owns: the purges, in memory and in a file next to the store, and their count. Each stored head keeps the count at the
+//! moment its request was sent to the origin. Heads are judged when `lookup` finds them; nothing is removed here.
+//!
+//! Invariants:
+//! - A response that was requested before a purge is judged by it even if it arrives later, from memory, the store or
+//!   the origin.
+//! - The clock decides only how long a response has been stale.
+//! - A count is on record before a head can carry it.
+//! - A record that cannot be read, or that belongs to another store (see [`Store::set_label`]), empties the store: any
+//!   of its responses may have been purged.
+//!
+//! Cost: a load and a comparison per lookup; memory and one line of the file per purge, never per entry. Idea:
+//! Varnish's bans, with a count in place of their times and an index in place of their list.
 
 mod index;
 mod journal;
@@ -51,11 +58,11 @@ struct PurgeCheck {
     index: PurgeIndex,
     /// Those that are not on record yet.
     unrecorded: Vec<Purge>,
-    /// Whether the record has to be written anew.
+    /// Whether the record must be rewritten.
     must_rewrite: bool,
 }
 
-/// Where purges are on record.
+/// The place where purges are recorded.
 enum PurgeRecordPlace {
     /// Nothing is stored that outlives the process.
     NotNeeded,
@@ -64,7 +71,7 @@ enum PurgeRecordPlace {
     Beside(PurgeRecordFile),
 }
 
-/// The record beside a store.
+/// The purge record next to a store.
 struct PurgeRecordFile {
     store: Store,
     journal: PurgeJournal,
@@ -78,13 +85,13 @@ struct PurgeRecordFile {
 pub(crate) struct WorkStart {
     /// For changes of single keys.
     pub(crate) moment: EpochMoment,
-    /// How many purges there had been that are on record: what a stored head keeps.
+    /// Number of purges that were on record. A stored head keeps this number.
     pub(crate) purge_count: u64,
-    /// How many there had been.
+    /// Number of purges that had been made.
     pub(crate) seen_count: u64,
 }
 
-/// What a purge came to.
+/// The outcome of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PurgeResult {
     /// Whether older ones were widened, as there are too many.
@@ -92,7 +99,8 @@ pub(crate) struct PurgeResult {
 }
 
 impl Purges {
-    /// Returns what is on record in this file for what is stored. Blocks for reading it, and for emptying the store if it is not to be believed.
+    /// Reads the record of `store`'s purges from this file. Blocks to read it, and to empty the store if the record
+    /// cannot be trusted.
     pub(crate) fn open(path: Option<PathBuf>, store: Option<&Store>) -> Self {
         let mut index = PurgeIndex::default();
         let record = match (store, path.map(PurgeJournal::new)) {
@@ -110,12 +118,12 @@ impl Purges {
         Self { latest: AtomicU64::new(number), recorded: AtomicU64::new(number), known, record: Mutex::new(record) }
     }
 
-    /// Now, for work that may store something.
+    /// Returns the start of work that may store something.
     pub(crate) fn begin(&self, moment: EpochMoment) -> WorkStart {
         WorkStart { moment, purge_count: self.recorded.load(Acquire), seen_count: self.latest.load(Acquire) }
     }
 
-    /// What becomes of an entry, under this key, by the purges there were.
+    /// Returns the state of an entry under this key after all purges so far.
     pub(crate) fn judge(&self, entry: &CachedEntry, key: &[u8]) -> PurgeVerdict {
         let latest = self.latest.load(Acquire);
         if entry.judged_count() >= latest && entry.head.purge_count() <= latest {
@@ -128,7 +136,7 @@ impl Purges {
         verdict
     }
 
-    /// What becomes of a response with this head, under this key, by the purges there were.
+    /// Returns the state of a response with this head, under this key, after all purges so far.
     pub(crate) fn judge_head(&self, head: &StoredHead, key: &[u8]) -> PurgeVerdict {
         let known = self.known();
         if head.purge_count() > known.index.last_number() {
@@ -138,12 +146,12 @@ impl Purges {
         known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count())
     }
 
-    /// Whether what began then may be concerned by a purge since, whatever tags it turns out to have.
+    /// Returns whether a purge since `began` may concern the response under this key, whatever its tags will be.
     pub(crate) fn may_concern(&self, key: &[u8], began: WorkStart) -> bool {
         self.latest.load(Acquire) > began.seen_count && self.known().index.may_concern(url_of(key), began.seen_count)
     }
 
-    /// Number of the last purge, for [`CachedEntry::note_judged`] of what was judged after this.
+    /// Returns the number of the last purge, for [`CachedEntry::note_judged`] of an entry judged after this call.
     pub(crate) fn latest(&self) -> u64 {
         self.latest.load(Acquire)
     }
@@ -174,7 +182,7 @@ impl Purges {
         Ok(PurgeResult { is_widened })
     }
 
-    /// Whether some are not on record yet.
+    /// Returns whether some purges are not on record yet.
     pub(crate) fn are_unsaved(&self) -> bool {
         let known = self.known();
         known.must_rewrite || !known.unrecorded.is_empty()
@@ -259,12 +267,12 @@ impl PurgeRecordFile {
         beside
     }
 
-    /// Whether purges can be added: each volume says that this is the store's record.
+    /// Returns whether purges can be appended: every volume must name this file as the store's record.
     fn takes_more(&self) -> bool {
         !self.must_empty && self.journal.takes_more() && self.store.labels().all(|label| label == self.label)
     }
 
-    /// Has the record say this, and nothing else. Blocks.
+    /// Replaces the content of the record with these purges. Blocks.
     fn rewrite(&mut self, purges: &[Purge]) -> Result<(), String> {
         if self.must_empty {
             block_on(self.store.invalidate(Invalidation::All))?;
@@ -292,12 +300,12 @@ fn block_on<T>(work: impl Future<Output = larder_store::Result<T>>) -> Result<T,
     runtime.block_on(work).map_err(|error| error.to_string())
 }
 
-/// The URL that a key is of; empty if it is of none.
+/// Returns the URL in a key, or an empty string if the key has none.
 fn url_of(key: &[u8]) -> &str {
     KeyOf::parse(key).and_then(|of| of.url()).unwrap_or_default()
 }
 
-/// A host as purges of sites name it.
+/// Returns the host in a key, in the form that purges of sites use.
 pub(crate) fn host_of_key(key: &[u8]) -> &str {
     host_of_url(url_of(key))
 }

@@ -1,8 +1,10 @@
-//! What is stored, response by response, while the store is in use: a walk over the whole of it.
+//! Lists the stored responses one by one while the store is in use, by scanning the whole store.
 //!
-//! Owns: which keys are those of responses that a request can be answered with, each once. Does not: read bodies. Invariant: what was purged, or
-//! is a variant to which nothing leads any more, is not told. Cost: one read of everything, one more of each response's front, and eight bytes
-//! of memory for each response that was told.
+//! Owns: the selection of the keys that a request can be answered from, each once. Bodies are not read. Invariant:
+//! purged responses, and variants that no marker leads to, are not listed.
+//!
+//! Cost: one read of the whole store, one more of the front of each response, and eight bytes of memory per response
+//! listed.
 
 use std::collections::HashSet;
 
@@ -16,9 +18,9 @@ use crate::cache::{
     purges::PurgeVerdict,
 };
 
-/// What a walk meets.
+/// One step of the scan.
 pub(crate) enum WalkStep<'a> {
-    /// So many bytes of so many of the store were looked at.
+    /// Progress: the number of bytes scanned, and the size of the store.
     Passed {
         bytes: u64,
         of: u64,
@@ -64,7 +66,7 @@ fn is_of_get(of: &KeyOf<'_>) -> bool {
     !OriginMark::of_key(of.primary).name().is_some_and(|name| name.contains('#'))
 }
 
-/// The response under a key, if it is one that can be served.
+/// Reads the response under a key, if it can be served.
 fn response(cache: &Cache, store: &Store, key: &[u8], of: &KeyOf<'_>) -> Option<(StoredHead, Reader)> {
     let targets = &cache.http.targets;
     // A variant to which nothing leads is nobody's.

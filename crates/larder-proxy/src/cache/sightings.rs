@@ -1,10 +1,13 @@
-//! Where the chunks of long bodies were seen, so that a hit need not look for them again.
+//! Known locations of the chunks of long bodies, so that a hit need not probe for them again.
 //!
-//! Owns: what is remembered, by representation. Does not: look; see `presence`. Invariant: a chunk counts as seen only if
-//! the store says, for free, that it still is where it was: reclaim, a removal, a replacement or an invalidated volume end
-//! that by themselves, so nothing has to be told to forget. Why it is remembered: a hit of 1 GB after a start looks at
-//! 1,000 records of 4 KiB, 4 MB in all, 64 at a time; what was stored since the start, or looked at once, costs 1,000
-//! lookups in memory. Memory: 24 bytes for a chunk, [`CHUNK_COUNT_MAX`] of them: 3 MiB for 128 GiB of long bodies.
+//! Owns: the locations, by representation. Probing is done in `presence`.
+//!
+//! Invariant: a chunk counts as seen only if the store confirms, without I/O, that it is still where it was. Reclaim,
+//! removal, replacement and invalidation of a volume change that by themselves, so no event has to clear anything here.
+//!
+//! Why: after a start, a hit of 1 GB probes 1,000 records of 4 KiB, 4 MB in all, 64 at a time. For chunks stored since
+//! the start, or probed once, it costs 1,000 lookups in memory. Memory: 24 bytes per chunk, for at most
+//! [`CHUNK_COUNT_MAX`] chunks: 3 MiB for 128 GiB of long bodies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,25 +16,25 @@ use quick_cache::{Weighter, sync::Cache};
 
 use crate::cache::entry::CHUNK_BYTES;
 
-/// What is known of the chunks of long bodies.
+/// The known locations of the chunks of long bodies.
 pub(crate) struct ChunkSightings(Cache<u64, Arc<BodySightings>, ChunkCount>);
 
-/// What is known of the chunks of one body, by number.
+/// The known locations of one body's chunks, by chunk number.
 pub(crate) struct BodySightings(Mutex<Box<[ChunkSighting]>>);
 
-/// What is known of a chunk.
+/// The last known state of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkSighting {
     /// Nobody has looked.
     Nothing,
-    /// It was seen here.
+    /// Seen at this location.
     Seen(LocatedEntry),
-    /// It was not there. A hint only: it may have come since.
+    /// Not found. A hint only: the chunk may have arrived since.
     Absent,
 }
 
 impl ChunkSightings {
-    /// What is known of a body of `len` bytes; nothing, if nobody has asked before.
+    /// Returns the known locations for a body of `len` bytes; all unknown at the first call.
     pub(crate) fn of(&self, representation: u64, len: u64) -> Arc<BodySightings> {
         let count = usize::try_from(len.div_ceil(CHUNK_BYTES)).unwrap_or(usize::MAX).min(CHUNK_COUNT_MAX);
         if let Some(chunks) = self.0.get(&representation) {
@@ -50,7 +53,7 @@ impl Default for ChunkSightings {
 }
 
 impl BodySightings {
-    /// What is known of chunk `number`.
+    /// Returns the last known state of chunk `number`.
     pub(crate) fn known(&self, number: u64) -> ChunkSighting {
         let chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         usize::try_from(number).ok().and_then(|number| chunks.get(number).copied()).unwrap_or(ChunkSighting::Nothing)

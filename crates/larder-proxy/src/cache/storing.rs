@@ -1,9 +1,11 @@
-//! Putting responses into the store, changing their heads, taking them out.
+//! Stores responses, replaces their heads, and removes them.
 //!
-//! Owns: where a response goes, and the order in which its parts become visible: chunks before the head that
-//! promises them, a variant before the marker that leads to it. Invariant: what was fetched before its
-//! resource was invalidated is not found after (RFC 9111 4.4). An error of the store is counted and changes nothing for
-//! clients: what could not be stored is kept in memory, and what it was to replace is removed.
+//! Owns: the place of a response, and the order in which its parts become visible: chunks before the head that promises
+//! them, a variant before the marker that leads to it.
+//!
+//! Invariant: a response fetched before its resource was invalidated is not found afterwards (RFC 9111 4.4). Clients do
+//! not notice a store error: it is counted, the response that could not be stored is kept in memory, and the stored
+//! response that it should have replaced is removed.
 
 use std::sync::Arc;
 
@@ -26,7 +28,7 @@ use crate::{
     origin::target::path_of,
 };
 
-/// Where a response goes.
+/// The place at which a response is stored.
 pub(crate) struct StorePlace {
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
@@ -34,7 +36,7 @@ pub(crate) struct StorePlace {
     pub(crate) key: Arc<[u8]>,
     /// The marker that leads to the variant, and whether it has to be written.
     pub(crate) marker: Option<(Arc<ResourceMarker>, bool)>,
-    /// What it was asked for together with, see [`crate::cache::groups`]; 0 is nothing.
+    /// The page group that the response belongs to, see [`crate::cache::groups`]; 0 for none.
     pub(crate) group: u32,
     /// The decision about its room.
     pub(crate) admission: StoreAdmission,
@@ -73,7 +75,7 @@ pub(crate) fn admission(cache: &Cache, place: &StorePlace, head: &StoredHead, bo
 }
 
 impl StorePlace {
-    /// The place of a response that varies by `rule`; `None`: no request could be led there.
+    /// Returns the place of a response that varies by `rule`, or `None` if no request could select it.
     pub(crate) fn new(
         primary: &Arc<[u8]>,
         rule: &VaryRule,
@@ -105,8 +107,9 @@ impl StorePlace {
         })
     }
 
-    /// The place of a stored response under a new head: where it is, unless it now varies on more than it is stored by. `None`:
-    /// no request could be led there, or its body is in chunks, which stay where they are.
+    /// Returns the place of a stored response that gets a new head. It is the present place, unless the new head varies
+    /// on more fields than the response was stored by. `None` means that no request could select the response, or that
+    /// its body is in chunks, which cannot move.
     pub(crate) fn renewed(
         primary: &Arc<[u8]>,
         before: &FoundResponse,
@@ -122,7 +125,7 @@ impl StorePlace {
         Self::new(primary, &head.selecting().rule(), request_fields, before.marker.as_ref(), settings)
     }
 
-    /// This place of a response in one language, to which those who prefer that language are led too.
+    /// Returns this place for a response in one language, so that requests which prefer that language select it too.
     pub(crate) fn in_language_of(self, response_fields: &HeaderMap, request_fields: &HeaderMap) -> Self {
         let mut lines = request_fields.get_all(header::ACCEPT_LANGUAGE).iter();
         let (Some((marker, _)), Some(accepted), None) = (&self.marker, lines.next(), lines.next()) else { return self };
@@ -195,21 +198,23 @@ pub(crate) async fn commit_fragment(cache: &Arc<Cache>, primary: &[u8], key: &[u
     }
 }
 
-/// What an origin's confirmation makes of a stored response.
+/// A stored response as an origin's confirmation (304) changes it.
 pub(crate) struct Confirmation {
-    /// Where it is to be, if it can be anywhere.
+    /// The new place, or `None` if the response can no longer be stored.
     pub(crate) place: Option<StorePlace>,
-    /// Its new head.
+    /// The new head.
     pub(crate) head: StoredHead,
     /// When the origin was asked.
     pub(crate) began: WorkStart,
 }
 
-/// Keeps a stored response that the origin confirmed, with its new head, at its place by that head (see
-/// [`StorePlace::renewed`]); or drops it, if its new fields say that it is not to be stored (RFC 9111 3.2), or there is
-/// no such place. What credentials have confirmed changes nothing for others (RFC 9111 3.5), nor does what answers a
-/// request that tells the origin more than those the response is stored for; but what varies on more than was known is
-/// not kept as it was (RFC 9111 4.1).
+/// Stores the new head of a response that the origin confirmed, at the place that the head calls for (see
+/// [`StorePlace::renewed`]). Removes the response if its new fields forbid storing it (RFC 9111 3.2), or if there is no
+/// such place.
+///
+/// A confirmation of a request with credentials changes nothing for other clients (RFC 9111 3.5). Nor does the
+/// confirmation of a request that tells the origin more than the requests the response is stored for. But a response
+/// that varies on more fields than were known is not kept under the old rule (RFC 9111 4.1).
 pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, before: &FoundResponse, now: Confirmation) {
     let Confirmation { place, head, began } = now;
     let selecting = before.entry.head.selecting();
@@ -262,7 +267,7 @@ async fn freshen(cache: &Arc<Cache>, place: &StorePlace, entry: &CachedEntry, be
 pub(crate) enum NotInvalid {
     /// There is nothing that could be stored of this URI.
     NoUrl,
-    /// It is not shown any more, but the store could not write this down: after a crash it may be back.
+    /// The response is hidden, but the store could not make this durable. It may reappear after a crash.
     NotDurable(String),
 }
 
@@ -324,18 +329,18 @@ pub(crate) async fn purge(
     outcome.map_err(NotInvalid::NotDurable)
 }
 
-/// Whether a purge since a response was asked for concerns it: what is stored may be newer.
+/// Returns whether a purge since the response was requested concerns it. If so, the stored response may be newer.
 fn is_purged(cache: &Cache, key: &[u8], head: &StoredHead) -> bool {
     cache.shared.purges.judge_head(head, key) != PurgeVerdict::Stands
 }
 
-/// What a purge of a URI's host is about.
+/// Returns the purge scope for the whole site of `uri`.
 pub(crate) fn site_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
     let primary = primary_of(cache, uri)?;
     Some(PurgeScope::Site(host_of_key(&primary).into()))
 }
 
-/// What a purge of a URI, with all its variants, is about.
+/// Returns the purge scope for `uri` and all its variants.
 pub(crate) fn url_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
     Some(PurgeScope::Url(String::from_utf8(primary_of(cache, uri)?.split_off(1)).ok()?.into()))
 }
@@ -344,7 +349,7 @@ fn no_answer() -> Result<(), String> {
     Err("the store does not answer".to_owned())
 }
 
-/// The keys under which responses of a URI can be stored; `None` for what has none.
+/// Returns the keys under which responses of `uri` can be stored, or `None` if it has none.
 pub(crate) fn primaries_of(cache: &Cache, uri: &Uri) -> Option<Vec<Vec<u8>>> {
     let primary = primary_of(cache, uri)?;
     let marks = cache.shared.key_marks.marks_of(uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri));
@@ -376,7 +381,7 @@ pub(crate) async fn remove(cache: &Arc<Cache>, key: &[u8]) -> Result<(), String>
     outcome
 }
 
-/// An invalidation between the check and the commit would have been in vain: make up for it.
+/// Removes what was just stored if its resource was invalidated between the check and the commit.
 async fn undo_if_invalidated(cache: &Arc<Cache>, place: &StorePlace, began: WorkStart) -> bool {
     if cache.shared.epochs.is_unchanged(&place.primary, began.moment) {
         return true;
@@ -397,7 +402,7 @@ fn commit_to_memory(cache: &Cache, place: &StorePlace, head: &StoredHead, body: 
     }
 }
 
-/// What could not be stored is in memory, and the store has nothing older in its place.
+/// Keeps a response in memory that could not be stored, and removes the older one from the store.
 async fn replace_in_memory(cache: &Arc<Cache>, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
     if let Some(store) = &cache.shared.store
         && store.may_contain(&place.key)
@@ -410,7 +415,7 @@ async fn replace_in_memory(cache: &Arc<Cache>, place: &StorePlace, head: &Stored
 /// An entry that is to be written.
 struct UnwrittenEntry<'a> {
     key: &'a [u8],
-    /// Whether it is not written if the store has no room for its like.
+    /// Skips the write if the store has no room for entries like this one.
     is_offer: bool,
     head: Vec<u8>,
     body: Vec<Bytes>,
@@ -467,7 +472,7 @@ fn hints(cache: &Cache, place: &StorePlace, head: &StoredHead) -> Hints {
     Hints { site: site_of(&place.primary), group: u64::from(place.group), expires_at: expires_at(cache, head) }
 }
 
-/// Until when a response can be of use: for ever if the origin can be asked whether it still holds.
+/// Returns the time until which a response can be useful. It is unlimited if the origin can be asked to validate it.
 pub(crate) fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
     if head.has_validator() {
         return 0;
@@ -482,7 +487,7 @@ pub(crate) fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
     u32::try_from(last.max(1)).unwrap_or(0)
 }
 
-/// A number for the host of a key (FNV-1a), the same on every start: what the papers call the server.
+/// Returns a number for the host of a key (FNV-1a), the same after every start. The papers call this the server.
 fn site_of(primary: &[u8]) -> u64 {
     let after_scheme = primary.windows(3).position(|bytes| bytes == b"://").map_or(0, |at| at + 3);
     let authority = &primary[after_scheme..];

@@ -1,9 +1,8 @@
-//! The certificates shown to clients: read from files, chosen by name, read again when the files change.
+//! The certificates presented to clients: read from files, chosen by name, read again when the files change.
 //!
-//! Owns: the certificates. Does not: look whether their files change (see `caretaker`), or do handshakes. Invariants: what was
-//! read once stays in use until something better is there, so a broken file never takes a listener down; and
-//! connections that are open are not touched. Cost: a handshake takes one lock and one look-up by name; the thread asks
-//! for the files' times once a second.
+//! Owns: the certificates. Files are watched in `caretaker`. Invariants: a certificate stays in use until a valid
+//! replacement has been read, so a broken file never takes a listener down. Open connections are not affected. Cost: a
+//! handshake takes one lock and one lookup by name; the watcher reads the files' times once a second.
 
 use std::{
     collections::HashMap,
@@ -49,8 +48,8 @@ impl CertificateSet {
         Ok(Self { identities: identities.to_vec(), table: RwLock::new(table) })
     }
 
-    /// Whether the certificate for clients that ask for `name` covers `host`, a name or an address, as that of a
-    /// connection for requests to it must (RFC 9110 7.4).
+    /// Returns whether the certificate for clients that request `name` covers `host`, a name or an address. It must,
+    /// for requests to `host` on that connection (RFC 9110 7.4).
     pub(crate) fn speak_for(&self, name: Option<&str>, host: &str) -> bool {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.covers(table.choose(name), host)
@@ -66,7 +65,7 @@ impl CertificateSet {
         Ok(())
     }
 
-    /// What each certificate is called, and when it ends in seconds of Unix time.
+    /// Returns the name of each certificate, and its expiry in seconds of Unix time.
     pub(crate) fn expiries(&self) -> Vec<(String, i64)> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         let named = table.by_name.iter().flat_map(|(name, keys)| keys.iter().map(move |key| (name, key)));
@@ -117,7 +116,7 @@ impl CertificateNames {
         name.and_then(|name| self.named(name).next()).unwrap_or(&self.first)
     }
 
-    /// Whether a certificate is good for a host.
+    /// Returns whether a certificate is valid for a host.
     fn covers(&self, shown: &Arc<CertifiedKey>, host: &str) -> bool {
         let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host);
         if let Ok(address) = bare.parse::<IpAddr>() {
@@ -130,7 +129,7 @@ impl CertificateNames {
         !name.contains('*') && self.named(name).any(|good| Arc::ptr_eq(good, shown))
     }
 
-    /// The certificates that are good for a name, best first.
+    /// Returns the certificates that are valid for a name, best first.
     fn named(&self, name: &str) -> impl Iterator<Item = &Arc<CertifiedKey>> {
         let name = name.to_ascii_lowercase();
         let wildcard = name.find('.').filter(|dot| *dot > 0).map(|dot| format!("*{}", &name[dot..]));
@@ -177,7 +176,8 @@ fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
     Ok((certified, names))
 }
 
-/// Whether a certificate has names of the only kind that counts (RFC 9110 4.3.4); its common name does not.
+/// Returns whether a certificate has alternative names, the only kind that counts (RFC 9110 4.3.4); the common name
+/// does not.
 fn has_alternative_names(certificate: &CertificateDer<'_>) -> bool {
     let parsed = X509Certificate::from_der(certificate);
     parsed.is_ok_and(|(_, parsed)| matches!(parsed.subject_alternative_name(), Ok(Some(_))))

@@ -1,9 +1,9 @@
 //! One client connection's task, and the HTTP library that serves it.
 //!
-//! Owns: the order in which it is opened, drained, handed over and closed. Does not: keep state of the client (see
-//! `peer`) or answer requests (see `exchange`). Memory: a connection that has been between two requests for a second
-//! is parked: only its socket is kept, and a new connection of the HTTP library is made when bytes come. Cost: no
-//! timer and no allocation per request; whole hits are answered within the call, without a future of their own.
+//! Owns: the order in which it is opened, drained, handed over and closed. The client's state is in `peer`; requests
+//! are answered in `exchange`. Memory: a connection that has been idle for a second is parked: only its socket is kept,
+//! and a new connection of the HTTP library is created when bytes arrive. Cost: no timer and no allocation per request;
+//! whole hits are answered within the call, without a future of their own.
 
 use std::{
     future::Future,
@@ -142,13 +142,13 @@ pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunnelledConnecti
     drop(kept);
 }
 
-/// What is known of a connection besides what came over it.
+/// The facts about a connection, apart from the bytes it carried.
 struct ConnectionContext {
     inside: Option<Origin>,
     session: Option<Arc<SessionState>>,
     watched: WatchedConnection,
     listener: SocketAddr,
-    /// Whether it was accepted since goodbye is said: then its first answer is its last.
+    /// Set if it was accepted after the handover began. Then its first response is its last.
     is_fresh: bool,
 }
 
@@ -207,7 +207,7 @@ fn connect_http1(client: &Arc<Client>, socket: ClientSocket, first: Bytes) -> Ht
     HttpConnection::Http1(Box::new(connection))
 }
 
-/// What the HTTP library calls for each request.
+/// The handler that the HTTP library calls for each request.
 struct RequestHandler(Arc<Client>);
 
 impl Service<Request<Incoming>> for RequestHandler {
@@ -385,5 +385,5 @@ impl ConnectionTask {
     }
 }
 
-/// How long a client of HTTP/2 has to close a connection that was idle too long.
+/// Time for an HTTP/2 client to close a connection that was idle for too long.
 const GOODBYE: Duration = Duration::from_secs(2);

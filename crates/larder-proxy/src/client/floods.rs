@@ -1,9 +1,9 @@
-//! What a client of HTTP/2 may send that asks for nothing (RFC 9113 10.5).
+//! Limits the HTTP/2 frames of a client that request nothing (RFC 9113 10.5).
 //!
-//! Owns: how much of it came of late. Does not: close the connection, which its owner does. A frame that the library answers,
-//! or takes note of, costs a client nothing and us a few microseconds; and so does a stream that is refused. Honest clients
-//! send such frames along with requests and with what they receive of responses, so both give them room for more.
-//! Invariant: what is counted is of the last [`STRETCH_TICKS`]. Cost: one short lock a transfer.
+//! Owns: the count of recent frames. The connection is closed by its owner. A frame that the library answers or records
+//! costs a client nothing and the proxy a few microseconds; so does a refused stream. Honest clients send such frames
+//! along with requests and with the responses they receive, so both raise the limit. Invariant: the counts cover the
+//! last [`STRETCH_TICKS`]. Cost: one short lock per read or write.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::{
     config::Limits,
 };
 
-/// What came of late on one connection.
+/// Recent frames on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct FloodGuard {
     state: Mutex<FloodState>,
@@ -28,12 +28,12 @@ struct FloodState {
     sent_bytes: u64,
 }
 
-/// What is to be known of octets that arrived.
+/// Facts about the octets that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivedFrames {
     /// Whether the head of a request has begun and is not whole yet.
     pub(crate) in_head: bool,
-    /// What there is too much of, if so.
+    /// The kind of frame of which there are too many, if any.
     pub(crate) flood: Option<HeadFault>,
 }
 

@@ -1,8 +1,8 @@
-//! How often everything that was to go out to a client has gone out.
+//! Counts how often all output for a client has been written.
 //!
-//! A body that cannot be completed ends in an error, at which the HTTP library drops what it has not written yet: the
-//! response's head among it, if the body breaks at once. So who breaks off waits until what came before is out. Owns: the
-//! count, and who waits. Does not: write. Cost: one plain addition and load per flush.
+//! A body that cannot be completed ends with an error. The HTTP library then drops everything that it has not written
+//! yet, even the response's head if the body breaks at once. So a body waits with its error until the output before it
+//! is written. Owns: the count, and the wakers. Cost: one plain addition and load per flush.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ pub(crate) struct FlushCounter {
 }
 
 impl FlushCounter {
-    /// Everything has gone out.
+    /// Notes that all output has been written.
     pub(crate) fn note(&self) {
         self.count.fetch_add(1, SeqCst);
         if self.awaited.load(SeqCst) {
@@ -31,17 +31,17 @@ impl FlushCounter {
         }
     }
 
-    /// How often it has.
+    /// Returns the number of complete flushes.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(SeqCst)
     }
 
-    /// The lower bits of the count.
+    /// Returns the lower bits of the count.
     pub(crate) fn low_count(&self) -> u32 {
         self.count() as u32
     }
 
-    /// Whether it has since the count was `before`; if not, the caller is woken then.
+    /// Returns whether a flush completed since the count was `before`. If not, the caller is woken when one does.
     pub(crate) fn is_after(&self, before: u64, context: &Context<'_>) -> bool {
         self.remember(context);
         self.count() > before

@@ -1,7 +1,7 @@
-//! HTTP/2 towards clients: its bounds, and what differs from HTTP/1.1 in a request's head (RFC 9113 8).
+//! HTTP/2 with clients: its limits, and its differences from HTTP/1.1 in a request's head (RFC 9113 8).
 //!
-//! Does not: frame; the HTTP library does. It sends no interim responses over HTTP/2 (103 least of all), so none are passed
-//! on there. Cost: a task for each stream.
+//! Framing is done by the HTTP library. It sends no interim responses over HTTP/2 (103 included), so none are passed on
+//! there. Cost: one task per stream.
 
 use http::{HeaderMap, HeaderValue, Request, Uri, Version, header};
 use http_body::Body as _;
@@ -10,7 +10,7 @@ use hyper_util::rt::TokioExecutor;
 
 use crate::config::Limits;
 
-/// A server of HTTP/2 within these limits.
+/// Creates an HTTP/2 server with these limits.
 pub(crate) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
@@ -57,13 +57,14 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), &'st
     Ok(())
 }
 
-/// Whether a request is malformed in a way that the HTTP library lets pass: white space around a value (RFC 9113 8.2.1).
+/// Returns whether a request is malformed in a way that the HTTP library accepts: white space around a value (RFC 9113
+/// 8.2.1).
 pub(crate) fn is_malformed<B>(request: &Request<B>) -> bool {
     let is_space = |octet: Option<&u8>| octet.is_some_and(|octet| b" \t".contains(octet));
     request.headers().values().any(|value| is_space(value.as_bytes().first()) || is_space(value.as_bytes().last()))
 }
 
-/// Whether Host says the same as the target, if it is there (RFC 9113 8.3.1).
+/// Returns whether Host, if present, agrees with the target (RFC 9113 8.3.1).
 fn agrees(target: &Uri, fields: &HeaderMap) -> bool {
     let Some(authority) = target.authority() else { return true };
     fields.get_all(header::HOST).iter().all(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()))
@@ -71,11 +72,11 @@ fn agrees(target: &Uri, fields: &HeaderMap) -> bool {
 
 /// Streams that a client may have opened and reset again before they were looked at; more ends the connection.
 const PENDING_RESET_COUNT_MAX: usize = 32;
-/// What a client may send ahead on one stream, in bytes.
+/// Bytes that a client may send ahead on one stream.
 const STREAM_WINDOW_BYTES: u32 = 512 << 10;
-/// What a client may send ahead on all streams together, in bytes: the most a connection holds of requests' bodies.
+/// Bytes that a client may send ahead on all streams together. This is the most body data that a connection holds.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
-/// What is taken from a response's body before the client has room for it, in bytes.
+/// Bytes of a response's body that are buffered beyond the client's window.
 const SEND_BYTES_MAX: usize = 256 << 10;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Interception: which tunnels are looked into, and the certificates that are shown in them.
+//! Interception: selects the tunnels to decrypt, and the certificates presented in them.
 //!
-//! Owns: the authority, the certificates it made of late, and who refused them. Does not: read from tunnels (see `request::intercept`).
-//! Invariants: no certificate is shown that its host's clients would take for longer than a week; the certificates kept are
-//! bounded. Cost: a host's first connection waits for one signature, made on a thread that serves nobody.
+//! Owns: the CA, its recent certificates, and the clients that refused them. Tunnels are read in `request::intercept`.
+//! Invariants: a client never accepts a presented certificate for longer than a week. The number of kept certificates
+//! is bounded. Cost: a host's first connection waits for one signature, made on a thread that serves no clients.
 
 pub(crate) mod bypass;
 pub(crate) mod hello;
@@ -31,7 +31,7 @@ use crate::{
     config::{HostRules, Intercept},
 };
 
-/// What looks into tunnels.
+/// The interceptor of tunnels.
 pub(crate) struct Interceptor {
     rules: HostRules,
     authority: Arc<Authority>,
@@ -40,7 +40,7 @@ pub(crate) struct Interceptor {
     ticketer: Arc<dyn ProducesTickets>,
 }
 
-/// How handshakes are done for one host.
+/// The TLS configuration for one host.
 #[derive(Clone)]
 struct ShownCertificate {
     config: Arc<ServerConfig>,
@@ -81,7 +81,7 @@ impl Interceptor {
         Self::new(config.hosts.clone(), authority)
     }
 
-    /// Whether `host` is listed for interception.
+    /// Returns whether `host` is listed for interception.
     pub(crate) fn lists(&self, host: &str) -> bool {
         self.rules.contain(host)
     }
@@ -94,20 +94,20 @@ impl Interceptor {
         self.refusals.is_let_through(client, host, Instant::now()).then_some(BypassReason::Refused)
     }
 
-    /// When its authority ends.
+    /// Returns the time at which the CA's certificate expires.
     pub(crate) fn expires_at(&self) -> SystemTime {
         self.authority.expires_at()
     }
 
-    /// The certificate of the authority in PEM.
+    /// Returns the CA's certificate in PEM.
     pub(crate) fn certificate_pem(&self) -> &str {
         self.authority.certificate_pem()
     }
 
-    /// How handshakes with clients that asked for `host` are done.
+    /// Returns the TLS configuration for clients that request `host`.
     ///
     /// # Errors
-    /// The host has no name that can stand in a certificate.
+    /// The host's name cannot be put into a certificate.
     pub(crate) async fn server_config(self: &Arc<Self>, host: &str) -> io::Result<Arc<ServerConfig>> {
         if let Some(shown) = self.shown.get(host)
             && shown.made.elapsed().is_ok_and(|age| age < SHOWN_FOR)
@@ -158,7 +158,7 @@ impl fmt::Debug for Interceptor {
     }
 }
 
-/// How a handshake is done that is to fail: the client is told so in an alert.
+/// Returns a TLS configuration whose handshakes fail, so that the client gets an alert.
 ///
 /// # Errors
 /// The TLS library refuses its own defaults.
@@ -190,5 +190,5 @@ impl ResolvesServerCert for FixedCertificate {
 
 /// Hosts whose certificates are kept.
 const SHOWN_COUNT_MAX: usize = 1024;
-/// How long one is shown before another is made, so that no client gets one that is about to end.
+/// Time for which a certificate is presented before it is renewed, so that no client gets one that is about to expire.
 const SHOWN_FOR: Duration = Duration::from_secs(LEAF_LIFETIME.as_secs() / 7 * 6);

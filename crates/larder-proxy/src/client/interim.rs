@@ -1,10 +1,10 @@
 //! Interim responses on their way to a client (RFC 9110 15.2, RFC 8297).
 //!
-//! The HTTP library sends none but 100, so these are written to the socket beside it: when it flushes, and
-//! before anything else is written. Owns: what waits to be written, and for which exchange. Invariants: only
-//! the exchange that is being answered adds anything, and only until its answer is handed over; so an
-//! interim response never lands inside or behind a final one. Memory: [`WAITING_BYTES_MAX`] a connection.
-//! Cost: one plain load per write and flush while there are none.
+//! The HTTP library sends only 100, so these are written directly to the socket: when the library flushes, and before
+//! anything else is written. Owns: the queued responses, and their exchange. Invariants: only the present exchange adds
+//! interim responses, and only until its final response is handed over. So none of them lands inside or after a final
+//! response. Memory: [`WAITING_BYTES_MAX`] per connection. Cost: one plain load per write and flush while there are
+//! none.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ use tokio::io::AsyncWrite;
 
 use crate::client::peer::Client;
 
-/// What waits to be written to one connection.
+/// The queue of one connection.
 #[derive(Default)]
 pub(crate) struct InterimQueue {
     waiting: AtomicBool,
@@ -84,7 +84,8 @@ impl InterimQueue {
 }
 
 impl InterimSink {
-    /// Whether interim responses can reach the client: HTTP/1.0 has none, and over HTTP/2 the HTTP library sends none.
+    /// Returns whether interim responses can reach the client. HTTP/1.0 has none, and over HTTP/2 the HTTP library
+    /// sends none.
     pub(crate) fn is_of_use(&self) -> bool {
         self.version == Version::HTTP_11
     }
@@ -108,7 +109,7 @@ impl InterimSink {
     }
 }
 
-/// The head as it goes out.
+/// Returns the encoded head.
 fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     let mut fields = fields.clone();
     strip_hop_by_hop(&mut fields);

@@ -1,8 +1,9 @@
-//! From an accepted socket to a connection whose protocol is known: the PROXY header, the TLS handshake, and HTTP/1.1 or
-//! HTTP/2.
+//! Turns an accepted socket into a connection with a known protocol: the PROXY header, the TLS handshake, and HTTP/1.1
+//! or HTTP/2.
 //!
-//! Does not: serve. Invariant: nothing that a client sent is lost; the bytes read to tell the protocols apart are read
-//! again by the chosen one. Cost: on a plain connection, one short copy of the first bytes; no buffer before they come.
+//! Serving is done elsewhere. Invariant: no byte from the client is lost; the bytes read to distinguish the protocols
+//! are read again by the chosen one. Cost: on a plain connection, one short copy of the first bytes; no buffer before
+//! they arrive.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -22,10 +23,10 @@ use crate::{
 
 /// A connection whose protocol is known.
 pub(crate) struct OpenedConnection {
-    /// Who the client is.
+    /// The client's address.
     pub(crate) peer: SocketAddr,
     pub(crate) socket: ClientSocket,
-    /// What was read already.
+    /// The bytes that were read already.
     pub(crate) first: Bytes,
     pub(crate) protocol: ClientProtocol,
 }
@@ -75,7 +76,7 @@ pub(crate) async fn open(
     }
 }
 
-/// What does handshakes with clients, as servers of both protocols.
+/// Creates the TLS acceptor for clients, which serves both protocols.
 ///
 /// # Errors
 /// The TLS library refuses its own defaults.
@@ -111,7 +112,7 @@ async fn listen_first(socket: TcpStream, peer: SocketAddr) -> io::Result<Option<
     }
 }
 
-/// Not asynchronous, so that the buffer is not part of what waits.
+/// Reads without being asynchronous, so that the buffer is not part of the waiting future.
 fn read_some(socket: &TcpStream, first: &mut BytesMut) -> io::Result<usize> {
     let mut buffer = [0; FIRST_BYTES_MAX];
     let count = socket.try_read(&mut buffer)?;
@@ -119,7 +120,7 @@ fn read_some(socket: &TcpStream, first: &mut BytesMut) -> io::Result<usize> {
     Ok(count)
 }
 
-/// What a client speaks that begins so; `None` if it may still be either.
+/// Returns the protocol of a client that starts with these bytes, or `None` while it may still be either.
 fn told(first: &[u8]) -> Option<ClientProtocol> {
     let compared = first.len().min(PREFACE.len());
     match first[..compared] == PREFACE[..compared] {

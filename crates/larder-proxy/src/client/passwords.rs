@@ -1,8 +1,9 @@
-//! Who may use the forward proxy: users and passwords from a file as `htpasswd` writes it (RFC 7617).
+//! The users of the forward proxy, with passwords from a file in the format of `htpasswd` (RFC 7617).
 //!
-//! Owns: the users, and who has shown a right password of late. Does not: decide where passwords are wanted. Invariants:
-//! passwords are kept as the file has them, hashed slowly on purpose; what was right is remembered for [`KNOWN_FOR`] by
-//! a keyed hash; a slow hash is never computed on a worker's thread, and only [`AT_ONCE`] are at a time.
+//! Owns: the users, and recently verified credentials. Where passwords are required is decided elsewhere. Invariants:
+//! passwords are kept as in the file, hashed with a deliberately slow hash. Verified credentials are remembered for
+//! [`KNOWN_FOR`] by a keyed hash. A slow hash is never computed on a worker's thread, and at most [`AT_ONCE`] at a
+//! time.
 
 use std::{
     collections::{HashMap, hash_map::RandomState},
@@ -54,14 +55,14 @@ impl PasswordList {
         })
     }
 
-    /// Whether a request's credentials were found right a short time ago.
+    /// Returns whether a request's credentials were verified recently.
     pub(crate) fn knows(&self, fields: &HeaderMap) -> bool {
         let Some((user, _, credentials)) = self.credentials(fields) else { return false };
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&user).is_some_and(|known| known.credentials == credentials && Instant::now() < known.until)
     }
 
-    /// Whether a request's credentials are right.
+    /// Verifies a request's credentials.
     pub(crate) async fn admit(self: &Arc<Self>, fields: &HeaderMap) -> bool {
         if self.knows(fields) {
             return true;
@@ -78,12 +79,12 @@ impl PasswordList {
         right
     }
 
-    /// The user that a request names, right or not.
+    /// Returns the user that a request names, verified or not.
     pub(crate) fn user(&self, fields: &HeaderMap) -> Option<String> {
         self.credentials(fields).map(|(user, ..)| user)
     }
 
-    /// User, password, and a keyed hash of both.
+    /// Returns user, password, and a keyed hash of both.
     fn credentials(&self, fields: &HeaderMap) -> Option<(String, Vec<u8>, u64)> {
         let value = fields.get(PROXY_AUTHORIZATION)?.as_bytes();
         let (scheme, encoded) = value.split_at_checked(b"basic ".len())?;
@@ -96,7 +97,7 @@ impl PasswordList {
         Some((user, decoded[colon + 1..].to_vec(), self.hasher.hash_one(&decoded)))
     }
 
-    /// The file as it is now, or as it was when it was last right.
+    /// Returns the file's content, or its last valid content.
     fn current(&self) -> Arc<PasswordFile> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if modified(&self.path) != file.modified {
@@ -150,7 +151,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
 
 /// Kinds of hashes that are slow enough.
 const KINDS: [&str; 5] = ["$2a$", "$2b$", "$2y$", "$5$", "$6$"];
-/// How long what was right is taken for right without another look.
+/// Time for which verified credentials are accepted without another check.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
 /// Slow hashes computed at a time.
 const AT_ONCE: usize = 2;

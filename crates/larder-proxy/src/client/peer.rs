@@ -1,8 +1,9 @@
-//! A client as its requests see it: what is known of its connection, in which phase that is, and when it is closed.
+//! A client as its requests see it: the facts about its connection, the connection's phase, and the reasons to close
+//! it.
 //!
-//! Owns: the phase and its deadline. Does not: drive the connection, see `connection`. Invariant: a connection is
-//! always in a phase with a deadline, except while it waits for an origin, which has deadlines of its own. Cost: no
-//! timers and no allocation per request.
+//! Owns: the phase and its deadline. The connection is driven in `connection`. Invariant: a connection is always in a
+//! phase with a deadline, except while it waits for an origin, which has deadlines of its own. Cost: no timers and no
+//! allocation per request.
 
 use std::{
     net::SocketAddr,
@@ -61,20 +62,20 @@ pub(crate) struct Client {
     pub(super) exchange_count: AtomicU32,
     pub(super) abandoned: AbandonedRequests,
     pub(super) raw: Mutex<RawRequests>,
-    /// What is noted of HTTP/2.
+    /// Counts of HTTP/2 frames, to detect floods.
     pub(super) floods: Option<Box<FloodGuard>>,
     /// Whether a request's head over HTTP/2 is arriving: its deadline is nothing else's to put off.
     pub(super) in_head: AtomicBool,
     /// Why nothing more is read, once that is so: looked at before every read.
     pub(super) fatal_fault: OnceLock<HeadFault>,
     pub(super) watched: WatchedConnection,
-    /// What goes out before the final response.
+    /// Interim responses to send before the final response.
     pub(crate) interim: InterimQueue,
-    /// How often all that was written has gone out.
+    /// Number of complete flushes.
     pub(crate) flushed: FlushCounter,
 }
 
-/// What a connection is doing.
+/// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionPhase {
     /// Waiting for a request.
@@ -94,7 +95,7 @@ pub(super) struct AbandonedRequests {
 }
 
 impl Client {
-    /// A request's head is there; tells what is wrong with it, if anything is.
+    /// Begins a request whose head has arrived. Returns the fault in the head, if there is one.
     pub(crate) fn begin(&self) -> Option<HeadFault> {
         self.exchange_count.fetch_add(1, Relaxed);
         self.phase.store(ConnectionPhase::Busy as u8, Relaxed);
@@ -108,7 +109,7 @@ impl Client {
         }
     }
 
-    /// A response has been handed over to the end, or its client gave it up.
+    /// Ends an exchange: the response was handed over completely, or the client gave it up.
     pub(crate) fn end(&self, abandoned: bool) {
         let limits = &self.worker.shared.config.limits;
         if self.exchange_count.fetch_sub(1, Relaxed) == 1 {
@@ -128,15 +129,15 @@ impl Client {
         self.secure && self.inside.is_none()
     }
 
-    /// Whether the certificate of its connection covers an authority's host (RFC 9110 7.4).
+    /// Returns whether the connection's certificate covers an authority's host (RFC 9110 7.4).
     pub(crate) fn speaks_for(&self, authority: &str) -> bool {
         let certificates = self.worker.shared.certificates.as_ref().filter(|_| self.shows_certificate());
         certificates.is_some_and(|certificates| certificates.speak_for(self.server_name(), host_of(authority)))
     }
 
-    /// Whether a target is written as for a server (RFC 9112 3.2.1), not for a proxy. Over HTTP/2, where both look
-    /// alike, it is one for the name that the connection was made to, or without such a name for any that its
-    /// certificate covers.
+    /// Returns whether a target is in the form for an origin server (RFC 9112 3.2.1), not for a proxy. Over HTTP/2 both
+    /// forms look alike. There, a target counts as one for a server if it names the host that the connection was made
+    /// to or, without such a name, a host that the certificate covers.
     pub(crate) fn is_server_for(&self, version: Version, target: &Uri) -> bool {
         let is_for_name = |authority: &Authority| match self.server_name() {
             Some(name) => authority.host().eq_ignore_ascii_case(name),
@@ -188,7 +189,7 @@ impl Client {
         is_idle && self.raw().is_at_start() && !self.has_pipelined()
     }
 
-    /// The name that its connection asked for in the handshake, if it is TLS.
+    /// Returns the name that the connection requested in its TLS handshake.
     pub(crate) fn server_name(&self) -> Option<&str> {
         self.server_name.as_deref()
     }
@@ -213,7 +214,7 @@ impl Client {
         self.inside.is_some() || self.session.is_some()
     }
 
-    /// Whether `origin` can be asked for it.
+    /// Returns whether `origin` can be contacted for this client.
     pub(crate) fn line_to(&self, origin: &Origin) -> UplinkState {
         let is_offline = self.session.as_ref().is_some_and(|session| session.offline);
         match self.worker.shared.origins.uplink.line_to(origin) {
@@ -224,12 +225,12 @@ impl Client {
         }
     }
 
-    /// Whether several requests may be answered at once.
+    /// Returns whether several requests may be answered at once.
     pub(crate) fn is_http2(&self) -> bool {
         self.protocol == ClientProtocol::Http2
     }
 
-    /// What a client means that connects here and names no scheme.
+    /// Returns the scheme of requests on this connection that name none.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.secure { "https" } else { "http" }
     }
@@ -273,18 +274,18 @@ impl Client {
         0
     }
 
-    /// Why nothing more is read, if that is so: something is wrong with the body of the request that is being
-    /// answered, or the connection began with no request, or floods us.
+    /// Returns the reason why nothing more may be read, if there is one: a fault in the body of the present request, a
+    /// connection that did not begin with a request, or a flood.
     pub(crate) fn fatal_fault(&self) -> Option<HeadFault> {
         self.fatal_fault.get().copied()
     }
 
-    /// Whether the request that is being answered, over HTTP/1.1, asks about a server as a whole (RFC 9112 3.2.4).
+    /// Returns whether the present request, over HTTP/1.1, is about the server as a whole (RFC 9112 3.2.4).
     pub(crate) fn asks_server(&self) -> bool {
         self.raw().asks_server()
     }
 
-    /// What comes from now on is no longer requests.
+    /// Notes that the following bytes are no longer requests.
     pub(crate) fn note_opaque(&self) {
         self.raw().stop();
     }
@@ -311,7 +312,7 @@ impl Client {
         }
     }
 
-    /// Has the connection's task look for what there is to write.
+    /// Wakes the connection's task to check for data to write.
     pub(crate) fn wake(&self) {
         self.watched.wake();
     }

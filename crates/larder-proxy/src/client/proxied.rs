@@ -1,8 +1,8 @@
-//! The PROXY protocol: who the client behind a load balancer is, said before anything else (versions 1 and 2).
+//! The PROXY protocol, versions 1 and 2: a header that names the client behind a load balancer, before all other bytes.
 //!
-//! Owns: reading exactly the header and nothing behind it. Does not: decide who may send one, see [`Listener`]. Invariant:
-//! where a header is due, a connection without a right one is closed. Cost: version 1 has no length, so it is read octet
-//! by octet; version 2 takes three reads.
+//! Owns: reading exactly the header and nothing after it. The configuration says which peers may send one, see
+//! [`Listener`]. Invariant: where a header is required, a connection without a valid one is closed. Cost: version 1 has
+//! no length, so it is read octet by octet; version 2 takes three reads.
 //!
 //! [`Listener`]: crate::config::Listener
 

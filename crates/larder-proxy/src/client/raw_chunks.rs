@@ -1,18 +1,20 @@
-//! The octets of a body in chunks, read more strictly than the HTTP library reads them (RFC 9112 7.1).
+//! Checks the octets of a chunked body more strictly than the HTTP library does (RFC 9112 7.1).
 //!
-//! The library accepts white space after a chunk's size and any octet in its extensions; others read these
-//! otherwise, and some take what is no extension for the next line, and then see a body's end elsewhere. Does not: keep the body. Invariant: a body without a fault ends
-//! at the same octet by any reading of the RFC. Cost: a step per octet of the sizes and trailers; data is
-//! stepped over.
+//! The library accepts white space after a chunk's size, and any octet in its extensions. Others read these
+//! differently: some take a malformed extension for the next line, and then see the end of the body elsewhere. The body
+//! is not kept.
+//!
+//! Invariant: a body without a fault ends at the same octet by any reading of the RFC. Cost: one step per octet of
+//! sizes and trailers; data is skipped.
 
 use crate::client::raw_head::HeadFault;
 
-/// Where in a body in chunks the octets have come to.
+/// The position in a chunked body.
 #[derive(Debug)]
 pub(crate) enum RawChunks {
     /// In the digits of a size.
     Size { size: u64, digit_count: usize },
-    /// In a chunk's extensions, of so many octets so far.
+    /// In a chunk's extensions, after this many octets.
     Extension { size: u64, len: usize, part: ExtensionPart },
     /// Behind the CR of a size's line.
     SizeLf { size: u64 },
@@ -22,7 +24,7 @@ pub(crate) enum RawChunks {
     DataCr,
     /// Behind data: its LF.
     DataLf,
-    /// In a line after the last chunk, of so many octets so far.
+    /// In a line after the last chunk, after this many octets.
     Trailer { line_len: usize, len: usize },
     /// Behind the CR of such a line.
     TrailerLf { line_len: usize, len: usize },
@@ -30,8 +32,8 @@ pub(crate) enum RawChunks {
     End,
 }
 
-/// Where in a chunk's extensions the octets have come to (RFC 9112 7.1.1):
-/// `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`.
+/// The position in a chunk's extensions (RFC 9112 7.1.1): `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string )
+/// ] )`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ExtensionPart {
     /// Before a name.
@@ -55,12 +57,12 @@ pub(crate) enum ExtensionPart {
 }
 
 impl ExtensionPart {
-    /// Whether the line may end here.
+    /// Returns whether the line may end here.
     fn may_end(self) -> bool {
         matches!(self, Self::Name | Self::Token | Self::Unquoted)
     }
 
-    /// Where the next octet leads; none if it may not stand here.
+    /// Returns the position after the next octet, or `None` if the octet is not allowed here.
     fn step(self, octet: u8) -> Option<Self> {
         Some(match (self, octet) {
             (Self::NameStart | Self::ValueStart, b' ' | b'\t') => self,
@@ -79,7 +81,7 @@ impl ExtensionPart {
     }
 }
 
-/// Whether an octet may stand in a token (RFC 9110 5.6.2).
+/// Returns whether an octet is allowed in a token (RFC 9110 5.6.2).
 fn is_token_octet(octet: u8) -> bool {
     octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&octet)
 }
@@ -91,10 +93,10 @@ impl Default for RawChunks {
 }
 
 impl RawChunks {
-    /// Steps over what belongs to the body; returns what follows it, if it has ended.
+    /// Skips the octets of the body. Returns the octets after it, if the body has ended.
     ///
     /// # Errors
-    /// The body can be read in two ways, from these octets on.
+    /// The body can be read in two ways, from the returned octets on.
     pub(crate) fn skip<'a>(&mut self, mut octets: &'a [u8]) -> Result<Option<&'a [u8]>, (HeadFault, &'a [u8])> {
         loop {
             if let Self::Data { left } = self {
@@ -161,7 +163,7 @@ const TRAILERS_BYTES_MAX: usize = 16 << 10;
 mod tests {
     use super::*;
 
-    /// What follows a body, in pieces of every length; none if it has not ended.
+    /// Returns the octets after a body, which is fed in pieces of every length, or `None` if it has not ended.
     fn after(text: &str) -> Result<Option<String>, String> {
         let mut outcomes = (1..=text.len()).map(|piece_len| {
             let mut chunks = RawChunks::default();

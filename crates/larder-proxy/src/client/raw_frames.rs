@@ -1,11 +1,11 @@
-//! A connection's frames of HTTP/2, followed from head to head beside the HTTP library (RFC 9113 4.1, 10.5).
+//! Follows a connection's HTTP/2 frames from head to head, in parallel with the HTTP library (RFC 9113 4.1, 10.5).
 //!
-//! The library answers frames that ask for nothing as fast as they come, and waits for the rest of a header block for as long
-//! as the connection lasts; it tells of neither. Owns: where the octets have come to, and what came in this stretch of
-//! time. Does not: judge a frame, which the library does, or close the connection. Invariant: nothing is kept but a frame's
-//! head. Cost: a few comparisons a frame; payloads are stepped over.
+//! The library answers frames that request nothing as fast as they arrive, and waits for the end of a header block as
+//! long as the connection lasts; it reports neither. Owns: the position in the octets, and the counts in the present
+//! interval. Frames are checked by the library; the connection is closed elsewhere. Invariant: only a frame's head is
+//! kept. Cost: a few comparisons per frame; payloads are skipped.
 
-/// What a connection's octets have been so far.
+/// The state of a connection's octets so far.
 #[derive(Debug)]
 pub(crate) struct RawFrames {
     preface_left: usize,
@@ -76,12 +76,12 @@ impl RawFrames {
         }
     }
 
-    /// Whether a request's head has begun to arrive and is not there yet.
+    /// Returns whether a request's head has begun to arrive and is incomplete.
     pub(crate) fn is_in_block(&self) -> bool {
         self.in_block
     }
 
-    /// The frames since this was last asked.
+    /// Returns the counts of frames since the last call.
     pub(crate) fn take(&mut self) -> FrameCounts {
         std::mem::take(&mut self.counted)
     }
@@ -126,7 +126,8 @@ mod tests {
         frame
     }
 
-    /// What is counted of these frames, in pieces of every length, and whether a header block is open at the end.
+    /// Returns the counts of these frames, fed in pieces of every length, and whether a header block is open at the
+    /// end.
     fn counted(frames: &[Vec<u8>]) -> (FrameCounts, bool) {
         let octets = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frames.concat()].concat();
         let mut outcomes = (1..=octets.len()).map(|piece_len| {

@@ -1,17 +1,19 @@
-//! The octets of a request's head, read more strictly than the HTTP library reads them (RFC 9112 2.2, 5, 6).
+//! Checks the octets of a request's head more strictly than the HTTP library does (RFC 9112 2.2, 5, 6).
 //!
-//! The library resolves silently what others resolve otherwise: lines that end in LF alone, a Content-Length
-//! beside a Transfer-Encoding (it drops the former), two equal Content-Lengths. Whoever sends these means to be
-//! read in two ways, so they are refused. Does not: repeat what the library refuses itself (names, values,
-//! versions). Invariant: a head without a fault has one framing by any reading of the RFC.
-//! Cost: one search for line ends and a few comparisons a line; nothing is copied.
+//! The library silently resolves constructs that others resolve differently: lines that end in LF alone, a
+//! Content-Length together with a Transfer-Encoding (it drops the former), two equal Content-Lengths. A sender of these
+//! intends two readings, so they are refused. Faults that the library refuses itself (names, values, versions) are not
+//! checked again.
+//!
+//! Invariant: a head without a fault has one framing by any reading of the RFC. Cost: one search for line ends and a
+//! few comparisons per line; nothing is copied.
 
 use memchr::memchr;
 
-/// How the octets after a head are framed.
+/// The framing of the octets after a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFraming {
-    /// So many octets of body, then the next head.
+    /// This many octets of body, then the next head.
     Length(u64),
     /// A body in chunks.
     Chunked,
@@ -22,7 +24,7 @@ pub(crate) enum BodyFraming {
 /// Why a request is refused, in words for the client.
 pub(crate) type HeadFault = &'static str;
 
-/// What the lines of a head say so far.
+/// The content of the head's lines so far.
 #[derive(Debug, Default)]
 pub(crate) struct RawHead {
     line_count: usize,
@@ -70,17 +72,18 @@ impl RawHead {
         Ok(None)
     }
 
-    /// Whether no line of it has come yet.
+    /// Returns whether no line of the head has arrived yet.
     pub(crate) fn is_at_start(&self) -> bool {
         self.line_count == 0
     }
 
-    /// Whether its first line has come and says HTTP/1.0.
+    /// Returns whether the first line has arrived and says HTTP/1.0.
     pub(crate) fn is_http10(&self) -> bool {
         self.is_http10
     }
 
-    /// Whether it is an OPTIONS about a server as a whole, by the URI of one without a path (RFC 9112 3.2.4).
+    /// Returns whether the request is an OPTIONS about the server as a whole, with a URI without a path (RFC 9112
+    /// 3.2.4).
     pub(crate) fn asks_server(&self) -> bool {
         self.asks_server
     }
@@ -119,7 +122,7 @@ impl RawHead {
     }
 }
 
-/// Whether what begins here is an absolute URI that ends with its authority.
+/// Returns whether `rest` begins with an absolute URI that ends with its authority.
 fn has_no_path(rest: &[u8]) -> bool {
     let target = rest.split(|octet| *octet == b' ').next().unwrap_or_default();
     let authority = memchr::memmem::find(target, b"://").map(|at| &target[at + b"://".len()..]);

@@ -1,9 +1,9 @@
-//! A connection's requests as octets, followed from head to head beside the HTTP library.
+//! Follows a connection's requests in its octets, from head to head, in parallel with the HTTP library.
 //!
-//! Owns: where the octets have come to, and which request is the first with a fault. Does not: judge a head or a
-//! chunk, see `raw_head` and `raw_chunks`. Invariant: the library and this count requests alike, since where they might
-//! not there is a fault, and nothing behind a fault is followed or answered. Memory: the line that is not
-//! complete yet. Cost: one pass over heads, none over bodies with a length.
+//! Owns: the position in the octets, and the first request that has a fault. Heads and chunks are checked in `raw_head`
+//! and `raw_chunks`. Invariant: the library and this module count requests alike. Wherever they might not, there is a
+//! fault, and nothing after a fault is followed or answered. Memory: the incomplete line. Cost: one pass over heads,
+//! none over bodies with a length.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::client::{
     raw_head::{BodyFraming, HeadFault, RawHead},
 };
 
-/// What a connection's octets have been so far.
+/// The state of a connection's octets so far.
 #[derive(Debug, Default)]
 pub(crate) struct RawRequests {
     place: ParsePlace,
@@ -27,9 +27,9 @@ pub(crate) struct RawRequests {
     fatal_fault: Option<HeadFault>,
     /// Requests the library has handed over.
     taken_count: u64,
-    /// What is to be written over what has just arrived, and where.
+    /// Bytes to be overwritten in the octets that have just arrived, and their positions.
     rewrites: Vec<(usize, &'static [u8])>,
-    /// Which of those that it may still hand over ask about a server as a whole, counted from 1.
+    /// The requests that the library has not handed over yet and that are about the server as a whole, counted from 1.
     server_wide: Vec<u64>,
 }
 
@@ -44,10 +44,14 @@ enum ParsePlace {
 }
 
 impl RawRequests {
-    /// Takes what arrived; tells how much of it may go on. The rest is behind a fault in a body, or is no HTTP/1.1 to begin with;
-    /// there the connection ends. (A fault in a head is told with the request, see [`RawRequests::take`].) A later minor version
-    /// of HTTP/1 becomes 1.1, as which it is to be taken (RFC 9110 2.5); the library would refuse it. `Proxy-Connection: keep-alive`
-    /// of a client of HTTP/1.0, which the library does not know, becomes `Connection: keep-alive`, which it means (RFC 9112 C.2.2).
+    /// Takes arrived octets, and returns how many of them may be passed on.
+    ///
+    /// The others follow a fault in a body, or are no HTTP/1.1 to begin with; there the connection ends. (A fault in a
+    /// head is reported with the request, see [`RawRequests::take`].)
+    ///
+    /// A later minor version of HTTP/1 is replaced by 1.1, as which it is to be treated (RFC 9110 2.5); the library
+    /// would refuse it. `Proxy-Connection: keep-alive` of a client of HTTP/1.0, which the library does not know,
+    /// becomes `Connection: keep-alive`, its meaning (RFC 9112 C.2.2).
     pub(crate) fn push(&mut self, received: &mut [u8], line_bytes_max: usize) -> usize {
         let accepted = self.follow(received, line_bytes_max);
         for (at, octets) in self.rewrites.drain(..) {
@@ -90,14 +94,14 @@ impl RawRequests {
         }
     }
 
-    /// The library hands over the next request: what is wrong with its head, if anything is.
+    /// Returns the fault in the head of the next request that the library hands over, if there is one.
     pub(crate) fn take(&mut self) -> Option<HeadFault> {
         self.taken_count += 1;
         self.head_fault.filter(|_| self.taken_count > self.good_count)
     }
 
-    /// Whether the request that was handed over last asks about a server as a whole, by a URI that the library reads as that of
-    /// its root.
+    /// Returns whether the last request handed over is about the server as a whole, with a URI that the library reads
+    /// as that of the root.
     pub(crate) fn asks_server(&self) -> bool {
         self.server_wide.contains(&self.taken_count)
     }
@@ -107,18 +111,18 @@ impl RawRequests {
         *self = Self { place: ParsePlace::Off, ..Self::default() };
     }
 
-    /// Whether the next octet is the first of a request.
+    /// Returns whether the next octet is the first of a request.
     pub(crate) fn is_at_start(&self) -> bool {
         let has_fault = self.head_fault.is_some() || self.fatal_fault.is_some();
         matches!(self.place, ParsePlace::Head) && self.partial.is_empty() && self.head.is_at_start() && !has_fault
     }
 
-    /// Whether requests have come that the library has not handed over.
+    /// Returns whether requests have arrived that the library has not handed over.
     pub(crate) fn has_waiting(&self) -> bool {
         self.good_count > self.taken_count
     }
 
-    /// Why nothing more is to be read, if that is so.
+    /// Returns the reason why nothing more may be read, if there is one.
     pub(crate) fn fatal_fault(&self) -> Option<HeadFault> {
         self.fatal_fault
     }
@@ -134,7 +138,8 @@ impl RawRequests {
         self.rewrites.extend(at.map(|at| (start + at, &b"1"[..])));
     }
 
-    /// Takes one line, or what there is of it, which stands at `start` of what arrived; returns what follows.
+    /// Takes one line, or the part of it that has arrived, from position `start` of the arrived octets. Returns the
+    /// octets after it.
     fn push_to_head<'a>(&mut self, start: usize, octets: &'a [u8], line_bytes_max: usize) -> &'a [u8] {
         let line_end = memchr(b'\n', octets);
         self.note_version(start, &octets[..line_end.unwrap_or(octets.len())]);
@@ -191,13 +196,13 @@ impl RawRequests {
     }
 }
 
-/// Where in a line the digit of a minor version stands that ends it and is later than 1.1.
+/// Returns the position of the minor version's digit in a line that ends with a version later than 1.1.
 fn later_version(line: &[u8]) -> Option<usize> {
     let (digit, before) = line.strip_suffix(b"\r").unwrap_or(line).split_last()?;
     (matches!(digit, b'2'..=b'9') && before.ends_with(b" HTTP/1.")).then_some(before.len())
 }
 
-/// Whether a line is `Proxy-Connection: keep-alive`.
+/// Returns whether a line is `Proxy-Connection: keep-alive`.
 fn asks_proxy_to_stay(line: &[u8]) -> bool {
     let Some((name, value)) = line.split_at_checked(PROXY_CONNECTION.len()) else { return false };
     name.eq_ignore_ascii_case(PROXY_CONNECTION) && value.trim_ascii().eq_ignore_ascii_case(b"keep-alive")
@@ -207,11 +212,11 @@ fn asks_proxy_to_stay(line: &[u8]) -> bool {
 const PROXY_CONNECTION: &[u8] = b"Proxy-Connection:";
 const CONNECTION: &[u8] = b"Connection:      ";
 
-/// Longest first line in which a version is looked for: it is put together anew with each piece of it that arrives.
+/// Longest first line in which a version is searched. The line is assembled again with each piece that arrives.
 const VERSION_LINE_BYTES_MAX: usize = 16 << 10;
 
-/// Whether a connection's first line is no request line at all, not even a bad one: neither what stands for its target nor
-/// anything behind that looks like one's (RFC 9112 3).
+/// Returns whether a connection's first line is no request line at all, not even a malformed one: it contains neither a
+/// possible target nor a version (RFC 9112 3).
 fn is_foreign(line: &[u8]) -> bool {
     let mut words = line.trim_ascii_end().split(|octet| *octet == b' ');
     let (Some(method), Some(target)) = (words.next(), words.next()) else { return false };
@@ -224,7 +229,7 @@ fn is_foreign(line: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// What the library is told of each of `count` requests, in pieces of every length.
+    /// Returns whether each of `count` requests is reported as faulty, with the input in pieces of every length.
     fn taken(text: &str, count: usize) -> Vec<bool> {
         let mut outcomes = (1..=text.len()).map(|piece_len| {
             let mut requests = RawRequests::default();
@@ -314,7 +319,8 @@ mod tests {
         assert_eq!((requests.take(), requests.fatal_fault().is_some()), (None, true));
     }
 
-    /// RFC 9113 3.4: what is no preface of HTTP/2 may be closed without a word; what was meant for HTTP/1.1 is answered.
+    /// RFC 9113 3.4: an invalid HTTP/2 preface may be closed without a response; octets meant as HTTP/1.1 get a
+    /// response.
     #[test]
     fn connection_that_begins_with_no_request_goes_no_further() {
         for line in

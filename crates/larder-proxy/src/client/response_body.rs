@@ -1,9 +1,9 @@
-//! Bodies of responses on their way to a client, from wherever they come.
+//! Bodies of responses on their way to a client, from any source.
 //!
-//! Owns: the one body type the connection knows, and the ticket that is settled when it ends. Does not:
-//! fetch or read; the sources do. Invariant: a body that cannot be completed ends in an error, so the
-//! connection is broken off and the client sees that something is missing, but not before it has the head and all that came
-//! before; it never ends early in good order. Cost: whole bodies are handed over by reference, without a copy or an allocation.
+//! Owns: the one body type that the connection uses, and the ticket that is settled when the body ends. The sources
+//! fetch and read. Invariant: a body that cannot be completed ends with an error, so the connection is broken off and
+//! the client notices the loss, but only after it has received the head and everything before the break. A body never
+//! ends early without an error. Cost: whole bodies are passed by reference, without a copy or an allocation.
 
 use std::{
     pin::Pin,
@@ -35,15 +35,15 @@ enum Source {
     Empty,
     /// All of it, in memory.
     Whole(Bytes),
-    /// What an origin sends, not shared with anybody.
+    /// From an origin, not shared.
     Origin(Box<OriginBody>),
-    /// What a flight fetches, shared.
+    /// From a flight, shared.
     Flight(Box<FlightReader>),
     /// A stored body in chunks.
     Chunks(Box<ChunkReader>),
     /// Several parts of a stored body.
     Parts(Box<PartsReader>),
-    /// What somebody who works on it sends, piece by piece.
+    /// From a running command, piece by piece.
     Told(Receiver<Bytes>),
     /// Another, in which links are replaced on the way.
     Replaced(Box<ReplacedBody>),
@@ -65,7 +65,7 @@ struct ReplacedBody {
 /// A body of which pieces wait for their turn.
 struct PacedBody {
     inner: Source,
-    /// What was taken of it and waits.
+    /// A piece taken from the body that waits for its turn.
     piece: Bytes,
     pacer: Pacer,
 }
@@ -73,13 +73,13 @@ struct PacedBody {
 /// A body that gets a coding.
 struct EncodedBody {
     inner: Source,
-    /// What was taken of it and is not encoded yet.
+    /// A piece taken from the body that is not encoded yet.
     piece: Bytes,
     /// `None` after the end.
     encoder: Option<Encoder>,
     /// Whether what was put in may not have come out.
     is_holding: bool,
-    /// How much was encoded since others had their turn.
+    /// Bytes encoded since other tasks had their turn.
     turn_bytes: usize,
 }
 
@@ -109,17 +109,17 @@ impl ResponseBody {
         Self::of(Source::Parts(Box::new(reader)))
     }
 
-    /// What is sent by the other end, until that is gone.
+    /// Creates a body from the pieces that the other end of a channel sends, until that end is dropped.
     pub(crate) fn told(pieces: Receiver<Bytes>) -> Self {
         Self::of(Source::Told(pieces))
     }
 
-    /// Whether all of it is in memory.
+    /// Returns whether the whole body is in memory.
     pub(crate) fn is_at_hand(&self) -> bool {
         matches!(self.source, Source::Empty | Source::Whole(_))
     }
 
-    /// This body, in which links are replaced on the way; its length is not known then.
+    /// Returns this body with links replaced while it passes. Its length is then unknown.
     pub(crate) fn replacing(self, replacing: LinkReplacer) -> Self {
         match self.source {
             Source::Empty => self,
@@ -127,10 +127,10 @@ impl ResponseBody {
         }
     }
 
-    /// This body in a coding. Its length is known if it is short and in memory.
+    /// Returns this body in a content coding. The length is known if the body is short and in memory.
     ///
     /// # Errors
-    /// It cannot be encoded; here it is as it was.
+    /// Returns the unchanged body if it cannot be encoded.
     pub(crate) fn encoded(self, encoder: Encoder) -> Result<Self, Self> {
         if let Source::Whole(bytes) = &self.source
             && bytes.len() <= TURN_BYTES_MAX
@@ -142,7 +142,7 @@ impl ResponseBody {
         Ok(Self::of(Source::Encoded(Box::new(body))))
     }
 
-    /// This body, of which pieces wait for their turn if there is something to go by.
+    /// Returns this body with its rate limited by `pacer`, if there is one.
     pub(crate) fn paced(self, pacer: Option<Pacer>) -> Self {
         match (self.source, pacer) {
             (source @ (Source::Empty | Source::Breaking { .. }), _) | (source, None) => Self::of(source),
@@ -177,7 +177,7 @@ impl ResponseBody {
 }
 
 impl Source {
-    /// Whether it is known that nothing more comes.
+    /// Returns whether the end of the body is known to be reached.
     fn is_over(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -309,9 +309,9 @@ fn not_encoded(error: std::io::Error) -> BodyError {
     BodyError::NotEncoded
 }
 
-/// How much of a body is encoded at once.
+/// Longest piece of a body that is encoded at once.
 const PIECE_BYTES_MAX: usize = 16 << 10;
-/// How much of a body is encoded before others have their turn: half a millisecond of the slowest coding.
+/// Bytes of a body that are encoded before other tasks have their turn: half a millisecond of the slowest coding.
 const TURN_BYTES_MAX: usize = 64 << 10;
 
 impl Body for ResponseBody {

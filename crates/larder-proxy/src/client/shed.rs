@@ -1,7 +1,7 @@
-//! Connections beyond the limit: told so, and closed.
+//! Refuses connections beyond the limit with a response, and closes them.
 //!
-//! Does not: read requests. Invariant: at most [`AT_ONCE`] are being told at a time, over all workers, each for
-//! [`PATIENCE`]; what comes beyond is closed without a word. Cost: a small task for each.
+//! Requests are not read. Invariant: at most [`AT_ONCE`] refusals are in progress over all workers, each for at most
+//! [`PATIENCE`]; further connections are closed without a response. Cost: a small task each.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -50,9 +50,9 @@ static TELLING: AtomicUsize = AtomicUsize::new(0);
 
 const ANSWER: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nCache-Control: no-store\r\n\
                       Content-Type: text/plain\r\nContent-Length: 35\r\n\r\ntoo many connections, retry in 5 s\n";
-/// Connections that are told at a time.
+/// Number of refusals in progress at a time.
 const AT_ONCE: usize = 256;
-/// How long one may take to hear it.
+/// Longest time to send one refusal.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Reads of what a client sent meanwhile.
 const READ_COUNT_MAX: usize = 8;

@@ -1,6 +1,7 @@
-//! A client's connection as bytes: plain, TLS, or TLS inside a tunnel that it asked for.
+//! A client's connection as bytes: plain, TLS, or TLS inside a tunnel that it requested.
 //!
-//! Owns: what these have in common. Does not: open them (see `opening` and `request::intercept`) or note progress (see `stream`).
+//! Owns: the common interface of these. They are opened in `opening` and `request::intercept`; `stream` records
+//! progress.
 
 use std::{
     io,
@@ -29,24 +30,24 @@ pub(crate) enum ClientSocket {
     Intercepted(Box<TlsStream<TunnelStream>>),
 }
 
-/// What comes through a tunnel, from its first byte on.
+/// The bytes in a tunnel, from the first on.
 pub(crate) type TunnelStream = RewoundStream<TokioIo<Upgraded>>;
 
 /// A connection inside a tunnel, which is to be served.
 pub(crate) struct TunnelledConnection {
     pub(crate) stream: Box<TlsStream<TunnelStream>>,
-    /// Who the client is.
+    /// The client's address.
     pub(crate) peer: SocketAddr,
     /// The listener that the client came through.
     pub(crate) listener: SocketAddr,
     /// The origin that the client asked for.
     pub(crate) origin: Origin,
     pub(crate) session: Option<Arc<SessionState>>,
-    /// What is settled when it has ended.
+    /// A value that is dropped when the connection has ended.
     pub(crate) kept: Box<dyn Send>,
 }
 
-/// What a client speaks.
+/// The protocol that a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientProtocol {
     Http1,
@@ -54,14 +55,14 @@ pub(crate) enum ClientProtocol {
 }
 
 impl ClientProtocol {
-    /// What a handshake agreed on.
+    /// Returns the protocol agreed in a handshake.
     pub(crate) fn agreed(alpn: Option<&[u8]>) -> Self {
         if alpn == Some(ALPN_PROTOCOLS[0]) { Self::Http2 } else { Self::Http1 }
     }
 }
 
 impl ClientSocket {
-    /// The name that a client of TLS asked for, where its certificate is one of several.
+    /// Returns the name that a TLS client requested, if the certificate was chosen by name.
     pub(crate) fn server_name(&self) -> Option<&str> {
         match self {
             Self::Plain(_) | Self::Intercepted(_) => None,
@@ -83,7 +84,7 @@ impl ClientSocket {
         if let Self::Plain(socket) = self { Some(socket) } else { None }
     }
 
-    /// Whether it is TLS.
+    /// Returns whether the connection uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         !matches!(self, Self::Plain(_))
     }
@@ -179,5 +180,5 @@ impl AsyncWrite for ClientSocket {
     }
 }
 
-/// What is offered in handshakes with clients, best first.
+/// Protocols offered in handshakes with clients, best first.
 pub(crate) const ALPN_PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];

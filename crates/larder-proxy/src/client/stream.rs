@@ -1,10 +1,10 @@
 //! A client's socket, plain or TLS, that notes progress for the connection's deadlines.
 //!
-//! Owns: the socket, and that interim responses go before anything else. Does not: decide when to close. Cost: a few plain
-//! loads and stores per transfer; a head and a small body are copied together and leave in one plain write, which costs
-//! less than gathering in the kernel. (The HTTP library's own way to do that, `pipeline_flush`, holds back everything while
-//! another request waits in its buffer: whole bodies pile up in memory, and an error's response is
-//! lost.)
+//! Owns: the socket, and the rule that interim responses are written first. The decision to close is elsewhere. Cost: a
+//! few plain loads and stores per read or write. A head and a small body are copied together and sent in one plain
+//! write, which costs less than gathering in the kernel. (The HTTP library's own option for that, `pipeline_flush`,
+//! holds everything back while another request waits in its buffer: whole bodies pile up in memory, and the response to
+//! an error is lost.)
 
 use std::{
     cell::RefCell,
@@ -22,7 +22,7 @@ use crate::client::{peer::Client, socket::ClientSocket};
 /// A client's socket.
 pub(crate) struct ClientStream {
     socket: ClientSocket,
-    /// What was read already, and is to be read first.
+    /// Bytes that were read already, and are returned first.
     first: Bytes,
     client: Arc<Client>,
 }
@@ -129,7 +129,7 @@ impl AsyncWrite for ClientStream {
     }
 }
 
-/// Where the parts of a small response are put together, on pages of its own.
+/// A buffer in which the parts of a small response are assembled, on pages of its own.
 #[repr(align(4096))]
 struct GatherBuffer([u8; GATHER_BYTES_MAX]);
 

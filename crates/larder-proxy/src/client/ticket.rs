@@ -21,12 +21,12 @@ pub(crate) struct LogLine {
     pub(crate) line: OpenLogLine,
 }
 
-/// What is known of an exchange when its response has a head.
+/// The facts about an exchange once its response has a head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeContext {
     /// When the request's head was there.
     pub(crate) started: Instant,
-    /// How many microseconds the response's head took, if its body was not there with it.
+    /// Time to the response's head in microseconds, if the body was not available with it.
     pub(crate) first_byte_us: Option<u32>,
     pub(crate) subject: Option<PopularitySubject>,
     pub(crate) outcome: Outcome,
@@ -74,7 +74,7 @@ impl Ticket {
         true
     }
 
-    /// The client that it is about.
+    /// Returns the client of the exchange.
     pub(crate) fn client(&self) -> &Arc<Client> {
         &self.client
     }

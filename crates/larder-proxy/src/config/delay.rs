@@ -6,10 +6,11 @@ use ipnet::IpNet;
 
 use super::HostPattern;
 
-/// A bound on how fast clients get what they ask for: what Squid calls a delay pool. Every one that names a client and a host holds.
+/// A limit on the rate at which clients receive responses, like Squid's delay pools. Every rule that matches client and
+/// host applies.
 #[derive(Clone, Debug)]
 pub struct Delay {
-    /// What operators are told of.
+    /// Name in logs and metrics.
     pub name: String,
     /// Networks of the clients that it is for. None: all clients.
     pub clients: Vec<IpNet>,
@@ -20,11 +21,11 @@ pub struct Delay {
     /// Bytes that may come at once after a pause. More: short pages come at full speed. Less: the line is shared more evenly. None: as
     /// many as come in a second.
     pub burst_bytes: Option<u64>,
-    /// Who share the rate.
+    /// The clients that share the rate.
     pub shared: RateSharing,
 }
 
-/// Who share a rate.
+/// The clients that share a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateSharing {
     /// All of them together.
@@ -37,7 +38,7 @@ pub enum RateSharing {
 }
 
 impl Delay {
-    /// What is wrong with it, if something is.
+    /// Returns the error in the rule, if there is one.
     pub fn fault(&self) -> Option<String> {
         let Self { name, rate, .. } = self;
         if rate.get() < RATE_MIN {
@@ -47,7 +48,7 @@ impl Delay {
         names_none.then(|| format!("a delay for each network has to name networks: {name}"))
     }
 
-    /// Whether it is for this host, in its normal form.
+    /// Returns whether the rule applies to this host, given in normal form.
     pub(crate) fn is_for_host(&self, host: &str) -> bool {
         self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.matches_normal(host))
     }

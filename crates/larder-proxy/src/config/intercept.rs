@@ -1,7 +1,7 @@
-//! Which hosts' `https://` is looked into, and by which authority.
+//! The hosts whose `https://` is intercepted, and the CA used.
 //!
-//! Owns: the patterns of hosts. Does not: read the authority's files (see `authority`). Invariant: a pattern that parses matches
-//! names as clients write them, in any case, with or without a last dot.
+//! Owns: the patterns of hosts. The CA's files are read in `authority`. Invariant: a pattern matches names as clients
+//! write them, in upper or lower case, with or without a final dot.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -10,13 +10,13 @@ use super::TlsIdentity;
 /// Interception: connections that clients tunnel to these hosts are answered here, with certificates made for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intercept {
-    /// Which hosts.
+    /// The intercepted hosts.
     pub hosts: HostRules,
     /// The authority that signs the certificates, which clients have to trust.
     pub authority: TlsIdentity,
 }
 
-/// Which hosts something is for.
+/// A set of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostRules {
     /// Those it is for.
@@ -37,7 +37,7 @@ pub enum HostPattern {
 }
 
 impl HostRules {
-    /// Whether it is for `host`, which is a name or an address without brackets.
+    /// Returns whether the set contains `host`, a name or an address without brackets.
     pub fn contain(&self, host: &str) -> bool {
         let host = normal(host);
         let is_in = |patterns: &[HostPattern]| patterns.iter().any(|pattern| pattern.matches_normal(&host));
@@ -46,7 +46,7 @@ impl HostRules {
 }
 
 impl HostPattern {
-    /// Whether it stands for `host`, in lower case and without a last dot.
+    /// Returns whether the pattern matches `host`, given in lower case and without a final dot.
     pub(crate) fn matches_normal(&self, host: &str) -> bool {
         match self {
             Self::All => true,
@@ -58,7 +58,7 @@ impl HostPattern {
     }
 }
 
-/// A host's name as patterns have it: in lower case, without a last dot, an address without brackets.
+/// Returns a host's name in normal form: in lower case, without a final dot, an address without brackets.
 pub(crate) fn normal(host: &str) -> String {
     let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host);
     bare.strip_suffix('.').unwrap_or(bare).to_ascii_lowercase()

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 /// An address clients connect to. On any of them HTTP/1.1 and HTTP/2 are told apart by what clients send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// Where. Port 0 takes a free one.
+    /// The address. Port 0 takes a free one.
     pub address: SocketAddr,
     /// Whether clients speak TLS here, which needs a [`TlsIdentity`]. Default no.
     pub tls: bool,
@@ -21,12 +21,12 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A listener without TLS.
+    /// Returns a listener without TLS.
     pub fn plain(address: SocketAddr) -> Self {
         Self { address, tls: false, proxied_by: Vec::new() }
     }
 
-    /// A listener with TLS.
+    /// Returns a listener with TLS.
     pub fn tls(address: SocketAddr) -> Self {
         Self { tls: true, ..Self::plain(address) }
     }
@@ -52,6 +52,6 @@ impl FromStr for Listener {
 pub struct TlsIdentity {
     /// The certificate, followed by those between it and its authority.
     pub certificate: PathBuf,
-    /// Its private key: PKCS #8, PKCS #1 or SEC 1, not encrypted.
+    /// The private key: PKCS #8, PKCS #1 or SEC 1, not encrypted.
     pub key: PathBuf,
 }

@@ -1,38 +1,39 @@
-//! How much memory and how many open files there are for the process, and what follows from it.
+//! The memory and open files available to the process, and the limits derived from them.
 //!
-//! Owns: the bounds on waiting requests and on connections to an origin where none were said. Does not: allocate or watch. A container's own limit counts where it
-//! is lower than the machine's.
+//! Owns: the default limits on waiting requests and on connections to an origin. Nothing is allocated or watched. A
+//! container's limit counts if it is lower than the machine's.
 
 use std::{fs, path::Path};
 
 use rustix::process::{Resource, getrlimit};
 
-/// The bytes of memory that this process may come to have: the machine's, or what its control group allows.
+/// Returns the bytes of memory available to this process: the machine's, or its control group's limit.
 fn machine_memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let machine = (info.totalram as u64).saturating_mul(info.mem_unit.into());
     group_limit().map_or(machine, |limit| limit.min(machine))
 }
 
-/// Most requests that may wait where nothing was said.
+/// Returns the default limit on waiting requests.
 pub(super) fn waiting_count_max() -> usize {
     let count = machine_memory_bytes() / WAITING_SHARE / WAITING_BYTES;
     usize::try_from(count).unwrap_or(usize::MAX).max(WAITING_COUNT_MIN)
 }
 
-/// Most connections to one origin where nothing was said.
+/// Returns the default limit on connections to one origin.
 pub(super) fn origin_connection_count_max() -> usize {
     // The program raises its limit as far as it may.
     connections_of(getrlimit(Resource::Nofile).maximum, waiting_count_max())
 }
 
-/// Half of the descriptors are for clients; who cannot wait needs no connection.
+/// Returns half of the descriptors, the other half being for clients, but no more than requests may wait: a request
+/// that cannot wait needs no connection.
 fn connections_of(descriptor_count_max: Option<u64>, waiting_count_max: usize) -> usize {
     let half = usize::try_from(descriptor_count_max.unwrap_or(u64::MAX) / 2).unwrap_or(usize::MAX);
     half.min(waiting_count_max).clamp(CONNECTION_COUNT_MIN, CONNECTION_COUNT_MAX)
 }
 
-/// The limit of the control group, version 2 or 1.
+/// Returns the limit of the control group, version 2 or 1.
 fn group_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let limit = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
@@ -49,12 +50,12 @@ fn group_limit() -> Option<u64> {
     limits.filter_map(|(root, path, name)| limit(&root.join(path).join(name)).or_else(|| limit(&root.join(name)))).min()
 }
 
-/// What a request that waits takes, its connections to client and origin included, in bytes: what was measured
+/// Memory of a waiting request, including its connections to client and origin, in bytes: the measured value
 /// (docs/measurements.md), and room for long heads.
 const WAITING_BYTES: u64 = 64 << 10;
 /// The part of the machine's memory that requests may wait in.
 const WAITING_SHARE: u64 = 4;
-/// So many may wait on the smallest machine.
+/// Limit on waiting requests on the smallest machine.
 const WAITING_COUNT_MIN: usize = 1024;
 /// So many connections an origin may have on the smallest machine, and on the largest: to one address there are 28,000 ports
 /// on Linux, of which some are still taken by connections that have ended.

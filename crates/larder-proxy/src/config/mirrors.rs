@@ -2,8 +2,8 @@
 
 use super::OriginUrl;
 
-/// A path of ours behind which another server's resources are. What is stored of them has the keys that it has for whoever
-/// reaches that server in another way.
+/// A path of this proxy that stands for another server. Responses are stored under the same keys as for clients that
+/// reach that server in another way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
     /// Begins with a slash and does not end with one, such as `/pypi`. Whole segments of it stand for the origin's base path.
@@ -14,17 +14,17 @@ pub struct Mirror {
     pub documents: Vec<String>,
     /// The links that are. Default none.
     pub links: Vec<MirrorLink>,
-    /// Whether it is a registry of containers (OCI distribution), whose clients are led to us for tokens; then its path ends with
-    /// `/v2`, or with that and the registry's name. Default no.
+    /// Set if the server is a container registry (OCI distribution). Its clients then get their tokens through this
+    /// proxy, and the path ends with `/v2`, or with `/v2/` and the registry's name. Default no.
     pub is_registry: bool,
 }
 
-/// How some links in a document begin, and the path of ours that stands for that.
+/// A prefix of links in documents, and the path of this proxy that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorLink {
     /// The beginning, such as `https://files.example`; whole segments of the path follow it.
     pub url: String,
-    /// What takes its place, after our own scheme and host, such as `/files`.
+    /// The replacement, which follows this proxy's scheme and host, such as `/files`.
     pub path: String,
 }
 
@@ -46,7 +46,7 @@ impl Mirror {
         Self { path: path.into(), origin, documents: Vec::new(), links: Vec::new(), is_registry: false }
     }
 
-    /// What is wrong with it, if anything is.
+    /// Returns the error in the settings, if there is one.
     pub fn fault(&self) -> Option<String> {
         let segments = self.path.strip_prefix('/').unwrap_or_default();
         let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.~:/".contains(&octet);

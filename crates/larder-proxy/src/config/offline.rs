@@ -5,15 +5,18 @@ use std::{fmt, str::FromStr};
 /// Whether origins are asked, and what answers if they are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offline {
-    /// They are, always.
+    /// Origins are always contacted.
     #[default]
     Off,
-    /// They are, unless several of them do not answer and hardly any does. Then what might stand in for an error of the origin does so
-    /// at once, and anything else is 504, until one of them answers again.
+    /// Origins are contacted unless several of them fail and hardly any responds. Then a stored response that may
+    /// replace an error is served at once, and all other requests get 504, until one of the failing origins responds
+    /// again.
     Auto,
-    /// They are not. What is stored answers, however old, unless its origin forbids that; anything else is 504.
+    /// No origin is contacted. A stored response is served, however old, unless its origin forbids that; all other
+    /// requests get 504.
     On,
-    /// They are not. What is stored answers, however old, although its origin forbids that (RFC 9111 5.2.2.2, 5.2.2.4).
+    /// No origin is contacted. A stored response is served, however old, even if its origin forbids that (RFC 9111
+    /// 5.2.2.2, 5.2.2.4).
     OnEvenForbidden,
 }
 

@@ -48,7 +48,7 @@ pub enum HostSent {
 }
 
 impl Origins {
-    /// What is wrong with them, if anything is.
+    /// Returns the error in the settings, if there is one.
     pub fn fault(&self) -> Option<String> {
         let Some((first, _)) = self.members.first() else { return Some("a site has no origin".into()) };
         if let Some((url, _)) = self.members.iter().find(|(url, _)| url.prefix != first.prefix) {

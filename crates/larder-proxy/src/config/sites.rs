@@ -1,8 +1,8 @@
-//! Sites: which requests are meant, where they go, and how they are cached.
+//! Sites: the requests they match, the origins these go to, and the cache settings.
 //!
-//! Owns: what a site is, and the settings of `[cache]`, which every site can have in a form of its own. Does not: find the site of a
-//! request (see `routes`). Invariant: what is stored under one key comes from one origin, so an origin goes by host and path alone,
-//! as keys do.
+//! Owns: the definition of a site, and the settings of `[cache]`, which each site can override. The site of a request
+//! is found in `routes`. Invariant: everything stored under one key comes from one origin, so the origin depends on
+//! host and path only, as keys do.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -12,31 +12,31 @@ use super::Origins;
 /// cached; the first that names it and has origins says where it goes.
 #[derive(Clone, Debug, Default)]
 pub struct Site {
-    /// What operators are told of.
+    /// Name in logs and metrics.
     pub name: String,
     /// Names in the request's Host, without port; `*.NAME` for all below a name. None: all.
     pub hosts: Vec<String>,
-    /// How paths begin, in whole segments, such as `/app`. None: all.
+    /// Path prefixes in whole segments, such as `/app`. None: all paths.
     pub paths: Vec<String>,
     /// Listeners, by the addresses in [`super::ProxyConfig::listeners`], through which requests come. None: all. Only for a site
     /// without origins.
     pub listeners: Vec<SocketAddr>,
-    /// Where its requests go. Without, they go where they would without the site.
+    /// The origins of its requests. Without, requests go where they would go without the site.
     pub origins: Option<Arc<Origins>>,
-    /// How its responses are cached. Without, as [`super::ProxyConfig::cache`] says.
+    /// Its cache settings. Default: [`super::ProxyConfig::cache`].
     pub cache: Option<CacheSettings>,
 }
 
-/// How responses are cached, of one site or of all that have nothing else.
+/// Cache settings of one site, or of all sites without their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheSettings {
     /// The caching rules' own settings.
     pub http: larder_http::Settings,
     /// Longest body that is stored, in bytes; longer ones are passed through. Default 4 GiB.
     pub entry_bytes_max: u64,
-    /// How long after a page's head what refers to it still belongs to its group, whose entries the store keeps side
-    /// by side. Longer: slow pages stay in one group, but clicks on may join it. Shorter: groups break up. 0 makes
-    /// no groups. Default 2 s; up to 60 s.
+    /// Time after a page's head during which requests that refer to it join its page group. The store keeps the entries
+    /// of a group together. Longer: slow pages stay in one group, but the next page may join it. Shorter: groups break
+    /// up. 0 makes no groups. Default 2 s; up to 60 s.
     pub group_window: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Site {
         Self { name: host.to_owned(), hosts: vec![host.to_owned()], origins: Some(origins), ..Self::default() }
     }
 
-    /// What is wrong with it, if something is.
+    /// Returns the error in the site's settings, if there is one.
     pub(super) fn fault(&self, listeners: &[SocketAddr], all: &CacheSettings) -> Option<String> {
         let name = &self.name;
         if self.hosts.is_empty() && self.paths.is_empty() && self.listeners.is_empty() {
@@ -73,7 +73,7 @@ impl Site {
 }
 
 impl CacheSettings {
-    /// What is wrong with them, if something is.
+    /// Returns the error in these settings, if there is one.
     pub(super) fn fault(&self) -> Option<String> {
         let (window, max) = (self.group_window, GROUP_WINDOW_MAX.as_secs());
         (window > GROUP_WINDOW_MAX).then(|| format!("group window must be at most {max} s: {} s", window.as_secs_f64()))

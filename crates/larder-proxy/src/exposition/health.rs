@@ -24,7 +24,8 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -
     Ok(())
 }
 
-/// The origins of sites, and whether they are asked. One that several sites share is up while any of them asks it.
+/// Returns the origins of sites, and whether requests are sent to them. An origin of several sites is up if any of them
+/// uses it.
 pub(crate) fn origins(shared: &ProxyState) -> BTreeMap<String, bool> {
     let mut origins = BTreeMap::new();
     for (origin, is_up) in shared.routes.groups().iter().flat_map(|group| group.health()) {
@@ -33,7 +34,8 @@ pub(crate) fn origins(shared: &ProxyState) -> BTreeMap<String, bool> {
     origins
 }
 
-/// What the certificates are called, and when they end in seconds of Unix time; of several of one name the first to end.
+/// Returns the names of the certificates and their expiry in seconds of Unix time; of several with one name, the
+/// earliest.
 pub(crate) fn certificates(shared: &ProxyState) -> BTreeMap<String, i64> {
     let shown = shared.certificates.iter().flat_map(|certificates| certificates.expiries());
     let authority = shared.interceptor.as_ref().and_then(|interceptor| {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{ProxyStats, process};
 use crate::shared::ProxyState;
 
-/// What takes memory and is counted or known.
+/// The memory of each part that is counted or known.
 pub(crate) struct MemoryParts {
     index_bytes: u64,
     dirty_bytes: u64,
@@ -13,7 +13,7 @@ pub(crate) struct MemoryParts {
     window_bytes: u64,
     connection_bytes: u64,
     popular_bytes: u64,
-    /// What the system says that the process has.
+    /// The resident memory of the process, from the system.
     pub(super) resident_bytes: Option<u64>,
 }
 
@@ -35,8 +35,8 @@ impl MemoryParts {
         }
     }
 
-    /// Returns each part by its name, and what is left of all that the process has: the program, its threads' stacks, and what the
-    /// allocator keeps.
+    /// Returns each part with its name, and the remainder of the process's memory: the program, the threads' stacks,
+    /// and memory kept by the allocator.
     pub(crate) fn named(&self) -> [(&'static str, u64); 7] {
         let Self { index_bytes, dirty_bytes, hot_bytes, window_bytes, connection_bytes, popular_bytes, resident_bytes } =
             *self;
@@ -53,6 +53,7 @@ impl MemoryParts {
     }
 }
 
-/// What a client's connection that was used takes, and an exchange that waits besides, as measured (docs/semantics.md, 4.5 and 4.7).
+/// Memory of a used client connection, and the same again for a waiting exchange, as measured (docs/semantics.md, 4.5
+/// and 4.7).
 const CONNECTION_BYTES: u64 = 12 << 10;
 const EXCHANGE_BYTES: u64 = 28 << 10;

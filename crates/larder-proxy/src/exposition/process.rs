@@ -1,6 +1,6 @@
-//! What the system says of the process, under the names that Prometheus' own libraries use.
+//! Metrics of the process from the system, under the names that Prometheus' own libraries use.
 //!
-//! Does not: know what the process does. What the system does not tell is left out.
+//! Metrics that the system does not provide are left out.
 
 use std::{fmt, fs, time::SystemTime};
 
@@ -54,7 +54,7 @@ impl Collector for ProcessFigures {
     }
 }
 
-/// What the system says that the process has of memory.
+/// Returns the resident memory of the process, from the system.
 pub(crate) fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     bytes_of(&status, "VmRSS:").map(|bytes| bytes as u64)

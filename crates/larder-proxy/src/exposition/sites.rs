@@ -1,7 +1,7 @@
-//! Figures by site, for as many sites as have a label, and `other` for the rest.
+//! Metrics by site, for a limited number of sites, and `other` for the remaining ones.
 //!
-//! Owns: who has a label: a site that was asked for often when somebody looked, for good. Invariant: labels have a bound, whatever
-//! clients ask for, and no counter ever goes down.
+//! Owns: the choice of sites with a label: a site that had many requests at the time of a check, permanently.
+//! Invariant: the number of labels is bounded, whatever clients request, and no counter ever decreases.
 
 use std::{
     fmt,
@@ -54,7 +54,7 @@ impl SiteLabels {
     }
 }
 
-/// Gives labels to sites that were asked for often of late, as long as there are any.
+/// Gives labels to sites with many recent requests, as long as labels are left.
 fn name_sites(names: &mut Vec<String>, workers: &[Arc<WorkerMetrics>]) {
     let asked = popular::together(workers.iter().map(|worker| worker.popular.sites()));
     let is_new = |asked: &&PopularityCount| asked.requests() >= REQUEST_COUNT_MIN && asked.name != OTHER_NAME;
@@ -77,5 +77,5 @@ fn sums(workers: &[Arc<WorkerMetrics>], label: usize) -> SiteSums {
 }
 
 const OTHER_NAME: &str = "other";
-/// How often a site is to have been asked for within the hour to get a label.
+/// Requests within an hour after which a site gets a label.
 const REQUEST_COUNT_MIN: u64 = 100;

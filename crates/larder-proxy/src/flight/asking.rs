@@ -1,9 +1,12 @@
-//! Asking for a resource, and following where its origin redirects, as far as the operator's rules say so.
+//! Requests a resource, and follows redirects where the operator's rules say so.
 //!
-//! Owns: the order of hops, and what goes to which of them. Does not: decide what is followed (see `larder_http::redirects`).
-//! Invariants: to another origin than the one that was asked goes what is wanted, and nothing that says who wants it; each hop is held
-//! to the rules for targets, as if a client had asked for it; what comes is an answer under the key that was asked for, and says by
-//! how much redirections bound it. Cost: one request for each hop, at most [`HOP_COUNT_MAX`].
+//! Owns: the order of the hops, and what is sent to each. Which redirects are followed is decided in
+//! `larder_http::redirects`.
+//!
+//! Invariants: an origin other than the requested one gets the request without anything that identifies the client.
+//! Each hop must pass the rules for targets, as if a client had requested it. The result is a response under the
+//! requested key, and it carries the limits that the redirects impose on it. Cost: one request per hop, at most
+//! [`HOP_COUNT_MAX`].
 
 use http::{
     HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
@@ -36,11 +39,11 @@ use crate::{
     },
 };
 
-/// Where a redirection leads.
+/// The target of a redirect.
 struct RedirectHop {
     url: Uri,
     origin: Origin,
-    /// Whether it is another origin than the one that was asked.
+    /// Whether the target is on another origin than the requested one.
     is_elsewhere: bool,
 }
 
@@ -49,16 +52,16 @@ struct RedirectPath {
     chain: Chain,
     /// The rule that had them followed.
     rule: String,
-    /// Their fields, the last first.
+    /// The fields of the redirects, the last first.
     fields: Vec<http::HeaderMap>,
     url: Uri,
 }
 
 impl FetchContext {
-    /// Asks an origin for what a GET or HEAD is about, and follows redirections; what comes has the rules' word among its fields.
+    /// Sends a GET or HEAD to an origin and follows redirects. The fields of the result include the rules' overrides.
     ///
     /// # Errors
-    /// An origin cannot be reached or may not be, or a response makes no sense.
+    /// An origin is unreachable or forbidden, or a response is malformed.
     pub(crate) async fn ask(
         &self,
         asked: &RequestHead,
@@ -144,7 +147,7 @@ impl RedirectPath {
     }
 }
 
-/// Where a response leads that is to be followed, and the rule that says so.
+/// Returns the target of a redirect that is to be followed, and the rule that says so.
 fn next_hop(asked: &RequestHead, url: Option<&Uri>, head: &response::Parts) -> Option<(RedirectHop, String)> {
     let is_none = !head.status.is_redirection() || head.status == StatusCode::NOT_MODIFIED;
     // A question goes where its client sends it.
@@ -162,7 +165,7 @@ fn next_hop(asked: &RequestHead, url: Option<&Uri>, head: &response::Parts) -> O
     Some((hop, ruling.name))
 }
 
-/// What is to be asked for at `url`.
+/// Returns the hop to `url`.
 fn hop(asked: &RequestHead, own: &Uri, url: Uri) -> Option<RedirectHop> {
     let origin = Origin::of_url(&url)?;
     let server = |origin: &Origin| (origin.https, origin.host.clone(), origin.port);
@@ -173,7 +176,7 @@ fn hop(asked: &RequestHead, own: &Uri, url: Uri) -> Option<RedirectHop> {
     is_plain_host(url.host()?).then_some(RedirectHop { url, origin, is_elsewhere: true })
 }
 
-/// The request for a hop.
+/// Creates the request for a hop.
 fn request_for(
     asked: &RequestHead,
     hop: &RedirectHop,

@@ -1,11 +1,12 @@
-//! What carries a body from the origin to the readers of a flight and, as chunks, into the store.
+//! Carries a body from the origin to the readers of a flight and, in chunks, into the store.
 //!
-//! Owns: how much has arrived, how much is stored, in which form, and at whose pace. Does not: know whether it is the
-//! whole of a response (see `carry`) or the rest of one (see `rest`), or store heads. Invariants: chunks are stored
-//! in order; bytes that are not stored stay in the window until the slowest reader has them. Memory: what `shared`
-//! keeps, and while there is memory for it a chunk that is not stored yet. Where there is none, fetches fill their
-//! chunks in turn, so that each comes to a place where it has nothing in memory but the store has it; one that does
-//! not get there in its turn is not stored any longer.
+//! Owns: how much has arrived, how much is stored and in which form, and the pace. Whether the body is a whole response
+//! (`carry`) or the remainder of one (`rest`) is unknown here. Heads are stored elsewhere.
+//!
+//! Invariants: chunks are stored in order. Bytes that are not stored stay in the window until the slowest reader has
+//! them. Memory: what `shared` keeps and, while there is memory for it, one unstored chunk. Without memory, fetches
+//! fill their chunks in turn, so that each reaches a point where the store has all its bytes and memory none. A fetch
+//! that does not get there in its turn is no longer stored.
 
 use std::{
     sync::Arc,
@@ -44,7 +45,7 @@ pub(super) struct BodyCarrier {
     pub(super) produced: u64,
     /// Place after the last byte that is stored.
     pub(super) committed: u64,
-    /// How much of what comes next is there already.
+    /// Number of the next bytes that are already present.
     pub(super) skip: u64,
     breaks: BreakCount,
     hold_up: HoldUp,
@@ -52,7 +53,7 @@ pub(super) struct BodyCarrier {
     turn: Option<FillTurn>,
 }
 
-/// How the body is being stored.
+/// The way in which the body is being stored.
 pub(super) enum BodyStorage {
     /// In one piece, at the end.
     Whole,
@@ -62,7 +63,7 @@ pub(super) enum BodyStorage {
     Off,
 }
 
-/// What came next.
+/// The next piece of a body.
 pub(super) enum CarriedPiece {
     Data(Bytes),
     Trailers(HeaderMap),
@@ -107,7 +108,8 @@ impl BodyCarrier {
         }
     }
 
-    /// What comes next, once the readers are far enough to have it. `is_worth_finishing` even if nobody reads.
+    /// Returns the next piece, once the readers have advanced far enough. `is_worth_finishing`: continue even without
+    /// readers.
     pub(super) async fn next(&mut self, body: &mut OriginBody, is_worth_finishing: bool) -> CarriedPiece {
         loop {
             let turn_end = self.turn.as_ref().map(|turn| turn.end);
@@ -168,8 +170,8 @@ impl BodyCarrier {
         }
     }
 
-    /// Has the origin go on with what broke off, asking again while there is hope. `is_worth_finishing` even if nobody reads.
-    /// `None`: it does not go on, or nobody reads it any more.
+    /// Continues a body that broke off, and retries while that can succeed. `is_worth_finishing`: continue even without
+    /// readers. Returns `None` if the origin does not continue it, or if no reader is left.
     pub(super) async fn go_on(
         &mut self,
         AskedBy { means, asked }: AskedBy<'_>,
@@ -218,7 +220,7 @@ impl BodyCarrier {
         }
     }
 
-    /// Stores what has arrived since the last chunk as a fragment: no more will come of it.
+    /// Stores the bytes that have arrived since the last chunk as a fragment, because no more will arrive.
     pub(super) async fn keep_fragment(&mut self) {
         self.commit_full_chunks().await;
         if let BodyStorage::Chunks(chunks) = &self.storage
@@ -277,7 +279,7 @@ impl BodyCarrier {
         }
     }
 
-    /// Whether what leaves the window can be had from the store.
+    /// Returns whether bytes that leave the window can be read from the store.
     fn leaves_window(&self) -> bool {
         match self.storage {
             BodyStorage::Whole => self.produced <= CHUNK_BYTES,
@@ -287,5 +289,5 @@ impl BodyCarrier {
     }
 }
 
-/// How long one reader may hold up the others where nothing is stored.
+/// Time for which one reader may delay the others if the body is not being stored.
 const LAG_PATIENCE: Duration = Duration::from_secs(10);

@@ -1,11 +1,13 @@
-//! A response on its way from the origin to the readers of a flight and into the store.
+//! Carries a response from the origin to the readers of a flight and into the store.
 //!
-//! Owns: in which form it is stored, and its head. Does not: move bytes, see `carrier`. Invariants: a body gets a
-//! head in the store as a whole only if it ended as its framing announced; one that broke off, or that everybody
-//! left, gets one only as a representation of which parts are there (RFC 9111 3.3), with the length of the whole
-//! and a strong validator, so that the rest can be fetched; chunks without a head are never found. Such a head is
-//! stored while the body still comes, so that a kill does not lose what had arrived; this process does not show it
-//! before the fetch ends (see [`crate::cache::arrivals`]).
+//! Owns: the form in which it is stored, and its head. Bytes are moved in `carrier`.
+//!
+//! Invariants: a body gets a head in the store as a whole only if it ended as its framing announced. A body that broke
+//! off, or that every reader left, gets a head only as an incomplete representation (RFC 9111 3.3), with the total
+//! length and a strong validator, so that the remainder can be fetched. Chunks without a head are never found.
+//!
+//! The head of an incomplete representation is stored while the body is still arriving, so that a kill does not lose
+//! what has arrived. This process does not show it before the fetch ends (see [`crate::cache::arrivals`]).
 
 use std::{sync::Arc, task::Poll};
 
@@ -39,17 +41,17 @@ pub(super) struct ResponseCarrier<'a> {
     open: &'a OpenHead,
     place: StorePlace,
     carrier: BodyCarrier,
-    /// What the body must be.
+    /// The check that the body must pass.
     check: Option<BodyCheck>,
     /// Longest body that is stored, in bytes.
     size_max: u64,
-    /// Whether it is fetched to its end though nobody reads, if a rule says so.
+    /// Whether a rule says to fetch it to its end without readers (or not to).
     finishes: Option<bool>,
     /// The body that arrives, once its head is stored.
     arrival: Option<(Arrival, Arc<ChunkedBody>)>,
 }
 
-/// What a body is held to while it goes by.
+/// A check of a body while it passes.
 enum BodyCheck {
     /// One that is wrong must not look whole to anybody.
     Digest(DigestCheck),
@@ -137,7 +139,7 @@ impl<'a> ResponseCarrier<'a> {
         drop(late);
     }
 
-    /// The rest of a body that broke off, if it can be had.
+    /// Returns the remainder of a body that broke off, if it can be fetched.
     async fn go_on(&mut self) -> Option<OriginBody> {
         let is_worth_finishing = self.is_worth_finishing();
         let source = AskedBy { means: &self.fetch.flights.means, asked: &self.fetch.asked };
@@ -149,7 +151,8 @@ impl<'a> ResponseCarrier<'a> {
         self.carrier.go_on(source, &missing, is_worth_finishing).await
     }
 
-    /// Whether the body, all of which has come, is not what its URL says. What is wrong, but no lie, is from now on not stored.
+    /// Checks the complete body, and returns whether it contradicts the digest in its URL. An incomplete response of
+    /// git contradicts nothing, but is no longer stored.
     fn is_wrong(&mut self) -> bool {
         let is_wrong = match self.check.take() {
             Some(BodyCheck::Digest(check)) => !check.matches(),
@@ -168,7 +171,7 @@ impl<'a> ResponseCarrier<'a> {
         is_wrong
     }
 
-    /// A client that leaves does not kill a fetch that is nearly there, or small.
+    /// Returns whether a fetch without readers is continued, because it is nearly complete or small.
     fn is_worth_finishing(&self) -> bool {
         if matches!(self.carrier.storage, BodyStorage::Off) {
             return false;

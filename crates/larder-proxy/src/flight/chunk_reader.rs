@@ -1,12 +1,16 @@
-//! Streams a span of a body that is stored in chunks, reading ahead; what the store does not give comes from the origin.
+//! Streams a span of a body that is stored in chunks, reading ahead; bytes that the store does not supply come from the
+//! origin.
 //!
-//! Owns: the reads in flight, and the order of what is tried for the next byte: the store, for as long as it may take
-//! to answer; the origin, which goes on from there (`flight::rest`), up to the next chunk that seems to be there;
-//! and, where the origin cannot, the store again for as long as the client may be without progress. Invariant: bytes
-//! come in order and without gaps, or the stream ends in an error: only when none of these has the next byte. What is
-//! still to be sent is held, so that the store does not reclaim it under its reader. Memory: as many chunks per
-//! client as its share of the memory for bodies, [`AHEAD_COUNT`] at most, or a part of one; or a flight's window; and
-//! [`HELD_COUNT_MAX`] holds, whatever the body's length.
+//! Owns: the reads in flight, and the order of sources for the next byte. First comes the store, for as long as it may
+//! take to respond. Then comes the origin, which continues from there (`flight::rest`) up to the next chunk that seems
+//! to be stored. If the origin cannot continue, the store is tried again for as long as the client may be without
+//! progress.
+//!
+//! Invariant: bytes come in order and without gaps, or the stream ends with an error, and only if no source has the
+//! next byte. The unsent part is protected, so that the store does not reclaim it under its reader.
+//!
+//! Memory: the client's share of the memory for bodies, at most [`AHEAD_COUNT`] chunks, or a part of one; or a flight's
+//! window. In addition at most [`HELD_COUNT_MAX`] reclaim guards, whatever the body's length.
 
 use std::{
     collections::VecDeque,
@@ -33,7 +37,7 @@ use crate::{
 /// A span of a chunked body on its way to a client.
 pub(crate) struct ChunkReader {
     source: Arc<BodySource>,
-    /// What has not been handed out yet.
+    /// The range that has not been handed out yet.
     span: Range<u64>,
     /// The next chunk to begin reading.
     next: u64,
@@ -45,7 +49,7 @@ pub(crate) struct ChunkReader {
     rest: OriginTail,
     /// The chunk that was looked for a second time, since it came after it had been looked for.
     looked_again: Option<u64>,
-    /// How often the store was in trouble.
+    /// Number of times the store was in trouble.
     trouble_count: u32,
     /// Whether the origin does not go on with this body.
     is_alone: bool,
@@ -59,12 +63,12 @@ enum ChunkRead {
     Done(Result<PlacedBytes, AbsenceReason>),
 }
 
-/// What comes from the origin in the store's place.
+/// The state of the origin as a source in place of the store.
 enum OriginTail {
     Nothing,
-    /// It is being asked, from here on.
+    /// Requested from this position on.
     Asked(u64, Pin<Box<dyn Future<Output = Option<FlightReader>> + Send>>),
-    /// It goes on, since it was here.
+    /// Continuing the body since this position.
     Comes(u64, Box<FlightReader>),
 }
 
@@ -82,7 +86,7 @@ impl ChunkReader {
         self.span.end - self.span.start
     }
 
-    /// The next bytes.
+    /// Returns the next bytes.
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
             if self.span.is_empty() {
@@ -151,7 +155,7 @@ impl ChunkReader {
         usize::try_from(share / CHUNK_BYTES).unwrap_or(usize::MAX).clamp(1, AHEAD_COUNT)
     }
 
-    /// Holds what is still to be sent, as far as the bound goes, and lets go of what was.
+    /// Protects the unsent part from reclaim, up to the limit, and releases the part that was sent.
     fn hold(&mut self) {
         let Some(store) = &self.source.chunks.cache.shared.store else { return };
         let current = self.span.start / CHUNK_BYTES;
@@ -203,7 +207,7 @@ impl ChunkReader {
         true
     }
 
-    /// The next bytes from the origin; `None`: nothing more comes from there now, look again what there is.
+    /// Returns the next bytes from the origin. `None`: no more come from there now, so check again what is stored.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         match &mut self.rest {
             OriginTail::Nothing => return Poll::Ready(None),
@@ -241,7 +245,7 @@ impl ChunkReader {
         BodyError::PartMissing
     }
 
-    /// The bytes that lie in the span.
+    /// Returns the bytes that lie in the span.
     fn take_from(&mut self, placed: &PlacedBytes) -> Result<Bytes, BodyError> {
         let end = placed.span().end.min(self.span.end);
         let Some(bytes) = placed.slice(self.span.start..end).filter(|bytes| !bytes.is_empty()) else {
@@ -260,6 +264,6 @@ impl ChunkReader {
 const AHEAD_COUNT: usize = 3;
 /// Chunks a client may have held at once: 1 GiB of a body. The store has a bound for all clients together.
 const HELD_COUNT_MAX: u64 = 1024;
-/// How much comes from the origin when the store is in trouble for the first time, in bytes.
+/// Number of bytes taken from the origin when the store is in trouble for the first time.
 const TROUBLE_BYTES: u64 = 8 << 20;
 const TROUBLE_DOUBLINGS_MAX: u32 = 20;

@@ -1,9 +1,11 @@
-//! How an origin goes on with a body: from where it broke off, or where what is stored has a gap.
+//! Continues a body from the origin: where the transfer broke off, or at a gap in the stored body.
 //!
-//! Owns: what is asked, whether the answer is of the same representation, and how often and after which waits it is asked
-//! again. Does not: ask (see `asking`), or move and store bytes (see `carrier`). Invariant: only bytes of the same strong validator and the same length
-//! of the whole go on with a body: those of a 206, or of a 200 behind as many as lie before (RFC 9110 13.1.5, 15.3.7.3).
-//! Cost: one request each time; [`WAITS`] together, unless a megabyte has come in between.
+//! Owns: the request, the check that the response is of the same representation, and the number of retries and the
+//! waits before them. Sending is in `asking`; `carrier` moves and stores the bytes.
+//!
+//! Invariant: a body is continued only with bytes of the same strong validator and the same total length. They come
+//! from a 206, or from a 200 whose first bytes are skipped (RFC 9110 13.1.5, 15.3.7.3). Cost: one request per attempt,
+//! and at most as many attempts as [`WAITS`] has entries unless a megabyte arrives in between.
 
 use std::time::Duration;
 
@@ -15,9 +17,9 @@ use crate::{
     origin::body::OriginBody,
 };
 
-/// What is missing of a body.
+/// The missing range of a body.
 pub(super) struct MissingRange<'a> {
-    /// What tells its representation from others.
+    /// The validator that tells its representation from others.
     pub(super) validator: &'a HeaderValue,
     /// Length of the whole.
     pub(super) len: u64,
@@ -25,9 +27,9 @@ pub(super) struct MissingRange<'a> {
     pub(super) end: u64,
 }
 
-/// What the origin's answer is to what is there.
+/// The relation of the origin's response to the bytes that are present.
 pub(super) enum ContinuationAnswer {
-    /// The same: so many bytes lie before what is missing.
+    /// The same representation. This many bytes precede the missing range.
     Continued {
         status: StatusCode,
         body: OriginBody,
@@ -40,23 +42,23 @@ pub(super) enum ContinuationAnswer {
     Failed(Failure),
 }
 
-/// How often a body was asked to go on.
+/// The number of times a body was continued.
 #[derive(Default)]
 pub(super) struct BreakCount {
     count: usize,
-    /// Where it broke the first time of those that count.
+    /// The position of the first break that counts.
     place: u64,
 }
 
 impl<'a> MissingRange<'a> {
-    /// What is missing of a response that is on its way, if its rest can be asked for.
+    /// Returns the missing range of a response that is arriving, if its remainder can be requested.
     pub(super) fn of_open(method: &Method, open: &'a OpenHead) -> Option<Self> {
         let len = open.total_len.filter(|_| *method == Method::GET && open.head.status() == StatusCode::OK)?;
         let validator = partial::validator(open.head.fields(), open.head.response_time())?;
         Some(Self { validator, len, end: len })
     }
 
-    /// What a request for what is missing from `start` on says.
+    /// Returns the request edits that ask for the missing range from `start` on.
     pub(super) fn edits(&self, start: u64) -> RequestEdits {
         let last = if self.end == self.len { String::new() } else { (self.end - 1).to_string() };
         let range = HeaderValue::try_from(format!("bytes={start}-{last}")).expect("digits and a dash are a value");
@@ -64,7 +66,7 @@ impl<'a> MissingRange<'a> {
         RequestEdits { whole: true, added, only_at: None }
     }
 
-    /// What the answer is to that request.
+    /// Classifies the response to that request.
     pub(super) fn judge(&self, start: u64, head: &response::Parts, incoming: OriginBody) -> ContinuationAnswer {
         let answered = partial::validator(&head.headers, clock::now());
         let is_same = answered == Some(self.validator);
@@ -91,7 +93,7 @@ impl<'a> MissingRange<'a> {
 }
 
 impl BreakCount {
-    /// How long to wait before a body is asked to go on that broke off at `place`; `None` if that was done often enough.
+    /// Returns the wait before a body that broke off at `place` is continued, or `None` after too many attempts.
     pub(super) fn next_wait(&mut self, place: u64) -> Option<Duration> {
         if self.count == 0 || place - self.place >= CHUNK_BYTES {
             *self = Self { count: 0, place };
@@ -102,8 +104,8 @@ impl BreakCount {
     }
 }
 
-/// How long is waited before a body is asked to go on, time after time: a connection that was cut can be made anew at once, and a
-/// server that starts again takes seconds.
+/// Waits before the attempts to continue a body. A connection that was cut can be reopened at once; a server that
+/// restarts takes seconds.
 const WAITS: [Duration; 6] = [
     Duration::from_millis(100),
     Duration::from_millis(300),

@@ -1,8 +1,8 @@
-//! The task of one flight: asks the origin, shares what comes, stores it.
+//! The task of one flight: sends the request to the origin, shares the response, and stores it.
 //!
-//! Owns: the exchange with the origin, from the request to the commit; independent of the client that set
-//! it off. Invariants: only a body that ended as its framing announced is committed; the flight leaves
-//! the table only after commit or failure. Memory: see `shared`.
+//! Owns: the exchange with the origin, from the request to the commit, independent of the client that started it.
+//! Invariants: only a body that ended as its framing announced is committed. The flight leaves the table only after
+//! commit or failure. Memory: see `shared`.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub(crate) struct Fetch {
     pub(crate) primary: Arc<[u8]>,
     /// The key the flight is in the table under, if it is.
     pub(crate) table_key: Option<Arc<[u8]>>,
-    /// What is stored and to be confirmed.
+    /// The stored response that is to be confirmed.
     pub(crate) before: Option<FoundResponse>,
     /// Whether that may stand in for an error of the origin.
     pub(crate) stale_on_error: bool,
@@ -73,7 +73,7 @@ impl Fetch {
         landing.0.fly().await;
     }
 
-    /// Waits until the origin has answered another fetch, and goes by what is stored then.
+    /// Waits until the origin has answered another fetch, then continues with the response stored by then.
     async fn follow(&mut self, after: &Arc<Flight>) {
         if let Some(mut reader) = FlightReader::join(after) {
             reader.stage().await;
@@ -119,7 +119,7 @@ impl Fetch {
         }
     }
 
-    /// A response that another flight has stored between our looking for it and our taking its place in the table.
+    /// Returns a response that another flight stored between this flight's lookup and its entry into the table.
     async fn stored_meanwhile(&self) -> Option<KeptPart> {
         let (cache, store) = (self.cache(), self.cache().shared.store.as_ref()?);
         if self.before.is_some() || self.table_key.is_none() || !store.may_contain(&self.primary) {
@@ -137,12 +137,12 @@ impl Fetch {
         usable.then(|| KeptPart { entry, key, marker, own, alone: None, from_origin: false, arrived: None })
     }
 
-    /// Whether this is the fetch that others find under its key.
+    /// Returns whether this is the fetch that others find under its key.
     pub(super) fn is_in_table(&self) -> bool {
         self.table_key.as_ref().is_some_and(|key| self.flights.table.has(key, &self.flight))
     }
 
-    /// The client's own conditions, where nothing is stored: the origin can answer that it has nothing new.
+    /// Returns the client's own conditions if nothing is stored, so that the origin can answer with a 304.
     fn conditions(&self) -> Vec<(http::HeaderName, http::HeaderValue)> {
         let fields = &self.asked.fields;
         let names = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
@@ -308,7 +308,8 @@ impl Fetch {
         }
     }
 
-    /// The group of a response with these fields: that of its Referer, or one of its own if others will refer to it.
+    /// Returns the page group of a response with these fields: that of its Referer, or a new one if other requests will
+    /// refer to it.
     fn group_of(&self, response_fields: &HeaderMap) -> u32 {
         if groups::is_document(response_fields) {
             self.cache().groups.of_document(self.asked.asker(), &self.primary, self.group)
@@ -317,7 +318,7 @@ impl Fetch {
         }
     }
 
-    /// What the rules decide on.
+    /// Returns the exchange as the caching rules judge it.
     pub(super) fn exchange<'a>(
         &'a self,
         answered: &'a response::Parts,
@@ -334,13 +335,13 @@ impl Fetch {
         }
     }
 
-    /// The longest body that is stored of a response with these fields, in bytes.
+    /// Returns the length of the longest body that is stored for a response with these fields, in bytes.
     pub(super) fn size_max(&self, fields: &HeaderMap) -> u64 {
         let ruled = Ruling::of(fields).and_then(|ruling| ruling.size_max);
         ruled.unwrap_or(self.flights.entry_bytes_max)
     }
 
-    /// Where a response is to be stored, or why it is not.
+    /// Returns the place at which a response is to be stored, or the reason why it is not.
     fn place(&self, answer: &OriginAnswer) -> Result<(StorePlace, larder_http::SelectingFields), Reason> {
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);

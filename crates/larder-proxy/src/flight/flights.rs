@@ -7,11 +7,11 @@ use crate::{
     unfinished::UnfinishedWork,
 };
 
-/// What flights are begun with.
+/// The state that new flights need.
 pub(crate) struct Flights {
     pub(crate) table: Arc<FlightTable>,
     pub(crate) means: Arc<FetchContext>,
-    /// What stopping waits for.
+    /// The work that a stop waits for.
     pub(crate) unfinished: Arc<UnfinishedWork>,
     /// The longest body that is stored.
     pub(crate) entry_bytes_max: u64,

@@ -1,13 +1,15 @@
-//! How long storing a response may hold up those who read it.
+//! Limits the time for which storing a response may delay its readers.
 //!
-//! The rule: a store may make the readers of one response wait for a second in all, and besides for as long as it takes what it
-//! stores of it at [`RATE_MIN`] bytes a second. One that takes more time cannot keep up, and the response is not stored: its
-//! readers have it at the origin's speed from then on. Why: what the store buffers (its dirty bytes, bounded) and the window
-//! in front of it even out hiccups, so that waiting at all means that the device is slower than origin and clients; a device
-//! in good health takes several times that rate, and to give up there because the origin is faster still would leave long
-//! bodies unstored for good; one that is dying, throttled, or shared by too many is not worth anybody's time. A response of
-//! one chunk or less holds nobody up: it is stored behind its end. Owns: the time waited. Cost: a clock read for each
-//! chunk that the store does not take at once.
+//! The rule: a store may delay the readers of one response by [`GRACE`] in all, plus the time it takes to store the
+//! bytes at [`RATE_MIN`] bytes a second. A store that takes longer cannot keep up; the response is then not stored, and
+//! its readers get it at the origin's speed.
+//!
+//! Why: the store's write buffer and the window in front of it absorb short delays, so a wait means that the device is
+//! slower than origin and clients. A healthy device is several times as fast as the limit; if Larder gave up there
+//! because the origin is even faster, long bodies would never be stored. A device below the limit is dying, throttled
+//! or overloaded, and not worth waiting for. A response of one chunk or less delays nobody: it is stored after its end.
+//!
+//! Owns: the time waited. Cost: one clock read for each chunk that the store does not take at once.
 
 use std::{
     future::{Future, poll_fn},
@@ -16,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the store has made the readers of one response wait.
+/// The time for which the store has delayed the readers of one response.
 #[derive(Default)]
 pub(super) struct HoldUp {
     waited: Duration,
@@ -24,7 +26,7 @@ pub(super) struct HoldUp {
 }
 
 impl HoldUp {
-    /// What storing `len` bytes comes to; `None` if it takes longer than the readers may be held up.
+    /// Awaits `storing`, which stores `len` bytes. Returns `None` if it takes longer than the readers may be delayed.
     pub(super) async fn bounded<T>(&mut self, len: u64, storing: impl Future<Output = T>) -> Option<T> {
         let mut storing = pin!(storing);
         if let Poll::Ready(stored) = poll_fn(|context| Poll::Ready(storing.as_mut().poll(context))).await {
@@ -42,16 +44,16 @@ impl HoldUp {
         self.waited += waited;
     }
 
-    /// How much longer they may wait.
+    /// Returns the remaining time for which the readers may be delayed.
     fn left(&self) -> Duration {
         let earned = Duration::from_millis(self.stored_bytes.saturating_mul(1000) / RATE_MIN);
         (GRACE + earned).saturating_sub(self.waited)
     }
 }
 
-/// What a store must take at least, in bytes a second, to be waited for.
+/// Lowest rate of a store that is waited for, in bytes a second.
 const RATE_MIN: u64 = 32 << 20;
-/// How long the readers of a response may be held up besides.
+/// Additional time for which the readers of a response may be delayed.
 const GRACE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -60,7 +62,7 @@ mod tests {
 
     const CHUNK: u64 = 1 << 20;
 
-    /// How many chunks a store takes that makes readers wait for each so long, of 1,000.
+    /// Returns the number of chunks, of 1,000, that are stored if the readers wait this long for each.
     fn chunks_until_given_up(wait: Duration) -> usize {
         let mut hold_up = HoldUp::default();
         let takes = |_: &usize| {

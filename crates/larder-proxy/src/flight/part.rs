@@ -1,8 +1,10 @@
-//! A fetch for a range of what is not stored: a part is asked for, and kept as a part (RFC 9111 3.3, 3.4).
+//! Fetches a range of a response that is not stored: requests a part, and stores it as a part (RFC 9111 3.3, 3.4).
 //!
-//! Owns: which part is asked for, and what of it is stored. Does not: fetch what is missing later, see `cache::chunks`.
-//! Invariants: only a part whose Content-Range agrees with its length is kept, and where there is no strong entity tag, so
-//! that the rest cannot be asked for, only if it is all that was wanted; its head is stored after it. Memory: one part, of [`CHUNK_BYTES`] at most.
+//! Owns: which part is requested, and how much of it is stored. Missing parts are fetched later by `cache::chunks`.
+//!
+//! Invariants: a part is kept only if its Content-Range agrees with its length. Without a strong entity tag the
+//! remainder cannot be requested, so the part is kept only if it is all that was requested. Its head is stored after
+//! it. Memory: one part of at most [`CHUNK_BYTES`].
 
 use std::sync::Arc;
 
@@ -29,8 +31,8 @@ use crate::{
 };
 
 impl Fetch {
-    /// The range to ask for, if a part is to be asked for: the chunk that the client's first range begins in, or the end
-    /// of the whole. What it wants besides is fetched when it is read.
+    /// Returns the range to request, if only a part is to be requested: the chunk that contains the start of the
+    /// client's first range, or the end of the body. Further ranges are fetched when they are read.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
         // Only the whole can be held to its digest.
         if self.asked.before.digest.is_some()
@@ -126,7 +128,7 @@ impl Fetch {
     }
 }
 
-/// Whether these bytes of a whole are all that a request wants.
+/// Returns whether this span of a body is all that a request wants.
 pub(crate) fn is_all_wanted(asked: &RequestHead, there: &Span, total_len: u64) -> bool {
     let RangeRequest::Single(wanted) = range::parse(&asked.fields) else { return false };
     match range::resolve(wanted, total_len) {
@@ -135,7 +137,7 @@ pub(crate) fn is_all_wanted(asked: &RequestHead, there: &Span, total_len: u64) -
     }
 }
 
-/// The head of the whole that a part is of; a part that is all of it makes it whole.
+/// Returns the head of the whole response that a part belongs to. A part that covers everything makes it complete.
 fn head_of(
     mut received: ReceivedHead,
     part: &partial::Part,

@@ -1,8 +1,8 @@
 //! Streams several parts of a stored body in one response: multipart/byteranges (RFC 9110 15.3.7.2).
 //!
-//! Owns: the order of texts and parts. Does not: write the texts (`larder_http::multipart`). Invariant: as
-//! many bytes come as were announced, or the stream ends in an error. Memory: what one reader of chunks
-//! takes, whatever the number of parts, for only the part that is being sent is read.
+//! Owns: the order of texts and parts. The texts are written by `larder_http::multipart`. Invariant: as many bytes are
+//! sent as were announced, or the stream ends with an error. Memory: that of one chunk reader, whatever the number of
+//! parts, because only the part being sent is read.
 
 use std::{
     collections::VecDeque,
@@ -30,7 +30,7 @@ pub(crate) struct PartsReader {
     remaining: u64,
 }
 
-/// Where the parts come from.
+/// The source of the parts.
 pub(crate) enum PartsSource {
     /// The whole body, in memory.
     Whole(Bytes),
@@ -50,7 +50,7 @@ impl PartsReader {
         self.remaining
     }
 
-    /// The next bytes.
+    /// Returns the next bytes.
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
             if let Some(reader) = &mut self.reading {

@@ -1,14 +1,19 @@
-//! Whether a stored response can be answered from, found out before its first byte goes out.
+//! Verifies that every chunk a response needs is on disk before its first byte is sent.
 //!
-//! Owns: which chunks a request needs, the look at each, and what is begun so that the answer comes: the first bytes, or a
-//! fetch of what is missing. Does not: stream. Invariant: what is called a hit was there, every chunk of what is asked for,
-//! with its key compared, just before; a body with a gap is called one only once the origin has agreed to go on with it.
-//! Design: the index knows an entry by a few bits of its hash, and says of one chunk in 500 that is gone that it is there, so
-//! of a body of 1,000 for certain of one sooner or later. So each chunk's record is looked at, and where it lies is remembered
-//! (see `sightings`). Alternatives that lost: positions in the head (wrong after reclaim has moved a chunk, and a change of
-//! what is stored), reading ahead of the client only (a gap shows when it is too late to call the answer something
-//! else, and cannot be filled without a validator). Cost: a lookup in memory for each chunk that was seen before, else a
-//! transfer of 4 KiB, [`LOOKS_AT_ONCE_MAX`] at once; then one chunk is read, which the answer begins with anyway.
+//! Owns: the list of chunks that a request needs, the probe of each, and the start of the response: its first bytes, or
+//! a fetch of what is missing. Streaming is done elsewhere. Invariant: a response called a hit was complete just
+//! before, every requested chunk with its key compared. A body with a gap counts as a hit only after the origin has
+//! agreed to continue it.
+//!
+//! The index recognizes entries by a few hash bits, so it reports one missing chunk in 500 as present. A body of 1,000
+//! chunks would hit that case sooner or later. So the record of each chunk is probed, and its location is remembered
+//! (see `sightings`).
+//!
+//! Rejected: storing chunk locations in the head (reclaim moves chunks, and the format would change); checking only
+//! just ahead of the client (a gap would be found after the status was sent, and cannot be filled without a validator).
+//!
+//! Cost: a lookup in memory for each chunk seen before, otherwise one 4 KiB read, [`LOOKS_AT_ONCE_MAX`] at a time. Then
+//! one chunk is read, with which the response starts anyway.
 
 use std::{iter, ops::Range, sync::Arc};
 
@@ -34,7 +39,7 @@ use crate::{
     },
 };
 
-/// What of a stored response is there for a request.
+/// The available share of a stored response, with the data to answer a request.
 pub(crate) enum Availability {
     /// All of it; no body if it needs none from the store.
     There(Option<ChunkedPlan>),
@@ -50,15 +55,15 @@ pub(crate) struct ChunkedPlan {
     wanted: Vec<Range<u64>>,
 }
 
-/// What an answer can be made from.
+/// The data from which a response can be built.
 pub(crate) struct ReadyAnswer {
     /// The body, if it is in chunks.
     pub(crate) body: Option<Arc<BodySource>>,
-    /// What the origin answered, if it goes on with what is stored.
+    /// The origin's status, if the origin continues the stored body.
     pub(crate) continued: Option<StatusCode>,
 }
 
-/// How much of what a request wants of a stored response is there.
+/// The available share of the requested part of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AvailableExtent {
     /// All of it.
@@ -159,7 +164,7 @@ impl ChunkedPlan {
     }
 }
 
-/// The bytes of a body of `len` that a request wants from the store.
+/// Returns the byte ranges of a body of `len` bytes that a request needs from the store.
 fn wanted(method: &Method, fields: &HeaderMap, entry: &CachedEntry, len: u64) -> Vec<Range<u64>> {
     let has_body = method != Method::HEAD && matches!(conditional::evaluate(fields, &entry.head), Precondition::Pass);
     if !has_body {
@@ -173,7 +178,7 @@ fn wanted(method: &Method, fields: &HeaderMap, entry: &CachedEntry, len: u64) ->
     }
 }
 
-/// Where the first of the wanted bytes lies that are not there.
+/// Returns the position of the first requested byte that is missing.
 async fn first_missing(body: &Arc<ChunkedBody>, wanted: &[Range<u64>]) -> Result<Option<u64>, StoreTrouble> {
     let Some((store, known)) = body.cache.shared.store.as_ref().zip(body.known()) else { return Ok(Some(0)) };
     let mut unknown = Vec::new();

@@ -1,9 +1,9 @@
-//! One reader of a flight: a client that gets what a shared fetch brings.
+//! One reader of a flight: a client that gets the bytes of a shared fetch.
 //!
-//! Owns: the reader's place; leaving gives it up. Invariant: bytes come in order and without gaps, or the
-//! stream ends in an error. Cost: pieces in memory are handed over by reference; a reader that fell
-//! behind reads one chunk at a time from the store, and one that fell behind what is kept for it gets the rest by a
-//! fetch of its own, if the response has a strong validator.
+//! Owns: the reader's position, which is given up when the reader is dropped. Invariant: bytes come in order and
+//! without gaps, or the stream ends with an error. Cost: pieces in memory are passed by reference. A reader that fell
+//! behind reads one chunk at a time from the store. A reader that fell behind what is kept for it fetches the remainder
+//! itself, if the response has a strong validator.
 
 use std::{
     ops::Range,
@@ -30,30 +30,30 @@ pub(crate) struct FlightReader {
     index: usize,
     first: bool,
     position: u64,
-    /// Where to stop, if not at the end.
+    /// The position at which to stop, if before the end.
     end: Option<u64>,
     /// Whether everything, or an error, has been handed out; but for the trailers.
     finished: bool,
     /// Whether the trailers are still to be handed out, if there are any.
     awaits_trailers: bool,
-    /// What is read from elsewhere because this reader is behind.
+    /// The stream that a reader that fell behind reads from.
     behind: Option<Box<ChunkReader>>,
 }
 
 impl FlightReader {
-    /// The reader that the flight was begun for.
+    /// Creates the reader that the flight was started for.
     pub(crate) fn first(flight: Arc<Flight>) -> Self {
         let index = flight.add_reader().expect("a new flight is open");
         Self::at(flight, index, true)
     }
 
-    /// Another reader; `None` if it is too late to join.
+    /// Creates another reader, or returns `None` if it is too late to join.
     pub(crate) fn join(flight: &Arc<Flight>) -> Option<Self> {
         let index = flight.add_reader()?;
         Some(Self::at(Arc::clone(flight), index, false))
     }
 
-    /// A reader from `position` on; `None` if the flight does not bring that soon.
+    /// Creates a reader from `position` on, or returns `None` if the flight does not get there soon.
     pub(crate) fn join_at(flight: &Arc<Flight>, position: u64) -> Option<Self> {
         let index = flight.add_reader_at(position)?;
         let mut reader = Self::at(Arc::clone(flight), index, false);
@@ -61,7 +61,7 @@ impl FlightReader {
         Some(reader)
     }
 
-    /// Whether the flight was begun for this reader.
+    /// Returns whether the flight was started for this reader.
     pub(crate) fn is_first(&self) -> bool {
         self.first
     }
@@ -87,7 +87,7 @@ impl FlightReader {
         if self.finished { Some(0) } else { self.end.map(|end| end - self.position) }
     }
 
-    /// The next bytes, or the trailers behind the whole body.
+    /// Returns the next bytes, or the trailers after the whole body.
     pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let piece = ready!(self.poll_data(context));
         Poll::Ready(match piece {
@@ -99,7 +99,7 @@ impl FlightReader {
         })
     }
 
-    /// The next bytes.
+    /// Returns the next bytes.
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
             if self.finished {
@@ -138,7 +138,7 @@ impl FlightReader {
         }
     }
 
-    /// The body and its length, if what this flight no longer has for this reader can be had in another way.
+    /// Returns the body and its length, if bytes that the flight has dropped can be read in another way.
     fn way_on(&self) -> Option<(Arc<BodySource>, u64)> {
         let source = self.flight.source().filter(|source| source.chunks.can_go_on())?;
         let len = source.chunks.len.filter(|len| self.position < *len)?;

@@ -1,9 +1,11 @@
-//! The rest of a stored body from the origin: one fetch for all that is missing in a row, shared by who reads there.
+//! Fetches the remainder of a stored body from the origin: one fetch per gap, shared by all readers there.
 //!
-//! Owns: the fetches in progress, by representation. Does not: decide when the origin is asked (see `presence`, `chunk_reader`), or
-//! whether its answer goes on with what is stored (see `continuation`). Invariants: what is stored of what comes is whole chunks,
-//! and what has come of one that did not fill is kept as its fragment. Where two fetches would bring the same bytes, the earlier ends where the later has begun. Cost: one
-//! request; memory: a flight's window.
+//! Owns: the fetches in progress, by representation. When the origin is contacted is decided in `presence` and
+//! `chunk_reader`; whether its response continues the stored body, in `continuation`.
+//!
+//! Invariants: the arriving bytes are stored as whole chunks, and an incomplete chunk as its fragment. Where two
+//! fetches would bring the same bytes, the earlier one ends where the later one started. Cost: one request; memory: a
+//! flight's window.
 
 use std::{
     collections::HashMap,
@@ -39,14 +41,14 @@ struct TailFetch {
     flight: Arc<Flight>,
     /// Place of the first byte to ask for.
     start: u64,
-    /// What there is of the last chunk, to its end.
+    /// The last chunk, as far as it is stored; it reaches the end of the body.
     last: Option<Bytes>,
     /// Place after the last byte to ask for.
     end: u64,
 }
 
-/// Where the gap ends that begins at `start`: at the next chunk that seems to be there, or at the end of the chunk in which
-/// what is wanted ends, so that what comes can be stored.
+/// Returns the end of the gap that begins at `start`: the next chunk that seems to be stored, or the end of the chunk
+/// that contains `wanted_end`, so that whole chunks arrive and can be stored.
 pub(crate) fn gap_end(body: &ChunkedBody, start: u64, wanted_end: u64) -> u64 {
     let mut number = start / CHUNK_BYTES + 1;
     while number * CHUNK_BYTES < wanted_end && !body.seems_there(number) {
@@ -91,7 +93,7 @@ pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> 
 }
 
 impl TailFetches {
-    /// A reader of the fetch that brings, or will soon bring, the byte at `position`.
+    /// Returns a reader of the fetch that brings, or will soon bring, the byte at `position`.
     fn join(&self, representation: u64, position: u64) -> Option<FlightReader> {
         join(self.lock().get(&representation)?, position)
     }
@@ -166,14 +168,14 @@ impl TailFetch {
         }
     }
 
-    /// What is missing, if the origin can be asked for it.
+    /// Returns the missing range, if it can be requested from the origin.
     fn missing(&self) -> Option<MissingRange<'_>> {
         let chunks = &self.source.chunks;
         Some(MissingRange { validator: chunks.validator.as_ref()?, len: chunks.len?, end: self.end })
     }
 
-    /// Carries what comes to readers and store. The last bytes are handed out once they are stored, so that who has had an
-    /// answer finds all of it there.
+    /// Carries the arriving bytes to the readers and the store. The last bytes are handed out once they are stored, so
+    /// that a client that has received a whole response finds all of it in the store.
     async fn carry(&self, missing: &MissingRange<'_>, mut body: OriginBody, skip: u64) {
         let storage = BodyStorage::Chunks(Arc::clone(&self.source.chunks));
         let mut carrier = BodyCarrier::new(&self.source.means.cache, &self.flight, storage, self.flight.start());

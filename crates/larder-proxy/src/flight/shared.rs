@@ -1,10 +1,11 @@
-//! One fetch and those who read it: what has arrived, who is where, who is to be woken.
+//! One fetch and its readers: the bytes that have arrived, the readers' positions, and the wakers.
 //!
-//! Owns: the window of bytes that are in memory and the readers' places. Does not: talk to the origin (see
-//! `fetch`) or to clients (see `reader`). Invariants: bytes are handed out in order and only once their
-//! place is known; an end in good order is announced only after the origin's own end. Memory: a window
-//! of at most its share of the budget for all bodies; readers behind it read from the store.
-//! Cost: one short lock per piece and reader.
+//! Owns: the window of bytes in memory and the readers' positions. The exchange with the origin is in `fetch`, clients
+//! in `reader`.
+//!
+//! Invariants: bytes are handed out in order, and only once their position is known. A complete end is announced only
+//! after the origin's own end. Memory: a window of at most its share of the budget for all bodies; readers that fall
+//! behind the window read from the store. Cost: one short lock per piece and reader.
 
 use std::{
     ops::Range,
@@ -33,11 +34,11 @@ use crate::{
 
 /// One fetch and those who read it.
 pub(crate) struct Flight {
-    /// When it began, for invalidations in between.
+    /// The start of the flight, to detect invalidations since.
     pub(crate) began: WorkStart,
-    /// Whether it was begun by a request that wants an answer no older than itself.
+    /// Set if the request that started the flight wants a response no older than itself.
     is_reload: bool,
-    /// Whether its request may have left for the origin.
+    /// Set once the request may have been sent to the origin.
     left: AtomicBool,
     state: Mutex<FlightState>,
 }
@@ -48,19 +49,19 @@ struct FlightState {
     /// Whether that is, or was, a 304 to the first asker's condition.
     answered_condition: bool,
     window: Window,
-    /// Where in the body it began.
+    /// The position in the body at which the flight starts.
     start: u64,
-    /// Where it ends, if it does before the body's end.
+    /// The position at which the flight ends, if before the body's end.
     limit: u64,
     /// Place up to which readers may have the window's bytes.
     visible: u64,
     /// Bytes from the start that are in the store, in whole chunks.
     committed: u64,
-    /// Where those chunks are.
+    /// The source of those chunks.
     source: Option<Arc<BodySource>>,
-    /// What came behind the body.
+    /// The trailers after the body.
     trailers: Option<HeaderMap>,
-    /// How the body ended.
+    /// The result of the body, once it has ended.
     ended: Option<Result<(), BodyError>>,
     /// Whether nobody may join any more.
     closed: bool,
@@ -75,11 +76,11 @@ struct ReaderSlot {
     waker: Option<Waker>,
 }
 
-/// What a reader finds at its place.
+/// The data at a reader's position.
 pub(crate) enum ReaderPiece {
     /// The next bytes.
     Bytes(Bytes),
-    /// They have left memory; they are in this chunk.
+    /// No longer in memory; in this chunk of the store.
     InStore(Arc<BodySource>, u64),
     /// The end, in good order or not.
     End(Result<(), BodyError>),
@@ -97,12 +98,12 @@ pub(crate) enum FetchPace {
 }
 
 impl Flight {
-    /// A fetch of a whole response.
+    /// Creates a fetch of a whole response.
     pub(crate) fn new(began: WorkStart, is_reload: bool, budget: Arc<BodyBudget>) -> Self {
         Self { is_reload, ..Self::of_span(began, budget, None, 0..u64::MAX) }
     }
 
-    /// A fetch of a span of a stored body, from and to where a chunk begins or the body ends.
+    /// Creates a fetch of a span of a stored body. The span starts and ends at a chunk boundary or at the body's end.
     pub(crate) fn continuing(began: WorkStart, source: Arc<BodySource>, span: Range<u64>) -> Self {
         Self::of_span(began, Arc::clone(&source.chunks.cache.shared.bodies), Some(source), span)
     }
@@ -127,7 +128,7 @@ impl Flight {
         Self { began, is_reload: false, left: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
-    /// Says that its request leaves: who reloads from now on is not answered by it.
+    /// Marks the request as sent. Reloads that arrive later are not answered by this flight.
     pub(crate) fn leave(&self) {
         self.left.store(true, SeqCst);
     }
@@ -157,27 +158,27 @@ impl Flight {
         state.wake_readers();
     }
 
-    /// The response for the first asker alone; only its first call has it.
+    /// Takes the response that is for the first requester alone. Only the first call returns it.
     pub(crate) fn take_private(&self) -> Option<Box<PrivateResponse>> {
         self.lock().private.take()
     }
 
-    /// Whether the response was a 304 to the first asker's condition.
+    /// Returns whether the response was a 304 to the first requester's condition.
     pub(crate) fn answered_a_condition(&self) -> bool {
         self.lock().answered_condition
     }
 
-    /// Whether the whole body is there.
+    /// Returns whether the whole body has arrived.
     pub(crate) fn is_complete(&self) -> bool {
         matches!(self.lock().ended, Some(Ok(())))
     }
 
-    /// Where in the body it began.
+    /// Returns the position in the body at which the flight starts.
     pub(crate) fn start(&self) -> u64 {
         self.lock().start
     }
 
-    /// Where it ends, if it does before the body's end.
+    /// Returns the position at which the flight ends, if before the body's end.
     pub(crate) fn limit(&self) -> u64 {
         self.lock().limit
     }
@@ -215,7 +216,7 @@ impl Flight {
         self.lock().trailers = Some(trailers);
     }
 
-    /// The trailers, once the end has been announced.
+    /// Returns the trailers, once the end has been announced.
     pub(super) fn trailers(&self) -> Option<HeaderMap> {
         self.lock().trailers.clone()
     }
@@ -254,8 +255,9 @@ impl Flight {
         self.lock().source = Some(source);
     }
 
-    /// Notes that the first `committed` bytes are in the store, and lets go of what lies far behind. What the fastest reader has not had
-    /// stays while there is memory for it: a store may still lose what it has taken.
+    /// Notes that the first `committed` bytes are in the store, and drops bytes far behind from memory. Bytes that the
+    /// fastest reader has not received stay while there is memory for them: a store can still lose what it has
+    /// accepted.
     pub(crate) fn note_committed(&self, committed: u64) {
         let mut state = self.lock();
         state.committed = committed;
@@ -266,7 +268,7 @@ impl Flight {
         state.window.trim(keep);
     }
 
-    /// The bytes from `start` on, which are still in the window, `len` of them.
+    /// Returns `len` bytes from `start` on, which are still in the window.
     pub(crate) fn copy_out(&self, start: u64, len: u64) -> Vec<Bytes> {
         self.lock().window.copy_out(start, len)
     }
@@ -326,7 +328,7 @@ impl Flight {
         Some(index)
     }
 
-    /// Where its chunks are, if it has any.
+    /// Returns the source of its chunks, if it has any.
     pub(super) fn source(&self) -> Option<Arc<BodySource>> {
         self.lock().source.clone()
     }
@@ -337,7 +339,7 @@ impl Flight {
         state.wake_fetcher();
     }
 
-    /// The stage, once there is one.
+    /// Returns the stage, once there is one.
     pub(super) fn poll_stage(&self, index: usize, context: &Context<'_>) -> Poll<FetchStage> {
         let mut state = self.lock();
         if matches!(state.stage, FetchStage::Waiting) {
@@ -347,7 +349,7 @@ impl Flight {
         Poll::Ready(state.stage.clone())
     }
 
-    /// What lies at a reader's place, which is noted.
+    /// Returns the data at a reader's position, and records the position.
     pub(super) fn poll_piece(&self, index: usize, position: u64, context: &Context<'_>) -> Poll<ReaderPiece> {
         let mut state = self.lock();
         if state.readers[index].too_slow {
@@ -404,7 +406,7 @@ impl FlightState {
         if self.window.len() < ahead { FetchPace::Go } else { FetchPace::Wait }
     }
 
-    /// The places of those who read.
+    /// Returns the positions of the active readers.
     fn positions(&self) -> impl Iterator<Item = u64> {
         self.readers.iter().filter(|(_, slot)| !slot.too_slow).map(|(_, slot)| slot.position)
     }
@@ -442,7 +444,7 @@ mod tests {
         WorkStart { moment: ChangeEpochs::default().now(), purge_count: 0, seen_count: 0 }
     }
 
-    /// Whether it was woken.
+    /// Records whether its waker was called.
     #[derive(Default)]
     struct WokenFlag(AtomicBool);
 

@@ -1,6 +1,7 @@
-//! A stored body as it is read for a request: its chunks, and the way to what of them is missing.
+//! A stored body as a request reads it: its chunks, and the means to fetch the missing ones.
 //!
-//! Owns: what was read or begun before the answer. Does not: stream (see `chunk_reader`), or fetch (see `rest`).
+//! Owns: the reads and fetches that were started before the response. Streaming is in `chunk_reader`, fetching in
+//! `rest`.
 
 use std::{
     ops::Range,
@@ -20,7 +21,7 @@ use crate::{
     origin::origins::OriginRouter,
 };
 
-/// What fetches go by, as one worker has it.
+/// The settings and shared state that one worker's fetches use.
 pub(crate) struct FetchContext {
     pub(crate) cache: Arc<Cache>,
     pub(crate) origins: Arc<OriginRouter>,
@@ -38,7 +39,7 @@ pub(crate) struct BodySource {
     begun: Mutex<BegunRead>,
 }
 
-/// What was read or begun before the answer, for whoever streams it.
+/// Bytes or fetches that were started before the response, for the stream that takes them over.
 #[derive(Default)]
 struct BegunRead {
     bytes: Option<PlacedBytes>,
@@ -69,17 +70,17 @@ impl BodySource {
         Self::new(&self.means, &self.asked, Arc::clone(&self.chunks))
     }
 
-    /// Hands bytes to whoever comes to their place.
+    /// Leaves bytes for the reader that reaches their position.
     pub(crate) fn set_begun(&self, bytes: PlacedBytes) {
         self.lock().bytes = Some(bytes);
     }
 
-    /// Hands a fetch of the rest from `position` on to whoever comes there.
+    /// Leaves a fetch of the remainder from `position` on for the reader that gets there.
     pub(crate) fn set_rest(&self, position: u64, reader: FlightReader) {
         self.lock().rest = Some((position, reader));
     }
 
-    /// The fetch of the rest from `position` on, if one was begun.
+    /// Takes the fetch of the remainder from `position` on, if one was started.
     pub(crate) fn take_rest(&self, position: u64) -> Option<FlightReader> {
         // Nobody comes to its beginning any more once that was passed, and it would wait for who does.
         let rest = self.lock().rest.take_if(|(start, _)| *start <= position);

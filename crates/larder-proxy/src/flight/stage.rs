@@ -14,7 +14,7 @@ use crate::{
     origin::body::OriginBody,
 };
 
-/// How far a fetch has come.
+/// The stage that a fetch has reached.
 #[derive(Clone)]
 pub(crate) enum FetchStage {
     /// No head yet.
@@ -23,7 +23,7 @@ pub(crate) enum FetchStage {
     Open(Arc<OpenHead>),
     /// The origin confirmed what was stored; here it is with its new head.
     Confirmed(Arc<ConfirmedEntry>),
-    /// It is stored, or a part of it whose rest can be fetched.
+    /// Stored in full, or in part with a remainder that can be fetched.
     Part(Arc<KeptPart>),
     /// The origin goes on with a stored body, having answered with this status, see [`crate::flight::rest`].
     Continued(StatusCode),
@@ -35,9 +35,9 @@ pub(crate) enum FetchStage {
     Failed(Failure),
 }
 
-/// What was stored and has been confirmed.
+/// A stored response that the origin has confirmed.
 pub(crate) struct ConfirmedEntry {
-    /// It, with its new head.
+    /// The entry with its new head.
     pub(crate) entry: Arc<CachedEntry>,
     /// The key it was stored under.
     pub(crate) key: Arc<[u8]>,
@@ -51,13 +51,13 @@ pub(crate) struct ConfirmedEntry {
 pub(crate) struct OpenHead {
     /// The head as it will be stored, but for the body's place.
     pub(crate) head: StoredHead,
-    /// Fields besides that are for the first asker alone.
+    /// Additional fields for the first requester alone.
     pub(crate) own: HeaderMap,
     /// Length of the whole body, if the origin said.
     pub(crate) total_len: Option<u64>,
     /// Whether others than the first asker may have it.
     pub(crate) shareable: bool,
-    /// Why it is not stored although it may be, if that is known already.
+    /// The reason why a storable response is not stored, if that is known already.
     pub(crate) unstored: Option<larder_http::Reason>,
     /// Set if the store has admitted the response before its body came.
     pub(crate) is_admitted: bool,
@@ -71,11 +71,11 @@ pub(crate) struct PrivateResponse {
     pub(crate) fields: HeaderMap,
     pub(crate) body: OriginBody,
     pub(crate) reason: larder_http::Reason,
-    /// Whether it answers the very range or condition that the first asker sent.
+    /// Set if the response answers exactly the range or condition that the first requester sent.
     pub(crate) is_exact: bool,
 }
 
-/// What is stored of a response, and where.
+/// The stored part of a response, and its place.
 pub(crate) struct KeptPart {
     pub(crate) entry: Arc<CachedEntry>,
     pub(crate) key: Arc<[u8]>,
@@ -85,7 +85,7 @@ pub(crate) struct KeptPart {
     pub(crate) own: HeaderMap,
     /// The bytes that are all there will be of it, if the rest cannot be asked for.
     pub(crate) alone: Option<Span>,
-    /// Whether it has just come, or was there.
+    /// Set if the part has just arrived from the origin, and was not stored before.
     pub(crate) from_origin: bool,
     /// The part that has just come.
     pub(crate) arrived: Option<PlacedBytes>,

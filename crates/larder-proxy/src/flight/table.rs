@@ -1,8 +1,8 @@
-//! The flights in progress, by key: one fetch per key however many ask.
+//! The flights in progress, by key: one fetch per key, however many clients request it.
 //!
-//! Owns: the map. Invariant: a flight is in the table from before its request leaves until its response is
-//! in the store or has failed, so there is no moment at which a second request would find neither.
-//! Cost: one short lock of one shard per miss, shared by all workers.
+//! Owns: the map. Invariant: a flight is in the table from before its request is sent until its response is in the
+//! store or has failed. So there is no moment at which a second request finds neither. Cost: one short lock of one
+//! shard per miss, shared by all workers.
 
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ type Shard = Mutex<HashMap<Arc<[u8]>, Arc<Flight>>>;
 /// A flight that was joined or begun.
 pub(crate) struct JoinedFlight {
     pub(crate) reader: FlightReader,
-    /// Whether it was begun, and is to be flown.
+    /// Whether the flight is new and must be started.
     pub(crate) is_first: bool,
     /// The reload that it leaves after, so that those who come meanwhile share it: however many reload a resource, its origin
     /// is asked by one of them at a time.
@@ -51,7 +51,7 @@ impl FlightTable {
         JoinedFlight { reader: FlightReader::first(flight), is_first: true, after }
     }
 
-    /// Whether a flight is the one for its key.
+    /// Returns whether a flight is the one in the table for its key.
     pub(crate) fn has(&self, key: &Arc<[u8]>, flight: &Arc<Flight>) -> bool {
         let flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         flights.get(key).is_some_and(|present| Arc::ptr_eq(present, flight))

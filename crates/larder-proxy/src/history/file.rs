@@ -1,6 +1,6 @@
-//! The file of what is kept over a restart.
+//! The file of the totals that are kept over restarts.
 //!
-//! Owns: its form, JSON with a version. Invariant: what is returned is whole, and within its bounds.
+//! Owns: its form, JSON with a version. Invariant: the returned totals are complete and within their limits.
 
 use std::{
     fs,
@@ -19,10 +19,10 @@ struct WrittenHistory<K> {
     figures: K,
 }
 
-/// Reads it.
+/// Reads the file.
 ///
 /// # Errors
-/// What the system says, or `InvalidData` for what is no such file.
+/// The system's error, or `InvalidData` for a file in another form.
 pub(super) fn read(path: &Path) -> io::Result<KeptHistory> {
     let mut text = Vec::new();
     fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
@@ -40,15 +40,15 @@ pub(super) fn read(path: &Path) -> io::Result<KeptHistory> {
     Ok(written.figures)
 }
 
-/// Writes it.
+/// Writes the file.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(super) fn write(path: &Path, kept: &KeptHistory) -> io::Result<()> {
     let text = serde_json::to_vec(&WrittenHistory { version: VERSION, figures: kept })?;
     state_file::replace(path, &mut |file| file.write_all(&text))
 }
 
 const VERSION: u32 = 1;
-/// It is some 20 KiB.
+/// Largest file accepted. A real one has some 20 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -1,13 +1,13 @@
-//! So much in each of the last so many stretches of time.
+//! A series of counts, one per interval, for a fixed number of past intervals.
 //!
-//! Owns: which stretch is the last. Invariant: there are always as many points as at the beginning, the last of which is about now. Cost: a
-//! stretch that is over moves one point.
+//! Owns: the present interval. Invariant: the number of points is constant, and the last is the present one. Cost: the
+//! end of an interval moves one point.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// What was served in one stretch of time.
+/// The requests served in one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u64; 6]", into = "[u64; 6]")]
 pub(crate) struct SeriesPoint {
@@ -30,17 +30,17 @@ pub(crate) struct TimeSeries {
 }
 
 impl TimeSeries {
-    /// A minute of seconds.
+    /// Creates a minute of seconds.
     pub(crate) fn seconds() -> Self {
         Self::new(1, 60)
     }
 
-    /// An hour of minutes.
+    /// Creates an hour of minutes.
     pub(crate) fn minutes() -> Self {
         Self::new(60, 60)
     }
 
-    /// A day of quarters of an hour.
+    /// Creates a day of quarters of an hour.
     pub(crate) fn quarters() -> Self {
         Self::new(15 * 60, 96)
     }
@@ -70,19 +70,19 @@ impl TimeSeries {
         assert!(self.points.len() == count, "a series keeps its length");
     }
 
-    /// The points, the oldest first.
+    /// Returns the points, the oldest first.
     pub(crate) fn points(&self) -> impl Iterator<Item = &SeriesPoint> {
         self.points.iter()
     }
 
-    /// All of them together.
+    /// Returns the sum of all points.
     pub(crate) fn sum(&self) -> SeriesPoint {
         let mut sum = SeriesPoint::default();
         self.points.iter().for_each(|point| sum.add(point));
         sum
     }
 
-    /// Whether another has stretches as long, and as many.
+    /// Returns whether another series has the same number and length of intervals.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.step_s, self.points.len()) == (other.step_s, other.points.len())
     }

@@ -1,7 +1,7 @@
-//! What was counted of exchanges, added up.
+//! Sums of the exchange counters.
 //!
-//! Owns: which counters are kept, and their names in the file. Invariant: a name that is not known, because another version wrote it, is
-//! left out; one that is not there is 0.
+//! Owns: the list of counters that are kept, and their names in the file. Invariant: an unknown name, written by
+//! another version, is ignored; a missing name counts as 0.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     outcome::{MissReason, Outcome},
 };
 
-/// What was counted of exchanges.
+/// Sums of the exchange counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<String, u64>", into = "BTreeMap<String, u64>")]
 pub(crate) struct ExchangeSums([u64; COUNT]);
@@ -32,7 +32,7 @@ impl ExchangeSums {
         sums
     }
 
-    /// What came on top of what was counted before.
+    /// Returns the difference to an earlier sum.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(before.0[at])))
     }
@@ -74,7 +74,7 @@ impl ExchangeSums {
         self.0[BYTES + 2]
     }
 
-    /// This as a point of a series.
+    /// Returns the sums as a point of a series.
     pub(crate) fn point(&self) -> SeriesPoint {
         let (hits, misses) = (self.hits(), self.misses());
         SeriesPoint {
@@ -93,7 +93,7 @@ impl ExchangeSums {
     }
 }
 
-/// The names in the file, in the order of the numbers.
+/// Returns the names in the file, in the order of the numbers.
 fn names() -> impl Iterator<Item = String> {
     let outcomes = Outcome::ALL.into_iter().map(|outcome| outcome.squid_code().to_owned());
     let misses = MissReason::all().map(|reason| format!("miss {}", reason.token()));

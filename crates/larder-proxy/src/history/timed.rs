@@ -1,6 +1,6 @@
-//! How long things took of late.
+//! The recent distribution of durations.
 //!
-//! Owns: a look at the histograms every ten seconds, of which a minute is kept.
+//! Owns: a snapshot of the histograms every ten seconds, kept for a minute.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::{
     times::TimeCounts,
 };
 
-/// How long things took.
+/// Histograms of durations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TimedCounts {
     /// From a request's head to that of its response, from the cache.
@@ -23,7 +23,7 @@ pub(crate) struct TimedCounts {
     pub(crate) disk: TimeCounts,
 }
 
-/// What was known when it was looked at, the oldest first.
+/// The snapshots, the oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct TimedLooks {
     looks: VecDeque<TimedCounts>,
@@ -68,7 +68,7 @@ impl TimedLooks {
         }
     }
 
-    /// How long things took in the last minute, or since the start.
+    /// Returns the durations of the last minute, or since the start.
     pub(super) fn lately(&self, workers: &[Arc<WorkerMetrics>]) -> TimedCounts {
         let first = self.looks.front().copied().unwrap_or_default();
         TimedCounts::of(workers).since(&first)

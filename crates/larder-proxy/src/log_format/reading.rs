@@ -45,7 +45,7 @@ impl FormatFields {
     }
 }
 
-/// The place of a field in a list that it is on from now on.
+/// Returns the index of a field in the list, and appends the field if it is missing.
 fn place(names: &mut Vec<HeaderName>, name: &str) -> Result<usize, InvalidLogFormat> {
     let name: HeaderName = name.parse().map_err(|_| InvalidLogFormat(format!("not the name of a field: `{name}`")))?;
     let known = names.iter().position(|known| *known == name);
@@ -91,7 +91,7 @@ fn push_text(pieces: &mut Vec<LinePiece>, text: &str) {
     }
 }
 
-/// What a directive stands for, if for anything.
+/// Returns the piece that a directive stands for.
 fn piece(
     argument: Option<&str>,
     letter: Option<char>,

@@ -1,7 +1,7 @@
-//! Asking an origin: the one way for all that is asked of one.
+//! Sends requests to origins: the one path for all of them.
 //!
-//! Owns: what is counted of it, and the check of the framing of what comes back. Does not: know what is asked. Invariant: whatever is
-//! the origin's fault, from the connection to the head of its response, is counted once as a failure; what is not is not.
+//! Owns: their counters, and the check of the response's framing. Invariant: every fault of the origin, from the
+//! connection to the head of its response, is counted once as a failure, and nothing else is.
 
 use std::{sync::Arc, time::Instant};
 
@@ -20,11 +20,11 @@ use crate::{
     },
 };
 
-/// What an origin made of a request to leave HTTP.
+/// The origin's reply to an upgrade request.
 pub(crate) enum UpgradeAnswer {
-    /// It does: what comes over the connection is no longer HTTP.
+    /// The origin switched protocols: the connection no longer carries HTTP.
     Switched(Response<Incoming>, Lease),
-    /// It answers over HTTP.
+    /// The origin answered over HTTP.
     Declined(response::Parts, OriginBody),
 }
 

@@ -1,6 +1,6 @@
-//! Origins that ask for a certificate of their client: only the client itself has it, so what is for them is tunnelled.
+//! Origins that request a client certificate. Only the client itself has one, so connections to them are tunnelled.
 //!
-//! Owns: the table of them. Does not: tunnel. Invariant: it is bounded; when it is full, the one that asked first makes room.
+//! Owns: the table of them. Invariant: it is bounded; when it is full, the oldest entry is dropped.
 
 use std::{
     cell::Cell,
@@ -19,7 +19,7 @@ use crate::origin::target::Origin;
 pub(crate) struct CertificateAskers(RwLock<(HashSet<Origin>, VecDeque<Origin>)>);
 
 impl CertificateAskers {
-    /// Whether an origin asked for a certificate, over TLS.
+    /// Returns whether an origin requested a certificate, over TLS.
     pub(crate) fn contain(&self, origin: &Origin) -> bool {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         !table.0.is_empty() && table.0.contains(&identity(origin))
@@ -41,12 +41,12 @@ impl CertificateAskers {
     }
 }
 
-/// Host and port alone.
+/// Returns the origin reduced to host and port.
 fn identity(origin: &Origin) -> Origin {
     Origin { https: true, prior_http2: false, trusted: false, ..origin.clone() }
 }
 
-/// Has no certificate for anybody, and notes that it was asked for one.
+/// Supplies no certificate to any origin, and notes that one was requested.
 #[derive(Debug)]
 pub(super) struct CertificateNoter;
 

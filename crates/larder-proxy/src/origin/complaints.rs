@@ -1,8 +1,8 @@
-//! What the operator is told of origins that fail: lines in the log at `warn`, and not one for each request.
+//! Logs failing origins at `warn`, but not one line per request.
 //!
-//! Owns: which failures are told, and counting those that are not. Does not: word them. Invariants: the same fault of the
-//! same origin is told at most once in [`TELL_EVERY`], and no more than [`TOLD_COUNT_MAX`] faults in that time, whatever
-//! clients ask for. Cost: one lock for each failure, none for what succeeds.
+//! Owns: the decision which failures are logged, and the count of the others. The text comes from elsewhere.
+//! Invariants: the same fault of the same origin is logged at most once in [`TELL_EVERY`], and at most
+//! [`TOLD_COUNT_MAX`] faults in that time, whatever clients request. Cost: one lock per failure, none for a success.
 
 use std::{
     collections::HashMap,
@@ -14,11 +14,11 @@ use larder_http::proxy_status::ProxyError;
 
 use crate::{errors::Failure, origin::target::Origin};
 
-/// What was told of late.
+/// Recently logged faults, for rate limiting.
 #[derive(Default)]
 pub(crate) struct ComplaintLog(Mutex<HashMap<OriginFault, ComplaintCount>>);
 
-/// What is wrong with which origin.
+/// A fault of an origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct OriginFault {
     origin: String,
@@ -60,7 +60,7 @@ impl ComplaintLog {
         }
     }
 
-    /// Whether a fault is to be told now, and how often it was met since it was told last.
+    /// Returns `None` if a fault is not to be logged now; otherwise how often it occurred since it was last logged.
     fn admit(&self, fault: OriginFault, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |told: &ComplaintCount| now.saturating_duration_since(told.at) < TELL_EVERY;

@@ -1,8 +1,8 @@
-//! Opening connections to origins: names, rules, addresses one after the other, TLS and what it agreed on.
+//! Opens connections to origins: resolves names, applies rules, tries addresses, and negotiates TLS.
 //!
-//! Does not: keep connections or send requests, see `pool`. Invariant: the address connected to is one that was checked.
-//! Several addresses are tried as RFC 8305 says: families in turn, the next one [`STAGGER`] after the last or once that
-//! failed, and the first that answers is taken.
+//! Connections are kept in `pool`. Invariant: the address connected to is one that was checked. Several addresses are
+//! tried as RFC 8305 says: families in turn, the next address [`STAGGER`] after the last or once that failed. The first
+//! that connects is used.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -193,9 +193,8 @@ fn in_turn(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     ordered
 }
 
-/// Whether a connection ends at one of our own listeners: both its ends are on this machine, and the
-/// far one is an address we listen on. Checked on the connection itself, so no name or address
-/// notation slips past.
+/// Returns whether a connection ends at one of our own listeners: both its ends are on this machine, and the far end is
+/// an address we listen on. The check is on the connection itself, so no name or address notation evades it.
 fn leads_to_us(origins: &OriginRouter, stream: &TcpStream) -> bool {
     let (Ok(local), Ok(peer)) = (stream.local_addr(), stream.peer_addr()) else { return true };
     origins.shared.own_addresses.iter().any(|own| {
@@ -205,7 +204,7 @@ fn leads_to_us(origins: &OriginRouter, stream: &TcpStream) -> bool {
     })
 }
 
-/// Time after which the next address is tried beside those that have not answered (RFC 8305 5).
+/// Time after which the next address is tried in parallel with those that have not connected (RFC 8305 5).
 const STAGGER: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
-//! An expectation of 100 on its way to an origin (RFC 9110 10.1.1): the client's body waits for the origin's word.
+//! An expectation of 100 on its way to an origin (RFC 9110 10.1.1): the client's body waits for the origin's reply.
 //!
-//! Owns: what the origin has said. Does not: send or read. Invariant: a body whose origin gave its final answer without
-//! asking for it is never read, so nothing of it crosses the line; its connection to the origin, which owes that body, ends
-//! with the response. Cost: one lock each time the body is asked for while it waits.
+//! Owns: the origin's reply. Sending and reading are elsewhere. Invariant: if the origin sends its final response
+//! without asking for the body, the body is never read, and none of it is sent. The connection to that origin still
+//! lacks a body, so it is closed after the response. Cost: one lock each time the body is polled while it waits.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Waker},
 };
 
-/// What a body waits for.
+/// The reply that a body waits for.
 #[derive(Default)]
 pub(crate) struct Expectation(Mutex<ExpectationState>);
 
@@ -19,17 +19,17 @@ struct ExpectationState {
     waker: Option<Waker>,
 }
 
-/// What the origin has said.
+/// The origin's reply so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OriginWord {
     /// Nothing.
     #[default]
     Awaited,
-    /// 100, or nothing for so long that the body goes without.
+    /// A 100, or silence for so long that the body is sent without one.
     Go,
-    /// Its final answer, which is being read.
+    /// A final response, which is being read.
     Refused,
-    /// Its final answer, which has been read, or is not read any more.
+    /// A final response, which has been read or abandoned.
     Over,
 }
 
@@ -47,12 +47,12 @@ impl Expectation {
         self.say(OriginWord::Awaited, OriginWord::Refused).then(|| ExpectationRefusal(Arc::clone(self)))
     }
 
-    /// Whether the body was let go.
+    /// Returns whether the body was released.
     pub(crate) fn is_granted(&self) -> bool {
         self.lock().word == OriginWord::Go
     }
 
-    /// What has been said so far; the caller is woken when more is.
+    /// Returns the reply so far. The caller is woken when it changes.
     pub(crate) fn poll_word(&self, context: &Context<'_>) -> OriginWord {
         let mut state = self.lock();
         state.waker = Some(context.waker().clone());

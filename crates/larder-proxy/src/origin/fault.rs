@@ -1,7 +1,7 @@
-//! What an origin, or the way to it, did wrong: its name in RFC 9209, and words for the operator.
+//! Faults of an origin, or of the path to it: the name in RFC 9209, and a description for the operator.
 //!
-//! Owns: reading the errors of the libraries for names, sockets, TLS and HTTP. Does not: say anything to the client
-//! (see `errors`). Invariant: the words are plain English; what a library shows of its own data never gets to a client.
+//! Owns: the translation of library errors for names, sockets, TLS and HTTP. The client's text is in `errors`.
+//! Invariant: the description is plain English; a client never sees a library's internal data.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use hickory_resolver::net::NetError;
 use larder_http::proxy_status::ProxyError;
 use rustls::CertificateError;
 
-/// What went wrong with an origin.
+/// A fault of an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FaultReport {
     pub(crate) error: ProxyError,
-    /// What the operator is told.
+    /// The description for the operator.
     pub(crate) why: String,
-    /// What a client is told besides the error's meaning: what is wrong with a certificate.
+    /// An additional detail for the client: the fault of a certificate.
     pub(crate) reason: Option<&'static str>,
     /// Whether a name server says so, which is then there to be asked.
     pub(crate) is_said_by_dns: bool,
@@ -26,7 +26,7 @@ impl FaultReport {
         Self { error, why: why.into(), reason: None, is_said_by_dns: false }
     }
 
-    /// Why a name has no address.
+    /// Creates the report of a failed name lookup.
     pub(crate) fn of_name(error: &NetError) -> Self {
         match error {
             NetError::Timeout => Self::new(ProxyError::DnsTimeout, "the name servers do not answer"),
@@ -40,7 +40,7 @@ impl FaultReport {
         Self { is_said_by_dns: true, ..Self::new(ProxyError::DnsError, why) }
     }
 
-    /// Why a socket did not connect.
+    /// Creates the report of a failed connect.
     pub(crate) fn of_socket(error: &io::Error) -> Self {
         let kind = match error.kind() {
             io::ErrorKind::ConnectionRefused => ProxyError::ConnectionRefused,
@@ -54,7 +54,7 @@ impl FaultReport {
         Self::new(kind, error.to_string())
     }
 
-    /// Why a handshake failed.
+    /// Creates the report of a failed TLS handshake.
     pub(crate) fn of_tls(error: &io::Error) -> Self {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match inner {
@@ -76,7 +76,7 @@ impl FaultReport {
         }
     }
 
-    /// Why no response came over a connection.
+    /// Creates the report of a connection that brought no response.
     pub(crate) fn of_http(error: &hyper::Error) -> Self {
         let kind = match error {
             _ if error.is_parse_too_large() => ProxyError::HttpResponseHeaderSectionSize,
@@ -87,7 +87,7 @@ impl FaultReport {
     }
 }
 
-/// What is wrong with a certificate, and what the operator is told besides.
+/// Returns the fault of a certificate, and more detail for the operator.
 fn certificate_fault(bad: &CertificateError) -> (&'static str, String) {
     let reason = match bad {
         CertificateError::UnknownIssuer => {

@@ -1,6 +1,6 @@
-//! A worker's way to origins: what it keeps of connections and names, and what all workers share of it.
+//! A worker's access to origins: its connections and names, and the state that all workers share.
 //!
-//! Owns: the connections, the resolver, the bounds. Does not: know what is fetched.
+//! Owns: the connections, the resolver, the limits. The content of requests is irrelevant here.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -34,10 +34,10 @@ pub(crate) struct OriginRouter {
     pub(crate) metrics: Arc<WorkerMetrics>,
 }
 
-/// What all workers share of it.
+/// The state that all workers share.
 pub(crate) struct OriginsShared {
     pub(crate) limits: Limits,
-    /// Where clients may have themselves led.
+    /// The targets that clients may reach.
     pub(crate) targets: TargetRules,
     /// Authorities that are trusted besides the usual ones.
     pub(crate) ca_file: Option<PathBuf>,
@@ -54,9 +54,9 @@ pub(crate) struct OriginsShared {
     pub(crate) certificate_askers: Arc<CertificateAskers>,
     /// Room for connections.
     pub(crate) rooms: OriginRooms<OwnConnection>,
-    /// What the operator was told of late.
+    /// Recently logged faults, for rate limiting.
     pub(crate) complaints: Arc<ComplaintLog>,
-    /// Whether they can be asked.
+    /// The state of the uplink.
     pub(crate) uplink: Arc<Uplink>,
     /// The memory for bodies on their way.
     pub(crate) bodies: Arc<BodyBudget>,
@@ -76,7 +76,7 @@ impl OriginRouter {
 }
 
 impl OriginsShared {
-    /// The parent through which an origin is asked, if it is through one.
+    /// Returns the parent through which an origin is contacted, if there is one.
     pub(crate) fn parent_of<'a>(&'a self, origin: &'a Origin) -> Option<&'a Parent> {
         match &origin.way {
             OriginWay::Usual => self.parents.of(&origin.host),
@@ -98,7 +98,7 @@ impl OriginsShared {
         }
     }
 
-    /// Notes what became of asking an origin: tells the operator, and what follows for the line to all of them.
+    /// Records the result of a request to an origin: logs a fault, and updates the state of the uplink.
     pub(crate) fn note<T>(&self, origin: &Origin, outcome: Result<T, &Failure>) {
         let failure = outcome.err();
         if let Some(failure) = failure {

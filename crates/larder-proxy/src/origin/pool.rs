@@ -1,9 +1,10 @@
-//! A worker's connections to origins: keeping, reusing, giving back.
+//! A worker's connections to origins: keeping, reusing and returning them.
 //!
-//! Owns: the unused connections of HTTP/1.1, last in first out; the connections of HTTP/2, which requests share; and the rules
-//! of one retry. Does not: know what is fetched. Invariant: a request reaches the origin once; it is sent again only if the
-//! origin says that it did not process it (RFC 9113 8.7), or if it is safe to repeat and went to a kept connection that
-//! died before any byte of the answer; and never with a body. Cost: a kept connection costs one map lookup, no timer.
+//! Owns: the unused connections of HTTP/1.1, last in first out; the connections of HTTP/2, which requests share; and
+//! the rules of the one retry. Invariant: a request reaches the origin once. It is sent again only if the origin says
+//! that it did not process it (RFC 9113 8.7), or if it is safe to repeat and its kept connection died before the first
+//! byte of the response. A request with a body is never sent again. Cost: a kept connection costs one map lookup, no
+//! timer.
 
 use std::{
     collections::HashMap,
@@ -61,7 +62,7 @@ pub(crate) struct OwnConnection {
     requests: Arc<RequestCount>,
 }
 
-/// Where a request can be sent.
+/// A connection on which a request can be sent.
 enum PooledConnection {
     Own(OwnConnection),
     Shared(SharedStream),
@@ -78,7 +79,7 @@ pub(crate) struct Lease {
 
 /// A request that can be made again, should it have to be.
 pub(crate) struct ReplayableRequest<M> {
-    /// Where to.
+    /// The request's destination.
     pub(crate) origin: Origin,
     /// The way to other origins, if there are others.
     pub(crate) choice: Option<OriginChoice>,
@@ -90,11 +91,11 @@ pub(crate) struct ReplayableRequest<M> {
 /// When a request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RetryRule {
-    /// Its method is idempotent (RFC 9110 9.2.2) and it has no body.
+    /// The request may be repeated: its method is idempotent (RFC 9110 9.2.2) and it has no body.
     Safe,
-    /// It has no body, so it may be if the origin did not process it.
+    /// The request has no body, so it may be repeated if the origin did not process it.
     IfUnprocessed,
-    /// It has a body, which is gone once it was sent.
+    /// The request has a body, which is gone once it was sent.
     Never,
 }
 
@@ -308,12 +309,12 @@ impl Lease {
         self.watched().disarm();
     }
 
-    /// Whether the origin was silent for too long.
+    /// Returns whether the origin was silent for too long.
     pub(crate) fn timed_out(&self) -> bool {
         self.watched().order() == WatchOrder::Expire
     }
 
-    /// The deadline of what comes over the connection, when that is no longer HTTP.
+    /// Returns the deadline of a connection that no longer carries HTTP.
     pub(crate) fn into_watched(self) -> Option<Arc<WatchedConnection>> {
         match self.connection {
             PooledConnection::Own(own) => Some(own.watched),
@@ -395,7 +396,7 @@ async fn attempt(
     }
 }
 
-/// Why an exchange failed: through the origin, unless the client's own body did not arrive.
+/// Returns the failure of an exchange: the origin's fault, unless the client's own body did not arrive.
 fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<BodyFate>>) -> Failure {
     match fate.and_then(|fate| fate.fault()) {
         Some(fault @ (BodyFault::BrokenOff | BodyFault::TooSlow)) => fault.into(),
@@ -411,7 +412,8 @@ fn note_answered(fate: Option<&Arc<BodyFate>>) {
     }
 }
 
-/// A connection that none was kept for: a new one, or one that was given back while there was no room. Tells whether it is that.
+/// Opens a connection, or waits for one that is given back if there is no room. Returns whether it is such a reused
+/// one.
 async fn obtain(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<(PooledConnection, bool), Failure> {
     let room = origins.shared.rooms.of(origin);
     let turn = match room.enter(origins.worker) {
@@ -472,7 +474,7 @@ struct PooledTask<C> {
     connection: C,
     watched: Arc<WatchedConnection>,
     started: bool,
-    /// Its place among the origin's connections, while it is one.
+    /// The connection's place in the origin's limit, while it has one.
     _place: Option<RoomPlace<OwnConnection>>,
 }
 

@@ -1,9 +1,9 @@
 //! Bodies of requests on their way to an origin: none, or the client's, passed on as it arrives.
 //!
-//! Owns: how slowly a client may send one, and what was wrong with one that did not arrive whole. Invariants: while the client
-//! is waited for, its own time runs and the origin's stands still, so that no client makes an origin look silent; once the
-//! origin has begun to answer, a client may take its time, as in a conversation. Cost: nothing where there is no body; a
-//! deadline for one that has to be waited for.
+//! Owns: the lowest rate at which a client may send, and the reason why a body did not arrive whole. Invariants: while
+//! the proxy waits for the client, the client's deadline runs and the origin's is paused, so that no client makes an
+//! origin look silent. Once the origin has begun to answer, a client may take its time, as in a conversation. Cost:
+//! nothing without a body; one deadline for a body that has to be waited for.
 
 use std::{
     fmt,
@@ -37,12 +37,12 @@ pub(crate) enum ClientBody {
     Read(Bytes),
 }
 
-/// Where a body comes from.
+/// The source of a body.
 #[derive(Default)]
 enum RequestBodySource {
     #[default]
     Nowhere,
-    /// What is here, until it is sent.
+    /// Bytes that are present, until they are sent.
     Whole(Option<Bytes>),
     Streamed(Box<StreamedBody>),
 }
@@ -57,11 +57,11 @@ struct StreamedBody {
     own: Option<WatchedConnection>,
     /// The origin's deadline, and for how long a piece that is sent puts it off.
     origins: Option<(Arc<WatchedConnection>, Duration)>,
-    /// What has to be said before any of it is read, and how long that is waited for.
+    /// The expectation that must be granted before the body is read, and the deadline of that wait.
     expected: Option<(Arc<Expectation>, WatchedConnection)>,
 }
 
-/// What becomes of a body, for whoever waits for the response.
+/// The fate of a body, for the task that waits for the response.
 #[derive(Default)]
 pub(crate) struct BodyFate {
     fault: OnceLock<BodyFault>,
@@ -80,7 +80,8 @@ pub(crate) enum BodyFault {
 }
 
 impl RequestBody {
-    /// The client's body, streamed unless it is here; once the origin wants it, if that is for it to say first.
+    /// Creates a request body from the client's, streamed unless it is present in full. If an expectation is given, the
+    /// body waits until the origin grants it.
     pub(crate) fn of_client(
         body: ClientBody,
         expectation: Option<Arc<Expectation>>,
@@ -103,17 +104,17 @@ impl RequestBody {
         })))
     }
 
-    /// A body that is here.
+    /// Creates a body from bytes that are present.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         Self(RequestBodySource::Whole(Some(bytes)))
     }
 
-    /// No body.
+    /// Creates an empty body.
     pub(crate) fn none() -> Self {
         Self::default()
     }
 
-    /// This body, on its way to an origin with this deadline, which a piece of the body puts off for `patience`.
+    /// Attaches an origin's deadline to this body. Each piece sent extends the deadline by `patience`.
     pub(crate) fn with_deadline(mut self, deadline: &Arc<WatchedConnection>, patience: Duration) -> Self {
         if let RequestBodySource::Streamed(streamed) = &mut self.0 {
             streamed.origins = Some((Arc::clone(deadline), patience));
@@ -121,12 +122,12 @@ impl RequestBody {
         self
     }
 
-    /// What it waits for, if it waits for anything.
+    /// Returns the expectation that the body waits for, if any.
     pub(crate) fn expectation(&self) -> Option<Arc<Expectation>> {
         self.streamed()?.expected.as_ref().map(|(expectation, _)| Arc::clone(expectation))
     }
 
-    /// What becomes of it; none if nothing can.
+    /// Returns the fate of the body, or `None` if it cannot fail.
     pub(crate) fn fate(&self) -> Option<Arc<BodyFate>> {
         self.streamed().map(|streamed| Arc::clone(&streamed.fate))
     }
@@ -137,7 +138,7 @@ impl RequestBody {
 }
 
 impl ClientBody {
-    /// Whether there is nothing of it.
+    /// Returns whether the body is empty.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Arriving(body) => body.is_end_stream(),
@@ -156,7 +157,7 @@ impl From<BodyFault> for Failure {
 }
 
 impl BodyFate {
-    /// Why the body did not arrive whole, if it did not.
+    /// Returns the reason why the body did not arrive whole, if it did not.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         self.fault.get().copied()
     }
@@ -228,8 +229,8 @@ impl StreamedBody {
         }
     }
 
-    /// Ready when the origin wants the body, or is silent for so long that the client would send it (RFC 9110 10.1.1); or
-    /// with why it is not sent.
+    /// Waits until the origin grants the expectation, or until it has been silent for so long that the client would
+    /// send the body anyway (RFC 9110 10.1.1). Returns the fault if the body must not be sent.
     fn poll_expected(&mut self, cx: &Context<'_>) -> Poll<Option<BodyFault>> {
         let Some((expectation, deadline)) = &self.expected else { return Poll::Ready(None) };
         match expectation.poll_word(cx) {
@@ -252,7 +253,7 @@ impl StreamedBody {
         Poll::Ready(None)
     }
 
-    /// Has the client's time run, and not the origin's.
+    /// Starts the client's deadline and pauses the origin's.
     fn await_client(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         if let Some((deadline, _)) = &self.origins {
             deadline.pause();
@@ -286,7 +287,7 @@ impl StreamedBody {
 }
 
 impl Drop for StreamedBody {
-    /// The origin may not want all of it.
+    /// Records the fate of a body that the origin did not read to its end.
     fn drop(&mut self) {
         self.resume_origin();
     }
@@ -304,14 +305,15 @@ impl fmt::Display for BodyFault {
 
 impl std::error::Error for BodyFault {}
 
-/// How long a client may still be waited for: a time of grace at first, which waiting uses up and bytes give back.
+/// The time for which a client may still be waited for. It starts with a grace period, which waiting uses up and
+/// received bytes extend.
 #[derive(Debug)]
 struct BodyPace {
     /// Least bytes a second; 0 is none.
     rate: u64,
-    /// What can be in hand at most, in bytes.
+    /// The largest credit, in bytes.
     grace_bytes: u64,
-    /// What is in hand: bytes at the least rate for which nothing need come.
+    /// The present credit: the bytes at the lowest rate that need not arrive yet.
     left_bytes: u64,
     waiting_since: Option<u32>,
 }
@@ -322,7 +324,7 @@ impl BodyPace {
         Self { rate, grace_bytes, left_bytes: grace_bytes, waiting_since: None }
     }
 
-    /// Nothing is there, in this second.
+    /// Deducts one second in which nothing arrived.
     fn wait(&mut self, tick: u32) {
         self.waiting_since.get_or_insert(tick);
     }
@@ -335,13 +337,14 @@ impl BodyPace {
         left.is_some()
     }
 
-    /// How long nothing need come; none if that does not matter.
+    /// Returns the time for which nothing need arrive, or `None` if the rate is unlimited.
     fn left(&self) -> Option<Duration> {
         self.left_bytes.checked_div(self.rate).map(Duration::from_secs)
     }
 }
 
-/// How long an origin may be silent about an expectation before the body is sent all the same, as long as curl waits.
+/// Time without a reply after which the body is sent although the origin has not granted the expectation. The same as
+/// curl's.
 const EXPECTATION_PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

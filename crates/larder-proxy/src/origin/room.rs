@@ -1,9 +1,10 @@
-//! Room for connections to an origin, over all workers, and who waits for some.
+//! Limits the connections to each origin, over all workers, and queues the requests that wait for one.
 //!
-//! Owns: how many connections an origin has, and the queue of those who want one more. Does not: connect or keep connections,
-//! see `pool`. Invariants: there are never more places than the limit; who waits is served in turn, by a place that has become
-//! free or by a connection that its own worker got back. Memory: an entry for each origin with connections, and a bounded queue
-//! each. Cost: one short lock for each new connection; a connection that is given back costs a load while nobody waits.
+//! Owns: the number of connections of each origin, and its queue. Connections are opened and kept in `pool`.
+//! Invariants: there are never more places than the limit. Waiting requests are served in order, by a place that became
+//! free or by a connection that their own worker got back. Memory: one entry for each origin with connections, with a
+//! bounded queue. Cost: one short lock for each new connection; returning a connection costs one load while nothing
+//! waits.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,7 +29,7 @@ pub(crate) struct OriginRooms<C> {
 pub(crate) struct OriginRoom<C> {
     place_count_max: usize,
     waiting_count_max: usize,
-    /// How many wait; looked at without the lock.
+    /// Number of waiting requests, readable without the lock.
     waiting_count: AtomicUsize,
     state: Mutex<RoomState<C>>,
 }
@@ -46,7 +47,7 @@ struct RoomWaiter<C> {
 /// The right to have a connection.
 pub(crate) struct RoomPlace<C>(Option<Arc<OriginRoom<C>>>);
 
-/// What somebody gets who wanted a connection.
+/// The outcome for a request that waited for a connection.
 pub(crate) enum RoomTurn<C> {
     /// The right to open one.
     Open(RoomPlace<C>),
@@ -54,7 +55,7 @@ pub(crate) enum RoomTurn<C> {
     Kept(C),
 }
 
-/// What there is for somebody who wants a connection.
+/// The immediate outcome for a request that needs a connection.
 pub(crate) enum RoomEntry<C> {
     /// Room.
     Now(RoomPlace<C>),
@@ -73,7 +74,7 @@ impl<C> OriginRooms<C> {
         }
     }
 
-    /// The room of an origin.
+    /// Returns the room of an origin.
     pub(crate) fn of(&self, origin: &Origin) -> Arc<OriginRoom<C>> {
         let mut rooms = self.lock();
         if let Some(room) = rooms.get(origin) {

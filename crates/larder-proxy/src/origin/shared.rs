@@ -1,8 +1,8 @@
 //! Connections of HTTP/2 to an origin, which a worker's requests share.
 //!
-//! Owns: how many streams a connection has, and each stream's deadline. Does not: decide what is sent again. Invariants: a
-//! stream that is silent for too long ends alone, and its connection takes no new ones, for others may be in the same
-//! plight; a connection without streams ends when it has been idle for long enough.
+//! Owns: the number of streams on a connection, and each stream's deadline. Retries are decided elsewhere. Invariants:
+//! a stream that is silent for too long ends alone, but its connection takes no new ones, because others may be
+//! affected too. A connection without streams ends when it has been idle for long enough.
 
 use std::{
     error::Error as _,
@@ -45,9 +45,9 @@ struct SharedState {
     watched: Arc<WatchedConnection>,
     watches: Arc<WorkerDeadlines>,
     stream_count: AtomicUsize,
-    /// What the origin allows, as far as is known.
+    /// The origin's limit, as far as it is known.
     stream_count_max: AtomicUsize,
-    /// Whether it takes no new streams.
+    /// Set if the connection takes no new streams.
     retired: AtomicBool,
     idle: Duration,
     secure: bool,
@@ -97,12 +97,12 @@ impl SharedConnection {
         Ok(Self { sender, state })
     }
 
-    /// Whether it can take new streams at all.
+    /// Returns whether the connection can take new streams at all.
     pub(crate) fn is_open(&self) -> bool {
         !self.sender.is_closed() && !self.state.retired.load(Relaxed) && self.state.watched.order() == WatchOrder::Run
     }
 
-    /// A place on it, if there is one.
+    /// Opens a stream, if there is room for one.
     pub(crate) fn open_stream(&self) -> Option<SharedStream> {
         let max = self.state.stream_count_max.load(Relaxed).clamp(1, STREAM_COUNT_MAX);
         if !self.is_open() || self.state.stream_count.load(Relaxed) >= max {
@@ -165,7 +165,7 @@ struct SharedConnectionTask {
     connection: Connection<TokioIo<OriginStream>, RequestBody, TokioExecutor>,
     state: Arc<SharedState>,
     started: bool,
-    /// Its place among the origin's connections.
+    /// The connection's place in the origin's limit.
     _place: RoomPlace<OwnConnection>,
 }
 
@@ -221,7 +221,8 @@ fn to_http1(mut request: Request<RequestBody>) -> Request<RequestBody> {
     request
 }
 
-/// Whether an origin says with this that it did not process the request: REFUSED_STREAM, or a GOAWAY that leaves it out.
+/// Returns whether this error says that the origin did not process the request: REFUSED_STREAM, or a GOAWAY that
+/// excludes it.
 fn is_unprocessed(error: &hyper::Error) -> bool {
     let Some(cause) = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>()) else { return false };
     cause.is_remote() && (cause.is_go_away() || cause.reason() == Some(h2::Reason::REFUSED_STREAM))
@@ -229,7 +230,7 @@ fn is_unprocessed(error: &hyper::Error) -> bool {
 
 /// Most streams on one connection, whatever the origin allows.
 const STREAM_COUNT_MAX: usize = 128;
-/// What an origin may send ahead on one stream, in bytes.
+/// Bytes that an origin may send ahead on one stream.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-/// What it may send ahead on all streams together, in bytes: the most a connection holds that nobody has read.
+/// Bytes that an origin may send ahead on all streams together. This is the most unread data that a connection holds.
 const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;

@@ -1,33 +1,33 @@
-//! Versions in the status lines of an origin: a later minor version of HTTP/1 is taken as 1.1 (RFC 9110 2.5), which the HTTP
-//! library refuses.
+//! Rewrites versions in the status lines of an origin: a later minor version of HTTP/1 is treated as 1.1 (RFC 9110
+//! 2.5); the HTTP library would refuse it.
 //!
-//! Owns: where a connection's octets have come to, as far as it takes to find the next status line. Does not: judge a head, or
-//! follow a body. Invariant: only the digit behind `HTTP/1.` at the very beginning of a response's head is touched, never an octet
-//! of a body: after a final head nothing is looked at until the next request has begun. Cost: twelve octets a response; of
-//! interim responses the whole heads.
+//! Owns: the position in a connection's octets, as far as needed to find the next status line. Heads are not checked,
+//! bodies not followed. Invariant: only the digit after `HTTP/1.` at the very beginning of a response's head is
+//! changed, never an octet of a body. After a final head nothing is examined until the next request has begun. Cost:
+//! twelve octets per response; the whole heads of interim responses.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// Requests that were begun on a connection, counted by whoever sends them. Wraps.
+/// Number of requests begun on a connection, counted by the sender. Wraps.
 #[derive(Default)]
 pub(crate) struct RequestCount(AtomicU32);
 
-/// Where the octets of a connection's responses have come to.
+/// The position in the octets of a connection's responses.
 pub(crate) struct StatusLines {
     requests: Arc<RequestCount>,
-    /// How many of those have had their response looked at.
+    /// Number of requests whose response has been examined.
     seen: u32,
     place: StatusLinePlace,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StatusLinePlace {
-    /// So many octets into a status line.
+    /// This many octets into a status line.
     Line { octets: usize, is_interim: bool },
-    /// In the fields of an interim response: whether the line has octets besides its end.
+    /// In the fields of an interim response. `is_line_empty`: the line has no octets before its end.
     Fields { is_line_empty: bool },
     /// Behind what is looked at of this response.
     Behind,
@@ -69,7 +69,7 @@ impl StatusLines {
 impl StatusLinePlace {
     const BEGIN: Self = Self::Line { octets: 0, is_interim: false };
 
-    /// The place behind this octet, which is changed if it is the digit of a later version.
+    /// Returns the position after this octet, and changes the octet if it is the digit of a later version.
     fn after(self, octet: &mut u8) -> Self {
         match self {
             Self::Line { octets: at, .. } if at < PROTOCOL.len() => {
@@ -110,7 +110,7 @@ const PROTOCOL: &[u8] = b"HTTP/1.";
 mod tests {
     use super::*;
 
-    /// What comes of `responses`, each to a request of its own, in pieces of every length.
+    /// Checks the result of `responses`, each to a request of its own, in pieces of every length.
     fn check(responses: &[(&str, &str)]) {
         for piece_len in 1..=responses.iter().map(|(sent, _)| sent.len()).max().unwrap() {
             let requests = Arc::<RequestCount>::default();

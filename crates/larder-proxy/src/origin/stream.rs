@@ -1,8 +1,8 @@
-//! A connection to an origin as a byte stream, plain or TLS, that keeps its deadline while it sends.
+//! A connection to an origin as a byte stream, plain or TLS, that extends its deadline while it sends.
 //!
-//! Owns: the socket. Does not: arm deadlines for what the origin owes; whoever waits for it does. Memory: the HTTP library doubles
-//! its buffer with each read that fills it, and keeps it; only bodies that have proved long are given whole buffers to fill.
-//! Cost: what comes before that is copied once, in the processor's cache.
+//! Owns: the socket. Deadlines for the origin's response are armed by the code that waits for it. Memory: the HTTP
+//! library doubles its buffer with each read that fills it, and keeps it, so only bodies known to be long get whole
+//! buffers to fill. Cost: the bytes before that are copied once, within the processor's cache.
 
 use std::{
     cell::RefCell,
@@ -33,7 +33,7 @@ pub(crate) struct OriginStream {
     patience: Duration,
     /// Whether a piece received is progress too. Not so for HTTP: a head that drips in is none.
     both_ways: bool,
-    /// What came since something was sent last, in bytes.
+    /// Bytes received since the last send.
     received: u64,
     status_lines: StatusLines,
     /// The memory for bodies, unless this is a tunnel.
@@ -47,7 +47,7 @@ pub(crate) enum Transport {
 }
 
 impl OriginStream {
-    /// A stream on which `requests` will have been begun whenever a response is read.
+    /// Creates a stream. `requests` must count a request before its response is read.
     pub(crate) fn new(
         transport: Transport,
         watched: Arc<WatchedConnection>,
@@ -58,22 +58,22 @@ impl OriginStream {
         Self { transport, watched, patience, both_ways: false, received: 0, status_lines, bodies: None }
     }
 
-    /// This stream, of which little is read at once while the memory for bodies is short.
+    /// Returns this stream, with small reads while the memory for bodies is short.
     pub(crate) fn within(self, bodies: &Arc<BodyBudget>) -> Self {
         Self { bodies: Some(Arc::clone(bodies)), ..self }
     }
 
-    /// A stream on which every byte either way is progress, as in a tunnel.
+    /// Creates a stream for a tunnel, on which every byte in either direction is progress.
     pub(crate) fn of_tunnel(socket: TcpStream, watched: Arc<WatchedConnection>, patience: Duration) -> Self {
         Self::new(Transport::Plain(socket), watched, patience, Arc::default()).into_tunnel()
     }
 
-    /// This stream, on which every byte either way is progress from now on.
+    /// Turns this stream into a tunnel, on which every byte in either direction is progress.
     pub(crate) fn into_tunnel(self) -> Self {
         Self { both_ways: true, ..self }
     }
 
-    /// Whether it is TLS.
+    /// Returns whether the stream uses TLS.
     pub(crate) fn is_tls(&self) -> bool {
         matches!(self.transport, Transport::Tls(_))
     }
@@ -173,8 +173,8 @@ thread_local! {
     static SOME: RefCell<Box<[u8; SOME_BYTES]>> = RefCell::new(Box::new([0; SOME_BYTES]));
 }
 
-/// What is read at once of a message that may be short, in bytes: not quite what the HTTP library takes as a reason for a buffer
+/// Bytes read at once of a message that may be short: just below the size at which the HTTP library allocates a buffer
 /// of 32 KiB.
 const SOME_BYTES: usize = (16 << 10) - 1;
-/// A message of so many bytes is long.
+/// Bytes after which a message counts as long.
 const LONG_BYTES: u64 = 256 << 10;

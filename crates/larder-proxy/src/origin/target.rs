@@ -1,8 +1,8 @@
-//! Where a request goes, and which addresses it may go to.
+//! The destination of a request, and the addresses that are allowed.
 //!
-//! Owns: the identity of an origin and the address rules. Does not: resolve or connect. Invariant: an
-//! address a client chose is checked after its name was resolved, and only checked addresses are
-//! connected to, so a name that changes its mind between check and connect gains nothing.
+//! Owns: the identity of an origin, and the rules for addresses. Resolving and connecting are elsewhere. Invariant: an
+//! address that a client chose is checked after its name was resolved, and only checked addresses are connected to. So
+//! a name that resolves differently between check and connect gains nothing.
 
 use std::{
     fmt,
@@ -22,7 +22,7 @@ pub(crate) struct Origin {
     /// Lower case; an IPv6 address without brackets.
     pub(crate) host: Box<str>,
     pub(crate) port: u16,
-    /// Whether it speaks HTTP/2 without being asked.
+    /// Set if the origin speaks HTTP/2 without negotiation.
     pub(crate) prior_http2: bool,
     /// Whether the operator named it (a site's origin), so that the rules for clients' targets do not apply.
     pub(crate) trusted: bool,
@@ -43,12 +43,12 @@ pub(crate) enum OriginWay {
 }
 
 impl Origin {
-    /// The origin that a mirror stands for.
+    /// Returns the origin that a mirror stands for.
     pub(crate) fn of_mirror(url: &OriginUrl) -> Self {
         Self { way: OriginWay::Usual, ..Self::of_site(url) }
     }
 
-    /// The origin of a site.
+    /// Returns the origin of a site.
     pub(crate) fn of_site(url: &OriginUrl) -> Self {
         Self {
             https: url.https,
@@ -79,14 +79,15 @@ impl Origin {
         self.host_field.as_ref().filter(|host| *host != url.authority().as_str()).map(|_| self.name(url))
     }
 
-    /// The origin that a URL names, which no operator wrote; `None` if it has no host or a port that is none.
+    /// Returns the origin that a URL from outside the configuration names, or `None` if it has no host or an invalid
+    /// port.
     pub(crate) fn of_url(url: &Uri) -> Option<Self> {
         let https = url.scheme_str() == Some("https");
         let authority = url.authority()?;
         Some(Self { https, ..Self::of_client(authority.host(), port_of(authority, https)?) })
     }
 
-    /// An origin that a client named, reached over plain HTTP.
+    /// Returns an origin that a client named, reached over plain HTTP.
     pub(crate) fn of_client(host: &str, port: u16) -> Self {
         Self {
             https: false,
@@ -111,7 +112,7 @@ impl fmt::Display for Origin {
 }
 
 impl TargetRules {
-    /// Whether a client may be led to `address`; if not, what it is.
+    /// Checks whether a client may reach `address`; if not, returns the kind of address.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), &'static str> {
         let address = address.to_canonical();
         let within = |networks: &[IpNet]| is_within(networks, address);
@@ -136,7 +137,7 @@ pub(crate) fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(is_in)
 }
 
-/// What is special about an address, if it is not an ordinary one of the public Internet.
+/// Returns the kind of an address that is not an ordinary one of the public Internet.
 fn special(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => special_v4(address),
@@ -144,7 +145,8 @@ fn special(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// The special-purpose registry of RFC 6890, as far as packets could reach something of ours.
+/// Returns the kind of an address in the special-purpose registry of RFC 6890, as far as packets could reach something
+/// local.
 fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
     let [a, b, c, _] = address.octets();
     match (a, b) {
@@ -191,8 +193,8 @@ fn special_v6_by_two(segments: [u16; 8]) -> Option<&'static str> {
     }
 }
 
-/// The IPv4 address that translators (64:ff9b::/96, RFC 6052; ::ffff:0:0:0/96, RFC 7915), 6to4 (2002::/16) and ISATAP
-/// (RFC 5214) would deliver to.
+/// Returns the IPv4 address that translators (64:ff9b::/96, RFC 6052; ::ffff:0:0:0/96, RFC 7915), 6to4 (2002::/16) and
+/// ISATAP (RFC 5214) would deliver to.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let segments = address.segments();
     let join = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
@@ -207,8 +209,9 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Whether a host that a client named is a name, or an address as it is written (RFC 3986 3.2.2). The system's resolver also
-/// takes `127.1`, `2130706433`, `0x7f000001` and `::1%lo` for addresses; rules by name, others' above all, do not see them.
+/// Returns whether a host that a client named is a name, or an address in its standard form (RFC 3986 3.2.2). The
+/// system's resolver also takes `127.1`, `2130706433`, `0x7f000001` and `::1%lo` for addresses; rules by name, above
+/// all those of others, do not recognize them.
 pub(crate) fn is_plain_host(host: &str) -> bool {
     if let Some(inner) = host.strip_prefix('[') {
         return inner.strip_suffix(']').is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok());
@@ -221,11 +224,11 @@ pub(crate) fn is_plain_host(host: &str) -> bool {
     !is_number || host.parse::<Ipv4Addr>().is_ok()
 }
 
-/// What a client is told whose host is not plain.
+/// Error text for a client whose host is not plain.
 pub(crate) const ODD_HOST: &str = "its host is an address, and not in the form that addresses have";
 
-/// The port an authority names, or the scheme's own; `None` if what stands there is no port (the `http` crate
-/// takes a number that is too large for no port at all).
+/// Returns the port of an authority, or the scheme's default, or `None` if the port is invalid (the `http` crate treats
+/// a number that is too large as no port at all).
 pub(crate) fn port_of(authority: &Authority, https: bool) -> Option<u16> {
     let after_host = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, rest)| rest);
     match after_host.get(authority.host().len()..)? {
@@ -234,19 +237,19 @@ pub(crate) fn port_of(authority: &Authority, https: bool) -> Option<u16> {
     }
 }
 
-/// An IPv6 host of a URI comes in brackets; addresses are written without.
+/// Returns the host without the brackets that a URI puts around an IPv6 address.
 pub(crate) fn bare_host(host: &str) -> &str {
     host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host)
 }
 
 const CLOUD_HOST: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
 
-/// The path and query of a request's target.
+/// Returns the path and query of a request's target.
 pub(crate) fn path_of(uri: &Uri) -> &str {
     uri.path_and_query().map_or("", |path| path.as_str())
 }
 
-/// The host of an authority that is known to be well-formed.
+/// Returns the host of an authority that is known to be well-formed.
 pub(crate) fn host_of(authority: &str) -> &str {
     if authority.starts_with('[') {
         authority.find(']').map_or(authority, |end| &authority[..=end])

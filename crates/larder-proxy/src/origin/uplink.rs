@@ -1,9 +1,9 @@
-//! Whether origins can be asked: what the operator says, and what origins that answer or do not say of the line to them.
+//! Decides whether origins can be reached: the state behind offline mode.
 //!
-//! Owns: the mode, and telling the operator when the line goes and comes. Does not: decide on it (see `judge`), or answer anything.
-//! Invariants: in mode `on` no origin is asked; in mode `auto` only those that are known or may be thought to be behind a line that is
-//! down are not, and somebody looks every [`PROBE_INTERVAL`] whether it is up again. Cost: one load for each request to an origin while
-//! nothing fails, and one store for each answer.
+//! Owns: the mode, and the log lines when the uplink goes down or comes back. The decision is in `judge`. Invariants:
+//! in mode `on`, no origin is contacted. In mode `auto`, requests are refused only for origins that are, or may be,
+//! behind an uplink that is down. A probe every [`PROBE_INTERVAL`] finds out whether it is back. Cost: one atomic load
+//! per origin request while nothing fails, and one store per response.
 
 mod answers;
 mod judge;
@@ -32,11 +32,11 @@ use judge::{SilenceJudge, SilenceVerdict};
 pub(crate) enum UplinkState {
     #[default]
     Up,
-    /// It cannot, and so much of what is stale may be served.
+    /// The origin cannot be contacted. Stale responses may be served as stated.
     Down(StaleAllowed),
 }
 
-/// What is known of the line to the origins. All workers share it.
+/// The state of the uplink to the origins. All workers share it.
 pub(crate) struct Uplink {
     mode: AtomicU8,
     /// Whether the judge says that the line is down.
@@ -45,11 +45,11 @@ pub(crate) struct Uplink {
     judge: Mutex<SilenceJudge>,
 }
 
-/// What the operator is told of the line.
+/// The state of the uplink, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LineStatus {
     pub(crate) mode: Offline,
-    /// For how long it has been judged to be down, if it is.
+    /// Time since the uplink was declared down, if it is down.
     pub(crate) down_for: Option<Duration>,
     /// Origins that do not answer.
     pub(crate) failing: Vec<String>,
@@ -71,13 +71,13 @@ impl Uplink {
         }
     }
 
-    /// What the operator says.
+    /// Returns the mode that the operator set.
     pub(crate) fn mode(&self) -> Offline {
         let mode = self.mode.load(Relaxed);
         Offline::ALL.into_iter().find(|known| *known as u8 == mode).expect("only modes are stored")
     }
 
-    /// Has the operator say something else, from now on.
+    /// Changes the mode.
     pub(crate) fn set_mode(&self, mode: Offline) {
         self.mode.store(mode as u8, Relaxed);
         // What was found out in another mode says nothing of now.
@@ -85,7 +85,8 @@ impl Uplink {
         self.is_down.store(false, Relaxed);
     }
 
-    /// Whether `origin` can be asked now. One that is not asked because nothing is known of it is looked for by the next probe.
+    /// Returns whether `origin` can be contacted now. An origin that is refused because its state is unknown is
+    /// included in the next probe.
     pub(crate) fn line_to(&self, origin: &Origin) -> UplinkState {
         match self.mode() {
             Offline::Off => UplinkState::Up,
@@ -103,12 +104,12 @@ impl Uplink {
         }
     }
 
-    /// Whether no origin is to be asked whatsoever.
+    /// Returns whether no origin may be contacted at all.
     pub(crate) fn is_shut(&self) -> bool {
         matches!(self.mode(), Offline::On | Offline::OnEvenForbidden)
     }
 
-    /// Whether what is stored has to do, for most origins.
+    /// Returns whether most origins are unreachable, so that requests depend on stored responses.
     pub(crate) fn is_offline(&self) -> bool {
         self.is_shut() || (self.mode() == Offline::Auto && self.is_down.load(Relaxed))
     }
@@ -137,7 +138,7 @@ impl Uplink {
         self.announce(verdict);
     }
 
-    /// What the operator is told.
+    /// Returns the state of the uplink, for the operator.
     pub(crate) fn status(&self) -> LineStatus {
         let judge = self.judge();
         let down_for = judge.down_since().map(|since| since.elapsed());
@@ -197,7 +198,7 @@ async fn look_for(origins: &Arc<OriginRouter>, origin: &Origin) {
     }
 }
 
-/// Whether a failure is one that a line makes that is down, rather than an origin that answers, however badly.
+/// Returns whether a failure looks like a broken uplink, rather than an origin that responds with an error.
 fn is_of_the_line(failure: &Failure) -> bool {
     match failure {
         Failure::Timeout { .. } => true,
@@ -216,5 +217,6 @@ fn is_of_the_line(failure: &Failure) -> bool {
 
 /// Time between two looks whether the line is up again.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
-/// For how long an origin that answered is asked although the line is down: those on this side of it are.
+/// Time for which an origin that responded is still contacted after the uplink went down, because it may be on the near
+/// side.
 const KNOWN_FOR: Duration = Duration::from_secs(60);

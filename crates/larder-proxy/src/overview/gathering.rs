@@ -66,7 +66,7 @@ fn counted(series: &TimeSeries) -> Vec<RequestFigures> {
     series.points().map(RequestFigures::of).collect()
 }
 
-/// A command that asks something through this proxy.
+/// Returns a command that sends a request through this proxy.
 fn try_with(shared: &ProxyState) -> String {
     let Some(address) = shared.origins.own_addresses.first() else { return String::new() };
     let is_tls = shared.config.listeners.first().is_some_and(|listener| listener.tls);
@@ -78,7 +78,7 @@ fn try_with(shared: &ProxyState) -> String {
     }
 }
 
-/// Why bodies came from origins, most often first.
+/// Returns the reasons why bodies came from origins, most frequent first.
 fn reasons(sums: &ExchangeSums) -> Vec<NamedFigure> {
     let reasons =
         MissReason::all().map(|reason| NamedFigure { name: reason.token().to_owned(), count: sums.missed(reason) });
@@ -97,7 +97,7 @@ fn latencies(history: &History) -> Vec<Latency> {
     all.map(|(name, times)| latency(name, times)).into()
 }
 
-/// The first of what is asked for most.
+/// Returns the most requested names.
 fn most(asked: Vec<PopularityCount>) -> Vec<AskedFor> {
     let most = asked.into_iter().take(ASKED_COUNT_MAX).map(|asked| {
         let PopularityCount { name, hits, misses, others, client_bytes, hit_bytes: saved_bytes } = asked;
@@ -132,5 +132,5 @@ fn line(shared: &ProxyState) -> LineState {
     LineState { mode, offline: uplink.is_offline(), missing }
 }
 
-/// How many sites and objects are listed.
+/// Number of sites and objects listed.
 const ASKED_COUNT_MAX: usize = 20;

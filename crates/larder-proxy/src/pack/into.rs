@@ -1,8 +1,9 @@
-//! Unpacking: records of a file that may be anything, stored as if they had been fetched when they say they were.
+//! Unpacks records from an untrusted file, and stores them as if they had been fetched at the time that they state.
 //!
-//! Owns: what is believed of a record. Does not: believe more of it than of an origin: what may not be stored is not, and this proxy's own
-//! rules are put on it. Invariants: a response is stored only if its length is right and its body has the digest that its record names; what
-//! is there already and is as new stays; nothing is as new as tomorrow. Cost: a chunk in memory at a time.
+//! Owns: the checks on a record. A record is trusted no more than an origin: what may not be stored is not stored, and
+//! this proxy's own rules are applied. Invariants: a response is stored only if its length is right and its body has
+//! the digest that its record states. A stored response that is at least as new stays. A date in the future does not
+//! count as new. Cost: one chunk in memory at a time.
 
 use std::{
     io::{self, BufRead, Read},
@@ -33,7 +34,7 @@ use crate::{
     digest::{DigestCheck, NamedDigest},
 };
 
-/// What became of a file's records.
+/// Counts of the records stored and refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UnpackSummary {
     pub(crate) stored: u64,
@@ -50,14 +51,14 @@ pub(crate) struct UnpackSummary {
 struct RecordMessage {
     first_line: String,
     fields: HeaderMap,
-    /// How long its head is.
+    /// Length of the head.
     len_bytes: u64,
 }
 
 /// The request that a response belongs to.
 struct RecordRequest {
     url: String,
-    /// Its own name, and that of its response.
+    /// The record's own name, and that of its response.
     ids: [Option<String>; 2],
     fields: HeaderMap,
     time: Option<Timestamp>,
@@ -83,10 +84,11 @@ impl From<&str> for RecordRefusal {
     }
 }
 
-/// Stores what the records of a file hold. `tell` is told of each that is not stored, and why; ends when it says `false`. Blocks.
+/// Stores the responses in the records of a file. Calls `tell` with each record that is not stored and the reason, and
+/// stops when it returns `false`. Blocks.
 ///
 /// # Errors
-/// The file cannot be read to its end; what was stored until then stays.
+/// The file cannot be read to its end. Responses stored until then stay.
 pub(crate) fn unpack(
     cache: &Arc<Cache>,
     source: impl BufRead,
@@ -254,7 +256,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// The place of a response, if it may be stored and nothing as new is there.
+    /// Returns the place of a response, if it may be stored and nothing at least as new is there.
     fn place(
         &self,
         primary: &Arc<[u8]>,
@@ -330,7 +332,7 @@ impl Unpacker<'_> {
     }
 }
 
-/// Whether a request and a response are of one exchange.
+/// Returns whether a request and a response belong to one exchange.
 fn belong_together(request: &RecordRequest, response: &WarcRecord) -> bool {
     let (id, of) = (response.field("WARC-Record-ID"), response.field("WARC-Concurrent-To"));
     let [request_id, request_of] = &request.ids;
@@ -370,6 +372,6 @@ fn read_message(content: &mut impl Read) -> io::Result<RecordMessage> {
     Ok(RecordMessage { first_line, fields, len_bytes: head.len() as u64 })
 }
 
-/// How far ahead of this machine's clock another's may be.
+/// Largest lead of another machine's clock over this one's.
 const FUTURE_MILLIS_MAX: i64 = 5 * 60 * 1000;
 const MESSAGE_HEAD_BYTES_MAX: usize = 128 << 10;

@@ -1,7 +1,8 @@
-//! Packing: entries of the store, one after the other, as records.
+//! Packs entries of the store, one after the other, as records.
 //!
-//! Owns: which entries, and what of them. Does not: change any. Invariant: a record is begun only when all of it is known to be there; its
-//! digests are those of the bytes that follow. Cost: a long body is read twice, once for its digest.
+//! Owns: the selection of entries and of their content. Nothing is changed. Invariant: a record is started only when
+//! all of its content is known to be present. Its digests are those of the bytes that follow. Cost: a long body is read
+//! twice, once for its digest.
 
 use std::io::{self, Write};
 
@@ -31,7 +32,7 @@ use crate::{
     clock,
 };
 
-/// What is packed.
+/// The selection of entries to pack.
 pub(crate) struct PackSelection {
     pub(crate) patterns: UrlPatterns,
     /// Received or confirmed at this moment or later.
@@ -41,7 +42,7 @@ pub(crate) struct PackSelection {
     pub(crate) gzip: bool,
 }
 
-/// What was packed, and what was not.
+/// Counts of the entries packed and left out.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PackSummary {
     pub(crate) responses: u64,
@@ -49,7 +50,7 @@ pub(crate) struct PackSummary {
     pub(crate) left_out: u64,
 }
 
-/// Where it goes, and who is told meanwhile. Each says whether anybody is there.
+/// The output of the pack, and the receiver of progress. Each reports whether it still has a reader.
 pub(crate) struct PackOutlet<'a> {
     /// Takes bytes of the file.
     pub(crate) data: &'a dyn Fn(&[u8]) -> bool,
@@ -101,9 +102,9 @@ struct PackedResponse<'a> {
     url: &'a str,
     key: &'a [u8],
     head: &'a StoredHead,
-    /// Its status line and fields.
+    /// The status line and fields.
     message_head: Vec<u8>,
-    /// Its body, unless that is in chunks.
+    /// The body, unless it is in chunks.
     body: Option<Bytes>,
 }
 
@@ -259,7 +260,7 @@ impl Write for OutletSink<'_> {
     }
 }
 
-/// Why a response is nobody else's; `None` if it is anybody's.
+/// Returns the reason why a response is private, or `None` if it may be shared.
 fn why_left_out(head: &StoredHead) -> Option<&'static str> {
     let is_chosen_by =
         |name: &HeaderName| head.selecting().iter().any(|(chosen, value)| chosen == name && value.is_some());
@@ -270,7 +271,7 @@ fn why_left_out(head: &StoredHead) -> Option<&'static str> {
     checks.then_some("it answered a client's credentials")
 }
 
-/// The status line and fields as they were received.
+/// Returns the status line and fields as they were received.
 fn message_head(head: &StoredHead) -> Vec<u8> {
     let status = head.status();
     let mut text = format!("HTTP/1.1 {} {}\r\n", status.as_str(), status.canonical_reason().unwrap_or("")).into_bytes();
@@ -286,7 +287,7 @@ fn message_head(head: &StoredHead) -> Vec<u8> {
     text
 }
 
-/// A request that the response would have been chosen for.
+/// Returns a request that would have selected the response.
 fn request_block(url: &str, head: &StoredHead) -> Vec<u8> {
     let (_, rest) = url.split_once("://").unwrap_or(("", url));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -323,7 +324,7 @@ fn label(context: Context) -> String {
     format!("sha256:{hex}")
 }
 
-/// A name that no other record has.
+/// Returns a unique name for a record.
 fn new_id() -> String {
     let (high, low) = (random(), random());
     let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xfff);

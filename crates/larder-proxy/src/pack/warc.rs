@@ -1,7 +1,7 @@
-//! Records of WARC 1.1: writing their heads, and reading them from a file that may be anything.
+//! WARC 1.1 records: writes their heads, and reads them from an untrusted file.
 //!
-//! Owns: the syntax. Does not: know what the records hold. Invariant: whatever the bytes are, reading goes on with the next record that can be
-//! found, or ends; lines and heads have bounds. Cost: a buffer of some kibibytes.
+//! Owns: the syntax. The content is interpreted elsewhere. Invariant: whatever the bytes are, reading continues with
+//! the next record that can be found, or ends; lines and heads have limits. Cost: a buffer of some kibibytes.
 
 use std::io::{self, BufRead, Read};
 
@@ -18,7 +18,7 @@ pub(super) struct WarcHead<'a> {
     pub(super) fields: &'a [(&'a str, &'a str)],
 }
 
-/// What is read of a file.
+/// An item of the file.
 pub(crate) enum WarcItem {
     /// A record, whose content follows.
     Record(WarcRecord),
@@ -41,7 +41,7 @@ pub(crate) struct WarcReader<R> {
 }
 
 impl WarcHead<'_> {
-    /// The head's bytes; the content and then [`END`] follow.
+    /// Encodes the head. The content and then [`END`] follow.
     pub(super) fn encode(&self) -> Vec<u8> {
         let Self { kind, id, date, content_type, content_bytes, fields } = self;
         let date = date::format_instant(*date);
@@ -55,19 +55,19 @@ impl WarcHead<'_> {
 }
 
 impl WarcRecord {
-    /// The value of a field, if it is there once.
+    /// Returns the value of a field that occurs exactly once.
     pub(super) fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         let value = values.next()?;
         values.next().is_none().then_some(value.1.as_str())
     }
 
-    /// The URL it is about.
+    /// Returns the URL that the record is about.
     pub(super) fn url(&self) -> Option<&str> {
         self.field("WARC-Target-URI").map(|url| url.trim_start_matches('<').trim_end_matches('>'))
     }
 
-    /// When what it holds was received.
+    /// Returns the time at which the content was received.
     pub(super) fn date(&self) -> Option<Timestamp> {
         date::parse_instant(self.field("WARC-Date")?)
     }
@@ -120,12 +120,12 @@ impl<R: BufRead> WarcReader<R> {
         }
     }
 
-    /// The content of a record, of which so much was not read.
+    /// Returns a reader for the remaining content of a record.
     pub(crate) fn content(&mut self, len_bytes: u64) -> io::Take<&mut R> {
         (&mut self.source).take(len_bytes)
     }
 
-    /// A line without its end, cut off where it is too long.
+    /// Reads a line without its end, truncated if it is too long.
     fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         if (&mut self.source).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
@@ -141,7 +141,7 @@ fn damage(bytes: u64) -> WarcItem {
     WarcItem::Damage(format!("{bytes} bytes that are no record"))
 }
 
-/// What follows a record's content.
+/// The end of a record, after its content.
 pub(super) const END: &[u8] = b"\r\n\r\n";
 const LINE_BYTES_MAX: u64 = 16 << 10;
 const HEAD_BYTES_MAX: usize = 64 << 10;

@@ -1,7 +1,7 @@
-//! What is noted of an exchange: its figures and its line in the access log.
+//! Collects what is recorded about an exchange: its metrics and its line in the access log.
 //!
-//! Owns: what has to be known of a request before it is taken apart. Does not: count bytes or write lines, which
-//! the ticket of the response does when it is gone.
+//! Owns: the facts that must be copied from a request before it is taken apart. The response's ticket counts the bytes
+//! and writes the line when it is dropped.
 
 use std::{sync::Arc, time::Instant};
 
@@ -30,7 +30,7 @@ const STATUS_LINE_BYTES: usize = 19;
 /// Colon, space and line end.
 const FIELD_LINE_BYTES: usize = 4;
 
-/// What is noted of a request when its head is there.
+/// The facts recorded about a request when its head has arrived.
 #[derive(Clone, Copy)]
 pub(super) struct RequestNote {
     pub(super) started: Instant,
@@ -55,7 +55,7 @@ pub(super) fn finish(
     served.response.map(|body| body.paced(pacer).with_ticket(ticket))
 }
 
-/// What a response goes by, if there are delays for who gets it from where.
+/// Returns the pacer for a response, if a delay rule applies to this client and origin.
 fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<Pacer> {
     let delays = &worker.shared.delays;
     if delays.is_empty() {
@@ -80,11 +80,11 @@ pub(super) fn name_of<'a>(
     }
 }
 
-/// What is known of a request before it is taken apart.
+/// The facts about a request, copied before it is taken apart.
 pub(super) struct RequestStart {
     met: RequestNote,
     line: Option<LineStart>,
-    /// What the body of its response goes by.
+    /// The pacer of the response body.
     pacer: Option<Pacer>,
 }
 
@@ -108,18 +108,19 @@ impl RequestStart {
         Self { met, line: LineStart::new(client, worker, request, met.started), pacer: None }
     }
 
-    /// For an exchange of no subject, as what is inside of it is counted.
+    /// Removes the subject, for an outer exchange whose inner requests are counted themselves.
     pub(super) fn without_subject(mut self) -> Self {
         self.met.subject = None;
         self
     }
 
-    /// Returns what a tunnel goes by.
+    /// Takes the pacer, for a tunnel.
     pub(super) fn take_pacer(&mut self) -> Option<Pacer> {
         self.pacer.take()
     }
 
-    /// What settles the exchange. `takes_time` is whether the body comes later than the head.
+    /// Returns the ticket that completes the exchange when it is dropped. `takes_time`: the body comes later than the
+    /// head.
     pub(super) fn ticket(self, client: &Arc<Client>, served: &ServedResponse, takes_time: bool) -> Ticket {
         let RequestNote { started, subject } = self.met;
         let (outcome, status) = (served.outcome, served.response.status());
@@ -129,7 +130,7 @@ impl RequestStart {
     }
 }
 
-/// What the access log wants to know of a request before it is taken apart.
+/// The facts about a request that the access log needs, copied before it is taken apart.
 struct LineStart {
     worker: Arc<Worker>,
     started: Instant,
@@ -142,7 +143,7 @@ struct LineStart {
 }
 
 impl LineStart {
-    /// `None` when there is no access log.
+    /// Copies the facts, or returns `None` if there is no access log.
     fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, started: Instant) -> Option<Self> {
         worker.shared.access_log.as_ref()?;
         let uri = request.uri();
@@ -191,7 +192,7 @@ impl LineStart {
     }
 }
 
-/// A URL, of whose query no more is left than that it had one.
+/// Returns a URL with its query replaced by a sign that there was one.
 fn without_query(url: &str) -> String {
     url.split_once('?').map_or_else(|| url.to_owned(), |(before, _)| format!("{before}?"))
 }

@@ -1,7 +1,7 @@
-//! Which requests are answered at all, and taking the heads of those apart.
+//! Decides which requests are answered at all, and takes their heads apart.
 //!
-//! Owns: the order in which a request is refused. Invariant: what is admitted can be passed on: it has one origin and one Host, and
-//! has not come round.
+//! Owns: the order of the checks that can refuse a request. Invariant: an admitted request can be forwarded: it has one
+//! origin and one Host, and is not looping.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ pub(crate) async fn admit(
     Ok(Arc::new(RequestHead { interim, ..asked }))
 }
 
-/// Whether a request names a user with the right password, if that is asked for.
+/// Returns whether a request carries valid user credentials, if the proxy requires them.
 pub(crate) async fn may_forward(client: &Client, shared: &ProxyState, fields: &HeaderMap) -> bool {
     match &shared.passwords {
         Some(passwords) if !client.is_admitted() => passwords.admit(fields).await,
@@ -192,7 +192,7 @@ pub(crate) fn detach(request: &mut Request<impl Sized>) {
     }
 }
 
-/// What stands in the request line to an origin whose paths begin with `prefix`.
+/// Returns the request target for an origin whose paths begin with `prefix`.
 fn target(prefix: &str, path: &PathAndQuery) -> Option<Uri> {
     let text = path.as_str();
     if prefix.is_empty() && (text.starts_with('/') || text == "*") {

@@ -1,9 +1,10 @@
-//! Requests that may change something at the origin: passed on, and what they make invalid is dropped.
+//! Handles requests that may change something at the origin: forwards them, and drops the responses they invalidate.
 //!
-//! Owns: the order: first what is stored is dropped (RFC 9111 4.4), then the response to a POST is kept for
-//! later GETs if it says that it stands for its target (RFC 9110 9.3.3). Does not: repeat a request.
-//! Invariant: what is kept was received whole, in answer to a request that came after the invalidation.
-//! Cost: a response that is kept is gathered before it goes on; it is at most one chunk long.
+//! Owns: the order. First the stored response is dropped (RFC 9111 4.4). Then the response to a POST is kept for later
+//! GETs if it says that it represents its target (RFC 9110 9.3.3). Requests are not repeated.
+//!
+//! Invariant: a response is kept only if it was received whole, for a request sent after the invalidation. Cost: a
+//! response that is kept is collected before it is sent; it is at most one chunk long.
 
 use std::sync::Arc;
 
@@ -35,10 +36,10 @@ use crate::{
     worker::Worker,
 };
 
-/// Passes a request on that may change something, and settles what that means for what is stored.
+/// Forwards a request that may change something, and updates the store accordingly.
 ///
 /// # Errors
-/// The origin cannot be reached, or breaks off a response that was to be kept.
+/// The origin is unreachable, or breaks off a response that was to be kept.
 pub(crate) async fn change(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -78,7 +79,7 @@ pub(crate) async fn change(
     Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
 }
 
-/// What a response to POST varies on, if it is to be kept for GETs of its target.
+/// Returns the Vary rule of a response to POST, if the response is to be kept for GETs of its target.
 fn rule_if_kept(worker: &Worker, asked: &RequestHead, target: &http::Uri, received: &ReceivedHead) -> Option<VaryRule> {
     if asked.method != Method::POST || received.status == StatusCode::NO_CONTENT {
         return None;
@@ -101,7 +102,7 @@ fn rule_if_kept(worker: &Worker, asked: &RequestHead, target: &http::Uri, receiv
 struct KeptPost<'a> {
     rule: &'a VaryRule,
     received: ReceivedHead,
-    /// When it was asked for.
+    /// The time at which it was requested.
     began: WorkStart,
 }
 

@@ -1,7 +1,7 @@
-//! Responses that get a content coding on their way to a client that accepts one.
+//! Applies a content coding to responses on their way to a client that accepts one.
 //!
-//! Does not: decide which (see `larder_http::coding`) or encode (see `encoder`). Invariant: what is stored stays as its origin sent
-//! it, and what is asked for by range is a part of that.
+//! The coding is chosen in `larder_http::coding` and applied in `encoder`. Invariant: a stored response stays as its
+//! origin sent it, and a requested range is a part of that.
 
 use http::{Method, Response, StatusCode, header::CONTENT_LENGTH};
 use http_body::Body as _;

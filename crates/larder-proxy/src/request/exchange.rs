@@ -1,9 +1,8 @@
-//! One request from its head to its response: which way it goes.
+//! Takes one request from its head to its response.
 //!
-//! Owns: the order of things: refusal, tunnel, memory, store, origin. Does not: know the caching rules
-//! (`larder_http`), fetch (`flight`) or build hits (`cache::hit`). Invariant: every response carries a
-//! ticket, so every exchange is counted and logged once. Cost: a hit from memory is answered within the
-//! call; everything else costs a future on the heap.
+//! Owns: the order of things: refusal, tunnel, memory, store, origin. The caching rules are in `larder_http`, fetching
+//! in `flight`, hits in `cache::hit`. Invariant: every response carries a ticket, so every exchange is counted and
+//! logged once. Cost: a hit from memory is answered within the call; everything else costs a future on the heap.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -75,7 +74,7 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
     }
 }
 
-/// What a request counts for among what is asked for most.
+/// Returns the subject under which a request is counted in the list of popular ones.
 fn subject_of(
     worker: &Worker,
     request: &Request<Incoming>,
@@ -111,7 +110,7 @@ fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> 
     shared.mirrors.divert(client.scheme(), request, is_ours)
 }
 
-/// The worker as it serves the site of a request.
+/// Returns the worker configured for the site of a request.
 fn worker_for<'a>(client: &Client, worker: &'a Arc<Worker>, request: &Request<Incoming>) -> &'a Arc<Worker> {
     let routes = &worker.shared.routes;
     if !routes.has_manners() {
@@ -129,7 +128,7 @@ fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming
     ClientAnswer::Ready(Some(finish(client, RequestStart::of_refused(client, worker, request, met), served)))
 }
 
-/// The short way: a fresh response in memory, whole, and nothing unusual about the request.
+/// Answers from memory if the whole response is there and fresh, and the request has nothing unusual.
 fn answer_from_memory(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
@@ -172,7 +171,7 @@ fn answer_from_memory(
     Some(ServedResponse { response: answered.response, outcome, origin: None, why: None })
 }
 
-/// The long way.
+/// Answers a request that memory alone cannot answer.
 async fn run(
     mut begun: PendingExchange,
     request: Request<Incoming>,
@@ -226,14 +225,14 @@ async fn respond(
     response
 }
 
-/// A response as a client gets it that said this of codings.
+/// Encodes a response for a client with these coding preferences.
 fn encoded(worker: &Worker, wish: Option<&CodingWish>, served: ServedResponse) -> ServedResponse {
     let compression = &worker.cache.http.compression;
     let Some(wish) = wish.filter(|_| !compression.codings.is_empty()) else { return served };
     ServedResponse { response: encode::encoded(compression, wish, served.response), ..served }
 }
 
-/// A response as the client of a mirror gets it.
+/// Rewrites a response for the client of a mirror.
 fn dressed(mirrored: &MirrorRequest, served: ServedResponse) -> ServedResponse {
     let (mut head, body) = served.response.into_parts();
     let body = match mirrored.dress(head.status, &mut head.headers) {

@@ -1,7 +1,8 @@
-//! What the cache would do with a request now, and why, in words for the operator.
+//! Explains to the operator what the cache would do with a request now, and why.
 //!
-//! Does not: ask an origin, or change what is stored; what it finds in the store it leaves in memory, as any look-up does.
-//! Invariant: the way is decided by the function whose decision an exchange executes, on what is found by the same functions. Cost: that of a look-up for each key the URL can have.
+//! No origin is contacted and nothing stored is changed; entries found in the store are left in memory, as by any
+//! lookup. Invariant: the route comes from the same function that decides real exchanges, on facts found by the same
+//! functions. Cost: one lookup for each key that the URL can have.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -27,7 +28,7 @@ use crate::{
     worker::Worker,
 };
 
-/// What would become of a GET of `uri` with these fields; `None` for what has no key.
+/// Returns what would happen to a GET of `uri` with these fields, or `None` if it has no key.
 pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = String::new();
     let (origin, origins) = (origin_of(worker, uri), &worker.shared.origins);
@@ -52,12 +53,12 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
     Some(text)
 }
 
-/// The place of the site of a URI that is asked for through a listener that no site names.
+/// Returns the index of the site of a URI that is requested through a listener without a site.
 pub(crate) fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
     uri.authority().and_then(|authority| worker.shared.routes.site(authority.as_str(), uri.path(), None))
 }
 
-/// The origin that a URI is fetched from; `None` for what no request leads to.
+/// Returns the origin that a URI is fetched from, or `None` if no request leads there.
 fn origin_of(worker: &Worker, uri: &Uri) -> Option<Origin> {
     let scheme = uri.scheme_str().unwrap_or("http");
     let authority = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
@@ -81,7 +82,7 @@ fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
     }
 }
 
-/// Tells of one of the keys of a URI what is stored, and which way a request goes by that.
+/// Appends the stored response under one key of a URI, and the route that a request takes because of it.
 async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, asking: AnswerTerms<'_>) {
     let (cache, fields) = (&worker.cache, asking.fields);
     let (found, marker) = match lookup::find(cache, primary, fields).await {
@@ -169,7 +170,7 @@ fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState,
     }
 }
 
-/// Whether anything is stored of `uri`, whatever its variant.
+/// Returns whether any variant of `uri` is stored.
 pub(crate) async fn is_stored(worker: &Arc<Worker>, uri: &Uri) -> bool {
     let worker = worker.for_site(site_of(worker, uri));
     for primary in storing::primaries_of(&worker.cache, uri).unwrap_or_default() {

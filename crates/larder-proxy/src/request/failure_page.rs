@@ -1,19 +1,19 @@
-//! The page that a browser shows when an exchange failed: what happened, and what whoever sits there can do.
+//! The page that a browser shows when an exchange failed: the cause, and advice for the user.
 //!
-//! Owns: the words and the looks. Does not: know why it failed (see `errors`). Invariants: whatever comes from a request or an origin is
-//! escaped; the page asks for nothing else, runs nothing, and may not be shown inside another.
+//! Owns: the text and the style. The cause comes from `errors`. Invariants: everything from a request or an origin is
+//! escaped. The page loads nothing, runs nothing, and may not be framed.
 
 use http::{HeaderMap, HeaderValue, Method, header};
 
 use crate::errors::Failure;
 
-/// Whether whoever asks would rather have a page than a line of text: a browser that navigates says so.
+/// Returns whether the client prefers a page to a line of text. A browser says so when it navigates.
 pub(crate) fn is_wanted(method: &Method, request_fields: &HeaderMap) -> bool {
     let accepts = |value: &HeaderValue| value.to_str().is_ok_and(|value| value.contains("text/html"));
     *method != Method::CONNECT && request_fields.get_all(header::ACCEPT).iter().any(accepts)
 }
 
-/// The page that tells of a failure, with the fields that go with it.
+/// Returns the page for a failure, and adds the fields that belong to it.
 pub(crate) fn dress(failure: &Failure, fields: &mut HeaderMap) -> String {
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     fields.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
@@ -35,7 +35,7 @@ pub(crate) fn dress(failure: &Failure, fields: &mut HeaderMap) -> String {
     )
 }
 
-/// What happened in a few words, and what can be done.
+/// Returns a short title for a failure, and advice.
 fn words(failure: &Failure) -> (&'static str, &'static [&'static str]) {
     match failure {
         Failure::Offline { .. } | Failure::OnlyIfCached => (
@@ -58,7 +58,7 @@ fn words(failure: &Failure) -> (&'static str, &'static [&'static str]) {
     }
 }
 
-/// A message as a sentence.
+/// Formats a message as a sentence.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     let mut sentence: String = letters.next().map(|first| first.to_uppercase().collect()).unwrap_or_default();
@@ -69,7 +69,7 @@ fn sentence(text: &str) -> String {
     sentence
 }
 
-/// A text as HTML shows it.
+/// Escapes a text for HTML.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -10,7 +10,8 @@ use crate::{
     request::{hit, served::ServedResponse},
 };
 
-/// The answer of a request's last recipient: what came here for TRACE, what this proxy takes for OPTIONS.
+/// Answers a request whose final recipient is this proxy: the received request for TRACE, the proxy's own methods for
+/// OPTIONS.
 pub(crate) fn answer(asked: &RequestHead) -> ServedResponse {
     let mut fields = HeaderMap::new();
     fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -25,7 +26,7 @@ pub(crate) fn answer(asked: &RequestHead) -> ServedResponse {
     ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
 }
 
-/// The request as it came, without what is nobody else's to see (RFC 9110 9.3.8).
+/// Returns the request as it was received, without fields that nobody else should see (RFC 9110 9.3.8).
 fn received(asked: &RequestHead) -> Bytes {
     let mut text = format!("{} {} HTTP/1.1\r\n", asked.method, asked.path()).into_bytes();
     for (name, value) in asked.fields.iter().filter(|(name, _)| !SECRET.contains(name)) {

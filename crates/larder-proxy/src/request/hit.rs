@@ -1,7 +1,7 @@
-//! Answering from a stored response: preconditions, ranges, and the fields that tell of the cache.
+//! Answers from a stored response: preconditions, ranges, and the fields that describe the cache.
 //!
-//! Does not: decide whether the stored response may be used. Cost: from memory, one map of fields and the
-//! two values that change with time; the body goes out by reference.
+//! Whether the stored response may be used is decided elsewhere. Cost: from memory, one map of fields and the two
+//! values that change with time; the body is sent by reference.
 
 use std::{ops::Range, sync::Arc};
 
@@ -30,19 +30,19 @@ pub(crate) struct HitAnswer {
     pub(crate) conditional: bool,
 }
 
-/// What is asked of a stored response.
+/// A request for a stored response.
 pub(crate) struct HitRequest<'a> {
     pub(crate) marks: &'a ResponseMarkers,
     pub(crate) method: &'a Method,
     pub(crate) fields: &'a HeaderMap,
     /// Age of the stored response in seconds.
     pub(crate) age_secs: u64,
-    /// How it came about, for Cache-Status.
+    /// The Cache-Status of the response.
     pub(crate) status: CacheStatus,
 }
 
 impl<'a> HitRequest<'a> {
-    /// What a request asks of a stored response of this age.
+    /// Returns the request for a stored response of this age.
     pub(crate) fn by(marks: &'a ResponseMarkers, asked: &'a RequestHead, age_secs: u64, status: CacheStatus) -> Self {
         Self { marks, method: &asked.method, fields: &asked.fields, age_secs, status }
     }
@@ -77,15 +77,16 @@ pub(crate) fn answer(wanted: &HitRequest<'_>, entry: &Arc<CachedEntry>, chunked:
     Some(HitAnswer { response: respond(status, fields, body), conditional: false })
 }
 
-/// What of a body goes out.
+/// The part of a body that is sent.
 pub(crate) enum BodyPortion {
-    /// These bytes.
+    /// This span of the body.
     Span(Range<u64>),
     /// Several parts in one body.
     Parts(Multipart),
 }
 
-/// Which portion of a body of known length is asked for, and the status that says so; names it in `fields`.
+/// Returns the requested portion of a body of known length and the matching status, and describes the portion in
+/// `fields`.
 pub(crate) fn portion(
     method: &Method,
     request_fields: &HeaderMap,
@@ -141,7 +142,7 @@ pub(crate) fn add(fields: &mut HeaderMap, added: &HeaderMap) {
     }
 }
 
-/// A response of these parts.
+/// Creates a response from these parts.
 pub(crate) fn respond(status: StatusCode, fields: HeaderMap, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -149,7 +150,7 @@ pub(crate) fn respond(status: StatusCode, fields: HeaderMap, body: ResponseBody)
     response
 }
 
-/// The 304 of RFC 9110 15.4.5.
+/// Creates the 304 of RFC 9110 15.4.5.
 pub(crate) fn not_modified(
     marks: &ResponseMarkers,
     head: &StoredHead,

@@ -1,9 +1,11 @@
-//! CONNECT to a host that is intercepted: what the client believes to have with the origin, it has with us.
+//! Handles CONNECT to an intercepted host: the client's TLS connection ends here, not at the origin.
 //!
-//! Owns: a tunnel's task from the 200 to the end of the handshake, and what requests inside have to agree with. Does not: choose the hosts (see
-//! `client::intercept`) or serve what is inside (see `client::connection`). Invariants: what is not a handshake for HTTP goes to
-//! the target as it came, byte for byte; a client that names another host in its handshake than in CONNECT is connected to
-//! neither; a request inside is for the origin that CONNECT named, and is then a request for `https://` like any other.
+//! Owns: a tunnel's task from the 200 to the end of the handshake, and the rules that requests inside must meet. The
+//! hosts are chosen in `client::intercept`; requests inside are served in `client::connection`.
+//!
+//! Invariants: bytes that are not a TLS handshake for HTTP go to the target unchanged. A client that names another host
+//! in its handshake than in CONNECT is connected to neither. A request inside is for the origin that CONNECT named, and
+//! is then treated like any other request for `https://`.
 
 use std::sync::Arc;
 
@@ -70,7 +72,7 @@ fn note_bypass(client: &Client, worker: &Worker, origin: &Origin, why: BypassRea
     }
 }
 
-/// What became of a tunnel.
+/// The outcome of a tunnel.
 enum TunnelOutcome {
     Http(Box<TlsStream<TunnelStream>>),
     Other(TunnelStream, BypassReason),
@@ -80,7 +82,7 @@ enum TunnelOutcome {
 /// A tunnel that is looked into.
 pub(crate) struct TunnelOpening {
     pub(crate) client_side: OnUpgrade,
-    /// What the client believes to have a connection with.
+    /// The origin that the client addresses.
     pub(crate) origin: Origin,
     pub(crate) interceptor: Arc<Interceptor>,
 }
@@ -130,7 +132,7 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
     });
 }
 
-/// Listens to what comes first, and does the handshake if that is what it is.
+/// Reads the first bytes, and does the handshake if they start one.
 async fn open(
     client: &Client,
     client_side: OnUpgrade,
@@ -166,7 +168,7 @@ async fn open(
     }
 }
 
-/// What a client has against our certificate, if that is why its handshake failed.
+/// Returns the client's objection to our certificate, if that is why its handshake failed.
 fn refusal(error: &std::io::Error) -> Option<String> {
     use rustls::AlertDescription as Alert;
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {

@@ -140,14 +140,14 @@ pub(crate) async fn ask(
     Ok((head, body))
 }
 
-/// What an origin answered, on its way to a client.
+/// An origin's response on its way to a client.
 pub(crate) struct PassedResponse {
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
     pub(crate) body: OriginBody,
 }
 
-/// A response with an origin's status, fields and body.
+/// Creates a response with an origin's status, fields and body.
 pub(crate) fn respond(
     worker: &Arc<Worker>,
     asked: &RequestHead,
@@ -169,7 +169,7 @@ pub(crate) fn with_origin_status(mut cache_status: CacheStatus, origin: StatusCo
     cache_status
 }
 
-/// An origin's fields, fit for the client's connection.
+/// Prepares an origin's fields for the client's connection.
 pub(crate) fn prepared(marks: &ResponseMarkers, mut fields: HeaderMap, cache_status: CacheStatus) -> HeaderMap {
     strip_hop_by_hop(&mut fields);
     fields.remove(ruling::FIELD);

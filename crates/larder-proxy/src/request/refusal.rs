@@ -1,6 +1,6 @@
 //! The response to an exchange that failed.
 //!
-//! Does not: know why it failed, see `errors`. Invariant: these responses are never stored, here or downstream.
+//! The cause comes from `errors`. Invariant: these responses are never stored, here or downstream.
 
 use http::{HeaderName, HeaderValue, Request, Response, header};
 use larder_http::proxy_status::ProxyStatus;
@@ -51,7 +51,7 @@ pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Resp
     response
 }
 
-/// In which form a failure is told.
+/// The form in which a failure is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalForm {
     Text,
@@ -60,7 +60,7 @@ pub(crate) enum RefusalForm {
 }
 
 impl RefusalForm {
-    /// The form for whoever sent a request.
+    /// Returns the form that suits a request.
     pub(crate) fn for_request<B>(request: &Request<B>) -> Self {
         if failure_page::is_wanted(request.method(), request.headers()) { Self::Page } else { Self::Text }
     }

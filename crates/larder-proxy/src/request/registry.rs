@@ -1,8 +1,11 @@
-//! What clients of a registry of containers ask of us and not of the registry: what it wants, and tokens.
+//! Answers the requests of container registry clients that are for the mirror, not for the registry: the API version
+//! check and tokens.
 //!
-//! Owns: asking whom the registry names for a token, in the client's own name. Does not: keep tokens or credentials. Invariants: what a client
-//! says of itself goes to whom its registry names, over TLS if the registry is asked over TLS, and nowhere else; the answer is
-//! this client's alone.
+//! Owns: the request for a token, in the client's own name, to the server that the registry names. Tokens and
+//! credentials are not kept.
+//!
+//! Invariants: a client's credentials go only to the server that its registry names, over TLS if the registry itself is
+//! reached over TLS. The response is for this client alone.
 
 use std::{sync::Arc, time::Duration};
 
@@ -55,7 +58,7 @@ pub(crate) async fn answer<B>(
     }
 }
 
-/// Says that this is a registry, and where tokens are to be had: each of those behind us may want one.
+/// Answers the API version check, and says where to get tokens, since each registry behind the mirror may require one.
 fn version(mirrored: &MirrorRequest, fields: &HeaderMap) -> ServedResponse {
     let mut served = if fields.contains_key(AUTHORIZATION) {
         local(StatusCode::OK, "{}")
@@ -72,7 +75,7 @@ fn version(mirrored: &MirrorRequest, fields: &HeaderMap) -> ServedResponse {
     served
 }
 
-/// A token for what a client wants, from whom its registry names.
+/// Fetches the token that a client requested from the server that its registry names.
 async fn token<B>(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
@@ -125,7 +128,7 @@ async fn token<B>(
     }
 }
 
-/// What a registry wants, from what is known or from itself.
+/// Returns a registry's authentication challenge, from memory or from the registry itself.
 async fn challenge_of(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
@@ -153,7 +156,7 @@ async fn challenge_of(
     Ok(challenge)
 }
 
-/// A request for the root of a registry's API, in nobody's name.
+/// Creates a request for the root of a registry's API, without credentials.
 fn api_asked(client: &Arc<Client>, worker: &Worker, mirrored: &MirrorRequest) -> Result<RequestHead, Failure> {
     let uri: Uri = mirrored.api_url().parse().map_err(|_| Failure::NoSite)?;
     let mut request = Request::new(());
@@ -209,7 +212,7 @@ fn note_open(worker: &Worker, body: &[u8]) {
     }
 }
 
-/// The URL of a token for these scopes.
+/// Returns the URL of a token for these scopes.
 fn realm_url(realm: &str, service: Option<&str>, scopes: &[String], asked: &[(String, String)]) -> Option<Uri> {
     let mut text = realm.to_owned();
     let mut add = |name: &str, value: &str| {
@@ -229,14 +232,15 @@ fn realm_url(realm: &str, service: Option<&str>, scopes: &[String], asked: &[(St
     text.parse().ok()
 }
 
-/// The arguments of a query.
+/// Returns the arguments of a query.
 fn arguments_of(query: &str) -> Vec<(String, String)> {
     let plain = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
     let pairs = query.split('&').filter_map(|argument| argument.split_once('='));
     pairs.map(|(name, value)| (plain(name), plain(value))).collect()
 }
 
-/// What a registry that wants user and password has them for, as a token: it is made into them again on the way there.
+/// Returns a client's user and password in the form of a token, for a registry that wants Basic credentials. They are
+/// converted back on the way there.
 fn basic_token(credentials: &HeaderValue) -> ServedResponse {
     let pair = credentials.to_str().ok().and_then(|text| text.split_once(' '));
     match pair.filter(|(scheme, token)| scheme.eq_ignore_ascii_case("basic") && is_token(token)) {
@@ -274,12 +278,12 @@ fn broken(asked: &RequestHead, why: &str) -> Failure {
     Failure::Broken { host: asked.origin.to_string(), why: why.to_owned() }
 }
 
-/// What is escaped in an argument: the punctuation of scopes need not be (RFC 3986 3.4).
+/// Characters escaped in an argument. The punctuation of scopes need not be escaped (RFC 3986 3.4).
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b':').remove(b',');
 /// Longest answer to a request for a token.
 const TOKEN_BYTES_MAX: usize = 64 << 10;
-/// For how many seconds a token is good that does not say.
+/// Lifetime of a token that states none, in seconds.
 const TOKEN_SECS_USUAL: u64 = 60;
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
-//! Which way a GET or HEAD goes, decided from what is known of it and of what is stored: plain data in, plain data out.
+//! Decides how a GET or HEAD is answered: from the store, by a shared fetch, by forwarding it, or with an error.
 //!
-//! Owns: the decision. Does not: look anything up, or go (see `serve`, which does, and `explain`, which tells). Invariants: nothing
-//! stale is served where the stored response forbids it (RFC 9111 4.2.4); an origin that may not be asked is not (5.2.1.7).
+//! The decision is a pure function from facts to a route, without I/O. `serve` executes the route and `explain` prints
+//! it, so the two cannot disagree.
+//!
+//! Invariants: a stale response is never served where its directives forbid it (RFC 9111 4.2.4), and a request with
+//! `only-if-cached` never reaches an origin (RFC 9111 5.2.1.7).
 
 use http::{HeaderMap, Method, header};
 use larder_http::{
@@ -14,13 +17,13 @@ use larder_http::{
 
 use crate::{cache::entry::CHUNK_BYTES, flight::presence::AvailableExtent, origin::uplink::UplinkState};
 
-/// What is known of a request and of what is stored.
+/// The facts about a request and the stored response that the decision depends on.
 pub(crate) struct RouteFacts<'a> {
     pub(crate) method: &'a Method,
     pub(crate) fields: &'a HeaderMap,
     pub(crate) settings: &'a Settings,
     pub(crate) stored: StoredState,
-    /// Whether responses of this resource were for one asker alone of late.
+    /// Whether recent responses of this resource could not be shared between clients.
     pub(crate) is_lonely: bool,
     /// Whether there is a store, in which parts of bodies can be kept.
     pub(crate) has_store: bool,
@@ -28,16 +31,16 @@ pub(crate) struct RouteFacts<'a> {
     pub(crate) line: UplinkState,
 }
 
-/// What is stored of a resource.
+/// The stored response of a resource, as far as the decision needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoredState {
     /// A response for these selecting fields.
     Response {
-        /// What the rules say of it.
+        /// The caching rules' decision on it.
         decision: Reuse,
-        /// How much of what is wanted of it is there.
+        /// The available share of the requested part.
         extent: AvailableExtent,
-        /// Whether it was made for whoever tells no less than this request.
+        /// Whether the request that it was stored for sent at least as many selecting details as this one.
         covers_what_is_told: bool,
     },
     /// The resource varies, and nothing is stored for these selecting fields, nor in the language they prefer.
@@ -45,22 +48,22 @@ pub(crate) enum StoredState {
     Nothing,
 }
 
-/// Which way a request goes.
+/// The way in which a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// What is stored answers it.
+    /// The stored response answers it.
     Stored { age: Age, reason: Reason },
-    /// What is stored answers it, and is validated behind (RFC 5861 3).
+    /// The stored response answers it, and is validated in the background (RFC 5861 3).
     Meanwhile { age: Age },
-    /// It is passed on as it is. What is stored may stand in for an error.
+    /// Forwarded unchanged. If that fails, the stored response may be served instead, if `stands_in`.
     Pass { forward: CacheStatus, stands_in: bool },
-    /// It is a HEAD that is passed on, whose answer also says something of what is stored (RFC 9111 4.3.5).
+    /// A HEAD that is forwarded. The response also updates or invalidates the stored response (RFC 9111 4.3.5).
     PassHead { forward: CacheStatus, stands_in: bool },
-    /// It shares a fetch, by which what is stored is validated, if `validates`.
+    /// Joins or starts a shared fetch, which validates the stored response if `validates`.
     Fly { forward: CacheStatus, validates: bool, stands_in: bool, is_reload: bool },
-    /// It is refused: only what is stored may answer it, and that does not.
+    /// Refused: it must be answered from the store, and the stored response cannot answer it.
     Refuse,
-    /// It is refused: the origin cannot be asked, and what is stored does not answer it.
+    /// Refused: the origin cannot be contacted, and the stored response cannot answer the request.
     Offline,
 }
 
@@ -113,7 +116,7 @@ pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
 }
 
 impl StoredState {
-    /// This, when it turns out that its body cannot be had.
+    /// Returns this state after its body turned out to be unreadable.
     pub(crate) fn gone(self) -> Self {
         match self {
             Self::Response { decision, covers_what_is_told, .. } => {
@@ -125,20 +128,20 @@ impl StoredState {
 }
 
 impl RouteFacts<'_> {
-    /// Whether the origin may be asked at all (RFC 9111 5.2.1.7).
+    /// Returns whether the origin may be contacted at all (RFC 9111 5.2.1.7).
     fn may_ask(&self) -> bool {
         !reuse::is_only_if_cached(self.fields, self.settings)
     }
 
-    /// Whether only the origin's answer to this very request will do: a HEAD that the cache cannot answer, or
-    /// preconditions that are the origin's to judge.
+    /// Returns whether only the origin can answer this request: a HEAD that the cache cannot answer, or preconditions
+    /// that only the origin can evaluate.
     fn asks_for_itself(&self) -> bool {
         self.method != Method::GET
             || self.fields.contains_key(header::IF_MATCH)
             || self.fields.contains_key(header::IF_UNMODIFIED_SINCE)
     }
 
-    /// Whether the request is better passed on as it is than made into a fetch of the whole.
+    /// Returns whether the request should be forwarded unchanged rather than turned into a fetch of the whole response.
     fn wants_origin_itself(&self, is_stored: bool) -> bool {
         let has = |name| self.fields.contains_key(name);
         if self.asks_for_itself() {
@@ -155,8 +158,8 @@ impl RouteFacts<'_> {
         partial && !is_stored && !self.has_store && self.is_far()
     }
 
-    /// Whether a range begins so far into a body of which nothing is known that the client would wait long for
-    /// a fetch of the whole to get there.
+    /// Returns whether a range starts so far into an unknown body that the client would wait long for a fetch of the
+    /// whole body to get there.
     fn is_far(&self) -> bool {
         match range::parse(self.fields) {
             RangeRequest::Single(ByteRange::From { first, .. }) => first > CHUNK_BYTES,
@@ -189,7 +192,8 @@ mod tests {
         StoredState::Response { decision, extent, covers_what_is_told: true }
     }
 
-    /// The way in short: what it is, `+` if what is stored is validated, `!` if it may stand in for an error, `r` for a reload.
+    /// Formats a route in short form: its kind, `+` if the stored response is validated, `!` if it may replace an
+    /// error, `r` for a reload.
     fn way(facts: &RouteFacts<'_>) -> String {
         let mark = |is: bool, mark| if is { mark } else { "" };
         let why = |status: CacheStatus| {
@@ -217,7 +221,7 @@ mod tests {
             .collect()
     }
 
-    /// What may be stored, each with the ways of the requests of the test below.
+    /// Returns the possible stored states, each with the routes of the requests in the test below.
     fn ways_by_stored() -> [(StoredState, [String; 8]); 14] {
         use AvailableExtent::{Gone, Lacking, Whole};
         let miss = |why: &str| {

@@ -1,6 +1,7 @@
-//! GET and HEAD with a cache in between: from what is stored if it may be used, else by a flight.
+//! Answers GET and HEAD through the cache: from the store if the stored response may be used, otherwise by a flight.
 //!
-//! Owns: what is found out before the way is decided on, and going it. Does not: decide (see `route`, and `larder_http`).
+//! Owns: the facts that are gathered before the decision, and its execution. The decision itself is in `route` and
+//! `larder_http`.
 
 use std::sync::Arc;
 
@@ -37,13 +38,13 @@ use crate::{
     worker::Worker,
 };
 
-/// What was found for a request.
+/// The stored response found for a request.
 struct SeenResponse {
     found: Option<FoundResponse>,
     presence: Availability,
     marker: Option<Arc<ResourceMarker>>,
     stored: StoredState,
-    /// What is to be gone by if its body turns out not to be there.
+    /// The stored state to fall back on if the body is unavailable.
     otherwise: StoredState,
 }
 
@@ -116,7 +117,7 @@ pub(crate) async fn from_cache(
     }
 }
 
-/// Returns what a decision goes by.
+/// Gathers the facts for a decision.
 pub(crate) fn facts<'a>(
     cache: &'a Cache,
     asking: AnswerTerms<'a>,
@@ -128,12 +129,12 @@ pub(crate) fn facts<'a>(
     RouteFacts { method, fields, settings: &cache.http, stored, is_lonely, has_store, line }
 }
 
-/// What of a request decides how it is answered.
+/// The properties of a request that decide how it is answered.
 #[derive(Clone, Copy)]
 pub(crate) struct AnswerTerms<'a> {
     pub(crate) method: &'a Method,
     pub(crate) fields: &'a HeaderMap,
-    /// Whether its origin can be asked.
+    /// The state of the uplink to its origin.
     pub(crate) line: UplinkState,
 }
 
@@ -176,7 +177,7 @@ async fn see(worker: &Arc<Worker>, asked: &Arc<RequestHead>, key: &Arc<[u8]>) ->
     }
 }
 
-/// Whether what is stored answers as it is.
+/// Returns whether the stored response answers without validation.
 pub(crate) fn is_as_it_is(stored: StoredState) -> bool {
     matches!(
         stored,
@@ -188,7 +189,7 @@ pub(crate) fn is_as_it_is(stored: StoredState) -> bool {
     )
 }
 
-/// Returns what is known of a stored response, of which so much is there.
+/// Returns the facts about a stored response of which `extent` is available.
 pub(crate) fn stored(
     cache: &Cache,
     asking: AnswerTerms<'_>,
@@ -214,7 +215,7 @@ pub(crate) async fn from_origin(worker: &Arc<Worker>, asked: &Arc<RequestHead>) 
     pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Bypass)).await
 }
 
-/// Whether the origin may be asked at all (RFC 9111 5.2.1.7).
+/// Checks that the origin may be contacted at all (RFC 9111 5.2.1.7).
 pub(crate) fn check_may_ask(worker: &Worker, asked: &RequestHead) -> Result<(), Failure> {
     if asked.line.is_down() {
         return Err(asked.offline());
@@ -223,7 +224,7 @@ pub(crate) fn check_may_ask(worker: &Worker, asked: &RequestHead) -> Result<(), 
     if is_forbidden { Err(Failure::OnlyIfCached) } else { Ok(()) }
 }
 
-/// The stale response instead of an error, where it may be served (RFC 9111 4.2.4).
+/// Replaces an error with the stale response, where that may be served (RFC 9111 4.2.4).
 pub(crate) fn or_stale(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -259,7 +260,7 @@ pub(crate) fn stale_answer(
     })
 }
 
-/// How old a stored response is, and what is left of its lifetime.
+/// Returns the age of a stored response and its remaining lifetime.
 pub(crate) fn age_of(worker: &Worker, head: &StoredHead) -> Age {
     let freshness = head.freshness();
     let age_millis = freshness.age_millis(clock::now());
@@ -316,7 +317,7 @@ struct UsableResponse<'a> {
     reason: Reason,
 }
 
-/// Answers from what is stored. `None`: it turns out that its body cannot be had.
+/// Answers from the stored response. Returns `None` if its body turns out to be unavailable.
 async fn fresh(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,

@@ -16,12 +16,12 @@ pub(crate) struct ServedResponse {
     pub(crate) outcome: Outcome,
     /// The origin that was asked for it, if one was.
     pub(crate) origin: Option<Box<str>>,
-    /// Why it was not answered from the cache, if it was for the cache to answer.
+    /// The reason why it was not answered from the cache, if the cache could have answered it.
     pub(crate) why: Option<MissReason>,
 }
 
 impl ServedResponse {
-    /// The answer to a request that failed.
+    /// Creates the response to a request that failed.
     pub(crate) fn failure(marks: &ResponseMarkers, failure: &Failure, form: RefusalForm) -> Self {
         let outcome = if failure.is_denial() { Outcome::Denied } else { Outcome::Failed };
         Self { response: refusal::response(&marks.cache_name, failure, form), outcome, origin: None, why: None }

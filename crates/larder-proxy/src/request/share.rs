@@ -1,7 +1,7 @@
-//! A request that is answered by a flight: its own, or one that is under way.
+//! Answers a request from a flight: its own, or one that is in progress.
 //!
-//! Owns: what a reader makes of how the flight turned out. Invariant: a reader that a shared response is not
-//! for makes a fetch of its own, at once and not one after the other.
+//! Owns: the reader's reaction to each outcome of the flight. Invariant: readers that a shared response is not for
+//! start fetches of their own at once, not one after the other.
 
 use std::sync::Arc;
 
@@ -43,19 +43,19 @@ use crate::{
     worker::Worker,
 };
 
-/// What is known about a request before it takes a flight.
+/// The facts about a request before it joins a flight.
 pub(crate) struct FetchPlan {
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
-    /// What is stored and to be confirmed or replaced.
+    /// The stored response that is to be validated or replaced.
     pub(crate) before: Option<FoundResponse>,
     /// Whether that may stand in for an error of the origin.
     pub(crate) may_serve_on_error: bool,
     /// The marker of the resource's variants.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
-    /// Why it goes to the origin.
+    /// The reason why the request goes to the origin.
     pub(crate) forward: CacheStatus,
-    /// Whether it wants an answer no older than itself.
+    /// Set if the request wants a response no older than itself.
     pub(crate) is_reload: bool,
     /// The origin's answer about this client, which decides which responses to others' credentials the client may read.
     pub(crate) permission: Option<Arc<Permission>>,
@@ -122,8 +122,8 @@ pub(crate) async fn fly(
     pass::pass(worker, asked, None, sharing.forward).await
 }
 
-/// Validates a stored response behind the back of those it is served to, unless somebody does already
-/// (RFC 5861 3). What comes of it is stored, or ends the storing, as with any flight.
+/// Validates a stored response in the background while it is being served, unless a validation is in progress (RFC 5861
+/// 3). The result is stored, or ends the storing, as for any flight.
 pub(crate) fn refresh(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan) {
     let reader = board(worker, asked, sharing, false);
     if reader.is_first() {
@@ -138,7 +138,7 @@ async fn read_out(mut reader: FlightReader) {
     }
 }
 
-/// What a reader made of its flight.
+/// The outcome of a flight for one reader.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 enum FlightOutcome {
     Served(Result<ServedResponse, Failure>),
@@ -150,7 +150,7 @@ enum FlightOutcome {
     TooOld,
     /// The response answered another's condition; it says nothing about whether one could be shared.
     Again,
-    /// What is stored was confirmed, but its body cannot be had.
+    /// The stored response was confirmed, but its body is unavailable.
     Incomplete,
 }
 
@@ -185,7 +185,8 @@ fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, al
     reader
 }
 
-/// The key to meet others under: that of what is stored, or of the variant as far as is known.
+/// Returns the key under which requests share a flight: that of the stored response, or that of the variant as far as
+/// it is known.
 fn flight_key(worker: &Worker, asked: &RequestHead, sharing: &FetchPlan) -> Arc<[u8]> {
     if let Some(found) = &sharing.before {
         return Arc::clone(&found.key);
@@ -207,7 +208,7 @@ struct FlightReading<'a> {
 }
 
 impl FlightReading<'_> {
-    /// Returns what comes of a flight's stage. `ended_before`: the flight had come to its end before this request joined it.
+    /// Returns the outcome of a flight's stage. `ended_before`: the flight had ended before this request joined it.
     async fn take(self, reader: FlightReader, stage: FetchStage, ended_before: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let stale = sharing.before.as_ref().filter(|_| sharing.may_serve_on_error);
@@ -252,7 +253,7 @@ impl FlightReading<'_> {
             || self.sharing.permission.as_ref().is_some_and(|permission| permission.covers(head, body_len))
     }
 
-    /// From a response that is arriving, or has arrived and is being stored.
+    /// Answers from a response that is arriving, or that has arrived and is being stored.
     async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let settings = &worker.cache.http;
@@ -289,7 +290,7 @@ impl FlightReading<'_> {
         FlightOutcome::Served(Ok(ServedResponse { response, outcome, origin, why: MissReason::of(status) }))
     }
 
-    /// From a part that is stored: what is missing of it is fetched as it is read.
+    /// Answers from a stored part. Its missing parts are fetched as the client reads.
     async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let (entry, settings) = (&kept.entry, &worker.cache.http);
@@ -334,7 +335,7 @@ impl FlightReading<'_> {
         }
     }
 
-    /// The response to a reader of an open flight. `None`: it is better asked of the origin directly.
+    /// Returns the response to a reader of an open flight, or `None` if the request should go to the origin directly.
     fn open_response(
         self,
         mut reader: FlightReader,
@@ -368,7 +369,7 @@ impl FlightReading<'_> {
         Some(hit::respond(status, fields, ResponseBody::flight(reader)))
     }
 
-    /// From what was stored, which the origin has confirmed. `None`: its body cannot be had.
+    /// Answers from the stored response that the origin has confirmed. Returns `None` if its body is unavailable.
     async fn confirmed(self, found: &ConfirmedEntry, is_first: bool) -> Option<Result<ServedResponse, Failure>> {
         let Self { worker, asked, sharing } = self;
         let entry = &found.entry;
@@ -390,7 +391,7 @@ impl FlightReading<'_> {
         })
     }
 
-    /// From a response that is for this asker alone.
+    /// Answers from a response that is for this requester alone.
     async fn private(self, response: PrivateResponse) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let PrivateResponse { status, fields, body, reason, is_exact } = response;
@@ -419,8 +420,8 @@ impl FlightReading<'_> {
     }
 }
 
-/// Whether a response is older than a request's max-age accepts. What the origin was asked for after the request came is as
-/// new as can be.
+/// Returns whether a response is older than the request's max-age accepts. A response requested from the origin after
+/// this request arrived is always new enough.
 fn is_too_old(sharing: &FetchPlan, decision: &Reuse) -> bool {
     !sharing.is_reload && matches!(decision, Reuse::MustValidate { reason: Reason::RequestMaxAge, .. })
 }
@@ -433,7 +434,7 @@ fn status_of(sharing: &FetchPlan, origin: StatusCode, is_collapsed: bool) -> Cac
     cache_status
 }
 
-/// The Cache-Status of what is arriving: whether it is being stored, or why not.
+/// Returns the Cache-Status of an arriving response: that it is being stored, or why not.
 fn arriving(sharing: &FetchPlan, open: &OpenHead, is_collapsed: bool) -> CacheStatus {
     let status = status_of(sharing, open.head.status(), is_collapsed);
     match open.unstored {
@@ -443,12 +444,12 @@ fn arriving(sharing: &FetchPlan, open: &OpenHead, is_collapsed: bool) -> CacheSt
     }
 }
 
-/// The Cache-Status of what is stored in part, and completed by what the origin answered with this status.
+/// Returns the Cache-Status of a partly stored response that is completed by the origin's response with this status.
 pub(crate) fn completed(origin: StatusCode) -> CacheStatus {
     stored(pass::with_origin_status(CacheStatus::forwarded(Forward::Partial), origin))
 }
 
-/// A Cache-Status that says that the response is being stored.
+/// Marks a Cache-Status to say that the response is being stored.
 fn stored(mut cache_status: CacheStatus) -> CacheStatus {
     if let RequestHandling::Forwarded { stored, .. } = &mut cache_status.handling {
         *stored = true;

@@ -1,7 +1,7 @@
-//! What is stored of a URL, in words for the operator: what a request would come to, and then each part of what lies there.
+//! Shows the operator what is stored for a URL: how a request would be answered, and then each stored part.
 //!
-//! Does not: decide or change anything. Invariant: what would become of a request is what `explain` tells, by the function whose decision an
-//! exchange executes. Cost: that of `explain`, and a look in memory for each chunk of a long body.
+//! Nothing is decided or changed. Invariant: how a request would be answered is printed by `explain`, with the function
+//! that decides real exchanges. Cost: that of `explain`, and one lookup in memory for each chunk of a long body.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     worker::Worker,
 };
 
-/// What is stored of `uri`, as a GET with these fields finds it; `None` for what has no key.
+/// Returns what is stored for `uri`, as a GET with these fields finds it, or `None` if it has no key.
 pub(crate) async fn show(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = explain::explain(worker, uri, fields).await?;
     let worker = worker.for_site(explain::site_of(worker, uri));

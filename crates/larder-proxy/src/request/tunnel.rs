@@ -1,7 +1,7 @@
-//! CONNECT: bytes both ways between a client and a target the rules allow (RFC 9110 9.3.6).
+//! CONNECT: copies bytes both ways between a client and a target that the rules allow (RFC 9110 9.3.6).
 //!
-//! Owns: a tunnel's task. Does not: look into it. Invariant: the address connected to is the one that was
-//! checked. Cost: two buffers of the runtime's copy per tunnel.
+//! Owns: a tunnel's task. The bytes are not inspected. Invariant: the address connected to is the one that was checked.
+//! Cost: two buffers of the runtime's copy per tunnel.
 
 use std::sync::Arc;
 
@@ -32,14 +32,14 @@ pub(crate) struct TunnelTarget<T> {
     pub(crate) stream: T,
     /// Put off by every byte on `stream`.
     pub(crate) watched: Arc<WatchedConnection>,
-    /// What the client gets of it goes by this.
+    /// The pacer of the bytes to the client.
     pub(crate) pacer: Option<Pacer>,
 }
 
-/// Where a CONNECT request leads.
+/// Returns the target of a CONNECT request.
 ///
 /// # Errors
-/// The target is malformed, or tunnels to it are off.
+/// The target is malformed, or tunnels to it are disabled.
 pub(crate) fn target(worker: &Worker, request: &Request<Incoming>) -> Result<Origin, Failure> {
     let config = &worker.shared.config;
     if !config.forward {

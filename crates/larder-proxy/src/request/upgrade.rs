@@ -1,7 +1,8 @@
-//! Upgrade: requests that ask to leave HTTP, as WebSocket does (RFC 9110 7.8), passed through.
+//! Upgrade: forwards requests that ask to leave HTTP, as WebSocket does (RFC 9110 7.8).
 //!
-//! Owns: what is different about such a request and its 101. Does not: look into what follows, see `tunnel`. Invariant: the
-//! switch is told to the client only when the origin has made it. Over HTTP/2 there is no Upgrade. Cost: a connection to the origin for each.
+//! Owns: the differences between such a request or its 101 and an ordinary exchange. The bytes that follow are copied
+//! by `tunnel`. Invariant: the client gets the 101 only after the origin has sent it. HTTP/2 has no Upgrade. Cost: one
+//! connection to the origin each.
 
 use std::sync::Arc;
 
@@ -28,12 +29,12 @@ use crate::{
     worker::Worker,
 };
 
-/// What an origin made of it.
+/// The origin's reply to an upgrade request.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 pub(crate) enum UpgradeReply {
-    /// It leaves HTTP.
+    /// The origin switched protocols.
     Switched(Box<SwitchedConnection>),
-    /// It answers over HTTP.
+    /// The origin answered over HTTP.
     Declined(ServedResponse),
 }
 
@@ -46,12 +47,12 @@ pub(crate) struct SwitchedConnection {
     pub(crate) watched: Arc<WatchedConnection>,
 }
 
-/// Whether a request asks to leave HTTP for something we pass through.
+/// Returns whether a request asks to switch to a protocol that the proxy forwards.
 pub(crate) fn is_asked(request: &Request<Incoming>) -> bool {
     request.version() == Version::HTTP_11 && asks_to_switch(request.headers()) && request.body().is_end_stream()
 }
 
-/// Whether a request asks for a version of WebSocket that nobody speaks: there is only 13 (RFC 6455 4.2.2, 4.4).
+/// Returns whether a request asks for an unknown version of WebSocket; 13 is the only one (RFC 6455 4.2.2, 4.4).
 fn asks_unknown_version(asked: &RequestHead) -> bool {
     let mut offered = asked.fields.get_all(UPGRADE).iter();
     let versions = asked.fields.get_all(SEC_WEBSOCKET_VERSION);

@@ -1,8 +1,8 @@
-//! From a configuration to what all workers share by it.
+//! Builds the state that all workers share from a configuration.
 //!
-//! Owns: reading the files that a configuration names, and which of what is shared lasts when another configuration comes. Does not:
-//! open sockets or start threads, but for those that look whether files change. Invariant: everything that can fail has been done before
-//! anything that lasts is changed.
+//! Owns: reading the files that a configuration names, and the choice of the state that survives a reload. Sockets are
+//! opened elsewhere, and threads started elsewhere, except those that watch files. Invariant: everything that can fail
+//! is done before anything that survives is changed.
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -60,14 +60,14 @@ use crate::{
     shared::{BoundedCounts, ProxyState},
 };
 
-/// What a configuration comes to.
+/// The state built from a configuration.
 pub(super) struct Assembly {
     pub(super) shared: Arc<ProxyState>,
-    /// What looks whether its files change.
+    /// The watchers of its files.
     pub(super) caretakers: Vec<FileWatcher>,
 }
 
-/// What stands in the files that a configuration names.
+/// The content of the files that a configuration names.
 pub(super) struct ConfigFiles {
     pseudonym: Option<Pseudonym>,
     passwords: Option<Arc<PasswordList>>,
@@ -79,7 +79,7 @@ pub(super) struct ConfigFiles {
     caretakers: Vec<FileWatcher>,
 }
 
-/// What lasts when another configuration comes.
+/// The state that survives a reload.
 pub(super) struct Persistent {
     store: Option<Store>,
     hot: Arc<HotTier>,
@@ -106,10 +106,10 @@ pub(super) struct Persistent {
 }
 
 impl ConfigFiles {
-    /// Reads them.
+    /// Reads the files.
     ///
     /// # Errors
-    /// `InvalidInput` that says what is wrong with which of them.
+    /// `InvalidInput` with the file and its error.
     pub(super) fn read(config: &ProxyConfig) -> io::Result<Self> {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
         let pseudonym = config.pseudonym.as_deref().map(named).transpose()?;
@@ -296,7 +296,7 @@ pub(super) fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
     tls::load_ca_file(path, &mut roots).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))
 }
 
-/// What decides how responses are marked.
+/// Returns the settings that decide how responses are marked.
 fn marking(config: &ProxyConfig) -> (bool, bool, Option<&str>) {
     (config.add_via, config.add_cache_status, config.pseudonym.as_deref())
 }
@@ -308,7 +308,7 @@ fn named(name: &str) -> io::Result<Pseudonym> {
     })
 }
 
-/// A name that no other proxy has, so that several in a row are no loop.
+/// Returns a name that no other proxy has, so that proxies in a row are not mistaken for a loop.
 fn unique() -> Pseudonym {
     // The number that keeps this process' hash tables from being aimed at.
     let drawn = RandomState::new().build_hasher().finish();
@@ -328,7 +328,7 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
     }
 }
 
-/// The memory tier, into which the store brings what it reads along.
+/// Creates the memory cache, into which the store puts neighbours.
 fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
     let brings_unasked = store.is_some_and(Store::brings_neighbours);
     let newcomers = if brings_unasked { AdmissionRule::ManyUnasked } else { AdmissionRule::AskedFor };
@@ -341,7 +341,7 @@ fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
     hot
 }
 
-/// What is shown in handshakes with clients, if there is a listener for them, and what looks after its files.
+/// Reads the certificates for TLS listeners, if there are any, and starts the watcher of their files.
 fn open_certificates(
     config: &ProxyConfig,
     caretakers: &mut Vec<FileWatcher>,
@@ -356,7 +356,7 @@ fn open_certificates(
     Ok(Some(certificates))
 }
 
-/// The lists of hosts, if there are any, and what looks after their files.
+/// Reads the lists of hosts, if there are any, and starts the watcher of their files.
 fn open_lists(config: &ProxyConfig, caretakers: &mut Vec<FileWatcher>) -> io::Result<Option<Arc<ActiveLists>>> {
     if config.lists.is_empty() {
         return Ok(None);

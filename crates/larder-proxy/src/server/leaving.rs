@@ -1,8 +1,10 @@
-//! A proxy in whose place another goes on, on the same sockets and with the same store.
+//! A proxy that hands over to its successor, which continues on the same sockets and with the same store.
 //!
-//! Owns: the sockets as they are handed over, and the order in which this proxy lets go: first HTTP/1 answers say that their
-//! connections close, then nothing more is accepted, then the store is free, and last the exchanges end that go on without it. Does not: talk to
-//! the other proxy. Invariants: no request that has begun to arrive is refused; a change of what is stored is over before the store is free.
+//! Owns: the sockets that are handed over, and the order of the handover. First HTTP/1 responses announce that their
+//! connections close; then nothing more is accepted; then the store is released; last, the exchanges end that need no
+//! store. Communication with the successor is elsewhere.
+//!
+//! Invariants: no request that has begun to arrive is refused. Changes of the store are complete before it is released.
 
 use std::{
     io,
@@ -22,7 +24,7 @@ use crate::{
 /// A socket that listens already.
 #[derive(Debug)]
 pub struct ListeningSocket {
-    /// Where it is to listen by the configuration, maybe with port 0.
+    /// The configured address, perhaps with port 0.
     pub address: SocketAddr,
     /// Itself.
     pub socket: TcpListener,
@@ -45,7 +47,7 @@ impl ListeningSocket {
         Ok(Self { address: self.address, socket: self.socket.try_clone()? })
     }
 
-    /// Whether it is for whoever is configured to listen there.
+    /// Returns whether this socket serves a listener configured for `address`.
     pub fn is_for(&self, address: SocketAddr) -> bool {
         self.address == address || self.socket.local_addr().is_ok_and(|local| local == address)
     }
@@ -57,18 +59,20 @@ pub struct Handover {
     begun: Instant,
 }
 
-/// What goes on when the store is free.
+/// The work that continues after the store is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemainingWork {
     /// Nothing.
     Nothing,
-    /// So many connections, which need no store.
+    /// This many connections, which need no store.
     Connections(u64),
 }
 
 impl ProxyHandle {
-    /// Has answers over HTTP/1 say that their connections close, or not any more: so clients come to whoever accepts next, without a
-    /// connection being closed under a request.
+    /// Starts or stops sending `Connection: close` in HTTP/1 responses.
+    ///
+    /// Called before a handover, so that clients reconnect to the new process. No connection is closed while a request
+    /// is in flight.
     pub fn say_goodbye(&self, says: bool) {
         // A worker that has stopped has said it.
         self.openings.iter().for_each(|worker| drop(worker.send(WorkerMessage::Goodbye(says))));
@@ -76,10 +80,10 @@ impl ProxyHandle {
 }
 
 impl RunningProxy {
-    /// Returns all sockets that this proxy listens on, the admin listener's among them.
+    /// Returns all sockets that this proxy listens on, including the admin listener's.
     ///
     /// # Errors
-    /// `TimedOut` if a worker does not answer; else what the system says.
+    /// `TimedOut` if a worker does not respond; otherwise the system's error.
     pub fn sockets(&self) -> io::Result<Vec<ListeningSocket>> {
         let (answer, answers) = mpsc::channel();
         for worker in &self.handle.openings {
@@ -111,8 +115,8 @@ impl RunningProxy {
 }
 
 impl Handover {
-    /// Waits until nothing needs the store any more that could not do without it, and writes down what lies beside the store. Changes at origins that
-    /// are not over when `drain` is are cut short. Blocks.
+    /// Waits until all work that needs the store has ended, and writes the files next to the store. After `drain`,
+    /// changes at origins that are still running are cut off. Blocks.
     pub fn free_store(&self, drain: Duration) -> RemainingWork {
         let sum =
             |counted: fn(&WorkerMetrics) -> u64| self.proxy.metrics.iter().map(|worker| counted(worker)).sum::<u64>();
@@ -170,14 +174,14 @@ impl Handover {
     }
 }
 
-/// How long a worker may take to answer.
+/// Longest time that a worker may take to respond.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a connection that was accepted just now may take to ask something.
+/// Longest time that a newly accepted connection may take to send a request.
 const RESPITE: Duration = Duration::from_secs(1);
-/// How long to wait for exchanges that do not need the store, if no request can begin any more.
+/// Time to wait for exchanges that do not need the store, once no new request can begin.
 const EXCHANGE_PATIENCE: Duration = Duration::from_millis(50);
 /// The same if requests can still begin, on unmovable connections: longer than they may, so that changes are counted.
 const PATIENCE: Duration = Duration::from_millis(1250);
-/// How long the exchanges that go on may take.
+/// Longest time that the continuing exchanges may take.
 const LEAVING_MAX: Duration = Duration::from_hours(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

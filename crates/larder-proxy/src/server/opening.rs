@@ -15,11 +15,11 @@ use crate::{
     shared::ProxyState,
 };
 
-/// What is on its way to a worker's thread.
+/// A message to a worker's thread.
 pub(crate) enum WorkerMessage {
     /// Another configuration.
     Configuration(Box<NewConfiguration>),
-    /// A listener besides those of the configuration.
+    /// A listener in addition to the configured ones.
     Listener(NewListener),
     /// A connection of the operator's own commands.
     Operator(UnixStream),
@@ -46,6 +46,6 @@ pub(crate) struct NewConfiguration {
 pub(crate) struct NewListener {
     pub(crate) socket: TcpListener,
     pub(crate) door: Arc<ListenerAccess>,
-    /// Whose other end is gone when it is to close.
+    /// Closed at the other end when the listener is to close.
     pub(crate) open: watch::Receiver<()>,
 }

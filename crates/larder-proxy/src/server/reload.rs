@@ -1,8 +1,8 @@
-//! Another configuration for a proxy that runs.
+//! Replaces the configuration of a running proxy.
 //!
-//! Owns: what is listened on, and the order in which a configuration takes the place of another. Does not: read configuration files.
-//! Invariants: a configuration that cannot be used changes nothing; no connection is closed, and each request meets one
-//! configuration from its beginning to its end; what is cached stays.
+//! Owns: the list of listening addresses, and the order in which a configuration replaces another. Configuration files
+//! are read elsewhere. Invariants: an unusable configuration changes nothing. No connection is closed, and each request
+//! sees one configuration from beginning to end. The cache is kept.
 
 use std::{
     io,
@@ -23,7 +23,7 @@ use crate::{
     shared::ProxyState,
 };
 
-/// What a proxy listens on, and what looks after the files of its configuration.
+/// The addresses a proxy listens on, and the watchers of its configured files.
 pub(crate) struct ServedConfig {
     listeners: Vec<BoundAddress>,
     admin_addr: Option<SocketAddr>,
@@ -39,20 +39,20 @@ struct BoundAddress {
     local_addr: SocketAddr,
 }
 
-/// What became of another configuration.
+/// The outcome of a reload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReloadOutcome {
     /// The listeners' addresses, in the order of the configuration, with the ports that were taken.
     pub local_addrs: Vec<SocketAddr>,
-    /// What is as it was, though the configuration says otherwise.
+    /// Settings that keep their old values until a restart.
     pub unchanged: Vec<NeedsRestart>,
 }
 
-/// What a proxy that runs does not change.
+/// A setting that a running proxy cannot change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeedsRestart {
-    /// How many workers there are.
+    /// The number of workers.
     WorkerCount,
     /// The address of the admin listener.
     Admin,
@@ -71,7 +71,7 @@ impl ServedConfig {
         Self { listeners: bound(&shared.config, local_addrs), admin_addr, _caretakers: caretakers }
     }
 
-    /// Where an address that is configured is listened on already.
+    /// Returns the actual address of a listener that is configured for `address` and open already.
     fn local_addr(&self, address: SocketAddr) -> Option<SocketAddr> {
         self.listeners.iter().find(|bound| bound.address == address).map(|bound| bound.local_addr)
     }
@@ -84,13 +84,15 @@ fn bound(config: &ProxyConfig, local_addrs: &[SocketAddr]) -> Vec<BoundAddress> 
 }
 
 impl ProxyHandle {
-    /// Has the proxy go on by another configuration, and returns when every worker does. Connections stay open, and meet it with their
-    /// next requests; tunnels go on as they are. What is cached, and what was found out about origins and clients, stays.
-    /// Blocks for reading the files that the configuration names; may be called from any thread but the proxy's own.
+    /// Replaces the configuration, and returns when every worker uses the new one.
+    ///
+    /// Connections stay open and use it from their next request on; tunnels continue unchanged. The cache, and the
+    /// knowledge about origins and clients, are kept. Blocks for reading the files that the configuration names. May be
+    /// called from any thread except the proxy's own.
     ///
     /// # Errors
-    /// `InvalidInput` for a configuration that cannot be used, `NotConnected` if the proxy has stopped, else what the system says about a
-    /// socket or the access log. The configuration before is then in force.
+    /// `InvalidInput` for an unusable configuration, `NotConnected` if the proxy has stopped, otherwise the system's
+    /// error for a socket or the access log. The old configuration then stays in force.
     pub fn reload(&self, config: ProxyConfig) -> io::Result<ReloadOutcome> {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
         config.check()?;
@@ -153,5 +155,5 @@ fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Ve
     (config, unchanged)
 }
 
-/// How long the workers may take to have another configuration in force.
+/// Longest time that the workers may take to adopt a configuration.
 const TAKEN_PATIENCE: Duration = Duration::from_secs(10);

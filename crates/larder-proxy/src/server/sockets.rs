@@ -12,10 +12,10 @@ use crate::{config::Listener, server::leaving::ListeningSocket};
 /// The sockets of one worker: for each listener one, or several that were inherited.
 pub(super) type WorkerSockets = Vec<Vec<TcpListener>>;
 
-/// Returns for each of `worker_count` workers sockets on the address of each listener: those that were inherited, or a new one.
+/// Returns the sockets of each of `worker_count` workers for the address of each listener: inherited ones, or new ones.
 ///
 /// # Errors
-/// `InvalidInput` for a socket that was inherited and is no listener's; else what the system says about one of them.
+/// `InvalidInput` for an inherited socket that belongs to no listener; otherwise the system's error for one of them.
 pub(super) fn bind_all(
     listeners: &[Listener],
     worker_count: usize,

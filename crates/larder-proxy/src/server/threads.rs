@@ -1,7 +1,9 @@
-//! A worker's thread: a single-threaded runtime, the accept loops, the one-second tick, and the store's ring of this thread.
+//! A worker's thread: a single-threaded runtime, the accept loops, the one-second tick, and this thread's ring of the
+//! store.
 //!
-//! Owns: the sockets of the configuration in force, on this thread. Invariants: a connection lives and dies on the thread that accepted it; another
-//! configuration closes none, and what waits to be accepted on an address that stays is accepted.
+//! Owns: this thread's sockets under the present configuration. Invariants: a connection stays on the thread that
+//! accepted it. A reload closes no connection, and connections that wait to be accepted on an address that stays are
+//! accepted.
 
 use std::{
     io,
@@ -48,14 +50,14 @@ use crate::{
     worker::{ConnectionPresence, Worker, WorkerThread},
 };
 
-/// What a worker's thread is started with.
+/// The initial state of a worker's thread.
 pub(crate) struct WorkerStart {
     pub(crate) index: usize,
     pub(crate) shared: Arc<ProxyState>,
     pub(crate) metrics: Arc<WorkerMetrics>,
     /// Those of each of the configuration's listeners.
     pub(crate) sockets: WorkerSockets,
-    /// What is opened, or changed, later.
+    /// Later additions and changes.
     pub(crate) openings: UnboundedReceiver<WorkerMessage>,
     /// The admin listener, for one of the workers.
     pub(crate) admin: Option<StdListener>,
@@ -64,7 +66,7 @@ pub(crate) struct WorkerStart {
     pub(crate) stop: watch::Receiver<Option<StopOrder>>,
 }
 
-/// Runs a worker until it is told to stop; the body of its thread.
+/// Runs a worker until it receives the order to stop; the body of its thread.
 pub(crate) fn run(start: WorkerStart) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run_inside(start))
@@ -164,7 +166,7 @@ impl OpenListeners {
         Ok(doors)
     }
 
-    /// Has another configuration in force. Connections stay, and meet it with their next requests.
+    /// Puts another configuration into force. Connections stay open and use it from their next request on.
     fn change(&mut self, changed: NewConfiguration) {
         let NewConfiguration { shared, sockets } = changed;
         self.worker = Worker::new(&self.thread, shared);
@@ -226,7 +228,7 @@ impl OpenListeners {
         all.map(|(address, socket)| Ok(ListeningSocket { address, socket: socket.try_clone()? })).collect()
     }
 
-    /// One worker looks after the origins of all.
+    /// Maintains the origins of all workers. Only one worker does this.
     fn look_after_origins(&mut self) {
         self.looking_after.abort_all();
         if !self.is_first {
@@ -361,7 +363,7 @@ async fn tick(thread: Arc<WorkerThread>) {
     }
 }
 
-/// Has what is missing written down now and then.
+/// Writes the list of missing resources to its file now and then.
 async fn keep_missing(missing: Arc<MissingList>) {
     let mut interval = tokio::time::interval(KEEP_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -373,7 +375,7 @@ async fn keep_missing(missing: Arc<MissingList>) {
     }
 }
 
-/// Has purges that could not be put on record put there.
+/// Retries the recording of purges that could not be recorded.
 async fn keep_purges(purges: Arc<Purges>) {
     let mut interval = tokio::time::interval(KEEP_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -388,7 +390,7 @@ async fn keep_purges(purges: Arc<Purges>) {
     }
 }
 
-/// Has the record of what is pinned made durable now and then, and tidied at the start and when it has grown.
+/// Makes the record of pins durable now and then, and rewrites it at start and when it has grown.
 async fn keep_pins(cache: Arc<Cache>) {
     let Some(store) = cache.shared.store.clone() else { return };
     store.ready().await;
@@ -451,7 +453,7 @@ fn watch_ring(driver: ThreadDriver) -> io::Result<AsyncFd<RingDescriptor>> {
     AsyncFd::with_interest(RingDescriptor(driver), Interest::READABLE)
 }
 
-/// Turns the store's ring of this thread: submits what was queued, delivers what completed.
+/// Drives this thread's ring of the store: submits queued operations and delivers completed ones.
 async fn drive(mut descriptor: AsyncFd<RingDescriptor>) {
     std::future::poll_fn(|context| {
         loop {
@@ -482,6 +484,6 @@ impl AsRawFd for RingDescriptor {
 /// Time between two looks whether there is something to write down.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
-/// Seconds after which what was asked for most is counted anew.
+/// Seconds after which the most requested names are counted from zero again.
 const POPULAR_TICKS: u32 = 30 * 60;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

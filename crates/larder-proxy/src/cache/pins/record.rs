@@ -1,7 +1,10 @@
-//! The record of pinned keys: a file to which a line is added for each.
+//! The record of pinned keys: a file with one line per key.
 //!
-//! Owns: its lines. Does not: know whether a key is still pinned. Invariant: a line that was cut off is left out, and none is added to it.
-//! Without a path nothing is on record. Cost: a line of the key's length for each key; rewritten when it has grown to four times what it was.
+//! Owns: the line format. Whether a key is still pinned is decided elsewhere. Invariant: an incomplete last line is
+//! ignored and never appended to. Without a path, nothing is recorded.
+//!
+//! Cost: one line of the key's length per key. The file is rewritten once it has grown to four times its size after the
+//! last rewrite.
 
 use std::{
     collections::HashMap,
@@ -20,7 +23,7 @@ pub(super) struct PinRecord {
     /// For adding to it; `None` before the first line, and where there is no path.
     file: Option<File>,
     len_bytes: u64,
-    /// How long it was when it was last rewritten.
+    /// Length of the file when it was last rewritten.
     tidy_bytes: u64,
     is_unsynced: bool,
     has_failed: bool,
@@ -33,10 +36,10 @@ pub(super) struct PinLine {
     pub(super) len_bytes: u64,
 }
 
-/// A record that was written anew.
+/// A rewritten record that has not replaced the old one yet.
 pub(super) struct RewrittenRecord {
     path: PathBuf,
-    /// How much of the old one it stands for.
+    /// Length of the part of the old record that it replaces.
     read_bytes: u64,
 }
 
@@ -46,7 +49,7 @@ impl PinRecord {
         Self { path, file: None, len_bytes, tidy_bytes: len_bytes, is_unsynced: false, has_failed: false }
     }
 
-    /// Whether there is a place for it.
+    /// Returns whether the record has a path.
     pub(super) fn has_place(&self) -> bool {
         self.path.is_some()
     }
@@ -55,7 +58,7 @@ impl PinRecord {
         self.len_bytes
     }
 
-    /// The same, for reading what there is of it now.
+    /// Returns a copy for reading the present content.
     pub(super) fn snapshot(&self) -> Self {
         let Self { path, len_bytes, tidy_bytes, .. } = self;
         Self {
@@ -140,7 +143,8 @@ impl PinRecord {
         self.len_bytes > GROWN_BYTES_MIN.max(4 * self.tidy_bytes)
     }
 
-    /// Writes it anew, each key once, with the lines that `stays` wants; `None` if it cannot be, or is not to go on.
+    /// Rewrites the record with each key once, keeping the lines for which `stays` returns `true`. Returns `None` on
+    /// failure or when told to stop.
     pub(super) fn rewrite(
         &self,
         stays: &dyn Fn(&PinLine) -> bool,
@@ -175,7 +179,7 @@ impl PinRecord {
         }
     }
 
-    /// Takes what was written anew, and what was added meanwhile.
+    /// Puts the rewritten record in place, with the lines that were appended in the meantime.
     pub(super) fn replace(&mut self, rewritten: RewrittenRecord) {
         let Some(path) = self.path.clone() else { return };
         let swap = || -> io::Result<File> {
@@ -199,7 +203,7 @@ impl PinRecord {
         }
     }
 
-    /// The file, opened for adding, without what was cut off at its end.
+    /// Opens the file for appending, and cuts off an incomplete last line.
     fn file(&mut self, path: &Path) -> io::Result<&File> {
         if self.file.is_none() {
             let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
@@ -217,7 +221,7 @@ impl PinRecord {
     }
 }
 
-/// A line: the length, a space, and the key, of which octets that are not graphic are written as URLs do.
+/// Formats a line: the length, a space, and the key, in which non-graphic octets are percent-encoded.
 fn show(key: &[u8], len_bytes: u64) -> Vec<u8> {
     let mut line = format!("{len_bytes} ").into_bytes();
     for &octet in key {

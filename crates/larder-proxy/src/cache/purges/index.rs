@@ -1,9 +1,14 @@
-//! Purges in memory, found by what they are about.
+//! The purges in memory, indexed by their scope.
 //!
-//! Owns: which of them concern a response, and what becomes of many. Does not: keep them over a restart (`journal`), or know entries.
-//! Invariants: what a purge concerned stays concerned, whatever is merged or widened: of two purges of the same the later counts, and where
-//! there are too many, those of before the others are widened to their sites, or to everything that was stored before them. Cost: two hashes of
-//! a URL, one step in a tree for each prefix on its way, one hash for each tag; memory for each thing that is purged, see [`COUNT_MAX`].
+//! Owns: the search for the purges that concern a response, and the merging of purges when there are too many.
+//! Persistence is in `journal`.
+//!
+//! Invariant: a response that a purge concerned stays concerned after any merge. Of two purges with the same scope only
+//! the later is kept. Above [`COUNT_MAX`], the oldest purges are widened to their site, and then to everything stored
+//! before them.
+//!
+//! Cost: two hashes of a URL, one tree step for each prefix on its path, and one hash for each tag. Memory is
+//! proportional to the number of purges.
 
 use std::{
     borrow::Cow,
@@ -15,7 +20,7 @@ use larder_http::Timestamp;
 
 use crate::origin::target::host_of;
 
-/// What a purge is about.
+/// The responses that a purge concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PurgeScope {
     /// Everything.
@@ -30,33 +35,33 @@ pub(crate) enum PurgeScope {
     Tag(Box<str>),
 }
 
-/// What becomes of what is purged.
+/// The effect of a purge on the responses it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PurgeMode {
-    /// It is not served any more.
+    /// Stops serving them.
     Hard,
-    /// It is stale.
+    /// Marks them stale.
     Soft,
 }
 
 /// One purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Purge {
-    /// What was asked for after fewer purges than this is concerned.
+    /// Concerns a response whose request began when fewer purges than this had been made.
     pub(crate) number: u64,
     pub(crate) mode: PurgeMode,
     pub(crate) at: Timestamp,
     pub(crate) scope: PurgeScope,
 }
 
-/// What becomes of a response by the purges there were.
+/// The state of a response after all purges so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PurgeVerdict {
     /// None concerns it.
     Stands,
-    /// It is stale since then.
+    /// Marked stale by a soft purge at this time.
     StaleSince(Timestamp),
-    /// It is not served any more.
+    /// Purged: must not be served.
     Gone,
 }
 
@@ -110,17 +115,17 @@ impl PurgeIndex {
         marks.apply(purge);
     }
 
-    /// Number of the last purge; 0 before the first.
+    /// Returns the number of the last purge, or 0 if there was none.
     pub(super) fn last_number(&self) -> u64 {
         self.last_number
     }
 
-    /// How many things are purged.
+    /// Returns the number of purges kept.
     pub(super) fn count(&self) -> usize {
         self.sites.len() + self.urls.len() + self.prefixes.len() + self.tags.len()
     }
 
-    /// What becomes of a response that was asked for after `purge_count` purges.
+    /// Returns the state of a response that was requested after `purge_count` purges.
     pub(super) fn judge<'a>(
         &self,
         url: &str,
@@ -137,14 +142,15 @@ impl PurgeIndex {
         verdict
     }
 
-    /// Whether a response of which only the URL is known may be concerned, if it was asked for after `purge_count` purges.
+    /// Returns whether a purge may concern a response that was requested after `purge_count` purges, if only its URL is
+    /// known.
     pub(super) fn may_concern(&self, url: &str, purge_count: u64) -> bool {
         let mut may = self.last_tag_number > purge_count;
         self.each_of_url(url, &mut |marks| may |= marks.judge(purge_count) != PurgeVerdict::Stands);
         may
     }
 
-    /// All of them, as purges.
+    /// Returns all purges.
     pub(super) fn purges(&self) -> Vec<Purge> {
         let mut purges = Vec::new();
         self.all.tell(&PurgeScope::All, &mut purges);
@@ -264,7 +270,7 @@ impl PurgeMarks {
 }
 
 impl PurgeVerdict {
-    /// What becomes of a response that both speak of.
+    /// Combines two verdicts on one response; the stricter one wins.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Gone, _) | (_, Self::Gone) => Self::Gone,
@@ -286,7 +292,7 @@ fn weight(name: &str) -> usize {
     name.len() + MARKS_BYTES
 }
 
-/// What a purge is about that concerns all that another does.
+/// Returns the next wider scope, which contains all responses of the given one.
 fn wider(scope: &PurgeScope) -> PurgeScope {
     match scope {
         PurgeScope::Url(url) | PurgeScope::Prefix(url) => PurgeScope::Site(host_of_url(url).into()),
@@ -294,7 +300,7 @@ fn wider(scope: &PurgeScope) -> PurgeScope {
     }
 }
 
-/// The host of a URL in the form in which keys have it.
+/// Returns the host of a URL, in the form in which cache keys contain it.
 pub(super) fn host_of_url(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     host_of(&rest[..rest.find('/').unwrap_or(rest.len())])
@@ -312,7 +318,7 @@ pub(crate) const COUNT_MAX: usize = 16_384;
 const BYTES_MAX: usize = 8 << 20;
 /// Most soft purges of one thing that are told apart.
 const SOFT_COUNT_MAX: usize = 8;
-/// What one thing takes besides its name: its place in a table, its marks, a soft purge, and what the allocator rounds up.
+/// Memory for one purge in addition to its name: the table slot, the marks, a soft purge, and allocator rounding.
 const MARKS_BYTES: usize = 256;
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
-//! Purges on record: a file beside the store, to which a line is added for each.
+//! The purge record: a file next to the store with one line per purge.
 //!
-//! Owns: its lines, and when it is written anew. Does not: judge. Invariants: what [`PurgeJournal::append`] and
-//! [`PurgeJournal::rewrite`] returned for is durable; a line that was not written to its end is one that nobody was
-//! told of, and is left out; a whole line that is not as it was written is damage, and then nothing of the file counts.
-//! Cost: a line and a sync for the purges that are written together.
+//! Owns: the line format, and when the file is rewritten. Judging is done elsewhere.
+//!
+//! Invariants: a purge is durable once [`PurgeJournal::append`] or [`PurgeJournal::rewrite`] has returned. An
+//! incomplete last line is ignored: its purge was never acknowledged. A complete line with a wrong checksum is damage,
+//! and then the whole file is rejected.
+//!
+//! Cost: one line per purge, and one sync for all purges that are written together.
 
 use std::{
     fmt::Write as _,
@@ -22,14 +25,14 @@ use crate::state_file;
 /// The file.
 pub(super) struct PurgeJournal {
     path: PathBuf,
-    /// The file, opened for adding; `None` if it has to be written anew first.
+    /// The file, open for appending; `None` if it must be rewritten first.
     file: Option<File>,
     len_bytes: u64,
-    /// How long it was when it was last written anew.
+    /// Length of the file when it was last rewritten.
     tidy_bytes: u64,
 }
 
-/// What there is of the file at the start.
+/// The state of the file at start.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum JournalState {
     Nothing,
@@ -38,7 +41,7 @@ pub(super) enum JournalState {
         label: u64,
         purges: Vec<Purge>,
     },
-    /// It cannot be read, or is not as it was written; why.
+    /// Unreadable, or not in its written form, with the reason.
     Damaged(String),
 }
 
@@ -71,15 +74,16 @@ impl PurgeJournal {
         }
     }
 
-    /// Whether purges can be added: it was written anew since the start, and since an error, and has not grown too long.
+    /// Returns whether purges can be appended. The file must have been rewritten since the start and since the last
+    /// error, and must not have grown too long.
     pub(super) fn takes_more(&self) -> bool {
         self.file.is_some() && self.len_bytes <= GROWN_BYTES_MIN.max(4 * self.tidy_bytes)
     }
 
-    /// Adds purges.
+    /// Appends purges.
     ///
     /// # Errors
-    /// They are not durable, and the file has to be written anew.
+    /// On an error, the purges are not durable, and the file must be rewritten.
     pub(super) fn append(&mut self, purges: &[Purge]) -> io::Result<()> {
         let Some(mut file) = self.file.take() else { return Err(io::ErrorKind::NotFound.into()) };
         let lines: String = purges.iter().map(show).collect();
@@ -90,10 +94,10 @@ impl PurgeJournal {
         Ok(())
     }
 
-    /// Writes it anew with these purges, for the store with this label.
+    /// Rewrites the file with these purges, for the store with this label.
     ///
     /// # Errors
-    /// They are not durable; what was there before is there.
+    /// On an error, the purges are not durable, and the old file is still in place.
     pub(super) fn rewrite(&mut self, label: u64, purges: &[Purge]) -> io::Result<()> {
         self.file = None;
         let mut text = seal(&format!("{TITLE}{label:016x}"));
@@ -145,7 +149,7 @@ fn parse(line: &str) -> Option<Purge> {
     Some(Purge { number, mode, at, scope })
 }
 
-/// A line of the file, with its checksum before it.
+/// Formats a line of the file: the checksum, then `text`.
 fn seal(text: &str) -> String {
     let mut line = String::with_capacity(text.len() + 10);
     writeln!(line, "{:08x} {text}", checksum(text)).expect("a string takes what is written to it");
@@ -164,7 +168,7 @@ fn checksum(text: &str) -> u32 {
 }
 
 const TITLE: &str = "larder purges 1 ";
-/// A shorter file is not written anew because it has grown.
+/// Size below which the file is not rewritten for having grown.
 const GROWN_BYTES_MIN: u64 = 256 << 10;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Certificates that clients refused: after some refusals a client's connections to the host are tunnelled for a while.
+//! Clients that refused a certificate: after some refusals, a client's connections to the host are tunnelled for a
+//! while.
 //!
-//! Owns: the table of them. Invariants: one client's refusals change nothing for others; the table is bounded, and when
-//! it is full, the oldest refusal of the client that has the most makes room.
+//! Owns: the table of refusals. Invariants: one client's refusals change nothing for others. The table is bounded; when
+//! it is full, the oldest refusal of the client with the most is dropped.
 
 use std::{
     collections::HashMap,
@@ -68,7 +69,7 @@ impl HostRefusals {
 
 /// Refusals after which a host is let through.
 pub(super) const REFUSAL_COUNT_MAX: u32 = 3;
-/// For how long, and for how long refusals are remembered.
+/// Time for which connections are tunnelled, and for which refusals are remembered.
 pub(super) const LET_THROUGH_FOR: Duration = Duration::from_hours(1);
 /// Pairs of a client and a host that are remembered.
 const COUNT_MAX: usize = 1024;

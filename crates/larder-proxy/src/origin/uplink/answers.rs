@@ -1,7 +1,7 @@
-//! Which origins answered of late, about.
+//! Approximately the origins that responded recently.
 //!
-//! Owns: a table of fixed size, in which one origin may take another's place. Does not: judge. Invariant: an origin that did not answer
-//! is taken for one that did only if 32 bits of a keyed hash agree. Cost: one store for each answer, no lock.
+//! Owns: a table of fixed size, in which one origin may displace another. Invariant: an origin that did not respond is
+//! mistaken for one that did only if 32 bits of a keyed hash agree. Cost: one store per response, no lock.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -11,7 +11,7 @@ use std::{
 
 use crate::origin::target::Origin;
 
-/// Which origins answered of late.
+/// The origins that responded recently.
 pub(super) struct RecentAnswers {
     /// 32 bits of a hash, and the second after the start; 0 is nothing.
     slots: Box<[AtomicU64]>,
@@ -31,7 +31,7 @@ impl RecentAnswers {
         slot.store(u64::from(mark) << 32 | self.second(Instant::now()), Relaxed);
     }
 
-    /// Whether an origin answered within this time.
+    /// Returns whether an origin responded within this time.
     pub(super) fn has_within(&self, origin: &Origin, time: Duration) -> bool {
         let (slot, mark) = self.place(origin);
         let seen = slot.load(Relaxed);
@@ -39,7 +39,7 @@ impl RecentAnswers {
         seen != 0 && seen >> 32 == u64::from(mark) && seen & SECOND_MASK >= oldest
     }
 
-    /// How many origins answered since then, about.
+    /// Returns approximately how many origins responded since then.
     pub(super) fn count_since(&self, since: Instant) -> usize {
         let oldest = self.second(since);
         let is_since = |slot: &&AtomicU64| {
@@ -54,7 +54,7 @@ impl RecentAnswers {
         (&self.slots[hash as usize % SLOT_COUNT], (hash >> 32) as u32)
     }
 
-    /// Whole seconds since the start, from 1 on.
+    /// Returns whole seconds since the start, counted from 1.
     fn second(&self, moment: Instant) -> u64 {
         (moment.saturating_duration_since(self.start).as_secs() + 1).min(SECOND_MASK)
     }

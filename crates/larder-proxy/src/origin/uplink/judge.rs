@@ -1,8 +1,9 @@
-//! Whether the line to the origins is down, judged by which of them do not answer: plain data, no clock and no sockets.
+//! Judges from origins that do not respond whether the uplink is down: plain data, no clock and no sockets.
 //!
-//! Owns: the decision. Does not: look, or tell. Invariants: one origin alone never means that the line is down, whatever its ports, nor
-//! do few that fail while others answer; what is remembered is bounded. A line that was down is up as soon as one origin answers that did
-//! not. Idea: the quorum of a failure detector; browsers' "network changed" asks one host, which may itself be the one that fails.
+//! Owns: the decision. Probing and logging are elsewhere. Invariants: one failing origin never means that the uplink is
+//! down, whatever its ports, nor do a few failing origins while others respond. The memory is bounded. An uplink that
+//! was down counts as up as soon as one of the failing origins responds. Idea: the quorum of a failure detector;
+//! browsers' "network changed" asks one host, which may itself be the one that fails.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,7 +12,7 @@ use std::{
 
 use crate::origin::target::Origin;
 
-/// What is known of origins that do not answer.
+/// The origins that do not respond.
 #[derive(Default)]
 pub(super) struct SilenceJudge {
     /// When each began not to answer.
@@ -19,7 +20,7 @@ pub(super) struct SilenceJudge {
     /// Origins that were not asked because the line is down, and of which nothing is known.
     wanted: VecDeque<Origin>,
     down_since: Option<Instant>,
-    /// How many probes there were.
+    /// Number of probes so far.
     probe_count: usize,
 }
 
@@ -29,13 +30,13 @@ struct Silence {
     last: Instant,
 }
 
-/// What follows from what was noted.
+/// The conclusion from the last event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SilenceVerdict {
     Unchanged,
     /// The line is down; which origins say so.
     Down(String),
-    /// It is up again; which origin says so, and for how long it was down.
+    /// The uplink is up again: the origin that responded, and the time for which the uplink was down.
     Up(String, Duration),
 }
 
@@ -73,7 +74,8 @@ impl SilenceJudge {
         SilenceVerdict::Up(origin.to_string(), now.saturating_duration_since(since))
     }
 
-    /// Whether an origin is asked though the line is down: one that answered of late, and did not fail since.
+    /// Returns whether an origin is contacted although the uplink is down, because it responded recently and has not
+    /// failed since.
     pub(super) fn may_ask(&mut self, origin: &Origin, has_answered: bool) -> bool {
         if self.failing.contains_key(origin) {
             return false;
@@ -99,7 +101,7 @@ impl SilenceJudge {
         probes
     }
 
-    /// Forgets an origin of which nothing can be told.
+    /// Forgets an origin whose state cannot be determined.
     pub(super) fn forget(&mut self, origin: &Origin) {
         // While the line is down its end has to be seen: something is left to look for.
         if self.failing.len() > 1 {
@@ -111,7 +113,7 @@ impl SilenceJudge {
         self.failing.contains_key(origin)
     }
 
-    /// Since when any of them does not answer, as far as that counts.
+    /// Returns the time since which an origin has been failing, if a failure counts now.
     pub(super) fn failing_since(&self, now: Instant) -> Option<Instant> {
         let silences = self.failing.values().filter(|silence| now.saturating_duration_since(silence.last) < WINDOW);
         silences.map(|silence| silence.since).min()
@@ -125,7 +127,7 @@ impl SilenceJudge {
         self.down_since
     }
 
-    /// The servers that fail: the usual ports of one host are one.
+    /// Returns the failing servers. The usual ports of one host count as one.
     fn servers(&self) -> Vec<String> {
         let name = |origin: &Origin| match origin.port {
             80 | 443 => origin.host.to_string(),
@@ -138,15 +140,15 @@ impl SilenceJudge {
     }
 }
 
-/// How many servers have to fail at least.
+/// Least number of failing servers.
 const SERVER_COUNT_MIN: usize = 3;
-/// How many have to fail for each that answers.
+/// Least number of failing servers for each one that responds.
 const ANSWERING_SHARE: usize = 4;
-/// For how long a failure counts.
+/// Time for which a failure counts.
 const WINDOW: Duration = Duration::from_secs(60);
 const FAILING_COUNT_MAX: usize = 64;
 const WANTED_COUNT_MAX: usize = 64;
-/// How many of those that fail, and of those that are wanted, are looked for at once.
+/// Number of failing origins, and of requested origins, that one probe contacts.
 const PROBE_COUNT: usize = 4;
 
 #[cfg(test)]
@@ -157,7 +159,8 @@ mod tests {
         Origin::of_client(&format!("host-{host}"), 80)
     }
 
-    /// What becomes of a judge that is told of these hosts, one a second, while so many others answer.
+    /// Returns a judge, and its verdict, after these hosts failed, one a second, while `answering_count` others
+    /// responded.
     fn after(hosts: impl IntoIterator<Item = usize>, answering_count: usize) -> (SilenceJudge, SilenceVerdict) {
         let (mut judge, start) = (SilenceJudge::default(), Instant::now());
         let mut last = SilenceVerdict::Unchanged;
