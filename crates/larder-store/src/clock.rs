@@ -49,7 +49,7 @@ pub(crate) fn has_expired(expires_at: u32, now_s: u32) -> bool {
 static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Clock {
-    /// A clock that stands still until [`Clock::advance`]; clones share it.
+    /// Creates a clock that stands still until [`Clock::advance`]; clones share it.
     pub fn manual(since_epoch: Duration) -> Self {
         let (passed, time_of_day) = (AtomicU64::new(0), AtomicI64::new(since_epoch.as_millis() as i64));
         Self(ClockSource::Manual(Arc::new(ManualClock { passed, time_of_day })))
@@ -63,14 +63,14 @@ impl Clock {
         }
     }
 
-    /// Sets the time of day of a manual clock forth or back by so many seconds, without any time passing.
+    /// Sets the time of day of a manual clock forward or back by this many seconds, without any time passing.
     pub fn step(&self, by_s: i64) {
         if let ClockSource::Manual(manual) = &self.0 {
             manual.time_of_day.fetch_add(by_s * 1000, Ordering::Relaxed);
         }
     }
 
-    /// Time since some moment in the past, always the same one of a process: never goes back.
+    /// Returns the time since some fixed moment in the past. It never goes back.
     pub(crate) fn now(&self) -> Duration {
         match &self.0 {
             ClockSource::System => STARTED.elapsed(),
@@ -78,7 +78,7 @@ impl Clock {
         }
     }
 
-    /// The time of day, since the Unix epoch: may be set back or forth.
+    /// Returns the time of day, since the Unix epoch. It may be set forward or back.
     pub(crate) fn since_epoch(&self) -> Duration {
         match &self.0 {
             ClockSource::System => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
@@ -88,12 +88,12 @@ impl Clock {
         }
     }
 
-    /// The time of day, in seconds since the Unix epoch.
+    /// Returns the time of day, in seconds since the Unix epoch.
     pub(crate) fn now_s(&self) -> u32 {
         u32::try_from(self.since_epoch().as_secs()).unwrap_or(u32::MAX)
     }
 
-    /// Now, on both clocks.
+    /// Returns the present moment on both clocks.
     pub(crate) fn moment(&self) -> ClockMoment {
         ClockMoment { at: self.now(), unix_s: self.now_s() }
     }

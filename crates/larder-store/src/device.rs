@@ -1,8 +1,8 @@
-//! The device seam: asynchronous transfers between aligned buffers and one flat byte range.
+//! The device interface: asynchronous I/O between aligned buffers and one flat byte range.
 //!
-//! Owns: the [`Device`] trait, the [`Transfer`] that is handed to it, and the completion that comes
-//! back. Does not: decide what is written where. Invariant: every transfer completes exactly once,
-//! with an error if its device goes away. Cost: one allocation per transfer that is awaited.
+//! Owns: the [`Device`] trait, the [`Transfer`] submitted to it, and the completion that comes back. What is written
+//! where is decided elsewhere. Invariant: every operation completes exactly once, with an error if its device goes
+//! away. Cost: one allocation per awaited operation.
 
 mod blocking;
 mod buffer;
@@ -48,13 +48,13 @@ pub trait Device: Send + Sync + 'static {
     /// before this call returns. A short transfer is continued by the device.
     fn submit(&self, transfer: Transfer);
 
-    /// Length in bytes; it does not change.
+    /// Returns the length in bytes, which never changes.
     fn len_bytes(&self) -> u64;
 
-    /// What offsets and lengths are multiples of, a power of two between 512 and 4096.
+    /// Returns the unit of offsets and lengths, a power of two between 512 and 4096.
     fn alignment_bytes(&self) -> u32;
 
-    /// One word for logs and metrics, such as `io_uring`.
+    /// Returns one word for logs and metrics, such as `io_uring`.
     fn name(&self) -> &'static str;
 
     /// Makes the calling thread submit its reads through a ring of its own, if the device has such
@@ -72,18 +72,18 @@ pub trait Device: Send + Sync + 'static {
 pub enum Transfer {
     /// Fill the buffer's whole length from `offset_bytes`.
     Read {
-        /// Where on the device.
+        /// The offset on the device.
         offset_bytes: u64,
-        /// Where to; its length is how much.
+        /// The destination; its length is the number of bytes.
         buffer: AlignedBuffer,
         /// Gets the filled buffer.
         completion: Completion<AlignedBuffer>,
     },
     /// Write the buffer's whole length at `offset_bytes`.
     Write {
-        /// Where on the device.
+        /// The offset on the device.
         offset_bytes: u64,
-        /// What; shared, so that it can be read while it is on its way.
+        /// The bytes; shared, so that they can be read while they are being written.
         buffer: Arc<AlignedBuffer>,
         /// Told when the bytes are with the device (durable only after a `Sync`).
         completion: Completion<()>,
@@ -136,13 +136,13 @@ enum SlotState<T> {
 }
 
 impl<T> Completion<T> {
-    /// A completion and the future that awaits it.
+    /// Returns a completion and the future that awaits it.
     pub fn pair() -> (Self, PendingTransfer<T>) {
         let slot = Arc::new(OutcomeSlot(Mutex::new(SlotState::Waiting(None))));
         (Self(Some(CompletionTarget::Future(Arc::clone(&slot)))), PendingTransfer(slot))
     }
 
-    /// A completion that calls `callback` on whatever thread reaps the transfer; it must not block.
+    /// Creates a completion that calls `callback` on the thread that reaps the operation. The callback must not block.
     pub fn callback(callback: impl FnOnce(io::Result<T>) + Send + 'static) -> Self {
         Self(Some(CompletionTarget::Callback(Box::new(callback))))
     }
@@ -205,7 +205,7 @@ pub struct ThreadDriver {
     turn: Box<dyn DriverTurn + Send>,
 }
 
-/// What a ring implements for [`ThreadDriver`].
+/// The interface between a ring and [`ThreadDriver`].
 pub(crate) trait DriverTurn {
     fn turn(&mut self, waker: &Waker);
     fn event_descriptor(&self) -> std::os::fd::BorrowedFd<'_>;
@@ -217,7 +217,7 @@ impl ThreadDriver {
         Self { turn }
     }
 
-    /// Submits what is queued and delivers what has completed; remembers `waker`.
+    /// Submits queued operations, delivers completed ones, and remembers `waker`.
     pub fn turn(&mut self, waker: &Waker) {
         self.turn.turn(waker);
     }

@@ -8,12 +8,12 @@
 pub struct Dice(u64);
 
 impl Dice {
-    /// The sequence of `seed`.
+    /// Creates the sequence of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         Self::mix(self.0)
@@ -31,18 +31,18 @@ impl Dice {
         (self.roll() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "there is no number below 0");
         ((u128::from(self.roll()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Whether something happens that happens `per_million` times in a million. 0 costs no number of the sequence.
+    /// Returns `true` in `per_million` of a million cases. With 0 it takes no number from the sequence.
     pub fn happens(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// A sequence of its own, so that what is drawn there does not shift what is drawn here.
+    /// Creates an independent sequence, so that numbers drawn there do not shift the numbers drawn here.
     pub fn fork(&mut self) -> Self {
         Self(self.roll())
     }

@@ -7,13 +7,13 @@ use std::{fmt, io, sync::Arc};
 /// The engine's result.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What a caller can do about an error.
+/// The kind of an error, by the caller's possible reactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The request itself is wrong (an option, a size, a foreign file): correct it.
     Invalid,
-    /// The device or file does not answer or cannot be had now: go on without the cache.
+    /// The device or file does not respond or is not available now: continue without the cache.
     Unavailable,
     /// The store's own bytes are damaged beyond use: check or delete the store.
     Corrupt,
@@ -28,22 +28,22 @@ pub enum ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     place: String,
-    /// Shared: several callers may be told of one failure.
+    /// The cause; shared, because several callers may get the same failure.
     source: Option<Arc<io::Error>>,
 }
 
 impl Error {
-    /// An error of `kind`; `place` says where and what, in lower case.
+    /// Creates an error of `kind`; `place` names the place and the problem, in lower case.
     pub fn new(kind: ErrorKind, place: impl Into<String>) -> Self {
         Self { kind, place: place.into(), source: None }
     }
 
-    /// An error of `kind` caused by a failed system call or transfer.
+    /// Creates an error of `kind` caused by a failed system call or I/O.
     pub fn io(kind: ErrorKind, place: impl Into<String>, source: io::Error) -> Self {
         Self { kind, place: place.into(), source: Some(Arc::new(source)) }
     }
 
-    /// What the caller can do about it.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

@@ -1,7 +1,7 @@
 //! The one match over the engines, and the only place that knows all of them.
 //!
-//! Owns: [`AnyEngine`], what all engines owe their volume (arrears, syncs). Does not: decide anything. Cost: one match
-//! per call, no allocation.
+//! Owns: [`AnyEngine`], and the duties of all engines to their volume (pending removals, syncs). Nothing is decided
+//! here. Cost: one match per call, no allocation.
 
 mod arrears;
 
@@ -51,7 +51,7 @@ macro_rules! each {
     };
 }
 
-/// The shape of a new volume with these options, if the row can work with them.
+/// Returns the shape of a new volume with these options, if the policy supports them.
 pub(super) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     match options.policy.engine {
         EngineRow::Log(row) => log::shape_of(options, row),
@@ -75,7 +75,7 @@ pub(super) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
 }
 
 impl AnyEngine {
-    /// The engine of the volume's row; `Corrupt` if the row cannot work with what the superblock says.
+    /// Creates the engine of the volume's policy; `Corrupt` if the superblock's values are unusable for it.
     pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
         let damaged = || Error::new(ErrorKind::Corrupt, "the superblock's layout is none of its policy");
         Ok(match volume.policy.engine {
@@ -156,7 +156,8 @@ impl AnyEngine {
         each!(self, engine => engine.update_head(key, head, hints).await)
     }
 
-    /// Nothing is stored while something is owed. Where nobody else pays, who wants to store does.
+    /// Retries pending removals before a store operation: nothing is stored while any is pending, and without a
+    /// maintenance thread nobody else retries them.
     async fn check_arrears(&self) -> Result<()> {
         let volume = self.volume();
         if !volume.arrears.is_clear() && !volume.options.background {
@@ -192,7 +193,7 @@ impl AnyEngine {
         probe_due.or_else(work_due)
     }
 
-    /// One round of what is due now, the sync of what was written included.
+    /// Runs one round of the work that is due now, including the sync of written data.
     pub(crate) async fn maintain(&self) {
         each!(self, engine => engine.maintain().await);
         self.pay_arrears(false).await;
@@ -208,7 +209,7 @@ impl AnyEngine {
         self.volume().sync().await
     }
 
-    /// What closing does: everything written and durable, and found again at once.
+    /// Closes the engine: everything is written and durable, and the next start finds it at once.
     pub(crate) async fn finish(&self) -> Result<()> {
         each!(self, engine => engine.finish().await)?;
         self.volume().sync().await

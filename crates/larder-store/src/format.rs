@@ -1,9 +1,8 @@
 //! The bytes on a volume: superblock, unit, record, trailer, checkpoint and more. Tabled in docs/format.md.
 //!
-//! Owns: encoding and checked decoding; everything is little-endian. Does not: do I/O or decide
-//! anything. Invariant: a decoder accepts only bytes whose checksum fits, and never reads past them.
-//! Checksums are CRC32C, salted with the volume's identity, so that bytes of another volume, or
-//! bytes that a client chose, do not pass.
+//! Owns: encoding and checked decoding; everything is little-endian. No I/O is done and nothing is decided. Invariant:
+//! a decoder accepts only bytes with a valid checksum, and never reads past them. Checksums are CRC32C, salted with the
+//! volume's identity, so that bytes of another volume, or bytes that a client chose, are not accepted.
 
 pub(crate) mod bin;
 pub(crate) mod bytes;
@@ -25,7 +24,7 @@ pub(crate) use segment_use::{LogOrder, SegmentRow, SegmentUse};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
-/// What makes one volume's checksums differ from another's.
+/// The identity that makes one volume's checksums differ from another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeId(pub(crate) [u8; 16]);
 
@@ -43,7 +42,7 @@ impl VolumeId {
         Self(next)
     }
 
-    /// The volume's checksum of `parts`, one after the other.
+    /// Returns the volume's checksum of `parts`, one after the other.
     pub(crate) fn checksum(self, parts: &[&[u8]]) -> u32 {
         let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.0);

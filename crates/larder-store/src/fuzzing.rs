@@ -1,9 +1,9 @@
-//! Every decoder of bytes from a volume, as functions that take anything.
+//! Every decoder of bytes from a volume, as functions that accept any input.
 //!
-//! Owns: one [`FuzzTarget`] per structure: what it decodes, what must hold of whatever is accepted, and valid samples.
-//! For the fuzz targets in `fuzz/`, and for the test that runs the same functions on the corpus and on mutated
-//! samples with the stable toolchain. Compiled for tests and for fuzzing only. Each target tries the bytes as they
-//! are, and once more with the checksum made right: no fuzzer guesses one, and what lies behind must hold too.
+//! Owns: one [`FuzzTarget`] per structure: the decoder, the laws for all accepted input, and valid samples. Used by the
+//! fuzz targets in `fuzz/`, and by the test that runs the same functions on the corpus and on mutated samples with the
+//! stable toolchain. Compiled for tests and for fuzzing only. Each target tries the bytes as they are, and again with
+//! the checksum corrected: no fuzzer guesses one, and the code after the check must hold too.
 
 mod rows;
 
@@ -36,7 +36,7 @@ pub struct FuzzTarget {
     samples: fn() -> Vec<Vec<u8>>,
 }
 
-/// Every structure.
+/// Returns a target for every structure.
 pub fn targets() -> Vec<FuzzTarget> {
     SHARED.into_iter().chain(rows::TARGETS).collect()
 }
@@ -71,7 +71,7 @@ fn geometry() -> SegmentGeometry {
     SegmentGeometry::new(16 << 20, 0, 1 << 20).expect("sixteen segments are enough")
 }
 
-/// The bytes as they are, and with magic, volume and checksum made right where they are long enough.
+/// Returns the bytes as they are and, if they are long enough, with magic, volume and checksum corrected.
 fn both(bytes: &[u8], magic: &[u8; 4], covered_end: Option<usize>) -> Vec<Vec<u8>> {
     let mut tries = vec![bytes.to_vec()];
     if let Some(end) = covered_end.filter(|&end| end >= 24 && end <= bytes.len()) {
@@ -85,7 +85,7 @@ fn both(bytes: &[u8], magic: &[u8; 4], covered_end: Option<usize>) -> Vec<Vec<u8
     tries
 }
 
-/// `bytes` with this magic and the right checksum over `from..to`, if they are long enough.
+/// Returns `bytes` with this magic and the right checksum over `from..to`, if they are long enough.
 fn sealed(bytes: &[u8], magic: &[u8; 4], from: usize, to: usize) -> Vec<u8> {
     let mut right = bytes.to_vec();
     if from <= to && to <= right.len() {

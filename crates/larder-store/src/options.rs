@@ -1,12 +1,12 @@
-//! What a store is opened with, and what a caller may say about an entry.
+//! The options of a store, and the hints that a caller may give about an entry.
 
 use crate::{Clock, Policy, Tuning, units::BLOCK_BYTES};
 use std::{path::PathBuf, time::Duration};
 
-/// How transfers are made.
+/// The I/O interface of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoChoice {
-    /// io_uring where the kernel allows it, else threads (said once in the log).
+    /// io_uring where the kernel allows it, otherwise threads (logged once).
     #[default]
     Auto,
     /// io_uring or an error.
@@ -45,17 +45,18 @@ pub struct StoreOptions {
     pub segment_size_bytes: u64,
     /// Committed bytes that may wait for the device before commits wait. Default 32 MiB.
     pub dirty_bytes_max: u64,
-    /// How long a committed entry may stay unwritten: what a killed process can lose. Default 0.5 s.
+    /// Longest time that a committed entry may stay unwritten, and so be lost when the process is killed. Default 0.5
+    /// s.
     pub flush_interval: Duration,
-    /// How long written bytes may stay in the device's own cache: what a power cut can lose. Default 5 s.
+    /// Longest time that written bytes may stay in the device's own cache, and so be lost in a power loss. Default 5 s.
     pub sync_interval: Duration,
-    /// How transfers are made.
+    /// The I/O interface of the kernel.
     pub io: IoChoice,
-    /// Where time comes from. Default: the system.
+    /// The source of time. Default: the system.
     pub clock: Clock,
-    /// Draws a new volume's identity and hash key from this number instead of from the system, so that a simulation
-    /// comes to the same bytes every time. Whoever knows it can choose keys that meet in one place: never set it
-    /// where strangers choose keys. Default none.
+    /// Derives a new volume's identity and hash key from this number instead of the system's random numbers, so that a
+    /// simulation produces the same bytes every time. With this number, an attacker can choose keys that collide: never
+    /// set it where strangers choose keys. Default none.
     pub identity_seed: Option<u64>,
     /// Whether a thread of the store's own flushes, syncs and reclaims. Default yes; without it the
     /// caller calls [`crate::Store::maintain`], as a simulation in virtual time does.
@@ -85,10 +86,11 @@ impl StoreOptions {
     }
 }
 
-/// The mean entry size, in bytes, for which a store of `size_bytes` makes room in its index unless told otherwise: 8
-/// KiB, less than responses on the web have on average, because an index that is full loses entries for which the
-/// volume has room. From 128 GiB to 256 GiB it rises to 16 KiB, so that the index of `log` takes about 115 MB in
-/// between, and no more than 8 bytes for each 16 KiB beyond.
+/// Returns the default for the mean entry size, in bytes, that sizes the index of a store of `size_bytes`.
+///
+/// It is 8 KiB, less than the average of web responses, because a full index loses entries for which the volume has
+/// room. From 128 GiB to 256 GiB it rises to 16 KiB. So the index of `log` takes about 115 MB in that range, and beyond
+/// it at most 8 bytes for each 16 KiB.
 pub fn mean_entry_bytes_default(size_bytes: u64) -> u64 {
     (size_bytes / ENTRY_COUNT_DEFAULT).clamp(8 << 10, 16 << 10)
 }
@@ -142,7 +144,7 @@ fn segment_bytes_of_at_least(size_bytes: u64, content_bytes: u64) -> u64 {
     shared_out / BLOCK_BYTES * BLOCK_BYTES
 }
 
-/// What a caller knows about an entry that helps the engine place and drop it.
+/// A caller's knowledge about an entry, which helps the engine place and drop it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hints {
     /// Names the site (any 64-bit number of the caller's), for [`crate::Invalidation::Site`].

@@ -1,9 +1,9 @@
-//! The policy table: every row is an engine with its settings.
+//! The policy table: each policy is an engine with its settings.
 //!
-//! Owns: the rows, and the words that describe them. The one table feeds configuration, `--help`, tests,
-//! simulator and documents. A row that no engine can run does not compile, because [`EngineRow`] has no value for it; index,
-//! layout, schedule and eviction are columns that follow from the row. Does not: run anything. Adding a row that recombines
-//! existing parts is one entry in [`POLICIES`].
+//! Owns: the policies, and the words that describe them. The one table feeds configuration, `--help`, tests, simulator
+//! and documents. A policy that no engine can run does not compile, because [`EngineRow`] has no value for it. Index,
+//! layout, reads and eviction are columns that follow from the policy. To add a policy that recombines existing parts,
+//! add one entry to [`POLICIES`].
 
 mod axes;
 mod costs;
@@ -15,33 +15,33 @@ pub use costs::{CostAssumptions, PolicyCosts, TransferWork};
 pub use engine_row::{EngineRow, FileNaming, LocatedRow, LogEviction, LogRow, MappedRow, SlotSchedule, TableRow};
 use std::fmt;
 
-/// A row: an engine with its settings, and what that comes to for those who read the table.
+/// A policy: an engine with its settings, and the properties that follow from them for readers of the table.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
-    /// Its name in configuration and messages.
+    /// The policy's name in configuration and messages.
     pub name: &'static str,
-    /// What it is, in one sentence.
+    /// A description in one sentence.
     pub about: &'static str,
-    /// Where the idea comes from.
+    /// The source of the idea.
     pub source: &'static str,
-    /// Which engine runs it, and how.
+    /// The engine and its settings.
     pub engine: EngineRow,
-    /// What is in memory for an entry.
+    /// The memory that the index takes per entry.
     pub index: IndexAxis,
-    /// Where an entry's bytes go.
+    /// The place of an entry's bytes.
     pub layout: LayoutAxis,
     /// When bytes are written.
     pub writes: WriteAxis,
-    /// How bytes are read.
+    /// The way in which bytes are read.
     pub reads: ReadAxis,
-    /// Which entries go when there is no room.
+    /// The choice of entries to drop when there is no room.
     pub eviction: EvictionAxis,
-    /// Its number in the superblock, never used for another row.
+    /// The policy's number in the superblock, never reused for another policy.
     pub(crate) code: u32,
 }
 
-/// How a row is described to users.
+/// The description of a policy for users.
 struct PolicyWords {
     about: &'static str,
     source: &'static str,
@@ -245,44 +245,45 @@ impl Policy {
         Self { name, about, source, engine, index, layout, writes, reads, eviction, code }
     }
 
-    /// Every row, in the order of the table.
+    /// Returns every policy, in the order of the table.
     pub fn all() -> &'static [Self] {
         POLICIES
     }
 
-    /// The row of this name.
+    /// Returns the policy with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         POLICIES.iter().find(|policy| policy.name == name)
     }
 
-    /// The row used unless another is asked for: `log`.
+    /// Returns the default policy, `log`.
     pub fn default_row() -> &'static Self {
         &POLICIES[0]
     }
 
-    /// Whether a read brings entries along that nobody asked for, see [`crate::Store::set_neighbours`].
+    /// Returns whether a read brings along entries that were not requested, see [`crate::Store::set_neighbours`].
     pub fn brings_neighbours(&self) -> bool {
         matches!(self.reads, ReadAxis::Clusters | ReadAxis::Groups)
     }
 
-    /// Whether its eviction can spare entries, see [`crate::Store::pin`].
+    /// Returns whether the policy can protect entries from eviction, see [`crate::Store::pin`].
     pub fn can_pin(&self) -> bool {
         matches!(self.engine, EngineRow::Log(LogRow::Packed(_)))
     }
 
-    /// Whether the memory of its index follows from a mean size of entries, and not from the entries that there are.
+    /// Returns whether the memory of the index follows from an assumed mean entry size, rather than from the actual
+    /// number of entries.
     pub fn index_assumes_mean(&self) -> bool {
         !matches!(self.engine, EngineRow::Log(LogRow::Packed(_)))
     }
 
-    /// Whether a store of it that is open can tell its keys, see [`crate::Store::scan`]: not where only the file's own snapshot, which is
-    /// written when the store is closed, says where entries are.
+    /// Returns whether an open store of this policy can list its keys, see [`crate::Store::scan`]. It cannot if only
+    /// the file's own snapshot, which is written at close, says where entries are.
     pub fn can_scan(&self) -> bool {
         !matches!(self.engine, EngineRow::Mapped(_))
     }
 
-    /// What a store of this row still has after `kill -9`, in a few words. `has_journal`: whether it was made with one, for rows that keep
-    /// one (`Tuning::map_journal`).
+    /// Returns, in a few words, what a store of this policy keeps after `kill -9`. `has_journal`: whether it was
+    /// created with a journal, for policies that may have one (`Tuning::map_journal`).
     pub fn kept_after_kill(&self, has_journal: bool) -> &'static str {
         match self.layout {
             LayoutAxis::Segments if self.reads == ReadAxis::Groups => {
@@ -296,7 +297,7 @@ impl Policy {
         }
     }
 
-    /// The row with this number in the superblock.
+    /// Returns the policy with this number in the superblock.
     pub(crate) fn of_code(code: u32) -> Option<&'static Self> {
         POLICIES.iter().find(|policy| policy.code == code)
     }

@@ -25,7 +25,7 @@ pub struct Reader {
     decoded: Arc<DecodedRecord>,
 }
 
-/// Where the rest of the body comes from, if it was not read with the head.
+/// The source of the body's remainder, if it was not read with the head.
 #[derive(Clone)]
 enum BodyRest {
     Log {
@@ -37,40 +37,40 @@ enum BodyRest {
 }
 
 impl Reader {
-    /// An entry in the log, of which the front was read.
+    /// Creates a reader of an entry in the log, of which the front was read.
     pub(crate) fn in_log(engine: Arc<LogEngine>, position: Sector, record: Bytes, decoded: DecodedRecord) -> Self {
         Self { source: BodyRest::Log { engine, position }, record, decoded: Arc::new(decoded) }
     }
 
-    /// An entry that was read whole.
+    /// Creates a reader of an entry that was read whole.
     pub(crate) fn whole(volume: Arc<Volume>, record: Bytes, decoded: DecodedRecord) -> Self {
         assert!(decoded.body_is_here() && decoded.len_bytes() <= record.len());
         Self { source: BodyRest::Whole(volume), record, decoded: Arc::new(decoded) }
     }
 
-    /// The head as it was committed.
+    /// Returns the head as it was committed.
     pub fn head(&self) -> Bytes {
         self.record.slice(self.decoded.head.clone())
     }
 
-    /// Length of the body in bytes.
+    /// Returns the length of the body in bytes.
     pub fn len(&self) -> u64 {
         self.decoded.meta.body_bytes
     }
 
-    /// The hints it was committed with, or that came with its newest head; of the group only the lower 32 bits.
+    /// Returns the hints of the entry, or those of its newest head. Of the group, only the lower 32 bits are kept.
     pub fn hints(&self) -> Hints {
         let RecordMeta { site, group, expires_at, .. } = self.decoded.meta;
         Hints { site: site.0, group: u64::from(group), expires_at }
     }
 
-    /// Whether the body is empty.
+    /// Returns whether the body is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The bytes of `range` of the body, verified. `None`: damaged, or reused meanwhile; treat the
-    /// entry as a miss. Costs a device read only if `get` has not read that far.
+    /// Returns the bytes of `range` of the body, verified. `None` means damaged, or reused meanwhile; treat the entry
+    /// as a miss. Costs a device read only if `get` has not read that far.
     ///
     /// # Errors
     /// `Unavailable` when the device fails.
@@ -104,7 +104,7 @@ impl Reader {
         Ok(Some(bytes.slice(skip..skip + (range.end - range.start) as usize)))
     }
 
-    /// The body as a stream that can be read and sought.
+    /// Returns the body as a stream that supports reading and seeking.
     pub fn into_stream(self) -> BodyStream {
         BodyStream::new(self)
     }
@@ -162,7 +162,7 @@ impl Reader {
         Ok(Some(bytes.slice((start - whole.start) as usize..(end - whole.start) as usize)))
     }
 
-    /// The part of the body that was read with the head, if it holds `range`.
+    /// Returns the part of the body that was read with the head, if it holds `range`.
     fn loaded(&self, range: &Range<u64>) -> Option<Bytes> {
         if !self.decoded.body_is_here() {
             return None;

@@ -1,4 +1,4 @@
-//! The public [`Stats`]: what volumes count, and what their engines hold now.
+//! The public [`Stats`]: counters of volumes, and the present content of their engines.
 
 use crate::{families::AnyEngine, volume::counters::for_each_counter};
 use std::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ macro_rules! stats {
         }
 
         impl Stats {
-            /// Of several volumes together.
+            /// Returns the sum over several volumes.
             pub(crate) fn sum(volumes: impl Iterator<Item = Self>) -> Self {
                 volumes.reduce(|sum, volume| Self {
                     entries: sum.entries + volume.entries,

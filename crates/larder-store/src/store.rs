@@ -1,7 +1,6 @@
-//! The store: the public API over the engine of the volume's row.
+//! The store: the public API over the engines of its volumes.
 //!
-//! Owns: the public [`Store`]. Does not: know how a row works; `engine` is the seam to the families of
-//! rows, each of which executes what index, layout, schedule and eviction decide. Invariant: whatever is
+//! Owns: the public [`Store`]. The engines, reached through `engine`, implement the policies. Invariant: whatever is
 //! returned for a key was committed under exactly that key.
 
 mod closing;
@@ -68,11 +67,11 @@ pub struct Store {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VolumeStats<'a> {
-    /// Where it is.
+    /// The volume's path.
     pub path: &'a Path,
-    /// Its row.
+    /// The volume's policy.
     pub policy: &'static Policy,
-    /// Its counters and gauges.
+    /// The volume's counters and gauges.
     pub stats: Stats,
 }
 
@@ -88,12 +87,14 @@ impl Store {
         Self::start(vec![open::open_file(&options)?])
     }
 
-    /// Opens or creates a store of several volumes. Each takes a share of the keys by its size. One that cannot be
-    /// had, or is damaged, is gone without: its share is missed, and it is emptied when it returns.
+    /// Opens a store that spans several volumes, creating the ones that do not exist.
+    ///
+    /// Keys are distributed in proportion to volume size. A volume that is unavailable or corrupt is left out: lookups
+    /// of its keys miss. It is emptied before it rejoins.
     ///
     /// # Errors
-    /// As [`Store::open`], of the first volume that is refused as `Invalid` or `Full`; or of the last, if none can
-    /// be had.
+    /// As [`Store::open`], of the first volume that is refused as `Invalid` or `Full`. If no volume can be opened,
+    /// returns the last error.
     pub fn open_volumes(options: Vec<StoreOptions>) -> Result<Self> {
         let mut volumes = Vec::new();
         let mut last_error = Error::new(ErrorKind::Invalid, "a store needs a volume");
@@ -151,29 +152,32 @@ impl Store {
         Ok(Self { volumes, closing: StoreClosing::default(), maintenance })
     }
 
-    /// Waits until everything that an earlier run stored is loaded: from then on a miss is one. A new store is ready at
-    /// once. Nobody has to wait: until then entries are found as they are loaded, and new ones are kept at once.
+    /// Waits until everything that an earlier run stored is loaded. From then on, a miss means that there is no entry.
+    /// A new store is ready at once. Waiting is optional: before that, entries are found as they are loaded, and new
+    /// ones are kept at once.
     ///
     /// # Cost
-    /// None once it is loaded. Loading reads checkpoints and the trailers of newer segments, or in rows that keep
-    /// nothing in memory, nothing.
+    /// None once loaded. Loading reads checkpoints and the trailers of newer segments. Policies that keep nothing in
+    /// memory read nothing.
     pub async fn ready(&self) {
         for engine in self.volumes.all() {
             engine.volume().loaded().await;
         }
     }
 
-    /// Where entries go that are read along with one that was asked for (rows that read groups or
-    /// clusters): a memory tier that may be asked for them next. `begin` is called before it is found out which
-    /// entries that were read are still current, so that a sink can refuse what was replaced or removed since it
-    /// was made. Both are called on whatever thread reads, and must not block. Only the first `begin` counts.
+    /// Sets the receiver of neighbours: entries that are read along with a requested one (policies that read groups or
+    /// clusters). A memory cache can keep them for the requests that are likely to follow.
+    ///
+    /// `begin` is called before the store finds out which of the entries read are still current. So a sink can refuse
+    /// entries that were replaced or removed since it was created. Both are called on the reading thread and must not
+    /// block. Only the first `begin` counts.
     pub fn set_neighbours(&self, begin: Arc<dyn Fn() -> NeighbourSink + Send + Sync>) {
         for engine in self.volumes.all() {
             let _ = engine.volume().begin_neighbours.set(Arc::clone(&begin));
         }
     }
 
-    /// Whether its row reads entries that nobody asked for along with others.
+    /// Returns whether its policy reads entries that were not requested along with others.
     pub fn brings_neighbours(&self) -> bool {
         self.volumes.all().any(|engine| engine.volume().policy.brings_neighbours())
     }
@@ -220,7 +224,7 @@ impl Store {
         }
     }
 
-    /// Whether `key`'s entry is still where it was seen (no I/O). `false` also where memory cannot tell.
+    /// Returns whether `key`'s entry is still at this location (no I/O). Also `false` where memory cannot tell.
     pub fn is_in_sight(&self, key: &[u8], sighting: LocatedEntry) -> bool {
         self.volumes.sound_of(key).is_some_and(|engine| engine.is_in_sight(engine.volume().hash(key).0, sighting.0))
     }
@@ -320,8 +324,8 @@ impl Store {
         done.into_iter().collect()
     }
 
-    /// Whether memory knows of an entry of `key` (no I/O; false positives by the row, 0.4% in `log`). Rows
-    /// that keep nothing in memory always say yes.
+    /// Returns whether memory knows of an entry of `key` (no I/O). The rate of false positives depends on the policy:
+    /// 0.4% in `log`. Policies that keep nothing in memory always return `true`.
     pub fn may_contain(&self, key: &[u8]) -> bool {
         self.volumes.sound_of(key).is_some_and(|engine| {
             let volume = engine.volume();
@@ -343,7 +347,7 @@ impl Store {
         HeldKey::new(volume, volume.hash(key).0)
     }
 
-    /// Whether its rows can spare entries: [`Store::pin`] says no otherwise.
+    /// Returns whether its policies can pin entries; otherwise [`Store::pin`] fails.
     pub fn can_pin(&self) -> bool {
         self.volumes.all().all(|engine| engine.volume().policy.can_pin())
     }
@@ -372,7 +376,7 @@ impl Store {
         volume.pins.remove(volume.hash(key).0)
     }
 
-    /// Whether `key`'s entry, or the one that is to come, is pinned (no I/O).
+    /// Returns whether `key`'s present or next entry is pinned (no I/O).
     pub fn is_pinned(&self, key: &[u8]) -> bool {
         let volume = self.volumes.of(key).volume();
         volume.pins.contains(volume.hash(key).0)
@@ -383,7 +387,7 @@ impl Store {
         Stats::sum(self.volumes.all().map(Stats::of))
     }
 
-    /// Each volume on its own, in the order in which they were given.
+    /// Returns the statistics of each volume, in the order in which they were given.
     pub fn volumes(&self) -> impl Iterator<Item = VolumeStats<'_>> {
         self.volumes.all().map(|engine| {
             let volume = engine.volume();
@@ -430,8 +434,7 @@ impl Store {
         closed
     }
 
-    /// Flushes, syncs and reclaims what is due: what the store's own threads do, for stores opened
-    /// without them.
+    /// Flushes, syncs and reclaims what is due. Replaces the store's own threads in stores opened without them.
     pub async fn maintain(&self) {
         for engine in self.volumes.all() {
             self.volumes.maintain(engine).await;

@@ -1,9 +1,9 @@
-//! The constants of the rows, each with its meaning, its range and its default: one table for the engine, for
-//! configuration and for documents.
+//! The tuning constants of the policies, each with its meaning, range and default: one table for the engine,
+//! configuration and documents.
 //!
-//! Owns: [`Tuning`] and the list of its fields. Does not: know what a row makes of them. Invariant: a store is opened
-//! only with constants that are in their ranges. Constants that fix where bytes lie count only for a new volume; an
-//! existing one keeps its own. A new constant is one entry in the table at the end.
+//! Owns: [`Tuning`] and the list of its fields. The policies interpret them. Invariant: a store is opened only with
+//! constants within their ranges. Constants that determine where bytes lie apply only to a new volume; an existing one
+//! keeps its own. To add a constant, add one entry to the table at the end.
 
 use crate::{Error, ErrorKind, Result};
 use std::{ops::RangeInclusive, time::Duration};
@@ -12,15 +12,15 @@ use std::{ops::RangeInclusive, time::Duration};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct TuningField {
-    /// Its name.
+    /// The constant's name.
     pub name: &'static str,
     /// The rows it is of, its meaning, and what more or less of it does.
     pub about: &'static str,
-    /// What values it takes.
+    /// The values it accepts.
     pub kind: TuningKind,
 }
 
-/// What values a constant takes.
+/// The kind of values that a constant accepts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TuningKind {
     /// On or off.
@@ -55,7 +55,7 @@ pub enum TuningValue {
 }
 
 impl TuningKind {
-    /// Whether `value` is of this kind and in its range.
+    /// Returns whether `value` is of this kind and in its range.
     pub fn admits(&self, value: TuningValue) -> bool {
         match (self, value) {
             (Self::Switch, TuningValue::Switch(_)) => true,
@@ -106,7 +106,7 @@ impl TuningField {
 trait Constant: Sized {
     fn value(self) -> TuningValue;
 
-    /// `None` if `value` is of another kind, or too large for the type.
+    /// Converts a value. Returns `None` if it is of another kind, or too large for the type.
     fn of(value: TuningValue) -> Option<Self>;
 }
 
@@ -133,7 +133,7 @@ constant! {
     f64, Share;
 }
 
-/// Of what a cache is to have most.
+/// The goal of the store when it chooses which entries to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Objective {
     /// Hits: of two entries that are hit as often, the shorter one stays.
@@ -148,7 +148,8 @@ pub enum Objective {
 impl Objective {
     const WORDS: &[&str] = &["requests", "balanced", "bytes"];
 
-    /// What is as good to keep as an entry of one sector has this power of its own sectors in hits.
+    /// Returns the exponent that weighs length: an entry of n sectors is worth keeping if it has n to this power times
+    /// the hits of an entry of one sector.
     pub(crate) fn length_exponent(self) -> f64 {
         match self {
             Self::Requests => 1.0,
@@ -168,7 +169,7 @@ impl Constant for Objective {
     }
 }
 
-/// What each word for a kind in the table stands for.
+/// Maps each word for a kind in the table to its `TuningKind`.
 macro_rules! kind {
     (switch) => {
         TuningKind::Switch
@@ -209,7 +210,7 @@ macro_rules! table {
         }
 
         impl Tuning {
-            /// Every constant, in the order of the table.
+            /// Returns every constant, in the order of the table.
             pub fn fields() -> &'static [TuningField] {
                 static FIELDS: &[TuningField] = &[$(TuningField {
                     name: stringify!($name),
@@ -219,7 +220,7 @@ macro_rules! table {
                 FIELDS
             }
 
-            /// What the constant of this name is set to.
+            /// Returns the value of the constant with this name.
             pub fn value(&self, name: &str) -> Option<TuningValue> {
                 match name {
                     $(stringify!($name) => Some(self.$name.value()),)*
@@ -307,7 +308,7 @@ table! {
     esp_low_percent: u32 = 90, count in 0..=99;
     /// `esp`: share of blocks in use, in percent, above which eviction is faster still. 95 as in Squid.
     esp_high_percent: u32 = 95, count in 0..=99;
-    /// `esp`: entries evicted per second below the low watermark, besides 5, 10 or 15 more when free runs are
+    /// `esp`: entries evicted per second below the low watermark, in addition to 5, 10 or 15 more when free runs are
     /// short. 10 as published.
     esp_base_evictions_per_s: u32 = 10, count in 0..=10_000;
     /// `esp`: entries evicted per second between the watermarks; above the high one twice as many. Too few: entries
@@ -352,8 +353,9 @@ table! {
     /// `hashcache-log-n` and later: bits that tell how often the log has gone round. More: fewer needless reads of what it
     /// has overwritten, which are one in 2^bits of those without.
     hashcache_generation_bits: u32 = 4, count in 0..=8;
-    /// `hashcache-log-n`, and `hashcache-log-lru` for what the file has: what is read of an entry, whose length the index does not have. More: fewer
-    /// second reads for long entries; less: fewer bytes read. The paper reads up to 64 KiB at the price of a seek.
+    /// `hashcache-log-n`, and `hashcache-log-lru` for the data in its file: bytes of the first read of an entry, whose
+    /// length the index does not know. More: fewer second reads for long entries; less: fewer bytes read. The paper
+    /// reads up to 64 KiB at the price of a seek.
     hashcache_first_read_bytes: u64 = 64 << 10, power in 4096..=1 << 20;
     /// `hashcache-log-lru`: entries of a set whose position is in memory; the others' are in a file. Half of
     /// `hashcache_ways` as published. More: fewer hits that take a second read, and 32 bits a set for each.

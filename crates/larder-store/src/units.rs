@@ -1,7 +1,7 @@
-//! The sizes everything else is counted in, and where things lie on a volume.
+//! The units of all sizes, and the layout of a volume.
 //!
-//! Owns: sector, block and segment arithmetic ([`SegmentGeometry`]). Invariant: every segment lies wholly
-//! between the two superblocks. The byte layout is tabled in docs/format.md.
+//! Owns: sector, block and segment arithmetic ([`SegmentGeometry`]). Invariant: every segment lies wholly between the
+//! two superblocks. The byte layout is tabled in docs/format.md.
 
 /// Bytes of a [`Sector`]. Records begin at multiples of it unless stated otherwise.
 pub(crate) const SECTOR_BYTES: u64 = 512;
@@ -26,7 +26,7 @@ impl Sector {
     }
 }
 
-/// Which site an entry is of, as its hints say.
+/// The site of an entry, from its hints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Site(pub(crate) u64);
 
@@ -44,11 +44,11 @@ impl SegmentId {
     }
 }
 
-/// Where segments lie on a volume.
+/// The layout of segments on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentGeometry {
     pub(crate) size_bytes: u64,
-    /// Where the first segment begins.
+    /// Offset of the first segment.
     pub(crate) data_start_bytes: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) segment_count: u32,
@@ -78,7 +78,7 @@ impl SegmentGeometry {
         Self { step_bytes: PACKED_STEP_BYTES, ..self }
     }
 
-    /// Whether several records may begin in a sector.
+    /// Returns whether several records may begin in a sector.
     pub(crate) fn is_packed(&self) -> bool {
         self.step_bytes < SECTOR_BYTES
     }
@@ -102,7 +102,7 @@ impl SegmentGeometry {
         Sector((self.segment_start_bytes(segment) + start_bytes) / SECTOR_BYTES)
     }
 
-    /// The segment that holds `sector`, if any does.
+    /// Returns the segment that holds `sector`, if any does.
     pub(crate) fn segment_of(&self, sector: Sector) -> Option<SegmentId> {
         let segment = sector.byte_offset().checked_sub(self.data_start_bytes)? / self.segment_bytes;
         let segment = u32::try_from(segment).ok()?;
@@ -114,7 +114,7 @@ impl SegmentGeometry {
     }
 }
 
-/// Offset of the second superblock on a volume of `size_bytes`.
+/// Returns the offset of the second superblock on a volume of `size_bytes`.
 pub(crate) fn last_superblock_bytes(size_bytes: u64) -> u64 {
     (size_bytes / BLOCK_BYTES * BLOCK_BYTES).saturating_sub(SUPERBLOCK_BYTES)
 }
@@ -124,7 +124,7 @@ pub(crate) fn sectors_spanned(start_bytes: u64, len_bytes: u64) -> u64 {
     sectors(start_bytes % SECTOR_BYTES + len_bytes)
 }
 
-/// Length in whole sectors.
+/// Returns the length in whole sectors.
 pub(crate) fn sectors(len_bytes: u64) -> u64 {
     len_bytes.div_ceil(SECTOR_BYTES)
 }

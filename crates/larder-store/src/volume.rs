@@ -1,9 +1,10 @@
-//! What every engine has of its volume, whatever its row: the device, who it is, time, counters, rules.
+//! The part of a volume that is common to all engines: the device, the identity, the clocks, the counters and the
+//! rules.
 //!
-//! Owns: the superblock (and with it the invalidation rules), counted transfers, and the one judgement
-//! whether bytes that were read are the entry that was asked for. Does not: know where entries lie.
-//! Invariant: [`Volume::judge`] accepts only a whole record of this volume under exactly that key, not
-//! expired and not invalidated. Cost: one pass of CRC32C over what is judged.
+//! Owns: the superblock (and with it the invalidation rules), counted I/O, and the single decision whether bytes that
+//! were read are the requested entry. The engines know where entries lie. Invariant: [`Volume::judge`] accepts only a
+//! whole record of this volume under exactly that key, not expired and not invalidated. Cost: one pass of CRC32C over
+//! the record.
 
 pub(crate) mod arrears;
 pub(crate) mod counters;
@@ -57,7 +58,7 @@ use turn::TaskTurn;
 use wakeup::MaintenanceWakeup;
 use wear::WearLimit;
 
-/// How often a start asks for what it needs: a fault that passes is not to cost what is stored.
+/// Number of attempts of each read at start, so that a transient fault does not cost the stored entries.
 const START_READ_ATTEMPT_COUNT: u32 = 3;
 
 /// Makes a sink for the entries that are read along with one that was asked for.
@@ -86,7 +87,7 @@ pub(crate) struct Volume {
     pub(crate) pins: PinnedKeys,
     /// Removals and invalidations that are not durable.
     pub(crate) arrears: PendingRemovals,
-    /// How far the journal is written and durable, in rows that keep one.
+    /// Progress of the journal: written and durable pages, in policies that have a journal.
     pub(crate) journal: JournalMarks,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     pub(crate) waiting: LoadWaiters,
@@ -97,7 +98,7 @@ pub(crate) struct Volume {
     start_retry_at: AtomicU64,
     /// Whether somebody writes that, at the start or later.
     is_starting: AtomicBool,
-    /// Passed by whoever changes the superblock.
+    /// The gate for changes of the superblock.
     pub(crate) superblock_gate: SuperblockGate,
     closed: AtomicBool,
 }
@@ -105,12 +106,12 @@ pub(crate) struct Volume {
 /// Time between attempts to write what a start has to write.
 pub(crate) const START_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is said of a store that cannot begin to store.
+/// Returns the error of a store that cannot begin to store.
 pub(crate) fn cannot_begin() -> Error {
     Error::new(ErrorKind::Unavailable, "the store takes nothing: what it has to write at its start cannot be written")
 }
 
-/// What bytes turn out to be that were read in search of a key.
+/// The result of reading a record in search of a key.
 pub(crate) enum KeyVerdict {
     /// The key's entry, every byte of it verified.
     Sound(DecodedRecord),
@@ -162,17 +163,17 @@ impl Volume {
         }
     }
 
-    /// The same, as one that was formatted just now, or not.
+    /// Returns this volume marked as newly formatted, or not.
     pub(crate) fn made_now(self, is_new: bool) -> Self {
         Self { is_new, ..self }
     }
 
-    /// The same, with the files of a row that keeps some.
+    /// Returns this volume with the files of a policy that keeps some.
     pub(crate) fn with_directory(self, directory: Arc<dyn Directory>, options: &StoreOptions) -> Self {
         Self { directory: Some(directory), options: options.clone(), ..self }
     }
 
-    /// Hard bound of what it keeps, its files included, in bytes.
+    /// Returns the hard limit of its size, including its files, in bytes.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.shape.size_bytes + if self.directory.is_some() { self.shape.files_bytes() } else { 0 }
     }
@@ -210,7 +211,7 @@ impl Volume {
         TaskTurn::take(&self.is_starting)
     }
 
-    /// Whether nobody has that right now.
+    /// Returns whether the head is not in use right now.
     pub(crate) fn head_is_free(&self) -> bool {
         !self.is_starting.load(Ordering::Acquire)
     }
@@ -221,12 +222,12 @@ impl Volume {
         self.start_retry_at.store(at.as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// Whether the volume has a new identity on the device, under which its next start finds nothing.
+    /// Returns whether the volume has a new identity on the device, under which its next start finds no entries.
     pub(crate) fn starts_over(&self) -> bool {
         self.superblock().id != self.id
     }
 
-    /// The superblock as it is now.
+    /// Returns the present superblock.
     pub(crate) fn superblock(&self) -> RwLockReadGuard<'_, Superblock> {
         self.superblock.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -236,12 +237,12 @@ impl Volume {
         *self.superblock.write().unwrap_or_else(PoisonError::into_inner) = superblock;
     }
 
-    /// The epoch in which entries are written now.
+    /// Returns the present epoch, in which entries are written.
     pub(crate) fn epoch(&self) -> u32 {
         self.superblock().epochs.current
     }
 
-    /// Whether no invalidation covers an entry of `site` written in `epoch`.
+    /// Returns whether no invalidation covers an entry of `site` written in `epoch`.
     pub(crate) fn admits(&self, site: Site, epoch: u32) -> bool {
         self.superblock().epochs.admits(site, epoch) && !self.arrears.hides_site(site)
     }
@@ -285,8 +286,8 @@ impl Volume {
         }
     }
 
-    /// What the device can transfer that holds `len_bytes` from `offset_bytes`: where it begins, how far into it
-    /// the bytes do, and how long it is.
+    /// Returns the aligned range that contains `len_bytes` from `offset_bytes`: its offset, the position of the bytes
+    /// within it, and its length.
     pub(crate) fn aligned(&self, offset_bytes: u64, len_bytes: u64) -> (u64, usize, u64) {
         let alignment = u64::from(self.device.alignment_bytes());
         let start = offset_bytes / alignment * alignment;
@@ -304,8 +305,8 @@ impl Volume {
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, place(), source))
     }
 
-    /// A sink for neighbours, if anybody wants them. To be had before it is found out which of the records that
-    /// were read are still their keys' entries: what is replaced after that, the sink's owner knows of.
+    /// Returns a sink for neighbours, if anyone receives them. Take it before finding out which of the records read are
+    /// current: its owner is informed of every later replacement.
     pub(crate) fn neighbours(&self) -> Option<NeighbourSink> {
         self.begin_neighbours.get().map(|begin| begin())
     }
@@ -375,7 +376,7 @@ impl Volume {
         }
     }
 
-    /// What `record`, read whole, is to somebody who looks for `key`.
+    /// Judges `record`, which was read whole, for a lookup of `key`.
     pub(crate) fn judge(&self, record: &Bytes, hash: FullHash, key: &[u8]) -> KeyVerdict {
         let Ok(decoded) = DecodedRecord::decode(self.id, record) else { return KeyVerdict::Damaged };
         if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {
@@ -395,7 +396,7 @@ impl Volume {
         KeyVerdict::Sound(decoded)
     }
 
-    /// Whether an entry is expired or invalidated.
+    /// Returns whether an entry is expired or invalidated.
     pub(crate) fn is_useless(&self, decoded: &DecodedRecord) -> bool {
         let meta = &decoded.meta;
         let expired = has_expired(meta.expires_at, self.clock.now_s());

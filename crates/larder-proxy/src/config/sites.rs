@@ -23,7 +23,7 @@ pub struct Site {
     pub listeners: Vec<SocketAddr>,
     /// The origins of its requests. Without, requests go where they would go without the site.
     pub origins: Option<Arc<Origins>>,
-    /// Its cache settings. Default: [`super::ProxyConfig::cache`].
+    /// The cache settings. Default: [`super::ProxyConfig::cache`].
     pub cache: Option<CacheSettings>,
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum FetchStage {
     Continued(StatusCode),
     /// The origin answered with an error that stale responses may stand in for.
     OriginFailing,
-    /// The response is for the first asker alone, see [`Flight::take_private`].
+    /// The response is for the first asker alone, see `Flight::take_private`.
     Private,
     /// There is no response.
     Failed(Failure),

@@ -1,10 +1,11 @@
-//! Memory a device can transfer to and from directly: aligned to 4 KiB, reused.
+//! Buffers for direct I/O: aligned to 4 KiB, and reused.
 //!
-//! Owns: a length in bytes over whole 4 KiB blocks, and small free lists per thread. Invariant:
-//! `len <= capacity`. Cost: usually none; a new buffer is zeroed once. One of over 128 KiB that is not read into costs two
-//! system calls and a page fault for every 4 KiB, and goes back to the system whole when it is dropped. Of those that are
-//! read into, as the chunks of long bodies are, a thread keeps [`LONG_COUNT_MAX`]: to have new ones zeroed for each read was
-//! a third of what a long hit took.
+//! Owns: a length in bytes over whole 4 KiB blocks, and small free lists per thread. Invariant: `len <= capacity`.
+//!
+//! Cost: usually none; a new buffer is zeroed once. A buffer of over 128 KiB that is not read into costs two system
+//! calls and a page fault for every 4 KiB, and returns to the system when it is dropped. Of the buffers that are read
+//! into, such as those for chunks of long bodies, a thread keeps [`LONG_COUNT_MAX`]: zeroing new ones for each read
+//! took a third of the time of a long hit.
 
 mod pool;
 
@@ -22,14 +23,14 @@ pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
 
 /// Buffers up to this size are kept for reuse.
 const REUSE_BYTES_MAX: usize = 128 << 10;
-/// How many bytes of buffers of one size a thread keeps, and how many buffers at most.
+/// Bytes of buffers of one size that a thread keeps, and the number of buffers at most.
 const REUSE_CLASS_BYTES_MAX: usize = 1 << 20;
 const REUSE_COUNT_MAX: usize = 64;
 /// Longest buffer that is kept after it was read into: the longest record with what aligns it.
 const LONG_BYTES_MAX: usize = 2 << 20;
-/// How many of them a thread keeps: as many as one long hit reads at a time, and the one it sends.
+/// Number of long buffers that a thread keeps: those that one long hit reads at a time, and the one it sends.
 const LONG_COUNT_MAX: usize = 4;
-/// What the capacity of these is a multiple of, so that records of about one length take each other's buffers.
+/// Unit of the capacity of long buffers, so that records of about the same length can reuse each other's buffers.
 const LONG_STEP_BYTES: usize = 64 << 10;
 const SIZE_CLASS_COUNT: usize = REUSE_BYTES_MAX.ilog2() as usize - BUFFER_ALIGNMENT_BYTES.ilog2() as usize + 1;
 
@@ -57,14 +58,14 @@ enum Memory {
 }
 
 impl AlignedBuffer {
-    /// A buffer of exactly `len_bytes`. A long one lies apart from the allocator's memory, where it would leave a hole among
-    /// what stays.
+    /// Creates a buffer of exactly `len_bytes`. A long one is allocated outside the allocator's memory, where it would
+    /// leave a hole.
     pub fn with_len(len_bytes: usize) -> Self {
         if len_bytes > REUSE_BYTES_MAX { Self::apart(len_bytes) } else { Self::allocated(len_bytes) }
     }
 
-    /// A buffer of exactly `len_bytes`, more than 0, that goes back to the system when it is dropped: for what is needed
-    /// seldom, and then many at a time.
+    /// Creates a buffer of exactly `len_bytes`, more than 0, that returns to the system when it is dropped: for buffers
+    /// that are needed rarely, and then many at a time.
     pub(crate) fn apart(len_bytes: usize) -> Self {
         match MmapMut::map_anon(whole_blocks(len_bytes)) {
             Ok(mapped) => Self { memory: Memory::Mapped(mapped), len_bytes },
@@ -72,8 +73,9 @@ impl AlignedBuffer {
         }
     }
 
-    /// A buffer of exactly `len_bytes`, to be read into and soon dropped: if possible one that the calling thread's rings
-    /// know, and never a new mapping, whose page faults would cost more than the copy of a long body.
+    /// Creates a buffer of exactly `len_bytes` for a read, soon to be dropped. If possible it is one that the calling
+    /// thread's rings have registered. It is never a new mapping, whose page faults would cost more than the copy of a
+    /// long body.
     pub(crate) fn for_reading(len_bytes: usize) -> Self {
         // At thread exit nobody asks any more.
         let _ = WAS_USED.try_with(|was_used| was_used.set(true));
@@ -95,7 +97,7 @@ impl AlignedBuffer {
         Self { memory: Memory::Blocks(blocks), len_bytes }
     }
 
-    /// Its place among the buffers of `pool`, if it is one of them.
+    /// Returns the buffer's index in `pool`, if it belongs to it.
     pub(crate) fn index_in(&self, pool: &Arc<BufferPool>) -> Option<u16> {
         match &self.memory {
             Memory::Registered(pooled, own) if Arc::ptr_eq(own, pool) => Some(pooled.index),
@@ -103,12 +105,12 @@ impl AlignedBuffer {
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len_bytes
     }
 
-    /// Whether the length is 0.
+    /// Returns whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len_bytes == 0
     }
@@ -128,7 +130,7 @@ impl AlignedBuffer {
         };
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
         match &self.memory {
             Memory::Blocks(blocks) | Memory::Registered(PooledBuffer { blocks, .. }, _) => {
@@ -138,7 +140,7 @@ impl AlignedBuffer {
         }
     }
 
-    /// The bytes, to be written.
+    /// Returns the bytes for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match &mut self.memory {
             Memory::Blocks(blocks) | Memory::Registered(PooledBuffer { blocks, .. }, _) => {
@@ -192,7 +194,7 @@ pub fn release_unused_buffers() {
     FREE.with_borrow_mut(|free| free.iter_mut().for_each(Vec::clear));
 }
 
-/// Zeroed memory of this capacity.
+/// Allocates zeroed memory of this capacity.
 fn blocks(capacity_bytes: usize) -> Vec<Block> {
     bytemuck::allocation::zeroed_vec(capacity_bytes / BUFFER_ALIGNMENT_BYTES)
 }
@@ -202,7 +204,7 @@ fn reused(len_bytes: usize) -> Option<Vec<Block>> {
     FREE.try_with(|free| free.try_borrow_mut().ok()?[class].pop()).ok()?
 }
 
-/// A kept buffer that holds `len_bytes`, and not many times as much.
+/// Takes a kept buffer that holds `len_bytes`, and is not many times as long.
 fn kept_long(len_bytes: usize) -> Option<Vec<Block>> {
     let fits = |kept: &Vec<Block>| (len_bytes..=2 * len_bytes).contains(&capacity_of(kept));
     LONG.try_with(|long| {

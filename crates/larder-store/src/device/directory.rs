@@ -1,9 +1,9 @@
-//! The directory seam: asynchronous transfers to and from named files, for the rows that keep entries in files.
+//! The directory interface: asynchronous operations on named files, for policies that keep entries in files.
 //!
-//! Owns: the [`Directory`] trait, the [`FileWork`] that is handed to it, and the [`FileName`] that cannot lead out
-//! of it. Does not: decide what goes into which file, or order pieces of work on one file: who wants one after the
-//! other waits for the first. Invariant: all work completes exactly once, with an error if its directory goes away.
-//! Cost: one allocation per piece of work that is awaited. Source: docs/rfcs/0002-directory.md.
+//! Owns: the [`Directory`] trait, the [`FileWork`] submitted to it, and the [`FileName`] that cannot lead out of it.
+//! The content of files is decided elsewhere. Operations on one file are not ordered: a caller that needs an order
+//! waits for the first. Invariant: all work completes exactly once, with an error if its directory goes away. Cost: one
+//! allocation per awaited operation. Source: docs/rfcs/0002-directory.md.
 
 mod files;
 mod memory;
@@ -19,10 +19,10 @@ pub trait Directory: Send + Sync + 'static {
     /// returns. A short transfer is continued by the directory.
     fn submit(&self, work: FileWork);
 
-    /// What the space a file takes is rounded up to, in bytes, a power of two.
+    /// Returns the unit, in bytes, to which the space of a file is rounded up; a power of two.
     fn block_bytes(&self) -> u32;
 
-    /// One word for logs and metrics, such as `files`.
+    /// Returns one word for logs and metrics, such as `files`.
     fn name(&self) -> &'static str;
 
     /// As [`super::Device::release`].
@@ -33,11 +33,11 @@ pub trait Directory: Send + Sync + 'static {
 pub enum FileWork {
     /// Fill the buffer's whole length from `offset_bytes` of a file.
     Read {
-        /// Which file; `NotFound` if there is none.
+        /// The file; `NotFound` if it does not exist.
         file: FileName,
-        /// Where in the file.
+        /// The offset in the file.
         offset_bytes: u64,
-        /// Where to; its length is how much. `UnexpectedEof` if the file ends before.
+        /// The destination; its length is the number of bytes. `UnexpectedEof` if the file ends before.
         buffer: AlignedBuffer,
         /// Gets the filled buffer.
         completion: Completion<AlignedBuffer>,
@@ -45,18 +45,18 @@ pub enum FileWork {
     /// Write the buffer's whole length at `offset_bytes` of a file. The file, and the directories its name leads
     /// through, come into being if need be; a place before the offset that was never written reads as zeros.
     Write {
-        /// Which file.
+        /// The file.
         file: FileName,
-        /// Where in the file.
+        /// The offset in the file.
         offset_bytes: u64,
-        /// What; shared, so that it can be read while it is on its way.
+        /// The bytes; shared, so that they can be read while they are being written.
         buffer: Arc<AlignedBuffer>,
         /// Told when the bytes are with the system (durable only after a `Sync`).
         completion: Completion<()>,
     },
     /// Remove a file, and its directory if that is empty then.
     Remove {
-        /// Which file; `NotFound` if there is none.
+        /// The file; `NotFound` if it does not exist.
         file: FileName,
         /// Told when it is gone.
         completion: Completion<()>,
@@ -128,7 +128,7 @@ impl FileName {
     /// Bytes a part has at most; every file system takes that.
     pub const PART_BYTES_MAX: usize = 64;
 
-    /// `name`, if it is one.
+    /// Returns `name` as a file name, if it is a valid one.
     pub fn new(name: impl Into<Box<str>>) -> Option<Self> {
         let name = name.into();
         let is_part = |part: &str| {
@@ -140,7 +140,7 @@ impl FileName {
         is_name.then_some(Self(name))
     }
 
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }

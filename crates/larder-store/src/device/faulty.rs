@@ -1,11 +1,12 @@
 //! A device that fails on purpose: in memory, with the faults of a [`FaultPlan`] drawn from a seed.
 //!
-//! Owns: what reads see, what would survive a power cut, the acknowledged writes in between (the drive's volatile
-//! cache), and the transfers that wait for [`FaultyDevice::turn`]. Does not: use threads or time. Invariants: the
-//! same seed and the same calls give the same bytes, completions and [`FaultStats`]; a plan of zeros keeps the
-//! contract of every device. Cost: each write is copied three times.
-//! Idea: what drives do by Bairavasundaram et al. (FAST 2008), Zheng et al. (FAST 2013); simulation by seed as in
-//! FoundationDB.
+//! Owns: the bytes that reads see, the bytes that would survive a power loss, the acknowledged writes in between (the
+//! drive's volatile cache), and the I/O that waits for [`FaultyDevice::turn`]. It uses neither threads nor time.
+//! Invariants: the same seed and the same calls give the same bytes, completions and [`FaultStats`]. A plan of zeros
+//! keeps the contract of every device. Cost: each write is copied three times.
+//!
+//! Idea: faults of drives after Bairavasundaram et al. (FAST 2008) and Zheng et al. (FAST 2013); simulation by seed as
+//! in FoundationDB.
 
 mod plan;
 
@@ -29,7 +30,7 @@ use plan::{PlannedFault, TransferFate, TransferKind};
 /// A device in memory with faults. See [`FaultPlan`].
 pub struct FaultyDevice {
     bounds: TransferBounds,
-    /// What reads see: every write that landed, in the drive's cache or on the medium.
+    /// The bytes that reads see: every write that landed, in the drive's cache or on the medium.
     seen: MemoryDevice,
     state: Mutex<FaultyState>,
 }
@@ -38,7 +39,7 @@ struct FaultyState {
     plan: FaultPlan,
     dice: Dice,
     stats: FaultStats,
-    /// What a power cut leaves for certain.
+    /// The bytes certain to survive a power loss.
     durable: MemoryDevice,
     /// Landed since the last sync, oldest first: a power cut keeps any of them, whole or in part, in any order.
     cached: VecDeque<LandedWrite>,
@@ -69,17 +70,17 @@ struct WaitingTransfer {
 }
 
 impl FaultyDevice {
-    /// A device of `len_bytes` zeros whose faults follow from `seed`.
+    /// Creates a device of `len_bytes` zeros whose faults follow from `seed`.
     pub fn new(len_bytes: u64, seed: u64, plan: FaultPlan) -> Self {
         Self::on(MemoryDevice::new(len_bytes), Dice::new(seed), plan)
     }
 
-    /// A device that durably holds what `medium` holds.
+    /// Creates a device that durably holds the content of `medium`.
     pub fn with_contents(medium: &MemoryDevice, seed: u64, plan: FaultPlan) -> Self {
         Self::on(medium.snapshot(), Dice::new(seed), plan)
     }
 
-    /// From now on faults are those of `plan`. Limits of it count from the device's first transfer.
+    /// Replaces the plan of faults. Its limits count from the device's first operation.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.lock().plan = plan;
     }
@@ -103,19 +104,20 @@ impl FaultyDevice {
         true
     }
 
-    /// How many transfers wait for a turn.
+    /// Returns the number of operations that wait for a turn.
     pub fn waiting_count(&self) -> usize {
         self.lock().waiting.len()
     }
 
-    /// How many of the waiting transfers a fault has struck: counted since they were asked for, felt only when they are done.
+    /// Returns the number of waiting operations that a fault has struck. They count as soon as they are submitted; the
+    /// fault shows when they complete.
     pub fn struck_count(&self) -> usize {
         self.lock().waiting.iter().filter(|waiting| waiting.fault.is_some()).count()
     }
 
-    /// The device as the next process finds it when this one is killed now: all that was acknowledged is there; of
-    /// the writes that wait, some landed, some in part. The new device has a sequence of its own and no waiting
-    /// transfers; this one should no longer be used.
+    /// Returns the device as the next process finds it if this one is killed now: all acknowledged writes are there; of
+    /// the waiting writes, some landed, some in part. The new device has a random sequence of its own and no waiting
+    /// operations. The old one should no longer be used.
     pub fn kill(&self) -> Self {
         let mut state = self.lock();
         let contents = self.seen.snapshot();
@@ -125,8 +127,8 @@ impl FaultyDevice {
         self.successor(contents, &mut state)
     }
 
-    /// The device after the power went: what was synced is there; of all other writes any came to the medium, in any
-    /// order, some in part. As for [`FaultyDevice::kill`] otherwise.
+    /// Returns the device after a power loss: all synced writes are there. Of the others, any may have reached the
+    /// medium, in any order, some in part. Otherwise as [`FaultyDevice::kill`].
     pub fn power_cut(&self) -> Self {
         let mut state = self.lock();
         let contents = state.durable.snapshot();
@@ -140,12 +142,12 @@ impl FaultyDevice {
         self.successor(contents, &mut state)
     }
 
-    /// A copy of all bytes that reads see.
+    /// Returns a copy of all bytes that reads see.
     pub fn contents(&self) -> Vec<u8> {
         self.seen.contents()
     }
 
-    /// What the device did so far; successors go on counting.
+    /// Returns the counters of this device. Its successors continue them.
     pub fn stats(&self) -> FaultStats {
         self.lock().stats
     }
@@ -226,7 +228,7 @@ impl FaultyDevice {
         }
     }
 
-    /// How far a misdirected transfer of `len_bytes` at `offset_bytes` goes astray.
+    /// Returns the distance by which an operation of `len_bytes` at `offset_bytes` is misdirected.
     fn astray(&self, offset_bytes: u64, len_bytes: usize, dice: &mut Dice) -> u64 {
         let alignment_bytes = u64::from(self.bounds.alignment_bytes);
         let places = (self.bounds.len_bytes - len_bytes as u64) / alignment_bytes + 1;
@@ -291,7 +293,7 @@ impl FaultyState {
     }
 }
 
-/// What is left to land of a write that waits and will not fail.
+/// Returns the part of a waiting write that is yet to land, if it will not fail.
 fn pending_write(waiting: &mut WaitingTransfer) -> Option<LandedWrite> {
     let lands = matches!(waiting.fault, None | Some(PlannedFault::Misdirected));
     if lands { rest_of_write(waiting) } else { None }
@@ -317,13 +319,13 @@ fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, dice: &mut Dice) {
     medium.write_at(landed.offset_bytes, &landed.bytes[..len]);
 }
 
-/// How many of `len` bytes the next call moves. Not of whole sectors, and now and then the rest at once, so that a
-/// short transfer comes to an end.
+/// Returns how many of `len` bytes the next call moves: no whole number of sectors, and now and then all the remaining
+/// bytes, so that a short operation ends.
 fn piece(len: usize, is_short: bool, dice: &mut Dice) -> usize {
     if !is_short || dice.below(3) == 0 { len } else { 1 + dice.below(len as u64) as usize }
 }
 
-/// A number of whole sectors less than `len_bytes`, in bytes.
+/// Returns a number of whole sectors less than `len_bytes`, in bytes.
 fn sectors_below(len_bytes: usize, dice: &mut Dice) -> usize {
     let sectors = (len_bytes / SECTOR_BYTES) as u64;
     if sectors == 0 { 0 } else { dice.below(sectors) as usize * SECTOR_BYTES }
@@ -336,7 +338,7 @@ fn flip(bytes: &mut [u8], dice: &mut Dice) {
     }
 }
 
-/// What a drive writes as one.
+/// Bytes that a drive writes as a unit.
 const SECTOR_BYTES: usize = 512;
 /// Written bytes the drive's cache holds; beyond, the oldest become durable.
 const CACHE_BYTES_MAX: usize = 64 << 20;

@@ -1,14 +1,14 @@
-//! A transfer under way: checked, owning its buffer, and knowing how far it has come.
+//! An operation in flight: checked, owning its buffer, and tracking its progress.
 //!
-//! Owns: the rules all devices share (what is refused, how short and interrupted calls go on). Does not: make
-//! system calls. Invariant: what [`TransferBounds::admit`] lets through lies inside the device and on its alignment,
-//! and every step either moves bytes or uses up one of a bounded number of retries.
+//! Owns: the rules common to all devices (what is refused, how short and interrupted calls continue). System calls are
+//! made elsewhere. Invariant: an operation that [`TransferBounds::admit`] accepts lies inside the device and on its
+//! alignment. Every step either moves bytes or uses up one of a bounded number of retries.
 
 use std::{io, ops::ControlFlow, sync::Arc};
 
 use super::{AlignedBuffer, Completion, Transfer, buffer::BufferPool};
 
-/// What a device's transfers must keep to.
+/// The limits of a device's operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TransferBounds {
     pub(super) len_bytes: u64,
@@ -109,7 +109,7 @@ impl InFlight {
         if self.done_bytes == self.len_bytes() { ControlFlow::Break(Ok(())) } else { ControlFlow::Continue(()) }
     }
 
-    /// The next call to make.
+    /// Returns the next call to make.
     pub(super) fn call(&mut self) -> SystemCall<'_> {
         let offset_bytes = self.offset_bytes + self.done_bytes as u64;
         let end = self.len_bytes().min(self.done_bytes + CALL_BYTES_MAX);
@@ -121,7 +121,7 @@ impl InFlight {
         }
     }
 
-    /// The buffer, for as long as the kernel may still use it when the transfer is to fail before.
+    /// Returns the buffer, to keep it alive as long as the kernel may use it after the operation has failed.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only io_uring leaves buffers with the kernel"))]
     pub(super) fn keep_buffer(&mut self) -> Arc<AlignedBuffer> {
         match &mut self.work {
@@ -190,7 +190,7 @@ impl InFlight {
 
 /// Longest single call, in bytes; the kernel's own limit is just below 2 GiB and not block aligned everywhere.
 const CALL_BYTES_MAX: usize = 1 << 30;
-/// How many calls in a row may be interrupted before the transfer fails.
+/// Number of consecutive interrupted calls after which the operation fails.
 const RETRY_COUNT_MAX: u32 = 64;
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(outcome.recv().unwrap().unwrap(), 4096);
     }
 
-    /// At stake: a call that never makes progress and is repeated for ever.
+    /// At stake: a call that never makes progress and is repeated forever.
     #[test]
     fn a_transfer_without_progress_ends() {
         for stuck in [|| Ok(100), || Err(io::ErrorKind::WouldBlock.into())] {

@@ -1,6 +1,6 @@
-//! Work waiting for a device's or directory's own threads.
+//! Work that waits for the threads of a device or directory.
 //!
-//! Owns: a bounded queue that never blocks who fills it. Does not: do the work. Invariant: what is pushed is taken
+//! Owns: a bounded queue that never blocks its producers. The work is done elsewhere. Invariant: a pushed item is taken
 //! by exactly one taker, or given back. Cost: one short lock per push.
 
 use std::{
@@ -43,7 +43,7 @@ impl<T> TransferQueue<T> {
         Ok(was_empty)
     }
 
-    /// The oldest piece of work, waiting for one; `None` once the queue is closed and empty.
+    /// Takes the oldest item, waiting for one. Returns `None` once the queue is closed and empty.
     pub(super) fn pop(&self) -> Option<T> {
         let state = self.lock();
         let mut state = self
@@ -73,7 +73,7 @@ impl<T> TransferQueue<T> {
     }
 }
 
-/// What becomes of work that a full queue gave back.
+/// Returns the error for work that a full queue gave back.
 pub(super) fn too_much_waits() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, format!("too many transfers are waiting: {WAITING_COUNT_MAX}"))
 }

@@ -1,9 +1,9 @@
-//! A device on io_uring: one ring on a thread of its own for writes and everybody, and one per attached thread
-//! for that thread's reads.
+//! A device on io_uring: one ring on a thread of its own for writes and other threads' reads, and one per attached
+//! thread for that thread's reads.
 //!
-//! Owns: [`UringRing`], the only code here that hands memory to the kernel. Does not: decide when to turn
-//! (`attached` does in an event loop, `background` on its thread). Invariant: a buffer the kernel may touch stays
-//! in the ring's slab until its completion has arrived. Cost: one system call per turn, however many transfers.
+//! Owns: [`UringRing`], the only code here that gives memory to the kernel. The time of a turn is decided by `attached`
+//! in an event loop, and by `background` on its thread. Invariant: a buffer that the kernel may touch stays in the
+//! ring's slab until its completion has arrived. Cost: one system call per turn, however many operations.
 #![expect(unsafe_code, reason = "the kernel reads and writes buffers the compiler cannot see it has")]
 
 mod attached;
@@ -36,10 +36,10 @@ pub struct UringDevice {
 }
 
 impl UringDevice {
-    /// A device on `file`.
+    /// Creates a device on `file`.
     ///
     /// # Errors
-    /// When the kernel is too old for it or does not permit it (as in many containers); use threads then.
+    /// The kernel is too old for io_uring, or does not permit it (as in many containers). Use threads then.
     pub fn new(file: Arc<VolumeFile>) -> io::Result<Self> {
         let background = BackgroundRing::start(&file)?;
         Ok(Self { file, background })
@@ -211,12 +211,12 @@ impl UringRing {
         self.waiting.is_empty() && self.in_flight.is_empty()
     }
 
-    /// How many more transfers the kernel would be given in the next turn.
+    /// Returns how many more operations the kernel would be given in the next turn.
     fn room_count(&self) -> usize {
         self.in_flight_count_max.saturating_sub(self.in_flight.len() + self.waiting.len())
     }
 
-    /// Whether a further turn has something to do at once.
+    /// Returns whether a further turn has work at once.
     fn wants_turn(&mut self) -> bool {
         let may_fill = !self.waiting.is_empty() && self.in_flight.len() < self.in_flight_count_max;
         let submissions = self.ring.submission();
@@ -290,8 +290,8 @@ impl UringRing {
         }
     }
 
-    /// The kernel takes no more calls for this ring: everything it has and gets fails. The buffers it has are
-    /// given up for ever, since no completion will tell when it is done with them.
+    /// Handles a ring for which the kernel accepts no more calls: all its present and future operations fail. Its
+    /// buffers are leaked, because no completion will say when the kernel is done with them.
     fn break_down(&mut self, error: &io::Error) {
         tracing::error!(%error, "a ring has broken down, its transfers fail");
         self.is_broken = true;
@@ -314,16 +314,16 @@ impl Drop for UringRing {
 
 /// Submissions per turn; the completion queue, and with it what is in flight, is twice that.
 const SUBMISSION_COUNT_MAX: u32 = 256;
-/// How long to wait when the kernel has no memory for a call.
+/// Wait before a call is retried for which the kernel had no memory.
 const ENTER_RETRY_INTERVAL: Duration = Duration::from_millis(1);
-/// Where a ring's only registered file is.
+/// Index of a ring's only registered file.
 const REGISTERED_INDEX: RawFd = 0;
 /// User data of the watch; no slab key gets there.
 const WATCH_KEY: u64 = u64::MAX;
 /// `POLLIN`.
 const READABLE: u32 = 1;
 
-/// How a ring is set up, best first.
+/// The kinds of setup for a ring, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RingKind {
     /// Completions are handled when this thread asks. Since Linux 6.1.
@@ -351,7 +351,7 @@ impl RingKind {
     }
 }
 
-/// The best ring the kernel has.
+/// Builds the best ring that the kernel supports.
 fn build() -> io::Result<IoUring> {
     let mut built = RingKind::Deferred.build();
     for kind in RingKind::OLDER {
@@ -367,7 +367,7 @@ fn is_unknown_flag(built: &io::Result<IoUring>) -> bool {
     built.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput)
 }
 
-/// The kernel's form of a call; `registered` is the place of the call's buffer among those it knows.
+/// Builds the kernel's form of a call; `registered` is the index of the call's buffer among the registered ones.
 fn entry(file: types::Fd, call: SystemCall<'_>, registered: Option<u16>) -> squeue::Entry {
     match call {
         SystemCall::Read(to, offset_bytes) if let Some(index) = registered => {

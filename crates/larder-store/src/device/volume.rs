@@ -1,8 +1,8 @@
-//! The volume, a file or a block device: opened, exclusively locked, past the page cache where that is possible.
+//! The volume, a file or a block device: opened, exclusively locked, and bypassing the page cache where possible.
 //!
-//! Owns: the lock for as long as any device uses the volume, the alignment, the choice of a device. Does not: know
-//! what the bytes mean, or change the length of a file that exists. Invariant: one store per volume, in this
-//! process and all others; a block device that is mounted or part of another is not opened.
+//! Owns: the lock as long as any device uses the volume, the alignment, and the choice of a device. The bytes are
+//! interpreted elsewhere; the length of an existing file is never changed. Invariant: at most one store uses a volume,
+//! in this process and all others. A block device that is mounted or part of another is not opened.
 
 mod direct;
 mod foreign;
@@ -98,12 +98,12 @@ impl VolumeFile {
             .map_err(|error| unavailable("cannot read the volume", &self.path, error))
     }
 
-    /// Length in bytes when it was opened.
+    /// Returns the length in bytes at the time of opening.
     pub fn len_bytes(&self) -> u64 {
         self.bounds.len_bytes
     }
 
-    /// What offsets and lengths of transfers are multiples of, a power of two between 512 and 4096.
+    /// Returns the unit of I/O offsets and lengths, a power of two between 512 and 4096.
     pub fn alignment_bytes(&self) -> u32 {
         self.bounds.alignment_bytes
     }
@@ -142,17 +142,17 @@ impl VolumeFile {
         self.file.sync_data().map_err(failed)
     }
 
-    /// Whether it is a block device and not a file.
+    /// Returns whether it is a block device rather than a file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
     }
 
-    /// Whether transfers go past the page cache.
+    /// Returns whether I/O bypasses the page cache.
     pub fn is_direct(&self) -> bool {
         self.is_direct
     }
 
-    /// At most [`foreign::ENDS_BYTES`] from the last whole block at or before `offset_bytes`.
+    /// Reads at most [`foreign::ENDS_BYTES`] from the last whole block at or before `offset_bytes`.
     fn read_end(&self, offset_bytes: u64) -> Result<AlignedBuffer> {
         let block_bytes = u64::from(self.bounds.alignment_bytes);
         let start = offset_bytes / block_bytes * block_bytes;
@@ -248,7 +248,7 @@ fn unavailable(what: &str, path: &Path, error: io::Error) -> Error {
     Error::io(ErrorKind::Unavailable, format!("{what} {}", path.display()), error)
 }
 
-/// What a volume can be.
+/// The kind of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum VolumeKind {
     File,

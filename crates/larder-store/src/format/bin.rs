@@ -18,7 +18,7 @@ const MAGIC: [u8; 4] = *b"LDRb";
 /// Bytes before the record.
 pub(crate) const BIN_HEADER_BYTES: usize = 64;
 
-/// What a bin holds.
+/// The header of a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BinHeader {
     pub(crate) hash: FullHash,
@@ -26,19 +26,19 @@ pub(crate) struct BinHeader {
     pub(crate) sequence: u64,
     /// Whole length of the record.
     pub(crate) record_bytes: u32,
-    /// Where in the ring the rest of the record lies, counted from the ring's first use.
+    /// Position in the ring of the remainder of the record, counted from the ring's first use.
     pub(crate) rest_at: u64,
-    /// Where the bin itself lies on the volume.
+    /// Offset of the bin itself on the volume.
     pub(crate) offset_bytes: u64,
 }
 
 impl BinHeader {
-    /// Of a bin that was wiped.
+    /// Creates the header of a wiped bin.
     pub(crate) fn wiped(offset_bytes: u64) -> Self {
         Self { hash: FullHash(0), sequence: 0, record_bytes: 0, rest_at: 0, offset_bytes }
     }
 
-    /// Whether the bin was wiped.
+    /// Returns whether the bin was wiped.
     pub(crate) fn is_wiped(&self) -> bool {
         self.record_bytes == 0
     }
@@ -58,7 +58,8 @@ impl BinHeader {
         header[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The header of `bin`, which was read at `offset_bytes`; `None` if the bin is blank, damaged or another one.
+    /// Decodes the header of `bin`, which was read at `offset_bytes`. Returns `None` if the bin is blank, damaged or
+    /// another one.
     pub(crate) fn decode(volume: VolumeId, bin: &[u8], offset_bytes: u64) -> Option<Self> {
         let header = bin.get(..BIN_HEADER_BYTES)?;
         let mut fields = FieldReader::new(header);
@@ -73,7 +74,7 @@ impl BinHeader {
     }
 }
 
-/// Whether `bin` was never written.
+/// Returns whether `bin` was never written.
 pub(crate) fn is_blank(bin: &[u8]) -> bool {
     bin.iter().take(BIN_HEADER_BYTES).all(|&byte| byte == 0)
 }

@@ -1,9 +1,9 @@
-//! The checkpoint: images of the index's partitions, and the root that says which of them count.
+//! The checkpoint: images of the index's partitions, and the root that names the valid ones.
 //!
-//! Owns: the bytes of roots and image frames in the index area. Does not: decide when what is written.
-//! Invariant: a root counts only with all its images: an image says which checkpoint it was written for,
-//! and is refused where the root names another (a write that was lost left an older one there).
-//! Idea: shadow pages; what a root names is not overwritten before the next root is durable.
+//! Owns: the bytes of roots and image frames in the index area. The time of writing is decided elsewhere. Invariant: a
+//! root counts only with all its images. An image names the checkpoint it was written for, and is refused if the root
+//! names another (a lost write has left an older one there). Idea: shadow pages; an image named by a root is not
+//! overwritten before the next root is durable.
 
 use super::{
     VolumeId,
@@ -18,7 +18,7 @@ const PROBATION_BIT: u32 = 1 << 31;
 const ROOT_FIXED_BYTES: u64 = 64;
 const SEGMENT_BYTES: u64 = 16;
 const IMAGE_AT_BYTES: u64 = 12;
-/// What stands in front of a partition's image.
+/// Length of the header in front of a partition's image.
 const FRAME_HEADER_BYTES: usize = 64;
 const FRAME_USED_BYTES: usize = 48;
 
@@ -30,14 +30,14 @@ pub(crate) struct CheckpointRoot {
     pub(crate) stamp: u32,
     /// Bits of a position and of an address: an index of another shape has no use for the images.
     pub(crate) bits: (u32, u32),
-    /// Where each partition's image is.
+    /// The place of each partition's image.
     pub(crate) images: Vec<ImageAt>,
     /// All segments: those not in use in the order of their next use, then the others, oldest first
     /// ([`super::SegmentUse::order`]).
     pub(crate) segments: Vec<SegmentState>,
 }
 
-/// Which image of a partition counts.
+/// The valid image of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageAt {
     /// The stamp of the checkpoint it was written for; 0 is an empty partition without an image.
@@ -49,7 +49,7 @@ pub(crate) struct ImageAt {
 }
 
 impl ImageAt {
-    /// Whether the partition is not empty, and has no image.
+    /// Returns whether the partition is not empty, but has no image.
     pub(crate) fn is_missing(&self) -> bool {
         self.stamp > 0 && self.bucket_count == 0
     }
@@ -66,7 +66,7 @@ pub(crate) struct SegmentState {
     pub(crate) deadlines: (u32, u32),
 }
 
-/// Bytes of a root over so many segments and partitions, whole blocks.
+/// Returns the bytes of a root over these numbers of segments and partitions, in whole blocks.
 pub(crate) fn root_bytes(segment_count: u32, partition_count: u32) -> u64 {
     let lists = u64::from(segment_count) * SEGMENT_BYTES + u64::from(partition_count) * IMAGE_AT_BYTES;
     (ROOT_FIXED_BYTES + lists).next_multiple_of(BLOCK_BYTES)
@@ -108,8 +108,8 @@ impl CheckpointRoot {
         target[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The root in `bytes`, if it is a sound one of a volume of `segment_count` and an index of
-    /// `partition_count`.
+    /// Decodes the root in `bytes`, if it is valid for a volume of `segment_count` segments and an index of
+    /// `partition_count` partitions.
     pub(crate) fn decode(volume: VolumeId, segment_count: u32, partition_count: u32, bytes: &[u8]) -> Option<Self> {
         let mut fields = FieldReader::new(bytes);
         if bytes.len() as u64 != root_bytes(segment_count, partition_count)
@@ -151,7 +151,7 @@ pub(crate) struct ImageOf {
     pub(crate) stamp: u32,
 }
 
-/// Where in a frame the image stands.
+/// Returns the image within a frame.
 pub(crate) fn image_of(frame: &mut [u8], image_bytes: usize) -> &mut [u8] {
     &mut frame[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + image_bytes]
 }
@@ -175,7 +175,7 @@ impl ImageOf {
         frame[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Whether `frame` holds exactly this image, whole.
+    /// Returns whether `frame` holds exactly this image, whole.
     pub(crate) fn is_in(self, volume: VolumeId, image_bytes: usize, frame: &[u8]) -> bool {
         self.compare(volume, image_bytes, frame).unwrap_or(false)
     }

@@ -20,7 +20,7 @@ pub(crate) const PAGE_CHANGE_COUNT: u64 = (BLOCK_BYTES - HEADER_BYTES) / LISTING
 /// Set in the bits that a listing leaves to its page.
 const IS_GONE: u16 = 1;
 
-/// What a page says of itself.
+/// The header of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageHeader {
     /// Grows by one from page to page.
@@ -29,7 +29,7 @@ pub(crate) struct PageHeader {
     pub(crate) run: u64,
     /// Pages before this one were durable when this one was written.
     pub(crate) durable: u64,
-    /// Where writing of records stood, in the layout's own counting.
+    /// The write position of records, in the layout's own counting.
     pub(crate) pointer: u64,
     /// The epoch in which entries were written then.
     pub(crate) epoch: u32,
@@ -39,7 +39,7 @@ pub(crate) struct PageHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapChange {
     pub(crate) listing: SnapshotEntry,
-    /// The entry left the map, if this very write is in it; else it became its key's entry.
+    /// If set, the entry left the map, provided it is from this very write. Otherwise it became its key's entry.
     pub(crate) is_gone: bool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn encode_page(volume: VolumeId, header: &PageHeader, changes: &[MapC
     seal(volume, page);
 }
 
-/// A page and its changes, if it is sound but for one flipped bit.
+/// Decodes a page and its changes, if it is valid except for at most one flipped bit.
 pub(crate) fn decode_page(volume: VolumeId, page: &[u8]) -> Option<(PageHeader, Vec<MapChange>)> {
     let mended = match opened(volume, page, MAGIC) {
         Some(_) => None,

@@ -1,11 +1,12 @@
-//! One flipped bit under a checksum, found out and undone.
+//! Finds and repairs one flipped bit under a checksum.
 //!
-//! What a CRC makes of a flipped bit follows from how far from the end it stands, and no two bits of a block make the
-//! same; so the bit is found by going back from the end. Does not: mend what is given to anybody: only what says
-//! where records are and which of them were removed, so that one bit never costs more than its own record. Invariant:
-//! what comes out carries a checksum that fits. More than one wrong bit passes for one with a chance of the bits
-//! there are in 2^32, and what is listed then is judged by its own checksums like anything else. Cost: a table look-up a
-//! byte, and a checksum for each bit of the lengths; only for what is damaged.
+//! The effect of a flipped bit on a CRC depends on its distance from the end, and no two bits of a block have the same
+//! effect. So the bit is found by going back from the end. Only structures that say where records are, and which were
+//! removed, are repaired, so that one bit never costs more than its own record. Data for clients is never repaired.
+//!
+//! Invariant: the result has a valid checksum. Several wrong bits are mistaken for one with a chance of the number of
+//! bits in 2^32; the records listed then are checked by their own checksums, like any others. Cost: one table lookup
+//! per byte, and one checksum for each bit of the lengths; only for damaged blocks.
 
 use super::VolumeId;
 use std::ops::Range;
@@ -13,8 +14,8 @@ use std::ops::Range;
 /// Blocks begin with a magic and the checksum of all that follows.
 const CHECKSUM: Range<usize> = 4..8;
 
-/// The block at the start of `bytes` as it was before one of its bits flipped; `None` if that is not what happened.
-/// `extent` tells its length from its first bytes, of which those in `lengths` may be the ones that are wrong.
+/// Returns the block at the start of `bytes` with one flipped bit repaired, or `None` if the damage is different.
+/// `extent` computes its length from its first bytes; those in `lengths` may be the wrong ones.
 pub(crate) fn mended(
     volume: VolumeId,
     magic: [u8; 4],
@@ -62,7 +63,8 @@ pub(crate) fn mended_block(volume: VolumeId, magic: [u8; 4], block: &[u8]) -> Op
     Some(mended)
 }
 
-/// Which bit makes this `difference` of the checksum: in which byte, counted from the end, of `len`.
+/// Returns the bit that causes this `difference` of the checksum in a block of `len` bytes: the byte, counted from the
+/// end, and the bit.
 fn flipped_bit(mut difference: u32, len: usize) -> Option<(usize, u8)> {
     for distance in 0..len {
         if let Some(bit) = (0..u8::BITS).find(|bit| STEPS[1 << bit] == difference) {
@@ -75,7 +77,7 @@ fn flipped_bit(mut difference: u32, len: usize) -> Option<(usize, u8)> {
     None
 }
 
-/// What a byte does to the remainder, of CRC32C.
+/// The effect of a byte on the remainder, in CRC32C.
 const STEPS: [u32; 256] = {
     const POLYNOMIAL_REFLECTED: u32 = 0x82F6_3B78;
     let mut steps = [0; 256];

@@ -1,11 +1,10 @@
-//! A pack: several records behind one directory. A cluster of `ucfs`, a set of `tiny` and what is
-//! written at once to a ring of `tiny` are packs.
+//! A pack: several records behind one directory. A cluster of `ucfs`, a set of `tiny`, and the records written together
+//! to a ring of `tiny` are packs.
 //!
-//! Owns: the directory (header and listings) and the stub, which stands for a record that lies in
-//! another pack. Does not: cover the records, which carry checksums of their own. Invariants: the
-//! directory names its own place, so that a misdirected write is noticed; a listing lies behind the
-//! directory and within the pack; its sequence is the record's, so that old bytes in its place do not
-//! pass. Idea: a cluster that starts with its own directory (UCFS/CFS, see docs).
+//! Owns: the directory (header and listings) and the stub, which stands for a record in another pack. The records carry
+//! checksums of their own. Invariants: the directory names its own place, so a misdirected write is noticed. A listing
+//! points behind the directory and into the pack. Its sequence is the record's, so old bytes in its place are not
+//! accepted. Idea: a cluster that starts with its own directory (UCFS/CFS, see docs).
 
 use super::{
     VolumeId,
@@ -18,7 +17,7 @@ use std::ops::Range;
 const MAGIC: [u8; 4] = *b"LDRp";
 const STUB_MAGIC: [u8; 4] = *b"LDRs";
 const HEADER_BYTES: usize = 32;
-/// Where the header has the pack's place, and the number of listings.
+/// Position in the header of the pack's place and the number of listings.
 const PLACE: Range<usize> = 8..16;
 const COUNT: Range<usize> = 24..28;
 const LISTING_BYTES: usize = 24;
@@ -29,10 +28,10 @@ pub(crate) const PACK_BYTES_MAX: u64 = GRANULE_BYTES << 16;
 /// Length of a [`RecordStub`].
 pub(crate) const STUB_BYTES: usize = 48;
 
-/// What a pack is.
+/// The header of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackHeader {
-    /// Where on the volume the pack was to be written.
+    /// The offset on the volume for which the pack was written.
     pub(crate) offset_bytes: u64,
     /// The number of the write, unique in its ring, row of clusters or set.
     pub(crate) sequence: u32,
@@ -42,7 +41,7 @@ pub(crate) struct PackHeader {
     pub(crate) oldest_sequence: u32,
 }
 
-/// What a listing stands for.
+/// The kind of record that a listing stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PackedKind {
     Entry,
@@ -66,7 +65,7 @@ pub(crate) struct PackedRecord {
     /// The record's sequence.
     pub(crate) sequence: u32,
     pub(crate) kind: PackedKind,
-    /// How far from its next use the entry is believed to be, for eviction within a set.
+    /// Expected distance to the entry's next use, for eviction within a set.
     pub(crate) rank: u8,
 }
 
@@ -89,7 +88,7 @@ pub(crate) const fn listings_within(bytes: usize) -> usize {
     (bytes - HEADER_BYTES) / LISTING_BYTES
 }
 
-/// Length of `bytes` in whole granules.
+/// Returns the length of `bytes` in whole granules.
 pub(crate) const fn granulated(bytes: u64) -> u64 {
     bytes.next_multiple_of(GRANULE_BYTES)
 }
@@ -164,12 +163,12 @@ pub(crate) fn decode_mended(
     })
 }
 
-/// The header of the directory at the start of `bytes`, as [`decode`] has it, for who needs no listings.
+/// Decodes the header of the directory at the start of `bytes`, as [`decode`] does, for callers that need no listings.
 pub(crate) fn decode_header(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<PackHeader, DirectoryRefusal> {
     verify(volume, offset_bytes, bytes).map(|(header, _)| header)
 }
 
-/// The header, and the directory as far as it is in use, both as they were written.
+/// Verifies the header and the used part of the directory, and returns both.
 fn verify(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<(PackHeader, &[u8]), DirectoryRefusal> {
     let fixed = bytes.get(..HEADER_BYTES).ok_or(DirectoryRefusal::Short(HEADER_BYTES))?;
     let (header, checksum, count) = decode_fixed(fixed).ok_or(DirectoryRefusal::Damaged)?;
@@ -225,7 +224,7 @@ fn kind_code(kind: PackedKind) -> u8 {
     }
 }
 
-/// Where a record lies that is too long for the pack it is listed in.
+/// The location of a record that is too long for the pack in which it is listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordStub {
     pub(crate) hash: FullHash,
@@ -255,7 +254,7 @@ impl RecordStub {
         target[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The stub at the start of `bytes`, if one of this volume is there.
+    /// Decodes the stub at the start of `bytes`, if one of this volume is there.
     pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..STUB_BYTES)?;
         let mut fields = FieldReader::new(bytes);

@@ -21,7 +21,7 @@ pub(crate) struct TagPlace {
     pub(crate) position: u64,
 }
 
-/// Bytes of a sheet for sets of so many ways.
+/// Returns the bytes of a sheet for sets of this many ways.
 pub(crate) fn sheet_bytes(ways: u32) -> u64 {
     (HEADER_BYTES + u64::from(ways) * PAIR_BYTES).next_power_of_two()
 }
@@ -43,7 +43,7 @@ pub(crate) fn encode(volume: VolumeId, set: SetNumber, pairs: &[TagPlace], targe
     target[..4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The pairs of `set`; `None` if `sheet` is not its sheet.
+/// Decodes the pairs of `set`, or returns `None` if `sheet` is not its sheet.
 pub(crate) fn decode(volume: VolumeId, set: SetNumber, sheet: &[u8]) -> Option<Vec<TagPlace>> {
     let mut fields = FieldReader::new(sheet);
     if fields.u32()? != volume.checksum(&[sheet.get(4..)?]) || fields.u32()? != set.0 as u32 {

@@ -24,12 +24,12 @@ use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRr";
 const FIXED_BYTES: usize = 64;
-/// What a record takes around key, head and body, at most: its fixed part and the checksums of its body's blocks.
+/// Largest overhead of a record around key, head and body: the fixed part, and the checksums of the body's blocks.
 pub(crate) const AROUND_BYTES: u64 = 128;
-/// Where the sequence stands, and the lengths up to the record's kind.
+/// Position of the sequence, which is followed by the lengths and the record's kind.
 const SEQUENCE_AT: usize = 24;
 const HEAD_LEN_AT: usize = 48;
-/// Where the record's own place stands, the last field of the fixed part.
+/// Position of the record's own place, the last field of the fixed part.
 const PLACE_AT: usize = 60;
 const ELSEWHERE_BYTES: usize = 16;
 /// Bytes of the place of one part of a body.
@@ -55,7 +55,7 @@ const fn sectors_max() -> u64 {
     (bytes as u64 + checksums + BODY_BYTES_MAX).div_ceil(crate::units::SECTOR_BYTES)
 }
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     /// An entry with its body.
@@ -71,13 +71,13 @@ pub(crate) enum RecordKind {
 }
 
 impl RecordKind {
-    /// Whether the whole body stands behind the record's front.
+    /// Returns whether the whole body follows the record's front.
     fn has_whole_body(self) -> bool {
         matches!(self, Self::Entry | Self::Part)
     }
 }
 
-/// Where the body of a [`RecordKind::HeadUpdate`] lies.
+/// The location of the body of a [`RecordKind::HeadUpdate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyElsewhere {
     /// First byte of the body on the volume.
@@ -103,7 +103,7 @@ pub(crate) struct RecordMeta {
 }
 
 impl RecordMeta {
-    /// What a new record says of itself; the sequence is filled in when the log places it.
+    /// Creates the fixed fields of a new record. The log fills in the sequence when it places the record.
     pub(crate) fn new(kind: RecordKind, hash: FullHash, hints: Hints, epoch: u32, body_bytes: u64) -> Self {
         let Hints { site, group, expires_at } = hints;
         Self { kind, hash, sequence: 0, place: 0, epoch, site: Site(site), group: group as u32, expires_at, body_bytes }
@@ -125,12 +125,12 @@ pub(crate) struct RecordParts<'a> {
 }
 
 impl RecordParts<'_> {
-    /// What the caller gave: key, head and body.
+    /// Returns the length of the caller's data: key, head and body.
     pub(crate) fn content_bytes(&self) -> u64 {
         (self.key.len() + self.head.len()) as u64 + self.meta.body_bytes
     }
 
-    /// Length in bytes, before rounding to sectors.
+    /// Returns the length in bytes, before rounding to sectors.
     pub(crate) fn len_bytes(&self) -> u64 {
         let apart: u64 = self.parts.iter().map(|part| u64::from(part.len_bytes)).sum();
         let body = match self.meta.kind {
@@ -241,7 +241,7 @@ pub(crate) struct DecodedRecord {
     checksums: Range<usize>,
     /// Bytes of the body behind the front.
     here_bytes: u64,
-    /// Where the body begins (or would begin).
+    /// Position at which the body begins (or would begin).
     pub(crate) body_start: usize,
 }
 
@@ -285,7 +285,7 @@ impl DecodedRecord {
         Self::decode(volume, &front).ok()
     }
 
-    /// Whole length in bytes, with what of the body stands here.
+    /// Returns the whole length in bytes, including the part of the body that is here.
     pub(crate) fn len_bytes(&self) -> usize {
         self.body_start + self.here_bytes as usize
     }
@@ -305,22 +305,22 @@ impl DecodedRecord {
         }
     }
 
-    /// Whether the whole body stands behind this very record's front.
+    /// Returns whether the whole body follows this record's own front.
     pub(crate) fn body_is_here(&self) -> bool {
         self.meta.kind.has_whole_body()
     }
 
-    /// Whether parts of the body stand in records of their own.
+    /// Returns whether parts of the body are in records of their own.
     pub(crate) fn is_in_parts(&self) -> bool {
         matches!(self.meta.kind, RecordKind::InParts(_))
     }
 
-    /// The checksums of the body's blocks; `record` is what was decoded.
+    /// Returns the checksums of the body's blocks; `record` is the decoded record.
     pub(crate) fn checksums(&self, record: &[u8]) -> Vec<u32> {
         record[self.checksums.clone()].chunks_exact(4).map(le_u32).collect()
     }
 
-    /// Whether `block`, the whole of body block `index`, is what was written.
+    /// Returns whether `block`, the whole of body block `index`, is unchanged since it was written.
     pub(crate) fn verifies(&self, record: &[u8], index: u64, block: &[u8]) -> bool {
         let at = self.checksums.start + index as usize * 4;
         at < self.checksums.end && le_u32(&record[at..at + 4]) == plain_checksum(block)
@@ -401,7 +401,7 @@ impl RecordLengths {
     }
 }
 
-/// The checksums of `parts`, taken as one body.
+/// Returns the checksums of `parts`, taken as one body.
 pub(crate) fn body_checksums(parts: &[Bytes]) -> Vec<u32> {
     let total: usize = parts.iter().map(Bytes::len).sum();
     if let [only] = parts {

@@ -12,14 +12,14 @@
 /// A use of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentUse {
-    /// When it was begun; unique on the volume. 0 is none.
+    /// Number of the use, unique on the volume. 0 is none.
     pub(crate) sequence: u32,
     /// Of a probation segment the sequence of the main segment that was open when it was begun, or its own if there was none. Of
     /// a main segment 0.
     pub(crate) anchor: u32,
 }
 
-/// Where a use of a segment stands among others: what is greater has the newer records.
+/// The position of a use of a segment in the order of writing. The greater one has the newer records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogOrder {
     anchor: u32,
@@ -27,12 +27,12 @@ pub(crate) struct LogOrder {
     sequence: u32,
 }
 
-/// Which of a log's two rows of segments.
+/// The two series of segments of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentRow {
-    /// What was asked for again, and whatever replaces or removes something.
+    /// Entries that were requested again, and every replacement and removal.
     Main,
-    /// What nobody is known to want again.
+    /// Entries not known to be wanted again.
     Probation,
 }
 
@@ -54,7 +54,7 @@ impl SegmentUse {
         LogOrder { anchor: if is_main { self.sequence } else { self.anchor }, is_main, sequence: self.sequence }
     }
 
-    /// The first sequence among those of main segments that may be newer: nothing before it is.
+    /// Returns the first sequence among those of main segments that may be newer; no record before it is.
     pub(crate) fn first_sequence(self) -> u32 {
         self.order().anchor
     }

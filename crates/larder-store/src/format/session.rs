@@ -15,14 +15,14 @@ const USED_BYTES: usize = 32;
 /// Bytes of both copies.
 pub(crate) const SESSION_AREA_BYTES: u64 = 2 * BLOCK_BYTES;
 
-/// What a run leaves to the next one.
+/// The data that a run leaves for the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunSession {
     /// Goes up by one at every write.
     pub(crate) generation: u64,
     /// The first write number of the run.
     pub(crate) first_sequence: u64,
-    /// Where the next run continues the ring, counted from its first use: nothing beyond was written.
+    /// The position at which the next run continues the ring, counted from its first use. Nothing beyond was written.
     pub(crate) ring_next: u64,
 }
 
@@ -41,20 +41,20 @@ impl RunSession {
         target[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The session that `block` tells of, if it is whole but for one flipped bit.
+    /// Decodes the session in `block`, if it is valid except for at most one flipped bit.
     pub(crate) fn decode(volume: VolumeId, block: &[u8]) -> Option<Self> {
         let used = mended_block(volume, MAGIC, block.get(..USED_BYTES)?)?;
         let mut fields = FieldReader::new(&used[8..]);
         Some(Self { generation: fields.u64()?, first_sequence: fields.u64()?, ring_next: fields.u64()? })
     }
 
-    /// The newer of the two copies at the start of `area`.
+    /// Returns the newer of the two copies at the start of `area`.
     pub(crate) fn newest(volume: VolumeId, area: &[u8]) -> Option<Self> {
         let copies = area.chunks(BLOCK_BYTES as usize).take(2);
         copies.filter_map(|copy| Self::decode(volume, copy)).max_by_key(|session| session.generation)
     }
 
-    /// Where its copy stands, from the start of the index area.
+    /// Returns the position of its copy, from the start of the index area.
     pub(crate) fn offset_bytes(&self) -> u64 {
         self.generation % 2 * BLOCK_BYTES
     }

@@ -28,13 +28,13 @@ pub(crate) const HEADER_COUNT: u64 = 2;
 /// Places for snapshots on volumes with a journal, used in turn.
 pub(crate) const PLACE_COUNT: u32 = 2;
 const PLACE_BITS: u32 = 36;
-/// Where a header says what a start after a crash begins with, behind the longest list of slot counts.
+/// Position in the header of the start data for a recovery after a crash, after the longest list of slot counts.
 const RECOVERY_AT: usize = 4048;
 const _: () = assert!(RECOVERY_AT >= 44 + 4 * SLOT_COUNTS_MAX);
 /// Bits of a listing's packed word that are not place and sectors.
 const FLAGS_AT: u32 = 48;
 
-/// What a snapshot says of itself.
+/// The header of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotHeader {
     /// Goes up by one at every use and every snapshot.
@@ -44,18 +44,18 @@ pub(crate) struct SnapshotHeader {
     pub(crate) listing_count: u64,
     /// No write had this number or one of those that follow.
     pub(crate) next_write: u32,
-    /// Where writing stood, in the layout's own counting.
+    /// The write position, in the layout's own counting.
     pub(crate) pointer: u64,
-    /// How many slots each file of slots has, in rows that have such files; at most [`SLOT_COUNTS_MAX`].
+    /// Number of slots in each file of slots, in policies that have such files; at most [`SLOT_COUNTS_MAX`].
     pub(crate) slot_counts: Vec<u32>,
-    /// What a start after a crash begins with; `None` on volumes without a journal.
+    /// The starting point of a recovery after a crash; `None` on volumes without a journal.
     pub(crate) recovery: Option<MapRecovery>,
 }
 
 /// A snapshot that may be older than the store, and the journal of what has changed since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MapRecovery {
-    /// What the snapshot's pages carry.
+    /// The generation in the snapshot's pages.
     pub(crate) generation: u64,
     /// In which of the two places it stands.
     pub(crate) place: u32,
@@ -72,7 +72,7 @@ pub(crate) struct MapRecovery {
 pub(crate) struct SnapshotEntry {
     /// The part of the key's hash that memory knows.
     pub(crate) key_hash: KeyHash,
-    /// Where the record lies, in the layout's own counting.
+    /// The place of the record, in the layout's own counting.
     pub(crate) place: u64,
     /// Length of the record in sectors.
     pub(crate) sectors: u32,
@@ -152,7 +152,8 @@ pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listin
     seal(volume, page);
 }
 
-/// The listings of page `number` of the snapshot of `generation`, if the page is sound but for one flipped bit.
+/// Decodes the listings of page `number` of the snapshot of `generation`, if the page is valid except for at most one
+/// flipped bit.
 pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: &[u8]) -> Option<Vec<SnapshotEntry>> {
     let mended = match opened(volume, page, PAGE_MAGIC) {
         Some(_) => None,
@@ -183,7 +184,7 @@ impl SnapshotEntry {
             .put(&self.expires_at.to_le_bytes());
     }
 
-    /// The next listing and its 16 bits.
+    /// Decodes the next listing and its 16 bits.
     pub(super) fn decode(fields: &mut FieldReader<'_>) -> Option<(Self, u16)> {
         let (key_hash, packed, sequence, expires_at) =
             (KeyHash(fields.u64()?), fields.u64()?, fields.u32()?, fields.u32()?);
@@ -199,7 +200,7 @@ pub(super) fn seal(volume: VolumeId, block: &mut [u8]) {
     block[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// The fields of a block behind magic and checksum, if both fit.
+/// Checks the magic and checksum of a block, and returns a reader of its fields.
 pub(super) fn opened(volume: VolumeId, block: &[u8], magic: [u8; 4]) -> Option<FieldReader<'_>> {
     let mut fields = FieldReader::new(block);
     let fits = block.len() as u64 == BLOCK_BYTES

@@ -1,7 +1,7 @@
-//! The superblock: what a volume is. One copy at each end of the volume, the newer one rules.
+//! The superblock, which describes a volume. There is a copy at each end of the volume; the newer one counts.
 //!
-//! Owns: identity, hash key, geometry and the invalidation rules. Invariant: both copies are written
-//! at creation; later ones are written first copy first, so that one of them is always whole.
+//! Owns: identity, hash key, geometry and the invalidation rules. Invariant: both copies are written at creation. Later
+//! changes write the first copy, then the second, so one of them is always whole.
 
 use super::{
     VolumeId,
@@ -21,18 +21,18 @@ pub(crate) const FORMAT_VERSION_PROBATION: u32 = 3;
 const FORMAT_VERSION_JOURNAL: u32 = 2;
 /// The format of volumes that have neither a journal nor probation, which programs from before there were these read too.
 const FORMAT_VERSION_PLAIN: u32 = 1;
-/// How many sites can have an invalidation of their own.
+/// Number of sites that can have an invalidation of their own.
 pub(crate) const SITE_RULE_COUNT_MAX: usize = 256;
 const CHECKSUM_AT: usize = 12;
-/// How many numbers a row can keep of its layout.
+/// Number of layout parameters that a policy can keep.
 pub(crate) const PARAMETER_COUNT: usize = 6;
-/// Which of them says how many bytes of files there may be.
+/// Index of the parameter that limits the bytes in files.
 const FILES_BYTES_AT: usize = 0;
-/// Where the index area's size and the parameters stand, behind the longest list of site rules.
+/// Position of the index area's size and the parameters, after the longest list of site rules.
 const SHAPE_AT: usize = 3584;
 const _: () = assert!(SHAPE_AT + 100 + WRITTEN_BYTES <= SUPERBLOCK_BYTES as usize, "written sequences fit the end");
 
-/// What a volume is.
+/// The description of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) id: VolumeId,
@@ -42,7 +42,8 @@ pub(crate) struct Superblock {
     pub(crate) generation: u64,
     pub(crate) epochs: RuleEpochs,
     pub(crate) membership: VolumeMembership,
-    /// What was numbered before the present run has a lower number, also where nothing else on the volume tells so.
+    /// A lower bound of all new sequence numbers. Everything numbered before the present run is below it, even if
+    /// nothing else on the volume shows that.
     pub(crate) sequence_floor: u32,
     /// A number that the store's user keeps with it, see [`crate::Store::set_label`]; 0 before one was set.
     pub(crate) label: u64,
@@ -50,7 +51,7 @@ pub(crate) struct Superblock {
     pub(crate) written: WrittenSequences,
 }
 
-/// Which volumes made up the store when this was last one of them. All zeros: it was always alone.
+/// The volumes that made up the store when this volume last belonged to it. All zeros: it was always the only one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VolumeMembership {
     /// Goes up by one whenever the set of volumes changes.
@@ -61,7 +62,7 @@ pub(crate) struct VolumeMembership {
     pub(crate) set: u64,
 }
 
-/// What was fixed when the volume was made: its row, and where things lie.
+/// The properties fixed at creation: the policy, and the place of each area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeShape {
     /// Number of the policy row.
@@ -71,7 +72,7 @@ pub(crate) struct VolumeShape {
     pub(crate) segment_bytes: u64,
     /// Size of the index area behind the first superblock, whole blocks.
     pub(crate) index_bytes: u64,
-    /// What else the row must know of its layout.
+    /// Further layout parameters of the policy.
     pub(crate) parameters: [u64; PARAMETER_COUNT],
     /// Pages of the journal at the end of the index area; 0 where none is kept.
     pub(crate) journal_pages: u64,
@@ -91,18 +92,18 @@ pub(crate) enum LogForm {
 }
 
 impl VolumeShape {
-    /// The segments of a volume that has some.
+    /// Returns the segment geometry, if the volume has segments.
     pub(crate) fn geometry(&self) -> Option<SegmentGeometry> {
         let geometry = SegmentGeometry::new(self.size_bytes, self.index_bytes, self.segment_bytes)?;
         Some(if self.form == LogForm::Packed { geometry.packed() } else { geometry })
     }
 
-    /// Whether a log's segments are of two generations, probation and main.
+    /// Returns whether a log has two generations of segments, probation and main.
     pub(crate) fn has_probation(&self) -> bool {
         self.form != LogForm::Plain
     }
 
-    /// How many bytes of files the store may have, in rows that keep files.
+    /// Returns the limit on the bytes in files, for policies that keep files.
     pub(crate) fn files_bytes(&self) -> u64 {
         self.parameters[FILES_BYTES_AT]
     }
@@ -111,12 +112,12 @@ impl VolumeShape {
         self.parameters[FILES_BYTES_AT] = files_bytes;
     }
 
-    /// The index area, in bytes from the volume's start.
+    /// Returns the index area, in bytes from the volume's start.
     pub(crate) fn index_area(&self) -> Range<u64> {
         DATA_START_BYTES..DATA_START_BYTES + self.index_bytes
     }
 
-    /// Where entries lie, in bytes from the volume's start.
+    /// Returns the data area, which holds the entries, in bytes from the volume's start.
     pub(crate) fn data_area(&self) -> Range<u64> {
         self.index_area().end..last_superblock_bytes(self.size_bytes)
     }
@@ -140,7 +141,7 @@ impl VolumeShape {
     }
 }
 
-/// Which entries are invalid by rule: those written in an epoch before their rule's.
+/// Invalidation rules: entries written in an epoch before their rule's are invalid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleEpochs {
     /// The epoch entries are written in now.
@@ -159,7 +160,7 @@ pub(crate) struct SiteRule {
 }
 
 impl RuleEpochs {
-    /// Whether an entry of `site`, written in `epoch`, is still valid.
+    /// Returns whether an entry of `site`, written in `epoch`, is still valid.
     pub(crate) fn admits(&self, site: Site, epoch: u32) -> bool {
         epoch >= self.all_before && self.site_before.iter().all(|rule| rule.site != site || epoch >= rule.before)
     }

@@ -31,7 +31,7 @@ const SHORT_LISTING_BYTES: u64 = 9;
 const NUMBER_BITS: u32 = 7;
 /// Most bytes of a number in a short listing.
 const NUMBER_BYTES_MAX: u32 = 4;
-/// Sectors of a block in which the length of a run is told.
+/// Sectors of a block for which the length of a run is stored.
 const RUN_BLOCK_SECTORS: u64 = 16;
 
 /// One record as the trailer lists it.
@@ -210,7 +210,7 @@ pub(crate) fn encode(
 }
 
 impl TrailerFooter {
-    /// The footer at the end of `bytes`, the last bytes of `segment`.
+    /// Decodes the footer at the end of `bytes`, the last bytes of `segment`.
     pub(crate) fn decode(
         volume: VolumeId,
         geometry: &SegmentGeometry,
@@ -235,17 +235,17 @@ impl TrailerFooter {
         sound.then_some(footer)
     }
 
-    /// The use of the segment whose records it lists.
+    /// Returns the use of the segment whose records it lists.
     pub(crate) fn segment_use(&self) -> SegmentUse {
         SegmentUse { sequence: self.sequence, anchor: self.anchor }
     }
 
-    /// Length of the whole trailer, at the end of the segment.
+    /// Returns the length of the whole trailer, at the end of the segment.
     pub(crate) fn trailer_bytes(&self) -> u64 {
         trailer_bytes(self.list_bytes.into())
     }
 
-    /// The listings of `trailer` (its whole bytes) in the order they were written, if they are sound.
+    /// Decodes the listings of `trailer` (its whole bytes) in the order they were written, if they are valid.
     pub(crate) fn listings(
         &self,
         volume: VolumeId,

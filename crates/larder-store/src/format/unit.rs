@@ -18,11 +18,11 @@ const HEADER_BYTES_PACKED: u64 = 64;
 const USED_BYTES: usize = 48;
 const USED_BYTES_OF_GENERATIONS: usize = 56;
 
-/// What a unit says of itself.
+/// The header of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitHeader {
     pub(crate) segment: SegmentId,
-    /// Which use of the segment this is; unique on the volume, and later is greater.
+    /// The use of the segment that this unit belongs to: unique on the volume, and later uses have greater numbers.
     pub(crate) sequence: u32,
     /// Number of the unit in its segment, from 0.
     pub(crate) number: u32,
@@ -36,7 +36,7 @@ pub(crate) struct UnitHeader {
     pub(crate) generations: Option<UnitGenerations>,
 }
 
-/// What a unit says of generations.
+/// The generation data of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitGenerations {
     /// When this use of the segment began, all uses of probation segments before this sequence were over.
@@ -87,15 +87,15 @@ impl UnitHeader {
         })
     }
 
-    /// Whether a header of this volume was written at the start of `bytes`, and is damaged beyond mending. Nobody but
-    /// the store knows the volume's identity, so that no body passes for one.
+    /// Returns whether a header of this volume was written at the start of `bytes` and is damaged beyond repair. Only
+    /// the store knows the volume's identity, so no body can imitate a header.
     pub(crate) fn is_damaged(volume: VolumeId, geometry: &SegmentGeometry, bytes: &[u8]) -> bool {
         let has_magic = FORMS.iter().any(|(magic, _)| bytes.starts_with(magic));
         let is_ours = has_magic && bytes.get(8..24) == Some(&volume.0[..]);
         is_ours && Self::decode_mended(volume, geometry, bytes).is_none()
     }
 
-    /// The header at the start of `bytes`, if it is one of this volume and its lengths make sense.
+    /// Decodes the header at the start of `bytes`, if it is one of this volume with plausible lengths.
     pub(crate) fn decode(volume: VolumeId, geometry: &SegmentGeometry, bytes: &[u8]) -> Option<Self> {
         let (magic, used_bytes) = FORMS.into_iter().find(|(magic, _)| bytes.starts_with(magic))?;
         let used = bytes.get(..used_bytes)?;
@@ -126,7 +126,7 @@ impl UnitHeader {
         sound.then_some(header)
     }
 
-    /// The use of the segment that this unit is of.
+    /// Returns the use of the segment that this unit belongs to.
     pub(crate) fn segment_use(&self) -> SegmentUse {
         let anchor = self.generations.map_or(0, |generations| generations.anchor);
         SegmentUse { sequence: self.sequence, anchor }

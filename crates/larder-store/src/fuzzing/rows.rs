@@ -26,7 +26,7 @@ pub(super) const TARGETS: [FuzzTarget; 8] = [
     FuzzTarget { name: "stub", run: stub, samples: stub_samples },
 ];
 
-/// Where a bin is taken to have been read.
+/// Offset at which a bin is assumed to have been read.
 const BIN_AT: u64 = 3 << 20;
 
 fn bin(bytes: &[u8]) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Columns of the table for documents, costs and tests; [`super::EngineRow`] decides what runs, and says which words are a row's.
 
-/// What is in memory for an entry.
+/// The memory that an index takes per entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexAxis {
@@ -26,7 +26,7 @@ pub enum IndexAxis {
     RecentSetPlaces,
 }
 
-/// Where an entry's bytes go.
+/// The place of an entry's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutAxis {
@@ -55,7 +55,7 @@ pub enum LayoutAxis {
 }
 
 impl LayoutAxis {
-    /// Whether entries are kept in files of a directory, instead of on one file or device.
+    /// Returns whether entries are kept in files of a directory, instead of in one file or on a device.
     pub fn keeps_files(self) -> bool {
         matches!(self, Self::OneDirectory | Self::RoundRobinDirectories | Self::SiteDirectories | Self::SizeClasses)
     }
@@ -83,7 +83,7 @@ pub enum WriteAxis {
     Clusters,
 }
 
-/// How bytes are read.
+/// The way in which bytes are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadAxis {
@@ -101,7 +101,7 @@ pub enum ReadAxis {
     Clusters,
 }
 
-/// Which entries go when there is no room.
+/// The choice of entries to drop when there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EvictionAxis {
@@ -117,7 +117,8 @@ pub enum EvictionAxis {
     FirstInSet,
     /// The entry of the set that was used least recently.
     LeastRecentInSet,
-    /// Out of a set what is believed to be used last; from the front into a set what is worth it.
+    /// Drops from a set the entries believed to be used last; moves entries from the front into a set if they are worth
+    /// it.
     RankInSet,
     /// The least recently used cluster, and all that is in it.
     ClusterLru,

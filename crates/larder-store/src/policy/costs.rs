@@ -1,9 +1,9 @@
-//! What each row costs: memory, and transfers of a hit, a miss and an insertion.
+//! The costs of each policy: memory, and the I/O of a hit, a miss and an insertion.
 //!
-//! Owns: the figures of the axes, as published or as the engine does it (asserted in `tests/it/rows`). Does not: know
-//! how fast a device is; a plan computes with both. Invariant: a new value of an axis does not compile without its
-//! costs, so every row has some. The figures are means over many requests of a store that is full; docs/planning.md
-//! says how each comes about.
+//! Owns: the costs of each column of the table, as published or as the engine does it (asserted in `tests/it/rows`).
+//! The speed of devices is known elsewhere; a plan combines both. Invariant: a new value in a column does not compile
+//! without its costs, so every policy has some. The costs are means over many requests of a full store;
+//! docs/planning.md explains each.
 
 use super::{
     EngineRow, EvictionAxis, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow, MappedRow, Policy, ReadAxis,
@@ -18,14 +18,14 @@ use crate::{
     units::{DATA_START_BYTES, SECTOR_BYTES, last_superblock_bytes},
 };
 
-/// What costs are asked for.
+/// The conditions for which costs are computed.
 #[derive(Clone, Copy)]
 pub struct CostAssumptions<'a> {
     /// Size of the store.
     pub size_bytes: u64,
     /// Mean size of an entry with its head.
     pub mean_entry_bytes: u64,
-    /// Share of the entries that are longer than so many bytes.
+    /// Returns the share of entries that are longer than a number of bytes.
     pub share_longer_than: &'a dyn Fn(f64) -> f64,
     /// Useful entries that one read brings in, in rows that read groups or clusters; 1 is none but the one asked for.
     pub group_size: f64,
@@ -62,14 +62,14 @@ pub struct TransferWork {
 }
 
 impl TransferWork {
-    /// So many times this.
+    /// Returns this work multiplied by `times`.
     pub fn times(self, times: f64) -> Self {
         let mut work = self;
         work.figures().into_iter().for_each(|figure| *figure *= times);
         work
     }
 
-    /// This and `other`.
+    /// Returns the sum of this and `other`.
     pub fn and(self, mut other: Self) -> Self {
         let mut work = self;
         work.figures().into_iter().zip(other.figures()).for_each(|(figure, other)| *figure += *other);
@@ -103,7 +103,7 @@ impl TransferWork {
     }
 }
 
-/// What a row costs.
+/// The costs of a policy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PolicyCosts {
@@ -119,12 +119,12 @@ pub struct PolicyCosts {
     pub insert: TransferWork,
     /// Hits as a share of those that an LRU of the same bytes has.
     pub hits_of_lru: f64,
-    /// Processor time of a request besides that of its transfers and files, in microseconds.
+    /// Processor time of a request in addition to that of its I/O and files, in microseconds.
     pub cpu_us: f64,
 }
 
 impl Policy {
-    /// What this row costs.
+    /// Returns the costs of this policy.
     pub fn costs(&self, assumed: &CostAssumptions<'_>) -> PolicyCosts {
         let (entries, index_bits) = memory(self, assumed);
         PolicyCosts {
@@ -184,7 +184,7 @@ fn memory(policy: &Policy, assumed: &CostAssumptions<'_>) -> (f64, f64) {
     }
 }
 
-/// The map of free space that is in memory beside the map of entries, per entry.
+/// Returns the memory of the map of free space, in bits per entry, in addition to the map of entries.
 fn map_of_space_bits(layout: LayoutAxis, mean_bytes: f64, tuning: &Tuning) -> f64 {
     match layout {
         LayoutAxis::Slots | LayoutAxis::SizeClasses => mean_bytes / SECTOR_BYTES as f64,
@@ -229,7 +229,7 @@ fn writes(count: f64, bytes_each: f64) -> TransferWork {
     TransferWork { random_writes: count, random_write_bytes: count * bytes_each, ..TransferWork::default() }
 }
 
-/// The bin and, of entries longer than it, the rest.
+/// Returns the work for a bin and, for entries longer than a bin, for their remainder.
 fn bin_and_rest(assumed: &CostAssumptions<'_>, one: fn(f64, f64) -> TransferWork) -> TransferWork {
     let bin = assumed.tuning.hashcache_bin_bytes as f64;
     let long = (assumed.share_longer_than)(bin);
@@ -315,7 +315,7 @@ fn insert(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     work
 }
 
-/// Share of the entries whose places are in memory.
+/// Returns the share of the entries whose places are in memory.
 fn places_share(tuning: &Tuning) -> f64 {
     (f64::from(tuning.hashcache_positions) / f64::from(tuning.hashcache_ways)).min(1.0)
 }

@@ -1,7 +1,8 @@
-//! What the engines can run: for each engine the settings that it takes, and nothing else.
+//! The settings that the engines can run, for each engine, and nothing else.
 //!
-//! Owns: the types that [`super::POLICIES`] is written in, and the columns that follow from them. Does not: name rows.
-//! Invariant: every value is a row that an engine can run; each engine matches its own type without a wildcard.
+//! Owns: the types in which [`super::POLICIES`] is written, and the columns that follow from them. Policies are named
+//! elsewhere. Invariant: every value is a policy that an engine can run; each engine matches its own type without a
+//! wildcard.
 
 use super::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
 
@@ -47,7 +48,7 @@ pub enum LogRow {
     Located(LocatedRow),
 }
 
-/// What is written again when a segment is reclaimed.
+/// The choice of entries that are rewritten when a segment is reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEviction {
     /// Entries that were hit, once for each hit, most hit for their length first. What comes in is chosen as well.

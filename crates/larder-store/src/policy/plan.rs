@@ -1,8 +1,9 @@
-//! What every row of the policy table would do on a disk with a memory: `larder plan`.
+//! Predicts what every policy would do on a disk and memory of given size: `larder plan`.
 //!
-//! Owns: from a row's costs and a device's figures to requests per second, and which row is recommended. Does not: know
-//! what a row costs ([`Policy::costs`] does), or measure. Invariant: pure; equal wishes and figures give equal plans. The
-//! formulas are derived from the descriptions of HashCache (NSDI 2009), with more kinds of transfers than a seek; docs/planning.md has them.
+//! Owns: the step from a policy's costs and a device's figures to requests per second, and the recommendation. The
+//! costs come from [`Policy::costs`]; measuring is elsewhere. Invariant: pure; equal wishes and figures give equal
+//! plans. The formulas are derived from the descriptions of HashCache (NSDI 2009), with more kinds of I/O than a seek;
+//! see docs/planning.md.
 
 mod figures;
 mod sizes;
@@ -15,14 +16,14 @@ use std::{fmt, time::Duration};
 pub use figures::{BesideReads, DeviceFigures, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure};
 pub use sizes::Sizes;
 
-/// What is planned for.
+/// The requirements of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanWishes {
     /// Size of the store.
     pub size_bytes: u64,
     /// Memory for the index and the hot tier together.
     pub memory_bytes: u64,
-    /// How long entries are.
+    /// The lengths of entries.
     pub sizes: Sizes,
     /// Share of the requests that find their entry in the store.
     pub hit_ratio: f64,
@@ -59,7 +60,7 @@ impl PlanWishes {
     }
 }
 
-/// What limits a row.
+/// The resource that limits a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum PlanBound {
@@ -78,11 +79,11 @@ impl fmt::Display for PlanBound {
     }
 }
 
-/// What is expected of a row.
+/// The prediction for a policy.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PlannedRow {
-    /// Its name.
+    /// The policy's name.
     pub policy: &'static str,
     /// Entries there is room for.
     pub entries: f64,
@@ -94,13 +95,13 @@ pub struct PlannedRow {
     pub reads_per_hit: f64,
     /// Reads of a miss.
     pub reads_per_miss: f64,
-    /// Hits beside those of an LRU of the same bytes.
+    /// Hits relative to an LRU of the same bytes.
     pub hits_of_lru: f64,
     /// Bytes written for each byte that is stored.
     pub write_factor: f64,
     /// Requests per second, whatever limits them.
     pub requests_per_second: f64,
-    /// What limits them.
+    /// The resource that limits the requests.
     pub bound: PlanBound,
     /// Whether the index leaves a quarter of the memory for the hot tier.
     pub fits: bool,
@@ -118,7 +119,7 @@ pub struct Plan {
     pub recommended: Option<&'static str>,
     /// Why.
     pub reason: String,
-    /// What was measured, or that nothing was.
+    /// The measured device, or that none was measured.
     pub device: String,
 }
 
@@ -162,7 +163,7 @@ fn planned(policy: &'static Policy, wishes: &PlanWishes, figures: &DeviceFigures
     }
 }
 
-/// What a request costs on average.
+/// Returns the average I/O of a request.
 fn request_work(costs: &PolicyCosts, wishes: &PlanWishes) -> TransferWork {
     let misses = 1.0 - wishes.hit_ratio;
     let hits = costs.hit.times(wishes.hit_ratio);
@@ -195,7 +196,7 @@ fn together(count: f64, bytes: f64, seconds: impl Fn(f64) -> f64) -> f64 {
     if count > 0.0 { count * seconds(bytes / count) } else { 0.0 }
 }
 
-/// Processor time of `work` in the store.
+/// Returns the processor time of `work` in the store.
 fn cpu_seconds(work: &TransferWork, costs: &PolicyCosts, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
     let depth = wishes.depth;
     let transfers = together(work.random_reads, work.random_read_bytes, |bytes| figures.read_cpu_seconds(bytes, depth))
@@ -207,8 +208,8 @@ fn cpu_seconds(work: &TransferWork, costs: &PolicyCosts, figures: &DeviceFigures
     costs.cpu_us / 1e6 + transfers + files
 }
 
-/// The fastest that fits. Of those that are about as fast, the one that keeps what is wanted; of those that do about as
-/// well, the first in the table.
+/// Returns the recommended policy and the reason: the fastest that fits. Among policies of about the same speed,
+/// prefers one that keeps what is required; among equal ones, the first in the table.
 fn recommend(rows: &[PlannedRow], wishes: &PlanWishes) -> (Option<&'static str>, String) {
     let candidates: Vec<_> = rows.iter().filter(|row| row.fits && row.known).collect();
     let room = format!("{:.0} MB", wishes.memory_bytes as f64 * INDEX_SHARE_MAX / 1e6);
@@ -232,7 +233,7 @@ fn recommend(rows: &[PlannedRow], wishes: &PlanWishes) -> (Option<&'static str>,
     (Some(chosen.policy), reason)
 }
 
-/// Speed that counts: what is asked of the store is the same for all rows, what is found is not.
+/// Returns the hits per second, the speed that counts: requests are the same for all policies, hits are not.
 fn hits_per_second(row: &PlannedRow) -> f64 {
     row.requests_per_second * row.hits_of_lru
 }

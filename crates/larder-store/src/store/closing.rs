@@ -1,8 +1,8 @@
-//! The end of a store: one close, however many callers ask for it.
+//! The end of a store: one close, however many callers request it.
 //!
-//! Owns: the order of closing. Does not: know how an engine ends its run ([`AnyEngine::finish`]). Invariant: every
-//! caller returns when the store is closed, with the same outcome. The callers that poll drive the close. If one of
-//! them is dropped, the others, or the next one, go on.
+//! Owns: the order of closing. An engine's own end is in [`AnyEngine::finish`]. Invariant: every caller returns when
+//! the store is closed, with the same outcome. The callers that poll drive the close. If one of them is dropped, the
+//! others, or the next caller, continue.
 
 use super::EngineVolumes;
 use crate::{Result, families::AnyEngine};
@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 pub(super) struct StoreClosing(Arc<OnceLock<Shared<BoxFuture<'static, Result<()>>>>>);
 
 impl StoreClosing {
-    /// Closes `volumes`, or waits for whoever does; returns how that ended.
+    /// Closes `volumes`, or waits for the caller that does; returns the outcome.
     pub(super) async fn outcome(&self, volumes: &EngineVolumes) -> Result<()> {
         let close = self.0.get_or_init(|| close(volumes.clone()).boxed().shared());
         close.clone().await

@@ -1,7 +1,7 @@
-//! Looking at what is at a path before anything is done to it, and making a new store there on purpose.
+//! Identifies the content of a path before anything is changed, and creates a store there on request.
 //!
-//! Owns: [`PathContent`]. Does not: look at entries (see `survey`). Invariant: looking changes nothing; only
-//! [`format`] destroys, and it destroys what its caller was shown. Cost: a few reads.
+//! Owns: [`PathContent`]. Entries are not examined (see `survey`). Invariant: identifying changes nothing. Only
+//! [`format`] destroys data, and only the content that its caller was shown. Cost: a few reads.
 
 use super::open::{self, ReadRefusal};
 use crate::{
@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-/// What is at a path where a store could be.
+/// The content of a path at which a store could be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathContent {
@@ -31,7 +31,7 @@ pub enum PathContent {
     Store(StoreInfo),
     /// A block device that holds something else.
     OtherDevice {
-        /// What it is, such as `an XFS file system`.
+        /// A description, such as `an XFS file system`.
         what: &'static str,
         /// Size of the device in bytes.
         size_bytes: u64,
@@ -40,13 +40,13 @@ pub enum PathContent {
     OtherFile,
 }
 
-/// What a store says of itself.
+/// A store's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreInfo {
-    /// Its row; `None` if this engine does not know it.
+    /// The policy; `None` if this engine does not know it.
     pub policy: Option<&'static Policy>,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size_bytes: u64,
     /// Size of its segments in bytes; 0 in rows that have none.
     pub segment_size_bytes: u64,
@@ -54,13 +54,13 @@ pub struct StoreInfo {
     pub format: u32,
     /// Whether new entries go on probation, which volumes of `log` of format 3 or later have.
     pub has_probation: bool,
-    /// Its random identity, in hexadecimal.
+    /// The store's random identity, in hexadecimal.
     pub identity: String,
-    /// How often its superblock was written.
+    /// Number of times its superblock was written.
     pub generation: u64,
-    /// How many sites have an invalidation of their own.
+    /// Number of sites with an invalidation of their own.
     pub site_rule_count: usize,
-    /// What it still has after `kill -9`; empty if this engine does not know its row.
+    /// Entries that remain after `kill -9`, in words; empty if this engine does not know the policy.
     pub kept_after_kill: &'static str,
     /// Size of the file or device it is in, in bytes.
     pub volume_bytes: u64,
@@ -77,10 +77,11 @@ pub fn inspect(path: &Path) -> Result<PathContent> {
     look(path).map(|(content, _)| content)
 }
 
-/// Says which store is at `path`, though it may be in use: locks nothing. `None`: there is none that can be told so.
+/// Returns the description of the store at `path`, even if it is in use, without locking it. Returns `None` if no store
+/// is recognized.
 ///
 /// # Errors
-/// `Unavailable`: it cannot be read. `Invalid`: a store of another format.
+/// `Unavailable`: the path cannot be read. `Invalid`: a store of another format.
 pub fn glance(path: &Path) -> Result<Option<StoreInfo>> {
     let path = if path.is_dir() { path.join(open::VOLUME_NAME) } else { path.to_owned() };
     let unreadable = |error| Error::io(ErrorKind::Unavailable, format!("cannot read {}", path.display()), error);
@@ -137,7 +138,8 @@ pub(super) fn look(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)
     Ok((content, Some(device)))
 }
 
-/// A directory can be the store of a row that keeps files; what else it has is in one file there.
+/// Identifies the content of a directory. It can be a store of a policy that keeps files; the store's other data is in
+/// one file there.
 fn look_into_directory(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)> {
     let volume = path.join(open::VOLUME_NAME);
     if volume.is_file() {
@@ -189,7 +191,7 @@ impl StoreInfo {
     }
 }
 
-/// A device for a few reads by one caller.
+/// Returns a device for a few reads by one caller.
 fn plain_device(file: VolumeFile) -> Result<Arc<dyn Device>> {
     match ThreadsDevice::new(Arc::new(file), NonZeroUsize::MIN) {
         Ok(device) => Ok(Arc::new(device)),

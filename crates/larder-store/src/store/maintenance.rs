@@ -29,7 +29,7 @@ impl MaintenanceThread {
         Ok(Self { engine: engine.clone(), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Has the thread end, and waits until it has. Blocks.
+    /// Stops the thread, and waits until it has ended. Blocks.
     pub(super) fn stop(&self) {
         self.engine.volume().wakeup.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -47,8 +47,8 @@ fn open_directory(options: &StoreOptions, mut shape: VolumeShape) -> Result<Volu
     Ok(volume)
 }
 
-/// Opens the store whose entries are in `directory`, and what else it has on `device`; makes one if the device
-/// has only zeros.
+/// Opens the store with entries in `directory` and its other data on `device`, or creates one if the device has only
+/// zeros.
 pub(super) fn open_device_and_directory(
     device: Arc<dyn Device>,
     directory: Arc<dyn Directory>,
@@ -215,7 +215,7 @@ fn open_shaped(device: Arc<dyn Device>, options: &StoreOptions, mut shape: Volum
     Ok(Volume::new(device, superblock, policy, options).made_now(is_new))
 }
 
-/// The row of an existing store, if it is the one that was asked for.
+/// Returns the policy of an existing store, if it is the requested one.
 fn check_row(superblock: &Superblock, options: &StoreOptions) -> Result<&'static Policy> {
     let asked = options.policy;
     let place = match Policy::of_code(superblock.shape.row) {
@@ -245,7 +245,7 @@ pub(super) enum ReadRefusal {
     Io(io::Error),
 }
 
-/// The volume of a store that is there, on `device`.
+/// Returns the volume of an existing store on `device`.
 pub(super) fn existing(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Volume> {
     let superblock = read_superblock(&device).map_err(|refusal| refused(refusal, &options.path))?;
     let policy = check_row(&superblock, options)?;
@@ -257,14 +257,14 @@ pub(super) fn existing(device: Arc<dyn Device>, options: &StoreOptions) -> Resul
     Ok(volume.with_directory(Arc::new(directory), options))
 }
 
-/// The superblock at the start of `file`, if it is whole.
+/// Returns the superblock at the start of `file`, if it is whole.
 pub(super) fn first_superblock(file: &VolumeFile) -> Option<Superblock> {
     let mut block = AlignedBuffer::with_len(SUPERBLOCK_BYTES as usize);
     file.read_exact_at(&mut block, 0).ok()?;
     Superblock::decode(block.as_slice()).ok()
 }
 
-/// Where a copy of the superblock is not whole.
+/// Returns the offsets of damaged copies of the superblock.
 pub(super) fn damaged_superblocks(device: &Arc<dyn Device>) -> Vec<u64> {
     let mut places = vec![0, last_superblock_bytes(device.len_bytes())];
     places.retain(|offset_bytes| {
@@ -274,11 +274,11 @@ pub(super) fn damaged_superblocks(device: &Arc<dyn Device>) -> Vec<u64> {
     places
 }
 
-/// How often a copy of the superblock is read that is not whole, or cannot be read.
+/// Number of reads of a copy of the superblock that is damaged or unreadable.
 const COPY_READ_COUNT: u32 = 3;
 
-/// The copy of the superblock at `offset_bytes`, read again if it is not whole: the other one may be older, and know nothing of the
-/// last invalidation.
+/// Reads the copy of the superblock at `offset_bytes`, and retries if it is damaged: the other copy may be older and
+/// lack the last invalidation.
 fn read_copy(device: &Arc<dyn Device>, offset_bytes: u64) -> std::result::Result<Superblock, ReadRefusal> {
     let read = || {
         let block = block_on(device.read(offset_bytes, SUPERBLOCK_BYTES as usize)).map_err(ReadRefusal::Io)?;
@@ -293,7 +293,7 @@ fn read_copy(device: &Arc<dyn Device>, offset_bytes: u64) -> std::result::Result
     outcome
 }
 
-/// The newer of the two copies that are whole.
+/// Reads both copies, and returns the newer of the whole ones.
 pub(super) fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<Superblock, ReadRefusal> {
     if device.len_bytes() < 2 * SUPERBLOCK_BYTES {
         return Err(ReadRefusal::Format(SuperblockRefusal::Foreign));

@@ -1,21 +1,22 @@
-//! Telling the keys of a store that is in use.
+//! Lists the keys of a store that is in use.
 //!
-//! Owns: [`ScanSummary`], and the order: what is dirty is flushed first, then each volume is walked over from its
-//! start. Does not: judge which of several records of a key counts, or whether it still is of use: [`Store::get`] does.
-//! Invariant: every key with an entry when the scan began, and not changed since, is told at least once. Cost: one read
-//! of everything, a segment in memory at a time.
+//! Owns: [`ScanSummary`], and the order: dirty data is flushed first, then each volume is scanned from its start. Which
+//! of several records of a key counts, and whether it is still useful, is decided by [`Store::get`]. Invariant: every
+//! key that had an entry when the scan began, and has not changed since, is listed at least once. Cost: one read of
+//! everything, with one segment in memory at a time.
 
 use super::Store;
 use crate::{Error, ErrorKind, Result, device::block_on, engine::kit::walk::WalkItem, families};
 use std::cell::Cell;
 
-/// What a scan comes to.
+/// An item of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScanSummary<'a> {
-    /// A record under this key. A key is told as often as there are records of it, older ones that were replaced or removed too.
+    /// A record under this key. A key is listed once for each of its records, including older ones that were replaced
+    /// or removed.
     Key(&'a [u8]),
-    /// So many bytes of so many were looked at.
+    /// Progress: the bytes scanned and the total.
     Passed {
         /// Those that were.
         bytes: u64,
@@ -25,7 +26,7 @@ pub enum ScanSummary<'a> {
 }
 
 impl Store {
-    /// Whether its rows can tell their keys while the store is open.
+    /// Returns whether its policies can list their keys while the store is open.
     pub fn can_scan(&self) -> bool {
         self.volumes.all().all(|engine| engine.volume().policy.can_scan())
     }

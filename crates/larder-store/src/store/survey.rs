@@ -1,8 +1,8 @@
-//! Looking at a whole store without changing it: what is in it, and whether every byte of it is right.
+//! Examines a whole store without changing it: its content, and whether every byte is valid.
 //!
-//! Owns: [`Survey`] and what is counted. Does not: know where a row's records lie (each family's walk does). Invariant:
-//! nothing is written to the volume: where opening a store would write, it is opened behind an overlay. Cost:
-//! [`survey`] what opening costs; [`check`] one read of everything.
+//! Owns: [`Survey`] and its counts. The engines' scans know where records lie. Invariant: nothing is written to the
+//! volume. Where opening a store would write, it is opened behind an overlay. Cost: [`survey`] costs an opening,
+//! [`check`] one read of everything.
 
 use super::{Store, StoreInfo, inspect, open};
 use crate::{
@@ -18,19 +18,19 @@ use std::{path::Path, sync::Arc};
 /// Bytes of a store that are not what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreDamage {
-    /// Where, in bytes from the volume's start.
+    /// Offset in bytes from the volume's start.
     pub offset_bytes: u64,
-    /// What is damaged.
+    /// The damaged structure.
     pub what: &'static str,
 }
 
-/// What [`check`] found.
+/// The results of [`check`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckFindings {
     /// Entries whose every byte is right; those that were replaced since and not yet overwritten count too.
     pub entries: u64,
-    /// Their bytes.
+    /// Total bytes of the entries.
     pub entry_bytes: u64,
     /// Of them, entries beyond any use.
     pub expired: u64,
@@ -40,14 +40,14 @@ pub struct CheckFindings {
     pub removals: u64,
     /// Segments in use.
     pub segments: u64,
-    /// How many damages there are.
+    /// Number of damaged places.
     pub damage_count: u64,
     /// The first of them, up to [`CheckFindings::DAMAGES_MAX`].
     pub damages: Vec<StoreDamage>,
 }
 
 impl CheckFindings {
-    /// Damages that are told one by one.
+    /// Number of damaged places that are listed individually.
     pub const DAMAGES_MAX: usize = 1000;
 
     fn meet(&mut self, met: &WalkItem<'_>, volume: &Volume) {
@@ -89,10 +89,10 @@ pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
     Ok((info, store.stats()))
 }
 
-/// Verifies every record of the store at `path`. `progress` is told how many bytes of how many were looked at.
+/// Verifies every record of the store at `path`. Calls `progress` with the bytes examined and the total.
 ///
 /// # Errors
-/// As [`crate::inspect`]; `Invalid` when there is no store.
+/// As [`crate::inspect`]; `Invalid` if there is no store.
 pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckFindings> {
     let (info, device) = look(path)?;
     let mut findings = CheckFindings::default();

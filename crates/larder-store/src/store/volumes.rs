@@ -1,10 +1,9 @@
-//! The volumes of one store: which of them a key belongs to.
+//! The volumes of one store, and the choice of the volume for a key.
 //!
-//! Owns: the choice (weighted rendezvous hashing). Does not: know how entries lie on a volume, or take volumes out
-//! and back (`outage`). Invariant: a key's entry is looked for on one volume only, and no older entry of it stays
-//! on another that is there; a volume that missed something makes up for it, or is emptied, before it is believed
-//! again. Cost: one hash per volume and lookup. Source: Thaler and Ravishankar, rendezvous hashing (1998),
-//! weighted by -w / ln(h).
+//! Owns: the choice (weighted rendezvous hashing). The engines know where entries lie; volumes are taken out and
+//! returned in `outage`. Invariant: a key's entry is looked up on one volume only, and no older entry of it remains on
+//! another volume in use. A volume that missed a change is updated, or emptied, before it is trusted again. Cost: one
+//! hash per volume and lookup. Source: Thaler and Ravishankar, rendezvous hashing (1998), weighted by -w / ln(h).
 
 use crate::{
     Error, ErrorKind, Result,
@@ -54,12 +53,12 @@ impl EngineVolumes {
         self.0.engines.iter()
     }
 
-    /// Those that are in use.
+    /// Returns the volumes in use.
     pub(super) fn sound(&self) -> impl Iterator<Item = &AnyEngine> {
         self.all().filter(|engine| !engine.volume().health.is_out())
     }
 
-    /// The volume `key` belongs to, in use or not.
+    /// Returns the volume that `key` belongs to, in use or not.
     pub(super) fn of(&self, key: &[u8]) -> &AnyEngine {
         if let [only] = &*self.0.engines {
             return only;
@@ -68,7 +67,7 @@ impl EngineVolumes {
         scored.max_by(|(a, _), (b, _)| a.total_cmp(b)).expect("a store has a volume").1
     }
 
-    /// The volume `key` belongs to, if it is in use.
+    /// Returns the volume that `key` belongs to, if it is in use.
     pub(super) fn sound_of(&self, key: &[u8]) -> Option<&AnyEngine> {
         let engine = self.of(key);
         (!engine.volume().health.is_out()).then_some(engine)
@@ -112,8 +111,8 @@ impl EngineVolumes {
     }
 }
 
-/// Whether `engine` may have an entry of `key`. Where memory says so it is read: a removal would also forget the
-/// entry of another key that looks the same in memory.
+/// Returns whether `engine` may have an entry of `key`. If memory says so, the entry is read: a removal would also drop
+/// the entry of another key that looks the same in memory.
 async fn may_have(engine: &AnyEngine, key: &[u8]) -> bool {
     let is_loaded = engine.volume().counters.loaded.load(Ordering::Acquire);
     memory_may_have(engine, key) && !(is_loaded && matches!(engine.get(key, ReadExtent::Front).await, Ok(None)))
@@ -125,13 +124,13 @@ fn memory_may_have(engine: &AnyEngine, key: &[u8]) -> bool {
     !volume.counters.loaded.load(Ordering::Acquire) || engine.may_contain(volume.hash(key).0)
 }
 
-/// The error for work on a volume that is out.
+/// Returns the error for work on a volume that is out of use.
 pub(super) fn is_out() -> Error {
     Error::new(ErrorKind::Unavailable, "the volume of this entry failed, and is out of use until it works again")
 }
 
-/// How strongly `key` is drawn to `volume`: the largest score has it. The half of the hash that does not place the
-/// entry on its volume decides, so that neither leans on the other.
+/// Returns the score of `volume` for `key`; the volume with the largest score holds the key. It uses the half of the
+/// hash that does not place the entry on its volume, so that the two choices are independent.
 fn score(volume: &Volume, key: &[u8]) -> f64 {
     const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
     let bits = (volume.hash(key).1.0 >> 64) as u64 >> 11;

@@ -1,9 +1,14 @@
-//! What a volume was told to forget and could not write down: removals and invalidations that are not durable.
+//! Removals and invalidations that could not be written to the volume yet.
 //!
-//! Owns: what is owed, bounded, and when it is tried again. Does not: write, see `AnyEngine::pay_arrears`. Invariants:
-//! what is owed is hidden from every lookup until it is paid, and while anything is owed the volume stores nothing, so
-//! that paying never forgets what is newer; beyond [`KEY_BYTES_MAX`] everything is owed, which one epoch pays.
-//! At a clean stop what is still owed is paid by an epoch too. Cost: one load for each lookup while nothing is owed.
+//! A removal takes effect even if its write fails: its key is hidden from lookups until the removal is durable. While
+//! any removal is pending, the volume stores nothing new, so a late retry cannot delete a newer version of the same
+//! key.
+//!
+//! The list is bounded. Once its keys exceed [`KEY_BYTES_MAX`], it is replaced by one new epoch, which empties the
+//! volume; a clean stop does the same with all removals still pending. Retries are written elsewhere
+//! (`AnyEngine::pay_arrears`).
+//!
+//! Cost: one atomic load per lookup while nothing is pending.
 
 use super::{Volume, superblocks::Invalidation};
 use crate::{Error, ErrorKind, Result, format::superblock::SITE_RULE_COUNT_MAX, units::Site};
@@ -25,10 +30,10 @@ const BATCH_COUNT: usize = 256;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
-/// What one volume owes.
+/// The pending removals of one volume.
 #[derive(Default)]
 pub(crate) struct PendingRemovals {
-    /// How much is owed; 0 is nothing.
+    /// Number of pending removals.
     count: AtomicU64,
     /// The same, with the removals that are under way.
     hidden_count: AtomicU64,
@@ -60,14 +65,14 @@ struct UnderWay {
     is_overtaken: bool,
 }
 
-/// What is paid together.
+/// The removals of one retry.
 pub(crate) struct DueRemovals {
     pub(crate) rules: Vec<Invalidation>,
     pub(crate) keys: Vec<(Box<[u8]>, u64)>,
 }
 
 impl PendingRemovals {
-    /// Whether nothing is owed.
+    /// Returns whether nothing is pending.
     pub(crate) fn is_clear(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
@@ -76,12 +81,12 @@ impl PendingRemovals {
         self.hidden_count.load(Ordering::Acquire) != 0
     }
 
-    /// How much is owed.
+    /// Returns the number of pending removals.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Whether an entry of `key` must not be shown.
+    /// Returns whether an entry of `key` must not be shown.
     pub(crate) fn hides(&self, key: &[u8]) -> bool {
         self.hides_some() && {
             let owed = self.lock();
@@ -89,7 +94,7 @@ impl PendingRemovals {
         }
     }
 
-    /// Whether nothing that is stored of `key` now will ever be shown.
+    /// Returns whether no entry of `key` that is stored now will ever be shown.
     pub(crate) fn ends(&self, key: &[u8]) -> bool {
         self.hides_some() && {
             let owed = self.lock();
@@ -106,7 +111,7 @@ impl PendingRemovals {
         }
     }
 
-    /// Whether an entry of `site` must not be shown.
+    /// Returns whether an entry of `site` must not be shown.
     pub(crate) fn hides_site(&self, site: Site) -> bool {
         self.hides_some() && {
             let owed = self.lock();
@@ -140,12 +145,12 @@ impl PendingRemovals {
         });
     }
 
-    /// How long from `now` until the next attempt is due.
+    /// Returns the time from `now` until the next retry is due.
     fn due_in(&self, now: Duration) -> Option<Duration> {
         (!self.is_clear()).then(|| self.lock().due_at.saturating_sub(now))
     }
 
-    /// What is to be paid now, if it is time or `insists`, and nobody is at it.
+    /// Returns the removals to retry now, if the retry is due or forced by `insists`, and none is in progress.
     pub(crate) fn begin(&self, now: Duration, insists: bool) -> Option<DueRemovals> {
         if self.is_clear() {
             return None;
@@ -180,7 +185,8 @@ impl PendingRemovals {
         });
     }
 
-    /// Whatever was stored before a rule is gone with it, and nothing is stored while it is owed.
+    /// Drops the pending removals that a rule covers. Everything stored before a rule is invalid with it, and nothing
+    /// is stored while the rule is pending.
     pub(crate) fn pay_rule(&self, which: Invalidation) {
         self.change(|owed| match which {
             Invalidation::Site(site) => owed.sites.retain(|&owed| owed != Site(site)),
@@ -276,7 +282,7 @@ impl Volume {
         Err(Error::new(ErrorKind::Unavailable, "the store takes nothing until what was removed from it can be written"))
     }
 
-    /// How long from now until arrears are to be paid.
+    /// Returns the time from now until pending removals are to be retried.
     pub(crate) fn arrears_due(&self) -> Option<Duration> {
         self.arrears.due_in(self.clock.now())
     }

@@ -1,7 +1,7 @@
-//! How far a volume's journal is written, and how far it is durable.
+//! Progress of a volume's journal: the written and the durable part.
 //!
-//! Owns: two numbers of pages. Does not: write or sync; who writes pages says so here, and who syncs asks before and says so after. Invariant:
-//! pages before the durable mark were written before a sync began that succeeded. Cost: two atomics.
+//! Owns: two numbers of pages. The writer of pages and the syncing task report here. Invariant: pages before the
+//! durable mark were written before the start of a sync that succeeded. Cost: two atomics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ impl JournalMarks {
         self.written.fetch_max(until, Ordering::AcqRel);
     }
 
-    /// What a sync that begins now makes durable.
+    /// Returns the mark up to which a sync that begins now makes the journal durable.
     pub(crate) fn written_until(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }

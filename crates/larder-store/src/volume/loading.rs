@@ -1,6 +1,7 @@
-//! Waiting until what an earlier run left on a volume is loaded.
+//! Waits until the entries that an earlier run left on a volume are loaded.
 //!
-//! Owns: who waits. Does not: load. Invariant: whoever waits is woken once it is loaded, and nobody waits after that.
+//! Owns: the waiting tasks. Loading is elsewhere. Invariant: every waiting task is woken once the entries are loaded,
+//! and no task waits after that.
 
 use super::{
     Volume,

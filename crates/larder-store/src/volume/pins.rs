@@ -1,9 +1,10 @@
-//! Keys whose entries eviction spares, until they are unpinned.
+//! Keys whose entries eviction spares until they are unpinned.
 //!
-//! Owns: which keys are pinned, and what their entries take of the volume. Does not: keep entries itself, which is the engine's when it
-//! reclaims; nor remember pins over a restart, which is the caller's, who knows the keys. Invariant: what is pinned takes at most its share of
-//! the volume, counted with the room that entries of its length leave unused in a segment, so that there is always something to reclaim.
-//! Cost: nothing while nothing is pinned; else about 24 bytes of memory a key pinned, and a lock for each record written or reclaimed.
+//! Owns: the pinned keys, and the space that their entries take on the volume. The engine keeps the entries when it
+//! reclaims; the caller, which knows the keys, remembers pins over restarts. Invariant: pinned entries take at most
+//! their share of the volume, including the unused space that entries of their length leave in a segment, so there is
+//! always something to reclaim. Cost: nothing while nothing is pinned; otherwise about 24 bytes of memory per pinned
+//! key, and a lock for each record written or reclaimed.
 
 use crate::{
     hash::KeyHash,
@@ -17,13 +18,13 @@ use std::collections::HashMap;
 
 /// Most keys pinned at once on one volume: 24 MiB of memory.
 const PINS_MAX: usize = 1 << 20;
-/// What a record, its unit and its line in the trailer take besides key, head and body, at most.
+/// Largest overhead of a record, its unit and its line in the trailer, in addition to key, head and body.
 const OVERHEAD_BYTES: u64 = 4 << 10;
 
 /// The keys of one volume that are pinned.
 pub(crate) struct PinnedKeys {
     charges: Mutex<PinCharges>,
-    /// How many there are, to be asked without the lock.
+    /// Number of pinned keys, readable without the lock.
     count: AtomicU64,
     sectors_max: u64,
     segment_sectors: u64,
@@ -37,7 +38,8 @@ struct PinCharges {
 }
 
 impl PinnedKeys {
-    /// For a volume of this size, in segments of so much, of which pinned entries may take this share.
+    /// Creates the list for a volume of this size, in segments of `segment_bytes`, of which pinned entries may take
+    /// this share.
     pub(crate) fn new(size_bytes: u64, segment_bytes: u64, share: f64) -> Self {
         assert!((0.0..=1.0).contains(&share), "the share was checked");
         let sectors_max = ((size_bytes / SECTOR_BYTES) as f64 * share) as u64;
@@ -81,7 +83,7 @@ impl PinnedKeys {
         self.count.store(0, Ordering::Release);
     }
 
-    /// Whether a key is pinned.
+    /// Returns whether a key is pinned.
     pub(crate) fn contains(&self, key_hash: KeyHash) -> bool {
         !self.is_empty() && self.lock().by_key.contains_key(&key_hash)
     }

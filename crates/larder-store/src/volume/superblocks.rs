@@ -1,8 +1,8 @@
-//! Changes a volume's superblock: its identity, and the rules by which entries are invalid.
+//! Changes a volume's superblock: its identity, and its invalidation rules.
 //!
-//! Owns: the order of changes. Each is durable on both copies before it counts in memory. Does not: decide when a
-//! superblock changes. Invariants: one copy is always whole; memory is never newer than the copies. Cost: two small
-//! writes and two syncs.
+//! Owns: the order of changes. Each is durable on both copies before it counts in memory. The decision to change is
+//! elsewhere. Invariants: one copy is always whole; memory is never newer than the copies. Cost: two small writes and
+//! two syncs.
 
 use super::{
     Volume,
@@ -20,7 +20,7 @@ use std::{
     thread,
 };
 
-/// Which entries [`crate::Store::invalidate`] makes disappear.
+/// The entries that [`crate::Store::invalidate`] removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
     /// All.
@@ -157,7 +157,7 @@ pub(crate) async fn probe(volume: &Volume) -> io::Result<()> {
     .await
 }
 
-/// One copy after the other, so that one of them is always whole.
+/// Writes one copy after the other, so that one of them is always whole.
 pub(crate) async fn write(device: &Arc<dyn Device>, superblock: &Superblock) -> io::Result<()> {
     let mut block = AlignedBuffer::with_len(SUPERBLOCK_BYTES as usize);
     superblock.encode(block.as_mut_slice());

@@ -1,7 +1,8 @@
-//! Tasks that wait for a change of what a lock guards.
+//! Tasks that wait for a change of a value under a lock.
 //!
-//! Owns: who waits, each task once, and the order of things: look, note who looked, release the lock. Does not: know what is waited
-//! for. Invariant: no call is lost: who found nothing was noted under the lock that whoever changes something has to take.
+//! Owns: the waiting tasks, each once, and the order: check, register the task, release the lock. The value is known
+//! elsewhere. Invariant: no wakeup is lost: a task that found nothing was registered under the lock that every change
+//! takes.
 
 use std::{
     future::poll_fn,
@@ -63,7 +64,7 @@ impl AsMut<Self> for TaskWaiters {
 }
 
 impl WokenTasks {
-    /// Wakes them.
+    /// Wakes the tasks.
     pub(crate) fn wake(self) {
         self.0.into_iter().for_each(Waker::wake);
     }

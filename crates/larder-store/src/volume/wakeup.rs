@@ -1,8 +1,8 @@
-//! How a store's own thread is called, and what it must remember to sync.
+//! Wakes a store's maintenance thread, and records what it must sync.
 //!
-//! Owns: whether the thread sleeps, was called, must stop; whether bytes were written that no sync
-//! covers. Does not: any work. Invariant: a call is never lost. Cost of [`MaintenanceWakeup::wake_if_idle`]: one
-//! relaxed load while the thread is awake.
+//! Owns: whether the thread sleeps, was called, or must stop; whether bytes were written that no sync covers.
+//! Invariant: a call is never lost. Cost of [`MaintenanceWakeup::wake_if_idle`]: one relaxed load while the thread is
+//! awake.
 
 use std::{
     sync::{
@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-/// How the maintenance thread is called, and what it must remember to sync.
+/// The state for calling the maintenance thread, and its pending syncs.
 #[derive(Default)]
 pub(crate) struct MaintenanceWakeup {
     state: Mutex<WakeupState>,
@@ -59,7 +59,7 @@ impl MaintenanceWakeup {
         self.lock().stop
     }
 
-    /// Whether a sync is to be made now; then it counts as on its way.
+    /// Returns whether a sync is due now. If so, it counts as started.
     pub(crate) fn sync_is_due(&self, now: Duration, interval: Duration) -> bool {
         let mut state = self.lock();
         if !state.unsynced || state.sync_in_flight || now < state.last_sync + interval {
@@ -99,5 +99,5 @@ impl MaintenanceWakeup {
     }
 }
 
-/// How often the maintenance thread looks while something is dirty.
+/// Interval at which the maintenance thread wakes while something is dirty.
 pub(crate) const TICK: Duration = Duration::from_millis(50);

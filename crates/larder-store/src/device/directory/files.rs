@@ -1,9 +1,9 @@
-//! A directory on a real file system, worked on by threads of its own.
+//! A directory on a real file system, with operations on threads of its own.
 //!
-//! Owns: the folder `files` in the store's directory, and a lock on that directory for as long as it lives. Does not:
-//! go past the page cache, or follow links. Invariant: one store per directory, in this process and all others; a
-//! directory that holds anything but a store is refused, so nothing of others is ever removed. Cost: two context
-//! switches, an open and a close per transfer.
+//! Owns: the folder `files` in the store's directory, and a lock on that directory as long as it lives. The page cache
+//! is used; links are not followed. Invariant: at most one store uses a directory, in this process and all others. A
+//! directory that holds anything but a store is refused, so foreign files are never removed. Cost: two context
+//! switches, an open and a close per operation.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -220,7 +220,7 @@ impl LockedFolder {
         }
     }
 
-    /// One call for all files, and for the folders that name them.
+    /// Syncs all files, and the folders that name them, in one call.
     #[cfg(target_os = "linux")]
     fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.lock)?)
@@ -249,7 +249,7 @@ impl Drop for LockedFolder {
 
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
-/// Where the file system does not say.
+/// Block size if the file system states none.
 const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
 fn options() -> OpenOptions {
@@ -263,12 +263,12 @@ fn make_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)
 }
 
-/// Another store may be making the same directory; the lock tells them apart.
+/// Ignores the error that the directory exists: another store may be creating it, and the lock keeps them apart.
 fn unless_there(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
 
-/// Whether nothing is at `path`; refused if what is there is neither empty nor a store's.
+/// Returns whether nothing is at `path`. Refuses content that is neither empty nor a store's.
 fn is_absent_or_refused(path: &Path) -> Result<bool> {
     let invalid = |what: &str| Err(Error::new(ErrorKind::Invalid, format!("{what}: {}", path.display())));
     let cannot_look = |error| {

@@ -1,7 +1,7 @@
-//! A directory in memory: for tests, and for measuring the rows that use files without a disk.
+//! A directory in memory: for tests, and for measuring policies that use files without a disk.
 //!
-//! Owns: the files' bytes, and a bound on them. Does not: make anything durable. Invariant: all work completes
-//! inside `submit`. Cost: one copy.
+//! Owns: the files' bytes, and a limit on them. Nothing is durable. Invariant: all work completes inside `submit`.
+//! Cost: one copy.
 
 use std::{
     collections::BTreeMap,
@@ -18,17 +18,17 @@ pub struct MemoryDirectory {
 }
 
 impl MemoryDirectory {
-    /// An empty directory with room for files of `size_bytes_max` in all; what goes beyond finds the disk full.
+    /// Creates an empty directory with room for `size_bytes_max` in all files together. Beyond that, the disk is full.
     pub fn new(size_bytes_max: u64) -> Self {
         Self { size_bytes_max, files: Mutex::default() }
     }
 
-    /// How long all files are together.
+    /// Returns the total length of all files.
     pub fn size_bytes(&self) -> u64 {
         self.lock().values().map(|bytes| bytes.len() as u64).sum()
     }
 
-    /// A copy of a file's bytes.
+    /// Returns a copy of a file's bytes.
     pub fn contents(&self, file: &FileName) -> Option<Vec<u8>> {
         self.lock().get(file).cloned()
     }

@@ -1,10 +1,10 @@
-//! What goes wrong on a faulty device, how often, and what did.
+//! The faults of a faulty device: how often they occur, and how often they occurred.
 
 use crate::Dice;
 
-/// What goes wrong, and how often: `_ppm` is how many of a million transfers. The default is nothing.
+/// The faults of a device and their rates: `_ppm` is per million operations. The default is none.
 ///
-/// A device that keeps a plan of all zeros and is never cut keeps all promises of [`super::Device`].
+/// A device that keeps a plan of all zeros and never loses power keeps all promises of [`super::Device`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     /// Writes of which only the first sectors (512 B) land, and which are acknowledged.
@@ -37,7 +37,7 @@ pub struct FaultPlan {
     pub dead_after: Option<u64>,
 }
 
-/// What a faulty device was asked for and what it did wrong.
+/// The operations and faults of a faulty device so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultStats {
     /// Transfers that were started.
@@ -78,7 +78,7 @@ impl FaultStats {
     }
 }
 
-/// What happens to one transfer.
+/// The fate of one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TransferFate {
     pub(super) fault: Option<PlannedFault>,
@@ -96,7 +96,7 @@ pub(super) enum PlannedFault {
     Full,
 }
 
-/// What kind of transfer a fate is drawn for.
+/// The kind of operation for which a fate is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TransferKind {
     Read,
@@ -124,7 +124,7 @@ impl FaultPlan {
         fate
     }
 
-    /// What can strike a transfer, and how often.
+    /// Returns the faults that can strike an operation, and their rates.
     fn rates(&self, motion: TransferKind) -> Vec<(u32, PlannedFault)> {
         match motion {
             TransferKind::Read => vec![

@@ -1,8 +1,8 @@
-//! Rings of threads that run an event loop: a thread's reads go through its own ring, with no hand-over.
+//! Rings of threads that run an event loop: a thread's reads go through its own ring, without a handover.
 //!
-//! Owns: the calling thread's rings, one per volume. Does not: wait, except when a ring is given up. Invariant:
-//! no waker and no completion runs while the thread's rings are borrowed, since both may submit again. Cost: a
-//! look into thread-local storage per read, one system call per turn.
+//! Owns: the calling thread's rings, one per volume. Nothing waits here, except when a ring is given up. Invariant: no
+//! waker and no completion runs while the thread's rings are borrowed, because both may submit again. Cost: one access
+//! to thread-local storage per read, one system call per turn.
 
 use std::{
     cell::RefCell,
@@ -34,7 +34,7 @@ struct AttachedRing {
     finished: Vec<FinishedTransfer>,
 }
 
-/// What ring and driver have in common; also tells whose driver a driver is.
+/// The state shared by ring and driver. Also identifies a driver's ring.
 struct DriverLink {
     event: OwnedFd,
     /// The driver was dropped on another thread.
@@ -117,7 +117,7 @@ impl DriverTurn for RingDriver {
 }
 
 impl RingDriver {
-    /// `None` on any thread but the ring's.
+    /// Calls `call` with the ring. Returns `None` on any thread but the ring's.
     fn with_ring<T>(&self, call: impl FnOnce(&mut AttachedRing) -> T) -> Option<T> {
         with_rings(|rings| rings.iter_mut().find(|attached| Arc::ptr_eq(&attached.link, &self.link)).map(call))
             .flatten()
@@ -138,7 +138,7 @@ impl Drop for RingDriver {
     }
 }
 
-/// `None` when the thread is ending and its rings are gone.
+/// Calls `call` with the thread's rings. Returns `None` if the thread is ending and its rings are gone.
 fn with_rings<T>(call: impl FnOnce(&mut Vec<AttachedRing>) -> T) -> Option<T> {
     RINGS.try_with(|rings| call(&mut rings.borrow_mut())).ok()
 }

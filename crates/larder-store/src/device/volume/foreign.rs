@@ -1,19 +1,20 @@
-//! What a device holds that is no store: found by the signatures of others, so that it is not overwritten.
+//! Recognizes foreign content of a device by its signatures, so that it is not overwritten.
 //!
-//! Owns: where file systems, partition tables and volume managers leave their marks. Does not: read the device, or
-//! know what a Larder store looks like. Invariant: a device is blank only if its first 64 KiB are zeros and no
-//! mark is found at either end. Cost: a look at each place. Source: the marks libblkid (util-linux) probes for.
+//! Owns: the positions of the signatures of file systems, partition tables and volume managers. The device is read
+//! elsewhere, and Larder's own format is not known here. Invariant: a device counts as blank only if its first 64 KiB
+//! are zeros and no signature is found at either end. Cost: one comparison per position. Source: the signatures that
+//! libblkid (util-linux) probes for.
 
-/// How many bytes from each end of a device have to be looked at.
+/// Bytes at each end of a device that must be examined.
 pub(crate) const ENDS_BYTES: u64 = 1 << 20;
 
 /// Both ends of a device.
 pub(crate) struct DeviceEnds<'a> {
     /// Length of the device in bytes.
     pub(crate) len_bytes: u64,
-    /// Its first [`ENDS_BYTES`], or all of it.
+    /// The device's first [`ENDS_BYTES`], or all of it.
     pub(crate) head: &'a [u8],
-    /// Its last [`ENDS_BYTES`], or all of it.
+    /// The device's last [`ENDS_BYTES`], or all of it.
     pub(crate) tail: &'a [u8],
 }
 
@@ -48,7 +49,7 @@ impl DeviceEnds<'_> {
         found == Some(bytes)
     }
 
-    /// The bytes at `offset`, if they lie in one of the ends.
+    /// Returns the bytes at `offset`, if they lie in one of the ends.
     fn at(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let part = |bytes: &[u8], start: u64| {
             let start = usize::try_from(start).ok()?;
@@ -62,7 +63,8 @@ impl DeviceEnds<'_> {
         Some(&self.tail[range])
     }
 
-    /// The superblock of md is at the start (versions 1.1 and 1.2), or at a place that follows from the length.
+    /// Returns whether there is a superblock of md: at the start (versions 1.1 and 1.2), or at a place that follows
+    /// from the length.
     fn has_raid_member(&self) -> bool {
         let sectors = self.len_bytes / 512;
         let old = (self.len_bytes & !0xFFFF).checked_sub(64 << 10);

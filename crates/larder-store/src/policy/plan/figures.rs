@@ -1,7 +1,7 @@
-//! What was measured of a device, as data, and read off between the measured points.
+//! The measured figures of a device, as data, and interpolation between them.
 //!
-//! Owns: the figures and how one is read off. Does not: measure. Invariant: a rate read off lies between those of the
-//! neighbouring points; beyond the last point time grows with the bytes.
+//! Owns: the figures and the interpolation. Measuring is elsewhere. Invariant: an interpolated rate lies between those
+//! of the neighbouring points. Beyond the last point, time grows with the bytes.
 
 /// Lengths of random reads that are measured, in bytes.
 pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10, 128 << 10];
@@ -58,14 +58,14 @@ pub struct FileFigures {
     pub read_cpu_us: f64,
 }
 
-/// What writes cost a device that has random reads in flight. Disks that take writes into a memory of their own look faster
-/// than they are as long as nothing is read.
+/// The cost of writes while the device has random reads in flight. Disks that buffer writes in their own memory look
+/// faster than they are as long as nothing is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BesideReads {
     /// Sequential writes, in bytes per second of what reads leave of the device's time.
     pub sequential_write: f64,
-    /// How many times as long a random write takes.
+    /// Factor by which a random write takes longer.
     pub random_write_times: f64,
 }
 
@@ -73,11 +73,11 @@ pub struct BesideReads {
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceFigures {
-    /// What was measured: a path, or the name of a typical device.
+    /// The measured path, or the name of a typical device.
     pub path: String,
-    /// How transfers were made, such as `io_uring`.
+    /// The I/O interface, such as `io_uring`.
     pub io: String,
-    /// Whether they went past the page cache. Without that reads may be the memory's and not the disk's.
+    /// Whether the page cache was bypassed. Otherwise reads may have measured memory, not the disk.
     pub is_direct: bool,
     /// Bytes that reads and writes were spread over.
     pub span_bytes: u64,
@@ -91,7 +91,7 @@ pub struct DeviceFigures {
     pub sequential_read: f64,
     /// Sequential writes, in bytes per second.
     pub sequential_write: f64,
-    /// Writes beside reads; `None` where that was not measured: no longer than alone.
+    /// The cost of writes during reads; `None` if not measured, which counts as no extra cost.
     #[cfg_attr(feature = "serde", serde(default))]
     pub beside_reads: Option<BesideReads>,
     /// Files; `None` on a block device.
@@ -117,7 +117,7 @@ impl DeviceFigures {
         between(points.map(|read| (read.read_bytes as f64, 1.0 / read.per_second)), bytes)
     }
 
-    /// Processor time that a random read of `bytes` takes with `depth` in flight, in seconds.
+    /// Returns the processor time of a random read of `bytes` with `depth` reads in flight, in seconds.
     pub fn read_cpu_seconds(&self, bytes: f64, depth: u32) -> f64 {
         let nearest = nearest_depth(self.reads.iter().map(|read| read.depth), depth);
         let points = self.reads.iter().filter(|read| Some(read.depth) == nearest);
@@ -131,7 +131,7 @@ impl DeviceFigures {
         between(points.map(|write| (write.write_bytes as f64, 1.0 / write.per_second)), bytes)
     }
 
-    /// Processor time that a random write of `bytes` takes with `depth` in flight, in seconds.
+    /// Returns the processor time of a random write of `bytes` with `depth` writes in flight, in seconds.
     pub fn write_cpu_seconds(&self, bytes: f64, depth: u32) -> f64 {
         let nearest = nearest_depth(self.writes.iter().map(|write| write.depth), depth);
         let points = self.writes.iter().filter(|write| Some(write.depth) == nearest);
@@ -139,7 +139,7 @@ impl DeviceFigures {
     }
 }
 
-/// The measured depth that is nearest by its ratio to the wanted one.
+/// Returns the measured depth that is nearest to the wanted one by ratio.
 fn nearest_depth(measured: impl Iterator<Item = u32>, wanted: u32) -> Option<u32> {
     let distance = |depth: u32| (f64::from(depth.max(1)) / f64::from(wanted.max(1))).ln().abs();
     measured.min_by(|one, other| distance(*one).total_cmp(&distance(*other)))
@@ -165,7 +165,7 @@ fn between(points: impl Iterator<Item = (f64, f64)>, bytes: f64) -> f64 {
 pub(crate) mod tests {
     use super::*;
 
-    /// A device with round figures: 10,000 random reads of 4 KiB, half as many of 64 KiB.
+    /// Returns a device with round figures: 10,000 random reads of 4 KiB a second, half as many of 64 KiB.
     pub(crate) fn round() -> DeviceFigures {
         let read = |read_bytes, depth, per_second| ReadFigure {
             read_bytes,

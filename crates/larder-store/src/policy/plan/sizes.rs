@@ -1,7 +1,7 @@
-//! How long entries are: a mean, or what a trace has.
+//! The lengths of entries: a mean, or a sample from a trace.
 //!
-//! Owns: the share of entries that are longer than something, which decides how often rows with places of one size
-//! need a second transfer. Invariant: the share falls as the length grows, from 1 to 0. Cost: a search in a sample.
+//! Owns: the share of entries longer than a given length, which decides how often policies with places of one size need
+//! a second operation. Invariant: the share falls from 1 to 0 as the length grows. Cost: a search in a sample.
 
 /// Lengths of entries.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,7 +9,7 @@ pub enum Sizes {
     /// Lognormal with this mean in bytes, as wide as lengths on the web: 35% of PolyMix's objects, whose mean is
     /// 10.6 KB, are longer than 8 KB, as here.
     Mean(f64),
-    /// These lengths, ascending.
+    /// A sample of lengths, ascending.
     Sample(Vec<u64>),
 }
 
@@ -17,13 +17,13 @@ impl Sizes {
     /// Deviation of the logarithm of the lengths of [`Self::Mean`].
     pub const SIGMA: f64 = 1.2;
 
-    /// A sample of lengths.
+    /// Creates a sample of lengths.
     pub fn sample(mut lengths: Vec<u64>) -> Self {
         lengths.sort_unstable();
         Self::Sample(lengths)
     }
 
-    /// Mean length in bytes.
+    /// Returns the mean length in bytes.
     pub fn mean_bytes(&self) -> f64 {
         match self {
             Self::Mean(mean) => *mean,
@@ -33,7 +33,7 @@ impl Sizes {
         }
     }
 
-    /// Share of entries that are longer than `bytes`.
+    /// Returns the share of entries that are longer than `bytes`.
     pub fn share_longer_than(&self, bytes: f64) -> f64 {
         match self {
             Self::Mean(mean) => {

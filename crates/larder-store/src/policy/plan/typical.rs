@@ -1,13 +1,15 @@
-//! Figures of typical devices, for a plan before anything was measured.
+//! Figures of typical devices, for a plan without measurements.
 //!
-//! Owns: two devices, by what the kernel tells of a disk at once. Does not: claim that yours is like them; a plan made
-//! with these says so. Source: HashCache (NSDI 2009) for the spinning disk (1000 / (13.7 ms + length / 50 MB/s) seeks a second), of
-//! which queueing makes half as many again; data sheets' sustained rates of SATA drives for the solid-state one.
+//! Owns: two devices; the kernel's information about a disk selects one. A plan made with them says so, because your
+//! device may differ.
+//!
+//! Sources: HashCache (NSDI 2009) for the spinning disk: 1000 / (13.7 ms + length / 50 MB/s) seeks a second, half as
+//! many again with queueing. Data sheets' sustained rates of SATA drives for the solid-state disk.
 
 use super::{DeviceFigures, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure};
 
 impl DeviceFigures {
-    /// A SATA solid-state disk.
+    /// Returns a SATA solid-state disk.
     pub fn typical_solid_state() -> Self {
         let per_second = |bytes: u64, depth: u32| {
             let (alone_us, bytes_per_second) = (90.0, 520e6);
@@ -25,7 +27,7 @@ impl DeviceFigures {
         made("a typical SATA solid-state disk", per_second, 0.35, 480e6, files)
     }
 
-    /// A disk of 7200 revolutions a minute.
+    /// Returns a disk of 7200 revolutions a minute.
     pub fn typical_spinning() -> Self {
         let per_second = |bytes: u64, depth: u32| {
             let alone = 1.0 / (0.0137 + bytes as f64 / 50e6);
@@ -43,7 +45,7 @@ impl DeviceFigures {
     }
 }
 
-/// `write_share` is how many random writes it does for one random read.
+/// Creates a device. `write_share` is the number of random writes it does in the time of one random read.
 fn made(
     path: &str,
     per_second: impl Fn(u64, u32) -> f64,
