@@ -1,8 +1,8 @@
-//! docs/conformance.md: what the RFCs ask, what Larder does, and the tests that hold it.
+//! Generates docs/conformance.md: the requirements of the RFCs, Larder's behaviour, and the tests.
 //!
-//! Owns: the page's text, made of two lists beside the tests of larder-http, and the bar: every requirement
-//! has tests, and at least 95 of 100 options. Does not: know the rules. Invariant: the page is what these
-//! functions give, so that nobody edits it by hand; tidy compares.
+//! Owns: the page's text, made from two lists next to the tests of larder-http, and the threshold: every requirement
+//! has tests, and at least 95 of 100 options. The rules are known elsewhere. Invariant: the page is the output of these
+//! functions, so nobody edits it by hand; tidy compares.
 
 use crate::tidy::{Finding, source::Tree, test_names};
 use std::{collections::HashSet, fmt::Write as _, fs, path::Path};
@@ -33,7 +33,7 @@ pub(crate) fn run(root: &Path) -> bool {
     findings.is_empty()
 }
 
-/// What is wrong with the lists or the page.
+/// Returns the faults of the lists or the page.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     if tree.text(REQUIREMENTS).is_none() {
         return Vec::new();
@@ -53,7 +53,7 @@ struct Requirement<'a> {
     tests: Vec<&'a str>,
 }
 
-/// How many lines of a level there are, and how many have tests.
+/// The number of lines of a level, and of those with tests.
 #[derive(Clone, Copy, Default)]
 struct Count {
     all: usize,
@@ -144,7 +144,7 @@ fn write_line(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("writing to a string does not fail");
 }
 
-/// Of a hundred options, so many must have tests.
+/// Least percentage of options with tests.
 const OPTIONS_TESTED_PERCENT_MIN: usize = 95;
 
 const INTRODUCTION: &str = "\

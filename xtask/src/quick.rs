@@ -1,8 +1,8 @@
-//! The quick look while working: `cargo xtask quick [CRATE..]`.
+//! The quick check during work: `cargo xtask quick [CRATE..]`.
 //!
-//! Owns: which crates are looked at, and how: formatting and house rules of all, lints and unit tests of those. Does not: take the
-//! gate's place, whose integration tests and seeds it leaves out. Cost: under a minute after a change of one line, where
-//! dependencies are built.
+//! Owns: the choice of crates and checks: formatting and house rules of all, lints and unit tests of the chosen ones.
+//! It does not replace the gate, because it leaves out integration tests and seeds. Cost: under a minute after a change
+//! of one line, once dependencies are built.
 
 use crate::{cargo, tidy};
 use std::{path::Path, process::Command, time::Instant};
@@ -29,19 +29,19 @@ pub(crate) fn run(root: &Path, crates: &[&str]) -> bool {
     passed
 }
 
-/// The unit tests of a crate: of its library, or of its program where it has none.
+/// Returns the unit tests of a crate: those of its library, or of its program if it has none.
 fn unit_tests<'a>(root: &Path, name: &'a str) -> Vec<&'a str> {
     let has_library = directory_of(root, name).is_some_and(|directory| directory.join("src/lib.rs").is_file());
     vec!["test", "--quiet", "--package", name, "--locked", if has_library { "--lib" } else { "--bins" }]
 }
 
-/// Where a crate of this workspace lies.
+/// Returns the folder of a crate of this workspace.
 fn directory_of(root: &Path, name: &str) -> Option<std::path::PathBuf> {
     let directory = if name == "xtask" { root.join("xtask") } else { root.join("crates").join(name) };
     (!name.is_empty() && directory.join("Cargo.toml").is_file()).then_some(directory)
 }
 
-/// The crates with changes that are not committed, as git tells.
+/// Returns the crates with uncommitted changes, from git.
 fn changed(root: &Path) -> Vec<String> {
     let status =
         Command::new("git").args(["status", "--porcelain", "--untracked-files=all"]).current_dir(root).output();
@@ -52,7 +52,7 @@ fn changed(root: &Path) -> Vec<String> {
     crates
 }
 
-/// The crate that a path of the repository belongs to.
+/// Returns the crate that a path of the repository belongs to.
 fn crate_of(path: &str) -> Option<String> {
     // Of a move git names both ends.
     let path = path.rsplit(" -> ").next()?;

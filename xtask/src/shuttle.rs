@@ -7,7 +7,7 @@ use std::path::Path;
 pub(crate) const ARGUMENTS: [&str; 8] =
     ["test", "--locked", "--package", "larder-store", "--features", "shuttle", "--test", "shuttle"];
 
-/// Tries so many interleavings of each scene, row and kind of scheduler; whether all kept the law.
+/// Tries `iterations` interleavings of each scene, policy and kind of scheduler, and returns whether all kept the law.
 pub(crate) fn run(root: &Path, iterations: &str) -> bool {
     cargo::succeeds(root, &ARGUMENTS, &[("SHUTTLE_ITERATIONS", iterations)])
 }

@@ -1,6 +1,6 @@
-//! One measurement of one proxy: a run or a search for its peak, with what the kernel counted meanwhile.
+//! One measurement of one proxy: a run, or a search for its peak, with the kernel's counts.
 //!
-//! Owns: the order of things and the result as data. Does not: draw it (see `report`). Invariant: what is compared was measured
+//! Owns: the order of steps, and the result as data. Drawing is in `report`. Invariant: compared results were measured
 //! by the same code with the same requests at the same moments.
 
 mod peak;
@@ -17,7 +17,7 @@ pub use peak::{PeakSearch, PeakStep};
 use serde::{Deserialize, Serialize};
 use std::{io, sync::Arc, time::Duration};
 
-/// What to measure.
+/// The setup of a measurement.
 #[derive(Clone, Debug)]
 pub struct BenchJob {
     /// Name of the proxy in the report.
@@ -41,7 +41,7 @@ pub struct BenchResult {
     pub name: String,
     /// The workload's name.
     pub workload: String,
-    /// How requests came, in words.
+    /// The arrival of requests, in words.
     pub load: String,
     /// Users of a closed loop; 0 is an open loop.
     pub users: usize,
@@ -51,7 +51,7 @@ pub struct BenchResult {
     pub phases: Vec<PhaseFigures>,
     /// By second.
     pub seconds: Vec<SecondFigures>,
-    /// What the kernel counted, once a second.
+    /// The kernel's counts, once a second.
     pub kernel: Vec<KernelCounts>,
     /// Requests that the origin got.
     pub origin_requests: u64,
@@ -61,15 +61,15 @@ pub struct BenchResult {
     pub peak: Vec<PeakStep>,
     /// The limit on response times of that search, in microseconds.
     pub peak_limit_us: u64,
-    /// What went wrong, by kinds.
+    /// The failures, by kind.
     pub complaints: Vec<Complaint>,
-    /// How busy the benchmark's own threads were, each in shares of one processor: the clients', and the origin's.
+    /// Load of the benchmark's own threads, the clients' and the origin's, each as a share of one processor.
     pub busy: (f64, f64),
     /// The exit code of a process that a signal ended, if one ended this before its time.
     pub ended_early: Option<i32>,
 }
 
-/// What is told while it runs.
+/// The receiver of progress.
 pub(crate) type Progress<'a> = &'a mut dyn FnMut(&str, f64, RequestCounts);
 
 impl BenchJob {
@@ -129,10 +129,10 @@ impl BenchJob {
 }
 
 impl BenchResult {
-    /// A result from JSON.
+    /// Parses a result from JSON.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Describes what is wrong with it.
     pub fn from_json(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
@@ -143,22 +143,22 @@ impl BenchResult {
         if marked.is_empty() { self.phases.iter().collect() } else { marked }
     }
 
-    /// Whether requests came when they were due, whatever became of them.
+    /// Returns whether requests were sent when they were due, whatever the outcome of others.
     pub fn is_open(&self) -> bool {
         self.users == 0
     }
 
-    /// All that was counted, in all phases.
+    /// Returns the counts of all phases.
     pub fn totals(&self) -> RequestCounts {
         self.phases.iter().fold(RequestCounts::default(), |sum, phase| sum.plus(&phase.counts))
     }
 
-    /// All that was counted in the phases from which results are taken.
+    /// Returns the counts of the phases from which results are taken.
     pub fn results(&self) -> RequestCounts {
         self.result_phases().iter().fold(RequestCounts::default(), |sum, phase| sum.plus(&phase.counts))
     }
 
-    /// What the kernel counted from first to last.
+    /// Returns the kernel's counts from first to last.
     pub fn kernel_total(&self) -> Option<KernelCounts> {
         let (first, last) = (self.kernel.first()?, self.kernel.iter().rfind(|sample| sample.is_known)?);
         Some(KernelCounts {
@@ -176,12 +176,12 @@ impl BenchResult {
         })
     }
 
-    /// Response times of the phases from which results are taken, by what `kind` takes of each.
+    /// Returns the response times of the phases from which results are taken, in the kind that `kind` selects.
     pub fn result_times(&self, kind: impl Fn(&PhaseFigures) -> &ResponseTimes) -> ResponseTimes {
         ResponseTimes::merged(self.result_phases().into_iter().map(kind))
     }
 
-    /// Why its figures are not those of the proxy and the load, if that is so.
+    /// Returns the reason why its figures are not those of the proxy and the load, if there is one.
     pub fn doubt(&self) -> Option<String> {
         let late = self.result_times(|phase| &phase.late).quantile_us(0.99);
         let times = self.result_times(|phase| &phase.times).quantile_us(0.99);
@@ -216,7 +216,7 @@ impl BenchResult {
         (!why.is_empty()).then(|| why.join("; "))
     }
 
-    /// What makes this a failure: answers that lie, or none at all.
+    /// Returns the reason why this is a failure, if it is one: wrong responses, or none at all.
     pub fn failure(&self) -> Option<String> {
         let totals = self.totals();
         let RequestCounts { requests, wrong, outdated, forbidden, failed, .. } = totals;
@@ -229,7 +229,7 @@ impl BenchResult {
         (totals.answered() == 0 && requests > 0).then(|| format!("no request was answered, {failed} failed"))
     }
 
-    /// The greatest rate that kept the limit.
+    /// Returns the greatest rate that kept the limit.
     pub fn peak_rate(&self) -> Option<f64> {
         self.peak.iter().filter(|step| step.passed).map(|step| step.rate).reduce(f64::max)
     }

@@ -1,8 +1,8 @@
-//! Objects of the benchmark: which there are, and what stands in them.
+//! Objects of the benchmark: their existence and their content.
 //!
-//! Owns: the map from a URL's path to length, type, life cycle and every byte. Does not: keep anything. Invariant: origin and
-//! client compute the same from the path and the version alone, so every byte of every answer can be checked, of a
-//! range too. Cost: one multiplication for eight bytes. Natures of PolyMix' objects are `larder-sim`'s.
+//! Owns: the map from a URL's path to length, type, life cycle and every byte. Nothing is kept. Invariant: origin and
+//! client compute the same from the path and the version alone, so every byte of every response can be checked, even of
+//! a range. Cost: one multiplication per eight bytes. The properties of PolyMix objects come from `larder-sim`.
 
 use larder_workload::{PolyMixClass, PolyMixNature, PolyMixObject, Random, mix};
 
@@ -22,7 +22,7 @@ pub(crate) struct BenchObject {
     pub(crate) number: u64,
 }
 
-/// What the object's number decides.
+/// The properties that follow from the object's number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ObjectNature {
     pub(crate) len_bytes: u64,
@@ -44,7 +44,7 @@ pub(crate) struct ObjectVersion {
 }
 
 impl BenchObject {
-    /// The object at `path`, if there is one.
+    /// Returns the object at `path`, if there is one.
     pub(crate) fn at(path: &str) -> Option<Self> {
         let (kind, rest) = path.strip_prefix('/')?.split_once('/')?;
         let (class, number) = match kind {
@@ -61,7 +61,7 @@ impl BenchObject {
         Some(Self { class, number: number.parse().ok()? })
     }
 
-    /// Its path.
+    /// Returns the path.
     pub(crate) fn path(self) -> String {
         let number = self.number;
         match self.class {
@@ -82,7 +82,7 @@ impl BenchObject {
         }
     }
 
-    /// What its number decides.
+    /// Returns the properties that follow from its number.
     pub(crate) fn nature(self) -> ObjectNature {
         let number = self.number;
         let (kind, nature) = match self.class {
@@ -98,14 +98,14 @@ impl BenchObject {
 }
 
 impl ObjectNature {
-    /// The version at a Unix time.
+    /// Returns the version at a Unix time.
     pub(crate) fn version_at(&self, now_s: u64) -> ObjectVersion {
         let number = (now_s + self.phase_s) / self.cycle_s;
         let since_s = (number * self.cycle_s).saturating_sub(self.phase_s);
         ObjectVersion { number, since_s, until_s: (number + 1) * self.cycle_s - self.phase_s }
     }
 
-    /// What of the version `number` stands at `offset_bytes` and behind.
+    /// Fills `bytes` with the content of version `number` from `offset_bytes` on.
     pub(crate) fn fill(&self, number: u64, offset_bytes: u64, bytes: &mut [u8]) {
         let key = mix(self.seed ^ number);
         let (mut word, skip) = (offset_bytes / 8, (offset_bytes % 8) as usize);
@@ -121,7 +121,7 @@ impl ObjectNature {
         }
     }
 
-    /// The first of `bytes` that is not that.
+    /// Returns the index of the first of `bytes` that differs from the content.
     pub(crate) fn first_wrong(&self, number: u64, offset_bytes: u64, bytes: &[u8]) -> Option<usize> {
         let mut expected = [0; CHECK_BYTES];
         bytes.chunks(CHECK_BYTES).enumerate().find_map(|(position, piece)| {

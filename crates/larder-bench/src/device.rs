@@ -1,8 +1,8 @@
-//! The measurement of a disk or file system, as `larder plan` needs it: `larder bench device`.
+//! The measurement of a disk or file system for `larder plan`: `larder bench device`.
 //!
-//! Owns: the order of the measurements and how long each takes. Does not: know how transfers are made; they go
-//! through the engine's own devices. Invariant: what is measured goes away again, and nothing but scratch files of our
-//! own and block devices that hold nothing are written. Cost: the time it is given, and the scratch file's bytes.
+//! Owns: the order of the measurements, and the time of each. I/O goes through the engine's own devices. Invariant:
+//! everything created is removed again. Only Larder's own scratch files, and block devices without content, are
+//! written. Cost: the given time, and the scratch file's bytes.
 
 mod beside;
 mod files;
@@ -30,23 +30,23 @@ const SEQUENTIAL_DEPTH: u32 = 8;
 /// Shares of the time that sequential transfers and files take, each in parts of a random measurement's.
 const SEQUENTIAL_PARTS: u32 = 2;
 const FILE_PARTS: u32 = 12;
-/// Reads that writes are measured beside, and the share of the time of each such measurement.
+/// Length of the concurrent reads during the measurement of writes, and the share of time of each such measurement.
 const BESIDE_BYTES: u64 = 16 << 10;
 const BESIDE_DEPTH: u32 = 64;
 const BESIDE_PARTS: u32 = 2;
 /// Least that is spread over: less would stay in a disk's own memory, and the sequential reads would go round.
 const SPAN_BYTES_MIN: u64 = 16 << 20;
 
-/// What to measure, and how long.
+/// The setup of a measurement.
 #[derive(Clone, Debug)]
 pub struct DeviceJob {
     /// A directory, a file that does not exist yet, or a block device that holds nothing.
     pub path: PathBuf,
     /// Bytes that reads and writes are spread over; the size of the scratch file.
     pub span_bytes: u64,
-    /// Time of all measurements together, besides that of filling the scratch file.
+    /// Time of all measurements together, without the filling of the scratch file.
     pub time: Duration,
-    /// How transfers are made.
+    /// The I/O interface.
     pub io: IoChoice,
 }
 
@@ -81,10 +81,10 @@ impl std::error::Error for DeviceError {
     }
 }
 
-/// Measures. `progress` is told what is being measured and how much of the whole is done.
+/// Runs the measurement. Calls `progress` with the present step and the completed share.
 ///
 /// # Errors
-/// When the path cannot be used, holds something else, has no room, or the device fails.
+/// The path is unusable, holds other data, or has no room, or the device fails.
 pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> Result<DeviceFigures, DeviceError> {
     if job.span_bytes < SPAN_BYTES_MIN {
         return Err(DeviceError::new(format!("too few bytes to measure with, less than {SPAN_BYTES_MIN}"), &job.path));
@@ -216,7 +216,7 @@ impl MeasureSteps<'_> {
     }
 }
 
-/// Load average of the last minute; 0 where the kernel does not say.
+/// Returns the load average of the last minute; 0 if the kernel does not provide it.
 fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default()

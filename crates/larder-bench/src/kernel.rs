@@ -1,8 +1,8 @@
-//! What the kernel counts of processes and disks.
+//! The kernel's counts of processes and disks.
 //!
-//! Owns: reading `/proc` and `/sys`, and a thread that does so once a second. Does not: believe a process about itself. Invariant: what a
-//! process counts includes its children that live; counters only grow while they live. What cannot be read counts
-//! nothing, and `is_known` says so.
+//! Owns: reading `/proc` and `/sys`, and a thread that does so once a second. A process's own statements are not used.
+//! Invariant: a process's counts include its living children; counters only grow while they live. Unreadable values
+//! count as nothing, and `is_known` says so.
 
 use rustix::param::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ pub struct KernelCounts {
     pub is_known: bool,
 }
 
-/// What is watched.
+/// The watched processes and disks.
 #[derive(Clone, Debug, Default)]
 pub struct WatchedProcesses {
     /// Processes; their children count too.
@@ -57,7 +57,7 @@ pub struct WatchedProcesses {
 }
 
 impl WatchedProcesses {
-    /// The disk under `path`, by the kernel's name.
+    /// Returns the disk under `path`, by the kernel's name.
     pub fn disk_of(path: &Path) -> Option<String> {
         let number = fs::metadata(path).ok()?.dev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -65,7 +65,7 @@ impl WatchedProcesses {
         Some(place.file_name()?.to_str()?.to_owned())
     }
 
-    /// Whether there is such a disk here.
+    /// Returns whether there is such a disk on this machine.
     pub fn has_disk(name: &str) -> bool {
         disk_line(name).is_some()
     }
@@ -123,7 +123,7 @@ fn bytes_under(path: &Path) -> u64 {
     bytes
 }
 
-/// The words of a disk's line.
+/// Returns the words of a disk's line.
 fn disk_line(disk: &str) -> Option<Vec<String>> {
     let table = fs::read_to_string("/proc/diskstats").ok()?;
     let mut lines = table.lines().map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
@@ -186,7 +186,7 @@ impl StoreSize {
     }
 }
 
-/// What the machine is, in a few words.
+/// Returns a short description of the machine.
 pub(crate) fn machine() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
@@ -198,7 +198,7 @@ pub(crate) fn machine() -> String {
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// Between two looks at a store so many times as long as one takes.
 const STORE_PAUSE: u32 = 50;
-/// What the kernel counts in, whatever the disk has.
+/// The kernel's unit of counting, whatever the disk's sector size is.
 const SECTOR_BYTES: u64 = 512;
 
 #[cfg(test)]

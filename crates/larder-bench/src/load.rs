@@ -1,9 +1,9 @@
 //! The load: a run of a workload against a proxy, in an open or a closed loop.
 //!
-//! Owns: when requests are due. In an open loop that is decided before the run and by nothing that happens in it: a response
-//! time counts from the moment at which the request was due, so that a proxy that stands still is charged for all who
-//! would have come meanwhile (no coordinated omission). In a closed loop a number of users ask one thing after the
-//! other. Invariant: requests under way are bounded; those beyond count as failed. Cost: one thread.
+//! Owns: the times at which requests are due. In an open loop they are fixed before the run and do not depend on its
+//! events. A response time counts from the moment at which the request was due, so that a proxy that stalls is charged
+//! for all requests due in the meantime (no coordinated omission). In a closed loop, a number of users send one request
+//! after the other. Invariant: requests in flight are bounded; further ones count as failed. Cost: one thread.
 
 mod client;
 mod record;
@@ -32,23 +32,23 @@ use timer::Timer;
 pub use times::{RecordedTimes, ResponseTimes};
 use tokio::{runtime, task::JoinSet};
 
-/// How requests come.
+/// The arrival of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loop {
-    /// So many a second, whatever becomes of them.
+    /// This many a second, whatever their outcome.
     Open(f64),
-    /// From so many users, each of which waits for an answer before it asks again.
+    /// From this many users, each of which waits for a response before the next request.
     Closed(usize),
 }
 
 /// A run.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Where to.
+    /// The proxy.
     pub target: Target,
-    /// What.
+    /// The workload.
     pub workload: Workload,
-    /// How requests come.
+    /// The arrival of requests.
     pub loop_kind: Loop,
     /// The course of it; a closed loop goes through all phases as if they were one.
     pub phases: Vec<Phase>,
@@ -60,16 +60,16 @@ pub struct Load {
     pub origin_abort_share: f64,
 }
 
-/// What a run has shown.
+/// The results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct LoadFigures {
     /// By phase.
     pub phases: Vec<PhaseFigures>,
     /// By second.
     pub seconds: Vec<SecondFigures>,
-    /// What went wrong, by kinds.
+    /// The failures, by kind.
     pub complaints: Vec<Complaint>,
-    /// How busy the clients' thread was, and the rest of this process (the origin), in shares of one processor.
+    /// Load of the clients' thread, and of the remainder of this process (the origin), as shares of one processor.
     pub busy: (f64, f64),
 }
 
@@ -77,11 +77,11 @@ impl Load {
     /// Most requests that are under way, and users.
     pub const UNDER_WAY_MAX: usize = 8192;
 
-    /// Runs. `progress` is told the phase, how much of the run is done and what was counted in the phase so far, about
-    /// four times a second. SIGINT, SIGTERM and SIGHUP end it early, with what there is until then.
+    /// Runs the load. Calls `progress` about four times a second with the phase, the completed share of the run, and
+    /// the counts of the phase so far. SIGINT, SIGTERM and SIGHUP end the run early, with the results until then.
     ///
     /// # Errors
-    /// When the system refuses a runtime or a timer, or the proxy does not answer when it is first asked.
+    /// The system refuses a runtime or a timer, or the proxy does not respond to the first request.
     pub fn run(
         &self,
         requests: &Requests,
@@ -237,7 +237,7 @@ impl Requests {
     }
 }
 
-/// What all requests of a run share.
+/// The state that all requests of a run share.
 struct RunState {
     clients: Arc<Clients>,
     recorder: Mutex<Recorder>,
@@ -297,7 +297,7 @@ impl RunState {
         });
     }
 
-    /// Whether there was an answer, right or wrong.
+    /// Sends a request, and returns whether there was a response, right or wrong.
     async fn fetch(&self, asked: &BenchRequest, due: DueTime) -> bool {
         let fetched = self.clients.fetch(asked).await;
         let took = self.begun.elapsed().saturating_sub(due.at);
@@ -372,13 +372,13 @@ fn fills(arrival: &BenchArrival) -> u64 {
 
 const CONNECTIONS_PER_ROBOT: usize = 4;
 const WARM_UP_COUNT: usize = 8;
-/// The phase that fills lasts so many times its own time at most.
+/// Longest duration of the phase that fills, as a multiple of its nominal time.
 const FILL_TIMES_MAX: u32 = 20;
 /// Moments of arrival are the same in every run.
 const ARRIVALS_SEED: u64 = 0x0A71;
 const RATE_MIN: f64 = 0.1;
 const GAP_MAX_S: f64 = 5.0;
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-/// After a failure a user waits so long before the next question.
+/// Pause of a user after a failure.
 const FAILED_PAUSE: Duration = Duration::from_millis(10);
 const DRAIN_PAUSE: Duration = Duration::from_millis(5);

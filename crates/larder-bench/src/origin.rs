@@ -1,8 +1,8 @@
-//! The origin of the benchmark: answers for every object there is, on a thread of its own.
+//! The origin of the benchmark: responds for every object, on a thread of its own.
 //!
-//! Owns: the answers, their fields, the time it thinks, and what it counted. Does not: keep bodies; they are computed as
-//! they are sent. Invariant: an answer carries the number of the request it was made for, by which a client tells a hit.
-//! Cost: one thread; a 64 KiB piece of a body at a time for each connection.
+//! Owns: the responses, their fields, the think time, and the counts. Bodies are computed as they are sent, not kept.
+//! Invariant: a response carries the number of the request it was made for, by which a client recognizes a hit. Cost:
+//! one thread; a 64 KiB piece of a body at a time for each connection.
 
 mod answer;
 
@@ -24,10 +24,10 @@ use std::{
 };
 use tokio::{net::TcpStream, runtime, sync::watch};
 
-/// How an origin behaves.
+/// The behaviour of an origin.
 #[derive(Clone, Debug)]
 pub struct OriginOptions {
-    /// Where it listens; port 0 takes a free one.
+    /// The listening address; port 0 takes a free one.
     pub listen: SocketAddr,
     /// Mean time before it answers, and the deviation of that.
     pub think: (Duration, Duration),
@@ -48,7 +48,7 @@ impl Default for OriginOptions {
     }
 }
 
-/// What an origin was asked and has sent.
+/// The requests and responses of an origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OriginCounts {
     /// Requests.
@@ -71,7 +71,7 @@ pub struct Origin {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct OriginState {
     options: OriginOptions,
     uses: Zipf,
@@ -83,10 +83,10 @@ struct OriginState {
 }
 
 impl Origin {
-    /// Listens, and serves from then on.
+    /// Listens, and serves from now on.
     ///
     /// # Errors
-    /// When the address cannot be had, or the system refuses a thread.
+    /// The address is not available, or the system refuses a thread.
     pub fn start(options: OriginOptions) -> io::Result<Self> {
         let listener = TcpListener::bind(options.listen)?;
         listener.set_nonblocking(true)?;
@@ -109,12 +109,12 @@ impl Origin {
         Ok(Self { address, shared, stop, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it has counted.
+    /// Returns the counts.
     pub fn counts(&self) -> OriginCounts {
         let OriginState { requests, not_modified, body_bytes, aborted, connections, .. } = &*self.shared;
         OriginCounts {

@@ -1,7 +1,7 @@
-//! The report: one page that needs nothing else, with a table and plots, of one measurement or of several side by side.
+//! The report: one self-contained page with a table and plots, of one measurement or of several.
 //!
-//! Owns: what is told and in which order. Does not: compute what was not measured. Invariant: the page loads nothing from
-//! anywhere; names from outside are escaped.
+//! Owns: the content and its order. Unmeasured values are not computed. Invariant: the page loads nothing; names from
+//! outside are escaped.
 
 mod table;
 
@@ -9,10 +9,10 @@ use crate::{bench::BenchResult, load::ResponseTimes};
 use larder_sim::{Figure, FigureContent, FigureLine, Hue, Scale};
 use std::fmt::Write;
 
-/// The page for these results.
+/// Creates the page for these results.
 ///
 /// # Errors
-/// When a plot cannot be drawn, in words.
+/// A plot cannot be drawn; says why.
 pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     let mut page = String::new();
     let title = escaped(title);
@@ -39,7 +39,7 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     Ok(page)
 }
 
-/// What was done, before any figure.
+/// Describes the measurement, before any figure.
 fn lead(results: &[BenchResult]) -> String {
     let mut done: Vec<_> = results.iter().map(|result| format!("{}, {}", result.workload, result.load)).collect();
     let mut machines: Vec<_> = results.iter().map(|result| result.machine.as_str()).collect();
@@ -224,7 +224,7 @@ fn figure(x_label: &str, y_label: &str, scale: Scale, lines: Vec<FigureLine>) ->
     Figure { x_label, y_label, scale, content: FigureContent::Lines(lines), ..Figure::default() }
 }
 
-/// Text that is safe in a page.
+/// Escapes a text for the page.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,8 +1,8 @@
-//! How many requests a second a row of the engine really answers on a disk: what a plan is held against.
+//! Measures the requests per second of a policy on a disk, to compare with a plan.
 //!
-//! Owns: a store of its own in a directory, which goes away. Does not: proxy anything; requests are look-ups, and insertions of what
-//! was missed, as a plan counts them. Invariant: the store is full before the clock starts, and no hit is asked for that the page cache
-//! has since the clock started. Cost: the store's size written once, and the time it is given.
+//! Owns: a temporary store in a directory. Nothing is proxied: requests are lookups, and insertions of the misses, as a
+//! plan counts them. Invariant: the store is full before the clock starts, and no hit is requested that the page cache
+//! has acquired since then. Cost: the store's size written once, and the given time.
 
 use crate::{cpu, undo::Undo};
 use bytes::Bytes;
@@ -22,7 +22,7 @@ use std::{
 };
 use tokio::{runtime, task::JoinSet};
 
-/// What to measure.
+/// The setup of a measurement.
 #[derive(Clone, Debug)]
 pub struct StoreJob {
     /// A directory on the disk.
@@ -41,9 +41,9 @@ pub struct StoreJob {
     pub storable_share: f64,
     /// Requests under way at a time.
     pub depth: u32,
-    /// How long requests are counted.
+    /// Time for which requests are counted.
     pub time: Duration,
-    /// How transfers are made.
+    /// The I/O interface.
     pub io: IoChoice,
 }
 
@@ -54,7 +54,7 @@ impl StoreJob {
     }
 }
 
-/// What was measured.
+/// The results of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreRate {
     /// Requests per second.
@@ -71,10 +71,10 @@ pub struct StoreRate {
     pub cpu_us: f64,
 }
 
-/// Measures. `progress` is told what goes on and how much of it is done.
+/// Runs the measurement. Calls `progress` with the present step and the completed share.
 ///
 /// # Errors
-/// When the directory cannot be used, or the store fails.
+/// The directory is unusable, or the store fails.
 pub fn measure_store(job: &StoreJob, progress: &mut dyn FnMut(&str, f64)) -> Result<StoreRate, Error> {
     let place = job.directory.join(format!("larder-bench.{}", std::process::id()));
     if place.exists() {
@@ -138,7 +138,7 @@ impl RateRun {
         }
     }
 
-    /// One request, for what `round` has next or for what is new; whether it was a hit.
+    /// Sends one request, for the next entry of `round` or for a new one. Returns whether it was a hit.
     async fn request(&self, random: &mut Random, job: &StoreJob, round: &RecentRound) -> Result<bool, Error> {
         let number =
             if random.happens(job.hit_ratio) { round.next() } else { self.next.fetch_add(1, Ordering::Relaxed) };
@@ -155,22 +155,22 @@ impl RateRun {
     }
 }
 
-/// Entries that were stored last before the clock was started, in an order of chance and each once: what was read, and what comes, is
-/// in the page cache where a row keeps files, and a disk is to be measured.
+/// The entries stored last before the clock started, in random order and each once. Repeated entries, and those stored
+/// later, are in the page cache if a policy keeps files, and the measurement is of the disk.
 struct RecentRound {
     numbers: Vec<u64>,
     asked: AtomicUsize,
 }
 
 impl RecentRound {
-    /// The last `count` numbers before `end`.
+    /// Creates a round of the last `count` numbers before `end`.
     fn new(end: u64, count: u64, random: &mut Random) -> Self {
         let mut numbers: Vec<u64> = (end.saturating_sub(count.max(1))..end).collect();
         random.shuffle(&mut numbers);
         Self { numbers, asked: AtomicUsize::new(0) }
     }
 
-    /// The next one. Those who ask while the last is served get it too.
+    /// Returns the next number. Requests made while the last one is served get it too.
     fn next(&self) -> u64 {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         self.numbers.get(asked).or(self.numbers.last()).copied().unwrap_or_default()

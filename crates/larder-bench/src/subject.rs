@@ -1,7 +1,7 @@
 //! Larder as a process, started for a run and stopped after it.
 //!
-//! Owns: the process and the folder its store is in. Does not: run any of Larder's code in this process, so that what is
-//! measured is what users run. Invariant: whatever happens, the process and the folder go away.
+//! Owns: the process and the folder of its store. None of Larder's code runs in this process, so the measured program
+//! is the users' program. Invariant: whatever happens, the process and the folder are removed.
 
 use crate::undo::Undo;
 use std::{
@@ -24,12 +24,12 @@ pub struct LarderProcess {
     address: SocketAddr,
 }
 
-/// What Larder is started with.
+/// The options with which Larder is started.
 #[derive(Clone, Debug)]
 pub struct LarderOptions {
     /// The program.
     pub program: PathBuf,
-    /// Where a folder for its store is made.
+    /// The folder in which a folder for its store is created.
     pub scratch: PathBuf,
     /// Size of its store.
     pub size_bytes: u64,
@@ -80,17 +80,17 @@ impl LarderProcess {
         Ok(Self { child, running: Some(running), _removed: made, folder, address })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The folder its store is in.
+    /// Returns the folder of its store.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Its process.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

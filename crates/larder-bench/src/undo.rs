@@ -1,9 +1,9 @@
-//! What is undone when a measurement ends, also when a signal ends it: scratch files, folders, devices, processes.
+//! Cleanup at the end of a measurement, even if a signal ends it: scratch files, folders, devices, processes.
 //!
-//! Owns: the list of what is there to undo, and the thread that waits for SIGINT, SIGTERM and SIGHUP while there is
-//! any. Invariant: each is undone once, the latest first, by whoever drops its [`Undo`] or by the signal, after which the
-//! process ends as one that the signal ended. Who has [`EndsEarly`] is asked by the first signal to end by itself, so that what was
-//! measured until then is not lost; a second one does not ask. Does not: outlive SIGKILL.
+//! Owns: the list of cleanup steps, and the thread that waits for SIGINT, SIGTERM and SIGHUP while there are any.
+//! Invariant: each step runs once, the latest first, when its [`Undo`] is dropped or at the signal. After a signal, the
+//! process ends as one that the signal ended. While an [`EndsEarly`] exists, the first signal only requests an early
+//! end, so that the results so far are not lost; a second signal ends the process. SIGKILL cannot be handled.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::{
@@ -23,11 +23,11 @@ use tokio::signal::unix::{SignalKind, signal};
 type Work = Box<dyn FnOnce() + Send>;
 
 static PENDING: Mutex<Vec<(u64, Work)>> = Mutex::new(Vec::new());
-/// How many can end early.
+/// Number of measurements that can end early.
 static EARLY: AtomicUsize = AtomicUsize::new(0);
 /// The signal that asked them to.
 static ASKED: AtomicI32 = AtomicI32::new(0);
-/// Who removes a folder may be in the middle of somebody's making files in it.
+/// Number of attempts to remove a folder in which another process may still be creating files.
 const REMOVALS_MAX: u32 = 1000;
 /// Exit codes of shells for processes that a signal ended begin here.
 const EXIT_BASE: i32 = 128;
@@ -92,12 +92,12 @@ impl EndsEarly {
         Self(())
     }
 
-    /// Whether a signal asks for the end.
+    /// Returns whether a signal has requested the end.
     pub(crate) fn is_asked(&self) -> bool {
         ASKED.load(Ordering::Acquire) != 0
     }
 
-    /// The exit code of a process that the signal ended, if one asked for the end.
+    /// Returns the exit code of a process that the signal ended, if one requested the end.
     pub(crate) fn exit_code(&self) -> Option<i32> {
         Some(ASKED.load(Ordering::Acquire)).filter(|signal| *signal != 0).map(|signal| EXIT_BASE + signal)
     }

@@ -1,8 +1,8 @@
-//! What is asked for: objects by popularity, kinds of requests, phases of load.
+//! The requests: objects by popularity, kinds of requests, phases of load.
 //!
-//! Owns: the workloads and the schedule of their phases. Does not: send anything, or know the time. Invariant: one seed
-//! gives the same requests; what an ideal cache without bounds would have is known for each. Cost: the numbers of all
-//! storable objects asked for so far, about 40 bytes each.
+//! Owns: the workloads and the schedule of their phases. Sending and time are elsewhere. Invariant: one seed gives the
+//! same requests, and for each it is known whether an ideal cache without limits would hit. Cost: the numbers of all
+//! storable objects requested so far, about 40 bytes each.
 
 mod phases;
 
@@ -46,12 +46,12 @@ impl Workload {
         ("ranges", Self::Ranges),
     ];
 
-    /// The workload of this name.
+    /// Returns the workload with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|&(_, workload)| workload)
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, workload)| *workload == self).map_or("trace", |(name, _)| name)
     }
@@ -66,7 +66,7 @@ pub struct WorkloadOptions {
     pub object_bytes: u64,
     /// Exponent of Zipf's law.
     pub alpha: f64,
-    /// Where random numbers begin.
+    /// Seed of the random numbers.
     pub seed: u64,
     /// Arrivals after which the workload ends.
     pub arrivals_max: u64,
@@ -76,7 +76,7 @@ impl WorkloadOptions {
     /// Longest object that the origin has.
     pub const OBJECT_BYTES_MAX: u64 = LEN_BYTES_MAX;
 
-    /// What is usual for `workload`.
+    /// Returns the usual options for `workload`.
     pub fn new(workload: Workload) -> Self {
         let (object_count, object_bytes) = match workload {
             Workload::PolyMix4 => (1_000_000, 0),
@@ -215,12 +215,12 @@ impl From<PolyMixRequest> for BenchRequest {
     }
 }
 
-/// A plain GET.
+/// Returns a plain GET.
 pub(crate) fn basic(object: BenchObject) -> BenchRequest {
     BenchRequest { object, kind: Kind::Basic, range: None, goes_away: false, is_offered: false }
 }
 
-/// Whether a cache without bounds has what is asked for; it then has what can be stored.
+/// Returns whether a cache without limits has the requested object, and adds the object if it can be stored.
 fn offered(asked: &BenchRequest, seen: &mut HashSet<BenchObject>) -> bool {
     match asked.kind {
         Kind::Post(_) => false,

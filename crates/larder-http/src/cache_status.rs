@@ -17,7 +17,7 @@ pub const CACHE_NAME: &str = "Larder";
 pub enum Forward {
     /// The cache was configured not to handle it.
     Bypass,
-    /// Its method is always forwarded.
+    /// The request's method is always forwarded.
     Method,
     /// Nothing is stored for its URI.
     UriMiss,
@@ -25,15 +25,15 @@ pub enum Forward {
     VaryMiss,
     /// Nothing usable is stored, and more is not known.
     Miss,
-    /// It asked for it.
+    /// The request demanded it.
     Request,
-    /// What is stored is stale.
+    /// The stored response is stale.
     Stale,
-    /// What is stored is only a part.
+    /// The stored response is incomplete.
     Partial,
 }
 
-/// What happened to a request.
+/// The handling of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestHandling {
     /// Answered from the cache.
@@ -45,11 +45,11 @@ pub enum RequestHandling {
     Forwarded {
         /// Why.
         why: Forward,
-        /// What the origin answered.
+        /// The origin's status.
         status: Option<StatusCode>,
         /// Whether the answer was stored.
         stored: bool,
-        /// Whether it was answered by another request's exchange.
+        /// Set if another request's exchange answered it.
         collapsed: bool,
     },
 }
@@ -66,27 +66,27 @@ pub enum Tier {
 /// One cache's member of the Cache-Status list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus {
-    /// What happened.
+    /// The handling.
     pub handling: RequestHandling,
-    /// Which rule settled it.
+    /// The rule that decided it.
     pub detail: Option<Reason>,
     /// The storage that a hit came from: its detail, if no rule is.
     pub tier: Option<Tier>,
 }
 
 impl CacheStatus {
-    /// The status of a plain hit.
+    /// Returns the status of a plain hit.
     pub fn hit(ttl_secs: i64) -> Self {
         Self { handling: RequestHandling::Hit { ttl_secs }, detail: None, tier: None }
     }
 
-    /// The status of a forwarded request of which nothing more is known yet.
+    /// Returns the status of a forwarded request without further details yet.
     pub fn forwarded(why: Forward) -> Self {
         let handling = RequestHandling::Forwarded { why, status: None, stored: false, collapsed: false };
         Self { handling, detail: None, tier: None }
     }
 
-    /// This status with the rule that settled it.
+    /// Returns this status with the rule that decided it.
     pub fn because(self, reason: Reason) -> Self {
         Self { detail: Some(reason), ..self }
     }
@@ -172,7 +172,7 @@ impl Forward {
         Self::Partial,
     ];
 
-    /// The reason as the field names it.
+    /// Returns the reason as the field names it.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Bypass => "bypass",

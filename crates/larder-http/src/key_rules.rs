@@ -1,8 +1,8 @@
-//! The operator's rules for keys: query arguments that make no difference, and names of one and the same place.
+//! The operator's rules for keys: query arguments that make no difference, and alternative names of one place.
 //!
-//! Owns: what the rules do to a primary key. Does not: change the request, which goes to its origin as it came. Invariants:
-//! without a rule that names a URL its key stays as it is; a rule takes whole arguments by name, and puts one prefix in another's
-//! place at the end of a path segment only, so nothing it does not name is merged. Cost: a comparison of octets per rule.
+//! Owns: the effect of the rules on a primary key. The request goes to its origin unchanged. Invariants: without a rule
+//! that names a URL, its key is unchanged. A rule removes whole arguments by name, and replaces a prefix only at the
+//! end of a path segment, so keys that it does not name are never merged. Cost: one comparison of octets per rule.
 
 use http::Uri;
 
@@ -12,7 +12,7 @@ use crate::key::{KeyError, normal_authority, primary_key};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules(Vec<KeyRule>);
 
-/// What is different about the keys of some URLs.
+/// A change of the keys of some URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRule {
     /// URLs that begin so are meant: primary keys of the prefixes.
@@ -44,7 +44,7 @@ pub enum KeyRuleError {
 }
 
 impl KeyRules {
-    /// These rules, the first first.
+    /// Creates the rules, in order of precedence.
     pub fn new(rules: Vec<KeyRule>) -> Self {
         Self(rules)
     }
@@ -54,7 +54,7 @@ impl KeyRules {
         self.0.push(rule);
     }
 
-    /// The key of a resource under these rules; see [`primary_key`].
+    /// Returns the key of a resource under these rules; see [`primary_key`].
     ///
     /// # Errors
     /// As for [`primary_key`].
@@ -67,11 +67,11 @@ impl KeyRules {
 }
 
 impl KeyRule {
-    /// A rule for the URLs that begin as one of `urls` does: the arguments `stripped` names (`utm_*` is every one that begins so)
-    /// are left out of their keys, and `stands`, if there is one, takes the place of the beginning.
+    /// Creates a rule for the URLs that begin with one of `urls`. The arguments that `stripped` names (`utm_*` matches
+    /// all with this prefix) are removed from their keys. `stands`, if given, replaces the prefix.
     ///
     /// # Errors
-    /// A text is not what it should be, or the rule is about nothing or does nothing.
+    /// A text is invalid, or the rule matches nothing or does nothing.
     pub fn new(urls: &[String], stripped: &[String], stands: Option<&str>) -> Result<Self, KeyRuleError> {
         if urls.is_empty() || (stripped.is_empty() && stands.is_none()) {
             return Err(KeyRuleError::Empty);
@@ -84,11 +84,11 @@ impl KeyRule {
         })
     }
 
-    /// A rule for a registry of containers whose API is below `url`: a blob has one key, whichever repository it is asked for in, since its
-    /// digest says what it is.
+    /// Creates a rule for a container registry whose API is below `url`: a blob has one key, whichever repository it is
+    /// requested from, because its digest identifies it.
     ///
     /// # Errors
-    /// That is no URL.
+    /// `url` is not a URL.
     pub fn joining_blobs(url: &str) -> Result<Self, KeyRuleError> {
         Ok(Self { prefixes: vec![url_prefix(url)?], stripped: Vec::new(), stands: None, joins_blobs: true })
     }
@@ -134,10 +134,10 @@ impl StrippedArgument {
     }
 }
 
-/// What stands before a digest in the path of a blob.
+/// The part of a blob's path before the digest.
 const BLOBS: &[u8] = b"/blobs/";
 
-/// Whether a key is that of the prefix, or of something below it.
+/// Returns whether a key is that of the prefix, or of something below it.
 fn begins(key: &[u8], prefix: &[u8]) -> bool {
     let prefix = without_slash(prefix);
     key.strip_prefix(prefix).is_some_and(|rest| matches!(rest, [] | [b'/' | b'?', ..]))

@@ -1,8 +1,8 @@
-//! The operator's rules: which responses are meant, and what is said of them.
+//! The operator's rules: the responses they match, and what they override.
 //!
-//! Owns: finding the rule for a response. Does not: what a rule changes, see [`Ruling`]. Invariant: the first rule that names a
-//! response counts, alone. Cost: paid where an origin has answered, never for a hit: a comparison of the host per rule, then
-//! of path, method, status and type for those that name it.
+//! Owns: the search for the rule of a response. The overrides are in [`Ruling`]. Invariant: only the first rule that
+//! matches a response counts. Cost: paid for responses of origins, never for a hit: a comparison of the host per rule,
+//! then of path, method, status and type for the rules that name them.
 
 use globset::{GlobBuilder, GlobMatcher};
 use http::{HeaderMap, Method, StatusCode};
@@ -17,7 +17,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Rules(Vec<Rule>);
 
-/// Which responses are meant, and what is said of them.
+/// A rule: the responses that match, and the overrides for them.
 #[derive(Clone, Debug)]
 pub struct Rule {
     matches: RuleMatches,
@@ -26,7 +26,7 @@ pub struct Rule {
     of_errors: Option<Ruling>,
 }
 
-/// Which responses a rule is about. Where nothing is named, all are.
+/// The responses that a rule matches. An unnamed property matches all.
 #[derive(Clone, Debug, Default)]
 pub struct RuleMatches {
     hosts: Vec<ServerPattern>,
@@ -40,7 +40,7 @@ pub struct RuleMatches {
 /// Tells requests apart that no pattern can describe.
 pub type RequestTest = fn(&RuledRequest<'_>) -> bool;
 
-/// Which responses a rule is about, as an operator writes it.
+/// The responses that a rule matches, as an operator writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchTexts {
     /// Names of hosts, each with or without a port; `*.example.com` is every name below `example.com`.
@@ -58,7 +58,7 @@ pub struct MatchTexts {
 /// A text of a rule that is not what it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRule {
-    /// What it should be, such as "a status".
+    /// The expected kind of value, such as "a status".
     pub expected: &'static str,
     /// The text.
     pub found: String,
@@ -165,7 +165,7 @@ impl Rules {
         self.0.extend(rules);
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -176,8 +176,9 @@ impl Rules {
         Some(rule.of_errors.as_ref().filter(|_| !is_kept_unnamed(status)).unwrap_or(&rule.ruling))
     }
 
-    /// Returns what is known before there is a response: what the first rule says that would be about one of status 200, of whatever
-    /// type. A rule that names types is left out, for it is not known whether it would be.
+    /// Returns the overrides that are known before there is a response: those of the first rule that would match a
+    /// response with status 200 and any type. A rule that names types is left out, because it is not known whether it
+    /// would match.
     pub fn find_before(&self, request: &RuledRequest<'_>) -> Option<&Ruling> {
         let is_meant = |rule: &&Rule| {
             let RuleMatches { statuses, types, .. } = &rule.matches;
@@ -191,10 +192,10 @@ impl Rules {
 }
 
 impl Rule {
-    /// Returns the rule that says `ruling` of the responses that `texts` names.
+    /// Creates a rule that applies `ruling` to the responses that `texts` describes.
     ///
     /// # Errors
-    /// The name or one of the texts is not what it should be; says which and what it should be.
+    /// The name or one of the texts is invalid; says which, and what is expected.
     pub fn new(texts: &MatchTexts, ruling: Ruling) -> Result<Self, BadRule> {
         check_name(&ruling.name)?;
         let gives_lifetime = ruling.fresh.is_some() || ruling.immutable;
@@ -243,7 +244,7 @@ impl RuleMatches {
             && is_any(&self.types, |pattern| pattern.is(fields))
     }
 
-    /// Whether it is about responses to a request, if any.
+    /// Returns whether the rule can match responses to a request.
     fn names(&self, request: &RuledRequest<'_>) -> bool {
         let path = request.path.split('?').next().unwrap_or_default();
         let is_named_method = match self.methods.as_slice() {
@@ -298,12 +299,12 @@ impl TypePattern {
     }
 }
 
-/// Whether one of these is it; where there is none, everything is.
+/// Returns whether one of the patterns matches; no pattern matches everything.
 fn is_any<T>(patterns: &[T], is: impl Fn(&T) -> bool) -> bool {
     patterns.is_empty() || patterns.iter().any(is)
 }
 
-/// The host of an authority, without port.
+/// Returns the host of an authority, without port.
 fn host_of(authority: &str) -> &str {
     let end = authority.rfind(']').map_or(0, |end| end + 1);
     authority[end..].find(':').map_or(authority, |colon| &authority[..end + colon])

@@ -1,10 +1,13 @@
-//! What an operator's rule says of a response, in place of what its origin says (RFC 9111 leaves both lifetime and obedience to
-//! the operator; RFC 9213 1 names such a gateway's own control).
+//! An operator's rule for a response, which overrides its origin (RFC 9111 leaves both lifetime and obedience to the
+//! operator; RFC 9213 1 names such a gateway's own control).
 //!
-//! Owns: what a rule may change, and the field by which it stays with a stored response. Does not: find the rule that is meant,
-//! see [`crate::rules`]. Invariants: the field never comes from an origin and never goes to a client, which the caller sees to
-//! ([`FIELD`]); what a rule does not name stays as the origin says, above all `private`, `no-store`, cookies and credentials.
-//! Cost: none for a response without a rule but a look-up; else a short dictionary is parsed when its head is made or decoded.
+//! Owns: the properties that a rule can change, and the field in which they stay with a stored response. The applicable
+//! rule is found in [`crate::rules`].
+//!
+//! Invariants: the caller ensures that the field never comes from an origin and never goes to a client ([`FIELD`]).
+//! Everything that a rule does not name stays as the origin says, above all `private`, `no-store`, cookies and
+//! credentials. Cost: one lookup for a response without a rule; otherwise a short dictionary is parsed when its head is
+//! created or decoded.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -16,26 +19,27 @@ use crate::{cache_control::ResponseDirectives, chain::Chain};
 /// The field in which a ruling stays with a response's head, on this side of the client and of the origin alone.
 pub const FIELD: HeaderName = HeaderName::from_static("larder-ruling");
 
-/// What a rule says of the responses it is about. `Default` says nothing.
+/// The overrides of a rule for its responses. `Default` overrides nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ruling {
-    /// The rule's name, for whoever asks why.
+    /// The rule's name, for explanations.
     pub name: String,
     /// Whether such a response is never stored, whatever it says.
     pub is_never_stored: bool,
-    /// For how long it is fresh after it was received, whatever lifetime it has and though it says `no-cache`.
+    /// Time after receipt for which the response is fresh, whatever lifetime it states and even if it says `no-cache`.
     pub fresh: Option<Duration>,
-    /// Whether it never changes: it is fresh for a year if nothing else is said, and a client cannot have it validated.
+    /// Set if the response never changes: it is fresh for a year unless stated otherwise, and a client cannot force a
+    /// validation.
     pub immutable: bool,
-    /// For how long after its lifetime it is served while it is validated (RFC 5861 3).
+    /// Time after the lifetime for which it is served while it is being validated (RFC 5861 3).
     pub stale_while_revalidate: Option<Duration>,
-    /// For how long after its lifetime it may stand in for an error of its origin (RFC 5861 4).
+    /// Time after the lifetime for which it may be served in place of an error of its origin (RFC 5861 4).
     pub stale_on_error: Option<Duration>,
-    /// What is not heeded.
+    /// The parts that are ignored.
     pub ignored: IgnoredParts,
-    /// Which redirections are followed here, so that what they lead to answers the request.
+    /// The redirects that the proxy follows itself, so that the target's response answers the request.
     pub following: RedirectPolicy,
-    /// Fields of requests that it varies on, besides those that its Vary names.
+    /// Request fields on which the response varies, in addition to those in its Vary.
     pub varies: Vec<HeaderName>,
     /// Longest body that is stored, in bytes; a longer one is passed on.
     pub size_max: Option<u64>,
@@ -45,8 +49,8 @@ pub struct Ruling {
     pub checks_authorization: bool,
     /// Whether the body must have the digest that its URL names.
     pub checks_digest: bool,
-    /// Whether what git asks by POST is answered from the cache: packs by the objects that they are made of; references, which are asked
-    /// for anew each time, where their origin cannot be asked.
+    /// Set if git's POST requests are answered from the cache. Packs are cached by the objects that they contain.
+    /// References are requested from the origin each time; stored ones are served only while the origin is unavailable.
     pub caches_git: bool,
     /// Whether the response answered a request with credentials. No operator says this: it is found out.
     pub answers_credentials: bool,
@@ -54,7 +58,7 @@ pub struct Ruling {
     pub chain: Option<Chain>,
 }
 
-/// Which redirections are followed.
+/// The redirects that are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RedirectPolicy {
     /// None: the client gets them.
@@ -66,10 +70,10 @@ pub enum RedirectPolicy {
     All,
 }
 
-/// What of a request or a response a rule does not heed.
+/// The parts of a request or response that a rule ignores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredParts {
-    /// A client's Cache-Control and Pragma: it cannot have a response validated that is fresh.
+    /// A client's Cache-Control and Pragma: it cannot force the validation of a fresh response.
     pub client_directives: bool,
     /// That the request carried credentials: the response is given to those who carry others, or none.
     pub authorization: bool,
@@ -116,12 +120,12 @@ impl IgnoredParts {
 }
 
 impl Ruling {
-    /// Whether it says something that has to be known before there is a response.
+    /// Returns whether it overrides anything that matters before there is a response.
     pub(crate) fn says_something_before(&self) -> bool {
         self.checks_authorization || self.checks_digest || self.caches_git || self.ignores_client()
     }
 
-    /// Whether what clients say of caching does not matter.
+    /// Returns whether clients' cache directives are ignored.
     pub fn ignores_client(&self) -> bool {
         self.ignored.client_directives || self.immutable
     }
@@ -225,7 +229,7 @@ impl Ruling {
         }
     }
 
-    /// Changes what a response's directives say to what this ruling makes of them.
+    /// Changes a response's directives as this rule says.
     pub(crate) fn apply(&self, directives: &mut ResponseDirectives) {
         let ignored = &self.ignored;
         directives.no_store &= !ignored.no_store;
@@ -257,13 +261,14 @@ impl Ruling {
     }
 }
 
-/// Whether a text can name a rule: printable, of a length to be read, and nothing that would need an escape.
+/// Returns whether a text can be the name of a rule: printable, short enough, and without characters that need an
+/// escape.
 pub fn is_name(name: &str) -> bool {
     (1..=NAME_LEN_MAX).contains(&name.len())
         && name.bytes().all(|octet| (b' '..=b'~').contains(&octet) && octet != b'"' && octet != b'\\')
 }
 
-/// Whole seconds, at most what a directive can say (RFC 9111 1.2.2).
+/// Returns whole seconds, at most the largest value of a directive (RFC 9111 1.2.2).
 fn seconds_of(time: Duration) -> u32 {
     u32::try_from(time.as_secs()).map_or(SECONDS_MAX, |secs| secs.min(SECONDS_MAX))
 }
@@ -282,7 +287,7 @@ const INTEGER_MAX: u64 = 999_999_999_999_999;
 const NAME_LEN_MAX: usize = 200;
 /// The longest lifetime that a directive can say.
 const SECONDS_MAX: u32 = 1 << 31;
-/// For how long what never changes is fresh.
+/// Lifetime of a response that never changes.
 const YEAR: Duration = Duration::from_hours(365 * 24);
 
 #[cfg(test)]

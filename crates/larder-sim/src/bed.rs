@@ -1,9 +1,9 @@
 //! The shipping engine on a modelled machine: one request after the other, in virtual time.
 //!
-//! Owns: the store, its clock, and the time that has passed (the processor's and the disk's, one after the other: who
-//! asks waits for the answer, as in Markatos et al.). Does not: choose requests. Invariant: no thread but the caller's
-//! runs and nothing waits, so the same requests take the same time on every machine. Cost: what the engine does
-//! for a request, in processor time; bodies are zeros and take no memory.
+//! Owns: the store, its clock, and the time that has passed: the processor's and the disk's, one after the other,
+//! because a request waits for its answer, as in Markatos et al. Requests are chosen elsewhere. Invariant: only the
+//! caller's thread runs, and nothing waits, so the same requests take the same time on every machine. Cost: the
+//! engine's work for a request, in processor time; bodies are zeros and take no memory.
 
 use crate::model::{DiskWork, Model, ModelDevice, ModelDirectory};
 use bytes::Bytes;
@@ -25,10 +25,10 @@ use std::{
 
 /// Virtual time begins here: far from 0, as real clocks are.
 const EPOCH: Duration = Duration::from_secs(900_000_000);
-/// How often the engine does what is due, in virtual time.
+/// Interval at which the engine does its maintenance, in virtual time.
 const MAINTENANCE_NS: u64 = 50_000_000;
 
-/// What a bed is made of.
+/// The options of a simulated store.
 #[derive(Clone, Debug)]
 pub struct SimStoreOptions {
     /// The row.
@@ -39,16 +39,16 @@ pub struct SimStoreOptions {
     pub mean_entry_bytes: Option<u64>,
     /// Size of a segment; the engine's default if none.
     pub segment_bytes: Option<u64>,
-    /// Whether rows with one file use it as a raw device; else through the page cache of a file system.
+    /// Whether policies with one file use it as a raw device, instead of through the page cache of a file system.
     pub is_raw: bool,
     /// The row's constants.
     pub tuning: Tuning,
-    /// How long entries may wait in memory to be written.
+    /// Longest time that entries wait in memory to be written.
     pub flush_interval: Duration,
 }
 
 impl SimStoreOptions {
-    /// A store of `policy` with `size_bytes`, on a raw device, with the engine's defaults.
+    /// Creates the options of a store of `policy` with `size_bytes`, on a raw device, with the engine's defaults.
     pub fn new(policy: &'static Policy, size_bytes: u64) -> Self {
         Self {
             policy,
@@ -62,7 +62,7 @@ impl SimStoreOptions {
     }
 }
 
-/// What happened on a bed.
+/// Counts of events in a simulated store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreEvents {
     /// Lookups that found their entry.
@@ -93,7 +93,7 @@ pub struct SimStore {
     neighbours: Arc<Mutex<Vec<(u64, u64)>>>,
 }
 
-/// Where entries are.
+/// The place of entries.
 enum EntryPlace {
     Device(Arc<ModelDevice>),
     Directory(Arc<ModelDirectory>),
@@ -115,10 +115,10 @@ impl Wake for WokenFlag {
 }
 
 impl SimStore {
-    /// An empty store on `model`.
+    /// Creates an empty store on `model`.
     ///
     /// # Errors
-    /// When the store refuses its options.
+    /// The store refuses its options.
     pub fn new(model: &Model, options: &SimStoreOptions) -> Result<Self> {
         let clock = Clock::manual(EPOCH);
         let mut store_options = StoreOptions::new("", options.size_bytes);
@@ -225,22 +225,22 @@ impl SimStore {
         self.note_time();
     }
 
-    /// Time that has passed since the store was opened.
+    /// Returns the time that has passed since the store was opened.
     pub fn passed(&self) -> Duration {
         Duration::from_nanos(self.now_ns())
     }
 
-    /// Of that, the processor's.
+    /// Returns the processor's part of the time that has passed.
     pub fn cpu(&self) -> Duration {
         Duration::from_nanos(self.cpu_ns)
     }
 
-    /// What happened.
+    /// Returns the counts of events.
     pub fn happened(&self) -> StoreEvents {
         self.happened
     }
 
-    /// What the disk has done.
+    /// Returns the work of the disk.
     pub fn served(&self) -> DiskWork {
         match &self.place {
             EntryPlace::Device(device) => device.served(),
@@ -248,7 +248,7 @@ impl SimStore {
         }
     }
 
-    /// What the store has counted.
+    /// Returns the store's statistics.
     pub fn stats(&self) -> Stats {
         self.store.stats()
     }
@@ -304,7 +304,7 @@ impl SimStore {
 }
 
 impl WaitingLookup {
-    /// Whether the entry was found, if that is known by now.
+    /// Returns whether the entry was found, if that is known by now.
     fn poll(&mut self) -> Option<bool> {
         let waker = Waker::from(Arc::clone(&self.woken));
         match self.lookup.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -331,7 +331,7 @@ fn sink(kept: &Arc<Mutex<Vec<(u64, u64)>>>) -> NeighbourSink {
     })
 }
 
-/// What comes of something that does not wait; `None` if it waits after all.
+/// Returns the result of a future that does not wait, or `None` if it waits after all.
 pub(crate) fn finished<T>(work: impl Future<Output = T>) -> Option<T> {
     match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => Some(outcome),

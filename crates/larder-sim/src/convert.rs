@@ -1,7 +1,7 @@
-//! Traces and workloads written as traces of Larder's own format, which are short and read at once.
+//! Converts traces and workloads to Larder's own trace format, which is compact and quick to read.
 //!
-//! Owns: [`Conversion`]. Does not: know the format (see [`write_compact`]). Invariant: a file is whole or not there, but for
-//! a process that was ended. Cost: one pass in bounded memory.
+//! Owns: [`Conversion`]. The format is in [`write_compact`]. Invariant: a file is complete or absent, unless the
+//! process was ended. Cost: one pass in bounded memory.
 
 use crate::{RequestSource, SweepError, TraceFile};
 use larder_workload::{Progress, Request, TraceError, Workload, write_compact};
@@ -11,15 +11,15 @@ use std::{
     path::Path,
 };
 
-/// How much zstd tries.
+/// Compression level of zstd.
 const ZSTD_LEVEL: i32 = 3;
-/// So many requests are written between two tellings.
+/// Number of requests between two progress reports.
 const TOLD_EVERY: u64 = 65_536;
 
-/// What to write.
+/// The setup of a conversion.
 #[derive(Clone, Debug)]
 pub struct Conversion {
-    /// Where requests come from.
+    /// The source of requests.
     pub source: RequestSource,
     /// Requests, at most; of a workload as many.
     pub requests: u64,
@@ -29,7 +29,7 @@ pub struct Conversion {
     pub working_set_bytes: u64,
 }
 
-/// What was written.
+/// Counts of the written requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConversionSummary {
     /// Requests.

@@ -1,8 +1,9 @@
-//! Every eviction on the same requests: the rows of the shipping engine beside those of the literature, by shares of the footprint.
+//! Every eviction on the same requests: the policies of the shipping engine and those of the literature, by shares of
+//! the footprint.
 //!
-//! Owns: [`Evictions`], what to compare, and its table. Does not: decide what is best. Invariant: all saw the same requests, with the
-//! same bytes; a row pays for its records' heads, its segments and its reserve out of them, the literature pays for nothing. Cost:
-//! 16 bytes of memory a request, of one source at a time.
+//! Owns: [`Evictions`], the setup, and its table. Which is best is not decided here. Invariant: all saw the same
+//! requests, with the same bytes. A policy pays for its records' heads, its segments and its reserve out of them; the
+//! literature pays for nothing. Cost: 16 bytes of memory per request, of one source at a time.
 
 use crate::{Model, Reference, Report, RequestSource, SimStore, SimStoreOptions, SweepError, Table, parallel};
 use larder_store::{Objective, Policy, Tuning, Writer};
@@ -15,12 +16,12 @@ const WORKLOAD_REQUESTS: u64 = 1_500_000;
 /// A machine that all rows can run on; its times are not looked at.
 const MODEL: &str = "ssd-sata";
 
-/// What to compare.
+/// The setup of a comparison.
 #[derive(Clone, Debug)]
 pub struct Evictions {
     /// Rows.
     pub policies: Vec<&'static Policy>,
-    /// Where requests come from; of each there is a table, and one of all.
+    /// The sources of requests. There is a table for each, and one for all.
     pub sources: Vec<RequestSource>,
     /// Sizes of the cache, as percentages of the bytes of all that is asked for.
     pub percentages: Vec<f64>,
@@ -34,18 +35,18 @@ pub struct Evictions {
     pub jobs: usize,
 }
 
-/// Who knows no sizes, and who does, of those that the first contender is set against.
+/// The evictions, among those that the first contender is compared with, that ignore sizes; the others know them.
 const BLIND: [&str; 5] = ["lru", "sieve", "s3-fifo", "arc", "w-tinylfu"];
 const SIZED: [&str; 2] = ["gdsf", "lhd"];
 
-/// Who is compared.
+/// A policy or eviction in the comparison.
 #[derive(Clone, Copy, Debug)]
 enum Contender {
     Row(&'static Policy),
     Literature(&'static str),
 }
 
-/// What a contender did.
+/// The counts of a contender.
 #[derive(Clone, Copy, Debug, Default)]
 struct ContenderCounts {
     asked: u64,
@@ -95,7 +96,7 @@ impl Evictions {
         Ok(report)
     }
 
-    /// All contenders on the same requests; what the objective counts goes into `together` as well, a row for each size.
+    /// Runs all contenders on the same requests. Also adds a row per size to `together` with the objective's values.
     fn on_requests(
         &self,
         name: &str,
@@ -154,7 +155,7 @@ impl Evictions {
         Ok(table)
     }
 
-    /// A table for all sources, without rows yet.
+    /// Creates a table for all sources, without rows yet.
     fn together(&self) -> Table {
         let what = if self.tuning.objective == Objective::Bytes { "bytes hit, %" } else { "hits, %" };
         let contenders = self.contenders();
@@ -206,7 +207,7 @@ impl Contender {
 }
 
 impl ContenderCounts {
-    /// What the objective counts, but for what lies between.
+    /// Returns the objective's value, except for the intermediate objective.
     fn hits_percent(&self, objective: Objective) -> f64 {
         let (part, whole) = match objective {
             Objective::Bytes => (self.hit_bytes, self.asked_bytes),
@@ -274,7 +275,8 @@ impl RequestList {
 mod tests {
     use super::*;
 
-    /// What the default row promises: as many hits as the best of the literature that knows no sizes, and few bytes written.
+    /// The promise of the default policy: as many hits as the best of the literature that ignores sizes, and few bytes
+    /// written.
     #[test]
     fn the_default_row_hits_as_often_as_the_best_known_where_popularity_lasts() {
         let compared = Evictions {

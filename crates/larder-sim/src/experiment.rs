@@ -1,17 +1,17 @@
-//! An experiment: requests against a memory tier and, behind it, a row on a modelled machine.
+//! An experiment: requests against a memory cache and, behind it, a policy on a modelled machine.
 //!
-//! Owns: what a proxy does with a request as far as memory and disk go (look in memory, then in the store; store what was
-//! missed; long bodies in entries of 1 MiB), and what is counted of it. Does not: choose requests. Invariant: the store
+//! Owns: a proxy's handling of a request as far as memory and disk are concerned (look in memory, then in the store;
+//! store misses; long bodies in entries of 1 MiB), and its counts. Requests are chosen elsewhere. Invariant: the store
 //! is the shipping engine; nothing here decides what it keeps.
 
 use crate::{DiskWork, Model, SimStore, SimStoreOptions, pipeline::Lru};
 use larder_store::{Error, Policy, Tuning, Writer};
 use larder_workload::WorkloadRequest;
 
-/// What a response has besides its body.
+/// Bytes of a response in addition to its body.
 const HEAD_BYTES: u64 = 256;
 
-/// What to try.
+/// The setup of an experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// The row.
@@ -35,11 +35,11 @@ pub struct Experiment {
     /// Share of the store that entries may take, as in Markatos' method: what was used least recently is removed. As much
     /// as the row can hold, if none.
     pub utilization: Option<f64>,
-    /// How many times smaller everything is than what is meant, see [`Experiment::sampled`].
+    /// Factor by which everything is smaller than intended, see [`Experiment::sampled`].
     pub sample: u64,
 }
 
-/// What came of it. Counts and times are of the requests that count.
+/// The result of an experiment. Counts and times cover the requests after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Requests.
@@ -60,7 +60,7 @@ pub struct Outcome {
     pub disk_s: f64,
     /// Transfers the disk serves at a time.
     pub channel_count: f64,
-    /// What the disk did.
+    /// The work of the disk.
     pub served: DiskWork,
     /// Bytes the store was given.
     pub admitted_bytes: u64,
@@ -71,7 +71,7 @@ pub struct Outcome {
 }
 
 impl Experiment {
-    /// An experiment with a row's defaults.
+    /// Creates an experiment with a policy's defaults.
     pub fn new(policy: &'static Policy, model: Model, disk_bytes: u64, memory_bytes: u64) -> Self {
         Self {
             policy,
@@ -88,8 +88,8 @@ impl Experiment {
         }
     }
 
-    /// The same with disk and memory `sample` times smaller, to be asked one of `sample` keys only: hit ratios stay what
-    /// they are (Waldspurger et al., SHARDS, FAST 2015), and so do seeks, as the disk is smaller too.
+    /// Returns the experiment with disk and memory `sample` times smaller, for only one in `sample` keys. Hit ratios
+    /// stay the same (Waldspurger et al., SHARDS, FAST 2015), and so do seeks, because the disk is smaller too.
     #[must_use]
     pub fn sampled(mut self, sample: u64) -> Self {
         self.disk_bytes = (self.disk_bytes / sample).next_multiple_of(1 << 20);
@@ -180,10 +180,10 @@ impl Experiment {
     }
 }
 
-/// The memory tier, and what is said from outside about what is on the disk.
+/// The memory cache, and the simulation's own record of the entries on the disk.
 struct MemoryTier {
     lru: Lru,
-    /// What the store has read along with others.
+    /// Entries that the store has read along with others.
     neighbours: Vec<(u64, u64)>,
     /// Entries of the store, if they may take a part of it only.
     kept: Option<Lru>,
@@ -208,7 +208,7 @@ impl MemoryTier {
     }
 }
 
-/// What had happened before what counts.
+/// The counts at the end of the warm-up.
 struct CountsBefore {
     cpu_s: f64,
     served: DiskWork,
@@ -224,7 +224,7 @@ impl CountsBefore {
 }
 
 impl Outcome {
-    /// Share of the entries to be stored that had no room.
+    /// Returns the share of entries that the store refused for lack of room.
     pub fn refused_ratio(&self) -> f64 {
         let misses = self.requests - self.memory_hits - self.disk_hits;
         self.refused as f64 / misses.max(1) as f64
@@ -245,12 +245,12 @@ impl Outcome {
         self.requests as f64 * self.channel_count / self.disk_s
     }
 
-    /// Share of requests answered from memory or store.
+    /// Returns the share of requests answered from memory or store.
     pub fn hit_ratio(&self) -> f64 {
         (self.memory_hits + self.disk_hits) as f64 / self.requests.max(1) as f64
     }
 
-    /// The same by bytes.
+    /// Returns the share of bytes answered from memory or store.
     pub fn byte_hit_ratio(&self) -> f64 {
         self.hit_bytes as f64 / self.bytes.max(1) as f64
     }

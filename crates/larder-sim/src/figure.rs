@@ -1,6 +1,6 @@
-//! A figure as data: what is drawn against what.
+//! A figure as data: the values and axes.
 //!
-//! Does not: draw; [`draw`] does, from nothing but what stands here.
+//! [`draw`] draws it, from this data only.
 
 mod draw;
 mod ticks;
@@ -10,21 +10,21 @@ pub use draw::{DrawError, colour_of};
 /// A figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
-    /// Its file's name, without ending.
+    /// File name without extension.
     pub name: String,
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// Name and unit of the horizontal axis; empty where bars have names.
     pub x_label: String,
     /// Name and unit of the vertical axis.
     pub y_label: String,
-    /// How the axes run.
+    /// The scale of the axes.
     pub scale: Scale,
     /// Lines, or bars by name.
     pub content: FigureContent,
 }
 
-/// How axes run.
+/// The scale of axes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
     /// Both evenly, the vertical one from 0.
@@ -39,7 +39,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// Which of its axes run by ratios: the horizontal one, the vertical one.
+    /// Returns whether the horizontal and the vertical axis are logarithmic.
     fn by_ratios(self) -> (bool, bool) {
         match self {
             Self::Even => (false, false),
@@ -49,7 +49,7 @@ impl Scale {
         }
     }
 
-    /// The same with the vertical axis by ratios.
+    /// Returns the scale with a logarithmic vertical axis.
     pub(crate) fn with_ratios_upwards(self) -> Self {
         match self {
             Self::Even | Self::LogarithmicY => Self::LogarithmicY,
@@ -58,7 +58,7 @@ impl Scale {
     }
 }
 
-/// What is drawn.
+/// The content of a figure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FigureContent {
     /// Lines through points.
@@ -76,13 +76,13 @@ impl Default for FigureContent {
 /// A line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FigureLine {
-    /// What it is of; nothing for one that goes with another of its hue.
+    /// The label; empty for a line that belongs to another of its hue.
     pub label: String,
-    /// Its points, from left to right. Those that an axis by ratios cannot show are left out.
+    /// The points, from left to right. Those that a logarithmic axis cannot show are left out.
     pub points: Vec<(f64, f64)>,
-    /// Its colour.
+    /// The colour.
     pub hue: Hue,
-    /// Whether it is dashed and without dots.
+    /// Set for a dashed line without dots.
     pub is_dashed: bool,
 }
 

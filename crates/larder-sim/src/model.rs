@@ -1,9 +1,9 @@
 //! Machines as data: a disk, a file system and a processor, whose times are computed instead of waited for.
 //!
 //! Owns: the parameters of a machine, read from a TOML file in which each value names its source, and the machine in
-//! use ([`ModelDevice`], [`ModelDirectory`]), on which the shipping engine runs in virtual time. Does not: know rows or
-//! workloads. Invariant: all transfers complete inside `submit`; their time is added up, never waited for.
-//! Source: Markatos et al. (USITS 1999); where each constant is from stands beside it in `models/`.
+//! use ([`ModelDevice`], [`ModelDirectory`]), on which the shipping engine runs in virtual time. Policies and workloads
+//! are not known here. Invariant: all operations complete inside `submit`; their time is summed, never waited for.
+//! Source: Markatos et al. (USITS 1999); `models/` states the source of each constant.
 
 mod bounds;
 mod device;

@@ -1,7 +1,7 @@
-//! The papers' tables and figures, simulated with the shipping rows and set beside what was printed.
+//! The papers' tables and figures, simulated with the shipping policies and compared with the published values.
 //!
-//! Owns: the list of them. Does not: know how each is made. Invariant: what is compared was computed in the same run; a
-//! value of a paper is a constant with its place in the paper, and what does not fit is named in the report's remarks.
+//! Owns: the list of them. Each is computed elsewhere. Invariant: compared values were computed in the same run. A
+//! value of a paper is a constant with its place in the paper, and misses are named in the report's remarks.
 
 mod esp;
 mod hashcache;
@@ -16,14 +16,14 @@ pub use markatos::{MarkatosOutcome, MarkatosRun};
 
 /// A table or figure of a paper.
 pub struct Paper {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What it shows, and where.
+    /// The content, and its place in the paper.
     pub about: &'static str,
     run: fn(&PaperOptions<'_>) -> Result<Report, Error>,
 }
 
-/// How papers are simulated.
+/// The options of a simulation.
 pub struct PaperOptions<'a> {
     /// Seed of the workload.
     pub seed: u64,
@@ -125,22 +125,22 @@ pub static PAPERS: &[Paper] = &[
 ];
 
 impl Paper {
-    /// The one of this name.
+    /// Returns the paper with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         PAPERS.iter().find(|paper| paper.name == name)
     }
 
-    /// Simulates it.
+    /// Simulates the paper.
     ///
     /// # Errors
-    /// When a store refuses its options, as it may on a machine that was not the paper's.
+    /// A store refuses its options, as it may on a machine other than the paper's.
     pub fn simulate(&self, options: &PaperOptions<'_>) -> Result<Report, Error> {
         (self.run)(options)
     }
 }
 
 impl PaperOptions<'_> {
-    /// Runs independent simulations, and tells of each.
+    /// Runs independent simulations, and reports the progress of each.
     fn each<T: Sync, R: Send>(
         &self,
         items: &[T],
@@ -154,13 +154,13 @@ impl PaperOptions<'_> {
         outcomes.into_iter().collect()
     }
 
-    /// The machine that was asked for, or else this one.
+    /// Returns the requested machine, or this default.
     fn machine(&self, name: &str) -> Model {
         self.model.clone().unwrap_or_else(|| Model::open(name).expect("the machines that come along are right"))
     }
 }
 
-/// A row that is known to be there.
+/// Returns a policy that is known to exist.
 fn row(name: &str) -> &'static Policy {
     Policy::named(name).expect("papers name rows of the table")
 }

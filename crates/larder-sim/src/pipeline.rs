@@ -1,7 +1,7 @@
 //! Markatos' method: a memory LRU and a disk LRU turn a trace into the operations a disk sees.
 //!
-//! Only what the memory misses reaches the disk; what the disk misses is written, what has no room is
-//! deleted, oldest use first, and a changed document is deleted and written (USITS 1999, section 3).
+//! Only misses of the memory reach the disk. Misses of the disk are written; for lack of room, the least recently used
+//! documents are deleted; a changed document is deleted and written (USITS 1999, section 3).
 
 mod lru;
 
@@ -9,10 +9,10 @@ use larder_workload::{Document, Markatos, Random};
 pub(crate) use lru::Lru;
 use std::collections::{HashMap, VecDeque};
 
-/// What is assumed of the second level where the paper does not say.
+/// Assumptions about the second level where the paper is silent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PipelineAssumptions {
-    /// Which documents go for want of room.
+    /// The documents that are deleted for lack of room.
     pub victims: Victims,
     /// Share of the requests to documents on the disk that find a new version.
     pub changed_share: f64,
@@ -20,7 +20,7 @@ pub struct PipelineAssumptions {
     pub counts_memory_hits: bool,
 }
 
-/// Which documents go from the disk for want of room.
+/// The documents that are deleted from the disk for lack of room.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Victims {
     /// The one used least recently.
@@ -38,7 +38,7 @@ impl Default for PipelineAssumptions {
     }
 }
 
-/// What the disk is asked to do.
+/// An operation of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Read a document that is there.
@@ -49,7 +49,7 @@ pub enum Operation {
     Delete(u64),
 }
 
-/// How many of each, and of the requests that led to them.
+/// The number of each operation, and of the requests that led to them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationCounts {
     /// Requests.
@@ -70,7 +70,7 @@ impl OperationCounts {
         self.reads + self.writes + self.deletes
     }
 
-    /// What happened since `before`.
+    /// Returns the counts since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             gets: self.gets - before.gets,
@@ -95,7 +95,8 @@ pub struct Pipeline {
     drawn: DrawnVictims,
 }
 
-/// What was written, nearly in that order, for victims to be drawn from: documents or pages, and the documents of each.
+/// The written documents or pages, approximately in the order of writing, from which victims are drawn; with the
+/// documents of each.
 #[derive(Default)]
 struct DrawnVictims {
     from: VecDeque<u64>,
@@ -103,12 +104,12 @@ struct DrawnVictims {
 }
 
 impl Pipeline {
-    /// The operations of the trace of `seed` behind a memory and with a disk of these sizes.
+    /// Creates the operations of the trace of `seed` behind a memory and with a disk of these sizes.
     pub fn new(seed: u64, memory_bytes: u64, disk_bytes: u64) -> Self {
         Self::of_workload(seed, memory_bytes, disk_bytes, disk_bytes)
     }
 
-    /// The same, of a trace that was made for a disk of another size.
+    /// Creates the operations of a trace that was made for a disk of another size.
     pub fn of_workload(seed: u64, memory_bytes: u64, disk_bytes: u64, workload_disk_bytes: u64) -> Self {
         Self {
             trace: Markatos::new(seed, memory_bytes, workload_disk_bytes),
@@ -123,14 +124,14 @@ impl Pipeline {
         }
     }
 
-    /// The same under other assumptions.
+    /// Returns the pipeline with other assumptions.
     #[must_use]
     pub fn assuming(mut self, assumed: PipelineAssumptions) -> Self {
         self.assumed = assumed;
         self
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> OperationCounts {
         self.counts
     }

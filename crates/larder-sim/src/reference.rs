@@ -1,9 +1,8 @@
-//! The evictions of the literature, to compare Larder's rows with: who stays when bytes are short.
+//! The evictions of the literature, to compare Larder's policies with: which objects stay when bytes are short.
 //!
-//! Owns: [`Reference`], one enum over all of them. Does not: place anything on a disk. LRU, FIFO,
-//! SIEVE and S3-FIFO agree with libCacheSim 0.3.5 to the last request, with its constants; its GDSF breaks ties in
-//! another way, and misses 0.6% less of web objects.
-//! Cost: one hash table lookup and a few links per request, about 50 bytes of memory per object and list.
+//! Owns: [`Reference`], one enum over all of them. Nothing is placed on a disk. LRU, FIFO, SIEVE and S3-FIFO agree with
+//! libCacheSim 0.3.5 to the last request, with its constants; its GDSF breaks ties differently, and misses 0.6% less of
+//! web objects. Cost: one hash table lookup and a few links per request, about 50 bytes of memory per object and list.
 
 mod arc;
 mod belady;
@@ -49,7 +48,7 @@ impl Reference {
     /// The names [`Self::named`] knows, without Belady's, which must know the future.
     pub const NAMES: [&'static str; 8] = ["lru", "fifo", "sieve", "s3-fifo", "arc", "w-tinylfu", "gdsf", "lhd"];
 
-    /// The eviction of this name with `size_bytes` of cache.
+    /// Returns the eviction with this name and `size_bytes` of cache.
     pub fn named(name: &str, size_bytes: u64) -> Option<Self> {
         Some(match name {
             "lru" => Self::Lru(Lru::new(size_bytes)),
@@ -64,7 +63,7 @@ impl Reference {
         })
     }
 
-    /// Belady's eviction, which is told when each request's object is asked for again.
+    /// Creates Belady's eviction, which knows when each request's object is requested again.
     pub fn belady(size_bytes: u64, next_uses: NextUses) -> Self {
         Self::Belady(Belady::new(size_bytes, next_uses))
     }

@@ -1,46 +1,46 @@
-//! What a simulation comes to, as people read it: values beside those that were printed, remarks, figures.
+//! The results of a simulation for readers: comparisons with published values, remarks, figures.
 //!
-//! Owns: [`Report`] and how it is shown as text, JSON and CSV. Does not: simulate or draw.
+//! Owns: [`Report`], and its forms as text, JSON and CSV. Simulation and drawing are elsewhere.
 
 use crate::figure::Figure;
 use std::fmt::Write as _;
 
-/// How far from the paper's a value may be to count as met.
+/// Largest relative distance from the paper's value that counts as met.
 const MET_WITHIN: f64 = 0.25;
 
 /// A simulated table or figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// What it is.
+    /// The report's title.
     pub title: String,
-    /// Values beside the paper's.
+    /// Comparisons with the paper's values.
     pub comparisons: Vec<Comparison>,
     /// Other tables.
     pub tables: Vec<Table>,
-    /// What the reader has to know: assumptions, misses and why.
+    /// Remarks for the reader: assumptions, misses and their reasons.
     pub remarks: Vec<String>,
     /// To be drawn.
     pub figures: Vec<Figure>,
 }
 
-/// A simulated value beside a paper's.
+/// A simulated value and the paper's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// What it is of.
+    /// The quantity.
     pub what: String,
     /// The unit of both.
     pub unit: &'static str,
-    /// Where the paper's value comes from.
+    /// The source of the paper's value.
     pub kind: ValueKind,
     /// The paper's value, or the least that it prints.
     pub paper: f64,
     /// The same value, or the greatest of a range that it prints.
     pub paper_most: f64,
-    /// What came of the simulation.
+    /// The simulated value.
     pub simulated: f64,
 }
 
-/// Where a paper's value comes from.
+/// The source of a paper's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     /// The paper prints it, as a number or in words; or prints it for several disks, of which one is simulated.
@@ -55,7 +55,7 @@ impl ValueKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Printed, Self::Derived, Self::External];
 
-    /// Its name.
+    /// Returns the name of the source.
     pub fn name(self) -> &'static str {
         match self {
             Self::Printed => "printed",
@@ -68,7 +68,7 @@ impl ValueKind {
 /// Named columns of values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// What it is of.
+    /// The table's title.
     pub title: String,
     /// Names of the columns; the first is that of the rows.
     pub columns: Vec<String>,
@@ -77,35 +77,35 @@ pub struct Table {
 }
 
 impl Comparison {
-    /// A comparison with a value that the paper prints.
+    /// Creates a comparison with a value that the paper prints.
     pub fn new(what: impl Into<String>, unit: &'static str, paper: f64, simulated: f64) -> Self {
         Self { what: what.into(), unit, kind: ValueKind::Printed, paper, paper_most: paper, simulated }
     }
 
-    /// The same, of a value from elsewhere.
+    /// Returns the comparison with another source of the value.
     #[must_use]
     pub fn of(self, kind: ValueKind) -> Self {
         Self { kind, ..self }
     }
 
-    /// The same, with a range that the paper prints up to `most`.
+    /// Returns the comparison with a range that the paper prints, up to `most`.
     #[must_use]
     pub fn up_to(self, most: f64) -> Self {
         assert!(most >= self.paper, "a range ends where it begins or above");
         Self { paper_most: most, ..self }
     }
 
-    /// Simulated over the paper's; over the nearer end of a range, and 1 within it.
+    /// Returns the ratio of the simulated value to the paper's: to the nearer end of a range, and 1 within it.
     pub fn ratio(&self) -> f64 {
         self.simulated / self.simulated.clamp(self.paper, self.paper_most)
     }
 
-    /// Whether the simulated value lies within a quarter of the paper's.
+    /// Returns whether the simulated value lies within a quarter of the paper's.
     pub fn is_met(&self) -> bool {
         (self.ratio() - 1.0).abs() <= MET_WITHIN
     }
 
-    /// How many times it is too much or too little.
+    /// Returns the factor by which the value is too large or too small.
     fn distance(&self) -> f64 {
         self.ratio().max(1.0 / self.ratio())
     }
@@ -120,7 +120,7 @@ impl Comparison {
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
         Self { title: title.into(), columns: columns.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
     }
@@ -132,13 +132,13 @@ impl Table {
 }
 
 impl Report {
-    /// An empty report.
+    /// Creates an empty report.
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), ..Self::default() }
     }
 
-    /// How many comparisons of `reports` are met, by where the paper's value comes from, and those that are not, farthest
-    /// first.
+    /// Returns a report of the comparisons met in `reports`, by the source of the paper's value, and of those missed,
+    /// farthest first.
     pub fn tally(reports: &[Self]) -> Self {
         let mut tally = Self::new("What is met: comparisons within 25%");
         let mut table = Table::new("", &["the paper's value is", "comparisons", "within 25%"]);
@@ -161,7 +161,7 @@ impl Report {
         tally
     }
 
-    /// The report as text, in the form of Markdown tables, which terminals show as well.
+    /// Returns the report as text, with tables in Markdown, which terminals can show as well.
     pub fn to_text(&self) -> String {
         let mut text = format!("## {}\n\n", self.title);
         if !self.comparisons.is_empty() {
@@ -195,7 +195,7 @@ impl Report {
         text
     }
 
-    /// The report as JSON.
+    /// Returns the report as JSON.
     pub fn to_json(&self) -> String {
         let comparison = |comparison: &Comparison| {
             let Comparison { what, unit, kind, paper, paper_most, simulated } = comparison;
@@ -232,7 +232,7 @@ impl Report {
         )
     }
 
-    /// The report as CSV: its comparisons, then its tables, an empty line between them.
+    /// Returns the report as CSV: its comparisons, then its tables, separated by empty lines.
     pub fn to_csv(&self) -> String {
         let mut parts = Vec::new();
         if !self.comparisons.is_empty() {
@@ -257,7 +257,7 @@ impl Report {
     }
 }
 
-/// A value with as many digits as mean something.
+/// Formats a value with its significant digits.
 pub(crate) fn number(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() {
@@ -273,7 +273,7 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// A whole number with commas.
+/// Formats a whole number with commas.
 fn grouped(value: f64) -> String {
     let digits = format!("{:.0}", value.abs());
     let mut text = if value < 0.0 { "-".to_owned() } else { String::new() };

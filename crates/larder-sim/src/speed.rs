@@ -1,8 +1,8 @@
-//! How fast the laboratory itself is: requests per second of one core, for evictions, traces and rows.
+//! Measures the speed of the laboratory itself: requests per second of one core, for evictions, traces and policies.
 //!
-//! Owns: [`SpeedTest`] and its report. Does not: say what is hit where (see [`Sweep`](crate::Sweep)). Invariant: what
-//! is timed is the processor time of this thread, so that others on the machine do not count. Cost: 16 bytes for each
-//! request that is kept; those that are streamed are not kept.
+//! Owns: [`SpeedTest`] and its report. Hit ratios are compared in [`Sweep`](crate::Sweep). Invariant: the time is the
+//! processor time of this thread, so other programs on the machine do not count. Cost: 16 bytes for each request that
+//! is kept; streamed requests are not kept.
 
 use crate::{Experiment, Model, NextUses, Reference, Report, RequestSource, SweepError, Table};
 use larder_store::Policy;
@@ -15,10 +15,10 @@ const ROW_MEMORY_BYTES: u64 = 16 << 20;
 /// Requests that are read or drawn at a time.
 const BATCH: usize = 1024;
 
-/// What to time.
+/// The setup of a measurement.
 #[derive(Clone, Debug)]
 pub struct SpeedTest {
-    /// Where requests come from.
+    /// The source of requests.
     pub source: RequestSource,
     /// Requests that are kept in memory for the evictions, at most.
     pub kept: u64,
@@ -119,7 +119,7 @@ impl SpeedTest {
         Ok(table)
     }
 
-    /// The source's requests, from the first.
+    /// Returns the source's requests, from the first.
     fn requests(&self) -> Result<impl Iterator<Item = Result<WorkloadRequest, SweepError>>, SweepError> {
         let (read, drawn) = match &self.source {
             RequestSource::Trace(file) => {
@@ -147,13 +147,13 @@ fn share(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole.max(1) as f64
 }
 
-/// Processor time of this thread so far.
+/// Returns the processor time of this thread so far.
 fn cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The most memory this process ever had, as the kernel tells; NaN where it does not.
+/// Returns the peak memory of this process as the kernel reports it, or NaN if it does not.
 fn peak_memory_mb() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

@@ -1,8 +1,8 @@
-//! Rows by sizes: the same requests on each, side by side.
+//! Policies by sizes: the same requests on each, in one table.
 //!
-//! Owns: [`Sweep`], what to compare, and the report it comes to. Does not: decide what is best. Invariant: every row of
-//! the report saw the same requests. A disk too large for the memory of this machine is made smaller, with all that
-//! goes with it, by a factor the report names.
+//! Owns: [`Sweep`], its setup, and its report. Which is best is not decided here. Invariant: every row of the report
+//! saw the same requests. A disk too large for this machine's memory is scaled down, together with everything that
+//! depends on it, by a factor that the report states.
 
 mod source;
 mod steps;
@@ -22,17 +22,17 @@ pub use steps::Steps;
 
 /// A simulated volume is at most this long; longer ones are made smaller.
 const SIMULATED_BYTES_MAX: u64 = 8 << 30;
-/// The eviction that must be told what comes.
+/// The eviction that needs to know the future requests.
 const BELADY: &str = "belady";
 /// Requests that are kept for it.
 const BELADY_REQUESTS_MAX: u64 = 20_000_000;
 /// Rates that differ by more than this are drawn by ratios.
 const FAR: f64 = 5.0;
-/// So many requests are done between two tellings.
+/// Number of requests between two progress reports.
 const TOLD_EVERY: u64 = 8192;
 const REQUESTS: std::ops::RangeInclusive<u64> = 200_000..=4_000_000;
 
-/// What to compare.
+/// The setup of a comparison.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// Rows.
@@ -43,9 +43,9 @@ pub struct Sweep {
     pub disk_bytes: u64,
     /// Size of the memory tier, where that is not varied.
     pub memory_bytes: u64,
-    /// What is varied.
+    /// The parameter that is varied.
     pub steps: Steps,
-    /// Where requests come from.
+    /// The source of requests.
     pub source: RequestSource,
     /// Bytes of the working set, for workloads; the greatest of the sizes unless said.
     pub working_set_bytes: Option<u64>,
@@ -74,7 +74,7 @@ pub enum SweepError {
     Write(PathBuf, io::Error),
 }
 
-/// What a source has.
+/// The properties of a source.
 #[derive(Clone, Copy, Debug, Default)]
 struct Survey {
     requests: u64,
@@ -133,7 +133,7 @@ impl Sweep {
         self.steps.points(self.disk_bytes, self.memory_bytes)
     }
 
-    /// Of so many requests those that do not count.
+    /// Returns the number of warm-up requests, which are not counted, of this many.
     fn warm_up(&self, requests: u64) -> u64 {
         match self.source {
             RequestSource::Trace(_) => 0,
@@ -141,7 +141,7 @@ impl Sweep {
         }
     }
 
-    /// The requests, for everything `sample` times smaller. A trace ends where it cannot be read on.
+    /// Opens the requests, with everything `sample` times smaller. A trace ends at the first unreadable place.
     fn open(&self, sample: u64) -> Result<Box<dyn Iterator<Item = WorkloadRequest>>, SweepError> {
         match &self.source {
             RequestSource::Trace(file) => Ok(Box::new(file.open()?.map_while(Result::ok).map(WorkloadRequest::from))),
@@ -288,7 +288,7 @@ impl Sweep {
         }
     }
 
-    /// The evictions of the literature to compare with, at every step.
+    /// Returns the evictions of the literature for the comparison, at every step.
     fn evictions(&self, survey: Survey, points: &[Point]) -> Vec<(&'static str, Point)> {
         if !self.has_references {
             return Vec::new();
@@ -343,7 +343,7 @@ fn largest_bytes(points: &[Point]) -> u64 {
     points.iter().map(|point| point.disk_bytes).max().unwrap_or(0)
 }
 
-/// The same requests, with `tell` told of every so many.
+/// Returns the same requests, and calls `tell` once for every [`TOLD_EVERY`] of them.
 fn told(
     requests: impl Iterator<Item = WorkloadRequest>,
     tell: &(dyn Fn(u64) + Sync),

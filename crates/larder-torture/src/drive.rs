@@ -70,7 +70,7 @@ pub(crate) struct Flag {
 }
 
 impl Flag {
-    /// A flag of this thread, raised.
+    /// Creates a flag of this thread, raised.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { raised: AtomicBool::new(true), thread: thread::current() })
     }
@@ -104,8 +104,8 @@ impl Wake for Flag {
     }
 }
 
-/// How long another thread may take before a future counts as stuck: a watchdog, not a measurement.
+/// Time that another thread may take before a future counts as stuck: a watchdog, not a measurement.
 const PATIENCE_ROUND: Duration = Duration::from_millis(100);
 pub(crate) const PATIENCE_ROUNDS: u32 = 100;
-/// How long a thread of the engine's is left alone with the device.
+/// Rounds for which a thread of the engine is left alone with the device.
 const THREAD_ROUNDS: u32 = 10;

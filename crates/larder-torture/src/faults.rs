@@ -5,17 +5,17 @@ use larder_store::device::FaultPlan;
 /// A kind of faults.
 #[derive(Clone, Debug)]
 pub struct Faults {
-    /// What `--faults` calls it.
+    /// The name for `--faults`.
     pub name: &'static str,
-    /// What it is.
+    /// A description.
     pub about: &'static str,
     /// The rates.
     pub plan: FaultPlan,
-    /// Whether one transfer fails besides, which one follows from the seed.
+    /// Set if one additional operation fails, chosen by the seed.
     pub fails_once: bool,
 }
 
-/// All kinds, the harmless first.
+/// Returns all kinds, the harmless first.
 pub fn all() -> Vec<Faults> {
     let harmless = FaultPlan { slow_transfers_ppm: 400_000, short_transfers_ppm: 100_000, ..FaultPlan::default() };
     let often = 20_000;
@@ -55,7 +55,7 @@ pub fn all() -> Vec<Faults> {
     ]
 }
 
-/// The kind called `name`.
+/// Returns the kind called `name`.
 pub fn named(name: &str) -> Option<Faults> {
     all().into_iter().find(|faults| faults.name == name)
 }

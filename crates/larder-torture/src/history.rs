@@ -1,16 +1,18 @@
-//! The law as code: what may be found of one key, given everything that was done to it.
+//! The law as code: the permitted results of a lookup of one key, given everything that was done to it.
 //!
-//! Every change is an interval of logical time from its call to its acknowledgement. A version may be found unless
-//! something that began after it was acknowledged has itself been acknowledged (for a lookup) or become durable (for
-//! a crash) since. Finding nothing is allowed unless the key is owed: whatever of it may be found last is a version
-//! that was acknowledged (before a crash: durable), of use, and newer than whatever excuses a loss. Does not: run a
-//! store, or know what excuses a loss. Invariant: [`History::allows`] and [`History::owes`] never refuse what a store
-//! that keeps its promises can show.
-//! Idea: the interval order of linearizability (Herlihy, Wing, TOPLAS 1990), with forgetting added.
+//! Every change is an interval of logical time, from its call to its acknowledgement. A version may be found unless a
+//! change that began after its acknowledgement has since been acknowledged itself (for a lookup), or become durable
+//! (for a crash). Finding nothing is allowed unless the key must be found: every candidate for the last change of the
+//! key is an acknowledged version (before a crash: a durable one) that has not expired and is newer than the last
+//! excuse for a loss.
+//!
+//! The store is run elsewhere, and excuses are decided elsewhere. Invariant: [`History::allows`] and [`History::owes`]
+//! never reject a result of a store that keeps its promises. Idea: the interval order of linearizability (Herlihy,
+//! Wing, TOPLAS 1990), with forgetting added.
 
 use std::collections::HashMap;
 
-/// What a lookup found: which head, and how long a body.
+/// The result of a lookup: the version of the head, and the length of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenEntry {
     /// The version that the head names.
@@ -58,7 +60,7 @@ struct HistoryEvent {
     begun: u64,
     /// [`NEVER`] until it is acknowledged.
     ended: u64,
-    /// Whether it may be lost although it was acknowledged, because the device failed before it was durable.
+    /// Set if it may be lost although it was acknowledged, because the device failed before it was durable.
     is_unsure: bool,
 }
 
@@ -73,14 +75,14 @@ enum HistoryChange {
 const NEVER: u64 = u64::MAX;
 
 impl History {
-    /// An entry of `version` is being stored from `now` on.
+    /// Begins to store an entry of `version` at `now`.
     pub fn begin_insert(&mut self, version: u64, body_bytes: u64, expires_at: u32, now: u64) {
         self.versions
             .insert(version, EntryVersion { begun: now, body: Body::Own { len_bytes: body_bytes }, expires_at });
         self.begin(HistoryChange::Version(version), now);
     }
 
-    /// A head of `version` is being given to whatever entry is there.
+    /// Begins to give the present entry a head of `version`.
     pub fn begin_head(&mut self, version: u64, expires_at: u32, now: u64) {
         let (mut bodies, mut since_all, mut are_whole) = (Vec::new(), now, true);
         for event in self.events.iter().filter(|event| !is_superseded(event, &self.events, now)) {
@@ -106,29 +108,30 @@ impl History {
         self.begin(HistoryChange::Version(version), now);
     }
 
-    /// The key is being removed.
+    /// Begins to remove the key.
     pub fn begin_removal(&mut self, now: u64) {
         self.begin(HistoryChange::Removal, now);
     }
 
-    /// What was begun at `begun` was acknowledged at `now`.
+    /// Notes that the change begun at `begun` was acknowledged at `now`.
     pub fn acknowledge(&mut self, begun: u64, now: u64) {
         for event in self.events.iter_mut().filter(|event| event.begun == begun) {
             event.ended = now;
         }
     }
 
-    /// What was begun at `begun` was refused and has left no trace.
+    /// Notes that the change begun at `begun` was refused and has left no trace.
     pub fn withdraw(&mut self, begun: u64) {
         self.events.retain(|event| event.begun != begun);
     }
 
-    /// An invalidation that covers the key, from `begun` to `ended`, durable when it ended.
+    /// Notes an invalidation that covers the key, from `begun` to `ended`, when it is durable.
     pub fn invalidate(&mut self, begun: u64, ended: u64) {
         self.events.push(HistoryEvent { change: HistoryChange::Invalidation, begun, ended, is_unsure: false });
     }
 
-    /// The device failed: what was not durable by then may be lost. A removal that was acknowledged is durable.
+    /// Notes that the device failed: changes that were not durable by then may be lost. An acknowledged removal is
+    /// durable.
     pub fn doubt(&mut self, durable: u64) {
         let is_doubted = |event: &&mut HistoryEvent| match event.change {
             HistoryChange::Version(_) => event.ended > durable,
@@ -138,8 +141,8 @@ impl History {
         self.events.iter_mut().filter(is_doubted).for_each(|event| event.is_unsure = true);
     }
 
-    /// The store stopped at `now`; what had been acknowledged by `durable` is to be found again, and nothing older.
-    /// `is_kept`: its row promises that what was durable is there.
+    /// Notes that the store stopped at `now`. Changes acknowledged by `durable` must be found again, and nothing older.
+    /// `is_kept`: its policy promises to keep durable entries.
     ///
     /// A removal survives a kill from its acknowledgement on.
     pub fn crash(&mut self, durable: u64, (is_kill, is_kept): (bool, bool), now: u64) {
@@ -160,8 +163,8 @@ impl History {
         self.events = events.iter().filter(is_left).map(|event| merged(*event, now)).collect();
     }
 
-    /// The device lied, or could not be read: any version there ever was may come back, and what was invalidated
-    /// only unless `keeps_invalidations`.
+    /// Notes that the device lied, or could not be read: any past version may resurface; an invalidated one only unless
+    /// `keeps_invalidations`.
     pub fn forgive(&mut self, keeps_invalidations: bool, now: u64) {
         let is_kept = |event: &&HistoryEvent| keeps_invalidations && event.change == HistoryChange::Invalidation;
         let invalidations: Vec<HistoryEvent> = self.events.iter().filter(is_kept).copied().collect();
@@ -179,13 +182,13 @@ impl History {
         });
     }
 
-    /// Forgets what cannot come back even when the power goes, given what was `durable` before.
+    /// Drops versions that cannot resurface even after a power loss, given the changes that were `durable` before.
     pub fn prune(&mut self, durable: u64) {
         let events = std::mem::take(&mut self.events);
         self.events = events.iter().filter(|event| !is_lost_by(event, &events, durable)).copied().collect();
     }
 
-    /// After `seen` was found for sure, what a crash left besides it cannot come back.
+    /// Drops the alternatives that a crash left open, once `seen` was certainly found.
     pub fn narrow(&mut self, seen: SeenEntry) {
         let found = HistoryChange::Version(seen.head);
         if self.events.iter().any(|event| event.change == found && event.begun == 0) {
@@ -196,10 +199,10 @@ impl History {
         }
     }
 
-    /// Whether a lookup from `begun` to now may find `seen` at `unix_s`.
+    /// Checks whether a lookup from `begun` to now may find `seen` at `unix_s`.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub fn allows(&self, seen: SeenEntry, begun: u64, unix_s: u32) -> Result<(), String> {
         let Some(version) = self.versions.get(&seen.head) else {
             return Err(format!("version {} was never stored", seen.head));
@@ -229,8 +232,10 @@ impl History {
         Ok(())
     }
 
-    /// Whether a lookup from `begun` to now must find something: all that may be the key's last is acknowledged, still of
-    /// use, and was begun after `since`, when something happened last that excuses a loss.
+    /// Returns whether a lookup from `begun` to now must find something.
+    ///
+    /// It must if every candidate for the key's last change is acknowledged, has not expired, and was begun after
+    /// `since`, the time of the last excuse for a loss.
     pub fn owes(&self, begun: u64, since: u64) -> bool {
         let is_alive = |event: &&HistoryEvent| {
             event.change != HistoryChange::Invalidation && !is_superseded(event, &self.events, begun)
@@ -256,7 +261,7 @@ impl History {
         event.ended <= begun && is_kept && is_whole && oldest > since && version.expires_at == 0 && !is_invalidated
     }
 
-    /// Whether `seen` is a version there ever was, and still of use at `unix_s`.
+    /// Returns whether `seen` is a version that once existed and has not expired at `unix_s`.
     pub fn existed(&self, seen: SeenEntry, unix_s: u32) -> bool {
         let is_of_use = |version: &EntryVersion| version.expires_at == 0 || version.expires_at >= unix_s;
         self.versions.get(&seen.head).is_some_and(is_of_use) && !self.any_bodies(seen).is_empty()
@@ -288,7 +293,7 @@ impl History {
     }
 }
 
-/// Whether something that began after `event` was acknowledged ended by `until`.
+/// Returns whether a change that began after `event` was acknowledged ended by `until`.
 fn is_superseded(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> bool {
     event.change != HistoryChange::Invalidation
         && events.iter().any(|later| {
@@ -307,7 +312,7 @@ fn is_lost_by(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> bool
     event.change != HistoryChange::Invalidation && events.iter().any(supersedes)
 }
 
-/// An event of before a crash at `now`.
+/// Converts an event from before a crash at `now`.
 fn merged(event: HistoryEvent, now: u64) -> HistoryEvent {
     if event.change == HistoryChange::Invalidation {
         return event;

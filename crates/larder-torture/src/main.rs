@@ -1,7 +1,7 @@
-//! Runs schedules by seed and says how it went: what `cargo xtask sim` calls.
+//! Runs schedules by seed and prints the results; `cargo xtask sim` calls it.
 //!
-//! Owns: the command line, progress, and the command that repeats what failed. Exit codes: 0 all kept the law, 1 one
-//! broke it, 2 usage.
+//! Owns: the command line, progress, and the command that repeats a failure. Exit codes: 0 if all kept the law, 1 if
+//! one broke it, 2 for wrong usage.
 
 use clap::Parser;
 use larder_store::Policy;
@@ -28,7 +28,7 @@ use std::{
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cargo xtask sim")]
 struct Arguments {
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 256)]
     seeds: u64,
     /// The first seed.
@@ -46,7 +46,7 @@ struct Arguments {
     /// Schedules run at once; 0 is one per core.
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Go on after a broken law, and tell of all of them at the end.
+    /// Continue after a broken law, and list all of them at the end.
     #[arg(long)]
     keep_going: bool,
     /// Print everything that happens.
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
 }
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// How often progress is printed where no terminal shows it.
+/// Interval of progress lines if there is no terminal.
 const PRINTED_EVERY: u64 = 60;
 
 /// All schedules of one call.

@@ -1,7 +1,7 @@
-//! Whole-engine schedules: several operations under way at once, polled in an order that follows from the seed.
+//! Whole-engine schedules: several operations in flight at once, polled in an order that follows from the seed.
 //!
-//! Owns: what is drawn when. Invariant: a seed, a row and a kind of faults come to the same end every time.
-//! Cost: some hundred operations on a volume of 3 MiB in memory take a few milliseconds.
+//! Owns: the random choices. Invariant: a seed, a policy and a kind of faults always give the same result. Cost: some
+//! hundred operations on a volume of 3 MiB in memory take a few milliseconds.
 
 use crate::{
     drive::{Flag, PATIENCE_ROUNDS},
@@ -15,10 +15,10 @@ use std::{
     task::Poll,
 };
 
-/// What a schedule came to.
+/// The result of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleEnd {
-    /// What happened.
+    /// Counts of the events.
     pub tally: Tally,
     /// Hash of all bytes on the device and of what it did.
     pub digest: u64,
@@ -31,9 +31,9 @@ pub struct SchedulePlan {
     pub seed: u64,
     /// The store's.
     pub options: StoreOptions,
-    /// What goes wrong.
+    /// The kind of faults.
     pub faults: Faults,
-    /// How many operations.
+    /// Number of operations.
     pub operations: u64,
     /// Whether the time of day is set forth and back now and then.
     pub steps_clock: bool,
@@ -94,7 +94,7 @@ const ONE_FAILS_WITHIN: u64 = 400;
 const CLOCK_STEPS_WITHIN: u64 = 60;
 const CLOCK_STEPS_S: [i64; 4] = [2, 61, 3600, 90_000];
 
-/// What a schedule is like, so that seeds differ in more than order.
+/// The character of a schedule, so that seeds differ in more than order.
 struct Character {
     key_count: u64,
     running_max: usize,
@@ -208,7 +208,7 @@ impl Schedule {
         self.trial.begin(Operation::StepClock { by_s }).map(drop)
     }
 
-    /// One step of somebody: an operation that can go on, or the device.
+    /// Advances one operation that can continue, or the device, by one step.
     fn go_on(&mut self) -> Result<(), String> {
         let ready: Vec<usize> = (0..self.running.len()).filter(|&at| self.running[at].1.is_raised()).collect();
         let is_device = ready.is_empty() || self.dice.below(3) == 0;

@@ -1,8 +1,8 @@
-//! One store on trial: operations are done to it and to the model, and whatever it shows is judged.
+//! One store on trial: operations are applied to it and to the model, and all its results are judged.
 //!
-//! Owns: the device, the store on it and the histories of all keys. Does not: choose what happens (schedules and
-//! property tests do). Invariant: a broken law ends the trial with what was found and why it may not be, or with what
-//! was not found and must be.
+//! Owns: the device, the store on it, and the histories of all keys. Schedules and property tests choose the
+//! operations. Invariant: a broken law ends the trial with the result and the reason why it is not allowed, or with the
+//! result that is missing.
 
 mod debt;
 mod life;
@@ -23,51 +23,51 @@ pub(crate) use task::{ModelWork, Task};
 pub enum Operation {
     /// Stores a new version.
     Insert {
-        /// Which key.
+        /// The key.
         key: u64,
         /// Length of the body.
         body_bytes: u64,
-        /// Whether it is of no use a minute later.
+        /// Set if the entry expires within a minute.
         short_lived: bool,
     },
     /// Begins an entry and drops it before its commit.
     Abandon {
-        /// Which key.
+        /// The key.
         key: u64,
     },
     /// Looks up and reads the whole body.
     Read {
-        /// Which key.
+        /// The key.
         key: u64,
     },
     /// Looks up the front and reads a part of the body.
     ReadPart {
-        /// Which key.
+        /// The key.
         key: u64,
         /// Chooses the part.
         part: u64,
     },
     /// Removes.
     Remove {
-        /// Which key.
+        /// The key.
         key: u64,
     },
     /// Gives a new head.
     UpdateHead {
-        /// Which key.
+        /// The key.
         key: u64,
     },
     /// Syncs.
     Sync,
     /// Lets time pass and does what is due then.
     Wait {
-        /// How long, in milliseconds.
+        /// The time in milliseconds.
         milliseconds: u64,
     },
     /// Sets the time of day forth or back, without any time passing. Not while a lookup is under way: it would be judged by the
     /// time of its beginning.
     StepClock {
-        /// By how many seconds.
+        /// The number of seconds.
         by_s: i64,
     },
     /// Makes all entries misses, or those of one site.
@@ -79,23 +79,23 @@ pub enum Operation {
     Reopen,
     /// Ends the process or the power at once, and opens again.
     Crash {
-        /// How.
+        /// The kind of end.
         how: Crash,
         /// After how many transfers of recovery the same happens again, if it does.
         again_after: Option<u64>,
     },
 }
 
-/// How everything ends at once.
+/// A sudden end of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// The process is killed; the device keeps what it acknowledged.
     Kill,
-    /// The power goes; the device keeps what was synced, and of the rest what it likes.
+    /// A power loss: the device keeps the synced writes, and any subset of the others.
     PowerCut,
 }
 
-/// What happened in a trial.
+/// Counts of the events in a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Operations done.
@@ -143,7 +143,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// How many sites there are; keys are dealt to them in turn.
+/// Number of sites; keys are assigned to them in turn.
 pub const SITE_COUNT: u64 = 3;
 
 /// A store on trial.
@@ -160,17 +160,17 @@ pub struct Trial {
     next_version: u64,
     /// Virtual time since the start.
     passed: Duration,
-    /// By how much the time of day was set forth in all.
+    /// Total seconds by which the time of day was set forward.
     stepped_s: i64,
-    /// What the device had done when it was told to die.
+    /// The device's counts when it was made to die.
     dying: Option<FaultStats>,
-    /// Whether what this life found at its start need not be what the medium holds.
+    /// Set if the data found at the start of this life may differ from the medium's.
     is_misled: bool,
     /// Whether something found no room.
     was_full: bool,
     /// Faults of devices that died on purpose in the middle of a recovery.
     staged: FaultStats,
-    /// What ended by then survives a kill, or a power cut.
+    /// The times until which completed operations survive a kill, and a power loss.
     durable: Durable,
     debt: Debt,
     tally: Tally,
@@ -238,10 +238,10 @@ pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
 const STARTED_UNIX_S: u64 = 1_700_000_000;
 
 impl Trial {
-    /// A new store on a device whose faults follow from `seed`.
+    /// Creates a store on a device whose faults follow from `seed`.
     ///
     /// # Errors
-    /// It cannot be created although nothing went wrong.
+    /// The store cannot be created although nothing failed.
     pub fn new(options: StoreOptions, faults: &Faults, seed: u64) -> Result<Self, String> {
         let device = FaultyDevice::new(options.size_bytes, seed, FaultPlan::default());
         let directory = Arc::new(MemoryDirectory::new(options.size_bytes));
@@ -362,22 +362,22 @@ impl Trial {
         keys.into_iter().try_for_each(|key| self.step(Operation::Read { key }))
     }
 
-    /// From now on everything that happens is told.
+    /// Prints every event from now on.
     pub fn tell(&mut self, tell: fn(&str)) {
         self.tell = Some(tell);
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn tally(&self) -> Tally {
         Tally { faults: self.faults(), ..self.tally }
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &FaultyDevice {
         &self.device
     }
 
-    /// The store, if it could be opened.
+    /// Returns the store, if it could be opened.
     pub fn store(&self) -> Option<&Store> {
         self.store.as_ref()
     }
@@ -476,14 +476,14 @@ impl Trial {
     }
 }
 
-/// Whether what a row keeps in memory tells an entry from an older one of the same key. Where it does not, a write that
-/// the device acknowledged and lost leaves the older one, and nobody can know.
+/// Returns whether a policy's memory distinguishes an entry from an older one of the same key. If not, a write that the
+/// device acknowledged and lost leaves the older one, and nobody can know.
 fn remembers_writes(policy: &Policy) -> bool {
     use IndexAxis::{FrontAndFilters, Nothing, RecentSetPlaces, RecentSetTags, SetTags};
     !matches!(policy.index, Nothing | SetTags | RecentSetTags | RecentSetPlaces | FrontAndFilters)
 }
 
-/// The device as the engine takes it.
+/// Returns the device in the form the engine takes.
 fn as_device(device: &Arc<FaultyDevice>) -> Arc<dyn Device> {
     Arc::clone(device) as Arc<dyn Device>
 }

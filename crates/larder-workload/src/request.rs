@@ -5,12 +5,12 @@
 pub struct Request {
     /// When, in milliseconds from whatever the trace counts from.
     pub time_ms: u64,
-    /// What: the trace's own number, or a hash of its name.
+    /// The object: the trace's own number, or a hash of its name.
     pub key: u64,
-    /// How long, in bytes.
+    /// The length in bytes.
     pub size_bytes: u64,
     /// From which site: a hash of the host, or 0 if the trace does not say.
     pub site: u64,
-    /// Who asked: a hash of the client, or 0 if the trace does not say.
+    /// A hash of the client, or 0 if the trace has none.
     pub client: u64,
 }

@@ -1,8 +1,8 @@
-//! Traces from files: one request after the other, whatever the format, in bounded memory.
+//! Traces from files: one request after the other, in any known format, in bounded memory.
 //!
-//! Owns: recognising compression by its first bytes, the formats' readers, and how far reading has come.
-//! Does not: keep requests. Invariant: a damaged line or record is counted and told, never guessed at and
-//! never the end of a run. Cost: one buffered pass; names are hashed once per request.
+//! Owns: recognizing compression by the first bytes, the formats' readers, and the position. Requests are not kept.
+//! Invariant: a damaged line or record is counted and reported, never guessed at, and never ends a run. Cost: one
+//! buffered pass; names are hashed once per request.
 
 mod binary;
 mod fields;
@@ -37,8 +37,8 @@ pub enum Format {
     Squid,
     /// The common or combined log format of web servers.
     Common,
-    /// Columns time, key and size (by name in a first line, else in this order), separated by commas,
-    /// tabs or spaces.
+    /// Columns time, key and size (by name in a first line, otherwise in this order), separated by commas, tabs or
+    /// spaces.
     Csv,
     /// libCacheSim's oracleGeneral: records of 24 bytes.
     Oracle,
@@ -46,7 +46,7 @@ pub enum Format {
     Compact,
 }
 
-/// How far a trace was read.
+/// The position in a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the file, as stored.
@@ -92,7 +92,7 @@ enum Source {
     Over,
 }
 
-/// What one line or record is.
+/// The meaning of one line or record.
 enum Step {
     Request(Request),
     LeftOut,
@@ -111,13 +111,13 @@ impl Format {
         ("larder", Self::Compact),
     ];
 
-    /// The format of this name.
+    /// Returns the format with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|&(_, format)| format)
     }
 
-    /// The format the first bytes of a (decompressed) file look like, or what is wrong with them. Oracle files have no mark:
-    /// they are what is no text and has times in order.
+    /// Guesses the format from the first bytes of a (decompressed) file, or returns what is wrong with them. Oracle
+    /// files have no mark: they are binary, with times in order.
     fn guess(first: &[u8]) -> Result<Self, String> {
         if first.starts_with(&binary::MAGIC) {
             return Ok(Self::Compact);
@@ -140,7 +140,7 @@ impl Format {
     }
 }
 
-/// How files begin that are packed in ways that are not read.
+/// The first bytes of files in unsupported compressions.
 const PACKINGS: [(&[u8], &str); 5] = [
     (b"\xfd7zXZ\0", "xz"),
     (b"BZh", "bzip2"),
@@ -150,10 +150,10 @@ const PACKINGS: [(&[u8], &str); 5] = [
 ];
 
 impl Trace {
-    /// Opens a trace, plain, gzip or zstd. Without a format it is told from the first bytes.
+    /// Opens a trace, plain, gzip or zstd. Without a format, it is guessed from the first bytes.
     ///
     /// # Errors
-    /// When the file cannot be opened or its first bytes cannot be read.
+    /// The file cannot be opened or its first bytes cannot be read.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, TraceError> {
         let failed = |what: &str, source| TraceError::new(what, path, source);
         let file = File::open(path).map_err(|error| failed("cannot open the trace", Some(error)))?;
@@ -178,7 +178,7 @@ impl Trace {
         Ok(Self { source, path: path.to_owned(), read_bytes, progress, line: Vec::new(), position: 0 })
     }
 
-    /// How far reading has come.
+    /// Returns the position.
     pub fn progress(&self) -> Progress {
         Progress { read_bytes: self.read_bytes.load(Ordering::Relaxed), ..self.progress.clone() }
     }
@@ -203,7 +203,8 @@ impl Trace {
         }
     }
 
-    /// What a step that could not be read comes to. What ends within its compressed data was cut, and is a trace up to there.
+    /// Handles a read error. A file that ends within its compressed data was cut off, and counts as a trace up to
+    /// there.
     fn unreadable(&mut self, error: io::Error) -> Result<Step, TraceError> {
         self.source = Source::Over;
         if error.kind() == io::ErrorKind::UnexpectedEof {
@@ -252,7 +253,7 @@ impl TraceError {
         Self { path: path.to_owned(), what: what.to_owned(), source }
     }
 
-    /// A trace that is whole and of no use.
+    /// Creates the error for a trace that is valid but useless.
     pub fn no_request(name: &str, progress: &Progress) -> Self {
         let Progress { left_out, damaged, first_damage, .. } = progress;
         let first = first_damage.map_or_else(String::new, |(at, why)| format!(" (line {at}: {why})"));

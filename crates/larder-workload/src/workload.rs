@@ -1,6 +1,6 @@
 //! Workloads made from a seed: the same requests on every machine.
 //!
-//! Owns: [`Workload`], which of them there are. Does not: simulate.
+//! Owns: [`Workload`], the list of them. Simulation is elsewhere.
 
 mod markatos;
 mod polymix;
@@ -15,7 +15,7 @@ pub use polymix::{
 const SIZE_MEDIAN_BYTES: f64 = 6000.0;
 const SIZE_SIGMA: f64 = 1.05;
 const SIZE_BYTES_MAX: f64 = 8_388_608.0;
-/// So many sizes are drawn, of which each object has one.
+/// Number of sizes drawn; each object has one of them.
 const SIZE_COUNT: usize = 1 << 16;
 
 /// A request, and whether a cache may keep the response.
@@ -25,7 +25,7 @@ pub struct WorkloadRequest {
     pub request: Request,
     /// Whether the response is storable.
     pub is_storable: bool,
-    /// What it is asked for together with; 0 is nothing.
+    /// The group of requests that it belongs to; 0 for none.
     pub group: u64,
 }
 
@@ -49,7 +49,7 @@ impl Workload {
     /// The names [`Self::named`] knows.
     pub const NAMES: [&'static str; 6] = ["zipf", "zipf-0.8", "zipf-1.0", "markatos", "polymix-3", "polymix-4"];
 
-    /// The workload of this name, for a cache of these sizes, on which its working set depends.
+    /// Returns the workload with this name, for a cache of these sizes, on which its working set depends.
     pub fn named(name: &str, seed: u64, memory_bytes: u64, disk_bytes: u64) -> Option<Self> {
         let polymix = |version| Self::PolyMix(Box::new(PolyMixRequests::new(version, seed, disk_bytes)));
         Some(match name {

@@ -1,16 +1,16 @@
-//! How many assertions the store's engines have for each function that changes state.
+//! Counts the assertions in the store's engines per function that changes state.
 //!
-//! Owns: what counts as such a function, and how many there must be at least. Does not: parse Rust, or say what an assertion has to be
-//! about. Cost of being simple: a function that changes state is one that takes something by `&mut` and has more than one statement,
-//! so that the few that write what they return into a buffer count as well. What only passes on what it is given, or what is called with
-//! what it finds, changes nothing of its own: a callback that is taken by `&mut` does not count, nor does what `store check` reads.
+//! Owns: the definition of such a function, and the minimum. Rust is not parsed, and the content of an assertion is not
+//! checked. Simplification: a function changes state if it takes an argument by `&mut` and has more than one statement,
+//! so the few that write their result into a buffer count as well. A callback taken by `&mut` does not count, because
+//! the function itself changes nothing; neither does the code that `store check` uses for reading.
 
 use super::{Finding, code::words, source::Source};
 
-/// Where the engines are.
+/// The folder of the engines.
 const ENGINES: &str = "crates/larder-store/src/engine/";
 
-/// What reads a volume for `store check`; the structures that it passes to itself are cursors.
+/// The files that read a volume for `store check`; the `&mut` structures that they pass around are cursors.
 const READERS: &str = "/walk.rs";
 
 /// Assertions in a hundred functions that change state, at least.
@@ -18,7 +18,7 @@ const PER_HUNDRED_MIN: usize = 100;
 
 const MACROS: [&str; 6] = ["assert", "assert_eq", "assert_ne", "debug_assert", "debug_assert_eq", "debug_assert_ne"];
 
-/// What was counted.
+/// The counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     functions: usize,
@@ -57,7 +57,7 @@ fn count(source: &Source) -> Count {
     count
 }
 
-/// Whether something else than a callback is taken by `&mut`.
+/// Returns whether an argument other than a callback is taken by `&mut`.
 fn changes(parameters: &str) -> bool {
     let callbacks = ["Fn(", "FnMut(", "FnOnce("];
     parameters.match_indices("&mut ").any(|(at, found)| {

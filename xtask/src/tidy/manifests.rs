@@ -1,7 +1,7 @@
-//! Rules about manifests: which crate may depend on which, a reason beside every dependency, and none that nobody takes.
+//! Rules about manifests: the allowed dependencies between crates, a reason for every dependency, and no unused ones.
 //!
-//! Owns: the direction of dependencies. Does not: parse TOML in full; a manifest here is tables of one-line
-//! entries, and a line this reader does not understand is a finding.
+//! Owns: the direction of dependencies. TOML is not parsed in full: a manifest here is tables of one-line entries, and
+//! a line that this reader does not understand is a finding.
 
 use super::{Finding, source::Text};
 

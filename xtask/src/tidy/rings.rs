@@ -1,8 +1,8 @@
-//! Rings of modules that import one another, crate by crate: the larger one is, the less of the crate can be read, tested or changed
-//! without the rest.
+//! Rings of modules that import one another, crate by crate. The larger a ring is, the less of the crate can be read,
+//! tested or changed alone.
 //!
-//! Owns: how large a ring may be. Does not: parse Rust. Cost of being simple: paths from `crate` and `super` are followed as text, in
-//! product code; a module that is a file of `mod` lines alone is a module like any other.
+//! Owns: the largest size of a ring. Rust is not parsed. Simplification: paths from `crate` and `super` are followed as
+//! text, in product code; a file of `mod` lines alone counts as a module like any other.
 
 use super::{Finding, source::Source};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ fn imports(sources: &[&Source]) -> Imports {
     modules.iter().map(named).collect()
 }
 
-/// The module that a file is: `a::b` for `crates/x/src/a/b.rs`; none for a crate's root.
+/// Returns the module of a file: `a::b` for `crates/x/src/a/b.rs`, and `None` for a crate's root.
 pub(super) fn module_of(path: &str) -> Option<String> {
     let (_, rest) = path.split_once("/src/")?;
     let module = rest.strip_suffix(".rs")?.replace('/', "::");
@@ -59,7 +59,7 @@ fn longest_known(path: &[String], known: &BTreeSet<&str>) -> Option<String> {
     joined.into_iter().find(|module| known.contains(module.as_str()))
 }
 
-/// What `code`, in `module`, names from the crate's root on.
+/// Returns the paths that `code`, in `module`, names, from the crate's root on.
 pub(super) fn paths(code: &str, module: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (word, at) in
@@ -75,7 +75,7 @@ pub(super) fn paths(code: &str, module: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Where `word` begins in `code`, not as the end of a longer name.
+/// Returns the positions of `word` in `code`, except at the end of a longer name.
 fn starts<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     code.match_indices(word).map(|(at, _)| at).filter(|at| {
         let before = code[..*at].chars().next_back();
@@ -120,7 +120,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// The sets of modules each of which leads to all others of its set.
+/// Returns the sets of modules in which each leads to all others of its set.
 fn rings(imports: &Imports) -> Vec<Vec<&str>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         imports.keys().map(|module| (&**module, reach(imports, module))).collect();

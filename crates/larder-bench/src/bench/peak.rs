@@ -1,9 +1,9 @@
 //! The search for the greatest rate that a proxy answers within a limit.
 //!
-//! Owns: which rate is tried next, and what counts as kept. Invariant: rates that were kept lie below those that were not,
-//! unless the proxy is not the same at equal rates; the search tells all it tried. A rate is too much when it was not kept
-//! twice, so that one pause of the machine does not halve the answer. Cost: one step for each doubling, one for each bit of
-//! the answer, and one more for each rate that is too much.
+//! Owns: the choice of the next rate, and the criterion of a kept rate. Invariant: kept rates lie below those that were
+//! not kept, unless the proxy behaves differently at equal rates; the result lists all attempts. A rate is too high
+//! only when it was not kept twice, so that one pause of the machine does not halve the result. Cost: one step per
+//! doubling, one per bit of the result, and one more for each rate that is too high.
 
 use super::Progress;
 use crate::{
@@ -17,11 +17,11 @@ use std::{io, time::Duration};
 /// A search.
 #[derive(Clone, Debug)]
 pub struct PeakSearch {
-    /// What 99% of the answers may take.
+    /// Limit on the 99th percentile of response times.
     pub limit: Duration,
     /// Rate of the first step.
     pub first: f64,
-    /// How long a rate is tried.
+    /// Time for which a rate is tried.
     pub step: Duration,
     /// Bits of the answer: each halves what is unknown of it.
     pub bits: u32,
@@ -40,7 +40,7 @@ pub struct PeakStep {
     pub hit_ratio: f64,
     /// Requests that went wrong.
     pub failed: u64,
-    /// By how much 1% of the requests were sent too late, in microseconds: the benchmark's own share of the times.
+    /// 99th percentile of the send delay, in microseconds: the benchmark's own part of the times.
     pub late_us: u64,
     /// Whether the limit was kept.
     pub passed: bool,
@@ -127,7 +127,7 @@ struct Bisection {
 }
 
 impl Bisection {
-    /// What to try next; `None` when enough is known.
+    /// Returns the next rate to try, or `None` when the result is precise enough.
     fn rate(&self) -> Option<f64> {
         (self.bits > 0 && self.next < RATE_MAX).then_some(self.next)
     }

@@ -1,6 +1,7 @@
-//! What writes cost beside reads, from rates with and without them.
+//! Derives the cost of writes during reads from rates with and without reads.
 //!
-//! Owns: the arithmetic. Does not: measure. Invariant: nothing costs less beside reads than alone; what looks so is noise.
+//! Owns: the arithmetic. Measuring is elsewhere. Invariant: no write costs less during reads than alone; an apparent
+//! gain is noise.
 
 use larder_store::plan::BesideReads;
 

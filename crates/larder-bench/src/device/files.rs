@@ -1,9 +1,11 @@
-//! Files made in place of others, and read: what the rows that keep a file per entry do.
+//! Files created in place of others, and read: the operations of policies that keep one file per entry.
 //!
-//! Owns: a directory of its own beside the scratch file, which goes away. Does not: make files without removing others while
-//! it counts; a full store does not either, and file systems are slower at both together (ext4 without a journal passes over
-//! inodes that were freed in the last minute). Goes through the engine's own directory. Invariant: what is removed and what is
-//! read is on the disk, and no folder is made or removed while the clock runs. Cost: the bytes of [`FILE_COUNT_MAX`] files at most.
+//! Owns: a temporary directory next to the scratch file. It uses the engine's own directory. Invariant: removed and
+//! read files are on the disk, and no folder is created or removed while the clock runs. Cost: the bytes of at most
+//! [`FILE_COUNT_MAX`] files.
+//!
+//! While it counts, it never creates files without removing others, as in a full store. File systems are slower at both
+//! together: ext4 without a journal skips inodes that were freed in the last minute.
 
 use super::{DeviceError, scratch::noise};
 use crate::{cpu, undo::Undo};
@@ -97,7 +99,7 @@ fn name(number: u64) -> FileName {
     FileName::new(name).expect("digits and letters with a slash between are a name")
 }
 
-/// What was done in which time.
+/// A count of operations, and their time.
 struct TimedCount {
     count: u64,
     time: Duration,
@@ -114,7 +116,7 @@ impl TimedCount {
     }
 }
 
-/// What tells that a piece of work is done.
+/// The callback for completed work.
 type Tell = Box<dyn FnOnce(io::Result<()>) + Send>;
 
 /// Begins pieces of work, [`DEPTH`] at a time, until there are `count_max` or the time is over.

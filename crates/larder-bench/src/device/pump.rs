@@ -1,8 +1,8 @@
-//! Keeps a number of transfers in flight for a time, and counts and times them.
+//! Keeps a number of operations in flight for a time, and counts and times them.
 //!
-//! Owns: the loop of one thread that submits, while the device completes wherever it does. Invariant: as many are in
-//! flight as was said until the time is over, and all have come back when it returns. Cost: one lock and one wake-up for
-//! what completed since the last round.
+//! Owns: the loop of one thread that submits, while the device completes on its own threads. Invariant: the given
+//! number is in flight until the time is over, and all have completed when it returns. Cost: one lock and one wakeup
+//! for the operations completed since the last round.
 
 use super::{SEQUENTIAL_BYTES, scratch::noise};
 use crate::cpu;
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is transferred.
+/// The kind of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PumpWork {
     RandomRead,
@@ -30,7 +30,7 @@ pub(super) enum PumpWork {
 }
 
 impl PumpWork {
-    /// Of how many transfers one is a write; `None` if all are of one kind.
+    /// Returns the number of operations of which one is a write, or `None` if all are of one kind.
     pub(super) fn write_every(self, transfer_bytes: u64) -> Option<u64> {
         match self {
             Self::ReadsAndWrites => Some(2),
@@ -47,7 +47,7 @@ struct NextTransfer {
     offset_bytes: u64,
 }
 
-/// What was counted.
+/// The results.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PumpFigures {
     pub(super) per_second: f64,
@@ -70,7 +70,7 @@ pub(super) struct Pump {
     returned: Arc<ReturnedTransfers>,
 }
 
-/// What came back and was not looked at yet.
+/// The operations that have completed and are not processed yet.
 #[derive(Default)]
 struct ReturnedTransfers {
     done: Mutex<Vec<FinishedTransfer>>,
@@ -178,7 +178,7 @@ impl Pump {
         });
     }
 
-    /// The next transfer. All begin at a multiple of their length.
+    /// Returns the next operation. All begin at a multiple of their length.
     fn next(&mut self) -> NextTransfer {
         self.begun_count += 1;
         let mixed_in =

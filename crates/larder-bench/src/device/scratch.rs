@@ -1,8 +1,8 @@
-//! The place that is measured: a scratch file in a directory, or a block device that holds nothing.
+//! The measured place: a scratch file in a directory, or a block device without content.
 //!
-//! Owns: making and filling it, and that it goes away. Does not: measure. Invariant: a file that exists is not touched;
-//! a block device is used only if it is blank, and is blank at its ends again afterwards. Filled with bytes that do not
-//! compress and are nowhere zero, because thin and compressing storage answers for zeros without reading.
+//! Owns: creating, filling and removing it. Measuring is elsewhere. Invariant: an existing file is not touched. A block
+//! device is used only if it is blank, and its ends are blank again afterwards. It is filled with incompressible bytes,
+//! nowhere zero, because thin and compressing storage answers for zeros without reading.
 
 use super::DeviceError;
 use crate::undo::Undo;
@@ -24,7 +24,7 @@ const FILE_NAME: &str = "larder-bench.scratch";
 pub(super) struct ScratchSpace {
     pub(super) device: Arc<dyn Device>,
     pub(super) is_direct: bool,
-    /// Where files can be made, if it is on a file system.
+    /// The directory for further files, if it is on a file system.
     pub(super) directory: Option<PathBuf>,
     _undo: Undo,
 }
@@ -86,7 +86,7 @@ fn blank(device: Arc<dyn Device>, path: &Path) {
     let _ = VolumeFile::open(path).and_then(|file| file.wipe_ends());
 }
 
-/// A name for the scratch file that nothing has yet.
+/// Returns an unused name for the scratch file.
 fn place(path: &Path) -> Result<PathBuf, DeviceError> {
     if path.is_dir() {
         let place = path.join(FILE_NAME);

@@ -1,8 +1,8 @@
 //! One request through a proxy: sent, read to its end, every byte checked.
 //!
-//! Owns: connections to the proxy and what became of a request. Does not: decide what is asked for or when. Invariant: an
-//! answer counts as good only if status, length, version and every byte are what the origin would have sent. Cost: one
-//! connection for each request under way; unused ones are kept.
+//! Owns: connections to the proxy, and the outcome of a request. The requests and their times are chosen elsewhere.
+//! Invariant: a response counts as good only if status, length, version and every byte are as the origin would have
+//! sent them. Cost: one connection for each request in flight; unused ones are kept.
 
 use crate::{
     content::{BenchObject, ObjectClass, ObjectVersion},
@@ -36,10 +36,10 @@ use std::{
 };
 use tokio::net::TcpStream;
 
-/// How the proxy is reached.
+/// The address of the proxy, and the way to reach it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where it listens.
+    /// The listening address.
     pub address: SocketAddr,
     /// Host and port of the origin, as requests name it.
     pub origin: String,
@@ -47,12 +47,12 @@ pub struct Target {
     pub is_forward: bool,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FetchOutcome {
     /// The origin made the answer for this request.
     Miss,
-    /// It made it for another.
+    /// The origin made the response for another request.
     Hit,
     /// The client or the origin broke off, as the workload wants it.
     BrokenOff,
@@ -60,18 +60,18 @@ pub(super) enum FetchOutcome {
     Failed(FetchFault),
     /// Bytes that are not the origin's.
     Wrong(FetchFault),
-    /// What the origin had before, after it was to be used no more.
+    /// An earlier version from the origin, after its lifetime.
     Outdated(FetchFault),
     /// An answer made for another request, which no cache may keep or give.
     Forbidden(FetchFault),
 }
 
-/// What went wrong.
+/// A failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FetchFault {
     /// The same words for the same fault.
     pub(super) what: String,
-    /// Where: path, place or the error of the system.
+    /// The place: path, position or the system's error.
     pub(super) place: String,
 }
 
@@ -304,7 +304,7 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
     what.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the body of an answer must be.
+/// The expected body of a response.
 struct ExpectedBody {
     object: BenchObject,
     version: u64,
@@ -314,7 +314,8 @@ struct ExpectedBody {
 }
 
 impl ExpectedBody {
-    /// By the head of the answer; refused if that is not one to what was asked.
+    /// Derives the expected body from the head of the response. Returns an outcome if the head does not fit the
+    /// request.
     fn of(asked: &BenchRequest, response: &Response<Incoming>) -> Result<Self, FetchOutcome> {
         let (status, headers) = (response.status(), response.headers());
         let refused = |what: String| FetchOutcome::Failed(FetchFault::new(what, asked.object.path()));
@@ -356,7 +357,7 @@ impl ExpectedBody {
         Ok(Self { object: asked.object, version, first, len_bytes, is_outdated })
     }
 
-    /// The first byte of `data`, which came behind `at` others, that is not what it must be.
+    /// Returns the first wrong byte of `data`, which follows `at` other bytes.
     fn first_wrong(&self, at: u64, data: &[u8]) -> Option<u64> {
         let room = usize::try_from(self.len_bytes - at).unwrap_or(usize::MAX).min(data.len());
         let nature = self.object.nature();
@@ -365,8 +366,9 @@ impl ExpectedBody {
     }
 }
 
-/// Why an answer to this may not come from a cache, if so. One that was made for a request that was under way at the same time
-/// is not a stored one: several may share it (RFC 9111 4), also when they want it from the origin.
+/// Returns the reason why a response to this request may not come from a cache, if there is one. A response made for a
+/// simultaneous request is not a stored one: several requests may share it (RFC 9111 4), even if they want it from the
+/// origin.
 fn forbids_hit(asked: &BenchRequest, is_shared: bool) -> Option<&'static str> {
     match asked.kind {
         Kind::Post(_) => Some("an answer to POST from a cache"),

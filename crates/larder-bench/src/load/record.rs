@@ -1,9 +1,9 @@
-//! What is counted of requests: by phase, by second, and all together.
+//! Counts of requests: by phase, by second, and in all.
 //!
-//! Owns: counts and histograms of response times, from the moment a request was due. Does not: drop anything in the first
-//! or last second of a phase. Invariant: every request that was due is counted once, in the phase in which it was due; rates
-//! of answers count those that came while the phase or second lasted. Cost: four histograms a phase, 10 numbers and one
-//! histogram for each second.
+//! Owns: counts and histograms of response times, from the moment a request was due. The first and last second of a
+//! phase are included. Invariant: every request that was due is counted once, in the phase in which it was due. Rates
+//! of responses count those that arrived during the phase or second. Cost: four histograms per phase, 10 numbers and
+//! one histogram per second.
 
 use super::{
     client::{FetchFault, FetchOutcome, FetchResult},
@@ -22,7 +22,7 @@ pub struct RequestCounts {
     pub hits: u64,
     /// Answers that it made for this one.
     pub misses: u64,
-    /// What a cache without bounds would have had.
+    /// Hits of a cache without limits.
     pub offered: u64,
     /// Bytes of bodies.
     pub body_bytes: u64,
@@ -56,12 +56,12 @@ impl RequestCounts {
         self.wrong + self.outdated + self.forbidden
     }
 
-    /// What a cache without bounds would hit.
+    /// Returns the hit ratio of a cache without limits.
     pub fn offered_ratio(&self) -> f64 {
         self.offered as f64 / self.requests.max(1) as f64
     }
 
-    /// These and others.
+    /// Returns the sum of these counts and others.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
             requests: self.requests + other.requests,
@@ -100,13 +100,13 @@ impl RequestCounts {
 /// Figures of one phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PhaseFigures {
-    /// Its name.
+    /// The phase's name.
     pub name: String,
     /// Whether results are taken from it.
     pub counts_as_result: bool,
-    /// When it began, in seconds from the begin of the run.
+    /// Start in seconds after the start of the run.
     pub begun_s: f64,
-    /// How long it lasted.
+    /// Duration in seconds.
     pub lasted_s: f64,
     /// Requests that became due in it.
     pub counts: RequestCounts,
@@ -118,7 +118,7 @@ pub struct PhaseFigures {
     pub hit_times: ResponseTimes,
     /// Of misses.
     pub miss_times: ResponseTimes,
-    /// By how much requests were sent later than they were due: what the benchmark itself, not the proxy, has of the times.
+    /// Delay between the due time and the sending of requests: the benchmark's own part of the times, not the proxy's.
     pub late: ResponseTimes,
 }
 
@@ -151,11 +151,11 @@ pub(super) struct DueTime {
 /// A kind of thing that went wrong.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Complaint {
-    /// What it is.
+    /// The kind of failure.
     pub what: String,
-    /// Where it happened first.
+    /// The place of its first occurrence.
     pub first: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
 }
 
@@ -215,7 +215,7 @@ impl Recorder {
         }
     }
 
-    /// The phase that goes on.
+    /// Returns the present phase.
     pub(super) fn phase(&self) -> usize {
         self.phases.len().saturating_sub(1)
     }
@@ -224,14 +224,14 @@ impl Recorder {
         self.second(now).wanted = wanted;
     }
 
-    /// A request that was sent `late`, later than it was due.
+    /// Adds a request that was sent `late` after it was due.
     pub(super) fn add_late(&mut self, phase: usize, late: Duration) {
         if let Some(record) = self.phases.get_mut(phase) {
             record.late.saturating_record(micros(late));
         }
     }
 
-    /// A request that is over after `took`.
+    /// Adds a request that ended after `took`.
     pub(super) fn add(&mut self, due: DueTime, took: Duration, fetched: &FetchResult, is_offered: bool) {
         let DueTime { phase, at: due } = due;
         let took_us = micros(took);

@@ -1,8 +1,8 @@
-//! Response times: a histogram as data, which can be added to others and read by other programs.
+//! Response times: a histogram as data, which can be merged with others and read by other programs.
 //!
-//! Owns: the bounds of the histograms and their written forms. Invariant: what is read back is what was recorded, to
-//! three digits. Cost: about ten bytes for each time that differs in those.
-//! Source: G. Tene's HdrHistogram, and the table of percentiles that its plotter reads.
+//! Owns: the limits of the histograms and their written forms. Invariant: the values read back are those recorded, to
+//! three digits. Cost: about ten bytes for each time that differs in those. Source: G. Tene's HdrHistogram, and the
+//! table of percentiles that its plotter reads.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -11,11 +11,11 @@ use std::fmt::Write;
 /// Response times in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseTimes {
-    /// How many.
+    /// Number of requests.
     pub count: u64,
-    /// Their mean.
+    /// Mean time.
     pub mean_us: f64,
-    /// Shares of requests, and the time that so many take at most.
+    /// Quantiles: shares of requests, and their greatest time.
     pub quantiles_us: Vec<(f64, u64)>,
     /// All of them.
     pub histogram: RecordedTimes,
@@ -26,7 +26,7 @@ pub struct ResponseTimes {
 pub struct RecordedTimes(Vec<(u64, u64)>);
 
 impl ResponseTimes {
-    /// Those of a histogram.
+    /// Returns the times in a histogram.
     pub(super) fn of(histogram: &Histogram<u64>) -> Self {
         if histogram.is_empty() {
             return Self::default();
@@ -41,7 +41,7 @@ impl ResponseTimes {
         }
     }
 
-    /// Those of several together.
+    /// Returns the merged times of several.
     pub fn merged<'a>(several: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut sum = histogram();
         for times in several {
@@ -50,13 +50,13 @@ impl ResponseTimes {
         Self::of(&sum)
     }
 
-    /// The time that this share of the requests takes at most.
+    /// Returns the quantile `share` in microseconds.
     pub fn quantile_us(&self, share: f64) -> u64 {
         let at = self.quantiles_us.iter().find(|(known, _)| *known >= share - 1e-9);
         at.or(self.quantiles_us.last()).map_or(0, |&(_, time)| time)
     }
 
-    /// The table of percentiles in milliseconds, as programs around HdrHistogram write and plot it (`.hgrm`).
+    /// Returns the table of percentiles in milliseconds, as programs around HdrHistogram write and plot it (`.hgrm`).
     pub fn percentiles(&self) -> String {
         let mut histogram = histogram();
         self.histogram.add_to(&mut histogram);
@@ -111,17 +111,17 @@ pub(super) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TIME_MAX_US, 3).expect("the bounds and digits are allowed")
 }
 
-/// With fewer digits, where there are many histograms.
+/// Creates a histogram with fewer digits, for use in large numbers.
 pub(super) fn short_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, TIME_MAX_US, 2).expect("the bounds and digits are allowed")
 }
 
 const TIME_MAX_US: u64 = 100_000_000;
-/// What HdrHistogram takes for three digits.
+/// HdrHistogram's value for three digits.
 const SUB_BUCKETS: u32 = 2048;
 /// As many lines of the table from each nine to half of what is left, as the other programs write.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
-/// Shares that are told of.
+/// The reported quantiles.
 const QUANTILES: [f64; 14] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0];
 
 #[cfg(test)]

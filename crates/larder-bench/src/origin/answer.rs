@@ -1,7 +1,8 @@
-//! One answer of the origin: status, fields, and a body that is computed as it is sent.
+//! One response of the origin: status, fields, and a body that is computed as it is sent.
 //!
-//! Owns: conditional and range requests as far as the workloads make them. Does not: count or wait. Invariant: what a body
-//! says at a place is what [`ObjectNature::fill`] says for the object and the version in the answer's field.
+//! Owns: conditional and range requests as far as the workloads make them. Counting and waiting are elsewhere.
+//! Invariant: the bytes of a body are those of [`ObjectNature::fill`] for the object and the version in the response's
+//! field.
 
 use crate::{
     content::{BenchObject, ObjectNature},
@@ -33,7 +34,7 @@ pub(super) struct ObjectBody {
     nature: ObjectNature,
     version: u64,
     rest: Range<u64>,
-    /// Where it breaks off, if it does.
+    /// The position at which it breaks off, if it does.
     end: Option<u64>,
     /// Whether what stands before that was given time to be sent.
     is_sent: bool,
@@ -114,7 +115,7 @@ fn answer_object(request: &Request<Incoming>, object: BenchObject) -> Response<O
     response
 }
 
-/// The one range that is asked for, if it is one and within the object.
+/// Returns the requested range, if there is exactly one and it is within the object.
 fn requested(headers: &HeaderMap, len_bytes: u64) -> Option<Range<u64>> {
     let value = headers.get(header::RANGE)?.to_str().ok()?;
     let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;

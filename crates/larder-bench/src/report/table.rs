@@ -8,7 +8,7 @@ use crate::{
 use larder_sim::colour_of;
 use std::fmt::Write;
 
-/// One line for each proxy: what its clients had of it.
+/// Creates one line per proxy: the results for its clients.
 pub(super) fn summary(results: &[BenchResult]) -> String {
     let has_peak = results.iter().any(|result| !result.peak.is_empty());
     let mut heads = vec!["", "requests/s", "hits", "offered", "hits of<br>offered", "bytes hit"];
@@ -43,7 +43,7 @@ pub(super) fn summary(results: &[BenchResult]) -> String {
     rows_of(&heads, rows)
 }
 
-/// One line for each proxy: what it takes, if the kernel was asked for any.
+/// Creates one line per proxy: its resource use, if the kernel's counts were requested for any.
 pub(super) fn costs(results: &[BenchResult]) -> String {
     let is_known = |result: &BenchResult| result.kernel_total().is_some_and(|kernel| kernel.is_known);
     if !results.iter().any(is_known) {
@@ -83,7 +83,7 @@ fn named(number: usize, result: &BenchResult) -> String {
     format!("<span class=\"dot\" style=\"background:{}\"></span>{}", colour_of(number), escaped(&result.name))
 }
 
-/// One line for each phase of each proxy.
+/// Creates one line for each phase of each proxy.
 pub(super) fn phases(results: &[BenchResult]) -> String {
     let heads = [
         "phase",
@@ -119,7 +119,7 @@ pub(super) fn phases(results: &[BenchResult]) -> String {
     format!("<h2>Phases</h2><p>Results are taken from those with a star.</p>{}", rows_of(&heads, rows))
 }
 
-/// What went wrong, and why figures may not be the proxy's.
+/// Lists the failures, and the reasons why figures may not be the proxy's.
 pub(super) fn complaints(results: &[BenchResult]) -> String {
     let mut text = String::new();
     for result in results {

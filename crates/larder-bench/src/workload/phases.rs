@@ -1,7 +1,7 @@
-//! The course of a run: how load, revisits and special requests rise and fall.
+//! The course of a run: the rise and fall of load, revisits and special requests.
 //!
-//! Owns: PolyMix-4's phases, scaled to the time there is, and the single phase of the other workloads. Invariant: pure; the
-//! lengths add up to the time of the run, but for the fill, which may last longer if there is so much to fill.
+//! Owns: PolyMix-4's phases, scaled to the given time, and the single phase of the other workloads. Invariant: pure;
+//! the lengths add up to the time of the run, except for the filling phase, which may last longer.
 
 use super::Workload;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use std::time::Duration;
 /// A stretch of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// How long it lasts.
+    /// The duration.
     pub time: Duration,
     /// Load at its begin and its end, as a share of the greatest.
     pub load: (f64, f64),
@@ -21,12 +21,12 @@ pub struct Phase {
     pub specials: (f64, f64),
     /// Whether results are taken from it.
     pub counts: bool,
-    /// Whether it lasts until the cache was filled twice, if a size was given.
+    /// Set if the phase lasts until the cache was filled twice, provided a size was given.
     pub fills: bool,
 }
 
 impl Phase {
-    /// The phases of a run of `workload` that takes `time`.
+    /// Returns the phases of a run of `workload` that takes `time`.
     pub fn of(workload: Workload, time: Duration) -> Vec<Self> {
         if workload != Workload::PolyMix4 {
             let (load, recurrence) = ((1.0, 1.0), (1.0, 1.0));
@@ -54,7 +54,7 @@ impl Phase {
         phases.collect()
     }
 
-    /// The value of a pair of begin and end at a share of the phase's time.
+    /// Returns the value between a start and an end value at a share of the phase's time.
     pub(crate) fn at(pair: (f64, f64), share: f64) -> f64 {
         pair.0 + (pair.1 - pair.0) * share.clamp(0.0, 1.0)
     }

@@ -1,6 +1,6 @@
-//! Draws figures, as SVG and as PNG, with a font that comes along, so that they look the same everywhere.
+//! Draws figures as SVG and PNG, with an embedded font, so that they look the same everywhere.
 //!
-//! Owns: colours, sizes and axes. Does not: decide what is shown. Invariant: one picture for one figure.
+//! Owns: colours, sizes and axes. The content is decided elsewhere. Invariant: one picture for one figure.
 
 use super::{Figure, FigureContent, FigureLine, Hue, Scale, ticks::Ticks};
 use plotters::{
@@ -18,7 +18,7 @@ use std::{
 
 pub(super) const FONT: &str = "larder";
 const SIZE: (u32, u32) = (960, 560);
-/// How many times as many pixels the PNG has.
+/// Scale of the PNG's pixels.
 const PNG_FACTOR: u32 = 2;
 /// Colours that are told apart by those who see fewer (Okabe and Ito, 2008).
 const COLOURS: [RGBColor; 7] = [
@@ -30,10 +30,10 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
 ];
-/// More names than this stand beside the figure, which has so many pixels for them.
+/// Largest number of labels inside the figure. More are placed at its side, which is this many pixels wide.
 const LABELS_INSIDE_MAX: usize = 7;
 const BESIDE_WIDE: u32 = 190;
-/// How much higher than the highest bar the axis is, for the bars' names and values.
+/// Height of the axis relative to the highest bar, to leave room for the bars' names and values.
 const HEADROOM: f64 = 1.22;
 /// Share of a figure's height that a line's name takes.
 const NAME_HIGH_SHARE: f64 = 0.045;
@@ -59,7 +59,7 @@ macro_rules! axes {
     };
 }
 
-/// What goes wrong when drawing.
+/// An error in drawing.
 pub type DrawError = Box<dyn Error + Send + Sync>;
 
 impl Figure {
@@ -79,10 +79,10 @@ impl Figure {
         Ok(vec![svg, png])
     }
 
-    /// The figure as SVG.
+    /// Draws the figure as SVG.
     ///
     /// # Errors
-    /// When it cannot be drawn.
+    /// The figure cannot be drawn.
     pub fn to_svg(&self) -> Result<String, DrawError> {
         let mut svg = String::new();
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -200,7 +200,7 @@ impl Figure {
         chart
     }
 
-    /// The vertical reach with room for the names of lines, if they stand inside.
+    /// Returns the vertical range with room for the labels of lines, if they are inside.
     fn with_room(&self, y: Range<f64>, labels: usize) -> Range<f64> {
         let inside = if labels > LABELS_INSIDE_MAX { 0 } else { labels };
         match self.scale {
@@ -278,7 +278,7 @@ impl Hue {
     }
 }
 
-/// The colour of the line at a place, as HTML writes it.
+/// Returns the colour of the line with this index, in HTML notation.
 pub fn colour_of(place: usize) -> String {
     let RGBColor(red, green, blue) = Hue::Of(place).colour(place);
     format!("#{red:02x}{green:02x}{blue:02x}")
@@ -303,7 +303,7 @@ fn names_of_lines<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Figu
     Ok(())
 }
 
-/// A name below its bars, in as many lines as it needs to be `wide` at most.
+/// Draws a name below its bars, in as many lines as needed to be at most `wide`.
 fn name_of_bars<B: DrawingBackend>(
     area: &DrawingArea<B, Shift>,
     name: &str,
@@ -345,7 +345,7 @@ fn legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, names: &[String], fac
     Ok(())
 }
 
-/// The first of several is what was printed.
+/// Returns the colour of a bar. The first of several bars is the published value.
 fn bar_colour(bar: usize, count: usize) -> RGBColor {
     match (bar, count) {
         (0, 2..) => PRINTED,
@@ -354,12 +354,12 @@ fn bar_colour(bar: usize, count: usize) -> RGBColor {
     }
 }
 
-/// How wide a line is: where few lines are all the same, what comes first is seen at the edges of what comes later.
+/// Returns the width of a line. If few lines coincide, the earlier ones are wider and show at the edges of later ones.
 fn wide(place: usize, count: usize) -> u32 {
     if count > LABELS_INSIDE_MAX { 2 } else { 2 + (count - 1 - place).min(4) as u32 }
 }
 
-/// A number beside an axis.
+/// Formats a number for an axis.
 pub(super) fn short(value: f64) -> String {
     if value.fract() == 0.0 {
         return crate::report::number(value);
@@ -369,7 +369,7 @@ pub(super) fn short(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// From the least to the greatest of `values`.
+/// Returns the range from the least to the greatest of `values`.
 fn reach(values: impl Iterator<Item = f64>) -> Range<f64> {
     let finite = values.filter(|value| value.is_finite());
     let (low, high) =

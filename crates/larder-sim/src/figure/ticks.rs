@@ -1,6 +1,6 @@
-//! Names of places on axes by ratios, where powers of ten alone would often be one or none.
+//! Labels of positions on logarithmic axes, where powers of ten alone would often give one label or none.
 //!
-//! Does not: know figures. Invariant: names do not overlap.
+//! Figures are not known here. Invariant: labels do not overlap.
 
 use super::{Scale, draw};
 use plotters::{coord::Shift, prelude::*};
@@ -10,7 +10,7 @@ use std::ops::Range;
 const COUNT_MAX: usize = 16;
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// What is named on the axes; nothing on those that run evenly.
+/// The labels of the axes; empty for linear ones.
 pub(super) struct Ticks {
     across: Vec<f64>,
     upwards: Vec<f64>,
@@ -76,7 +76,7 @@ impl Ticks {
     }
 }
 
-/// How far from the start of so many pixels a value is.
+/// Returns the distance of a value from the start of an axis of this many pixels.
 fn part(value: f64, reach: &Range<f64>, pixels: i32) -> i32 {
     ((value / reach.start).ln() / (reach.end / reach.start).ln() * f64::from(pixels)) as i32
 }

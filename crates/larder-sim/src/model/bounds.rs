@@ -1,7 +1,7 @@
-//! What a machine's values may be, so that times can be computed with them: none divides by nothing or takes all memory.
+//! Limits of a machine's values that keep times computable: no division by zero, and no exhaustion of memory.
 //!
-//! Does not: say what is likely. Invariant: with every value within its bounds, and those that belong together in order, no
-//! simulation fails for the machine's sake.
+//! Plausibility is not checked. Invariant: with every value within its limits, and related values in order, no
+//! simulation fails because of the machine.
 
 use super::parameters::{DiskParameters, FileParameters, SystemParameters};
 use std::ops::RangeInclusive;
@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 /// Most groups of a file system, each of which takes memory.
 const GROUP_COUNT_MAX: f64 = 1e7;
 
-/// The values that a parameter may have, by its name and unit.
+/// Returns the allowed values of a parameter, by its name and unit.
 pub(super) fn of(name: &str) -> RangeInclusive<f64> {
     match name {
         "capacity_bytes" => 16e6..=1e18,
@@ -25,7 +25,7 @@ pub(super) fn of(name: &str) -> RangeInclusive<f64> {
     }
 }
 
-/// What is wrong with values that are all right by themselves.
+/// Returns the conflict between values that are valid on their own, if there is one.
 pub(super) fn disorder(
     disk: &DiskParameters,
     system: &SystemParameters,

@@ -1,7 +1,7 @@
-//! The engine's device in virtual time: what it writes is kept, and what that takes is added up.
+//! The engine's device in virtual time: written bytes are kept, and the time of I/O is summed.
 //!
 //! Owns: the written bytes ([`SparseBytes`]), the disk, and in front of it the page cache of a file system, or nothing
-//! (a raw device). Does not: wait. Invariant: every transfer completes inside `submit`; bytes read are bytes written.
+//! (a raw device). Nothing waits. Invariant: every operation completes inside `submit`; bytes read are bytes written.
 
 use super::{
     disk::{Disk, DiskWork},
@@ -31,12 +31,12 @@ struct State {
 }
 
 impl ModelDevice {
-    /// A raw device of `len_bytes` at the disk's beginning.
+    /// Creates a raw device of `len_bytes` at the disk's beginning.
     pub fn raw(model: &Model, len_bytes: u64) -> Self {
         Self::new(model, len_bytes, None)
     }
 
-    /// A file of `len_bytes` at the disk's beginning, in a file system with a page cache.
+    /// Creates a file of `len_bytes` at the disk's beginning, in a file system with a page cache.
     pub fn file(model: &Model, len_bytes: u64) -> Self {
         Self::new(model, len_bytes, Some(OneFile::new(&model.system)))
     }
@@ -47,12 +47,12 @@ impl ModelDevice {
         Self { len_bytes, state: Mutex::new(State { disk, file, contents: SparseBytes::default(), passed_ns: 0 }) }
     }
 
-    /// Time that transfers have taken so far.
+    /// Returns the time that I/O has taken so far.
     pub fn passed_ns(&self) -> u64 {
         self.lock().passed_ns
     }
 
-    /// What the disk has done.
+    /// Returns the work of the disk.
     pub fn served(&self) -> DiskWork {
         self.lock().disk.served()
     }

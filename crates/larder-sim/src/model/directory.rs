@@ -1,8 +1,8 @@
 //! The engine's directory in virtual time: files of a modelled file system.
 //!
-//! A file that is written for the first time is made: looked for, named, given an inode and data. One that is written
-//! again is one its user keeps open: its pages wait in memory and are written later. Owns: the files' bytes and places.
-//! Does not: wait. Invariant: all work completes inside `submit`; bytes read are bytes written.
+//! A file that is written for the first time is created: looked up, named, given an inode and data. A file that is
+//! written again is one that its user keeps open: its pages wait in memory and are written later. Owns: the files'
+//! bytes and places. Nothing waits. Invariant: all work completes inside `submit`; bytes read are bytes written.
 
 use super::{
     disk::{Disk, DiskWork},
@@ -35,14 +35,14 @@ struct State {
 
 struct File {
     inode: Inode,
-    /// Its number among those kept open.
+    /// Index among the files that are kept open.
     open: Option<u32>,
     len_bytes: u64,
     contents: SparseBytes,
 }
 
 impl ModelDirectory {
-    /// An empty directory that has the whole disk.
+    /// Creates an empty directory that uses the whole disk.
     pub fn new(model: &Model) -> Self {
         let capacity_bytes = model.disk.capacity_bytes();
         let state = State {
@@ -56,12 +56,12 @@ impl ModelDirectory {
         Self { fragment_bytes: model.files.fragment_bytes as u32, state: Mutex::new(state) }
     }
 
-    /// Time that all work has taken so far, searching directories included.
+    /// Returns the time that all work has taken so far, including searches of directories.
     pub fn passed_ns(&self) -> u64 {
         self.lock().passed_ns
     }
 
-    /// Says what time it is, so that what is written now and then is written then.
+    /// Sets the present time, so that periodic writes happen on time.
     pub fn note_time(&self, now_ns: u64) {
         let mut state = self.lock();
         let State { disk, tree, .. } = &mut *state;
@@ -69,7 +69,7 @@ impl ModelDirectory {
         state.passed_ns += ns;
     }
 
-    /// What the disk has done.
+    /// Returns the work of the disk.
     pub fn served(&self) -> DiskWork {
         self.lock().disk.served()
     }

@@ -4,7 +4,7 @@
 
 use super::parameters::{Arm, DiskParameters, Flash};
 
-/// What a disk has done.
+/// The work of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskWork {
     /// Transfers.
@@ -24,7 +24,7 @@ pub struct DiskWork {
 }
 
 impl DiskWork {
-    /// What was done since `before`.
+    /// Returns the work since `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             reads: self.reads - before.reads,
@@ -52,7 +52,7 @@ enum DiskKind {
 }
 
 impl Disk {
-    /// A disk whose arm rests at its beginning.
+    /// Creates a disk whose arm rests at its beginning.
     pub fn new(parameters: &DiskParameters) -> Self {
         let kind = match parameters {
             DiskParameters::Spinning(arm) => DiskKind::Spinning { arm: arm.clone(), head: 0 },
@@ -139,7 +139,7 @@ impl Disk {
         }
     }
 
-    /// What it has done.
+    /// Returns the work so far.
     pub fn served(&self) -> DiskWork {
         self.served
     }
@@ -151,7 +151,7 @@ impl Disk {
 }
 
 impl Arm {
-    /// How long `len_bytes` at `at` take when the head is at `head`.
+    /// Returns the time of an operation of `len_bytes` at `at` when the head is at `head`.
     fn transfer_ns(&self, head: u64, at: u64, len_bytes: u64) -> u64 {
         if at == head {
             return ns(len_bytes as f64 / self.sequential_bytes_per_s * 1e9);
@@ -167,7 +167,7 @@ impl Arm {
         ns(before_ms * 1e6 + len_bytes as f64 / media_rate * 1e9)
     }
 
-    /// Mean time of a random seek, as data sheets give it.
+    /// Returns the mean time of a random seek, as data sheets state it.
     pub fn mean_seek_ms(&self) -> f64 {
         // Both ends at random: E[sqrt x] is 8/15, E[x] is 1/3.
         self.seek_fixed_ms + self.seek_root_ms * 8.0 / 15.0 + self.seek_linear_ms / 3.0
@@ -193,7 +193,7 @@ impl Arm {
 }
 
 impl Flash {
-    /// How much more is written inside, for short scattered writes.
+    /// Returns the write amplification inside the disk for short scattered writes.
     pub fn amplified(&self, used_share: f64) -> f64 {
         let (mut from, mut factor_from) = (0.0, 1.0);
         for &(share, factor) in &self.amplification {

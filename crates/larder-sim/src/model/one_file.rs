@@ -1,9 +1,10 @@
-//! One large file on a file system, seen through the page cache: what the rows that use one file meet on UFS.
+//! One large file on a file system, behind the page cache: the situation of policies that use one file on UFS.
 //!
-//! Dirty pages gather as long as they are neighbours, and are written when they are a cluster or the next is no
-//! neighbour. A page that is not wholly written by one call and not in the cache is read first: at the sequential rate
-//! where it follows the page before (read-ahead), else like any other. Owns: which pages are in the cache and which are
-//! dirty. Does not: hold bytes. Source: memory-mapped and written files of a Unix kernel of 1999, as docs/systems.md has them.
+//! Dirty pages are collected while they are neighbours, and written when they form a cluster or the next page is no
+//! neighbour. A page that a call writes only partly, and that is not in the cache, is read first: at the sequential
+//! rate if it follows the previous page (read-ahead), otherwise like any other. Owns: the cached and the dirty pages.
+//! The bytes are kept elsewhere. Source: memory-mapped and written files of a Unix kernel of 1999, as described in
+//! docs/systems.md.
 
 use super::{disk::Disk, parameters::SystemParameters, recent::Recent};
 
@@ -34,7 +35,7 @@ impl OneFile {
         }
     }
 
-    /// A write call; the time it takes.
+    /// Performs a write call, and returns its time.
     pub(super) fn write(&mut self, disk: &mut Disk, offset_bytes: u64, len_bytes: u64) -> u64 {
         self.reads_in_a_row = 0;
         let end = offset_bytes + len_bytes;
@@ -56,7 +57,7 @@ impl OneFile {
         ns
     }
 
-    /// A read call; the time it takes.
+    /// Performs a read call, and returns its time.
     pub(super) fn read(&mut self, disk: &mut Disk, offset_bytes: u64, len_bytes: u64) -> u64 {
         let mut ns = 0;
         if self.reads_in_a_row == self.reads_kept_together

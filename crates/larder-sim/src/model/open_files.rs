@@ -1,8 +1,9 @@
-//! Files that are kept open and written here and there, as `buddy` does with its files of slots.
+//! Files that are kept open and written at random places, as `buddy` does with its files of slots.
 //!
 //! A file's pages get their place on the disk when they are first written, in runs at random places, as FFS spreads
-//! large files over cylinder groups. Dirty pages wait, and the oldest is written when there are too many. A part of a page that was written before and is not in the cache is read first.
-//! Owns: places and dirty pages. Does not: hold bytes. Source: the open files of a Unix kernel of 1999, as docs/systems.md has them.
+//! large files over cylinder groups. Dirty pages wait, and the oldest is written when there are too many. If a page
+//! that was written before and is not in the cache is partly written, it is read first. Owns: places and dirty pages.
+//! The bytes are kept elsewhere. Source: the open files of a Unix kernel of 1999, as described in docs/systems.md.
 
 use super::{
     disk::Disk,
@@ -17,9 +18,9 @@ pub(super) struct OpenFiles {
     run_bytes: u64,
     run_places: u64,
     dirty_max: usize,
-    /// Where runs lie, by file and number.
+    /// The place of each run, by file and number.
     runs: HashMap<(u32, u64), u64>,
-    /// How far files were written.
+    /// The end of each file.
     ends: HashMap<u32, u64>,
     cached: Recent,
     dirty: HashSet<(u32, u64)>,
@@ -44,7 +45,7 @@ impl OpenFiles {
         }
     }
 
-    /// A write call; the time it takes.
+    /// Performs a write call, and returns its time.
     pub(super) fn write(&mut self, disk: &mut Disk, file: u32, offset_bytes: u64, len_bytes: u64) -> u64 {
         let end = offset_bytes + len_bytes;
         let before = *self.ends.get(&file).unwrap_or(&0);
@@ -68,7 +69,7 @@ impl OpenFiles {
         ns
     }
 
-    /// A read call; the time it takes.
+    /// Performs a read call, and returns its time.
     pub(super) fn read(&mut self, disk: &mut Disk, file: u32, offset_bytes: u64, len_bytes: u64) -> u64 {
         let mut ns = 0;
         for page in offset_bytes / self.page_bytes..(offset_bytes + len_bytes).div_ceil(self.page_bytes) {

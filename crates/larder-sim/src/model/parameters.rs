@@ -1,7 +1,7 @@
-//! A machine's parameters, and how they are read: every value with the source it comes from.
+//! A machine's parameters, and how they are read: every value with its source.
 //!
-//! Owns: the sections `disk`, `system` and `files` of a model file. Does not: compute times. Invariant: every value is a
-//! number with a source, all that are needed are there, and none that mean nothing.
+//! Owns: the sections `disk`, `system` and `files` of a model file. Times are computed elsewhere. Invariant: every
+//! value is a number with a source; all required values are present, and no unknown ones.
 
 use super::{MODELS, bounds};
 use std::{fmt, fs, io::ErrorKind, path::Path};
@@ -10,9 +10,9 @@ use toml::{Table, Value};
 /// A machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it is, in a sentence.
+    /// A description in one sentence.
     pub about: String,
     /// The disk.
     pub disk: DiskParameters,
@@ -24,14 +24,14 @@ pub struct Model {
     pub notes: Vec<Note>,
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Section and name.
     pub name: String,
     /// The value.
     pub value: String,
-    /// Its source.
+    /// The source.
     pub source: String,
 }
 
@@ -45,7 +45,7 @@ pub enum DiskParameters {
 }
 
 impl DiskParameters {
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn capacity_bytes(&self) -> f64 {
         match self {
             Self::Spinning(arm) => arm.capacity_bytes,
@@ -53,7 +53,7 @@ impl DiskParameters {
         }
     }
 
-    /// How many transfers it serves at a time.
+    /// Returns the number of operations served at a time.
     pub fn channel_count(&self) -> f64 {
         match self {
             Self::Spinning(_) => 1.0,
@@ -103,11 +103,11 @@ section! {
         media_bytes_per_s,
         /// Rate of transfers that go on where the last one ended.
         sequential_bytes_per_s,
-        /// How much slower the inner edge is, as a share.
+        /// Relative loss of speed at the inner edge.
         inner_loss_share,
         /// Up to this distance forward the head waits instead of seeking.
         near_bytes,
-        /// What that costs besides the time the distance takes under the head.
+        /// Additional cost of a short forward distance, on top of the time in which the distance passes under the head.
         near_ms,
     }
 }
@@ -164,7 +164,7 @@ section! {
         group_directory_bytes,
         /// Transfers of inodes and directories.
         block_bytes,
-        /// What a file's size is rounded up to.
+        /// Unit to which a file's size is rounded up.
         fragment_bytes,
         /// Size of an inode.
         inode_bytes,
@@ -190,7 +190,7 @@ section! {
         access_times,
         /// Files longer than this have one more block to be written.
         indirect_from_bytes,
-        /// How often the blocks are written that nobody waits for.
+        /// Interval at which blocks are written that nothing waits for.
         delay_s,
         /// Groups from one directory to the next, where directories are made in a row.
         group_step,
@@ -202,10 +202,10 @@ section! {
 }
 
 impl Model {
-    /// The machine of this name, or in this file.
+    /// Returns the machine with this name, or from this file.
     ///
     /// # Errors
-    /// When there is none, or the file is not right.
+    /// The machine does not exist, or the file is invalid.
     pub fn open(name: &str) -> Result<Self, ModelError> {
         if let Some((_, text)) = MODELS.iter().find(|(known, _)| *known == name) {
             return Self::parse(name, text);
@@ -218,7 +218,7 @@ impl Model {
         Self::parse(name, &text)
     }
 
-    /// The same machine with a disk and caches so many times smaller, for experiments on a share of the keys.
+    /// Returns the same machine with disk and caches `times` times smaller, for experiments on a share of the keys.
     #[must_use]
     pub fn smaller(mut self, times: f64) -> Self {
         match &mut self.disk {
@@ -236,7 +236,7 @@ impl Model {
         self
     }
 
-    /// The same machine with a disk of `bytes` if its own is smaller.
+    /// Returns the same machine with a disk of at least `bytes`.
     #[must_use]
     pub fn holding(mut self, bytes: u64) -> Self {
         let capacity_bytes = match &mut self.disk {

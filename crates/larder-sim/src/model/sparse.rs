@@ -1,10 +1,10 @@
-//! Bytes that were written, without the zeros among them: what makes volumes of gigabytes fit the memory.
+//! Written bytes without the zeros among them, so that volumes of gigabytes fit into memory.
 //!
-//! Bodies in simulations are zeros, so what is kept is what the engine reads back of its own: heads, trailers,
-//! checkpoints. Nothing is guessed: what is read is what was written, zero or not. Owns: the sectors that are not all
-//! zeros, each without the zeros at its end, those of a chunk side by side so that a read of many touches little memory.
-//! Cost: 8 bytes a kept sector and its bytes; a pass over what is written; a write into the middle of a chunk moves what
-//! the chunk keeps behind it.
+//! Bodies in simulations are zeros, so the kept bytes are those that the engine reads back for itself: heads, trailers,
+//! checkpoints. Nothing is guessed: reads return the written bytes, zero or not. Owns: the sectors that are not all
+//! zeros, each without the zeros at its end; those of a chunk are adjacent, so that a read of many touches little
+//! memory. Cost: 8 bytes per kept sector and its bytes; one pass over written data; a write into the middle of a chunk
+//! moves the chunk's later bytes.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -17,22 +17,22 @@ pub(super) struct SparseBytes {
     chunks: BTreeMap<u64, Chunk>,
 }
 
-/// What is kept of a chunk.
+/// The kept bytes of a chunk.
 #[derive(Default)]
 struct Chunk {
     /// In order.
     sectors: Vec<KeptSector>,
-    /// Their bytes, in the same order.
+    /// The bytes of the sectors, in the same order.
     bytes: Vec<u8>,
 }
 
 /// A sector that is not all zeros.
 #[derive(Clone, Copy)]
 struct KeptSector {
-    /// Its number within the chunk.
+    /// The sector's number within the chunk.
     sector: u16,
     len_bytes: u16,
-    /// Where its bytes begin among the chunk's.
+    /// Start of the sector's bytes within the chunk's.
     start: u32,
 }
 
@@ -72,7 +72,7 @@ impl SparseBytes {
 }
 
 impl Chunk {
-    /// The sectors of `bytes` that are not all zeros.
+    /// Creates a chunk from the sectors of `bytes` that are not all zeros.
     fn of(bytes: &[u8], first: u16) -> Self {
         let mut chunk = Self::default();
         for (sector, bytes) in (first..).zip(bytes.chunks(SECTOR_BYTES)) {
@@ -101,7 +101,7 @@ impl Chunk {
         behind.iter_mut().for_each(|kept| *kept = kept.moved(end, fresh_end));
     }
 
-    /// The first kept sector from number `sector` on.
+    /// Returns the index of the first kept sector from number `sector` on.
     fn first_from(&self, sector: u16) -> usize {
         self.sectors.partition_point(|kept| kept.sector < sector)
     }
@@ -117,13 +117,13 @@ impl KeptSector {
         start..start + usize::from(self.len_bytes)
     }
 
-    /// The same when what began at `from` begins at `to`.
+    /// Returns the sector after bytes that began at `from` have moved to `to`.
     fn moved(self, from: usize, to: usize) -> Self {
         Self { start: (self.start as usize - from + to) as u32, ..self }
     }
 }
 
-/// The chunks that bytes reach over: number, first sector within, and which of the bytes.
+/// Returns the chunks that the bytes span: number, first sector within, and the range of the bytes.
 fn parts(offset_bytes: u64, len_bytes: u64) -> impl Iterator<Item = (u64, u16, Range<usize>)> {
     const CHUNK_BYTES: u64 = CHUNK_SECTORS * SECTOR_BYTES as u64;
     let chunks = offset_bytes / CHUNK_BYTES..(offset_bytes + len_bytes).div_ceil(CHUNK_BYTES);

@@ -1,9 +1,9 @@
-//! The tree of a file system: directories, inodes, and the transfers that making, finding and removing files takes.
+//! The tree of a file system: directories, inodes, and the I/O of creating, finding and removing files.
 //!
 //! Cylinder groups as in FFS: inodes at a group's start, directory blocks behind them, then data. A file's inode and
-//! data are in its directory's group. Owns: where everything lies, what of it is in memory, what waits to be written.
-//! Does not: hold files' bytes. Cost: all operations take the same time whatever the directories' size; that a directory
-//! is searched from its start is computed, not done. Source: McKusick et al. (FFS, 1984).
+//! data are in its directory's group. Owns: the place of everything, the parts in memory, and the pending writes.
+//! Files' bytes are kept elsewhere. Cost: all operations take the same processor time, whatever the directories' size:
+//! the linear search of a directory is computed, not executed. Source: McKusick et al. (FFS, 1984).
 
 use super::{disk::Disk, parameters::FileParameters, recent::Recent};
 use larder_workload::Random;
@@ -15,7 +15,7 @@ use std::{
 /// Number of a directory.
 pub(super) type DirectoryId = u32;
 
-/// Where a file is.
+/// The place of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Inode {
     pub(super) directory: DirectoryId,
@@ -43,7 +43,7 @@ pub(super) struct Tree {
 struct Group {
     free_inodes: BinaryHeap<Reverse<u64>>,
     inode_count: u64,
-    /// Where data goes next, from the start of the group's data.
+    /// The next place for data, from the start of the group's data.
     data_next: u64,
     directory_next: u64,
 }
@@ -141,7 +141,7 @@ impl Tree {
         std::mem::take(&mut self.delayed).into_iter().map(|at| disk.write_late(at, block_bytes)).sum()
     }
 
-    /// The directory of a file, made if need be.
+    /// Returns the directory of a file, created if necessary.
     fn directory_for(&mut self, disk: &mut Disk, path: &str) -> (DirectoryId, u64) {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         if let Some(id) = self.directories.get(folder) {
@@ -243,7 +243,7 @@ impl Tree {
         (group as f64 * self.parameters.group_bytes) as u64 / 512 * 512
     }
 
-    /// The block that holds an inode; the area is used again from its start when a group has more inodes than fit.
+    /// Returns the block that holds an inode. If a group has more inodes than fit, the area is reused from its start.
     fn inode_block(&self, group: usize, index: u64) -> u64 {
         let block_bytes = self.parameters.block_bytes as u64;
         let offset = index * self.parameters.inode_bytes as u64 % self.parameters.group_inode_bytes as u64;
@@ -255,7 +255,7 @@ impl Tree {
         self.inode_block(group, inode)
     }
 
-    /// The block a new name goes to.
+    /// Returns the block that a new name goes to.
     fn name_block(&self, directory: DirectoryId) -> u64 {
         let Directory { block, names, .. } = self.by_id[directory as usize];
         let block_bytes = self.parameters.block_bytes as u64;

@@ -56,7 +56,8 @@ fn demands_of(row: &'static str, model: &Model, seed: u64) -> Result<Vec<Demand>
     Origin { row, model, is_raw: false, workload, disk_bytes, memory_bytes, seed }.demands()
 }
 
-/// What ESP gains over Squid at the first of [`RESPONSES_S`], on machines that differ in one thing.
+/// Creates a table of the gain of ESP over Squid at the first of [`RESPONSES_S`], on machines that differ in one
+/// property.
 fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error> {
     let title = "ESP over Squid at 1.5 s; the paper has 2 times";
     let columns = [
@@ -90,7 +91,7 @@ fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error
     Ok(table)
 }
 
-/// Loads below what the disk can do, at which ESP's evictions per second are as many as what is stored.
+/// Loads below the disk's limit, at which ESP evicts as many entries per second as are stored.
 const ESP_LOADS_PER_S: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 60.0];
 const ESP_DISK_COUNT: usize = 2;
 const ESP_DISK_BYTES: u64 = 10_000_000_000;
@@ -223,7 +224,7 @@ fn threshold_figure(names: &[String], outcomes: &[Outcome], loaded: &[Outcome]) 
     }
 }
 
-/// How far values lie apart, as a share of the greatest.
+/// Returns the spread of values as a share of the greatest.
 fn spread(values: &[f64]) -> f64 {
     let ends = |(least, most): (f64, f64), value: &f64| (least.min(*value), most.max(*value));
     let (least, most) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), ends);

@@ -1,7 +1,8 @@
 //! HashCache (NSDI 2009): memory of its policies, and requests per second on its three test beds.
 //!
-//! Owns: the beds, and the printed results. Invariant: every policy is the shipping row of its name; the formulas are
-//! derived from the descriptions of the policies, and not the paper's own Table 4, which could not be had.
+//! Owns: the test beds, and the published results. Invariant: every policy is the shipping policy of its name. The
+//! formulas are derived from the descriptions of the policies, not from the paper's own Table 4, which was not
+//! available.
 
 use crate::{
     Comparison, DiskParameters, Experiment, Model, Outcome, Report, SimStore, SimStoreOptions, Table, ValueKind,
@@ -178,7 +179,8 @@ impl TestBed {
         Ok(report)
     }
 
-    /// What Squid's files cost here, which is why it misses the paper; nothing where it is not run.
+    /// Returns the cost of Squid's files on this test bed, which explains why it misses the paper; `None` if it is not
+    /// run.
     fn squid_missed(&self, outcomes: &[Outcome]) -> Option<String> {
         let at = self.rows.iter().position(|(name, _)| *name == "squid")?;
         let Outcome { requests, disk_hits, served, .. } = &outcomes[at];
@@ -193,7 +195,8 @@ impl TestBed {
         ))
     }
 
-    /// The least a bin row takes is a few thousand bins, so larger disks are made smaller by more.
+    /// Returns the sampling factor. A policy with bins needs at least a few thousand bins, so larger disks are scaled
+    /// down more.
     fn sample(&self) -> u64 {
         SAMPLE * (self.disk_bytes / LOW_END.disk_bytes).max(1)
     }

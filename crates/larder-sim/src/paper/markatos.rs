@@ -1,8 +1,8 @@
-//! The runs of Markatos et al. (USITS 1999): operations of their pipeline on a row, until so many are done.
+//! The runs of Markatos et al. (USITS 1999): a fixed number of operations of their pipeline on a policy.
 //!
-//! Owns: how a row is set up as the paper's policy of that name: what the paper's simulator decides (which documents are
-//! on the disk) is decided before the row, so the store has room for all and never evicts. Invariant: one machine
-//! file and one workload for all rows.
+//! Owns: the setup of a policy as the paper's policy of that name. The paper's simulator decides which documents are on
+//! the disk. Here that is decided before the policy, so the store has room for all and never evicts. Invariant: one
+//! machine file and one workload for all policies.
 
 mod figures;
 mod operations;
@@ -41,9 +41,9 @@ pub struct MarkatosRun {
     pub operations: u64,
     /// The second level's size.
     pub disk_bytes: u64,
-    /// How much of the one file the documents take, in percent, for rows with one file.
+    /// Percentage of the one file that the documents take, for policies with one file.
     pub utilization_percent: f64,
-    /// What is assumed of the second level.
+    /// The assumptions about the second level.
     pub assumed: PipelineAssumptions,
     /// Operations before those that count.
     pub warm_up: u64,
@@ -51,16 +51,16 @@ pub struct MarkatosRun {
     pub tuned: Vec<(&'static str, TuningValue)>,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct MarkatosOutcome {
     /// The workload's operations.
     pub counts: OperationCounts,
     /// Virtual time.
     pub passed: Duration,
-    /// What the store did since it was opened.
+    /// The events in the store since it was opened.
     pub happened: StoreEvents,
-    /// What the disk did.
+    /// The work of the disk.
     pub served: DiskWork,
 }
 
@@ -72,7 +72,8 @@ impl MarkatosOutcome {
 }
 
 impl MarkatosRun {
-    /// The run of Table 2 for a row: 300,000 operations on 1 GB for rows on many files, a million on 2 GB for others.
+    /// Returns the run of Table 2 for a policy: 300,000 operations on 1 GB for policies with many files, a million on 2
+    /// GB for others.
     pub fn table_2(policy: &'static Policy, seed: u64) -> Self {
         let (operations, disk_bytes) =
             if policy.layout.keeps_files() { (300_000, 1 << 30) } else { (1_000_000, 2 << 30) };

@@ -1,8 +1,8 @@
-//! A proxy as queues: one process and some disks, to which requests come at random.
+//! A proxy as queues: one process and some disks, with random arrivals.
 //!
-//! Owns: what each request asks of the machine ([`Demand`], from a shipping row on the paper's disk), the queues, and the
-//! search for a peak. Does not: model the network, but for the servers' think time at a miss. Invariant: arrivals and
-//! demands follow from the seed; the process and the disks serve in order of arrival.
+//! Owns: the demands of each request on the machine ([`Demand`], from a shipping policy on the paper's disk), the
+//! queues, and the search for a peak. The network is not modelled, except for the servers' think time at a miss.
+//! Invariant: arrivals and demands follow from the seed; the process and the disks serve in order of arrival.
 
 use crate::{Model, SimStore, SimStoreOptions, paper::row, pipeline::Lru};
 use larder_store::Error;
@@ -14,10 +14,10 @@ const REQUESTS: usize = 60_000;
 const FILLS: f64 = 6.0;
 /// Mean bytes of an entry.
 const ENTRY_BYTES: u64 = 11 << 10;
-/// What a miss waits for the origin, and how far that varies (PolyMix).
+/// Wait of a miss for the origin, and its standard deviation (PolyMix).
 const THINK_S: (f64, f64) = (2.5, 1.0);
 
-/// What one request asks of the machine.
+/// The demand of one request on the machine.
 #[derive(Clone, Copy)]
 pub(super) struct Demand {
     is_hit: bool,
@@ -37,7 +37,7 @@ pub(super) struct Change {
     pub(super) stores_late: bool,
 }
 
-/// What is not known of the machines of Squid's papers, one at a time.
+/// The unknown properties of the machines in Squid's papers, one at a time.
 pub(super) const CHANGES: [Change; 9] = [
     Change { label: "as above", model: |_| {}, stores_late: false },
     Change { label: "only reads are waited for", model: |_| {}, stores_late: true },
@@ -89,7 +89,7 @@ fn forget(model: &mut Model) {
 }
 
 impl Demand {
-    /// The same, but nobody waits for storing.
+    /// Returns the demand with stores that nothing waits for.
     pub(super) fn storing_late(self) -> Self {
         Self { store_s: 0.0, late_s: self.late_s + self.store_s, ..self }
     }
@@ -98,19 +98,19 @@ impl Demand {
 /// A proxy on a machine.
 #[derive(Clone, Copy)]
 pub(super) struct Proxy {
-    /// Whether its one process stands still while a disk works for it.
+    /// Set if the one process blocks while a disk works for it.
     pub(super) waits: bool,
     /// Processor time of a request.
     pub(super) cpu_s: f64,
-    /// Its disks.
+    /// Number of disks.
     pub(super) disk_count: usize,
 }
 
-/// Where demands come from.
+/// The source of demands.
 pub(super) struct Origin<'a> {
     pub(super) row: &'static str,
     pub(super) model: &'a Model,
-    /// Whether rows with one file have a raw device, or else a file.
+    /// Whether policies with one file use a raw device instead of a file.
     pub(super) is_raw: bool,
     pub(super) workload: &'static str,
     pub(super) disk_bytes: u64,
@@ -126,7 +126,7 @@ pub(super) struct Times {
 }
 
 impl Origin<'_> {
-    /// What each request asks of one disk, once the store is full.
+    /// Returns the demand of each request on one disk, once the store is full.
     pub(super) fn demands(&self) -> Result<Vec<Demand>, Error> {
         let model = self.model.clone().smaller(SAMPLE as f64);
         let disk_bytes = (self.disk_bytes / SAMPLE).next_multiple_of(1 << 20);
@@ -169,12 +169,12 @@ impl Origin<'_> {
     }
 }
 
-/// Share of requests that are hits, in percent.
+/// Returns the share of requests that are hits, in percent.
 pub(super) fn hits_percent(demands: &[Demand]) -> f64 {
     demands.iter().filter(|demand| demand.is_hit).count() as f64 / demands.len().max(1) as f64 * 100.0
 }
 
-/// Time a disk works for a request, in ms.
+/// Returns the mean time that a disk works for a request, in ms.
 pub(super) fn disk_ms(demands: &[Demand]) -> f64 {
     let sum: f64 = demands.iter().map(|demand| demand.read_s + demand.store_s + demand.late_s).sum();
     sum / demands.len().max(1) as f64 * 1e3
@@ -215,7 +215,7 @@ pub(super) fn serve(demands: &[Demand], proxy: &Proxy, rate: f64, seed: u64) -> 
     Times { hit_s: hit_s / f64::from(hits.max(1)), response_s: response_s / demands.len().max(1) as f64 }
 }
 
-/// The greatest rate with a mean response time up to `accepted_s`.
+/// Returns the greatest rate with a mean response time up to `accepted_s`.
 pub(super) fn peak(demands: &[Demand], proxy: &Proxy, accepted_s: f64, seed: u64) -> f64 {
     let (mut low, mut high) = (1.0, 4000.0);
     while high - low > 0.25 {

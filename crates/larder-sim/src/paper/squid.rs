@@ -1,8 +1,9 @@
-//! "Performance Issues in Squid" (2002), and the benchmarks in appendix D of "Squid: The Definitive Guide" (2004), which
-//! measured the same schemes on other hardware: files, one large file, waiting for the disk and not.
+//! "Performance Issues in Squid" (2002), and the benchmarks in appendix D of "Squid: The Definitive Guide" (2004),
+//! which measured the same schemes on other hardware: files or one large file, with or without waiting for the disk.
 //!
-//! Owns: the versions and schemes, and what was printed of them. Does not: queue (see [`queue`](super::queue)). Invariant: no
-//! constant was chosen for a single scheme; the processor's time of a request is one that the book measured without a cache.
+//! Owns: the versions and schemes, and their published values. Queueing is in [`queue`](super::queue). Invariant: no
+//! constant was chosen for a single scheme. The processor time of a request is the one that the book measured without a
+//! cache.
 
 use super::queue::{CHANGES, Demand, Origin, Proxy, disk_ms, gather, hits_percent, peak, serve};
 use crate::{
@@ -26,9 +27,9 @@ const POLL_SHARE: f64 = 1.125;
 struct Version {
     name: &'static str,
     row: &'static str,
-    /// Whether its one process waits for the disk.
+    /// Set if the one process waits for the disk.
     waits: bool,
-    /// Whether its file system gathers metadata (soft updates).
+    /// Set if the file system gathers metadata (soft updates).
     gathers: bool,
     cpu_share: f64,
     peak_paper: f64,
@@ -142,8 +143,8 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// What the reader of the study's table has to know: `slowed_rise` is that of the time of hits with a process so slow that its peak is
-/// the paper's, which lies `further` lower.
+/// Returns the remarks on the study's table. `slowed_rise` is the rise of the time of hits with a process so slow that
+/// its peak is the paper's, which lies `further` lower.
 fn remarks(demands: &[Vec<Demand>], slowed_rise: f64, further: f64) -> Vec<String> {
     vec![
         "Requests per second at which the mean response time reaches 3 s, 2.5 s of it the servers' think time at a miss. The \
@@ -182,7 +183,7 @@ fn demands_of(row: &'static str, model: &Model, seed: u64) -> Result<Vec<Demand>
     Origin { row, model, is_raw: true, workload, disk_bytes: DISK_BYTES, memory_bytes, seed }.demands()
 }
 
-/// The versions with files, on machines that differ in one thing.
+/// Creates a table of the versions with files, on machines that differ in one property.
 fn sensitivity(options: &PaperOptions<'_>, model: &Model) -> Result<Table, Error> {
     let title = "Peaks of the versions with files; the paper has 60, 140 and 2.3 times";
     let columns = ["one assumption at a time", "Squid 2.3", "Squid 2.4", "2.4 over 2.3", "disk, ms a request"];

@@ -12,14 +12,14 @@ impl Lru {
         Self { queue: Lists::new(), size_bytes }
     }
 
-    /// Whether a document is there; then it was used now.
+    /// Returns whether a document is present, and marks it as used now.
     pub(crate) fn touch(&mut self, number: u64) -> bool {
         let found = self.queue.find(number);
         found.into_iter().for_each(|id| self.queue.move_to_head(0, id));
         found.is_some()
     }
 
-    /// Takes in a document that is not there; `evicted` is told which others go.
+    /// Inserts an absent document, and calls `evicted` with each document that it displaces.
     pub(crate) fn insert(&mut self, number: u64, size_bytes: u64, mut evicted: impl FnMut(u64)) {
         while self.queue.bytes(0) + size_bytes > self.size_bytes {
             let Some(tail) = self.queue.tail(0) else { return };
@@ -28,7 +28,7 @@ impl Lru {
         self.queue.insert(0, number, size_bytes);
     }
 
-    /// Whether there was anything to remove.
+    /// Removes a document, and returns whether it was present.
     pub(crate) fn remove(&mut self, number: u64) -> bool {
         let found = self.queue.find(number);
         if let Some(id) = found {

@@ -1,5 +1,5 @@
-//! ARC (Megiddo and Modha, FAST 2003), by bytes: what was asked for once and what was asked for again share the cache, and
-//! hits on the names of what either lost move the border between them.
+//! ARC (Megiddo and Modha, FAST 2003), by bytes: objects requested once and objects requested again share the cache.
+//! Hits on the names of objects that either part has evicted move the border between them.
 
 use crate::lists::Lists;
 
@@ -13,7 +13,7 @@ const AGAIN_GHOSTS: usize = 3;
 pub struct Arc {
     pub(super) lists: Lists<4>,
     size_bytes: u64,
-    /// What the objects asked for once may have.
+    /// Limit on the bytes of objects requested once.
     once_bytes: u64,
 }
 

@@ -1,6 +1,6 @@
-//! Belady's MIN: what is asked for again last goes first. Needs the future, in [`NextUses`].
+//! Belady's MIN: evicts the object that is requested again last. Needs the future, in [`NextUses`].
 //!
-//! The optimum where all objects have one size; else a good upper bound to compare with.
+//! The optimum if all objects have one size; otherwise a good upper bound to compare with.
 
 use crate::lists::{Lists, NodeId};
 use std::collections::{BTreeSet, HashMap};

@@ -1,5 +1,5 @@
-//! Greedy dual size with frequency (Cherkasova, 1998): the cheapest in hits per byte goes first, and
-//! whoever stays ages as the price of what was evicted rises.
+//! Greedy dual size with frequency (Cherkasova, 1998): evicts the object that is cheapest in hits per byte. The
+//! remaining objects age as the price of the evicted ones rises.
 
 use crate::lists::{Lists, NodeId};
 use std::collections::BTreeSet;

@@ -1,9 +1,10 @@
-//! Least hit density (Beckmann, Chen, Cidon, NSDI 2018): who goes is the one of a sample with the fewest hits to be expected for the bytes and
-//! the time it takes.
+//! Least hit density (Beckmann, Chen, Cidon, NSDI 2018): evicts the object of a sample with the fewest expected hits
+//! for its bytes and time.
 //!
-//! Expected hits are learnt from the ages at which objects were hit or evicted, in classes of objects that were hit again after
-//! about as long. Constants are the authors'; distributions are learnt anew every 16,384 requests in place of a million, because
-//! traces have fewer. Cost: 24 bytes an object beside the list's, and a sample for each eviction.
+//! Expected hits are learnt from the ages at which objects were hit or evicted, in classes of objects that were hit
+//! again after a similar time. Constants are the authors', except that distributions are updated every 16,384 requests
+//! instead of every million, because traces have fewer. Cost: 24 bytes per object in addition to the list's, and a
+//! sample for each eviction.
 
 use crate::lists::{Lists, NodeId};
 use larder_store::Dice;
@@ -14,10 +15,11 @@ const AGES: usize = 20_000;
 /// As many objects are looked at for each that goes, and those that came last.
 const SAMPLE: u64 = 32;
 const ADMITTED: usize = 8;
-/// What is left of a distribution when it is learnt anew.
+/// Factor applied to a distribution at each update.
 const DECAY: f64 = 0.9;
 const REQUESTS_PER_LESSON: u64 = 1 << 14;
-/// In these lessons the steps of ages are set by the number of objects, each a hundredth of the time in which so many requests come.
+/// The updates at which the steps of ages are set from the number of objects, each to a hundredth of the time in which
+/// as many requests arrive.
 const SETTING_LESSONS: [u64; 3] = [1, 5, 25];
 const STEP_ERROR: f64 = 0.01;
 
@@ -39,17 +41,17 @@ pub struct Lhd {
     size_bytes: u64,
 }
 
-/// What is known of an object.
+/// The history of an object.
 #[derive(Clone, Copy, Default)]
 struct History {
     asked_at: u64,
     last_hit_age: u32,
     hit_age_before: u32,
-    /// Its place among those that are drawn from.
+    /// The object's index among those that are sampled.
     place: u32,
 }
 
-/// What happened to objects at each age, and what is to be expected of those that are as old.
+/// The events at each age, and the expected hits of objects of that age.
 struct Class {
     hits: Vec<f64>,
     evictions: Vec<f64>,
@@ -154,7 +156,7 @@ impl Lhd {
 }
 
 impl Class {
-    /// Of which nothing is known but that who was hit sooner is hit sooner again.
+    /// Creates a class without data, which assumes only that objects hit sooner are hit sooner again.
     fn new(number: usize) -> Self {
         let densities = (0..AGES).map(|age| (number + 1) as f64 / (age + 1) as f64).collect();
         Self { hits: vec![0.0; AGES], evictions: vec![0.0; AGES], densities }
@@ -178,7 +180,7 @@ impl Class {
     }
 }
 
-/// The class of objects that were hit again as soon, the soonest last.
+/// Returns the class of objects that were hit again after a similar time, the soonest last.
 fn class_of(history: &History) -> usize {
     let age = u64::from(history.last_hit_age) + u64::from(history.hit_age_before);
     let (mut age, mut class) = (age.max(1), 0);

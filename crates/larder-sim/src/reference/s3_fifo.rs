@@ -1,8 +1,7 @@
 //! S3-FIFO (Yang et al., SOSP 2023): a small queue in front of the main one, and a ghost queue of names.
 //!
-//! Constants: the small queue has 10% of the bytes, the ghost queue 90%, two hits in the small queue lead
-//! to the main one, the counter goes to 3 there. Its counter begins anew there. An object longer than the
-//! small queue is not stored.
+//! Constants: the small queue has 10% of the bytes, the ghost queue 90%. Two hits in the small queue lead to the main
+//! one, where the counter starts at 0 and goes up to 3. An object longer than the small queue is not stored.
 
 use crate::lists::Lists;
 

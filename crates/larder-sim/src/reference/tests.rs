@@ -17,7 +17,7 @@ fn letters(text: &str) -> Vec<(u64, u64)> {
     text.bytes().map(|letter| (u64::from(letter), 1)).collect()
 }
 
-/// A real trace beside the project, or `None` where it was not brought along.
+/// Returns a real trace stored next to the project, or `None` if it is absent.
 fn real_trace(name: &str) -> Option<Vec<u8>> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces").join(name);
     let Ok(file) = File::open(&path) else {

@@ -1,8 +1,9 @@
-//! W-TinyLFU (Einziger, Friedman, Manes, ACM TOS 2017): a window of what came last in front of a segmented LRU, into which
-//! comes only what was asked for more often than what it would push out.
+//! W-TinyLFU (Einziger, Friedman, Manes, ACM TOS 2017): a window of the most recent objects in front of a segmented
+//! LRU, which admits an object only if it was requested more often than the one it would displace.
 //!
-//! Constants: the window has 1% of the bytes, four fifths of the rest are for what was hit there. Requests are counted
-//! exactly, up to 15, and halved every ten requests per object of the cache: a sketch counts no better.
+//! Constants: the window has 1% of the bytes; four fifths of the remainder are for objects that were hit there.
+//! Requests are counted exactly, up to 15, and halved every ten requests per object of the cache: a sketch counts no
+//! better.
 
 use crate::lists::Lists;
 use std::collections::HashMap;

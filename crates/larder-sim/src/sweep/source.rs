@@ -1,12 +1,12 @@
-//! Where a simulation's requests come from: a trace in a file, or a workload.
+//! The source of a simulation's requests: a trace in a file, or a workload.
 //!
-//! Does not: keep requests. Invariant: opened again, it gives the same requests.
+//! Requests are not kept. Invariant: a source that is opened again gives the same requests.
 
 use super::SweepError;
 use larder_workload::{Format, Trace};
 use std::{fmt, path::PathBuf};
 
-/// Where requests come from.
+/// The source of requests.
 #[derive(Clone, Debug)]
 pub enum RequestSource {
     /// A file.
@@ -20,9 +20,9 @@ pub enum RequestSource {
 pub struct TraceFile {
     /// The file.
     pub path: PathBuf,
-    /// Its format; told from the first bytes if none.
+    /// The format; guessed from the first bytes if `None`.
     pub format: Option<Format>,
-    /// What reports call it.
+    /// The name in reports.
     pub name: String,
 }
 

@@ -1,11 +1,11 @@
-//! What a sweep varies: sizes of the store or of the memory, or how much of the store is in use.
+//! The parameters that a sweep varies: the size of the store or of the memory, or the used share of the store.
 //!
-//! Does not: run anything. Invariant: one [`Point`] a step, which says all that differs.
+//! Nothing is run here. Invariant: each step is one [`Point`], which contains all differences.
 
 use crate::figure::Scale;
 use larder_store::{Tuning, TuningValue};
 
-/// What is varied, and in which steps.
+/// The varied parameter, and its steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Steps {
     /// Sizes of the store.
@@ -28,7 +28,7 @@ impl Steps {
         tuning
     }
 
-    /// Every step; what is not varied is as given.
+    /// Returns every step; the parameters that are not varied have the given values.
     pub(super) fn points(&self, disk_bytes: u64, memory_bytes: u64) -> Vec<Point> {
         let point = |at| Point { at, disk_bytes, memory_bytes, utilization: None };
         match self {
@@ -45,7 +45,7 @@ impl Steps {
         }
     }
 
-    /// What is said of the store where its size is not a column.
+    /// Returns a remark about the store, if its size is not a column.
     pub(super) fn remark(&self, disk_bytes: u64) -> Option<String> {
         let store = format!("The store has {} GB", disk_bytes as f64 / 1e9);
         match self {
@@ -57,7 +57,7 @@ impl Steps {
         }
     }
 
-    /// The column of what is varied.
+    /// Returns the column of the varied parameter.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Disk(_) => "size, GB",

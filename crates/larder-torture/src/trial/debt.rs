@@ -1,18 +1,18 @@
-//! What a store owes its user: which lookups must find something.
+//! Decides which lookups must find an entry.
 //!
-//! Owns: since when nothing happened that excuses a loss, which keys were lost where a row may lose a few. Does not: know what
-//! was done to a key ([`crate::History`] does). A cache may evict: a version is owed only until a quarter of the
-//! volume (in the row with probation a 32nd) may have been written since, counting more than any row writes. Invariant: what a store that works as its
-//! row promises does not find is never owed.
+//! Owns: the time since which nothing has excused a loss, and the keys lost in policies that may lose a few. The
+//! operations on a key are known to [`crate::History`]. A cache may evict: a version must be found only until a quarter
+//! of the volume may have been written since (with probation, a 32nd), with an estimate above what any policy writes.
+//! Invariant: a store that works as its policy promises is never accused of a loss.
 
 use super::{Crash, Operation, SITE_COUNT, Trial};
 use larder_store::{EngineRow, IndexAxis, LayoutAxis, LogEviction, LogRow, Policy, StoreOptions};
 use std::collections::{HashSet, VecDeque};
 
-/// What excuses losses, and which there were.
+/// The excuses for losses, and the losses so far.
 #[derive(Debug, Default)]
 pub(super) struct Debt {
-    /// What was begun by then is not owed.
+    /// Operations begun by this time need not be found.
     excused_until: u64,
     /// Bytes that may have been written so far, and how many at which moment.
     worn_bytes: u64,
@@ -37,31 +37,32 @@ pub(super) struct Debt {
 }
 
 impl Debt {
-    /// What was begun by `now` may be lost.
+    /// Excuses the loss of everything begun by `now`.
     pub(super) fn excuse(&mut self, now: u64) {
         self.excused_until = self.excused_until.max(now);
     }
 
-    /// What was begun later is owed. While an invalidation is owed to the volume nothing is: it is tried again, and covers what
-    /// was begun by then.
+    /// Returns the time after which an operation must have begun so that it must be found. While an invalidation is
+    /// pending, nothing must be found: its retry covers everything begun by then.
     fn since(&self) -> u64 {
         if self.is_haunted { u64::MAX } else { self.excused_until }
     }
 
-    /// An invalidation failed: what is stored before the next start may be gone after it.
+    /// Notes a failed invalidation: entries stored before the next start may be gone after it.
     pub(super) fn haunt(&mut self, now: u64) {
         self.excuse(now);
         self.is_haunted = true;
     }
 
-    /// The store starts again.
+    /// Notes a restart of the store.
     pub(super) fn restart(&mut self, now: u64) {
         if std::mem::take(&mut self.is_haunted) {
             self.excuse(now);
         }
     }
 
-    /// Up to `bytes` are written from `now` on; what was begun more than `room_bytes` ago may be overwritten.
+    /// Notes that up to `bytes` are written from `now` on. Entries that were begun more than `room_bytes` ago may be
+    /// overwritten.
     fn wear(&mut self, bytes: u64, now: u64, room_bytes: u64) {
         self.worn_bytes += bytes;
         self.worn.push_back((now, self.worn_bytes));
@@ -75,8 +76,8 @@ impl Debt {
 }
 
 impl Trial {
-    /// Takes note of faults since the last look: they may cost what was stored before, and what was acknowledged may not
-    /// become durable.
+    /// Accounts for faults since the last call: they may cost entries stored before, and acknowledged operations may
+    /// not become durable.
     pub(super) fn note_faults(&mut self) {
         let (faults, failed_writes) = (self.faults(), self.failed_writes());
         if failed_writes != self.debt.known_failed_writes {
@@ -102,8 +103,8 @@ impl Trial {
         }
     }
 
-    /// Takes note of removals that wait to be written. What cannot be written in another way is paid for by emptying the volume,
-    /// which costs what was begun by then.
+    /// Accounts for removals that wait to be written. If they cannot be written in another way, the volume is emptied,
+    /// which costs everything begun by then.
     pub(super) fn note_arrears(&mut self) {
         let owes = self.store.as_ref().is_some_and(|store| store.stats().removals_waiting > 0);
         if owes || self.debt.owes_removals {
@@ -130,12 +131,12 @@ impl Trial {
         (self.debt.known_faults, self.debt.known_failed_writes) = (self.faults(), self.failed_writes());
     }
 
-    /// Whether what was asked for at `begun` can have become durable unless the device failed since.
+    /// Returns whether an operation begun at `begun` can have become durable, unless the device has failed since.
     pub(super) fn is_trusted(&self, begun: u64) -> bool {
         begun > self.debt.failed_at
     }
 
-    /// What an operation may write.
+    /// Accounts for the bytes that an operation may write.
     pub(super) fn wear_by(&mut self, operation: &Operation) {
         let layout = self.options.policy.layout;
         let is_clustered = layout == LayoutAxis::Clusters;
@@ -167,7 +168,7 @@ impl Trial {
         self.debt.wear(bytes, self.now, room_bytes);
     }
 
-    /// Whether a lookup of `key` from `begun` to now has to find something.
+    /// Returns whether a lookup of `key` from `begun` to now must find something.
     pub(super) fn is_owed(&self, key: u64, begun: u64) -> bool {
         let since = self.debt.since();
         // `esp` evicts as time goes by.
@@ -177,17 +178,17 @@ impl Trial {
         is_countable && !self.is_dead() && owes()
     }
 
-    /// How many entries the store says that it gave up, where one whose place finds no room on the way to the file goes: as many more
-    /// may be missing.
+    /// Returns how many entries the store reports as dropped because their places found no room on the way to the file.
+    /// As many more may be missing.
     fn places_forgotten(&self) -> usize {
         let evicted = self.store.as_ref().map_or(0, |store| store.stats().evicted);
         if self.options.policy.index == IndexAxis::RecentSetPlaces { evicted as usize } else { 0 }
     }
 
-    /// A lookup of `key` from `begun` on found nothing and had to find something.
+    /// Judges a lookup of `key` from `begun` on that had to find something and found nothing.
     ///
     /// # Errors
-    /// Its row may not lose that.
+    /// The policy may not lose the entry.
     pub(super) fn judge_loss(&mut self, key: u64, begun: u64) -> Result<(), String> {
         self.tally.missed += 1;
         self.debt.lost.insert(key);
@@ -200,7 +201,7 @@ impl Trial {
         Err(format!("key {key} at {begun}: nothing is found of what must be there since {since}: {history:?}"))
     }
 
-    /// Whether what was durable is to be there after such an end.
+    /// Returns whether durable data must survive such an end.
     pub(super) fn outlives(&self, how: Crash) -> bool {
         match self.options.policy.layout {
             // A power cut while a set is written loses all of the set.
@@ -210,14 +211,14 @@ impl Trial {
     }
 }
 
-/// Whether a few bits stand for a key, few places are open to it, or much goes with what is evicted, so that a new
-/// entry may cost others long before the volume is full.
+/// Returns whether a new entry may cost others long before the volume is full: because a few bits stand for a key, few
+/// places are open to it, or evictions take much along.
 fn may_lose_a_few(policy: &Policy) -> bool {
     let is_exact = matches!(policy.index, IndexAxis::Buckets | IndexAxis::Map);
     !is_exact || policy.layout == LayoutAxis::MultilevelBitmap
 }
 
-/// Into how many parts a row divides its volume, each for entries of some lengths.
+/// Returns the number of parts into which a policy divides its volume, each for a range of lengths.
 fn part_count(options: &StoreOptions) -> u64 {
     match options.policy.layout {
         LayoutAxis::MultilevelBitmap => u64::from(options.tuning.esp_level_count) + 1,
@@ -226,7 +227,7 @@ fn part_count(options: &StoreOptions) -> u64 {
     }
 }
 
-/// What is written beside an entry's body at most: what is around it, and what a unit wastes that is not full.
+/// Largest overhead of writing an entry's body: the data around it, and the waste of a unit that is not full.
 const PARTIAL_BYTES: u64 = 16 << 10;
 /// With more keys than this, rows that may lose a few lose many.
 const FEW_KEYS: usize = 24;

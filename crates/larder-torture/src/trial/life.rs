@@ -17,8 +17,8 @@ impl Trial {
         Ok(())
     }
 
-    /// The device dies after `count` more transfers; the next [`crate::Operation::Crash`] brings a working one with what is
-    /// on it.
+    /// Makes the device die after `count` more operations. The next [`crate::Operation::Crash`] replaces it by a
+    /// working one with the same content.
     pub fn die_after(&mut self, count: u64) {
         let stats = self.device.stats();
         self.dying = Some(stats);
@@ -26,12 +26,12 @@ impl Trial {
         self.device.set_plan(self.plan.clone());
     }
 
-    /// Whether the device that was to die is dead.
+    /// Returns whether the device that was to die is dead.
     pub fn is_dead(&self) -> bool {
         self.dying.is_some() && self.has_died()
     }
 
-    /// Whether nothing works on the device any more.
+    /// Returns whether nothing works on the device any more.
     pub(super) fn has_died(&self) -> bool {
         self.plan.dead_after.is_some_and(|last| self.device.stats().transfers > last)
     }
@@ -114,7 +114,7 @@ impl Trial {
         self.forget_staged();
     }
 
-    /// The device goes on with what the crash left; the model with what it may have left.
+    /// Continues the device with the data that the crash left, and the model with the data that it may have left.
     fn end_at_once(&mut self, how: Crash) {
         self.tally.crashes += 1;
         let (next, durable) = match how {
@@ -127,7 +127,7 @@ impl Trial {
         self.pass_on(how, durable, self.outlives(how));
     }
 
-    /// From here on all that is known is what the medium holds.
+    /// Reduces the knowledge in all histories to the content of the medium.
     fn pass_on(&mut self, how: Crash, durable: u64, is_kept: bool) {
         let now = self.tick();
         let lies = self.device.stats().lies();
@@ -170,7 +170,8 @@ impl Trial {
         Ok(())
     }
 
-    /// What could not be read while the store was opened hides what it replaced.
+    /// Excuses results that follow from read failures during opening: an unreadable record hides that it replaced
+    /// another.
     fn forgive_misread(&mut self, bad_reads: u64) {
         if bad_reads == 0 {
             return;
@@ -189,7 +190,7 @@ impl Trial {
         Store::open_on(device, &self.options)
     }
 
-    /// The plan, but for what waits for turns.
+    /// Returns the plan, without the operations that wait for turns.
     fn prompt(&self) -> FaultPlan {
         FaultPlan { slow_transfers_ppm: 0, ..self.plan.clone() }
     }

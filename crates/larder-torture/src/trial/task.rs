@@ -1,4 +1,4 @@
-//! Operations under way: what was asked of the store, and what it will answer.
+//! Operations in flight: the call to the store, and its expected outcome.
 
 use super::{Operation, SITE_COUNT, Trial};
 use crate::content;
@@ -12,7 +12,7 @@ pub(crate) struct Task {
     pub(crate) future: Pin<Box<dyn Future<Output = TaskOutcome>>>,
 }
 
-/// What the model must be told when a task is done.
+/// The update of the model when a task is done.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ModelWork {
     Change {
@@ -31,14 +31,14 @@ pub(crate) enum ModelWork {
     Sync {
         begun: u64,
     },
-    /// What it makes durable against kills and power cuts, once the device has done its part.
+    /// The operations that become durable against kills and power losses once the device has done its part.
     Wait {
         flushed: u64,
         synced: u64,
     },
 }
 
-/// What the store answered.
+/// The result that the store returned.
 #[derive(Debug)]
 pub(crate) enum TaskOutcome {
     Done(Result<()>),
@@ -47,7 +47,7 @@ pub(crate) enum TaskOutcome {
     Maintained,
 }
 
-/// What a lookup showed.
+/// The result of a lookup.
 #[derive(Debug)]
 pub(crate) struct FoundEntry {
     pub(crate) head: Bytes,
@@ -167,7 +167,7 @@ impl Trial {
     }
 }
 
-/// What is said of an entry of `key`: keys are dealt to sites, and neighbours to groups.
+/// Returns the hints for an entry of `key`: keys are assigned to sites, and neighbours to groups.
 fn hints(key: u64) -> Hints {
     Hints { site: 1 + key % SITE_COUNT, group: 1 + key / 4, ..Hints::default() }
 }

@@ -1,14 +1,14 @@
-//! Traces of records: libCacheSim's oracleGeneral, and Larder's own compact format.
+//! Traces of binary records: libCacheSim's oracleGeneral, and Larder's own compact format.
 //!
-//! Compact: `LDRtrc1\n`, then per request the time since the one before, the key (8 bytes), size, site
-//! and client (0 or 8 bytes each, told by a flag byte); lengths and times as LEB128. About 14 bytes a request,
-//! 30 with site and client, and half of it under zstd.
+//! Compact: `LDRtrc1\n`, then for each request the time since the previous one, the key (8 bytes), size, site and
+//! client (0 or 8 bytes each, according to a flag byte); lengths and times as LEB128. About 14 bytes per request, 30
+//! with site and client, and half of that under zstd.
 
 use super::Step;
 use crate::Request;
 use std::io::{self, BufRead, Read, Write};
 
-/// How a file of Larder's own format begins.
+/// The first bytes of a file in Larder's own format.
 pub(super) const MAGIC: [u8; 8] = *b"LDRtrc1\n";
 const ORACLE_RECORD_BYTES: usize = 24;
 const HAS_SITE: u8 = 1;
@@ -44,7 +44,7 @@ impl Oracle {
     }
 }
 
-/// Whether the times of the first records are in order, but for a few.
+/// Returns whether the times of the first records are in order, with few exceptions.
 pub(super) fn looks_like_oracle(first: &[u8]) -> bool {
     let (records, _) = first.as_chunks::<ORACLE_RECORD_BYTES>();
     let times = records.iter().map(|record| oracle_request(record).time_ms);

@@ -1,7 +1,7 @@
-//! Traces of lines: Squid's native log, the common and combined log formats, columns.
+//! Traces of text lines: Squid's native log, the common and combined log formats, columns.
 //!
-//! Only requests that a cache can answer count: GET that was not denied. Everything else that is whole
-//! is left out and counted.
+//! Only requests that a cache can answer count: GET that was not denied. All other valid lines are left out and
+//! counted.
 
 use super::{
     Step,
@@ -103,7 +103,7 @@ const SIZE_NAMES: [&str; 6] = ["size", "obj_size", "object_size", "size_bytes", 
 const TIME_NAMES: [&str; 5] = ["time", "timestamp", "ts", "clock_time", "time_s"];
 
 impl Columns {
-    /// What a first line says, or `None` if it does not name the column of keys.
+    /// Parses the names in a first line. Returns `None` if it does not name the column of keys.
     fn named(fields: &[&[u8]]) -> Option<Self> {
         let at = |names: &[&str]| {
             fields.iter().position(|field| names.iter().any(|name| field.eq_ignore_ascii_case(name.as_bytes())))
@@ -157,7 +157,7 @@ impl Line for Csv {
     }
 }
 
-/// The bytes of a line that no quotes are around.
+/// Returns the bytes of a line outside quotes.
 fn outside_quotes(line: &[u8]) -> impl Iterator<Item = &u8> {
     let mut is_quoted = false;
     line.iter().filter(move |&&byte| {
@@ -166,7 +166,7 @@ fn outside_quotes(line: &[u8]) -> impl Iterator<Item = &u8> {
     })
 }
 
-/// The fields of a line, without the space and the quotes around them. Spaces that separate may be several.
+/// Splits a line into its fields, without the surrounding spaces and quotes. Several spaces count as one separator.
 fn split(line: &[u8], separator: u8) -> Vec<&[u8]> {
     let mut is_quoted = false;
     let fields = line.split(move |&byte| {

@@ -16,15 +16,15 @@ const SIZE_BYTES: std::ops::RangeInclusive<f64> = 80.0..=8_388_608.0;
 /// Mean bytes of a page: four objects of 5.2 KB.
 const PAGE_BYTES: f64 = 4.0 * 5206.0;
 const RECENT_SHARE: f64 = 0.317;
-/// How far back recent pages lie, in pages that fit the memory.
+/// Distance of recent pages, in pages that fit the memory.
 const RECENT_REACH: f64 = 0.6;
 const OLD_SHARE: f64 = 0.0655;
-/// Where old pages begin, in pages that fit the memory, and how far they reach, in pages that fit the disk.
+/// Distance at which old pages begin, in pages that fit the memory, and at which they end, in pages that fit the disk.
 const OLD_FROM: f64 = 2.0;
 const OLD_REACH: f64 = 0.8;
 const SERVERS: u64 = 60_000;
 const SERVER_EXPONENT: f64 = 0.8;
-/// How many pages a client views on one server at most before it goes elsewhere.
+/// Most pages that a client views on one server in a row.
 const SERVER_RUN_MAX: u64 = 5;
 
 /// One request: a document of a server.
@@ -32,7 +32,7 @@ const SERVER_RUN_MAX: u64 = 5;
 pub struct Document {
     /// Number of the document.
     pub number: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
     /// Number of its server.
     pub server: u64,
@@ -67,7 +67,7 @@ struct Page {
 struct Client {
     server: u64,
     pages_left: u64,
-    /// What is left of the page being viewed, last first.
+    /// The remainder of the page being viewed, last first.
     pending: Vec<Document>,
 }
 
@@ -80,7 +80,7 @@ struct Reach {
 }
 
 impl Markatos {
-    /// The trace of `seed`, for a memory and a disk of these sizes.
+    /// Creates the trace of `seed`, for a memory and a disk of these sizes.
     pub fn new(seed: u64, memory_bytes: u64, disk_bytes: u64) -> Self {
         let (memory_pages, disk_pages) = (memory_bytes as f64 / PAGE_BYTES, disk_bytes as f64 / PAGE_BYTES);
         let old_from = OLD_FROM * memory_pages;

@@ -1,10 +1,12 @@
-//! PolyMix-3 and PolyMix-4 of Web Polygraph: which objects are asked for, in which order, and how.
+//! PolyMix-3 and PolyMix-4 of Web Polygraph: the objects requested, their order, and the kinds of requests.
 //!
-//! Pages with their images, downloads and other objects; what was asked for before is asked for again with a given
-//! probability, from a working set that stops growing. Owns: which objects there are, by class and number only; length,
-//! storability and life cycle follow from those. Does not: name hosts, know the time, or loop through robots: arrivals are
-//! those of all robots together, each of which would make 0.4 requests a second. Invariant: images come only with their page,
-//! and those of a page seen before were seen before. Source: the workload files of Polygraph 4.9.0.
+//! Pages with their images, downloads and other objects. With a given probability, a request is for an earlier object,
+//! from a working set that stops growing. Owns: the objects, by class and number only; length, storability and life
+//! cycle follow from those. Host names and time are unknown here. Arrivals are those of all robots together, each of
+//! which would send 0.4 requests a second.
+//!
+//! Invariant: images come only with their page, and those of a revisited page are revisited too. Source: the workload
+//! files of Polygraph 4.9.0.
 
 use super::WorkloadRequest;
 use crate::{
@@ -12,7 +14,7 @@ use crate::{
     random::{Zipf, mix},
 };
 
-/// Which of them.
+/// The version of PolyMix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolyMixVersion {
     /// PolyMix-3.
@@ -37,13 +39,13 @@ pub enum PolyMixClass {
 /// One object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolyMixObject {
-    /// Its class.
+    /// The object's class.
     pub class: PolyMixClass,
-    /// Its number in the class.
+    /// The object's number in its class.
     pub number: u64,
 }
 
-/// What class and number decide.
+/// The properties that follow from class and number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolyMixNature {
     /// Length of the body.
@@ -67,26 +69,26 @@ pub enum RequestKind {
     Reload,
     /// HEAD.
     Head,
-    /// With a body of so many bytes.
+    /// With a body of this many bytes.
     Post(u64),
 }
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolyMixRequest {
-    /// For what.
+    /// The requested object.
     pub object: PolyMixObject,
-    /// How.
+    /// The kind of request.
     pub kind: RequestKind,
     /// Whether the client goes away in the middle.
     pub goes_away: bool,
 }
 
-/// Which objects there are so far.
+/// The objects that exist so far.
 #[derive(Clone, Debug)]
 pub struct PolyMix {
     version: PolyMixVersion,
-    /// How many of [`DIRECT`].
+    /// Number of objects in each class of [`DIRECT`].
     made: [u64; DIRECT.len()],
     working_set: u64,
     images: Zipf,
@@ -103,7 +105,7 @@ pub struct PolyMixRequests {
 }
 
 impl PolyMixClass {
-    /// The class of an object that is nothing but a number, in PolyMix' shares.
+    /// Returns the class of an object known only by a number, in PolyMix's shares.
     pub fn of(number: u64) -> Self {
         match mix(number ^ PAGE_SALT) % 1000 {
             0..650 => Self::Image,
@@ -115,7 +117,7 @@ impl PolyMixClass {
 }
 
 impl PolyMixObject {
-    /// What its class and number decide.
+    /// Returns the properties that follow from class and number.
     pub fn nature(self) -> PolyMixNature {
         let mut random = Random::new(mix(mix(self.number) ^ (self.class as u64 + 1) << 56));
         let (kilobytes, storable, days) = match self.class {
@@ -135,7 +137,7 @@ impl PolyMixObject {
 }
 
 impl PolyMix {
-    /// No objects yet, and at most `working_set` that are asked for again.
+    /// Creates a workload without objects yet, with at most `working_set` objects that are requested again.
     pub fn new(version: PolyMixVersion, working_set: u64) -> Self {
         Self { version, made: [0; DIRECT.len()], working_set, images: Zipf::new(IMAGES_MAX, 1.0) }
     }
@@ -146,8 +148,8 @@ impl PolyMix {
         1.0 + DIRECT[0].1 / direct_total() * IMAGES_MAX as f64 / harmonic
     }
 
-    /// The next arrival: a request, and those for a page's images. `recurrence` and `specials` are how much of the full
-    /// share of revisits and of special requests there is at the moment, from 0 to 1.
+    /// Returns the next arrival: a request, and those for a page's images. `recurrence` and `specials` are the present
+    /// fractions, from 0 to 1, of the full shares of revisits and of special requests.
     pub fn arrival(
         &mut self,
         random: &mut Random,
@@ -177,8 +179,8 @@ impl PolyMix {
         (first, embedded)
     }
 
-    /// How often a request is for an object that was asked for before: 55% of document hits, of what is storable to 80%,
-    /// and in PolyMix-3 is a plain request or the like to 95%.
+    /// Returns the probability that a request is for an earlier object. The result is 55% document hits, although only
+    /// 80% of the objects are storable and, in PolyMix-3, only 95% of the requests are plain ones or the like.
     fn recurrence(&self) -> f64 {
         match self.version {
             PolyMixVersion::Three => 0.55 / (0.80 * 0.95),
@@ -186,8 +188,8 @@ impl PolyMix {
         }
     }
 
-    /// An object of the working set: 1% of it gets 10% of the revisits. In PolyMix-4 of three that could be the shortest is
-    /// taken nearly always, so that bytes are hit less often than objects.
+    /// Returns an object of the working set: 1% of it gets 10% of the revisits. In PolyMix-4, the shortest of three
+    /// candidates is taken nearly always, so that fewer bytes than objects are hits.
     fn revisited(&self, random: &mut Random, at: usize) -> u64 {
         let share = DIRECT[at].1 / direct_total() / Self::requests_per_arrival();
         let window = ((self.working_set as f64 * share) as u64).clamp(1, self.made[at]);
@@ -247,12 +249,12 @@ fn request(random: &mut Random, object: PolyMixObject, is_revisit: bool, special
     PolyMixRequest { object, kind, goes_away }
 }
 
-/// One number for class and number; never 0, which is no group.
+/// Returns one number for class and number; never 0, which means no group.
 fn key(object: PolyMixObject) -> u64 {
     object.number << 3 | (object.class as u64 + 1)
 }
 
-/// What is asked for directly, with its share of all requests.
+/// The objects that are requested directly, with their share of all requests.
 const DIRECT: [(PolyMixClass, f64); 3] =
     [(PolyMixClass::Html, 0.15), (PolyMixClass::Download, 0.005), (PolyMixClass::Other, 0.195)];
 
@@ -272,7 +274,7 @@ const LEN_BYTES_MAX: u64 = 4 << 30;
 const CYCLE_S_MIN: u64 = 3600;
 /// Mean bytes of a reply over the mix.
 const MEAN_BYTES: f64 = 10_854.0;
-/// The working set has so much of the disk's bytes.
+/// Bytes of the working set, as a share of the disk.
 const WORKING_SET_SHARE: f64 = 0.8;
 const OBJECTS_MIN: f64 = 1000.0;
 const ROBOTS: u64 = 700;

@@ -1,5 +1,5 @@
-//! Figures 2 and 4 to 8 of Markatos et al. The curves themselves are not to be had in numbers; what the text says of
-//! them is what is compared.
+//! Figures 2 and 4 to 8 of Markatos et al. The curves themselves are not available as numbers; the comparison is with
+//! the values in the text.
 
 use super::{MACHINE, MEMORY_BYTES, MarkatosRun, sensitivity};
 use crate::{

@@ -11,10 +11,10 @@ use larder_store::{Error, TuningValue};
 use larder_workload::Markatos;
 
 const DISK_BYTES: u64 = 2 << 30;
-/// A record's bytes besides its body: head, number and one checksum, see docs/format.md.
+/// Bytes of a record in addition to its body: head, number and one checksum, see docs/format.md.
 const RECORD_BYTES: u64 = 76;
 const SLOT_BYTES: u64 = 512;
-/// Of what is on the disk, what was written first: less than what is free at 71%, more than what is free at 95%.
+/// Share of the disk that counts as written first: less than the free share at 71%, more than the free share at 95%.
 const OLDEST: f64 = 0.1;
 /// Documents whose sizes stand for all.
 const DOCUMENTS_SAMPLED: usize = 100_000;
@@ -59,7 +59,7 @@ impl SensitivityCase {
     }
 }
 
-/// What is run.
+/// The subject of a run.
 #[derive(Clone, Copy)]
 struct Subject {
     row: &'static str,
@@ -67,7 +67,7 @@ struct Subject {
     utilization_percent: f64,
 }
 
-/// How many bytes of slots a byte of documents takes.
+/// Returns the bytes of slots per byte of documents.
 fn slots_share(seed: u64) -> f64 {
     let documents = Markatos::new(seed, MEMORY_BYTES, DISK_BYTES).take(DOCUMENTS_SAMPLED);
     let (bytes, slots) = documents.fold((0, 0), |(bytes, slots), document| {
@@ -76,7 +76,7 @@ fn slots_share(seed: u64) -> f64 {
     (slots * SLOT_BYTES) as f64 / bytes as f64
 }
 
-/// A table of each case's seconds, and after each pair of subjects how many times more the first or the second takes.
+/// Creates a table of each case's seconds and, after each pair of subjects, the ratio of the two.
 fn table(
     options: &PaperOptions<'_>,
     (title, columns): (&str, [&str; 6]),
@@ -95,7 +95,7 @@ fn table(
     Ok(table)
 }
 
-/// How STREAM and STREAM-PACK rise from 71 to 95%.
+/// Creates the table of the rise of STREAM and STREAM-PACK from 71 to 95%.
 pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
         SensitivityCase::labelled("as above"),
@@ -132,7 +132,7 @@ pub(super) fn of_figure_6(options: &PaperOptions<'_>) -> Result<Table, Error> {
     table(options, (title, columns), &cases, subjects, |at_71, at_95| at_95 / at_71)
 }
 
-/// What 128 locality buffers gain at 71 and 76%.
+/// Creates the table of the gain of 128 locality buffers at 71 and 76%.
 pub(super) fn of_figure_8(options: &PaperOptions<'_>) -> Result<Table, Error> {
     let cases = [
         SensitivityCase::labelled("as above"),
