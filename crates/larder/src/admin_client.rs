@@ -1,6 +1,7 @@
-//! One short exchange with a running proxy, for the commands that are answered by its admin listener, or over its control socket.
+//! One short exchange with a running proxy, for the commands that its admin listener or its control socket answers.
 //!
-//! Owns: finding the proxy, the socket and its bounds. Does not: know what is asked. Invariant: what is given back is what a 200 brought.
+//! Owns: finding the proxy, the connection and its limits. The commands are elsewhere. Invariant: only the body of a
+//! 200 is returned.
 
 use crate::{
     control::{ControlAnswer, ControlPath, ControlRequest},
@@ -26,13 +27,13 @@ pub(crate) struct AdminFlags {
 }
 
 impl AdminFlags {
-    /// Whether an address was given.
+    /// Returns whether an address was given.
     pub(crate) fn is_named(self) -> bool {
         self.admin.is_some()
     }
 }
 
-/// Where `--admin` of a proxy that says nothing else is.
+/// The address of a proxy's admin listener if it is not configured otherwise.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3180);
 
 /// Checks that a text is a URL that can be asked about.
@@ -48,10 +49,10 @@ pub(crate) fn check_url(url: &str) -> Result<(), Failure> {
     Err(Failure::usage(format!("not a URL: `{url}`"), help))
 }
 
-/// The text that answers a request with these field lines, each with its line's end.
+/// Sends a request with these field lines, each with its line end, and returns the text of the response.
 ///
 /// # Errors
-/// A runtime failure if the proxy cannot be reached or refuses.
+/// A runtime failure if the proxy is unreachable or refuses.
 pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<String, Failure> {
     let mut connection = connect(admin)?;
     let text = exchange(&mut *connection, request, &format!("{fields}{}", credentials(admin)?)).map_err(|error| {
@@ -74,9 +75,9 @@ pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<Stri
     }
 }
 
-/// What a proxy tells of something that takes long, until it is done.
+/// An event of a long-running command.
 pub(crate) enum ProgressEvent<'a> {
-    /// So much of so much is done.
+    /// This many of the total are done.
     Progress { done: u64, of: u64 },
     /// A line of what was asked for.
     Line(&'a Value),
@@ -84,17 +85,17 @@ pub(crate) enum ProgressEvent<'a> {
     Data(&'a [u8]),
 }
 
-/// What is sent with a request.
+/// The body of a request.
 pub(crate) struct SentBody<'a> {
     pub(crate) len_bytes: u64,
     pub(crate) reader: &'a mut dyn Read,
 }
 
-/// Has a proxy do something that takes long, with `sent` as the request's body. `tell` is told what it tells meanwhile. Returns what it
-/// comes to.
+/// Runs a long command on a proxy, with `sent` as the request's body. Calls `tell` with its progress, and returns its
+/// result.
 ///
 /// # Errors
-/// As [`ask`]; what the proxy says went wrong; what `tell` returns.
+/// As [`ask`]; the proxy's error; the error that `tell` returns.
 pub(crate) fn converse(
     admin: AdminFlags,
     request: &str,
@@ -172,10 +173,11 @@ fn read_piece(answer: &mut impl Read) -> io::Result<AnswerPiece> {
     }
 }
 
-/// The field line that shows the token in the file that the environment names, where an address is asked; nothing if there is none.
+/// Returns the field line with the token from the file that the environment names, if an address is given, or an empty
+/// text if there is none.
 ///
 /// # Errors
-/// The file cannot be read, or holds no token.
+/// The file is unreadable, or contains no token.
 fn credentials(admin: AdminFlags) -> Result<String, Failure> {
     let Some(path) = env::var_os(TOKEN_FILE).filter(|_| admin.admin.is_some()) else { return Ok(String::new()) };
     let help = format!("{TOKEN_FILE} names a file that holds a token alone, one of [admin] tokens of the proxy");

@@ -1,7 +1,7 @@
-//! `larder ca`: the local certificate authority that interception signs with.
+//! `larder ca`: the local CA that interception signs with.
 //!
-//! Owns: the flags, and what is printed. Does not: sign (see `larder_proxy::Authority`) or know the files (see `authority_files`).
-//! Invariant: the private key is never printed.
+//! Owns: the flags, and the output. Signing is in `larder_proxy::Authority`, the files in `authority_files`. Invariant:
+//! the private key is never printed.
 
 mod trust;
 
@@ -52,7 +52,7 @@ pub(crate) enum CaCommand {
     Rotate(CaWishes),
 }
 
-/// Where the authority is.
+/// The directory of the CA.
 #[derive(Debug, Args)]
 pub(crate) struct CaDirectory {
     /// Directory of the authority [default: larder/ca in your data directory]
@@ -77,10 +77,10 @@ impl CaWishes {
     }
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// A failure that says what is wrong with the authority, or what could not be done.
+/// A fault of the CA, or a step that failed.
 pub(crate) fn run(command: CaCommand) -> Result<(), Failure> {
     match command {
         CaCommand::Init(making) => {
@@ -143,5 +143,5 @@ fn show(files: &AuthorityFiles, authority: &Authority) -> Result<(), Failure> {
 }
 
 const DAY_SECS: u64 = 24 * 3600;
-/// How long an authority is good for.
+/// Validity of a CA.
 const LIFETIME: Duration = Duration::from_secs(2 * 365 * DAY_SECS);

@@ -1,7 +1,8 @@
-//! The control socket of a running Larder: how `larder exec` and `larder env` of the same user find it, and what they ask it.
+//! The control socket of a running Larder: how `larder exec` and `larder env` of the same user find it, and their
+//! messages.
 //!
-//! Owns: where it is, and the messages, a line of JSON each. Does not: proxy. Invariants: the socket is in a directory of its
-//! owner's alone, and whoever is at the other end is checked to be that owner; a message has a bound.
+//! Owns: its path, and the messages, one line of JSON each. Proxying is elsewhere. Invariants: the socket is in a
+//! directory that only its owner can access, and the peer is verified to be that owner. A message has a limited length.
 
 mod private;
 pub(crate) mod server;
@@ -24,24 +25,24 @@ use std::{
     time::Duration,
 };
 
-/// What is asked of a running Larder.
+/// A request to a running Larder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ControlRequest {
     /// A session, which lasts as long as the connection.
     Open { hosts: Vec<String>, except: Vec<String>, offline: bool },
     /// The session's figures.
     Figures,
-    /// What it serves on its own listeners.
+    /// Asks what it serves on its own listeners.
     About,
     /// That it reads its configuration again.
     Reload,
     /// That a newer program goes on in its place.
     Upgrade { program: Option<PathBuf>, check: bool },
-    /// What an operator's command has it do: what follows on the connection is HTTP, as on the admin listener.
+    /// Starts an operator's command: the following bytes on the connection are HTTP, as on the admin listener.
     Operate,
 }
 
-/// What is answered.
+/// The response to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ControlAnswer {
     Opened { proxy: SocketAddr, certificate: String },
@@ -74,12 +75,12 @@ pub(crate) struct SessionFigures {
     pub(crate) missing: Vec<String>,
 }
 
-/// What a Larder serves on its own listeners.
+/// The services on a Larder's own listeners.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ControlSummary {
-    /// Where clients connect, as to an HTTP proxy; `None` if this is no forward proxy.
+    /// The address of the forward proxy, or `None` if there is none.
     pub(crate) proxy: Option<SocketAddr>,
-    /// Where clients connect without TLS, whatever is served there.
+    /// The address of a listener without TLS, whatever it serves.
     #[serde(default)]
     pub(crate) listener: Option<SocketAddr>,
     /// The certificate that clients of intercepted hosts have to trust, in PEM.
@@ -103,7 +104,7 @@ impl ControlSummary {
     }
 }
 
-/// Where a control socket is, and the files next to it.
+/// The path of a control socket, and of the files next to it.
 pub(crate) struct ControlPath {
     folder: PathBuf,
     /// The socket's name in it.
@@ -186,7 +187,7 @@ impl ControlPath {
         self
     }
 
-    /// Where a Larder that serves a command alone tells what it has to tell.
+    /// Returns the log file of a Larder that serves commands only.
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.join("exec.log")
     }
@@ -315,7 +316,7 @@ impl Control {
         self.ask(ask)
     }
 
-    /// The connection, for a message of another kind.
+    /// Returns the connection, for a message of another kind.
     pub(crate) fn into_stream(self) -> UnixStream {
         self.stream.into_inner()
     }
@@ -336,5 +337,5 @@ const SOCKET_NAME: &str = "control.sock";
 const FOLDER_BYTES_MAX: usize = 80;
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
-/// How long an answer may take: the time in which a large store is loaded, or closed.
+/// Longest wait for a response: the time to load or close a large store.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
-//! `larder env`: lines for a shell that lead its programs through the Larder that runs.
+//! `larder env`: prints lines for a shell that lead its programs through the running Larder.
 //!
-//! Owns: the flags, and how shells quote. Does not: know the variables (see `exec_command::environment`). Invariant: a value is
-//! never more than a value to the shell, whatever is in it.
+//! Owns: the flags, and the shells' quoting. The variables are in `exec_command::environment`. Invariant: a value is
+//! only a value to the shell, whatever it contains.
 
 use crate::{
     authority_files::user_data_folder,
@@ -47,7 +47,7 @@ enum Shell {
     Github,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
 /// No Larder runs, or it is no forward proxy.

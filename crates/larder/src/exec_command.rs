@@ -1,8 +1,8 @@
 //! `larder exec`: runs a command whose requests go through a caching Larder, `https://` included.
 //!
-//! Owns: the flags, finding a Larder or starting one, and the line at the end. Does not: run the command (see `child`) or know what its
-//! programs have to be told (see `environment`). Invariants: exit code, standard streams and terminal are the command's; the authority
-//! that its programs trust is in memory only and ends with it.
+//! Owns: the flags, finding a Larder or starting one, and the line at the end. The command runs in `child`, its
+//! environment is set in `environment`. Invariants: exit code, standard streams and terminal are the command's. The CA
+//! that its programs trust exists in memory only and ends with it.
 
 mod child;
 pub(crate) mod environment;

@@ -1,9 +1,8 @@
-//! The Larder that `larder exec` and `larder warm` start where none runs.
+//! The Larder that `larder exec` and `larder warm` start if none runs.
 //!
-//! It serves commands alone, on the default store or the one that is named, and ends with the last of them. Owns:
-//! its settings, and the reason that clients get if it does not start. Does not: listen on the control socket's
-//! path, because it is handed the socket. Invariant: each client that connected to the socket before it ends gets
-//! an answer or an end.
+//! It serves commands only, on the default store or the one named, and ends with the last of them. Owns: its settings,
+//! and the reason that clients get if it does not start. It gets the control socket from its parent. Invariant: each
+//! client that connected to the socket before it ends gets a response or a closed connection.
 
 use crate::{
     control::{ControlAnswer, ControlPath},
@@ -35,7 +34,7 @@ pub(crate) struct ExecServerFlags {
 /// Runs until the last session ends. The control socket is standard input.
 ///
 /// # Errors
-/// It does not start, which those who wait for it are told.
+/// It does not start; waiting clients get the reason.
 pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     let help = "this is what larder exec starts; run larder exec -- COMMAND";
     let listener = io::stdin().as_fd().try_clone_to_owned().map(UnixListener::from);
@@ -64,7 +63,8 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     }
 }
 
-/// What serves the commands of one user alone: they reach through it what they would reach without.
+/// Returns the settings for serving the commands of one user only: they reach through it everything they would reach
+/// without it.
 fn settings(flags: &ExecServerFlags) -> RunSettings {
     let mut settings = RunSettings::default();
     let everywhere = ["0.0.0.0/0", "::/0"].map(|network| network.parse().expect("they are networks"));
@@ -98,6 +98,6 @@ fn refuse_waiting(listener: &UnixListener, failure: &Failure) {
     }
 }
 
-/// How long a store that is being closed is waited for.
+/// Time for which to wait for a store that is being closed.
 const PATIENCE: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(20);

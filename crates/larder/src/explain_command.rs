@@ -1,6 +1,7 @@
-//! `larder explain` and `larder show`: what a running proxy's cache would do with a request, and why; and what is stored of its URL.
+//! `larder explain` and `larder show`: what a running proxy's cache would do with a request, the reasons, and the
+//! stored responses of its URL.
 //!
-//! Owns: the flags. Does not: decide or look, the proxy does and is asked. Invariant: nothing is fetched for it.
+//! Owns: the flags. The proxy decides and examines its store. Invariant: nothing is fetched.
 
 use crate::{
     admin_client::{self, AdminFlags},
@@ -38,10 +39,10 @@ pub(crate) struct RequestFlags {
 }
 
 impl RequestFlags {
-    /// Prints what would become of the request, and why.
+    /// Prints what would happen to the request, and why.
     ///
     /// # Errors
-    /// A usage failure for what is no URL; a runtime failure if the proxy cannot be reached or refuses.
+    /// A usage failure for an invalid URL; a runtime failure if the proxy is unreachable or refuses.
     pub(crate) fn explain(&self) -> Result<(), Failure> {
         self.tell("EXPLAIN")
     }

@@ -1,7 +1,7 @@
-//! Why the program ends badly: one screen that says what is wrong, where, and what to do.
+//! Failures of the program: one screen with the problem, its place, and advice.
 //!
-//! Owns: the exit codes and the shape of every error the user sees. Does not: detect anything. Invariant:
-//! every failure carries a help line.
+//! Owns: the exit codes and the shape of every error the user sees. Errors are detected elsewhere. Invariant: every
+//! failure has a help line.
 
 use crate::output::tell;
 use miette::{Diagnostic, LabeledSpan, MietteHandler, MietteHandlerOpts, NamedSource, Report, SourceCode};
@@ -14,14 +14,14 @@ use std::{
     process::ExitCode,
 };
 
-/// What the shell is told.
+/// The cause of an exit, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitCause {
     /// Something outside failed: a file, a port, a device. Code 1.
     Runtime,
     /// The command line or the configuration is wrong. Code 2.
     Usage,
-    /// Whoever read the output has seen enough of it. Code 0, and nothing is said.
+    /// The reader of the output closed it. Code 0, without a message.
     ReaderGone,
 }
 
@@ -42,23 +42,23 @@ struct FilePlace {
 }
 
 impl Failure {
-    /// Something outside failed.
+    /// Creates the failure of something outside.
     pub(crate) fn runtime(problem: impl Into<String>, help: impl Into<String>) -> Self {
         Self { exit: ExitCause::Runtime, problem: problem.into(), help: help.into(), place: None }
     }
 
-    /// The user's input is wrong.
+    /// Creates the failure for wrong input of the user.
     pub(crate) fn usage(problem: impl Into<String>, help: impl Into<String>) -> Self {
         Self { exit: ExitCause::Usage, problem: problem.into(), help: help.into(), place: None }
     }
 
-    /// Whoever read the output went away.
+    /// Creates the failure for output whose reader has gone.
     pub(crate) fn reader_gone() -> Self {
         let problem = "whoever read the output went away".to_owned();
         Self { exit: ExitCause::ReaderGone, problem, help: "read all of it".to_owned(), place: None }
     }
 
-    /// What is wrong, and what to do.
+    /// Returns the problem and the advice.
     pub(crate) fn told(&self) -> (&str, &str) {
         (&self.problem, &self.help)
     }
@@ -71,7 +71,7 @@ impl Failure {
         self
     }
 
-    /// What is wrong and where, in one line.
+    /// Returns the problem and its place in one line.
     pub(crate) fn placed(&self) -> String {
         let Some(place) = &self.place else { return self.problem.clone() };
         let context = place.source.read_span(place.label.inner(), 0, 0);
@@ -92,7 +92,7 @@ impl Failure {
         code
     }
 
-    /// What is printed: the problem, its place if it has one, and what to do.
+    /// Returns the printed text: the problem, its place if it has one, and the advice.
     pub(crate) fn shown(self) -> String {
         // Only ever set once; if a test harness has set another hook the report is still printed.
         let _ = miette::set_hook(Box::new(|_| Box::new(handler())));
@@ -100,7 +100,8 @@ impl Failure {
     }
 }
 
-/// Lines are wrapped for people at a terminal only: who greps a log for a path or a command to copy finds it whole.
+/// Returns the handler of errors. It wraps lines at a terminal only, so that a path or a command in a log can be
+/// searched for and copied whole.
 fn handler() -> MietteHandler {
     let is_terminal = io::stderr().is_terminal();
     MietteHandlerOpts::new().context_lines(2).wrap_lines(is_terminal).break_words(is_terminal).build()

@@ -1,7 +1,7 @@
-//! The files that the settings name: looked at before anything is started or made.
+//! Checks the files that the settings name before anything is started or created.
 //!
-//! Owns: which these are. Does not: know what has to be in them (see `larder_proxy`). Invariants: nothing is changed; a file
-//! that cannot be read ends the program with 1, one that holds the wrong thing with 2, whichever it is.
+//! Owns: the list of files. Their required content is known in `larder_proxy`. Invariants: nothing is changed. An
+//! unreadable file ends the program with 1, and one with the wrong content with 2, whichever file it is.
 
 use crate::{failure::Failure, settings::RunSettings};
 use larder_proxy::{AccessLogTarget, ProxyConfig};
@@ -39,13 +39,13 @@ fn check_readable(what: &str, path: &Path) -> Result<(), Failure> {
     File::open(path).and_then(|mut file| file.read(&mut [0])).map(drop).map_err(|error| unreadable(what, path, &error))
 }
 
-/// What is told of every file that cannot be read.
+/// Returns the failure for an unreadable file.
 pub(crate) fn unreadable(what: &str, path: &Path, error: &io::Error) -> Failure {
     let help = "give the path of a file that is there, and that this user may read";
     Failure::runtime(format!("cannot read {what}: {error}: {}", path.display()), help)
 }
 
-/// The access log's file is made if it is not there, its folder is not.
+/// Checks the folder of the access log. The log's file is created if it is missing, its folder is not.
 fn check_folder(log: &Path) -> Result<(), Failure> {
     match log.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => Err(Failure::runtime(

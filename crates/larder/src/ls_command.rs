@@ -1,6 +1,7 @@
-//! `larder ls`: lists what a running proxy has stored.
+//! `larder ls`: lists the responses that a running proxy has stored.
 //!
-//! Owns: the flags, and what is printed. Does not: look, the proxy does. Invariant: what is listed can be served, if only after validation.
+//! Owns: the flags, and the output. The proxy scans its store. Invariant: every listed response can be served, possibly
+//! after validation.
 
 use crate::{
     admin_client::{self, AdminFlags, ProgressEvent, SentBody},
@@ -54,10 +55,10 @@ enum Sort {
     Hits,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// A usage failure for what is no host, prefix or pattern; a runtime failure if the proxy cannot be reached or refuses.
+/// A usage failure for an invalid host, prefix or pattern; a runtime failure if the proxy is unreachable or refuses.
 pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     let sort = flags.sort.map(|sort| match sort {
         Sort::Size => "size",
@@ -100,7 +101,7 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     print_line!("{}, {}", size::show_things(count, "response", "responses"), size::show(bytes))
 }
 
-/// A prefix as the pattern of all that begins so. A host stands for all of it by itself.
+/// Returns a prefix as the pattern of everything that begins with it. A host already stands for everything on it.
 fn whole(what: &str) -> String {
     let rest = what.split_once("://").map_or(what, |(_, rest)| rest);
     if rest.contains('/') && !what.contains('*') { format!("{what}*") } else { what.to_owned() }
@@ -121,7 +122,7 @@ fn print_response(line: &Value) -> Result<(), Failure> {
     )
 }
 
-/// A time in its largest unit.
+/// Formats a time in its largest unit.
 fn show_secs(secs: u64) -> String {
     match secs {
         0..120 => format!("{secs} s"),

@@ -1,6 +1,6 @@
-//! What the machine has, where a setting must not ask for more.
+//! The machine's resources, which settings must not exceed.
 //!
-//! Owns: reading how much memory there is. Does not: reserve any.
+//! Owns: reading the amount of memory. Nothing is reserved.
 
 use crate::{failure::Failure, size};
 use std::fs;
@@ -28,7 +28,8 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// What the kernel has, or what it allows this group of processes, if that is less; `None` if it does not say.
+/// Returns the memory of the kernel, or the limit of this process's control group if that is lower, or `None` if
+/// neither is known.
 fn memory_bytes(meminfo: &str, group_max: &str) -> Option<u64> {
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let total = total.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()).map(|kib| kib << 10);

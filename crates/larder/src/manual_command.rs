@@ -1,7 +1,8 @@
-//! `larder completions` and `larder manual`: completions for shells, and manual pages, made from the command line itself.
+//! `larder completions` and `larder manual`: completions for shells, and manual pages, made from the command line
+//! itself.
 //!
-//! Owns: the commands, and the names of the files. Does not: word anything, see `cli`. Invariant: what a package installs says what the
-//! program in it does.
+//! Owns: the commands, and the names of the files. The wording is in `cli`. Invariant: the pages that a package
+//! installs describe the program in it.
 
 use crate::{cli::Cli, failure::Failure, output};
 use clap::{Args, CommandFactory};

@@ -1,6 +1,6 @@
-//! `larder mirror`: which package worlds can be mirrored, and how their clients are told.
+//! `larder mirror`: lists the package registries that can be mirrored, and the settings for their clients.
 //!
-//! Owns: what is printed. Does not: know the worlds (see `mirrors`).
+//! Owns: the output. The registries are in `mirrors`.
 
 use crate::{
     failure::Failure,

@@ -1,8 +1,9 @@
-//! The mirrors that are known by name: which servers a package world has, what of them never changes, and how its clients are
-//! told of us.
+//! The built-in mirrors: the servers of each package registry, the files that never change, and the settings for its
+//! clients.
 //!
-//! Owns: making of a row of the table (see `worlds`) what the proxy takes. Does not: serve (see `larder_proxy::Mirror`). Invariants: a row is
-//! data; what is said of its files holds however they are asked for, by the mirror or through interception.
+//! Owns: converting an entry of the table (see `worlds`) to the proxy's configuration. Serving is in
+//! `larder_proxy::Mirror`. Invariants: an entry is data. The rules for its files apply however they are requested,
+//! through the mirror or through interception.
 
 mod intercepted;
 mod layouts;
@@ -25,21 +26,21 @@ pub(crate) use worlds::WORLDS;
 /// A package world.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// What it is called, and its path.
+    /// The registry's name, and its path.
     pub(crate) name: &'static str,
-    /// Its servers; the first is the one that documents come from.
+    /// The servers; documents come from the first.
     pub(crate) servers: &'static [WorldServer],
     /// Paths and media types of a registry of this kind on any host.
     pub(crate) layouts: &'static [RegistryLayout],
     /// Media types of documents whose links to its servers are made to lead here.
     pub(crate) documents: &'static [&'static str],
-    /// How to use it; `{}` is our address.
+    /// Usage instructions; `{}` is replaced by the proxy's address.
     pub(crate) usage: &'static str,
-    /// What it is made of.
+    /// The kind of registry.
     pub(crate) kind: WorldKind,
 }
 
-/// What a world is made of.
+/// The kinds of registries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorldKind {
     /// Files below its servers' URLs.
@@ -51,22 +52,22 @@ pub(crate) enum WorldKind {
 /// One of its servers.
 #[derive(Debug)]
 pub(crate) struct WorldServer {
-    /// What follows the world's name in its path; of a registry, its name.
+    /// The part of the path after the registry's name; for a container registry, its name.
     pub(crate) suffix: &'static str,
     pub(crate) url: &'static str,
-    /// Where else the same is.
+    /// Other URLs with the same content.
     pub(crate) aliases: &'static [&'static str],
     /// Paths below the URL whose files never change.
     pub(crate) immutable: &'static [&'static str],
-    /// For how long everything else is fresh.
+    /// Lifetime of all other responses.
     pub(crate) fresh: Duration,
-    /// Whether its redirections are followed here, so that what is kept is the file and not a link that ends.
+    /// Set if the proxy follows the server's redirects itself, so that it stores the file and not a link that expires.
     pub(crate) follows: bool,
     /// Set if the host serves this registry alone, so that everything else there is a listing.
     pub(crate) is_dedicated: bool,
 }
 
-/// For how long what is there may stand in for a server that cannot be reached.
+/// Time for which stored responses replace those of an unreachable server.
 const STALE_ON_ERROR: Duration = Duration::from_hours(30 * 24);
 
 /// Returns the caching rules for clients that ask registries themselves: those in the table, and others that have their
@@ -78,7 +79,7 @@ pub(crate) fn rules_for_all() -> Vec<Rule> {
     known.chain(of_files().flat_map(Registry::rules_anywhere)).collect()
 }
 
-/// What is said of repositories of git, wherever they are: what is asked for by the names of objects is answered from the cache.
+/// Returns the rule for git repositories on any server: requests for objects by name are answered from the cache.
 fn rule_of_git() -> Rule {
     let paths = ["/**/git-upload-pack", "/**/info/refs"].map(str::to_owned).to_vec();
     let ruling = Ruling { name: "git".to_owned(), caches_git: true, ..Ruling::default() };
@@ -115,7 +116,7 @@ pub(crate) fn parse_origin_of(text: &str) -> Result<OriginOf, BadValue> {
 }
 
 impl Registry {
-    /// Adds this world to what a proxy is started with: its mirrors, and what is said of its files.
+    /// Adds this registry to the proxy's configuration: its mirrors, and the rules for its files.
     pub(crate) fn add_to(&self, proxy: &mut ProxyConfig, first: Option<&OriginUrl>) {
         if self.kind == WorldKind::Registries {
             return self.add_registries_to(proxy, first);
@@ -146,7 +147,7 @@ impl Registry {
 }
 
 impl Registry {
-    /// What is said of its files for clients that ask its servers themselves.
+    /// Returns the rules for its files, for clients that contact its servers directly.
     fn rules_for_all(&self) -> Vec<Rule> {
         self.servers.iter().flat_map(|server| server.rules_for_all(self.name)).collect()
     }
@@ -191,7 +192,7 @@ impl NamedRegistry {
 }
 
 impl Registry {
-    /// The path of ours that a server is behind.
+    /// Returns the path under which the proxy mirrors a server.
     pub(crate) fn path_of(&self, server: &WorldServer) -> String {
         match self.kind {
             WorldKind::Files => format!("/{}{}", self.name, server.suffix),
@@ -200,7 +201,7 @@ impl Registry {
     }
 }
 
-/// Where a registry's API is, whose URL need not say that.
+/// Returns the URL of a registry's API, which its configured URL may leave out.
 fn api_of(url: &OriginUrl) -> OriginUrl {
     let text = url.to_short_string();
     let api = if url.base_path().ends_with("/v2") { text } else { format!("{text}/v2") };
@@ -251,11 +252,11 @@ impl WorldServer {
     }
 }
 
-/// What is said of a server's files, by patterns of their paths below its base path.
+/// The rules for a server's files, by patterns of their paths below its base path.
 pub(crate) struct FileRules<'a> {
     /// Those that never change.
     pub(crate) immutable: &'a [&'a str],
-    /// For how long the others are fresh, if that is said.
+    /// Lifetime of the other files, if there is one.
     pub(crate) fresh: Option<Duration>,
     /// Whether the others may stand in for a server that cannot be reached.
     pub(crate) stands_in: bool,
@@ -408,8 +409,8 @@ mod tests {
         assert_eq!(rule_of("maven", "repo.maven.apache.org", "/other/a.jar"), "", "not below its URL");
     }
 
-    /// What is known of a response of this type to a GET, for clients that ask registries themselves: whether it never
-    /// changes, and for how many minutes it is fresh.
+    /// Returns the rule's effect on a response of this type to a GET, for clients that contact registries directly:
+    /// whether it never changes, and its lifetime in minutes.
     fn known(url: &str, content_type: &'static str, accept: &str) -> Option<(bool, Option<u64>)> {
         let rules = larder_http::Rules::new(rules_for_all());
         let (authority, path) = url.split_at(url.find('/').unwrap());

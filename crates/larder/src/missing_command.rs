@@ -1,7 +1,7 @@
-//! `larder missing`: what a proxy was asked for while it was offline, and did not have.
+//! `larder missing`: lists resources that were requested while the proxy was offline and were not cached.
 //!
-//! Owns: the flags, and what is printed. Does not: keep the list, the proxy does. If none runs, the list is read
-//! from where the proxy left it, next to its store. Invariant: with `--json` every line is an object.
+//! Owns: the flags, and the output. The proxy keeps the list. If none runs, the list is read from the file next to its
+//! store. Invariant: with `--json` every line is an object.
 
 use crate::{
     admin_client::{self, AdminFlags},
@@ -44,10 +44,10 @@ pub(crate) struct MissingFlags {
     admin: AdminFlags,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// The proxy cannot be reached, or what it says is no list.
+/// The proxy is unreachable, or its response is no list.
 pub(crate) fn run(flags: &MissingFlags) -> Result<(), Failure> {
     let base = base_of(flags)?;
     if flags.clear {
@@ -109,13 +109,13 @@ fn clear(base: &Path) -> Result<String, Failure> {
     Ok("the list is empty\n".to_owned())
 }
 
-/// What a proxy has on its list.
+/// The list of a proxy.
 pub(crate) struct MissingReport {
     pub(crate) missed: Vec<MissingResource>,
     pub(crate) unlisted_count: u64,
 }
 
-/// The list of a running proxy.
+/// Fetches the list of a running proxy.
 ///
 /// # Errors
 /// As [`run`].

@@ -1,6 +1,6 @@
-//! `larder offline`: says whether a running proxy asks origins, and has it ask them or not.
+//! `larder offline`: prints whether a running proxy contacts origins, and changes that.
 //!
-//! Owns: the flags. Does not: decide, the proxy does. Invariant: what is printed is what the proxy says is so now.
+//! Owns: the flags. The proxy decides. Invariant: the printed state is the proxy's present state.
 
 use crate::{
     admin_client::{self, AdminFlags},
@@ -44,10 +44,10 @@ enum Word {
     Status,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// The proxy cannot be reached.
+/// The proxy is unreachable.
 pub(crate) fn run(flags: &OfflineFlags) -> Result<(), Failure> {
     let word = flags.word.to_possible_value().expect("no word is left out");
     let told = admin_client::ask(flags.admin, &format!("OFFLINE /{}", word.get_name()), "")?;

@@ -1,8 +1,8 @@
-//! What the program prints: results on standard output, words for people on standard error.
+//! The program's output: results on standard output, messages for people on standard error.
 //!
-//! Owns: what becomes of output that cannot be written. Does not: word anything. Invariants: a reader that went away
-//! (`| head`) ends a command quietly, a full disk ends it with a failure, and words that nobody can read end nothing:
-//! no command prints in another way, because `println!` and `eprintln!` panic in all three cases.
+//! Owns: the handling of output that cannot be written. The wording is elsewhere. Invariants: a reader that closes the
+//! output (`| head`) ends a command quietly, a full disk ends it with a failure, and messages that cannot be written
+//! end nothing. No command prints in another way, because `println!` and `eprintln!` panic in all three cases.
 
 use crate::failure::Failure;
 use std::{
@@ -38,7 +38,7 @@ pub(crate) fn print(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     })
 }
 
-/// Prints a line on standard error. What cannot be written there can be told to nobody.
+/// Prints a line on standard error. A failure to do so cannot be reported, and is ignored.
 pub(crate) fn say(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }

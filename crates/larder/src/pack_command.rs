@@ -1,7 +1,7 @@
-//! `larder pack` and `larder unpack`: what one cache has, carried to another in a file.
+//! `larder pack` and `larder unpack`: carry cached responses to another cache in a file.
 //!
-//! Owns: the flags, the file, and what is said at the end. Does not: pack, the proxy does. Invariant: a file gets its name when all of it is
-//! there; nothing is said to be stored that the proxy did not say is.
+//! Owns: the flags, the file, and the summary. The proxy packs. Invariant: a file gets its name when it is complete. A
+//! response is reported as stored only if the proxy said so.
 
 use crate::{
     admin_client::{self, AdminFlags, ProgressEvent, SentBody},
@@ -218,7 +218,7 @@ impl Read for CountedFile<'_> {
     }
 }
 
-/// What a proxy is asked to pack: a line of JSON, and patterns.
+/// Returns the request to pack: a line of JSON, and patterns.
 fn packing_request(flags: &PackFlags) -> Result<String, Failure> {
     let mut patterns = pin_command::patterns(&flags.sources)?;
     for server in flags.mirror.iter().flat_map(|world| world.servers) {
@@ -237,7 +237,7 @@ fn packing_request(flags: &PackFlags) -> Result<String, Failure> {
     Ok(format!("{wanted}\n{lines}"))
 }
 
-/// The pattern of everything below a URL.
+/// Returns the pattern of everything below a URL.
 fn below(url: &str) -> Result<UrlPattern, Failure> {
     crate::url_list::pattern(&format!("{}/*", url.trim_end_matches('/')))
 }

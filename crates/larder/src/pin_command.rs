@@ -1,7 +1,7 @@
-//! `larder pin` and `larder unpin`: has a running proxy keep what somebody will want, whatever else comes.
+//! `larder pin` and `larder unpin`: protect stored responses of a running proxy from eviction.
 //!
-//! Owns: the flags, the lists, and what is printed. Does not: pin, the proxy does. Invariant: nothing is said to be pinned that the proxy
-//! did not say is.
+//! Owns: the flags, the lists, and the output. The proxy pins. Invariant: a response is reported as pinned only if the
+//! proxy said so.
 
 use crate::{
     admin_client::{self, AdminFlags, ProgressEvent, SentBody},
@@ -135,10 +135,10 @@ fn ask(
     )
 }
 
-/// The patterns that words of the command line say or list.
+/// Returns the patterns in words of the command line, or in the lists they name.
 ///
 /// # Errors
-/// One of them is no pattern and no list, or nothing is listed.
+/// A word is neither a pattern nor a list, or nothing is listed.
 pub(crate) fn patterns(sources: &[String]) -> Result<Vec<UrlPattern>, Failure> {
     let mut all = Vec::new();
     for source in sources {
@@ -162,7 +162,7 @@ fn print_pattern(line: &Value, is_json: bool) -> Result<(), Failure> {
     print_line!("{:>9}  {:>9}  {pattern}", size::show_count(count), size::show(bytes))
 }
 
-/// How much of what may be pinned is.
+/// Returns the pinned share of the limit.
 fn share(all: &Value) -> String {
     let (bytes, bytes_max) = (number(&all["bytes"]), number(&all["bytes_max"]));
     format!("{} of the {} that may be are pinned", size::show(bytes), size::show(bytes_max))

@@ -1,4 +1,4 @@
-//! How far long work has come, on standard error: a bar on a terminal, else a line now and then.
+//! Progress of long work on standard error: a bar on a terminal, otherwise a line now and then.
 
 use crate::output::tell;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -10,7 +10,7 @@ use std::{
 /// Between two lines, where there is no terminal.
 const LINE_EVERY_S: u64 = 30;
 
-/// What is shown of one piece of work.
+/// The progress of one piece of work.
 pub(crate) struct ProgressLine {
     bar: ProgressBar,
     what: String,
@@ -25,7 +25,7 @@ impl ProgressLine {
         Self { bar, what: what.to_owned(), is_terminal: io::stderr().is_terminal(), told_s: AtomicU64::new(0) }
     }
 
-    /// Notes that so much more of so much is done.
+    /// Adds `count` to the completed part of `of`.
     pub(crate) fn advance(&self, count: u64, of: u64) {
         self.bar.set_length(of);
         self.bar.inc(count);

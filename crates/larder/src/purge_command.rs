@@ -1,7 +1,7 @@
-//! `larder purge`: has a running proxy forget what it stored, or take it as stale.
+//! `larder purge`: removes cached responses of a running proxy, or marks them stale.
 //!
-//! Owns: the flags. Does not: forget anything itself, the proxy's admin listener is asked to.
-//! Invariant: it says that something is purged only if the proxy said so.
+//! Owns: the flags. The proxy's admin listener does the purging. Invariant: a purge is reported only if the proxy
+//! confirmed it.
 
 use crate::{
     admin_client::{self, AdminFlags},
@@ -59,10 +59,10 @@ pub(crate) struct PurgeFlags {
     what: Vec<String>,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// A usage failure for what is no URL, or no tag; a runtime failure if the proxy cannot be reached or refuses.
+/// A usage failure for an invalid URL or tag; a runtime failure if the proxy is unreachable or refuses.
 pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
     if flags.all {
         return purge(flags, ALL_TARGET, "Purge-Scope: all", "everything");
@@ -98,7 +98,7 @@ fn purge(flags: &PurgeFlags, target: &str, field: &str, shown: &str) -> Result<(
     notes.lines().try_for_each(|note| print_line!("{note}"))
 }
 
-/// A prefix with its scheme, or with both if it has none.
+/// Returns a prefix with its scheme, or with both schemes if it has none.
 fn whole_prefixes(prefix: &str) -> Vec<String> {
     match prefix.contains("://") {
         true => vec![prefix.to_owned()],

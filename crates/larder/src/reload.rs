@@ -1,7 +1,7 @@
-//! The configuration of a proxy that runs, read again.
+//! Reloads the configuration of a running proxy.
 //!
-//! Owns: what the configuration said when it was last taken, and telling what of another cannot be had before a restart. Does not: put
-//! a configuration in force (see `larder_proxy::ProxyHandle::reload`). Invariant: what cannot be read or used changes nothing.
+//! Owns: the last adopted configuration, and the list of changes that need a restart. Putting a configuration into
+//! force is in `larder_proxy::ProxyHandle::reload`. Invariant: an unreadable or unusable configuration changes nothing.
 
 use crate::{
     control::ControlSummary,
@@ -20,7 +20,7 @@ use std::{
 /// Reads the settings again: the file, and the flags over it.
 pub(crate) type SettingsReader = Arc<dyn Fn() -> Result<RunSettings, Failure> + Send + Sync>;
 
-/// What reads the configuration again, and has it be in force.
+/// Reads the configuration again, and puts it into force.
 pub(crate) struct Reloader {
     read: SettingsReader,
     handle: ProxyHandle,
@@ -29,9 +29,9 @@ pub(crate) struct Reloader {
     memory: Option<MemoryPlan>,
 }
 
-/// What came of it.
+/// The outcome of a reload.
 pub(crate) struct ReloadReport {
-    /// Where clients connect now.
+    /// The present listening addresses.
     listeners: Vec<SocketAddr>,
     /// Keys of settings that are as they were, though the configuration says otherwise.
     unchanged: Vec<&'static str>,
@@ -48,10 +48,10 @@ impl Reloader {
         Self { read, handle, in_force: Mutex::new(settings), memory }
     }
 
-    /// Reads the configuration again and has it be in force. Blocks for reading files, and until every worker has it.
+    /// Reads the configuration again and puts it into force. Blocks for reading files, and until every worker uses it.
     ///
     /// # Errors
-    /// What is wrong with it, and where; then the one before is in force.
+    /// The fault of the configuration and its place. The previous one then stays in force.
     pub(crate) fn reload(&self) -> Result<ReloadReport, Failure> {
         let mut in_force = self.in_force();
         let mut settings = (self.read)()?;
@@ -66,7 +66,7 @@ impl Reloader {
         Ok(ReloadReport { listeners: local_addrs, unchanged: keys })
     }
 
-    /// Returns what is told of the proxy by the settings in force, which listens where `told` says.
+    /// Returns a summary of the proxy under the settings in force. `told` has the listening addresses.
     pub(crate) fn about(&self, told: &ReloadReport) -> ControlSummary {
         ControlSummary::of(&self.in_force(), &told.listeners)
     }
@@ -91,7 +91,7 @@ impl fmt::Display for ReloadReport {
     }
 }
 
-/// The keys of a store's settings that are not as they were.
+/// Returns the changed keys of a store's settings.
 fn changed(now: &settings::StoreSettings, before: &settings::StoreSettings) -> Vec<&'static str> {
     // No key sets the others.
     let settings::StoreSettings { disks, sizes, policy, tuning, mean_object_size_bytes, io, .. } = now;

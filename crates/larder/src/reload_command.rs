@@ -1,6 +1,6 @@
-//! `larder reload`: has a running proxy read its configuration again.
+//! `larder reload`: makes a running proxy read its configuration again.
 //!
-//! Owns: the command. Does not: read a configuration itself, the proxy does, by the flags that it was started with. Invariant: it ends
+//! Owns: the command. The proxy reads the configuration, by the flags with which it was started. Invariant: it ends
 //! with 0 only when the configuration is in force.
 
 use crate::{
@@ -24,10 +24,10 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ReloadFlags {}
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// No Larder of this user runs, or its configuration cannot be used.
+/// No Larder of this user runs, or its configuration is unusable.
 pub(crate) fn run(_: &ReloadFlags) -> Result<(), Failure> {
     let none = || {
         let help = "start it with larder run; if another user did, be that user or root, or send SIGHUP to its process";

@@ -1,7 +1,7 @@
-//! The lines that tell, once the proxy listens, what is running and how to try it.
+//! The lines printed once the proxy listens: what is running and how to try it.
 //!
-//! Owns: their wording. Does not: find anything out. They go to standard error, because standard output may be the
-//! access log's.
+//! Owns: their wording. Facts are gathered elsewhere. The lines go to standard error, because standard output may be
+//! the access log's.
 
 use crate::{
     memory_plan::MemoryPlan,
@@ -19,19 +19,19 @@ use std::{
 /// Fewest entries of which it says something what the index takes for each: tables begin with room for some.
 const ENTRIES_TELLING: u64 = 1_000;
 
-/// What is running.
+/// A description of the running proxy.
 pub(crate) struct Report<'a> {
     pub(crate) config: &'a ProxyConfig,
-    /// Where clients connect, with the real ports.
+    /// The listening addresses, with the actual ports.
     pub(crate) listeners: &'a [SocketAddr],
     pub(crate) admin: Option<SocketAddr>,
     /// The store, if there is one.
     pub(crate) store: Option<StoreReport>,
-    /// Which policy was chosen and why, if it was left to the program.
+    /// The chosen policy and the reason, if the program chose it.
     pub(crate) automatic: Option<String>,
     /// The division of the memory, if it was given for the whole process.
     pub(crate) memory: Option<MemoryPlan>,
-    /// How many files may be open, if that is too few.
+    /// Limit on open files, if it is too low.
     pub(crate) open_files: Option<u64>,
 }
 
@@ -213,7 +213,7 @@ pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Which requests a site is about.
+/// Describes the requests that a site matches.
 fn about(site: &larder_proxy::Site) -> String {
     let hosts = if site.hosts.is_empty() { "every host".to_owned() } else { site.hosts.join(", ") };
     let paths = if site.paths.is_empty() { String::new() } else { format!(" below {}", site.paths.join(", ")) };
@@ -222,7 +222,7 @@ fn about(site: &larder_proxy::Site) -> String {
     format!("{hosts}{paths}{through}")
 }
 
-/// How many entries there are, as far as that is known, and how many there can be.
+/// Returns the number of entries, as far as it is known, and the largest possible number.
 pub(crate) fn entries(stats: &Stats) -> String {
     let (known, most) = (size::show_count(stats.entries), size::show_count(stats.entries_max));
     match stats.recoverable_segments.saturating_sub(stats.recovered_segments) {
@@ -233,7 +233,7 @@ pub(crate) fn entries(stats: &Stats) -> String {
     }
 }
 
-/// A rate for people: three digits that mean something, thousands with a comma.
+/// Formats a rate with three significant digits and commas.
 pub(crate) fn rate(per_second: f64) -> String {
     match per_second {
         0.0..10.0 => format!("{per_second:.2}"),

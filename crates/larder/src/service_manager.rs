@@ -1,7 +1,8 @@
-//! The service manager that started this process, if one did: systemd, or another that speaks its protocol (sd_notify(3), sd_listen_fds(3)).
+//! The service manager that started this process, if one did: systemd, or another that speaks its protocol
+//! (sd_notify(3), sd_listen_fds(3)).
 //!
-//! Owns: what is told to it and when, and the sockets that it hands over. Does not: start or stop anything. Invariant: it is told that the
-//! process is well only after every worker has been asked and has answered.
+//! Owns: the messages to it, their times, and the sockets that it passes. Nothing is started or stopped here.
+//! Invariant: a healthy state is reported only after every worker has responded to a check.
 
 use crate::{failure::Failure, output::tell};
 use larder_proxy::{ListeningSocket, ProxyHandle};
@@ -23,7 +24,7 @@ pub(crate) fn sockets() -> Result<Vec<ListeningSocket>, Failure> {
     })
 }
 
-/// Tells it that requests are answered, and from then on that this is still so, if it wants to know.
+/// Reports that requests are answered, and keeps reporting it if the manager wants that.
 pub(crate) fn tell_ready(handle: &ProxyHandle) {
     notify(&[NotifyState::Ready]);
     let Some(interval) = sd_notify::watchdog_enabled() else { return };

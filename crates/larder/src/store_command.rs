@@ -1,8 +1,8 @@
-//! `larder store`: making a store on purpose, and looking at one that is not in use.
+//! `larder store`: creates a store on request, and examines one that is not in use.
 //!
-//! Owns: the flags of these commands and what they print. Does not: know how stores are laid out. Invariant:
-//! nothing is destroyed that was not named first; `info` and `check` change nothing, and `upgrade` loses nothing
-//! unasked. Results go to standard output.
+//! Owns: the flags of these commands and their output. The layout of stores is known elsewhere. Invariant: nothing is
+//! destroyed that was not named first. `info` and `check` change nothing, and `upgrade` loses nothing without consent.
+//! Results go to standard output.
 
 use crate::{
     failure::Failure,
@@ -242,7 +242,7 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     print_line!("{path}: an empty store of {}, policy {}", size::show(size_bytes), options.policy)
 }
 
-/// What formatting would destroy, if anything.
+/// Describes what formatting would destroy, if anything.
 fn destroyed(content: &PathContent) -> Option<String> {
     match content {
         PathContent::Store(info) => Some(describe(info)),

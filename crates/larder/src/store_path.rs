@@ -1,7 +1,7 @@
-//! Where the store's file is.
+//! The path of the store.
 //!
-//! Owns: turning what the user said into a path, and making the default directory. Does not: open the file.
-//! Invariant: the only thing ever created here is our own directory in the user's cache, for its owner alone.
+//! Owns: turning the user's setting into a path, and creating the default directory. The file is opened elsewhere.
+//! Invariant: only Larder's own directory in the user's cache is ever created here, for its owner alone.
 
 use crate::{failure::Failure, settings::DiskSettings};
 use etcetera::BaseStrategy;
@@ -18,10 +18,10 @@ const FILE_NAME: &str = "store.larder";
 /// Name of the store's directory in the user's cache, for policies that keep files.
 const DIRECTORY_NAME: &str = "store";
 
-/// Where the store is to be, a directory if its policy keeps files; `None` for memory only.
+/// Returns the path of the store, a directory if its policy keeps files, or `None` for memory only.
 ///
 /// # Errors
-/// A failure that says what is wrong with the place.
+/// A failure that describes the fault of the place.
 pub(crate) fn find(disk: &DiskSettings, policy: Option<&Policy>) -> Result<Option<PathBuf>, Failure> {
     let keeps_files = policy.map(|policy| policy.layout.keeps_files());
     match disk {
@@ -31,8 +31,9 @@ pub(crate) fn find(disk: &DiskSettings, policy: Option<&Policy>) -> Result<Optio
     }
 }
 
-/// `path` itself, or the store's file in it if it is a directory and not a store. `keeps_files` is whether the policy
-/// does, if one was said. A store that is there is the place, whatever the policy: no second one is made inside.
+/// Returns `path` itself or, if it is a directory and not a store, the store's file in it. `keeps_files` says whether
+/// the policy keeps files, if one was given. An existing store is the place, whatever the policy: no second one is
+/// created inside.
 fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
     if path.is_dir() {
         return Ok(existing_in(path).unwrap_or_else(|| match keeps_files {
@@ -52,7 +53,7 @@ fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
     Ok(path.to_owned())
 }
 
-/// The store that a directory is, or that is in it under the usual name.
+/// Returns the store that a directory is, or contains under the usual name.
 fn existing_in(folder: &Path) -> Option<PathBuf> {
     let file = folder.join(FILE_NAME);
     // One that cannot be looked at is a store in use.
@@ -60,14 +61,14 @@ fn existing_in(folder: &Path) -> Option<PathBuf> {
     if file.exists() { Some(file) } else { is_store().then(|| folder.to_owned()) }
 }
 
-/// The store at `path` for whoever only looks at it: in a directory, the one that [`find`] would find there.
+/// Returns the store at `path` for commands that only read it: in a directory, the one that [`find`] would find there.
 pub(crate) fn existing(path: &Path) -> PathBuf {
     let inside = if path.is_dir() { existing_in(path) } else { None };
     inside.unwrap_or_else(|| path.to_owned())
 }
 
-/// How the paths of files begin that are kept besides the store at `path`: beside it, or for a block device in the directory of the
-/// default store. `None`: there is no place.
+/// Returns the path prefix of the files that belong to the store at `path`: next to it or, for a block device, in the
+/// directory of the default store. Returns `None` if there is no place.
 pub(crate) fn state_base(path: &Path) -> Option<PathBuf> {
     if !path.starts_with("/dev") {
         return Some(path.to_owned());
@@ -77,7 +78,7 @@ pub(crate) fn state_base(path: &Path) -> Option<PathBuf> {
     Some(folder.join(name))
 }
 
-/// The directory of the default store, which may not be there yet.
+/// Returns the directory of the default store, which may not exist yet.
 ///
 /// # Errors
 /// The user has no cache directory.

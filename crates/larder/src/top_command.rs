@@ -1,8 +1,8 @@
-//! `larder top`: what a running proxy does, in a terminal.
+//! `larder top`: shows the activity of a running proxy in a terminal.
 //!
-//! Owns: the flags, the terminal while it shows, and asking again and again. Does not: draw (see `frame`), or count (the proxy does).
-//! Invariants: however it ends, the terminal is as it was; keys are heard while the proxy is waited for; where there is no terminal it
-//! prints one frame and ends.
+//! Owns: the flags, the terminal while it shows, and the polling. Drawing is in `frame`; the proxy counts. Invariants:
+//! however it ends, the terminal is restored. Keys are read while the proxy is waited for. Without a terminal it prints
+//! one frame and ends.
 
 mod frame;
 
@@ -51,17 +51,17 @@ pub(crate) struct TopFlags {
     admin: AdminFlags,
 }
 
-/// What is shown.
+/// The displayed data.
 pub(crate) struct TopFigures {
     pub(crate) overview: Overview,
-    /// Why it is old, if it is.
+    /// The reason why the data is old, if it is.
     pub(crate) trouble: Option<String>,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// The proxy cannot be reached at the start, or there is something wrong with the terminal.
+/// The proxy is unreachable at the start, or the terminal has a fault.
 pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
     let shown = TopFigures { overview: look(flags.admin)?, trouble: None };
     if flags.once || !io::stdout().is_terminal() {
@@ -113,7 +113,7 @@ fn ends(key: KeyEvent) -> bool {
     matches!((key.code, is_control), (KeyCode::Char('q') | KeyCode::Esc, false) | (KeyCode::Char('c' | 'd'), true))
 }
 
-/// One frame as text.
+/// Returns one frame as text.
 fn once(shown: &TopFigures) -> String {
     let mut buffer = Buffer::empty(Rect::new(0, 0, ONCE_COLUMNS, frame::LINES));
     frame::draw(&mut buffer, shown);
@@ -135,6 +135,6 @@ fn terminal_failure(error: impl std::fmt::Display) -> Failure {
 }
 
 const PAUSE_MIN: Duration = Duration::from_millis(200);
-/// How long a key is waited for before it is looked whether there is something new.
+/// Time to wait for a key before checking for new data.
 const KEY_PATIENCE: Duration = Duration::from_millis(100);
 const ONCE_COLUMNS: u16 = 100;

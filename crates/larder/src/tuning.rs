@@ -1,7 +1,7 @@
-//! Policy rows and their constants as people write them: `--policy esp`, `--tune esp_level_count=8`, `[store.tuning]`.
+//! Policies and their constants as people write them: `--policy esp`, `--tune esp_level_count=8`, `[store.tuning]`.
 //!
-//! Owns: reading a constant by its kind, and the help that lists rows. Does not: know any row or constant: both come
-//! from the engine's tables. Invariant: what parses is in its range.
+//! Owns: parsing a constant by its kind, and the help that lists policies. The policies and constants come from the
+//! engine's tables. Invariant: a value that parses is in its range.
 
 use crate::{
     duration, size,
@@ -20,9 +20,9 @@ pub(crate) struct TunedConstant {
 /// A row, or the one that a plan recommends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolicyChoice {
-    /// Which one is best for the disk and the memory, see `automatic`.
+    /// The best policy for the disk and the memory, see `automatic`.
     Auto,
-    /// This one.
+    /// This policy.
     Row(&'static Policy),
 }
 
@@ -71,18 +71,18 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
     fitting.ok_or_else(|| BadValue::new(format!("not a value for {}: `{text}`", field.name), range(&field.kind)))
 }
 
-/// What `--help` says about `--policy`: every row of the table.
+/// Returns the help for `--policy`: every policy of the table.
 pub(crate) fn policy_help() -> String {
     POLICY_HELP.to_owned() + &policy_list()
 }
 
-/// What `run --help` says about `--policy`: `auto` besides.
+/// Returns the help for `--policy` of `run`, which also has `auto`.
 pub(crate) fn choice_help() -> String {
     let width = policy_width();
     format!("{POLICY_HELP}\n  {:width$}  the one that `larder plan` recommends{}", "auto", policy_list())
 }
 
-/// A line for every policy, with what it is.
+/// Returns a line for every policy, with its description.
 pub(crate) fn policy_list() -> String {
     let width = policy_width();
     Policy::all().iter().map(|policy| format!("\n  {:width$}  {}", policy.name, policy.about)).collect()
@@ -94,7 +94,7 @@ fn policy_width() -> usize {
 
 const POLICY_HELP: &str = "Storage policy of the store [default: that of the store, or log for a new one]\n";
 
-/// What `--help` says about `--tune`: every constant with its range and default.
+/// Returns the help for `--tune`: every constant with its range and default.
 pub(crate) fn tune_help() -> String {
     let mut help = "Constant of a policy, such as reinsertion=off (repeatable)\n".to_owned();
     let defaults = Tuning::default();
@@ -133,7 +133,7 @@ fn show(kind: &TuningKind, value: TuningValue) -> String {
     }
 }
 
-/// In the largest binary unit that shows all of it, since that is how these are chosen.
+/// Formats a size in the largest binary unit that shows it exactly, because such sizes are chosen in these units.
 fn show_bytes(bytes: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let whole = units.iter().find(|(_, bits)| bytes != 0 && bytes.trailing_zeros() >= *bits);

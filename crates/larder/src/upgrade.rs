@@ -1,7 +1,8 @@
-//! The proxy that runs, and another process that goes on in its place: a newer program, by the same flags.
+//! Replaces the running process by a newer program with the same flags.
 //!
-//! Owns: starting that process, and the order in which sockets and store change hands. Does not: start a proxy. Invariants: until the other
-//! has said that it would start, nothing changes; who connects meanwhile waits and is served, by the other or, if that does not start, by this one.
+//! Owns: starting that process, and the order in which sockets and store are handed over. Starting a proxy is
+//! elsewhere. Invariants: nothing changes until the successor has reported that it can start. Clients that connect in
+//! the meantime wait and are served: by the successor or, if that does not start, by this process.
 
 mod forwarding;
 mod line;
@@ -28,13 +29,13 @@ use tokio::sync::oneshot;
 /// The flag that it is started with.
 pub(crate) const TAKE_OVER: &str = "--take-over";
 
-/// What an operator asks for.
+/// An operator's request to upgrade.
 pub(crate) struct UpgradeRequest {
     /// The program, unless it is the one that this process was started from.
     pub(crate) program: Option<PathBuf>,
-    /// Whether it is only to be found out whether it would start.
+    /// Set if the request is only to check whether the new program would start.
     pub(crate) is_check: bool,
-    /// Where it is told how it went.
+    /// The receiver of the outcome.
     pub(crate) answer: oneshot::Sender<Result<String, Failure>>,
     /// Whether that has been told.
     pub(crate) is_told: oneshot::Receiver<()>,
@@ -47,7 +48,7 @@ pub(crate) struct Successor {
     sockets: Vec<ListeningSocket>,
 }
 
-/// What is left of a proxy that handed over.
+/// The remains of a proxy that handed over.
 pub(crate) struct HandedOver {
     pub(crate) leaving: Handover,
     /// Carries the connections that go over when their exchanges end.
@@ -59,7 +60,7 @@ pub(crate) struct HandedOver {
 /// A proxy that let go, and in whose place nobody goes on.
 pub(crate) struct RejectedHandover {
     pub(crate) leaving: Handover,
-    /// What it listened on.
+    /// The sockets it listened on.
     pub(crate) sockets: Vec<ListeningSocket>,
     /// The clients' connections that were to go over.
     pub(crate) connections: Receiver<ClientConnection>,
@@ -107,10 +108,10 @@ impl Successor {
         }
     }
 
-    /// Has clients told for a while that their connections close. Blocks.
+    /// Announces to clients for a while that their connections close. Blocks.
     ///
     /// # Errors
-    /// It has ended meanwhile. Nothing has changed.
+    /// The successor has ended in the meantime. Nothing has changed.
     pub(crate) fn say_goodbye(self, handle: &ProxyHandle) -> Result<Self, Failure> {
         handle.say_goodbye(true);
         let failure = match self.line.receive(Some(GOODBYE)) {
@@ -123,10 +124,11 @@ impl Successor {
         Err(failure)
     }
 
-    /// Has it go on in the place of `running`, after `free` has let go of what else is this process' alone. Blocks.
+    /// Hands over from `running` to the successor, after `free` has released all other exclusive resources of this
+    /// process. Blocks.
     ///
     /// # Errors
-    /// It does not start. Then this process has to, on the sockets that come back.
+    /// The successor does not start. This process must then start again, on the returned sockets.
     pub(crate) fn hand_over(
         self,
         running: RunningProxy,
@@ -223,7 +225,7 @@ impl Successor {
     }
 }
 
-/// Whether some of it is on a block device.
+/// Returns whether part of the store is on a block device.
 fn has_device(store: &Store) -> bool {
     let is_device = |path| fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
     store.volumes().any(|volume| is_device(volume.path))
@@ -247,9 +249,10 @@ fn failure(what: &str, error: &io::Error) -> Failure {
 
 const BEFORE_RUNS: &str = "the larder that runs goes on";
 
-/// How long answers say that connections close, before nothing more is accepted: time for every client that is at it to ask once more.
+/// Time for which responses announce that connections close, before nothing more is accepted: enough for every active
+/// client to send one more request.
 const GOODBYE: Duration = Duration::from_secs(1);
 const READY_PATIENCE: Duration = Duration::from_secs(30);
-/// How long the other may take to open the store.
+/// Longest time for the successor to open the store.
 const SERVING_PATIENCE: Duration = Duration::from_secs(60);
 const CANCEL_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
-//! Lists that commands read: a URL or a pattern a line, `#` begins a comment.
+//! Lists for commands: a URL or a pattern per line; `#` begins a comment.
 //!
-//! Owns: reading them, and what is said of a line that is none. Does not: know what is done with them. Invariant: a list has a bound.
+//! Owns: reading them, and the errors for bad lines. The use of a list is elsewhere. Invariant: a list has a limited
+//! size.
 
 use crate::{failure::Failure, size};
 use larder_http::{BadUrlPattern, UrlPattern};
@@ -10,16 +11,17 @@ use std::{
     path::Path,
 };
 
-/// What a word of the command line is.
+/// A word of the command line that names a list or is an item.
 pub(crate) enum ListSource<'a> {
-    /// What it says.
+    /// The item itself.
     Word(&'a str),
     /// A file that lists such words, or standard input.
     List(&'a str),
 }
 
 impl<'a> ListSource<'a> {
-    /// A word that begins with `http://` or `https://` is itself; `-`, a path and the name of a file are lists.
+    /// Classifies a word: one that begins with `http://` or `https://` is an item; `-`, a path and the name of a file
+    /// are lists.
     pub(crate) fn of(word: &'a str) -> Self {
         let is_url = word.starts_with("http://") || word.starts_with("https://");
         let is_path = word == "-" || word.starts_with('/') || word.starts_with("./") || word.starts_with("../");

@@ -1,7 +1,7 @@
-//! Values as people write them: addresses, networks, origins, and the error that says what would have been right.
+//! Parses values as people write them: addresses, networks, origins; an error says which values are valid.
 //!
-//! Owns: [`BadValue`], which flags and the configuration file share, and the small parsers. Does not: know
-//! where a value stood (the caller adds the flag's name or the line). Invariant: what parses is usable as it is.
+//! Owns: [`BadValue`], which flags and the configuration file share, and the small parsers. The place of a value is
+//! known to the caller, which adds the flag's name or the line. Invariant: a value that parses is usable as it is.
 
 use crate::{duration, size};
 use http::{HeaderName, uri::Authority};
@@ -18,12 +18,12 @@ use std::{
     time::Duration,
 };
 
-/// A value that was refused: what is wrong with it, and what would be right.
+/// A refused value: the problem, and valid values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadValue {
-    /// What is wrong, in lower case, the value last.
+    /// The problem, in lower case, with the value last.
     pub(crate) problem: String,
-    /// What is accepted, with an example.
+    /// The accepted values, with an example.
     pub(crate) help: String,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for BadValue {
 
 impl Error for BadValue {}
 
-/// The Host that an origin gets: `client`, `origin`, or a name with or without port.
+/// Parses the Host for an origin: `client`, `origin`, or a name with or without port.
 pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     match text {
         "client" => Ok(HostSent::Client),
@@ -59,7 +59,7 @@ pub(crate) fn direct(text: &str) -> Result<Direct, BadValue> {
     if text.contains('/') { network(text).map(Direct::Network) } else { host_pattern(text).map(Direct::Hosts) }
 }
 
-/// The host of a site, or all below a name.
+/// Parses the host of a site, or a pattern for all hosts below a name.
 pub(crate) fn site_host(text: &str) -> Result<String, BadValue> {
     match text.strip_prefix("*.") {
         Some(name) if !name.starts_with('[') => host(name).map(|name| format!("*.{name}")),
@@ -67,26 +67,27 @@ pub(crate) fn site_host(text: &str) -> Result<String, BadValue> {
     }
 }
 
-/// A content coding.
+/// Parses a content coding.
 pub(crate) fn coding(text: &str) -> Result<ContentCoding, BadValue> {
     let known = ContentCoding::ALL.into_iter().find(|coding| coding.token() == text);
     known.ok_or_else(|| BadValue::new(format!("not a coding: `{text}`"), "it can be zstd, br or gzip"))
 }
 
-/// A media type, or all of one kind.
+/// Parses a media type, or a pattern for all of one kind.
 pub(crate) fn media_type(text: &str) -> Result<String, BadValue> {
     let bad = |_| BadValue::new(format!("not a media type: `{text}`"), "it can be such as text/html or text/*");
     larder_http::rules::MatchedPart::Type.check(text).map(|()| text.to_ascii_lowercase()).map_err(bad)
 }
 
-/// A parent proxy. What is told of one that is none has no password in it.
+/// Parses a parent proxy. The error text contains no password.
 pub(crate) fn parent(text: &str) -> Result<Parent, BadValue> {
     let help =
         "a parent is such as http://10.0.0.1:3128 or http://user:password@proxy.example:3128, in which %40 is an @";
     text.parse::<Parent>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 
-/// An address to listen on: `3128`, `:3128`, `127.0.0.1:3128`, `[::1]:3128`, `localhost:3128`. A port alone is on loopback.
+/// Parses an address to listen on: `3128`, `:3128`, `127.0.0.1:3128`, `[::1]:3128`, `localhost:3128`. A port alone is
+/// on loopback.
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     let bad = |what: &str| {
         BadValue::new(
@@ -109,7 +110,7 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     }
 }
 
-/// The lifetime of an error that states none: its status and a duration, such as `404=10s`.
+/// Parses the lifetime of an error that states none: its status and a duration, such as `404=10s`.
 pub(crate) fn negative_lifetime(text: &str) -> Result<(u16, Duration), BadValue> {
     let help = "such a lifetime is a status from 400 to 599 and a duration, such as 404=10s";
     let bad = |what: &str| BadValue::new(format!("{what}: `{text}`"), help);
@@ -119,7 +120,7 @@ pub(crate) fn negative_lifetime(text: &str) -> Result<(u16, Duration), BadValue>
     Ok((status.ok_or_else(|| bad("not the status of an error"))?, lifetime))
 }
 
-/// A network: `192.168.0.0/16`, `fd00::/8`, or one address.
+/// Parses a network: `192.168.0.0/16`, `fd00::/8`, or one address.
 pub(crate) fn network(text: &str) -> Result<IpNet, BadValue> {
     let parsed = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
     parsed.map(|net| net.trunc()).ok_or_else(|| {
@@ -130,20 +131,20 @@ pub(crate) fn network(text: &str) -> Result<IpNet, BadValue> {
     })
 }
 
-/// The name of a field.
+/// Parses the name of a field.
 pub(crate) fn field_name(text: &str) -> Result<HeaderName, BadValue> {
     let help = "a field has a name such as CDN-Cache-Control";
     text.parse().map_err(|_| BadValue::new(format!("not the name of a field: `{text}`"), help))
 }
 
-/// Our name in Via and CDN-Loop.
+/// Parses the proxy's name in Via and CDN-Loop.
 pub(crate) fn pseudonym(text: &str) -> Result<String, BadValue> {
     let help = "a name is letters, digits, -, . and _, such as cache-1.example";
     let name = Pseudonym::new(text).ok_or_else(|| BadValue::new(format!("not a name: `{text}`"), help))?;
     Ok(name.as_str().to_owned())
 }
 
-/// A field as a line of a message.
+/// Parses a field in the form of a line of a message.
 pub(crate) fn field_line(text: &str) -> Result<String, BadValue> {
     let is_line = |(name, value): (&str, &str)| {
         name.parse::<HeaderName>().is_ok() && http::HeaderValue::from_str(value.trim()).is_ok()
@@ -155,7 +156,7 @@ pub(crate) fn field_line(text: &str) -> Result<String, BadValue> {
     Err(BadValue::new(format!("not a field: `{text}`"), help))
 }
 
-/// A count of threads that serve.
+/// Parses the number of worker threads.
 pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=WORKERS_MAX).contains(count));
     count.ok_or_else(|| {
@@ -166,18 +167,18 @@ pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
     })
 }
 
-/// A count of things of which there must be at least one.
+/// Parses a number of at least one.
 pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
     count.ok_or_else(|| BadValue::new(format!("not a count: `{text}`"), format!("a count is from 1 to {COUNT_MAX}")))
 }
 
-/// A count of things that are listed, of which 0 means all.
+/// Parses a limit on listed items; 0 means all.
 pub(crate) fn limit(text: &str) -> Result<u64, BadValue> {
     text.parse().map_err(|_| BadValue::new(format!("not a count: `{text}`"), "a limit is a whole number; 0 means all"))
 }
 
-/// A count of fetches at a time.
+/// Parses the number of simultaneous fetches.
 pub(crate) fn jobs(text: &str) -> Result<u8, BadValue> {
     let count = text.parse().ok().filter(|count| JOBS.contains(count));
     count.ok_or_else(|| {
@@ -186,20 +187,20 @@ pub(crate) fn jobs(text: &str) -> Result<u8, BadValue> {
     })
 }
 
-/// A number of bytes a second.
+/// Parses a number of bytes per second.
 pub(crate) fn rate(text: &str) -> Result<NonZeroU64, BadValue> {
     NonZeroU64::new(size::parse(text)?)
         .ok_or_else(|| BadValue::new(format!("not a rate: `{text}`"), "it is bytes a second, such as 500KB"))
 }
 
-/// A count of which there are never many.
+/// Parses a small number.
 pub(crate) fn small_count(text: &str) -> Result<u32, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=SMALL_COUNT_MAX).contains(count));
     let bad = || BadValue::new(format!("not a count: `{text}`"), format!("it can be from 1 to {SMALL_COUNT_MAX}"));
     count.ok_or_else(bad)
 }
 
-/// A certificate and its key, `CERTIFICATE,KEY`, or one file that holds both.
+/// Parses a certificate and its key, `CERTIFICATE,KEY`, or one file that holds both.
 pub(crate) fn identity(text: &str) -> Result<TlsIdentity, BadValue> {
     let (certificate, key) = text.split_once(',').unwrap_or((text, text));
     if certificate.is_empty() || key.is_empty() {
@@ -209,20 +210,20 @@ pub(crate) fn identity(text: &str) -> Result<TlsIdentity, BadValue> {
     Ok(TlsIdentity { certificate: certificate.into(), key: key.into() })
 }
 
-/// The longest head of a message, in bytes.
+/// Parses the longest head of a message, in bytes.
 pub(crate) fn header_size(text: &str) -> Result<usize, BadValue> {
     let bytes = size::parse(text)?;
     let fitting = usize::try_from(bytes).ok().filter(|bytes| HEADER_BYTES.contains(bytes));
     fitting.ok_or_else(|| BadValue::new(format!("not a size for a header: `{text}`"), "it can be from 8KiB to 1MiB"))
 }
 
-/// A share from 0 to 1.
+/// Parses a share from 0 to 1.
 pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
     let fraction = text.parse().ok().filter(|fraction| (0.0..=1.0).contains(fraction));
     fraction.ok_or_else(|| BadValue::new(format!("not a share: `{text}`"), "it can be from 0 to 1, such as 0.1"))
 }
 
-/// How long what refers to a page belongs to its group.
+/// Parses the time for which requests that refer to a page join its group.
 pub(crate) fn group_window(text: &str) -> Result<Duration, BadValue> {
     let window = duration::parse(text)?;
     let fitting = Some(window).filter(|window| *window <= GROUP_WINDOW_MAX);
@@ -230,18 +231,18 @@ pub(crate) fn group_window(text: &str) -> Result<Duration, BadValue> {
         .ok_or_else(|| BadValue::new(format!("too long for a group: `{text}`"), "it can be from 0s (no groups) to 60s"))
 }
 
-/// The path of a file.
+/// Parses the path of a file.
 pub(crate) fn path(text: &str) -> Result<PathBuf, BadValue> {
     if text.is_empty() { Err(BadValue::new("an empty path", "give the path of a file")) } else { Ok(text.into()) }
 }
 
-/// A TCP port that can be connected to.
+/// Parses a TCP port that can be connected to.
 pub(crate) fn port(text: &str) -> Result<u16, BadValue> {
     let port = text.parse().ok().filter(|port| *port != 0);
     port.ok_or_else(|| BadValue::new(format!("not a port: `{text}`"), "a port is a number from 1 to 65535"))
 }
 
-/// A host name of a site, as clients send it: without scheme, port or path.
+/// Parses a host name of a site, as clients send it: without scheme, port or path.
 pub(crate) fn host(text: &str) -> Result<String, BadValue> {
     let is_part = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     let named = !text.is_empty()
@@ -261,25 +262,25 @@ pub(crate) fn host(text: &str) -> Result<String, BadValue> {
     ))
 }
 
-/// A host to intercept, all below a name, or all.
+/// Parses a host to intercept, a pattern for all hosts below a name, or one for all hosts.
 pub(crate) fn host_pattern(text: &str) -> Result<HostPattern, BadValue> {
     let help = "a host is a name or an address such as pypi.org, all below a name such as *.debian.org, or all; interception also takes a package world such as npm";
     text.parse().map_err(|_| BadValue::new(format!("not a host to intercept: `{text}`"), help))
 }
 
-/// Whether origins are asked.
+/// Parses an offline mode.
 pub(crate) fn offline(text: &str) -> Result<Offline, BadValue> {
     let help = "it can be off, auto, on or on-even-forbidden";
     text.parse().map_err(|_| BadValue::new(format!("not when to be offline: `{text}`"), help))
 }
 
-/// The form of access log lines.
+/// Parses the format of access log lines.
 pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
     let help = "it can be squid, common, combined, json, or directives as in `%h %t \"%r\" %>s %b %{outcome}x`; see docs/configuration.md";
     text.parse::<LogFormat>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 
-/// The one of `known` that `name` is most probably a misspelling of.
+/// Returns the one of `known` that `name` is most probably a misspelling of.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.into_iter().map(|known| (similarity(name, known), known));
     let (score, known) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
@@ -296,7 +297,8 @@ pub(crate) fn is_slip(name: &str, known: &str) -> bool {
     strsim::normalized_damerau_levenshtein(name, known) >= SLIP_MIN
 }
 
-/// Help for a name that is none of `known`, which are `what`: the one that was probably meant, and all there are.
+/// Returns help for an unknown name: the known one that was probably meant, and all known ones. `what` is the kind of
+/// thing named.
 pub(crate) fn names_help<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let meant = nearest(name, known.clone()).map_or_else(String::new, |known| format!("did you mean `{known}`? "));
     format!("{meant}the {what} are {}", known.collect::<Vec<_>>().join(", "))
@@ -320,10 +322,10 @@ const SMALL_COUNT_MAX: u32 = 65_535;
 /// More fetches at once help no origin.
 const JOBS: RangeInclusive<u8> = 1..=64;
 
-/// What the HTTP library works with.
+/// The range that the HTTP library supports.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=1 << 20;
 
-/// What the proxy accepts.
+/// The proxy's limit.
 const GROUP_WINDOW_MAX: Duration = Duration::from_secs(60);
 
 /// Longest host name in the domain name system (RFC 1035 2.3.4).

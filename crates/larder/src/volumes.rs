@@ -1,10 +1,11 @@
-//! From the settings of the store to an opened one: which volumes, how large, of which row.
+//! Opens the store that the settings describe: its volumes, sizes and policy.
 //!
-//! Owns: filling in what was not said from what is there (an existing store knows its size and its row, a block
-//! device its size), and what to tell when a store does not open. Does not: format anything that is not blank.
-//! Invariants: what was said is never replaced by what is there; all disks are looked at, and each that cannot be used
-//! is named, before anything is made on any; a disk that is missing beside one with a store is gone without and told,
-//! never made anew in its place.
+//! Owns: filling in unset settings from the disk (an existing store has a size and a policy, a block device a size),
+//! and the advice when a store does not open. Only blank devices are formatted.
+//!
+//! Invariants: a given setting is never replaced by a value from the disk. All disks are examined, and every unusable
+//! one is named, before any is changed. If one of several disks lacks its store, it is left out and reported; no new
+//! store is created in its place.
 
 mod refusal;
 
@@ -19,7 +20,7 @@ pub(crate) const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
 /// A store that is open.
 pub(crate) struct OpenedStore {
     pub(crate) store: Store,
-    /// What it has to do without.
+    /// The disks left out.
     pub(crate) missing: Vec<MissingDisk>,
 }
 
@@ -101,10 +102,10 @@ pub(crate) fn wanted(settings: &Settings) -> std::result::Result<Vec<StoreOption
     Ok(wanted)
 }
 
-/// Refuses a store of `settings` that is in use now and could not be opened once it is not, as far as can be told.
+/// Refuses a store that is in use now and could not be opened afterwards either, as far as that can be known.
 ///
 /// # Errors
-/// A failure that says what to do.
+/// A failure with advice.
 pub(crate) fn check_in_use(settings: &Settings) -> std::result::Result<(), Failure> {
     for (index, disk) in settings.disks.iter().enumerate() {
         let Some(path) = store_path::find(disk, settings.row())? else { continue };
@@ -117,12 +118,12 @@ pub(crate) fn check_in_use(settings: &Settings) -> std::result::Result<(), Failu
     Ok(())
 }
 
-/// Whether both lead to one place that exists.
+/// Returns whether both lead to one existing place.
 fn is_same(first: &Path, second: &Path) -> bool {
     first.canonicalize().is_ok_and(|first| second.canonicalize().is_ok_and(|second| first == second))
 }
 
-/// The size that was said for the `index`-th disk, if one was.
+/// Returns the size given for the `index`-th disk, if there is one.
 pub(crate) fn said_size(settings: &Settings, index: usize) -> Option<u64> {
     let one_for_all = if settings.sizes.len() == 1 { settings.sizes.first() } else { None };
     settings.sizes.get(index).or(one_for_all).copied()

@@ -88,7 +88,7 @@ pub(crate) struct WarmFlags {
     admin: AdminFlags,
 }
 
-/// What became of all of them.
+/// Counts of the outcomes.
 #[derive(Default)]
 struct WarmSummary {
     there: u64,
@@ -98,10 +98,10 @@ struct WarmSummary {
     failed: u64,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// There is no proxy, nothing to fetch, or some of it could not be fetched or stored.
+/// There is no proxy, nothing to fetch, or a fetch or store failed.
 pub(crate) fn run(flags: &WarmFlags) -> Result<(), Failure> {
     let (proxy, own) = match flags.proxy {
         Some(proxy) => (proxy, None),
@@ -158,7 +158,7 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
     }
 }
 
-/// What is to be fetched, each once, in the order in which it was named.
+/// Returns the targets, each once, in the order in which they were named.
 async fn gather(flags: &WarmFlags, warming: &WarmContext) -> Result<Vec<FetchTarget>, Failure> {
     let mut targets: Vec<FetchTarget> = Vec::new();
     for source in &flags.sources {

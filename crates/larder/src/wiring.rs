@@ -1,8 +1,8 @@
-//! From settings to a running proxy, and back down when a signal comes.
+//! Builds a running proxy from settings, and takes it down when a signal arrives.
 //!
-//! Owns: the order of things. Nothing is created before everything that can be checked was checked; on the way down the
-//! proxy finishes its exchanges before the store is closed. Does not: serve or store. Invariant: `run` returns only
-//! when all that was committed is on the device, or with a failure that says it is not.
+//! Owns: the order of steps. Everything that can be checked is checked before anything is created. On the way down, the
+//! proxy finishes its exchanges before the store is closed. Serving and storing are elsewhere. Invariant: `run` returns
+//! only when all committed data is on the device, or with a failure that says it is not.
 
 use crate::{
     automatic,
@@ -37,27 +37,27 @@ use tokio::{
     task, time,
 };
 
-/// Code of a process that was told to stop and did not finish its work.
+/// Exit code of a process that was ordered to stop and did not finish its work.
 const EXIT_CUT_SHORT: i32 = 1;
 
-/// How long the start lines wait for the store to be loaded.
+/// Time for which the start lines wait for the store to be loaded.
 const LOADING_PATIENCE: Duration = Duration::from_millis(250);
 
-/// How long a command that is to find what is stored waits for that.
+/// Time for which a command that needs the loaded store waits for it.
 const SESSIONS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long the store may take to close, once exchanges are over: an index of a terabyte is written in seconds, and a disk
-/// that does not answer never lets it end.
+/// Longest time for the store to close after the exchanges have ended. An index of a terabyte is written in seconds; a
+/// disk that does not respond would block forever.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long such a process waits for the access log to have the lines of the exchanges that were cut short.
+/// Time for which such a process waits for the access log to receive the lines of the exchanges that were cut off.
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The sessions that a proxy is there for alone.
 pub(crate) struct OwnSessions<'a> {
-    /// Where they are asked for.
+    /// The socket on which sessions are requested.
     pub(crate) listener: UnixListener,
-    /// Has nobody find the listener any more.
+    /// Removes the socket, so that no further client finds it.
     pub(crate) remove: &'a dyn Fn(),
 }
 
@@ -118,7 +118,7 @@ fn serve(
     }
 }
 
-/// What a proxy is started by.
+/// The inputs for starting a proxy.
 struct StartPlan<'a> {
     /// The settings as they were read.
     read_settings: &'a RunSettings,
@@ -142,7 +142,7 @@ struct StartedProxy {
     upgrades: mpsc::UnboundedReceiver<UpgradeRequest>,
 }
 
-/// How it ended to serve.
+/// The reason why serving ended.
 enum RunEnd {
     /// In order.
     Ended,
@@ -235,7 +235,7 @@ impl StartedProxy {
         }
     }
 
-    /// Has the successor go on, and waits for what has not ended here.
+    /// Hands over to the successor, and waits for the exchanges that continue here.
     fn hand_over(
         self,
         runtime: &Runtime,
@@ -317,7 +317,7 @@ fn meanwhile<T: Send>(runtime: &Runtime, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// How a stop that was begun ends.
+/// The outcome of a stop.
 #[derive(Debug)]
 enum StopEnd {
     /// By itself.
@@ -341,8 +341,8 @@ async fn await_end(
     }
 }
 
-/// Waits a moment for the store to be loaded, so that the start lines can say what is in it; tells of it later if it
-/// takes longer.
+/// Waits a moment for the store to be loaded, so that the start lines can describe its content. If loading takes
+/// longer, logs its end later.
 fn await_loading(runtime: &Runtime, store: &Store, patience: Duration) {
     let is_loaded = runtime.block_on(async { time::timeout(patience, store.ready()).await.is_ok() });
     if !is_loaded {
@@ -355,26 +355,26 @@ fn await_loading(runtime: &Runtime, store: &Store, patience: Duration) {
     }
 }
 
-/// What answers commands, and where that is told.
+/// The server for commands, and the files that lead clients to it.
 struct CommandServer {
     place: Option<ControlPath>,
     answering: Option<task::JoinHandle<()>>,
 }
 
 impl CommandServer {
-    /// Has nobody find this process any more.
+    /// Removes the files, so that no further client finds this process.
     fn remove(&self) {
         self.place.iter().for_each(ControlPath::remove);
     }
 
-    /// The same, and answers no new ones.
+    /// Removes the files, and accepts no new commands.
     fn end(&self) {
         self.remove();
         self.answering.iter().for_each(task::JoinHandle::abort);
     }
 }
 
-/// Has commands answered.
+/// Starts to serve commands.
 fn listen_for_commands(
     runtime: &Runtime,
     control: &Arc<ControlServer>,
@@ -395,7 +395,7 @@ fn listen_for_commands(
     Ok(CommandServer { place, answering })
 }
 
-/// Finds out whether the addresses can be had before a store is made that nobody would use.
+/// Checks that the addresses are available before a store is created that would not be used.
 fn check_addresses(config: &ProxyConfig, handed_over: &[ListeningSocket]) -> Result<(), Failure> {
     let flag = |listener: &Listener| if listener.tls { "--listen-tls" } else { "--listen" };
     let listeners = config.listeners.iter().map(|listener| (listener.address, flag(listener)));
@@ -475,7 +475,7 @@ mod tests {
 
     const STORE_BYTES: u64 = 16 << 20;
 
-    /// A device that keeps what it is to do to itself, once it is told to.
+    /// A device that stops completing operations on request.
     struct SilentDevice {
         memory: MemoryDevice,
         kept: Mutex<Option<Vec<Transfer>>>,

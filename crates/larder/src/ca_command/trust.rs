@@ -1,7 +1,7 @@
-//! `larder ca trust`: has this machine's programs trust the local authority, and takes that back.
+//! `larder ca trust`: makes this machine's programs trust the local CA, and undoes that.
 //!
-//! Owns: where trust is kept: Debian's system store, and the NSS database that browsers of this user read. Does not: read the key.
-//! Invariant: it says of each place what was done there, and fails if nothing was.
+//! Owns: the places of trust: Debian's system store, and the NSS database that browsers of this user read. The key is
+//! not read. Invariant: it reports the result for each place, and fails if none was changed.
 
 use crate::{authority_files::AuthorityFiles, ca_command::CaDirectory, failure::Failure, output::print_line, value};
 use clap::Args;
@@ -26,17 +26,17 @@ pub(crate) struct TrustFlags {
     system_store: PathBuf,
 }
 
-/// What became of one place.
+/// The outcome for one place.
 enum TrustOutcome {
     Changed(String),
     /// Nothing, and why.
     Left(String),
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
-/// There is no authority, or no place was changed.
+/// There is no CA, or no place was changed.
 pub(super) fn run(flags: TrustFlags) -> Result<(), Failure> {
     let files = AuthorityFiles::at(flags.directory.dir)?;
     let certificate = files.certificate();
@@ -91,7 +91,7 @@ fn system(certificate: &Path, store: &Path, undo: bool) -> TrustOutcome {
     }
 }
 
-/// The database of Chromium and others that use NSS.
+/// Changes the database of Chromium and others that use NSS.
 fn nss(certificate: &Path, undo: bool) -> TrustOutcome {
     let Some(home) = env::var_os("HOME") else { return TrustOutcome::Left("HOME is not set".to_owned()) };
     let folder = Path::new(&home).join(".pki/nssdb");

@@ -1,7 +1,7 @@
-//! The end of the control socket at the Larder that runs: answers the commands of its own user.
+//! The server side of the control socket: answers the commands of its own user.
 //!
-//! Owns: the sessions that were opened over it, each for as long as its connection. Does not: serve their clients. Invariant: nobody but
-//! the user whose process this is, and root, is answered.
+//! Owns: the sessions opened over it, each as long as its connection. Their clients are served elsewhere. Invariant:
+//! only the user who runs this process, and root, are answered.
 
 use super::{ControlAnswer, ControlPath, ControlRequest, ControlSummary, MESSAGE_BYTES_MAX, SessionFigures};
 use crate::{failure::Failure, mirrors, output::tell, reload::Reloader, upgrade::UpgradeRequest};
@@ -22,18 +22,18 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
 };
 
-/// What answers on a control socket.
+/// The server of a control socket.
 pub(crate) struct ControlServer {
     handle: ProxyHandle,
     about: Mutex<ControlSummary>,
     reloader: Arc<Reloader>,
-    /// Where upgrades are asked for.
+    /// The receiver of upgrade requests.
     upgrades: mpsc::UnboundedSender<UpgradeRequest>,
-    /// How many sessions there are.
+    /// Number of sessions.
     session_count: watch::Sender<usize>,
-    /// Whether it ends with its last session.
+    /// Set if the server ends with its last session.
     ends_with_sessions: bool,
-    /// Whether it does now.
+    /// Set once the server is ending.
     ends: AtomicBool,
 }
 
@@ -96,10 +96,10 @@ impl ControlServer {
         }
     }
 
-    /// Has the configuration be read again and be in force.
+    /// Reads the configuration again and puts it into force.
     ///
     /// # Errors
-    /// It cannot be used; the one before is in force.
+    /// The configuration is unusable; the previous one stays in force.
     pub(crate) async fn reload(self: &Arc<Self>) -> Result<String, Failure> {
         let this = Arc::clone(self);
         // It reads files.
@@ -115,7 +115,7 @@ impl ControlServer {
         self.about.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there was a session and there is none any more; from then on nothing is answered.
+    /// Waits until the last session has ended. After that, no request is answered.
     pub(crate) async fn idle(&self) {
         let mut count = self.session_count.subscribe();
         // The sender is ours and outlives this. Who started us may be gone before it asks.
@@ -189,7 +189,7 @@ impl ControlServer {
         }
     }
 
-    /// Has a newer program go on; returns what is to be answered, and where to say that it was.
+    /// Starts an upgrade. Returns the response, and a sender to report that it was sent.
     async fn upgrade(&self, program: Option<PathBuf>, is_check: bool) -> (ControlAnswer, oneshot::Sender<()>) {
         let ((answer, answered), (told, is_told)) = (oneshot::channel(), oneshot::channel());
         let asked = self.upgrades.send(UpgradeRequest { program, is_check, answer, is_told });
@@ -231,14 +231,14 @@ async fn respond(stream: &mut BufReader<UnixStream>, answer: &ControlAnswer) -> 
     stream.get_mut().write_all(&text).await
 }
 
-/// What comes after a conversation.
+/// The next step after a conversation.
 enum NextStep {
     End,
     /// Messages of another kind, which the proxy answers.
     Operate,
 }
 
-/// What is wrong with a configuration, with its place.
+/// Returns the response for a faulty configuration, with the place of the fault.
 fn refusal_of(failure: Failure) -> ControlAnswer {
     let help = failure.told().1.to_owned();
     let shown = failure.placed();
@@ -265,5 +265,5 @@ fn figures(session: &Session) -> SessionFigures {
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long a Larder that is there for sessions waits for the first.
+/// Time for which a Larder that serves only sessions waits for the first.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);

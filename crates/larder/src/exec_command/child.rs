@@ -1,6 +1,6 @@
-//! The command of `larder exec` as a process: signals on their way to it, and how it ended.
+//! The command of `larder exec` as a process: the signals forwarded to it, and its end.
 //!
-//! Owns: which signals go on. Invariant: what the terminal sends to both already is not sent twice.
+//! Owns: the choice of forwarded signals. Invariant: a signal that the terminal sends to both is not sent twice.
 
 use super::{environment::CommandEnvironment, isolation::Isolation};
 use crate::failure::Failure;
@@ -97,7 +97,7 @@ fn direct(program: &OsString, arguments: &[OsString]) -> Command {
     command
 }
 
-/// What a shell would say of it.
+/// Returns the exit code that a shell would report.
 fn code_of(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| SIGNAL_CODE + status.signal().unwrap_or_default());
     ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
@@ -152,14 +152,14 @@ impl Signals {
     }
 }
 
-/// Whether the terminal sends what is typed there to our group, which is that of the command too.
+/// Returns whether the terminal sends its signals to our process group, which is also the command's.
 fn is_in_foreground() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
 }
 
 /// The longest wait for the last message of a process that has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// What is added to a signal's number to make an exit code.
+/// Added to a signal's number to make an exit code.
 const SIGNAL_CODE: i32 = 128;
 const NOT_FOUND_CODE: u8 = 127;
 const NOT_RUN_CODE: u8 = 126;

@@ -1,8 +1,7 @@
-//! What programs have to be told so that they go through a proxy and trust its authority: environment variables, and the files
-//! they name.
+//! Environment variables and files that lead programs through a proxy and make them trust its CA.
 //!
-//! Owns: the list of variables, and the bundle of authorities: those of the system, those that the variables named before, and ours.
-//! Does not: run anything. Invariant: no program trusts less than it did before.
+//! Owns: the list of variables, and the bundle of CAs: those of the system, those that the variables named before, and
+//! Larder's. Programs are run elsewhere. Invariant: no program trusts less than it did before.
 
 use super::java;
 use crate::failure::Failure;
@@ -25,10 +24,10 @@ pub(crate) struct CommandEnvironment {
 }
 
 impl CommandEnvironment {
-    /// What the programs of a session need.
+    /// Creates the environment for the programs of a session.
     ///
     /// # Errors
-    /// The files cannot be written, or the system's authorities are not found.
+    /// The files cannot be written, or the system's CAs are not found.
     pub(crate) fn for_session(proxy: SocketAddr, certificate: &str) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
             let help = "it needs a directory for files of its own: set TMPDIR to one that you may write to";
@@ -59,7 +58,7 @@ impl CommandEnvironment {
     }
 }
 
-/// The variables that lead programs to a proxy.
+/// Returns the variables that lead programs to a proxy.
 pub(crate) fn proxy_variables(proxy: SocketAddr) -> Vec<(&'static str, OsString)> {
     let url = OsString::from(format!("http://{proxy}"));
     let mut variables: Vec<_> = PROXY_VARIABLES.iter().map(|name| (*name, url.clone())).collect();
@@ -85,7 +84,7 @@ fn preload_in_node(folder: &Path) -> io::Result<OsString> {
     Ok(options)
 }
 
-/// Writes the authorities into a folder, and returns the variables that have programs trust them.
+/// Writes the CAs into a folder, and returns the variables that make programs trust them.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -127,22 +126,22 @@ fn wget_authorities() -> Option<OsString> {
     })
 }
 
-/// What apt is to read: what it was to read before, and which authorities to trust (apt.conf(5)).
+/// Returns a configuration for apt: the one it read before, and the CAs to trust (apt.conf(5)).
 fn apt_configuration(before: Option<&OsStr>, authorities: &Path) -> String {
     let before = before.map(|file| format!("#include \"{}\";\n", file.display())).unwrap_or_default();
     format!("{before}Acquire::https::CAInfo \"{}\";\n", authorities.display())
 }
 
-/// Every variable that is ever set.
+/// Returns every variable that is ever set.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let of_proxy = PROXY_VARIABLES.into_iter().chain(DIRECT_VARIABLES).chain(SWITCH_VARIABLES).chain(GCLOUD_VARIABLES);
     of_proxy.chain(TRUST_VARIABLES).chain([APT_VARIABLE, WGET_VARIABLE])
 }
 
-/// The authorities that programs trusted before, and one more, in PEM.
+/// Returns the CAs that programs trusted before, and one more, in PEM.
 ///
 /// # Errors
-/// There are no authorities on this system.
+/// There are no CAs on this system.
 pub(crate) fn bundle(certificate: &str) -> Result<String, Failure> {
     let said = TRUST_VARIABLES.iter().filter_map(env::var_os).chain(wget_authorities()).map(PathBuf::from);
     let system = SYSTEM_BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
@@ -163,7 +162,7 @@ pub(crate) fn bundle(certificate: &str) -> Result<String, Failure> {
     Err(Failure::runtime("this system's certificate authorities are not found", help))
 }
 
-/// The certificates of a PEM file, each from its first line to its last.
+/// Returns the certificates of a PEM file, each from its first line to its last.
 fn certificates(text: &str) -> impl Iterator<Item = &str> {
     let begins = text.match_indices(BEGIN).map(|(at, _)| &text[at..]);
     begins.filter_map(|rest| rest.find(END).map(|end| &rest[..end + END.len()]))
@@ -210,7 +209,7 @@ const WGET_FILE: &str = "larder-wgetrc";
 /// Options of every Node.
 const NODE_VARIABLE: &str = "NODE_OPTIONS";
 const NODE_SCRIPT: &str = include_str!("node_fetch.cjs");
-/// Where Debian, Fedora, Alpine and others, and SUSE keep theirs.
+/// The bundles of Debian, Fedora, Alpine and others, and SUSE.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

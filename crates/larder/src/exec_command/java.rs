@@ -1,10 +1,10 @@
-//! What Java's programs have to be told: they read neither the variables nor the files that others do.
+//! Settings for Java programs, which use neither the variables nor the files of others.
 //!
-//! Owns: a trust store in the format that every Java reads, and the options that name it. Does not: know where Java is; it is
-//! told if there is one. Invariant: options that were there before stay.
+//! Owns: a trust store in the format that every Java reads, and the options that name it. The caller finds out whether
+//! there is a Java. Invariant: existing options are kept.
 //!
-//! The format is JKS and not PKCS#12: a PKCS#12 file is encrypted, early updates of Java 8 read only those with ciphers that
-//! are weak, and nothing in a list of authorities is secret.
+//! The format is JKS and not PKCS#12: a PKCS#12 file is encrypted, early updates of Java 8 read only those with weak
+//! ciphers, and nothing in a list of CAs is secret.
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use std::{
@@ -18,7 +18,7 @@ use std::{
 /// The variable that every Java reads.
 pub(crate) const VARIABLE: &str = "JAVA_TOOL_OPTIONS";
 
-/// Whether there is a Java that the command could run.
+/// Returns whether there is a Java that the command could run.
 pub(crate) fn is_there() -> bool {
     let on_path = |folders: &OsStr| env::split_paths(folders).any(|folder: PathBuf| folder.join("java").is_file());
     env::var_os("JAVA_HOME").is_some() || env::var_os("PATH").is_some_and(|folders| on_path(&folders))
@@ -43,7 +43,8 @@ pub(crate) fn options(proxy: SocketAddr, bundle: &str, store: &Path) -> io::Resu
     Ok(options)
 }
 
-/// The certificates as a Java key store: a number of entries, each with a name and a certificate, and a digest over all.
+/// Returns the certificates as a Java key store: a number of entries, each with a name and a certificate, and a digest
+/// over all.
 fn trust_store(bundle: &str) -> Vec<u8> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(bundle.as_bytes()).filter_map(Result::ok).collect();
     let mut store = [MAGIC, VERSION, certificates.len() as u32].map(u32::to_be_bytes).concat();

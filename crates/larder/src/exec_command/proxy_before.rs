@@ -1,7 +1,7 @@
-//! The proxy that programs were to go through before: the environment's, read as curl and most programs read it.
+//! The proxy that programs used before: the environment's, interpreted as by curl and most programs.
 //!
-//! Owns: which variables count, and what they come to for a Larder that goes through the same proxy. Does not: start one. Invariant: what is
-//! told of a proxy has no password.
+//! Owns: which variables count, and the settings of a Larder that goes through the same proxy. Nothing is started.
+//! Invariant: descriptions of a proxy contain no password.
 
 use super::environment::SESSION_VARIABLE;
 use crate::value;
@@ -13,7 +13,7 @@ use std::env;
 pub(crate) struct ProxyBefore {
     /// The variable that names it.
     pub(crate) variable: &'static str,
-    /// What a Larder needs to go through it; `None` if it cannot.
+    /// The settings of a Larder that goes through it, or `None` if it cannot.
     pub(crate) parents: Option<Parents>,
 }
 
@@ -40,7 +40,8 @@ fn of(variable: impl Fn(&str) -> Option<String>) -> Option<ProxyBefore> {
     Some(ProxyBefore { variable: name, parents })
 }
 
-/// What one member of `no_proxy` excepts: a network, or a host and all below it. Ports do not count, and what means nothing is left out.
+/// Returns the exceptions in one member of `no_proxy`: a network, or a host and all below it. Ports are ignored, and so
+/// are malformed members.
 fn directs(text: &str) -> Vec<Direct> {
     if text.contains('/') {
         return value::network(text).map(Direct::Network).into_iter().collect();

@@ -1,7 +1,7 @@
-//! `larder bench`: measuring proxies and disks.
+//! `larder bench`: measures proxies and disks.
 //!
-//! Owns: the flags and what is printed. Does not: measure (see `larder-bench`). Results go to standard output, progress
-//! to standard error if that is a terminal.
+//! Owns: the flags and the output. Measuring is in `larder-bench`. Results go to standard output, progress to standard
+//! error if that is a terminal.
 
 mod load;
 mod store;
@@ -119,7 +119,7 @@ fn results(flags: ReportFlags) -> Result<(), Failure> {
     load::write_page(&flags.html, &results)
 }
 
-/// A line of progress on standard error, if that is a terminal.
+/// Returns a progress line on standard error, if that is a terminal.
 fn progress_bar() -> ProgressBar {
     ProgressBar::new(PROGRESS_STEPS).with_style(
         ProgressStyle::with_template("{bar:30} {percent}% {msg}, {elapsed}").expect("the template is right"),

@@ -1,6 +1,6 @@
 //! `larder sim`: the laboratory, in which the shipping engine runs in virtual time on modelled machines.
 //!
-//! Owns: the flags of these commands and what they print. Does not: simulate (see the crate `larder-sim`). Results go to
+//! Owns: the flags of these commands and their output. The simulation is in the crate `larder-sim`. Results go to
 //! standard output, progress to standard error.
 
 mod convert;
@@ -307,7 +307,7 @@ fn failed(error: SweepError) -> Failure {
     Failure::runtime(format!("cannot simulate: {error}"), help)
 }
 
-/// All rows of several lists, each once.
+/// Returns all policies of several lists, each once.
 fn listed(lists: &[PolicyList]) -> Vec<&'static Policy> {
     let mut listed = Vec::new();
     for policy in lists.iter().flat_map(|PolicyList(policies)| policies) {

@@ -1,6 +1,6 @@
 //! One frame of `larder top`.
 //!
-//! Owns: what is shown where. Does not: know whether it goes to a terminal. Invariant: numbers have their units, and words are those of the
+//! Owns: the layout. The output device is unknown here. Invariant: numbers have their units, and words are those of the
 //! dashboard.
 
 use super::TopFigures;

@@ -1,7 +1,7 @@
-//! The process that goes on in the place of a proxy that runs.
+//! The process that takes over from a running proxy.
 //!
-//! Owns: when it may have the store, and telling how it went. Does not: start anything. Invariant: until it has said that it would start,
-//! nothing is changed for the proxy that runs.
+//! Owns: the time at which it may open the store, and the report of the outcome. Starting is elsewhere. Invariant:
+//! nothing changes for the running proxy until this process has reported that it can start.
 
 use super::line::{HandoverLine, HandoverMessage};
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-/// What a process has of the proxy in whose place it goes on.
+/// The parts of the running proxy that this process takes over.
 pub(crate) struct Takeover {
     line: Arc<HandoverLine>,
     sockets: Cell<Vec<ListeningSocket>>,
@@ -23,11 +23,11 @@ pub(crate) struct Takeover {
     in_charge: Cell<Option<mpsc::Receiver<()>>>,
 }
 
-/// What comes of saying that it would start.
+/// The reply to the report that this process can start.
 pub(crate) enum TakeoverTurn {
-    /// It is to start: the store is free.
+    /// Start: the store is released.
     Start,
-    /// It was only asked whether it would.
+    /// Do not start: it was only a check.
     Cancelled,
 }
 
@@ -126,5 +126,5 @@ fn unexpected(message: &HandoverMessage) -> Failure {
     Failure::runtime(format!("the larder that runs hands over in another way than this one knows: {message:?}"), help)
 }
 
-/// How long the other may take for what is to be had at once.
+/// Longest wait for a reply that should come at once.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,17 +1,16 @@
-//! What cannot be a store, and what the user can do about it.
+//! Reasons why a place cannot be a store, with advice for the user.
 //!
-//! Owns: the words. Does not: touch anything. Invariants: the place that is named is the one that is wrong, and what is
-//! advised works.
+//! Owns: the words. Nothing is touched. Invariants: the named place is the faulty one, and the advice works.
 
 use super::MissingDisk;
 use crate::{failure::Failure, size};
 use larder_store::{Error, ErrorKind, PathContent, Policy, StoreOptions};
 use std::path::{Path, PathBuf};
 
-/// Refuses a place where the store of `options` cannot be; `asked` is the row that was said.
+/// Refuses a place at which the store of `options` cannot be. `asked` is the policy given, if any.
 ///
 /// # Errors
-/// A failure that says what is there, and what to do.
+/// A failure that names the content of the place, and advises.
 pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&Policy>) -> Result<(), Failure> {
     let path = options.path.display();
     let refused = |what: String, help: String| {
@@ -56,12 +55,13 @@ pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&
     }
 }
 
-/// Whether a path is of a device, and not of a file that could be made.
+/// Returns whether a path is that of a device rather than of a file that could be created.
 fn is_device_path(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
-/// A disk without a store, where others have one: it may not be mounted, and a store in its place would hide that.
+/// Describes a disk without a store if others have one. It may not be mounted, and a new store in its place would hide
+/// that.
 pub(super) fn missing(path: PathBuf) -> MissingDisk {
     let shown = path.display();
     let why = if is_device_path(&path) {
@@ -72,7 +72,7 @@ pub(super) fn missing(path: PathBuf) -> MissingDisk {
     MissingDisk { path, why }
 }
 
-/// The same place under two names.
+/// Returns the failure for one place under two names.
 pub(super) fn twice(first: &Path, second: &Path) -> Failure {
     Failure::usage(
         format!("a disk is given twice: {} is {}", second.display(), first.display()),
@@ -80,7 +80,7 @@ pub(super) fn twice(first: &Path, second: &Path) -> Failure {
     )
 }
 
-/// What the user can do about a store that does not open.
+/// Returns advice about a store that does not open.
 pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
     let shown = options.path.display();
     let problem = format!("cannot use {shown} as the store: {error}");

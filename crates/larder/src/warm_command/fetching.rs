@@ -1,7 +1,8 @@
 //! One fetch through the proxy, for `larder warm`.
 //!
-//! Owns: the requests, and what their answers mean. Does not: keep what comes. Invariant: a request says which URL it is about in absolute
-//! form, so that the proxy knows it by the key that it has for everybody. Cost: a connection for each fetch, on this machine mostly.
+//! Owns: the requests, and the meaning of their responses. The bodies are not kept. Invariant: a request names its URL
+//! in absolute form, so that the proxy uses the same key as for all clients. Cost: one connection per fetch, mostly on
+//! this machine.
 
 use super::pace::WarmPace;
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use std::{future::poll_fn, net::SocketAddr, pin::Pin, time::Duration};
 use tokio::{net::TcpStream, time::timeout};
 
-/// What is the same for all fetches.
+/// The properties common to all fetches.
 pub(super) struct WarmContext {
     pub(super) proxy: SocketAddr,
     /// Lines of fields that every request has.
@@ -23,26 +24,26 @@ pub(super) struct WarmContext {
     pub(super) pacing: WarmPace,
 }
 
-/// What is to be fetched.
+/// The target of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FetchTarget {
     pub(super) url: String,
-    /// Fields that its request has besides.
+    /// Additional fields of its request.
     pub(super) fields: Vec<(String, String)>,
 }
 
-/// What became of one.
+/// The outcome of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FetchOutcome {
     /// The cache had it.
     There,
-    /// It was fetched, and is stored.
+    /// Fetched and stored.
     Stored { bytes: u64 },
-    /// It was fetched, and is not stored.
+    /// Fetched but not stored.
     NotStored { why: String },
-    /// Its origin says that there is no such thing.
+    /// The origin has no such resource.
     Gone { status: StatusCode },
-    /// It could not be fetched.
+    /// The fetch failed.
     Failed(String),
     /// The proxy does not answer, or asks no origins.
     NoProxy(String),
@@ -55,14 +56,14 @@ impl FetchTarget {
 }
 
 impl FetchOutcome {
-    /// Whether nothing more is to be had by asking again.
+    /// Returns whether a repeated fetch would give the same outcome.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self, Self::There | Self::Stored { .. } | Self::Gone { .. })
     }
 }
 
 impl WarmContext {
-    /// Has the proxy store one, unless it has it.
+    /// Makes the proxy store a resource, unless it is stored already.
     pub(super) async fn warm(&self, target: &FetchTarget) -> FetchOutcome {
         // Its last byte tells whether all of it is there, without all of it being sent.
         let asked = [(header::CACHE_CONTROL, "only-if-cached"), (header::RANGE, "bytes=-1")];
@@ -81,10 +82,10 @@ impl WarmContext {
         }
     }
 
-    /// The whole body of a URL, if that is not longer than so much.
+    /// Returns the whole body of a URL, if it is not longer than `bytes_max`.
     ///
     /// # Errors
-    /// Why it cannot be had, in words.
+    /// The reason why it is unavailable.
     pub(super) async fn body(&self, url: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
         let response = self.ask(&FetchTarget::plain(url.to_owned()), &[]).await.map_err(|trouble| match trouble {
             FetchTrouble::NoProxy(why) => format!("cannot fetch through {}: {why}", self.proxy),
@@ -181,7 +182,7 @@ enum FetchTrouble {
     Failed(String),
 }
 
-/// What the proxy nearest to us says of how it came about.
+/// Returns the Cache-Status of the nearest proxy.
 fn cache_status(fields: &HeaderMap) -> &str {
     let last = fields.get_all("cache-status").iter().next_back().and_then(|value| value.to_str().ok());
     last.and_then(|last| last.rsplit(',').next()).unwrap_or_default().trim()
@@ -191,12 +192,12 @@ fn is_hit(fields: &HeaderMap) -> bool {
     says(cache_status(fields), "hit")
 }
 
-/// Whether a member of Cache-Status has a parameter.
+/// Returns whether a member of Cache-Status has a parameter.
 fn says(cache_status: &str, parameter: &str) -> bool {
     cache_status.split(';').any(|part| part.trim() == parameter)
 }
 
-/// The next piece of a body.
+/// Returns the next piece of a body.
 async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
     loop {
         let frame = timeout(ANSWER_PATIENCE, poll_fn(|context| Pin::new(&mut *body).poll_frame(context))).await;

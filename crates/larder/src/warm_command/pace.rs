@@ -8,19 +8,19 @@ use std::{
 };
 use tokio::time::sleep_until;
 
-/// How fast all fetches together may be.
+/// The rate limit of all fetches together.
 pub(super) struct WarmPace {
     pace: Option<Pace>,
     bucket: Mutex<Bucket>,
 }
 
 impl WarmPace {
-    /// Returns one of so many bytes a second; `None` is any.
+    /// Returns a limit of this many bytes a second, or no limit for `None`.
     pub(super) fn new(rate: Option<NonZeroU64>) -> Self {
         Self { pace: rate.map(|rate| Pace::new(rate, 0)), bucket: Mutex::default() }
     }
 
-    /// Waits until it is the turn of so many bytes more.
+    /// Waits until this many more bytes are allowed.
     pub(super) async fn take(&self, bytes: usize) {
         let Some(pace) = &self.pace else { return };
         let turn = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(pace, Instant::now(), bytes as u64);

@@ -1,4 +1,4 @@
-//! `larder bench store`: rows of the engine on a disk, beside what a plan expects of them.
+//! `larder bench store`: measures policies of the engine on a disk, and compares them with the plan.
 
 use super::{TIME_DEFAULT, progress_bar};
 use crate::{
@@ -60,10 +60,10 @@ pub(crate) struct StoreFlags {
     tune: Vec<TunedConstant>,
 }
 
-/// Measures each row, and prints it beside its plan.
+/// Measures each policy, and prints it with its plan.
 ///
 /// # Errors
-/// A failure that says what to do.
+/// A failure with advice.
 pub(super) fn run(flags: StoreFlags) -> Result<(), Failure> {
     let figures = flags.device.as_deref().map(read_figures).transpose()?;
     let mut constants = Tuning::default();

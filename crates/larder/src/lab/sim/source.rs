@@ -1,7 +1,7 @@
-//! The flags that say where requests come from: a trace, standard input, or a workload.
+//! The flags that name the source of requests: a trace, standard input, or a workload.
 //!
-//! Does not: read traces. Invariant: what is read can be read again; standard input is kept in a file without a name, which goes
-//! with the process however it ends.
+//! Traces are read elsewhere. Invariant: a source can be read repeatedly; standard input is kept in a file without a
+//! name, which disappears with the process however it ends.
 
 use crate::{failure::Failure, value::BadValue};
 use clap::Args;
@@ -36,12 +36,12 @@ pub(super) struct SourceFlags {
 }
 
 impl SourceFlags {
-    /// Whether it is a trace.
+    /// Returns whether the source is a trace.
     pub(super) fn is_trace(&self) -> bool {
         self.trace.is_some()
     }
 
-    /// The source; standard input is read to its end.
+    /// Returns the source; standard input is read to its end.
     pub(super) fn source(self) -> Result<RequestSource, Failure> {
         let Some(path) = self.trace else {
             return match self.format {
@@ -82,7 +82,7 @@ pub(super) struct SourcesFlags {
 }
 
 impl SourcesFlags {
-    /// The sources, traces first.
+    /// Returns the sources, traces first.
     pub(super) fn sources(self) -> Result<Vec<RequestSource>, Failure> {
         let Self { trace: traces, format, workload: mut workloads, seed } = self;
         if traces.is_empty() && workloads.is_empty() {
@@ -97,7 +97,7 @@ impl SourcesFlags {
     }
 }
 
-/// What a pipe has to give, in a file without a name: traces are read more than once.
+/// Copies a pipe into a file without a name, because traces are read more than once.
 fn kept(path: &Path) -> Result<PathBuf, Failure> {
     let failed = |error: io::Error| {
         let problem = format!("cannot keep the trace from {}: {error}", path.display());
@@ -127,7 +127,7 @@ fn parse_format(text: &str) -> Result<Format, BadValue> {
     Format::named(text).ok_or_else(|| BadValue::new(format!("no format: `{text}`"), format!("formats are {}", names())))
 }
 
-/// A number of things of which there must be one at least.
+/// Parses a number of at least one.
 pub(super) fn parse_count(text: &str) -> Result<u64, BadValue> {
     let count = text.parse().ok().filter(|count| *count > 0);
     count.ok_or_else(|| BadValue::new(format!("no count: `{text}`"), "a count is a whole number from 1 on"))

@@ -1,7 +1,7 @@
-//! The flags of `larder bench`, and which of them make sense together.
+//! The flags of `larder bench`, and their valid combinations.
 //!
-//! Owns: their names, bounds and contradictions. Does not: measure. Invariant: what is refused is refused before anything
-//! is started, and what would be ignored is refused.
+//! Owns: their names, ranges and contradictions. Measuring is elsewhere. Invariant: invalid flags are refused before
+//! anything is started, and so are flags that would be ignored.
 
 use crate::{duration, failure::Failure, size, value};
 use clap::Args;
@@ -143,10 +143,10 @@ impl LoadFlags {
         self.workload.unwrap_or(usual)
     }
 
-    /// Refuses what would be ignored, and what cannot be done at the end.
+    /// Refuses flags that would be ignored, and tasks that would fail at the end.
     ///
     /// # Errors
-    /// A failure that says what to do.
+    /// A failure with advice.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let workload = self.workload();
         let name = workload.name();
@@ -208,7 +208,7 @@ fn workload(text: &str) -> Result<Workload, value::BadValue> {
     })
 }
 
-/// The address of `http://host:port`, or of `host:port`.
+/// Parses the address in `http://host:port` or `host:port`.
 fn proxy_address(text: &str) -> Result<SocketAddr, value::BadValue> {
     let bad = || value::BadValue::new(format!("not a proxy: `{text}`"), "give a URL such as http://127.0.0.1:3128");
     let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
