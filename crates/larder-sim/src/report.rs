@@ -140,7 +140,7 @@ impl Report {
     /// Returns a report of the comparisons met in `reports`, by the source of the paper's value, and of those missed,
     /// farthest first.
     pub fn tally(reports: &[Self]) -> Self {
-        let mut tally = Self::new("What is met: comparisons within 25%");
+        let mut tally = Self::new("Comparisons met within 25%");
         let mut table = Table::new("", &["the paper's value is", "comparisons", "within 25%"]);
         let all = || reports.iter().flat_map(|report| report.comparisons.iter().map(move |line| (report, line)));
         for kind in ValueKind::ALL {

@@ -121,19 +121,19 @@ pub(crate) fn esp_squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
         report.comparisons.push(Comparison::new(what, "times", 2.0, ratio));
     }
     report.remarks = vec![
-        "Both keep their data on ext2, ESP in one file, as the paper's do. It does not say whether Squid (ufs, or aufs and \
-         diskd) or ESP waited for the disk; the axes of its figures are lost."
+        "Both keep their data on ext2, ESP in one file, as in the paper. The paper does not say whether Squid (ufs, \
+         or aufs and diskd) or ESP waited for the disk; the axes of its figures are lost."
             .to_owned(),
-        "Printed elsewhere, on one machine (squid-guide): one file serves 5.9 times what Squid does that waits for files on \
-         ext2, and 1.9 times what one does that does not wait."
+        "Printed elsewhere, on one machine (squid-guide): one file serves 5.9 times the rate of a Squid that waits \
+         for files on ext2, and 1.9 times that of one that does not wait."
             .to_owned(),
-        "What decides is how many of Squid's inodes and directories are in memory: the second table has both ends. Squid fills a \
-         directory with 256 files before it takes the next, so that a disk's block of inodes is used by files that come together; by \
-         turns over all directories ESP served 6.3 times what Squid did. The paper does not say how large the cache was, here 10 GB a \
-         disk."
+        "The decisive factor is the share of Squid's inodes and directories in memory; the second table has both \
+         extremes. Squid fills a directory with 256 files before the next, so files that are requested together \
+         share a disk block of inodes. With files spread in turn over all directories, ESP served 6.3 times as many \
+         requests as Squid. The paper does not state the size of the cache; here it is 10 GB a disk."
             .to_owned(),
         format!(
-            "A request takes {:.1} ms of a disk with Squid and {:.1} ms with ESP; {:.1} and {:.1}% are hits.",
+            "A request takes {:.1} ms of disk time with Squid and {:.1} ms with ESP; {:.1} and {:.1}% are hits.",
             disk_ms(&demands[0]),
             disk_ms(&demands[1]),
             hits_percent(&demands[0]),
@@ -176,19 +176,20 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
         table.push(kilobytes.to_string(), vec![outcome.hit_ratio() * 100.0, outcome.per_s_disk()]);
     }
     report.remarks = vec![
-        "The paper: up to 10% of hit ratio; 1 MB is too low, far more moves the head far. As fast as the disk can, it does not \
-         appear: more is stored than the 10 to 25 entries a second that go below the low watermark, so that use stays at that \
-         mark whatever the threshold. At loads where what is stored is about as much as that, it does: a threshold that is not \
-         reached has 15 more evicted a second, and less is kept: 3.7 points of 50, which is 7.5% of the hits. There a low \
-         threshold is the better one for hits."
+        "The paper: the threshold changes the hit ratio by up to 10%; 1 MB is too low, and far more moves the head \
+         far. At the disk's full speed the effect does not appear: more entries are stored than the 10 to 25 a \
+         second that are evicted below the low watermark, so the use of the disk stays at that mark whatever the \
+         threshold. It appears at loads that store about as much as that. A threshold that is not reached evicts 15 \
+         more entries a second and keeps less: 3.7 points of 50, which is 7.5% of the hits. There, a low threshold \
+         gives more hits."
             .to_owned(),
-        "What decides hits most is the number of levels, which the paper gives in an example only (3): with 7, whose nodes are \
-         256 KB, hardly any run is seen, and most entries are refused."
+        "The number of levels affects hits most. The paper gives it only in an example (3). With 7 levels, whose \
+         nodes are 256 KB, hardly any run is found, and most entries are refused."
             .to_owned(),
     ];
     let names = ESP_LOADS_PER_S.map(|load_per_s| format!("{load_per_s}/s"));
     let columns: Vec<&str> = std::iter::once("threshold, KB").chain(names.iter().map(String::as_str)).collect();
-    let mut by_load = Table::new("Hits in percent at a load that is offered", &columns);
+    let mut by_load = Table::new("Hits in percent at an offered load", &columns);
     for (at, kilobytes) in THRESHOLDS_KB.iter().enumerate() {
         let of_loads = loaded.chunks(THRESHOLDS_KB.len()).map(|outcomes| outcomes[at].hit_ratio() * 100.0);
         by_load.push(kilobytes.to_string(), of_loads.collect());
@@ -260,16 +261,17 @@ pub(crate) fn ucfs(options: &PaperOptions<'_>) -> Result<Report, Error> {
         Comparison::new("over Squid on asynchronous FFS", "times", 4.0, over(1)).up_to(7.5),
     ];
     report.remarks.push(
-        "The printed values are the paper's ranges over five real traces; here it is PolyMix-3. The layout of \
-         UCFS is known from its abstract only. A page's objects lie \
-         in one cluster here and are asked for again together."
+        "The printed values are the paper's ranges over five real traces; the simulation uses PolyMix-3. The layout \
+         of UCFS is known from its abstract only. Here, a page's objects lie in one cluster and are requested \
+         together again."
             .to_owned(),
     );
     report.remarks.push(
-        "Missed: Squid is too cheap. With its files by turns over all directories a request took 27.2 and 20.7 ms of the disk, and both \
-         ratios lay in the ranges (9.4 and 7.1 times); with its own rule, 256 files to a directory before the next, half of that. \
-         An operation on a file costs what is printed of UFS (markatos-figure3), so two errors had cancelled, and what is missing \
-         is the number of transfers; which ones, nothing that was tried shows."
+        "Missed: Squid is too fast. With its files spread in turn over all directories, a request took 27.2 and 20.7 \
+         ms of disk time, and both ratios lay in the ranges (9.4 and 7.1 times). With its own rule, 256 files to a \
+         directory before the next, it takes half of that. An operation on a file takes as long as printed for UFS \
+         (markatos-figure3), so two errors had cancelled out. The simulated Squid does too few disk operations; \
+         nothing tried shows which ones are missing."
             .to_owned(),
     );
     let bars = cases.iter().zip(&outcomes).map(|(case, outcome)| (case.label.to_owned(), vec![milliseconds(outcome)]));

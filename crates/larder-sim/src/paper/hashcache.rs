@@ -48,13 +48,21 @@ pub(crate) fn memory(options: &PaperOptions<'_>) -> Result<Report, Error> {
             report.comparisons.push(Comparison::new(*name, "bits an object", *paper, bits).of(*kind));
             bars.push((name.trim_start_matches("hashcache-").to_owned(), vec![*paper, bits]));
         } else {
-            report.remarks.push(format!("{name}: the paper has 0 bits an object, the row {bits:.3}."));
+            report.remarks.push(format!("{name}: the paper has 0 bits an object, the policy {bits:.3}."));
         }
         table.push(*name, vec![bits * (1_u64 << 27) as f64 / 8.0 / (1_u64 << 30) as f64, entries_max as f64]);
     }
     report.tables.push(table);
-    report.remarks.push("hashcache-setmem-lru keeps 40% of the sets at once; hashcache-log-lru takes 2.5 bits more an object for places that wait for its file; without groups the paper has 31.".to_owned());
-    report.remarks.push("The map rows (squid and the others of Markatos et al.) take 272 bits an entry; the paper says 640 or more for Squid, and 256 for the leanest commercial index.".to_owned());
+    report.remarks.push(
+        "hashcache-setmem-lru keeps 40% of the sets in memory at once. hashcache-log-lru takes 2.5 bits more per \
+         object for positions that are not in its file yet; without groups the paper has 31."
+            .to_owned(),
+    );
+    report.remarks.push(
+        "The policies with a map (squid and the others of Markatos et al.) take 272 bits an entry. The paper says \
+         640 or more for Squid, and 256 for the leanest commercial index."
+            .to_owned(),
+    );
     report.figures.push(Figure {
         name: "hashcache-memory".to_owned(),
         title: "Memory of HashCache's policies".to_owned(),
@@ -93,7 +101,7 @@ const LOW_END: TestBed = TestBed {
         ("hashcache-setmem", 75.0),
         ("hashcache-log", 275.0),
     ],
-    remark: "Squid has 18 GB of the disk, as in the paper, and is asked for what fits there.",
+    remark: "Squid has 18 GB of the disk, as in the paper, with a working set that fits there.",
 };
 
 const HIGH_END: TestBed = TestBed {
@@ -104,7 +112,8 @@ const HIGH_END: TestBed = TestBed {
     squid_bytes: 18_000_000_000,
     memory_bytes: 400 << 20,
     rows: &[("hashcache-log", 440.0), ("squid", 80.0)],
-    remark: "Printed for five disks: 2,200 to 2,300 and 400; Squid does not use its disks evenly, which one disk cannot show.",
+    remark: "Printed for five disks: 2,200 to 2,300 and 400. Squid does not use its disks evenly, which one disk cannot \
+         show.",
 };
 
 const LARGE: TestBed = TestBed {
@@ -159,13 +168,14 @@ impl TestBed {
         report.tables.push(table);
         report.remarks = vec![
             format!(
-                "PolyMix-4; everything {} times smaller; the rate is that of one disk with the processor left out, as all \
-                 results of the paper are bound by the disk.",
+                "PolyMix-4; everything {} times smaller. The rate is that of one disk without the processor, as all \
+                 results of the paper are limited by the disk.",
                 self.sample()
             ),
             self.remark.to_owned(),
-            "Where rates are greater than the paper's: no processor, no network and nobody who waits stand between requests \
-             and the disk here, and a group is a page with all its images, which clients always ask for together."
+            "Some rates are greater than the paper's, because here no processor, network or waiting client stands \
+             between requests and the disk. Also, a group is a page with all its images, which clients always \
+             request together."
                 .to_owned(),
         ];
         report.remarks.extend(self.squid_missed(&outcomes));
@@ -186,9 +196,10 @@ impl TestBed {
         let Outcome { requests, disk_hits, served, .. } = &outcomes[at];
         let per_request = |count: u64| count as f64 / *requests as f64;
         Some(format!(
-            "Squid does {:.2} of what is printed. Of its {:.1} reads a request {:.1} are of inodes and directories. Its own rule puts \
-             256 consecutive files into a directory, so that what is stored together lies together; by turns over all directories, as \
-             in Markatos et al., the same disks did 0.54 and 0.53 of what is printed.",
+            "Squid reaches {:.2} times the printed rate. Of its {:.1} reads per request, {:.1} are of inodes and \
+             directories. Its own rule puts 256 consecutive files into a directory, so documents stored together lie \
+             together. With files spread in turn over all directories, as in Markatos et al., the same disks reached \
+             0.54 and 0.53 times the printed rate.",
             outcomes[at].per_s_disk() / self.rows[at].1,
             per_request(served.reads),
             per_request(served.reads.saturating_sub(*disk_hits))
@@ -239,7 +250,7 @@ fn formula(name: &str, model: &Model) -> f64 {
 }
 
 pub(crate) fn formulas(options: &PaperOptions<'_>) -> Result<Report, Error> {
-    let mut report = Report::new("HashCache: throughput formulas against what was measured");
+    let mut report = Report::new("HashCache: throughput formulas against its measurements");
     for bed in [&LOW_END, &HIGH_END, &LARGE] {
         let model = options.machine(bed.model);
         for (name, paper) in bed.rows.iter().filter(|(name, _)| *name != "squid") {
@@ -249,8 +260,18 @@ pub(crate) fn formulas(options: &PaperOptions<'_>) -> Result<Report, Error> {
         }
     }
     (options.progress)(1);
-    report.remarks.push("Derived: hits 60%, storable 80%, a quarter of objects longer than a bin, 2.14 useful objects a read where groups are read. The paper expects 250 at 67 to 70 seeks/s and at least 320 at 90 to 95.".to_owned());
-    report.remarks.push("Nothing is run here: `paper` is what it measured, `simulated` what the formulas give. Off by more than a quarter: hashcache-log-lru, as the formula counts no groups and a second read for the positions in the file, where the paper measured the same as for hashcache-log. What is measured of hashcache-log on SCSI disks is above the paper's own expectation too.".to_owned());
+    report.remarks.push(
+        "Derived: hits 60%, storable 80%, a quarter of objects longer than a bin, 2.14 useful objects per read of a \
+         group. The paper expects 250 at 67 to 70 seeks/s and at least 320 at 90 to 95."
+            .to_owned(),
+    );
+    report.remarks.push(
+        "Nothing is run here: `paper` is its measurement, `simulated` the result of the formulas. Missed: \
+         hashcache-log-lru. The formula counts no groups, and a second read for the positions in the file; the paper \
+         measured the same rate as for hashcache-log. The measured rate of hashcache-log on SCSI disks is also above \
+         the paper's own expectation."
+            .to_owned(),
+    );
     let bars = report
         .comparisons
         .iter()

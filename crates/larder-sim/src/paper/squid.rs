@@ -147,33 +147,32 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
 /// its peak is the paper's, which lies `further` lower.
 fn remarks(demands: &[Vec<Demand>], slowed_rise: f64, further: f64) -> Vec<String> {
     vec![
-        "Requests per second at which the mean response time reaches 3 s, 2.5 s of it the servers' think time at a miss. The \
-         processor time of a request is what the Definitive Guide measured of Squid without a disk cache (332/s at 500 MHz), \
-         scaled by the clock."
+        "The rates are those at which the mean response time reaches 3 s; 2.5 s of it are the servers' think time at \
+         a miss. The processor time of a request is the Definitive Guide's measurement of Squid without a disk cache \
+         (332/s at 500 MHz), scaled by the clock."
             .to_owned(),
         format!(
-            "A request takes {:.1} ms of a disk with files, {:.1} with soft updates, and {:.1} ms in one file; {:.1} and {:.1}% are \
-             hits (paper: 52.1 to 56.1%).",
+            "A request takes {:.1} ms of disk time with files, {:.1} with soft updates, and {:.1} ms in one file; \
+             {:.1} and {:.1}% are hits (paper: 52.1 to 56.1%).",
             disk_ms(&demands[0]),
             disk_ms(&demands[1]),
             disk_ms(&demands[2]),
             hits_percent(&demands[0]),
             hits_percent(&demands[2])
         ),
-        "The paper does not say how its two plain versions did their input and output, nor how the disks were mounted. Both are \
-         taken to wait for the disk, as Squid does unless told otherwise; 2.3 on FFS as FreeBSD makes it, 2.4 with soft updates. \
-         The printed 2.3 times between them speaks for that: six disks at a time in place of one are worth 3.9 to 6.5 times in \
-         the table, soft updates 2.2 times."
+        "The paper does not say how its two plain versions did their I/O, nor how the disks were mounted. Both are \
+         assumed to wait for the disk, Squid's default: 2.3 on FreeBSD's default FFS, 2.4 with soft updates. The \
+         printed factor of 2.3 between them supports this: in the table, six disks at a time instead of one give 3.9 \
+         to 6.5 times, soft updates 2.2 times."
             .to_owned(),
         format!(
-            "Missed: the rise of the time of hits, which is that of a process near its limit, which is at 450/s in the paper and \
-             {further:.0}% further here. With {further:.0}% more processor time of a request, so that the peak is the paper's, it is {:.0} times. \
-             Hits at low rates are too fast, as network and client cost nothing, and a hit waits for the process once and not at \
-             each of its steps.",
+            "Missed: the rise of the time of hits. It depends on how close the process is to its limit, which is \
+             450/s in the paper and {further:.0}% higher here. With {further:.0}% more processor time per request, \
+             so that the peak is the paper's, the rise is {:.0} times. Hits at low rates are too fast, because \
+             network and client cost nothing, and a hit waits for the process only once, not at each of its steps.",
             slowed_rise
         ),
-        "The falling hit ratio of the paper (56.4 to 52.1%) is not simulated: it comes of Squid giving up on disks that \
-         are overloaded."
+        "The falling hit ratio of the paper (56.4 to 52.1%) is not simulated: there, Squid skips overloaded disks."
             .to_owned(),
     ]
 }
@@ -295,18 +294,20 @@ pub(crate) fn guide(options: &PaperOptions<'_>) -> Result<Report, Error> {
     }
     report.tables.push(table);
     report.remarks = vec![
-        "The greatest rate with a mean response time up to 1.6 s (printed: 1.45 to 1.59 s). ufs waits for every transfer of \
-         directories, inodes and data that is read; diskd and aufs wait for none. PolyMix-4."
+        "The greatest rate with a mean response time up to 1.6 s (printed: 1.45 to 1.59 s). ufs waits for all I/O on \
+         directories and inodes, and for reads of data; diskd and aufs wait for none. PolyMix-4."
             .to_owned(),
-        "A check of the models of squid-peak and esp-squid, with one constant from the same tables (the processor's time \
-         of a request) and none chosen for a row. The disks' rates are not printed; hits are 53.9 to 56.8% in all rows."
+        "This checks the models of squid-peak and esp-squid, with one constant from the same tables (the processor \
+         time of a request) and none chosen for a scheme. The disks' rates are not printed; hits are 53.9 to 56.8% \
+         in all rows."
             .to_owned(),
-        "Missed: everything with files, 1.6 to 2.8 times too fast whoever waits and however it is mounted, so it is the disk's time of \
-         a request that is too short. With files by turns over all directories, which is not what Squid does, FFS was 1.4 to 1.5 \
-         times too fast and ext2 within a quarter. The book's rate of diskd on FFS leaves each of three disks 39 ms for a \
-         request, of which the model needs less than half; an operation on a file costs what is printed elsewhere \
-         (markatos-figure3), so it is the number of transfers. The book's disks are taken to turn 10,000 times a minute, which it does \
-         not say."
+        "Missed: all schemes with files are 1.6 to 2.8 times too fast, with and without waiting and with all mount \
+         options, so the simulated disk time of a request is too short. With files spread in turn over all \
+         directories, which Squid does not do, FFS was 1.4 to 1.5 times too fast, and ext2 was within a quarter. The \
+         book's rate of diskd on FFS leaves each of three disks 39 ms for a request; the model needs less than half \
+         of that. An operation on a file takes as long as printed elsewhere (markatos-figure3), so the number of \
+         operations must be too low. The book does not state the speed of its disks; 10,000 revolutions a minute are \
+         assumed."
             .to_owned(),
     ];
     report.figures.push(Figure {

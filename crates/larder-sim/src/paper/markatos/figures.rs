@@ -33,8 +33,8 @@ pub(crate) fn figure_2(options: &PaperOptions<'_>) -> Result<Report, Error> {
         Comparison::new("reads + writes", "million", 3.4, (at_2_gb.reads + at_2_gb.writes) as f64 * per / 1e6),
     ];
     report.remarks.push(format!(
-        "Reads are {:.2} million at 2 GB; the paper says less than 0.5. Writes fall and reads rise with the disk as in the \
-         paper, until all that the synthetic workload comes back to fits.",
+        "Reads are {:.2} million at 2 GB; the paper says less than 0.5. As in the paper, writes fall and reads rise \
+         with the size of the disk, until everything that the synthetic workload revisits fits.",
         at_2_gb.reads as f64 * per / 1e6
     ));
     let line = |label: &str, value: fn(&crate::OperationCounts) -> u64| FigureLine {
@@ -80,9 +80,9 @@ pub(crate) fn figure_4(options: &PaperOptions<'_>) -> Result<Report, Error> {
         bars.push(((*what).to_owned(), vec![paper / 3600.0, simulated / 3600.0]));
     }
     report.remarks.push(
-        "The paper's seconds are its 398,034 gets over the rates of its Table 2; the synthetic workload needs 7% fewer gets \
-         for 300,000 operations, which makes all four that much faster. The rest of what SQUID and MULTIPLE-DIRS are too fast is \
-         that of Table 2: 15 and 23%."
+        "The paper's seconds are its 398,034 gets divided by the rates of its Table 2. The synthetic workload needs \
+         7% fewer gets for 300,000 operations, which makes all four policies that much faster. The remaining excess \
+         speed of SQUID and MULTIPLE-DIRS is that of Table 2: 15 and 23%."
             .to_owned(),
     );
     report.figures.push(Figure {
@@ -121,8 +121,8 @@ pub(crate) fn figure_5(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     report.tables.push(table);
     report.remarks.push(format!(
-        "The paper: falls fast up to about 10 blocks, then slowly, flat at 256. Simulated: {:.0}% of the fall from 1 to \
-         256 blocks is done at 10, all but {:.1}% at 64.",
+        "The paper's curve falls fast up to about 10 blocks, then slowly, and is flat at 256. Simulated: {:.0}% of \
+         the fall from 1 to 256 blocks is done at 10, all but {:.1}% at 64.",
         (at_1 - at_10) / (at_1 - at_256) * 100.0,
         (points[8].1 - at_256) / (at_1 - at_256) * 100.0
     ));
@@ -203,20 +203,22 @@ pub(crate) fn figure_6(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     report.tables.push(sensitivity::of_figure_6(options)?);
     report.remarks = vec![
-        "Missed: in a run that begins with an empty disk and deletes by an exact LRU, the fall of STREAM towards BUDDY at 95% does \
-         not appear. More than half of the writes go where nothing was before, and what was written together goes together. The \
-         paper's curve comes of two things at once: a disk that is full from the start, and documents that go in about the order \
-         of their last use, not exactly (any of the oldest tenth). Then the pointer meets at 71% room that has become whole again, \
-         at 95% the holes of single documents, and STREAM and STREAM-PACK rise 1.6 and 1.8 times and come together; without \
-         read-ahead STREAM-PACK rises twice. Either of the two alone does not do it; new versions, hits in memory and how \
-         utilization is counted do next to nothing."
+        "Missed: the fall of STREAM towards BUDDY at 95% does not appear in a run that begins with an empty disk and \
+         deletes by an exact LRU. More than half of its writes go to unused space, and documents written together \
+         are deleted together. The paper's curve needs two conditions at once: a disk that is full from the start, \
+         and documents deleted only approximately in the order of their last use (any of the oldest tenth). Then the \
+         write pointer finds whole free areas at 71%, and holes of single documents at 95%; STREAM and STREAM-PACK \
+         rise 1.6 and 1.8 times and converge, and without read-ahead STREAM-PACK rises twice. One of the conditions \
+         alone is not enough. New versions, hits in memory and the way of counting utilization have almost no \
+         effect."
             .to_owned(),
-        "From 90% on, heads and the rounding to slots bring the store to its own limit of 95% of all slots, and it evicts a \
-         little before it is told to. Counted in slots (second line) the times differ by 0.4%."
+        "From 90% on, record heads and rounding to slots bring the store to its own limit of 95% of all slots, so it \
+         evicts slightly earlier than required. If utilization is counted in slots (second line), the times differ \
+         by 0.4%."
             .to_owned(),
         format!(
-            "BUDDY on 2 GB takes {:.0} s; the paper's text implies about 7,300 s. Its constants were calibrated on 1 GB and \
-             300,000 operations. That is {:.2} times, and most of what the ratios at 71% are too high.",
+            "BUDDY on 2 GB takes {:.0} s; the paper's text implies about 7,300 s. Its constants were calibrated on 1 \
+             GB and 300,000 operations. The factor of {:.2} explains most of the excess in the ratios at 71%.",
             at(0, 71.0),
             at(0, 71.0) / 7300.0
         ),
@@ -257,12 +259,14 @@ pub(crate) fn figure_8(options: &PaperOptions<'_>) -> Result<Report, Error> {
         Comparison::new("LOC-128 over LAZY-READS at 76%", "times", 2.5, gain(3)),
     ];
     report.remarks.push(
-        "Missed as set up: the paper's gain of 1.3 everywhere and of 2.5 at 76%. An exact LRU leaves long holes, in which plain \
-         LAZY-READS does not suffer either, and half of the run writes where nothing was before. On a disk that is full from the \
-         start, and where a page's documents go together but pages in no order, the gain is 1.4: buffers put a page's documents \
-         into one hole, and they leave one. Either of the two alone gives 1.2; documents that go one by one take the gain away. \
-         The paper has it that 8 buffers help already; here they gain nothing. Nothing tried gives 2.5 at 76%, which the paper's own 1.25 at 71% (Table 1) makes a single point."
-            .to_owned(),
+        "Missed as set up: the paper's gain is 1.3 everywhere and 2.5 at 76%. An exact LRU leaves long holes, in \
+         which plain LAZY-READS is fast too, and half of the run writes to unused space. The gain is 1.4 on a disk \
+         that is full from the start, if a page's documents are deleted together but pages in random order: buffers \
+         put a page's documents into one hole, and later they leave one. One of these two conditions alone gives \
+         1.2; deleting documents individually removes the gain. In the paper 8 buffers help already; here they gain \
+         nothing. Nothing tried gives 2.5 at 76%. That point is inconsistent with the paper's own 1.25 at 71% (Table \
+         1)."
+        .to_owned(),
     );
     Ok(report)
 }

@@ -32,8 +32,8 @@ pub(crate) fn figure_3(options: &PaperOptions<'_>) -> Result<Report, Error> {
     ];
     report.tables.push(table);
     report.remarks.push(
-        "No constant was chosen for this figure. Three writes of inodes and directories are waited for when a file is created or \
-         removed, and one more when its data is written."
+        "No constant was chosen for this figure. Creating or removing a file waits for three writes of inodes and \
+         directories, and creating for one more, of the data."
             .to_owned(),
     );
     Ok(report)
