@@ -309,13 +309,17 @@ impl IndexPartition {
     fn place(&mut self, loose: LooseSlot) -> bool {
         let [first, second] = self.look(loose.address);
         let Some(at) = self.room([first, second]) else { return false };
+        self.write_new(at, loose, at.0 != first.number);
+        true
+    }
+
+    /// Puts a slot into an empty way of one of its buckets.
+    fn write_new(&mut self, at: SlotPlace, loose: LooseSlot, is_second: bool) {
         assert_eq!(self.read(at), 0, "a slot goes where none is");
-        let is_second = at.0 != first.number;
         let tag = self.remainder(loose.address) << 1 | u32::from(is_second);
         self.write(at, self.widths.pack(tag, loose.bits), loose.fingerprint);
         self.entries += 1;
         assert!(self.entries <= self.slot_count(), "slots have ways");
-        true
     }
 
     /// Puts a slot where there is room; where there is none it displaces the least hit, and with it every other

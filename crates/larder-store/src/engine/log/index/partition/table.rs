@@ -43,7 +43,7 @@ impl IndexPartition {
         }
         let loose = self.loose();
         self.reset(bucket_count);
-        while !loose.iter().all(|&loose| self.place(loose)) {
+        while !self.place_all(&loose) {
             // Once in very many times: what does not fit is tried in another table, as it must not be lost.
             let larger = self.bucket_count + 1 + self.bucket_count / WAYS as u32;
             self.budget.overdraw(self.table_bytes(larger) - self.bytes.len());
@@ -51,6 +51,27 @@ impl IndexPartition {
         }
         assert_eq!(self.entries, loose.len() as u64, "no slot is lost");
         true
+    }
+
+    /// Puts slots into an empty table; `false` if one finds no room. Until a bucket is full, its ways are used in order:
+    /// a count of them says where the next slot goes, and no bucket is looked into.
+    fn place_all(&mut self, all: &[LooseSlot]) -> bool {
+        debug_assert_eq!(self.entries, 0, "the table is empty");
+        let mut fills = vec![0; self.bucket_count as usize];
+        let mut without_room = Vec::new();
+        for &loose in all {
+            let (first, remainder) = (self.first_bucket(loose.address), self.remainder(loose.address));
+            let second = self.other_bucket(first, remainder);
+            let emptier = if fills[second as usize] < fills[first as usize] { second } else { first };
+            let fill: &mut usize = &mut fills[emptier as usize];
+            if *fill < WAYS {
+                self.write_new((emptier, *fill), loose, emptier != first);
+                *fill += 1;
+            } else {
+                without_room.push(loose);
+            }
+        }
+        without_room.into_iter().all(|loose| self.place(loose))
     }
 
     /// Takes an empty table of `bucket_count`.
