@@ -20,7 +20,7 @@ fi
 port=$(free_port)
 (cd "$stage" && echo 'a page' > page && touch -d '30 days ago' page && exec python3 -m http.server "$port" --bind 127.0.0.1 > /dev/null 2>&1) &
 pids+=($!)
-rm -f "$system"/root/trial.*
+rm -f "$system"/root/trial.* "$system"/root/upgraded "$system"/root/during
 cp "$package" "$system/root/larder.deb"
 cat > "$system/root/trial.sh" <<TRIAL
 page=http://127.0.0.1:$port/page
@@ -42,8 +42,14 @@ tell again ask
 sleep 2
 tell restarted systemctl restart larder
 tell stays ask
+main=\$(systemctl show -p MainPID --value larder)
+while [ ! -e /root/upgraded ]; do ask >> /root/during; done &
 tell upgraded dpkg -i /root/larder.deb
+touch /root/upgraded
+wait \$!
 tell running systemctl is-active larder
+[ "\$main" = "\$(systemctl show -p MainPID --value larder)" ] || tell replaced echo yes
+tell during sh -c 'sort /root/during | sed "s/ttl=[0-9-]*//" | uniq -c'
 echo broken >> /etc/larder/larder.toml
 tell wrong larder reload
 tell alive ask
@@ -80,6 +86,9 @@ verdict "root's commands find it" says explained 'from the cache'
 verdict "what is purged is fetched again" says again 'fwd=uri-miss'
 verdict "what is stored is there after a restart" says stays 'Larder; hit'
 verdict "it runs after the package was installed again" says running active
+verdict "the package's upgrade replaces the process" says replaced yes
+verdict "requests during that are answered" says during ' 200 '
+verdict "none of them fails" sh -c "! grep -E '^during: .* (000|[1345][0-9][0-9]) ' '$log'"
 verdict "a wrong file is refused with its line, and it goes on" says wrong 'larder.toml, line'
 verdict "it answers all the same" says alive '^alive: 200'
 verdict "removed, it leaves configuration and store" says kept store.larder
