@@ -11,7 +11,7 @@ mod table;
 use super::{
     InsertOutcome, SlotMatches, WAYS,
     budget::IndexBudget,
-    image::{self, BucketWays, FILL_BYTES, SlotPlace},
+    image::{self, FILL_BYTES, SlotPlace},
     loading::{IndexLoading, fingerprint},
     slot::{IndexSlot, SlotWidths, VolumeWidths},
 };
@@ -38,13 +38,6 @@ pub(super) struct IndexPartition {
     loading: Option<Box<IndexLoading>>,
     /// Whether any slot came, went or moved since the last image.
     changed: bool,
-}
-
-/// A bucket, and what a look into it shows.
-#[derive(Clone, Copy)]
-struct BucketLook {
-    number: u32,
-    ways: BucketWays,
 }
 
 /// A slot without its place.
@@ -231,7 +224,7 @@ impl IndexPartition {
     /// Returns whether the address has a slot, and one of its buckets an empty way.
     pub(super) fn has_room_beside(&self, address: Address) -> bool {
         let is_known = self.ways_of(address).next().is_some();
-        is_known && self.look(address).iter().any(|bucket| way(!bucket.ways.used).is_some())
+        is_known && self.buckets_of(address).into_iter().any(|bucket| self.empty_way(bucket).is_some())
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -261,13 +254,15 @@ impl IndexPartition {
 
     /// Where the slots of an address are.
     fn ways_of(&self, address: Address) -> impl Iterator<Item = SlotPlace> + use<> {
-        let nothing = BucketLook { number: 0, ways: BucketWays { matching: 0, used: 0 } };
-        let [first, second] = if self.entries == 0 { [nothing; 2] } else { self.look(address) };
+        let [first, second] = self.buckets_of(address);
+        let tag = self.remainder(address) << 1;
+        let matching = |bucket, tag| match self.entries {
+            0 => 0,
+            _ => image::ways_with_tag(&self.bytes, self.widths, bucket, tag),
+        };
         // A bucket may be its own other one.
-        let second_matching = if second.number == first.number { 0 } else { second.ways.matching };
-        ways(first.ways.matching)
-            .map(move |way| (first.number, way))
-            .chain(ways(second_matching).map(move |way| (second.number, way)))
+        let in_second = if second == first { 0 } else { matching(second, tag | 1) };
+        ways(matching(first, tag)).map(move |way| (first, way)).chain(ways(in_second).map(move |way| (second, way)))
     }
 
     /// Empties the ways of an address whose slots are at these positions. Returns one of the slots.
@@ -307,9 +302,9 @@ impl IndexPartition {
 
     /// Puts a slot into a bucket of this table that has room.
     fn place(&mut self, loose: LooseSlot) -> bool {
-        let [first, second] = self.look(loose.address);
+        let [first, second] = self.buckets_of(loose.address);
         let Some(at) = self.room([first, second]) else { return false };
-        self.write_new(at, loose, at.0 != first.number);
+        self.write_new(at, loose, at.0 != first);
         true
     }
 
@@ -350,15 +345,14 @@ impl IndexPartition {
         InsertOutcome::Displaced(self.widths.unpack(before), address.into())
     }
 
-    /// Looks into both buckets of an address.
-    fn look(&self, address: Address) -> [BucketLook; 2] {
-        let (first, remainder) = (self.first_bucket(address), self.remainder(address));
-        let second = self.other_bucket(first, remainder);
-        [self.look_in(first, remainder << 1), self.look_in(second, remainder << 1 | 1)]
+    /// Returns the two buckets of an address.
+    fn buckets_of(&self, address: Address) -> [u32; 2] {
+        let first = self.first_bucket(address);
+        [first, self.other_bucket(first, self.remainder(address))]
     }
 
-    fn look_in(&self, number: u32, tag: u32) -> BucketLook {
-        BucketLook { number, ways: image::look(&self.bytes, self.widths, number, tag) }
+    fn ways_in_use(&self, bucket: u32) -> u16 {
+        image::ways_in_use(&self.bytes, self.widths, bucket)
     }
 
     /// All slots with where they are.
@@ -369,13 +363,15 @@ impl IndexPartition {
 
     /// An empty slot in the emptier of two buckets, or one freed by moving a neighbour to that neighbour's
     /// other bucket.
-    fn room(&mut self, [first, second]: [BucketLook; 2]) -> Option<SlotPlace> {
-        let emptier = if second.ways.used.count_ones() < first.ways.used.count_ones() { second } else { first };
-        if let Some(empty) = way(!emptier.ways.used) {
-            debug_assert_eq!(self.read((emptier.number, empty)), 0, "an unused way is empty");
-            return Some((emptier.number, empty));
+    fn room(&mut self, [first, second]: [u32; 2]) -> Option<SlotPlace> {
+        let (in_first, in_second) = (self.ways_in_use(first), self.ways_in_use(second));
+        let (emptier, used) =
+            if in_second.count_ones() < in_first.count_ones() { (second, in_second) } else { (first, in_first) };
+        if let Some(empty) = way(!used) {
+            debug_assert_eq!(self.read((emptier, empty)), 0, "an unused way is empty");
+            return Some((emptier, empty));
         }
-        for at in [first.number, second.number].into_iter().flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way))) {
+        for at in [first, second].into_iter().flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way))) {
             let packed = self.read(at);
             let tag = self.widths.tag_of(packed);
             let other = self.other_bucket(at.0, tag >> 1);
@@ -410,7 +406,7 @@ impl IndexPartition {
     }
 
     fn empty_way(&self, bucket: u32) -> Option<SlotPlace> {
-        way(!self.look_in(bucket, 0).ways.used).map(|way| (bucket, way))
+        way(!self.ways_in_use(bucket)).map(|way| (bucket, way))
     }
 
     fn read(&self, at: SlotPlace) -> u64 {

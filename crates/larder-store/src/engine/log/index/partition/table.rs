@@ -60,8 +60,7 @@ impl IndexPartition {
         let mut fills = vec![0; self.bucket_count as usize];
         let mut without_room = Vec::new();
         for &loose in all {
-            let (first, remainder) = (self.first_bucket(loose.address), self.remainder(loose.address));
-            let second = self.other_bucket(first, remainder);
+            let [first, second] = self.buckets_of(loose.address);
             let emptier = if fills[second as usize] < fills[first as usize] { second } else { first };
             let fill: &mut usize = &mut fills[emptier as usize];
             if *fill < WAYS {
