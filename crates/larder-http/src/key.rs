@@ -39,6 +39,9 @@ pub enum KeyError {
     Star,
 }
 
+/// Room in a primary key for the origin's name, which a proxy may append: with less, each such request moves its key.
+const SUFFIX_BYTES: usize = 48;
+
 /// Returns the key of a resource: its URI with scheme and host in lower case, without default port and fragment.
 ///
 /// # Errors
@@ -54,7 +57,7 @@ pub fn primary_key(scheme: &str, authority: &str, path_and_query: &str) -> Resul
     if !(path.is_empty() || path.starts_with('/') || path.starts_with('?')) {
         return Err(KeyError::Path);
     }
-    let mut key = Vec::with_capacity(scheme.len() + authority.len() + path.len() + 8);
+    let mut key = Vec::with_capacity(scheme.len() + authority.len() + path.len() + 8 + SUFFIX_BYTES);
     key.push(KIND_PRIMARY);
     key.extend_from_slice(scheme.as_bytes());
     key.extend_from_slice(b"://");
