@@ -3,13 +3,13 @@
 #
 #   tests/real/install_speed.sh                 npm and cargo, five rounds
 #   ROUNDS=9 tests/real/install_speed.sh npm
-#   DELAY=50ms tests/real/install_speed.sh      with that much delay on the way to the registry (needs root and tc)
+#   DELAY_MS=50 tests/real/install_speed.sh     with a registry that is a round trip of 50 ms away
 #
-# A delay is put on the device of the default route for as long as the script runs, so all that leaves this machine is
-# delayed; what goes to Larder over loopback is not. Every install begins with an empty cache of the client's own.
-# npm installs what NPM_PACKAGES names, cargo fetches the crates of this project's Cargo.lock.
+# With a delay, clients reach the registry through a proxy that delays (delay_proxy.py), and so does Larder; they reach
+# Larder without. Every install begins with an empty cache of the client's own. npm installs what NPM_PACKAGES names,
+# cargo fetches the crates of this project's Cargo.lock.
 #
-# Passes if neither way by Larder takes longer than straight from the registry, by more than a tenth; with DELAY, if
+# Passes if neither way by Larder takes longer than straight from the registry, by more than a tenth; with DELAY_MS, if
 # both take at most three quarters of that time.
 
 source "$(dirname "$0")/stage.sh"
@@ -21,10 +21,13 @@ NPM_PACKAGES=${NPM_PACKAGES:-webpack@5.91.0 jest@29.7.0 eslint@8.57.0 create-rea
 mkdir -p "$stage/run" && chmod 700 "$stage/run"
 export XDG_RUNTIME_DIR=$stage/run
 
-if [ -n "${DELAY:-}" ]; then
-  device=$(ip route show default | sed -nE 's/.* dev ([^ ]+).*/\1/p' | head -1)
-  tc qdisc add dev "$device" root netem delay "$DELAY" limit 100000 || exit 2
-  trap 'tc qdisc del dev "$device" root; clean_up' EXIT
+far=
+if [ -n "${DELAY_MS:-}" ]; then
+  far_port=$(free_port)
+  python3 "$here/delay_proxy.py" "$far_port" "$DELAY_MS" &
+  pids+=("$!")
+  await 10 answers "$far_port"
+  far=http://127.0.0.1:$far_port
 fi
 
 # --- what each client does in an empty folder, with the way to the registry in `mirror`, empty for its own
@@ -61,6 +64,7 @@ timed() {
   mkdir "$folder"
   export mirror=
   [ "$way" = mirror ] && mirror=http://127.0.0.1:$larder_port
+  [ "$way" = direct ] && [ -n "$far" ] && run=(env "https_proxy=$far" "HTTPS_PROXY=$far" "CARGO_HTTP_PROXY=$far" "${run[@]}")
   [ "$way" = exec ] && run=("$LARDER_BIN" exec -- "${run[@]}")
   began=$EPOCHREALTIME
   (cd "$folder" && "${run[@]}") > "$folder.log" 2>&1
@@ -76,7 +80,7 @@ share() { awk -v part="$1" -v whole="$2" 'BEGIN { printf "%.2f", part / whole }'
 
 export -f npm_install cargo_install
 export stage root
-launch larder --disk "$stage/store" --size 4GB --mirror npm,cargo
+launch larder --disk "$stage/store" --size 4GB --mirror npm,cargo ${far:+--parent "$far"}
 for client in "${worlds[@]}"; do
   "${client}_prepare"
   for round in $(seq 0 "$ROUNDS"); do
@@ -87,7 +91,7 @@ done
 echo
 printf '%-6s %8s %14s %14s   medians of %s, seconds (share of direct)\n' client direct exec mirror "$ROUNDS"
 most=1.1
-[ -n "${DELAY:-}" ] && most=0.75
+[ -n "$far" ] && most=0.75
 for client in "${worlds[@]}"; do
   direct=$(median "$client" direct)
   by_exec=$(median "$client" exec) by_mirror=$(median "$client" mirror)
