@@ -49,7 +49,7 @@ touch /root/upgraded
 wait \$!
 tell running systemctl is-active larder
 [ "\$main" = "\$(systemctl show -p MainPID --value larder)" ] || tell replaced echo yes
-tell during sh -c 'sort /root/during | sed "s/ttl=[0-9-]*//" | uniq -c'
+tell during sh -c 'cut -d " " -f 1 /root/during | sort -u'
 echo broken >> /etc/larder/larder.toml
 tell wrong larder reload
 tell alive ask
@@ -87,8 +87,7 @@ verdict "what is purged is fetched again" says again 'fwd=uri-miss'
 verdict "what is stored is there after a restart" says stays 'Larder; hit'
 verdict "it runs after the package was installed again" says running active
 verdict "the package's upgrade replaces the process" says replaced yes
-verdict "requests during that are answered" says during ' 200 '
-verdict "none of them fails" sh -c "! grep -E '^during: .* (000|[1345][0-9][0-9]) ' '$log'"
+verdict "every request during that is answered with 200" says during '^during: 200 *$'
 verdict "a wrong file is refused with its line, and it goes on" says wrong 'larder.toml, line'
 verdict "it answers all the same" says alive '^alive: 200'
 verdict "removed, it leaves configuration and store" says kept store.larder
