@@ -52,8 +52,8 @@ pub(crate) enum StoreAdmission {
     Refused,
 }
 
-/// Decides before a body comes whether it will be stored, so that its head can say so. For a body of unknown length that
-/// is known only while the store lets everything in.
+/// Decides before a body comes whether it will be stored, so that its head can say so. Whether a body of unknown length
+/// will be is known only while the store lets everything in.
 pub(crate) fn admission(cache: &Cache, place: &StorePlace, head: &StoredHead, body_len: Option<u64>) -> StoreAdmission {
     let Some(store) = &cache.shared.store else {
         let is_kept = body_len.is_some_and(|len| cache.shared.hot.can_keep(len));

@@ -53,8 +53,8 @@ impl IndexPartition {
         true
     }
 
-    /// Puts slots into an empty table; `false` if one finds no room. Until a bucket is full, its ways are used in order:
-    /// a count of them says where the next slot goes, and no bucket is looked into.
+    /// Puts slots into an empty table. Returns `false` if one finds no room. A bucket's ways are filled in order, so a
+    /// count of them says where the next slot goes and no bucket is looked into.
     fn place_all(&mut self, all: &[LooseSlot]) -> bool {
         debug_assert_eq!(self.entries, 0, "the table is empty");
         let mut fills = vec![0; self.bucket_count as usize];
@@ -66,6 +66,7 @@ impl IndexPartition {
             if *fill < WAYS {
                 self.write_new((emptier, *fill), loose, emptier != first);
                 *fill += 1;
+                debug_assert!(*fill <= WAYS, "a bucket has no more slots than ways");
             } else {
                 without_room.push(loose);
             }
