@@ -146,16 +146,10 @@ impl MemoryPlan {
         }
     }
 
-    fn sum(&self) -> u64 {
+    /// Returns the bytes of each part, with its name.
+    fn parts(&self) -> [(u64, &'static str); 7] {
         let Self { volume_count: _, program, index, dirty, reads, bodies, connections, cache } = *self;
-        program + index + dirty + reads + bodies + connections + cache
-    }
-}
-
-impl fmt::Display for MemoryPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { volume_count: _, program, index, dirty, reads, bodies, connections, cache } = *self;
-        let parts = [
+        [
             (program, "program"),
             (index, "index"),
             (dirty, "entries to be written"),
@@ -163,9 +157,18 @@ impl fmt::Display for MemoryPlan {
             (bodies, "bodies on their way"),
             (connections, "connections"),
             (cache, "memory cache"),
-        ];
+        ]
+    }
+
+    fn sum(&self) -> u64 {
+        self.parts().iter().map(|(bytes, _)| bytes).sum()
+    }
+}
+
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in all:", size::show(self.sum()))?;
-        for (number, (bytes, name)) in parts.into_iter().filter(|(bytes, _)| *bytes > 0).enumerate() {
+        for (number, (bytes, name)) in self.parts().into_iter().filter(|(bytes, _)| *bytes > 0).enumerate() {
             write!(f, "{} {} {name}", if number == 0 { "" } else { "," }, size::show(bytes))?;
         }
         Ok(())
