@@ -320,6 +320,12 @@ impl DecodedRecord {
         record[self.checksums.clone()].chunks_exact(4).map(le_u32).collect()
     }
 
+    /// Returns the checksums of all of the body, `body`, where it is stored in one piece. In a body that is in
+    /// parts, each part ends with a block of its own.
+    pub(crate) fn checksums_in_one_piece(&self, record: &[u8], body: &[Bytes]) -> Vec<u32> {
+        if self.is_in_parts() { body_checksums(body) } else { self.checksums(record) }
+    }
+
     /// Returns whether `block`, the whole of body block `index`, is unchanged since it was written.
     pub(crate) fn verifies(&self, record: &[u8], index: u64, block: &[u8]) -> bool {
         let at = self.checksums.start + index as usize * 4;

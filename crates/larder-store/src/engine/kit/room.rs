@@ -4,7 +4,7 @@
 
 use crate::{
     Error, ErrorKind, Hints, Reader, Result,
-    format::record::{BodyPart, RecordKind, RecordMeta, RecordParts, body_checksums, checksum_count},
+    format::record::{BodyPart, RecordKind, RecordMeta, RecordParts, checksum_count},
     volume::{Volume, counters::add},
 };
 use bytes::Bytes;
@@ -117,23 +117,22 @@ impl HeadRenewal {
     /// With the body that `reader` has; `None` if it turns out to be damaged.
     pub(crate) async fn whole(reader: &Reader, hints: Hints) -> Result<Option<Self>> {
         let Some(body) = reader.read(0..reader.len()).await? else { return Ok(None) };
-        let is_in_parts = reader.decoded().is_in_parts();
-        let mut renewal = Self::new(reader, hints, RecordKind::Entry, vec![body]);
-        if is_in_parts {
-            renewal.checksums = body_checksums(&renewal.body);
-        }
-        Ok(Some(renewal))
+        let body = vec![body];
+        let checksums = reader.decoded().checksums_in_one_piece(reader.record(), &body);
+        Ok(Some(Self { checksums, body, ..Self::without_body(reader, hints, RecordKind::Entry) }))
     }
 
-    pub(crate) fn new(reader: &Reader, hints: Hints, kind: RecordKind, body: Vec<Bytes>) -> Self {
+    /// With the body where it stands, which `kind` says.
+    pub(crate) fn without_body(reader: &Reader, hints: Hints, kind: RecordKind) -> Self {
         let decoded = reader.decoded();
         let meta = RecordMeta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
-        Self { meta, parts: Vec::new(), checksums: decoded.checksums(reader.record()), body }
+        let checksums = decoded.checksums(reader.record());
+        Self { meta, parts: Vec::new(), checksums, body: Vec::new() }
     }
 
     /// With a body that stands in these parts, all of it: those that it has, and what stands with its record.
     pub(crate) fn in_parts(reader: &Reader, hints: Hints, parts: Vec<BodyPart>) -> Self {
-        let mut renewal = Self::new(reader, hints, RecordKind::InParts(parts.len() as u8), Vec::new());
+        let mut renewal = Self::without_body(reader, hints, RecordKind::InParts(parts.len() as u8));
         renewal.checksums.resize(checksum_count(reader.len(), parts.len()), 0);
         renewal.parts = parts;
         renewal
@@ -161,7 +160,7 @@ mod tests {
     #[test]
     fn maintenance_thread_waits_for_no_room() {
         let size_bytes = 16 << 20;
-        let options = StoreOptions { segment_size_bytes: 1 << 20, ..StoreOptions::new("", size_bytes) };
+        let options = StoreOptions { segment_size_bytes: Some(1 << 20), ..StoreOptions::new("", size_bytes) };
         let store = Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), &options).unwrap();
         let volume = Arc::clone(store.first_engine().volume());
         assert!(volume.room_deadline() > volume.clock.now(), "others wait");

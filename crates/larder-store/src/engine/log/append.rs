@@ -6,7 +6,7 @@ use super::{
     LogEngine, RESERVE_SEGMENTS_MIN,
     index::{IndexSlot, InsertOutcome, LogIndex, SizeClass, SlotMatches},
     layout::{AppendRole, AppendedRecord, LogState, LogTransfer, LostRecord},
-    parts::BodyInParts,
+    parts::ClientAppender,
     read::{RecognisedEntries, RecordAge},
 };
 use crate::{
@@ -138,7 +138,7 @@ impl LogEngine {
             };
         }
         let kind = RecordKind::HeadUpdate(self.body_place(position, reader.decoded()));
-        Ok(Some(HeadRenewal::new(reader, hints, kind, Vec::new())))
+        Ok(Some(HeadRenewal::without_body(reader, hints, kind)))
     }
 
     /// Appends, waiting for room for a bounded time; `None` if the key's entry is no longer the one at `still_at`.
@@ -147,25 +147,13 @@ impl LogEngine {
         record: &mut RecordParts<'_>,
         still_at: Option<Sector>,
     ) -> Result<Option<AppendedRecord>> {
-        let mut attempt = self.append_as_it_is(record, still_at).await?;
-        if matches!(attempt, AppendAttempt::InParts(_)) {
-            let mut body = BodyInParts::of(record);
-            while let AppendAttempt::InParts(part_bytes) = attempt {
-                let next = body.next_part(part_bytes)?;
-                let mut part = next.record(record);
-                let appended = self.append_if(&mut part, AppendCondition::Part).await?;
-                let place = self.place_of_part(&part, appended);
-                body.note_appended(next, place);
-                let checksums = body.all_checksums(record.meta.body_bytes);
-                attempt = self.append_as_it_is(&mut body.entry(record, &checksums), still_at).await?;
-            }
-        }
+        let attempt = self.append_divided(record, ClientAppender { engine: self, still_at }).await?;
         Ok(if let AppendAttempt::Appended(appended) = attempt { Some(appended) } else { None })
     }
 
     /// Appends a record that is not divided here, as [`Self::append`] does. Returns its outcome, which is never that
     /// slots are not recognised.
-    async fn append_as_it_is(
+    pub(super) async fn append_undivided(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
         still_at: Option<Sector>,
@@ -202,7 +190,7 @@ impl LogEngine {
     }
 
     /// Appends under a condition, waiting for room for a bounded time.
-    async fn append_if(
+    pub(super) async fn append_if(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
         condition: AppendCondition<'_>,

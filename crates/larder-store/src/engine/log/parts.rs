@@ -5,15 +5,21 @@
 //! parts are appended before the entry that names them, and only that entry leads to them; if the segment of a part was
 //! used again, the entry is a miss. Cost: one more read a hit for each part, a second pass of checksums over the body.
 
-use super::{LogEngine, append::AppendAttempt};
+use super::{
+    LogEngine,
+    append::{AppendAttempt, AppendCondition},
+    layout::AppendRole,
+};
 use crate::{
     Error, ErrorKind, Result,
     engine::kit::room::NO_ROOM,
     format::record::{
         BodyElsewhere, BodyPart, PARTS_MAX, RecordKind, RecordMeta, RecordParts, body_checksums, checksum_count,
     },
+    units::Sector,
 };
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// A body of which parts were appended.
 pub(super) struct BodyInParts {
@@ -93,9 +99,82 @@ impl BodyInParts {
     }
 }
 
+/// What appends an entry: its own record under a condition, and parts of its body.
+pub(super) trait EntryAppender: Sync {
+    fn append_entry_record(&self, record: &mut RecordParts<'_>) -> impl Future<Output = Result<AppendAttempt>> + Send;
+
+    fn append_part(&self, part: &mut RecordParts<'_>) -> impl Future<Output = Result<AppendAttempt>> + Send;
+}
+
+/// A commit, which waits for room.
+pub(super) struct ClientAppender<'a> {
+    pub(super) engine: &'a Arc<LogEngine>,
+    pub(super) still_at: Option<Sector>,
+}
+
+impl EntryAppender for ClientAppender<'_> {
+    async fn append_entry_record(&self, record: &mut RecordParts<'_>) -> Result<AppendAttempt> {
+        self.engine.append_undivided(record, self.still_at).await
+    }
+
+    async fn append_part(&self, part: &mut RecordParts<'_>) -> Result<AppendAttempt> {
+        self.engine.append_if(part, AppendCondition::Part).await
+    }
+}
+
+/// Reclaim of the segment with the record at `from`, if the entry is still there. It waits for nothing.
+pub(super) struct ReclaimAppender<'a> {
+    pub(super) engine: &'a Arc<LogEngine>,
+    pub(super) from: Sector,
+    pub(super) hits: u8,
+}
+
+impl ReclaimAppender<'_> {
+    fn append_now(&self, record: &mut RecordParts<'_>, condition: AppendCondition<'_>) -> Result<AppendAttempt> {
+        let attempt = self.engine.try_append(record, AppendRole::Reclaim, condition, None);
+        attempt.map_err(|_| Error::new(ErrorKind::Full, NO_ROOM))
+    }
+}
+
+impl EntryAppender for ReclaimAppender<'_> {
+    async fn append_entry_record(&self, record: &mut RecordParts<'_>) -> Result<AppendAttempt> {
+        self.append_now(record, AppendCondition::Reinserted { from: self.from, hits: self.hits })
+    }
+
+    async fn append_part(&self, part: &mut RecordParts<'_>) -> Result<AppendAttempt> {
+        self.append_now(part, AppendCondition::Part)
+    }
+}
+
 impl LogEngine {
+    /// Appends an entry's record, after the parts of its body that have to be appended first.
+    ///
+    /// # Errors
+    /// Those of an append; `Full`: there is no room, or the body would have too many parts.
+    pub(super) async fn append_divided(
+        &self,
+        record: &mut RecordParts<'_>,
+        appender: impl EntryAppender,
+    ) -> Result<AppendAttempt> {
+        let mut attempt = appender.append_entry_record(record).await?;
+        if !matches!(attempt, AppendAttempt::InParts(_)) {
+            return Ok(attempt);
+        }
+        let mut body = BodyInParts::of(record);
+        while let AppendAttempt::InParts(part_bytes) = attempt {
+            let next = body.next_part(part_bytes)?;
+            let mut part = next.record(record);
+            let appended = appender.append_part(&mut part).await?;
+            let place = self.place_of_part(&part, appended);
+            body.note_appended(next, place);
+            let checksums = body.all_checksums(record.meta.body_bytes);
+            attempt = appender.append_entry_record(&mut body.entry(record, &checksums)).await?;
+        }
+        Ok(attempt)
+    }
+
     /// Returns where the body of a part stands that was appended.
-    pub(super) fn place_of_part(&self, part: &RecordParts<'_>, attempt: AppendAttempt) -> BodyElsewhere {
+    fn place_of_part(&self, part: &RecordParts<'_>, attempt: AppendAttempt) -> BodyElsewhere {
         let AppendAttempt::Appended(appended) = attempt else { unreachable!("a part is appended without a condition") };
         let segment = self.geometry.segment_of(appended.position).expect("a record was appended within a segment");
         let start_bytes =

@@ -5,12 +5,11 @@
 
 use super::{
     LogEngine,
-    append::{AppendAttempt, AppendCondition},
+    append::AppendAttempt,
     eviction::{self, EvictionCandidate, EvictionChoice, KeptEntry, ReclaimedSegment},
     index::{IndexSlot, LogIndex},
-    layout::AppendRole,
     listing,
-    parts::BodyInParts,
+    parts::ReclaimAppender,
     read::RECOGNISED_SECTORS,
 };
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
     engine::ReadExtent,
     format::{
         SegmentRow,
-        record::{BODY_BLOCK_BYTES, BodyPart, DecodedRecord, RecordKind, RecordMeta, RecordParts, body_checksums},
+        record::{BODY_BLOCK_BYTES, BodyPart, DecodedRecord, RecordKind, RecordMeta, RecordParts},
         trailer::{ListedKind, TrailerRecord},
     },
     hash::KeyHash,
@@ -213,7 +212,7 @@ impl LogEngine {
             let Ok(Some((bytes, decoded))) = outcome else { continue };
             let Some(body) = self.body_in(segment, slot.position, &bytes, &decoded).await else { continue };
             let body = [body];
-            let checksums = if decoded.is_in_parts() { body_checksums(&body) } else { decoded.checksums(&bytes) };
+            let checksums = decoded.checksums_in_one_piece(&bytes, &body);
             let mut record = RecordParts {
                 parts: &[],
                 checksums: &checksums,
@@ -230,32 +229,11 @@ impl LogEngine {
             if !self.is_newest(record.meta.hash, slot.position).await {
                 continue;
             }
-            let condition = AppendCondition::Reinserted { from: slot.position, hits };
-            if self.append_again(&mut record, condition).unwrap_or(false) {
+            let appender = ReclaimAppender { engine: self, from: slot.position, hits };
+            if let Ok(AppendAttempt::Appended(_)) = self.append_divided(&mut record, appender).await {
                 add(&self.volume.counters.reinserted, 1);
             }
         }
-    }
-
-    /// Appends a record for reclaim. Returns whether nothing had changed; `None` if there is no room.
-    fn append_again(self: &Arc<Self>, record: &mut RecordParts<'_>, condition: AppendCondition<'_>) -> Option<bool> {
-        let append = |record: &mut RecordParts<'_>, condition| {
-            self.try_append(record, AppendRole::Reclaim, condition, None).ok()
-        };
-        let mut attempt = append(record, condition)?;
-        if matches!(attempt, AppendAttempt::InParts(_)) {
-            let mut body = BodyInParts::of(record);
-            while let AppendAttempt::InParts(part_bytes) = attempt {
-                let next = body.next_part(part_bytes).ok()?;
-                let mut part = next.record(record);
-                let appended = append(&mut part, AppendCondition::Part)?;
-                let place = self.place_of_part(&part, appended);
-                body.note_appended(next, place);
-                let checksums = body.all_checksums(record.meta.body_bytes);
-                attempt = append(&mut body.entry(record, &checksums), condition)?;
-            }
-        }
-        Some(matches!(attempt, AppendAttempt::Appended(_)))
     }
 
     /// The body of the record at `position`, if it stands in this segment, or in parts that are all there.
