@@ -125,7 +125,7 @@ impl SimStore {
         store_options.policy = options.policy;
         store_options.tuning = options.tuning.clone();
         store_options.mean_entry_bytes = options.mean_entry_bytes.unwrap_or(store_options.mean_entry_bytes);
-        store_options.segment_size_bytes = options.segment_bytes.unwrap_or(store_options.segment_size_bytes);
+        store_options.segment_size_bytes = options.segment_bytes;
         store_options.flush_interval = options.flush_interval;
         store_options.sync_interval = options.flush_interval.max(store_options.sync_interval);
         store_options.clock = clock.clone();

@@ -53,7 +53,7 @@ fn run(trace: &[u32], row: &str, reinsertion: bool) -> larder_store::Result<Outc
     let clock = Clock::manual(Duration::from_secs(1_700_000_000));
     let mut options = StoreOptions {
         mean_entry_bytes: 4096,
-        segment_size_bytes: SEGMENT_BYTES,
+        segment_size_bytes: Some(SEGMENT_BYTES),
         clock: clock.clone(),
         background: false,
         ..StoreOptions::new("", VOLUME_BYTES)

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use futures_executor::block_on;
-use larder_store::{Clock, Dice, Hints, Store, StoreOptions, device::MemoryDevice};
+use larder_store::{Clock, Dice, Hints, Store, StoreOptions, device::MemoryDevice, segment_bytes_default};
 use std::{env, fmt, sync::Arc, time::Duration};
 
 const MIB: u64 = 1 << 20;
@@ -146,7 +146,7 @@ fn fill(volume_bytes: u64, sizes: Sizes) -> larder_store::Result<Row> {
     let there = |bytes: u64| (bytes as f64 * stats.entries as f64 / found as f64) as u64;
     let (content, records) = (there(content), there(records));
     let percent = |bytes: u64| bytes as f64 * 100.0 / volume_bytes as f64;
-    let segment_bytes = options.segment_size_bytes;
+    let segment_bytes = segment_bytes_default(volume_bytes);
     Ok(Row {
         live: percent(records),
         content: percent(content),

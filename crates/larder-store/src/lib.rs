@@ -31,7 +31,9 @@ pub use clock::Clock;
 pub use dice::Dice;
 pub use engine::LocatedEntry;
 pub use error::{Error, ErrorKind, Result};
-pub use options::{Hints, IoChoice, StoreOptions, index_bytes_max_default, mean_entry_bytes_default};
+pub use options::{
+    Hints, IoChoice, StoreOptions, index_bytes_max_default, mean_entry_bytes_default, segment_bytes_default,
+};
 pub use policy::plan;
 pub use policy::{
     CostAssumptions, EngineRow, EvictionAxis, FileNaming, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow,

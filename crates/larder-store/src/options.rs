@@ -39,10 +39,10 @@ pub struct StoreOptions {
     /// least. Default [`index_bytes_max_default`].
     pub index_bytes_max: u64,
     /// Segment size in bytes, whole blocks of 4 KiB, from 64 KiB to 64 MiB. Larger: fewer, larger steps of reclaim and
-    /// less memory for segments; smaller: finer eviction on small volumes. Default: 16 entries of 1 MiB, fewer on
-    /// volumes under 4 GiB, one on those under 384 MiB, and a 200th of those up to 128 MiB. An existing volume keeps
-    /// its own.
-    pub segment_size_bytes: u64,
+    /// less memory for segments; smaller: finer eviction on small volumes. `None`, the default, is the policy's choice:
+    /// 16 entries of 1 MiB, fewer on volumes under 4 GiB, one on those under 384 MiB, and for `log` a 200th of those up
+    /// to 128 MiB. An existing volume keeps its own.
+    pub segment_size_bytes: Option<u64>,
     /// Committed bytes that may wait for the device before commits wait. Default 32 MiB.
     pub dirty_bytes_max: u64,
     /// Longest time that a committed entry may stay unwritten, and so be lost when the process is killed. Default 0.5
@@ -74,7 +74,7 @@ impl StoreOptions {
             tuning: Tuning::default(),
             mean_entry_bytes: mean_entry_bytes_default(size_bytes),
             index_bytes_max: index_bytes_max_default(size_bytes),
-            segment_size_bytes: default_segment_bytes(size_bytes),
+            segment_size_bytes: None,
             dirty_bytes_max: 32 << 20,
             flush_interval: Duration::from_millis(500),
             sync_interval: Duration::from_secs(5),
@@ -117,10 +117,10 @@ const BYTES_PER_FIXED_BYTE: u64 = 450;
 /// Bytes outside segments, with a margin: superblocks, and roots of checkpoints.
 const FIXED_BYTES: u64 = 128 << 10;
 
-/// Returns a 256th of the volume, so that the segments that are free or being filled are less than 2% of it. A segment
+/// Returns the default segment size of `log` in bytes: a 256th of the volume, so that the segments that are free or being filled are less than 2% of it. A segment
 /// has room for 1 to 16 whole entries of 1 MiB, because the chunks of long bodies have that length; on volumes up to
 /// 128 MiB it is a 200th. The rest of the volume is divided among the segments.
-pub(crate) fn default_segment_bytes(size_bytes: u64) -> u64 {
+pub fn segment_bytes_default(size_bytes: u64) -> u64 {
     // Entries of 1 MiB are stored in parts where segments are shorter.
     let short_bytes = (size_bytes / 200).clamp(SHORT_SEGMENT_BYTES_MIN, CHUNK_BYTES);
     let chunks = chunks_in_segment(size_bytes);

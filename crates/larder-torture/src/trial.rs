@@ -189,6 +189,8 @@ struct Durable {
 
 /// Size of the volume: a dozen segments of the smallest size, so that reclaim is never far.
 pub const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
+/// Size of the segments of all volumes.
+const SEGMENT_BYTES: u64 = 256 << 10;
 
 /// As [`options`], with sizes and constants that follow from the seed as well.
 pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
@@ -228,7 +230,7 @@ pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
         tuning,
         identity_seed: Some(seed),
         mean_entry_bytes,
-        segment_size_bytes: 256 << 10,
+        segment_size_bytes: Some(SEGMENT_BYTES),
         clock: Clock::manual(Duration::from_secs(STARTED_UNIX_S)),
         background: false,
         ..StoreOptions::new("", SIZE_BYTES)

@@ -519,7 +519,7 @@ mod tests {
     #[test]
     fn stop_ends_in_time_and_at_a_signal_although_the_disk_does_not_answer() {
         let device = Arc::new(SilentDevice { memory: MemoryDevice::new(STORE_BYTES), kept: Mutex::new(None) });
-        let options = StoreOptions { segment_size_bytes: 1 << 20, ..StoreOptions::new("memory", STORE_BYTES) };
+        let options = StoreOptions { segment_size_bytes: Some(1 << 20), ..StoreOptions::new("memory", STORE_BYTES) };
         let store = Store::open_on(Arc::clone(&device) as _, &options).unwrap();
         let runtime = signal_runtime().unwrap();
         runtime.block_on(async {

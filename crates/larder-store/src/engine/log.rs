@@ -40,6 +40,7 @@ use crate::{
         superblock::{LogForm, PARAMETER_COUNT, VolumeShape},
     },
     hash::KeyHash,
+    options,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     units::{BLOCK_BYTES, SECTOR_BYTES, Sector, SegmentGeometry},
     volume::{START_RETRY_PAUSE, Volume, superblocks, waiters::WokenTasks, wakeup::TICK},
@@ -83,10 +84,11 @@ const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let form = if row == LogRow::Packed(LogEviction::Worth) { LogForm::Packed } else { LogForm::Plain };
-    let StoreOptions { size_bytes, segment_size_bytes: mut segment_bytes, .. } = *options;
-    if form == LogForm::Plain && segment_bytes == crate::options::default_segment_bytes(size_bytes) {
-        segment_bytes = crate::options::whole_entries_segment_bytes(size_bytes);
-    }
+    let size_bytes = options.size_bytes;
+    let segment_bytes = options.segment_size_bytes.unwrap_or_else(|| match form {
+        LogForm::Packed => options::segment_bytes_default(size_bytes),
+        LogForm::Plain | LogForm::Probation => options::whole_entries_segment_bytes(size_bytes),
+    });
     let is_in_range = (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&segment_bytes);
     if !segment_bytes.is_multiple_of(BLOCK_BYTES) || !is_in_range {
         return invalid(format!("segment size is not whole blocks of 4 KiB, from 64 KiB to 64 MiB: {segment_bytes}"));

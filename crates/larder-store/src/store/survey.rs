@@ -125,9 +125,6 @@ pub(super) fn options(path: &Path, info: &StoreInfo) -> Result<StoreOptions> {
         let place = format!("{} is of a policy this larder does not know", path.display());
         Error::new(ErrorKind::Invalid, place)
     })?;
-    let mut options = StoreOptions { policy, ..StoreOptions::new(path, info.size_bytes) };
-    if info.segment_size_bytes != 0 {
-        options.segment_size_bytes = info.segment_size_bytes;
-    }
-    Ok(options)
+    let segment_size_bytes = Some(info.segment_size_bytes).filter(|&bytes| bytes != 0);
+    Ok(StoreOptions { policy, segment_size_bytes, ..StoreOptions::new(path, info.size_bytes) })
 }

@@ -1,6 +1,6 @@
 //! At stake: damaged bytes on the device are a miss, never a wrong answer, and never a panic.
 
-use crate::support::{RecordingDevice, SIZE_BYTES, block_on, insert, open_image, options, version_of};
+use crate::support::{RecordingDevice, SEGMENT_BYTES, SIZE_BYTES, block_on, insert, open_image, options, version_of};
 use larder_store::{
     Invalidation, Policy, Store, StoreOptions,
     device::{Device, FaultPlan, FaultyDevice, MemoryDevice},
@@ -159,7 +159,7 @@ fn replaced_entry_stays_replaced_when_the_segment_of_its_replacement_is_erased()
     for row in LOG_ROWS {
         for is_killed in [false, true] {
             let image = replaced(row, is_killed);
-            let segment_bytes = options_of(row).segment_size_bytes as usize;
+            let segment_bytes = SEGMENT_BYTES as usize;
             let index_bytes = u64::from_le_bytes(image[3584..3592].try_into().unwrap()) as usize;
             let data_start = (64 << 10) + index_bytes;
             let (old, whole) = old_and_new(row, image.clone());

@@ -172,7 +172,7 @@ fn impossible_options_are_refused_and_make_no_file() {
     for bad in [
         StoreOptions { size_bytes: 1000, ..good.clone() },
         StoreOptions { size_bytes: 1 << 50, ..good.clone() },
-        StoreOptions { segment_size_bytes: (3 << 20) + 512, ..good.clone() },
+        StoreOptions { segment_size_bytes: Some((3 << 20) + 512), ..good.clone() },
         StoreOptions { mean_entry_bytes: 0, ..good.clone() },
     ] {
         assert_eq!(Store::open(bad).err().map(|error| error.kind()), Some(ErrorKind::Invalid));

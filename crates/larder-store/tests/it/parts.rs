@@ -1,6 +1,6 @@
 //! At stake: entries longer than a segment, and the room that is left at the end of every one.
 
-use crate::support::{SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
+use crate::support::{SEGMENT_BYTES, SIZE_BYTES, block_on, body, head, insert, key_bytes, options, version_of};
 use larder_store::{Hints, Policy, Store, StoreOptions, Writer, device::MemoryDevice};
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ fn what_is_left_of_a_segment_is_filled_with_a_part_of_the_next_entry() {
     let options = StoreOptions { size_bytes, ..options() };
     let store = Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), &options).unwrap();
     (0..1_000).for_each(|key| assert!(insert(&store, key, 1, BODY_BYTES)));
-    let in_use = store.stats().segments_in_use * options.segment_size_bytes;
+    let in_use = store.stats().segments_in_use * SEGMENT_BYTES;
     let live = store.stats().entries * BODY_BYTES as u64;
     assert!(live * 100 >= in_use * 90, "{live} of {in_use}");
     assert!((0..1_000).filter(|&key| version_of(&store, key).is_some()).count() as u64 == store.stats().entries);

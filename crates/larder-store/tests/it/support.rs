@@ -16,11 +16,14 @@ use std::{
 /// Size of a small store: a dozen segments, so that reclaim is never far.
 pub(crate) const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
 
+/// Size of its segments.
+pub(crate) const SEGMENT_BYTES: u64 = 256 << 10;
+
 /// Options of a small store in virtual time, without a thread of its own.
 pub(crate) fn options() -> StoreOptions {
     StoreOptions {
         mean_entry_bytes: 2048,
-        segment_size_bytes: 256 << 10,
+        segment_size_bytes: Some(SEGMENT_BYTES),
         clock: Clock::manual(Duration::from_secs(1_700_000_000)),
         background: false,
         ..StoreOptions::new("", SIZE_BYTES)

@@ -148,7 +148,7 @@ fn options(policy: &'static Policy) -> StoreOptions {
     StoreOptions {
         policy,
         mean_entry_bytes: 2048,
-        segment_size_bytes: 256 << 10,
+        segment_size_bytes: Some(256 << 10),
         clock: Clock::manual(Duration::from_secs(1_700_000_000)),
         identity_seed: Some(7),
         background: false,

@@ -5,7 +5,7 @@
 //! of the volume may have been written since (with probation, a 32nd), with an estimate above what any policy writes.
 //! Invariant: a store that works as its policy promises is never accused of a loss.
 
-use super::{Crash, Operation, SITE_COUNT, Trial};
+use super::{Crash, Operation, SEGMENT_BYTES, SITE_COUNT, Trial};
 use larder_store::{EngineRow, IndexAxis, LayoutAxis, LogEviction, LogRow, Policy, StoreOptions};
 use std::collections::{HashSet, VecDeque};
 
@@ -151,9 +151,7 @@ impl Trial {
             Operation::UpdateHead { .. } => self.debt.longest_bytes * times + PARTIAL_BYTES,
             Operation::Abandon { .. } | Operation::Remove { .. } => PARTIAL_BYTES,
             Operation::Sync | Operation::Wait { .. } => unit_bytes * SITE_COUNT,
-            Operation::Reopen | Operation::Crash { .. } => {
-                2 * self.options.segment_size_bytes.max(unit_bytes * SITE_COUNT)
-            }
+            Operation::Reopen | Operation::Crash { .. } => 2 * SEGMENT_BYTES.max(unit_bytes * SITE_COUNT),
             Operation::Read { .. }
             | Operation::ReadPart { .. }
             | Operation::Invalidate { .. }

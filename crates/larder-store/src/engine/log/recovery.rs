@@ -332,7 +332,7 @@ mod tests {
     fn options() -> StoreOptions {
         StoreOptions {
             policy: Policy::named("log").unwrap(),
-            segment_size_bytes: 256 << 10,
+            segment_size_bytes: Some(256 << 10),
             identity_seed: Some(1),
             background: false,
             clock: Clock::manual(Duration::from_secs(1_700_000_000)),

@@ -424,7 +424,8 @@ fn a_group_comes_with_one_read_at_its_first_entry() {
     use std::sync::Mutex;
     // Segments of 2 MiB, so that all pages fit one unit.
     let policy = Policy::named("hashcache-log").unwrap();
-    let bench = Bench::with(StoreOptions { policy, segment_size_bytes: 2 << 20, identity_seed: Some(1), ..options() });
+    let bench =
+        Bench::with(StoreOptions { policy, segment_size_bytes: Some(2 << 20), identity_seed: Some(1), ..options() });
     let received = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&received);
     bench.store.set_neighbours(Arc::new(move || {
@@ -473,7 +474,7 @@ fn pages_that_came_at_once_cost_two_reads_each_at_most_also_after_a_stop_and_a_k
     let cases = ["hashcache-log", "hashcache-log-lru"].into_iter().flat_map(|row| [(row, false), (row, true)]);
     for (row, closes) in cases {
         let policy = Policy::named(row).unwrap();
-        let options = StoreOptions { policy, segment_size_bytes: 2 << 20, identity_seed: Some(1), ..options() };
+        let options = StoreOptions { policy, segment_size_bytes: Some(2 << 20), identity_seed: Some(1), ..options() };
         let mut bench = Bench::with(options);
         for object in 0..OBJECTS {
             for page in 1..=PAGES {

@@ -184,7 +184,7 @@ fn turn_over(store: &Store, from: u64, wanted: u64) {
 #[test]
 fn an_entry_that_is_hit_outlives_its_segment_with_a_new_head_too() {
     // The share of a segment that is written again takes the longer one too.
-    let options = StoreOptions { segment_size_bytes: 512 << 10, ..options() };
+    let options = StoreOptions { segment_size_bytes: Some(512 << 10), ..options() };
     for body_bytes in [20_000, 100_000] {
         let store = Store::open_on(Arc::new(MemoryDevice::new(6 << 20)), &options).unwrap();
         assert!(insert(&store, 1, 1, body_bytes));
@@ -225,7 +225,7 @@ fn an_entry_that_is_held_outlives_its_segment_until_it_is_let_go() {
 #[test]
 fn an_entry_that_is_held_outlives_turnovers_by_many_writers_at_once() {
     let mut options =
-        StoreOptions { size_bytes: 48 << 20, segment_size_bytes: 256 << 10, background: true, ..options() };
+        StoreOptions { size_bytes: 48 << 20, segment_size_bytes: Some(256 << 10), background: true, ..options() };
     options.tuning.reinsertion = false;
     let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
     // One segment each, as many as a volume of this size can hold.
@@ -305,10 +305,12 @@ fn the_objective_says_whether_long_entries_stay() {
 #[test]
 fn a_small_store_holds_entries_in_93_percent_of_its_bytes() {
     const BODY_BYTES: u64 = 60_000;
-    let small = StoreOptions::new("", 256 << 20);
-    let options =
-        StoreOptions { mean_entry_bytes: BODY_BYTES, segment_size_bytes: small.segment_size_bytes, ..self::options() };
-    let options = StoreOptions { size_bytes: small.size_bytes, ..options };
+    let options = StoreOptions {
+        size_bytes: 256 << 20,
+        mean_entry_bytes: BODY_BYTES,
+        segment_size_bytes: None,
+        ..self::options()
+    };
     let store = Store::open_on(Arc::new(MemoryDevice::new(options.size_bytes)), &options).unwrap();
     let body = body(1, 1, BODY_BYTES as usize);
     for key in 0..6_000 {
