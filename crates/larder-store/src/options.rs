@@ -117,9 +117,10 @@ const BYTES_PER_FIXED_BYTE: u64 = 450;
 /// Bytes outside segments, with a margin: superblocks, and roots of checkpoints.
 const FIXED_BYTES: u64 = 128 << 10;
 
-/// Returns the default segment size of `log` in bytes: a 256th of the volume, so that the segments that are free or being filled are less than 2% of it. A segment
-/// has room for 1 to 16 whole entries of 1 MiB, because the chunks of long bodies have that length; on volumes up to
-/// 128 MiB it is a 200th. The rest of the volume is divided among the segments.
+/// Returns the default segment size of `log` in bytes: a 256th of the volume, so that the segments that are free or
+/// being filled are less than 2% of it. A segment has room for 1 to 16 whole entries of 1 MiB, because the chunks of
+/// long bodies have that length; on volumes up to 128 MiB it is a 200th. The rest of the volume is divided among the
+/// segments.
 pub fn segment_bytes_default(size_bytes: u64) -> u64 {
     // Entries of 1 MiB are stored in parts where segments are shorter.
     let short_bytes = (size_bytes / 200).clamp(SHORT_SEGMENT_BYTES_MIN, CHUNK_BYTES);
