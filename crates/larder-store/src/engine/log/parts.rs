@@ -99,7 +99,7 @@ impl BodyInParts {
     }
 }
 
-/// What appends an entry: its own record under a condition, and parts of its body.
+/// Appends an entry's own record, under a condition, and parts of its body.
 pub(super) trait EntryAppender: Sync {
     fn append_entry_record(&self, record: &mut RecordParts<'_>) -> impl Future<Output = Result<AppendAttempt>> + Send;
 
@@ -162,6 +162,7 @@ impl LogEngine {
         }
         let mut body = BodyInParts::of(record);
         while let AppendAttempt::InParts(part_bytes) = attempt {
+            assert!(part_bytes > 0, "a part has bytes, so that the loop ends");
             let next = body.next_part(part_bytes)?;
             let mut part = next.record(record);
             let appended = appender.append_part(&mut part).await?;
