@@ -54,17 +54,20 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   larder run
   larder run --disk /var/cache/larder --size 100GB --memory 1GB
-  larder run --disk /dev/sdb --disk /dev/sdc
   larder run --listen 0.0.0.0:3128 --allow-client 192.168.0.0/16
   larder run --mirror pypi,npm,cargo
   larder run --listen 8080 --origin http://127.0.0.1:9000 --admin 3180
-  larder run --listen-tls 8443 --certificate example.pem,example.key --origin http://127.0.0.1:9000
   larder run --config larder.toml --access-log -
 
-Flags override the configuration file. SIGTERM and SIGINT stop taking connections and let running
-exchanges finish (--drain); a second signal ends at once. SIGHUP and `larder reload` read the
-configuration again and have it be in force; SIGUSR1 opens the access log again and reads the
-certificates again; SIGUSR2 and SIGALRM are ignored.";
+Flags override the configuration file. SIGTERM and SIGINT let running exchanges finish (--drain); a \
+second signal exits at once. SIGHUP and `larder reload` apply a changed configuration; SIGUSR1 reopens \
+the access log and reloads certificates.";
+
+const LISTENERS: &str = "Listeners and clients";
+const STORE: &str = "Store and memory";
+const ORIGINS: &str = "Origins and mirrors";
+const FORWARD: &str = "Forward proxy";
+const OBSERVATION: &str = "Observation";
 
 /// The command by which `larder exec --offline` runs another in a network of its own.
 pub(crate) const EXEC_ISOLATED: &str = "exec-isolated";
@@ -131,6 +134,9 @@ pub(crate) enum CliCommand {
     /// Work with configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// List the storage policies and their constants, for --policy and --tune.
+    #[command(after_help = tuning::reference())]
+    Tuning,
     /// Print completions for a shell.
     Completions(CompletionsFlags),
     /// Write manual pages and completions, for packages.
@@ -158,128 +164,122 @@ pub(crate) enum ConfigCommand {
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunFlags {
-    /// Listen here (a port alone is on 127.0.0.1; repeatable) [default: 127.0.0.1:3128]
-    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
-    listen: Vec<SocketAddr>,
-
-    /// Listen here for TLS, which needs --certificate (repeatable)
-    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
-    listen_tls: Vec<SocketAddr>,
-
-    /// Certificate and its private key for --listen-tls, two PEM files or one that holds both (repeatable; clients get
-    /// the one for the name they ask for, else the first); read again when they change
-    #[arg(long, value_name = "FILE[,KEY]", value_parser = value::identity)]
-    certificate: Vec<TlsIdentity>,
-
-    /// Store file, a directory for it, a block device, or `none` for memory only; repeatable, each disk takes a share
-    /// by its size [default: larder/store.larder in your cache directory]
-    #[arg(long, value_name = "PATH", value_parser = DiskSettings::parse)]
-    disk: Vec<DiskSettings>,
-
-    /// Size of the store, such as 100GB; a hard bound; given as often as --disk, one for each [default: that of the
-    /// store or block device that is there, 1GB for a new file]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    size: Vec<u64>,
-
-    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_choice,
-        help = "Storage policy, or auto; --help lists them [default: that of the store, or log]", long_help = tuning::choice_help())]
-    policy: Option<PolicyChoice>,
-
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
-        help = "Constant of a policy (repeatable); --help lists them", long_help = tuning::tune_help())]
-    tune: Vec<TunedConstant>,
-
-    /// Memory for the whole process, such as 256MB: the memory cache gives way when other parts need more [default: not
-    /// bounded but for the memory cache]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    memory: Option<u64>,
-
-    /// Memory for the memory cache [default: what --memory leaves for it, or 64MB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    memory_cache: Option<u64>,
-
-    /// Mirrors of package worlds, each under its path, such as pypi,npm,cargo; `larder mirror list` names all, and says how
-    /// clients are told
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',', value_parser = |name: &str| mirrors::named(name).map(|world| world.name))]
-    mirror: Vec<&'static str>,
-
-    /// Another server for a mirror, such as pypi=https://pypi.company.example (repeatable)
-    #[arg(long, value_name = "NAME=URL", value_parser = mirrors::parse_origin_of)]
-    origin_of: Vec<OriginOf>,
-
-    /// Reverse mode: serve every host from this origin, such as http://127.0.0.1:8080
-    #[arg(long, value_name = "URL", value_parser = settings::parse_origin)]
-    origin: Option<OriginUrl>,
-
-    /// Read settings from this file (TOML, see docs/configuration.md)
+    /// Read settings from this TOML file (see docs/configuration.md)
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Expected mean size of what is stored; smaller takes more memory for the index [default: 8KiB; from 128GiB to 256GiB rising to 16KiB]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    mean_object_size: Option<u64>,
-
-    /// Threads that serve [default: one per processor]
+    /// Threads that serve requests [default: one per processor]
     #[arg(long, value_name = "COUNT", value_parser = value::workers)]
     workers: Option<usize>,
 
-    /// Write an access log to this file, `-` for standard output
-    #[arg(long, value_name = "PATH", value_parser = settings::parse_access_log)]
-    access_log: Option<AccessLogTarget>,
-
-    /// Form of its lines: squid, common, combined, json, or directives as Apache's LogFormat has them [default: squid]
-    #[arg(long, value_name = "FORMAT", value_parser = value::log_format)]
-    log_format: Option<LogFormat>,
-
-    /// Serve a dashboard, /metrics and /healthz here
-    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
-    admin: Option<SocketAddr>,
-
-    /// Network that may use the proxy, such as 192.168.0.0/16 (repeatable); this machine always may
-    #[arg(long, value_name = "NETWORK", value_parser = value::network)]
-    allow_client: Vec<IpNet>,
-
-    /// Loopback, link-local or private network that clients may ask for in forward mode (repeatable)
-    #[arg(long, value_name = "NETWORK", value_parser = value::network)]
-    allow_target: Vec<IpNet>,
-
-    /// Ask origins through another proxy, such as http://user:password@proxy.example:3128
-    #[arg(long, value_name = "URL", value_parser = value::parent)]
-    parent: Option<Parent>,
-
-    /// Host that is asked without the parent: intranet.example, *.example.com or an address (repeatable)
-    #[arg(long, value_name = "HOST", value_parser = value::direct)]
-    no_parent: Vec<Direct>,
-
-    /// List of hosts that are not served: a hosts file, or names line by line (repeatable); read again when it changes
-    #[arg(long, value_name = "FILE", value_parser = value::path)]
-    block_list: Vec<PathBuf>,
-
-    /// List of hosts that are served though another list names them (repeatable)
-    #[arg(long, value_name = "FILE", value_parser = value::path)]
-    allow_list: Vec<PathBuf>,
-
-    /// Host whose https:// is cached too: pypi.org, *.debian.org, all, or a package world such as npm (repeatable); clients
-    /// have to trust the authority of `larder ca`
-    #[arg(long, value_name = "HOST", value_parser = InterceptedHosts::parse)]
-    intercept: Vec<InterceptedHosts>,
-
-    /// Whether origins are asked: off (they are), auto (unless the line to them is down), on (what is stored has to do), or
-    /// on-even-forbidden [default: off]
-    #[arg(long, value_name = "WHEN", value_parser = value::offline)]
-    offline: Option<Offline>,
-
-    /// Ask forward clients for a user and a password out of this file, as htpasswd -B writes it
-    #[arg(long, value_name = "FILE", value_parser = value::path)]
-    passwords: Option<PathBuf>,
-
-    /// How the store reads and writes: auto, uring or threads [default: auto]
-    #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
-    io: Option<IoChoice>,
-
-    /// How long running exchanges may take after SIGTERM or SIGINT [default: 10s]
+    /// Time for running exchanges after SIGTERM or SIGINT [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     drain: Option<Duration>,
+
+    /// Address to listen on; a port alone is on 127.0.0.1 (repeatable) [default: 127.0.0.1:3128]
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address, help_heading = LISTENERS)]
+    listen: Vec<SocketAddr>,
+
+    /// Address to listen on for TLS; requires --certificate (repeatable)
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address, help_heading = LISTENERS)]
+    listen_tls: Vec<SocketAddr>,
+
+    /// Certificate chain and private key, two PEM files or one; reloaded when changed (repeatable)
+    #[arg(long, value_name = "FILE[,KEY]", value_parser = value::identity, help_heading = LISTENERS)]
+    certificate: Vec<TlsIdentity>,
+
+    /// Network that may use the proxy, in addition to this machine (repeatable)
+    #[arg(long, value_name = "NETWORK", value_parser = value::network, help_heading = LISTENERS)]
+    allow_client: Vec<IpNet>,
+
+    /// Require a user and password from this `htpasswd -B` file
+    #[arg(long, value_name = "FILE", value_parser = value::path, help_heading = LISTENERS)]
+    passwords: Option<PathBuf>,
+
+    /// Store file, directory or block device, or `none` for memory only (repeatable) [default: in your cache directory]
+    #[arg(long, value_name = "PATH", value_parser = DiskSettings::parse, help_heading = STORE)]
+    disk: Vec<DiskSettings>,
+
+    /// Hard limit on the store, one for all disks or one each [default: the existing size, or 1GB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = STORE)]
+    size: Vec<u64>,
+
+    /// Storage policy, or auto; `larder help tuning` lists them [default: the existing one, or log]
+    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_choice, help_heading = STORE)]
+    policy: Option<PolicyChoice>,
+
+    /// Constant of a policy; `larder help tuning` lists them (repeatable)
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help_heading = STORE)]
+    tune: Vec<TunedConstant>,
+
+    /// Expected mean size of stored objects [default: 8KiB; 16KiB from 256GiB of store]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = STORE)]
+    mean_object_size: Option<u64>,
+
+    /// How the store reads and writes: auto, uring or threads [default: auto]
+    #[arg(long, value_name = "HOW", value_parser = settings::parse_io, help_heading = STORE)]
+    io: Option<IoChoice>,
+
+    /// Memory for the whole process, such as 256MB [default: limited only in parts]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = STORE)]
+    memory: Option<u64>,
+
+    /// Size of the memory cache [default: the rest of --memory, or 64MB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = STORE)]
+    memory_cache: Option<u64>,
+
+    /// Reverse proxy: origin for every host, such as http://127.0.0.1:8080
+    #[arg(long, value_name = "URL", value_parser = settings::parse_origin, help_heading = ORIGINS)]
+    origin: Option<OriginUrl>,
+
+    /// Package registries to mirror, such as pypi,npm; `larder mirror list` names all
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', help_heading = ORIGINS,
+        value_parser = |name: &str| mirrors::named(name).map(|registry| registry.name))]
+    mirror: Vec<&'static str>,
+
+    /// Server of a mirror, such as pypi=https://pypi.company.example (repeatable)
+    #[arg(long, value_name = "NAME=URL", value_parser = mirrors::parse_origin_of, help_heading = ORIGINS)]
+    origin_of: Vec<OriginOf>,
+
+    /// Proxy that reaches origins, such as http://user:password@proxy.example:3128
+    #[arg(long, value_name = "URL", value_parser = value::parent, help_heading = ORIGINS)]
+    parent: Option<Parent>,
+
+    /// Host to contact without the parent: a name, *.NAME or a network (repeatable)
+    #[arg(long, value_name = "HOST", value_parser = value::direct, help_heading = ORIGINS)]
+    no_parent: Vec<Direct>,
+
+    /// When to contact no origins: off, auto, on or on-even-forbidden [default: off]
+    #[arg(long, value_name = "WHEN", value_parser = value::offline, help_heading = ORIGINS)]
+    offline: Option<Offline>,
+
+    /// Host whose https:// is decrypted and cached: a name, *.NAME, all, or a registry such as npm (repeatable)
+    #[arg(long, value_name = "HOST", value_parser = InterceptedHosts::parse, help_heading = FORWARD)]
+    intercept: Vec<InterceptedHosts>,
+
+    /// Loopback, link-local or private network that clients may request (repeatable)
+    #[arg(long, value_name = "NETWORK", value_parser = value::network, help_heading = FORWARD)]
+    allow_target: Vec<IpNet>,
+
+    /// List of hosts to refuse: a hosts file, or one name per line (repeatable)
+    #[arg(long, value_name = "FILE", value_parser = value::path, help_heading = FORWARD)]
+    block_list: Vec<PathBuf>,
+
+    /// List of hosts to serve even if a block list names them (repeatable)
+    #[arg(long, value_name = "FILE", value_parser = value::path, help_heading = FORWARD)]
+    allow_list: Vec<PathBuf>,
+
+    /// Address of the dashboard, /metrics and /healthz
+    #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address, help_heading = OBSERVATION)]
+    admin: Option<SocketAddr>,
+
+    /// Access log file, or `-` for standard output
+    #[arg(long, value_name = "PATH", value_parser = settings::parse_access_log, help_heading = OBSERVATION)]
+    access_log: Option<AccessLogTarget>,
+
+    /// squid, common, combined, json, or directives of Apache's LogFormat [default: squid]
+    #[arg(long, value_name = "FORMAT", value_parser = value::log_format, help_heading = OBSERVATION)]
+    log_format: Option<LogFormat>,
 
     /// What `larder upgrade` starts it with.
     #[arg(long, hide = true)]

@@ -43,6 +43,17 @@ pub(crate) fn print_completions(flags: &CompletionsFlags) -> Result<(), Failure>
     output::print(format_args!("{}", String::from_utf8_lossy(&text)))
 }
 
+/// Prints the help of a command, which must exist.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn print_help_of(name: &str) -> Result<(), Failure> {
+    let mut command = Cli::command();
+    command.build();
+    let help = command.find_subcommand_mut(name).expect("the caller names a command").render_help();
+    output::print(format_args!("{help}"))
+}
+
 /// Writes the manual pages of all commands, and completions for each shell that packages install them for.
 ///
 /// # Errors

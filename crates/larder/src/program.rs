@@ -93,6 +93,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             exec_server::run(&flags)
         }
         CliCommand::Env(flags) => env_command::run(&flags),
+        CliCommand::Tuning => manual_command::print_help_of("tuning"),
         CliCommand::Completions(flags) => manual_command::print_completions(&flags),
         CliCommand::Manual(flags) => manual_command::write_manual(&flags),
         CliCommand::Mirror(command) => mirror_command::run(command),

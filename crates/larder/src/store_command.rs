@@ -58,8 +58,8 @@ pub(crate) struct FormatFlags {
     /// The file or block device; a directory for policies that keep a file per entry.
     path: PathBuf,
 
-    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_policy, help = "Storage policy [default: log]",
-        long_help = tuning::policy_help())]
+    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_policy, 
+        help = "Storage policy; `larder help tuning` lists them [default: log]")]
     policy: Option<&'static Policy>,
 
     /// Size of the store, such as 100GB [default: the whole device, or 1GB for a file]
@@ -70,8 +70,8 @@ pub(crate) struct FormatFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of the policy (repeatable)",
-        long_help = tuning::tune_help())]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, 
+        help = "Constant of the policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
     /// Destroy what is there

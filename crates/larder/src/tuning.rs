@@ -71,40 +71,26 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
     fitting.ok_or_else(|| BadValue::new(format!("not a value for {}: `{text}`", field.name), range(&field.kind)))
 }
 
-/// Returns the help for `--policy`: every policy of the table.
-pub(crate) fn policy_help() -> String {
-    POLICY_HELP.to_owned() + &policy_list()
-}
-
-/// Returns the help for `--policy` of `run`, which also has `auto`.
-pub(crate) fn choice_help() -> String {
-    let width = policy_width();
-    format!("{POLICY_HELP}\n  {:width$}  the one that `larder plan` recommends{}", "auto", policy_list())
-}
-
-/// Returns a line for every policy, with its description.
-pub(crate) fn policy_list() -> String {
-    let width = policy_width();
-    Policy::all().iter().map(|policy| format!("\n  {:width$}  {}", policy.name, policy.about)).collect()
-}
-
-fn policy_width() -> usize {
-    Policy::all().iter().map(|policy| policy.name.len()).max().unwrap_or_default()
-}
-
-const POLICY_HELP: &str = "Storage policy of the store [default: that of the store, or log for a new one]\n";
-
-/// Returns the help for `--tune`: every constant with its range and default.
-pub(crate) fn tune_help() -> String {
-    let mut help = "Constant of a policy, such as reinsertion=off (repeatable)\n".to_owned();
+/// Returns the text of `larder help tuning`: every policy, and every constant with its range and default.
+///
+/// Paragraphs are single lines, which clap wraps at the width of the terminal.
+pub(crate) fn reference() -> String {
+    let mut text = "Policies (--policy, [store] policy):\n".to_owned();
+    let width = Policy::all().iter().map(|policy| policy.name.len()).max().unwrap_or_default();
+    let automatic = ("auto", "the policy that `larder plan` recommends (`larder run` only)");
+    let policies = Policy::all().iter().map(|policy| (policy.name, policy.about));
+    for (name, about) in std::iter::once(automatic).chain(policies) {
+        writeln!(text, "  {name:width$}  {about}").expect("a string takes all");
+    }
+    text += "\nConstants (--tune NAME=VALUE, [store.tuning]):\n";
     let defaults = Tuning::default();
     for field in Tuning::fields() {
         let default = defaults.value(field.name).map(|value| show(&field.kind, value)).unwrap_or_default();
         let words: Vec<_> = field.about.split_whitespace().collect();
-        write!(help, "\n  {}  {} [{}; default {default}]", field.name, words.join(" "), range(&field.kind))
-            .expect("a string takes all");
+        writeln!(text, "  {} [{}; default {default}]", field.name, range(&field.kind)).expect("a string takes all");
+        writeln!(text, "    {}", words.join(" ")).expect("a string takes all");
     }
-    help
+    text
 }
 
 fn range(kind: &TuningKind) -> String {
@@ -154,10 +140,10 @@ mod tests {
     fn every_row_and_constant_is_in_the_help() {
         for policy in Policy::all() {
             assert_eq!(parse_policy(policy.name), Ok(policy));
-            assert!(policy_help().contains(policy.about));
+            assert!(reference().contains(policy.about));
         }
         for field in Tuning::fields() {
-            assert!(tune_help().contains(field.name));
+            assert!(reference().contains(field.name));
             let default = Tuning::default().value(field.name).expect("it is in the table");
             let text = format!("{}={}", field.name, show(&field.kind, default));
             assert_eq!(parse_tuned(&text).map(|tuned| tuned.value), Ok(default), "{text}");

@@ -89,8 +89,8 @@ pub(crate) struct PlanFlags {
     #[arg(long)]
     store_only: bool,
 
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
-        long_help = tuning::tune_help())]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, 
+        help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
     /// Print JSON in place of the table.

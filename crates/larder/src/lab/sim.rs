@@ -66,8 +66,7 @@ pub(crate) struct RunFlags {
     source: SourceFlags,
 
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', value_parser = parse_policies,
-        help = "Policies, separated by commas, `all` or `none` (repeatable) [default: log]",
-        long_help = format!("Policies, separated by commas, `all` or `none` (repeatable) [default: log]\n{}", tuning::policy_list()))]
+        help = "Policies, separated by commas, `all` or `none`; `larder help tuning` lists them (repeatable) [default: log]")]
     policy: Vec<PolicyList>,
 
     /// The machine: a name from `larder sim models`, or a file
@@ -99,8 +98,8 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
-        long_help = tuning::tune_help())]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, 
+        help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
     /// Add the evictions of the literature: LRU, FIFO, SIEVE, S3-FIFO, ARC, W-TinyLFU, GDSF, Belady; with `--policy none` nothing else
@@ -133,8 +132,8 @@ pub(crate) struct EvictionsFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
-        long_help = tuning::tune_help())]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, 
+        help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
     #[command(flatten)]

@@ -24,7 +24,7 @@ pub(crate) struct StoreFlags {
     path: PathBuf,
 
     #[arg(long, value_name = "POLICY", value_parser = tuning::parse_policy, required = true, value_delimiter = ',',
-        help = "Policies, separated by commas", long_help = tuning::policy_help())]
+        help = "Policies, separated by commas; `larder help tuning` lists them")]
     policy: Vec<&'static Policy>,
 
     /// Figures of the disk that `larder bench device --json` has written: what the plan is made with.
@@ -55,8 +55,8 @@ pub(crate) struct StoreFlags {
     #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
     io: Option<IoChoice>,
 
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, help = "Constant of a policy (repeatable)",
-        long_help = tuning::tune_help())]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, 
+        help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 }
 
