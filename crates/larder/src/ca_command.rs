@@ -27,18 +27,18 @@ Examples:
   sudo larder ca trust --dir ~/.local/share/larder/ca
   larder run --intercept pypi.org --intercept '*.pythonhosted.org'
 
-An authority that is made with --host can sign for these hosts alone, also for whoever steals its key.
-`larder exec` needs none of this: it makes an authority that one command trusts and that ends with it.";
+A CA created with --host can sign for these hosts only, even if its key is stolen. `larder exec` needs \
+no such CA: it creates one that a single command trusts, and deletes it with the command.";
 
-/// What to do with the local authority.
+/// The subcommands of `larder ca`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CaCommand {
-    /// Make an authority: a key, which stays on this machine, and a certificate for two years
+    /// Create a CA: a private key, which stays on this machine, and a certificate for two years
     #[command(after_help = EXAMPLES)]
     Init(CaWishes),
-    /// Say what the authority is, for which hosts, and until when
+    /// Print the CA's name, hosts and expiry
     Show(CaDirectory),
-    /// Print the authority's certificate, for clients that are to trust it
+    /// Print the CA's certificate, for clients to trust
     Export {
         #[command(flatten)]
         directory: CaDirectory,
@@ -46,21 +46,21 @@ pub(crate) enum CaCommand {
         #[arg(long, value_name = "FILE", value_parser = value::path)]
         out: Option<PathBuf>,
     },
-    /// Have this machine's programs trust the authority: Debian's system store, and NSS for browsers
+    /// Add the CA to the trust stores of this machine: Debian's system store, and NSS for browsers
     Trust(trust::TrustFlags),
-    /// Make another authority in place of the one that is there; clients have to trust it anew
+    /// Replace the CA with a new one, which clients have to trust again
     Rotate(CaWishes),
 }
 
 /// The directory of the CA.
 #[derive(Debug, Args)]
 pub(crate) struct CaDirectory {
-    /// Directory of the authority [default: larder/ca in your data directory]
+    /// Directory of the CA [default: larder/ca in your data directory]
     #[arg(long, value_name = "DIRECTORY", value_parser = value::path)]
     dir: Option<PathBuf>,
 }
 
-/// What an authority is made for.
+/// The flags of `larder ca init`.
 #[derive(Debug, Args)]
 pub(crate) struct CaWishes {
     #[command(flatten)]

@@ -40,13 +40,13 @@ pub(crate) use usage_error::failure;
 
 const EXAMPLES: &str = "\
 Examples:
-  larder run                                     forward proxy on 127.0.0.1:3128
+  larder run                                  forward proxy on 127.0.0.1:3128
   curl -x http://127.0.0.1:3128 http://example.com/
-  larder run --origin http://127.0.0.1:8080      cache in front of one web server
-  larder exec -- pip install requests            cache what one command fetches, https:// too
-  larder store format /dev/sdb                   make a store on a whole disk
-  larder plan --disk 2TB --memory 256MB          which policy, and how fast
-  larder config check larder.toml                is this file right?
+  larder run --origin http://127.0.0.1:8080   cache in front of one web server
+  larder exec -- pip install requests         cache what one command downloads
+  larder store format /dev/sdb                create a store on a whole disk
+  larder plan --disk 2TB --memory 256MB       compare policies and their speed
+  larder config check larder.toml             check a configuration file
 
 Exit codes: 0 done or stopped by a signal, 1 something failed, 2 wrong flag or configuration.";
 
@@ -60,7 +60,7 @@ Examples:
   larder run --config larder.toml --access-log -
 
 Flags override the configuration file. SIGTERM and SIGINT let running exchanges finish (--drain); a \
-second signal exits at once. SIGHUP and `larder reload` apply a changed configuration; SIGUSR1 reopens \
+second signal exits at once. SIGHUP and `larder reload` apply a changed configuration. SIGUSR1 reopens \
 the access log and reloads certificates.";
 
 const LISTENERS: &str = "Listeners and clients";
@@ -80,58 +80,58 @@ pub(crate) struct Cli {
     pub(crate) command: CliCommand,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
     /// Run the proxy.
     Run(Box<RunFlags>),
-    /// Run a command whose requests, https:// included, go through a caching Larder.
+    /// Run a command with all its requests, https:// included, through a caching Larder.
     Exec(ExecFlags),
-    /// Print lines for a shell that lead its programs through the Larder that runs.
+    /// Print shell lines that send the shell's programs through the running Larder.
     Env(EnvFlags),
-    /// Have a running proxy forget what it stored, or take it as stale.
+    /// Delete stored responses of a running proxy, or make them stale.
     Purge(PurgeFlags),
-    /// Say what a running proxy's cache would do with a request, and why.
+    /// Explain how a running proxy would respond to a request.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(RequestFlags),
-    /// Show what a running proxy does, in a terminal.
+    /// Show the activity of a running proxy in the terminal.
     Top(TopFlags),
-    /// List what a running proxy has stored.
+    /// List the stored responses of a running proxy.
     Ls(LsFlags),
-    /// Say all that a running proxy knows of what it stored of a URL.
+    /// Show the details of a stored response of a running proxy.
     #[command(after_help = SHOW_EXAMPLES)]
     Show(RequestFlags),
-    /// Have a running proxy read its configuration again.
+    /// Apply a changed configuration to a running proxy.
     Reload(ReloadFlags),
-    /// Have a newer program go on in the place of the running one, without a request lost.
+    /// Replace the running proxy with a newer program, without losing a request.
     Upgrade(UpgradeFlags),
-    /// Have a running proxy ask no origins, or ask them again, or say whether it does.
+    /// Switch offline mode of a running proxy, or show it.
     Offline(OfflineFlags),
-    /// Say what a running proxy was asked for while offline, and did not have.
+    /// List requests that a running proxy could not serve while offline.
     Missing(MissingFlags),
-    /// Have a running proxy keep some of what it stores, whatever else comes; or list what it keeps.
+    /// Protect stored responses of a running proxy from eviction, or list the protected ones.
     Pin(PinFlags),
-    /// Have a running proxy evict again what was pinned.
+    /// Allow a running proxy to evict pinned responses again.
     Unpin(UnpinFlags),
-    /// Have a running proxy write what it stores into a file, to carry it elsewhere.
+    /// Export stored responses of a running proxy to a file.
     Pack(PackFlags),
-    /// Have a running proxy store what another packed.
+    /// Import responses from a file into a running proxy.
     Unpack(UnpackFlags),
-    /// Have a running proxy fetch and store what will be asked for.
+    /// Fetch URLs into the cache of a running proxy.
     Warm(WarmFlags),
-    /// Work with stores that are not in use.
+    /// Manage stores that are not in use.
     #[command(subcommand)]
     Store(StoreCommand),
     #[cfg(feature = "lab")]
     #[command(flatten)]
     Lab(crate::lab::LabCommand),
-    /// Say which package worlds can be mirrored, and how their clients are told.
+    /// List the package registries that can be mirrored, with the settings of their clients.
     #[command(subcommand)]
     Mirror(MirrorCommand),
-    /// Work with the local certificate authority, which interception signs with.
+    /// Manage the local CA, which signs intercepted hosts.
     #[command(subcommand)]
     Ca(CaCommand),
-    /// Work with configuration files.
+    /// Check configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
     /// List the storage policies and their constants, for --policy and --tune.
@@ -142,20 +142,20 @@ pub(crate) enum CliCommand {
     /// Write manual pages and completions, for packages.
     #[command(hide = true)]
     Manual(ManualFlags),
-    /// What `larder exec` starts.
+    /// Serve one `larder exec`.
     #[command(name = EXEC_SERVER, hide = true)]
     ExecServer(ExecServerFlags),
-    /// Becomes the command of `larder exec --offline`.
+    /// Become the command of `larder exec --offline`.
     #[command(name = EXEC_ISOLATED, hide = true)]
     ExecIsolated(IsolatedFlags),
 }
 
-/// What to do with a configuration file.
+/// The subcommands of `larder config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Say whether a configuration file is right, and where not; touches nothing else.
+    /// Check a configuration file and show the first error with its place
     Check {
-        /// The file.
+        /// Configuration file
         file: PathBuf,
     },
 }

@@ -20,8 +20,8 @@ Examples:
   larder env --shell github >> \"$GITHUB_ENV\"
   eval \"$(larder env --undo)\"
 
-It needs a Larder that runs (larder run). If that intercepts hosts, the lines also have programs trust its authority.
-For one command, larder exec does all of this by itself.";
+A Larder must be running (larder run). If it intercepts hosts, the lines also make programs trust its \
+CA. For one command, `larder exec` does all of this by itself.";
 
 /// The flags of `larder env`.
 #[derive(Debug, Args)]

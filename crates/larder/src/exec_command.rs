@@ -31,14 +31,17 @@ Examples:
   larder exec -- pip install -r requirements.txt
   larder exec -- npm ci
   larder exec --offline -- cargo build
-  larder exec --intercept pypi.org --intercept files.pythonhosted.org -- make
+  larder exec --intercept pypi.org -- make
 
-Every https:// host that the command asks for is intercepted, for that is what this is for; --intercept names fewer. The
-authority is made for this command: only its own processes are told of it, and it ends with them.
+Every https:// host that the command requests is intercepted; --intercept names fewer. The CA is created \
+for this command: only its processes trust it, and it is deleted when they end.
 
-If a Larder of yours runs, the command goes through it; else one is started on the default store and ends with the last
-command that uses it. That goes through the proxy that the environment names (https_proxy, no_proxy), if it does. Exit code: that of the command, 128 and the signal's number if a signal ended it, 127 or 126 if it
-cannot be found or run, 1 if there is no Larder to go through.";
+If a Larder of yours runs, the command goes through it. Otherwise one is started on the default store \
+and ends with the last command that uses it. It goes through the proxy that the environment names \
+(https_proxy, no_proxy), if any.
+
+Exit code: that of the command; 128 plus the signal's number if a signal ended it; 127 or 126 if it \
+cannot be found or run; 1 if there is no Larder to go through.";
 
 /// The flags of `larder exec`.
 #[derive(Debug, Args)]

@@ -20,8 +20,9 @@ Examples:
   larder show http://example.com/style.css
   larder show --field 'Accept-Language: de' http://example.com/
 
-It says first what larder explain says: what a request would come to, and why; then what lies there: when
-it was asked for and received, its tags, its chunks, where it lies, when it may go, and its fields.";
+The output begins with that of `larder explain`: the outcome of a request and the reason. Then follows \
+the stored response: when it was requested and received, its tags, chunks, location, earliest eviction \
+and fields.";
 
 /// The request that either is about.
 #[derive(Debug, Args)]

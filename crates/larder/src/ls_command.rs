@@ -15,13 +15,14 @@ use serde_json::{Value, json};
 
 const EXAMPLES: &str = "\
 Examples:
-  larder ls                                     100 responses, in the order in which they lie in the store
+  larder ls                                     100 responses of the store
   larder ls example.com --sort size             the longest of a host
-  larder ls https://example.com/img/ --limit 0  all whose URL begins so
-  larder ls --sort hits --json                  an object for each
+  larder ls https://example.com/img/ --limit 0  all URLs with this prefix
+  larder ls --sort hits --json                  one object each
 
-Columns: bytes of the body, age, what is left of its lifetime (- if it is stale), hits since it came into memory (- if it is
-not there), status, URL, and what chose the variant. The whole store is read for it, while it goes on serving.";
+Columns: bytes of the body, age, remaining lifetime (- if stale), hits since it came into memory (- if \
+it is not there), status, URL, and the fields that chose the variant. The command reads the whole store, \
+which continues to serve.";
 
 /// The flags of `larder ls`.
 #[derive(Debug, Args)]

@@ -18,11 +18,11 @@ const EXAMPLES: &str = "\
 Examples:
   larder missing
   larder missing --json | jq -r .url
-  larder warm --missing        fetch it, once the line is back
-  larder missing --disk /var/cache/larder     of a proxy that does not run
+  larder warm --missing                     fetch them once the uplink is back
+  larder missing --disk /var/cache/larder   of a proxy that does not run
   larder missing --clear
 
-If no Larder of yours runs, the list is the one that was left next to your default store.";
+If no Larder of yours runs, the list is the one beside your default store.";
 
 /// The flags of `larder missing`.
 #[derive(Debug, Args)]

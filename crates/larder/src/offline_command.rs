@@ -11,12 +11,12 @@ use clap::{Args, ValueEnum};
 
 const EXAMPLES: &str = "\
 Examples:
-  larder offline on        the line is gone, or is not to be used: only what is stored answers
-  larder offline auto      find out by origins that do not answer, and end by itself
+  larder offline on        use stored responses only
+  larder offline auto      only while origins do not respond
   larder offline status
 
-It holds until the proxy is started again; `offline` in the configuration says what it starts with. While it is on, anything that is not stored gets 504 and is
-noted.";
+The mode lasts until the proxy restarts; `offline` in the configuration sets the initial mode. While it \
+is on, a request for a response that is not stored gets a 504 and is listed by `larder missing`.";
 
 /// The flags of `larder offline`.
 #[derive(Debug, Args)]

@@ -26,22 +26,24 @@ use tempfile::NamedTempFile;
 
 const PACK_EXAMPLES: &str = "\
 Examples:
-  larder pack ship.warc.gz 'https://docs.example.com/*'   what is stored of a site; .gz: each record compressed
-  larder pack ship.warc urls.txt --newer 7d               what a list names, fetched in the last week
-  larder pack ship.warc.gz --mirror pypi,npm              what mirrors have
+  larder pack ship.warc.gz 'https://docs.example.com/*'   a site, compressed
+  larder pack ship.warc urls.txt --newer 7d               a list, the last week
+  larder pack ship.warc.gz --mirror pypi,npm              responses of mirrors
   larder pack all.warc.gz --all
   larder unpack ship.warc.gz                              on the other side
 
-The file is WARC 1.1 (ISO 28500), as archives of the web read it, with a digest of each body. What a client's cookies or credentials chose
-is left out, and told. The running proxy packs; what is in its memory alone is not packed. Exit codes: 0 done, 1 not, or nothing was there.";
+The file is WARC 1.1 (ISO 28500), as web archives read it, with a digest of each body. Responses that a \
+client's cookies or credentials chose are left out and counted. The running proxy packs; responses that \
+are only in its memory are not packed. Exit codes: 0 done, 1 failed, or nothing was stored.";
 
 const UNPACK_EXAMPLES: &str = "\
 Examples:
   larder unpack ship.warc.gz
-  larder unpack crawl.warc                   of other programs too, where records have digests
+  larder unpack crawl.warc       of other programs, if its records have digests
 
-Each response is stored as if it had been fetched when the file says it was, and is as old. Records whose length or digest is wrong, and
-what may not be stored, are told and left out, as is what is stored already and is as new. Exit codes: 0 all of it is there, 1 some is not.";
+Each response is stored with the age that the file gives it. Records with a wrong length or digest, \
+responses that may not be stored, and responses that are stored already and as new are counted and left \
+out. Exit codes: 0 all stored, 1 some left out.";
 
 /// The flags of `larder pack`.
 #[derive(Debug, Args)]

@@ -17,21 +17,22 @@ use serde_json::Value;
 
 const PIN_EXAMPLES: &str = "\
 Examples:
-  larder pin 'http://deb.debian.org/*'           all of a site, * is any characters
-  larder pin https://example.com/map.png         one URL
-  larder pin docs.example.com wanted.txt         http:// and https:// of a host; a file of patterns, one a line
-  larder pin                                     list what is pinned, and how much of the store it takes
+  larder pin 'http://deb.debian.org/*'      all of a site; * is any characters
+  larder pin https://example.com/map.png    one URL
+  larder pin docs.example.com wanted.txt    a host; a file of patterns
+  larder pin                                list pins and their space
 
-What is pinned is not evicted for want of room, what is stored now and what is stored of it later, over restarts too; purging it
-removes it all the same. It takes at most a quarter of the store (store.tuning.pin_share); what would take more is refused,
-with figures. The policies log (the default) and log-clock can. Exit codes: 0 done, 1 refused, 2 not a pattern.";
+A pinned entry is not evicted for space, now or later, also after a restart. A purge removes it all the \
+same. Pinned entries use at most a quarter of the store (store.tuning.pin_share); a pin beyond that is \
+refused with figures. The policies log (the default) and log-clock support pins. Exit codes: 0 done, 1 \
+refused, 2 not a pattern.";
 
 const UNPIN_EXAMPLES: &str = "\
 Examples:
   larder unpin 'http://deb.debian.org/*'
   larder unpin --all
 
-What is unpinned stays stored until its room is wanted for something else.";
+An unpinned entry stays stored until its space is needed.";
 
 /// The flags of `larder pin`.
 #[derive(Debug, Args)]

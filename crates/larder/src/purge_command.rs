@@ -12,20 +12,20 @@ use clap::Args;
 
 const EXAMPLES: &str = "\
 Examples:
-  larder purge http://example.com/style.css             one URL, with all its variants
-  larder purge --prefix https://example.com/img/2026-   every URL that begins so
-  larder purge --prefix example.com/img/                the same, of http:// and https://
-  larder purge --site http://example.com/               all of a host, whatever scheme and port
-  larder purge --tag product-17 product-18              responses that list one of these tags
-  larder purge --soft --tag news                        stale from now on: validated before it is served
+  larder purge http://example.com/style.css           one URL, all its variants
+  larder purge --prefix https://example.com/img/2026- URLs with this prefix
+  larder purge --prefix example.com/img/              both http:// and https://
+  larder purge --site http://example.com/             a host, on every port
+  larder purge --tag product-17 product-18            responses with such a tag
+  larder purge --soft --tag news                      stale from now on
   larder purge --admin 127.0.0.1:3180 --all
 
-Tags are what responses list in Surrogate-Key or Cache-Tag; capitals make no difference.
-A soft purge deletes nothing: what it names is stale from now on, so that its origin is asked whether
-it still holds, and stale-while-revalidate and stale-if-error allow what they always do.
+Tags are the words in a response's Surrogate-Key or Cache-Tag, in any case. A soft purge deletes \
+nothing: it makes responses stale, so that Larder validates them before it serves them. \
+stale-while-revalidate and stale-if-error apply as usual.
 
-`purged` means that it stays so: on every core, for what is being fetched, after kill -9. If it cannot
-be written down, this says so and ends with 1.";
+A completed purge is permanent: on every core, for running fetches, and after kill -9. If Larder cannot \
+write it to disk, the command reports that and exits with 1.";
 
 /// The flags of `larder purge`.
 #[derive(Debug, Args)]

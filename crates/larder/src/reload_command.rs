@@ -11,9 +11,10 @@ use crate::{
 use clap::Args;
 
 const EXAMPLES: &str = "\
-Listeners, sites, mirrors, rules, limits, certificates, passwords, lists, logs and memory are taken over by the
-proxy that runs; no connection is closed. What needs a restart is named. A file that is wrong changes nothing, and is
-told with the place. SIGHUP does the same, and says on the proxy's standard error how it went.
+The running proxy takes over listeners, sites, mirrors, rules, limits, certificates, passwords, lists, \
+logs and memory sizes without closing a connection, and names the changes that need a restart. An \
+invalid file changes nothing; the error gives the place. SIGHUP does the same and reports on the proxy's \
+standard error.
 
 Examples:
   larder config check /etc/larder/larder.toml

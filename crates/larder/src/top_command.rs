@@ -33,7 +33,7 @@ Examples:
   larder top --once | less
   larder top --admin 127.0.0.1:3180
 
-q, Esc or Ctrl-C end it. The same is at the admin listener's address in a browser.";
+q, Esc or Ctrl-C exit. A browser shows the same at the admin listener's address.";
 
 /// The flags of `larder top`.
 #[derive(Debug, Args)]

@@ -12,10 +12,10 @@ use clap::Args;
 use std::path::{PathBuf, absolute};
 
 const EXAMPLES: &str = "\
-Install the newer program where the one that runs was started from, then run this. The proxy that runs starts it with
-the flags and the environment that it was started with itself, and hands over its listeners and its store. No request is
-refused: exchanges that have begun end with the old process, and who connects meanwhile waits until the new one
-serves. If the new one does not start, the old one goes on.
+Install the newer program at the path of the running one, then run this command. The running proxy \
+starts the newer program with its own flags and environment, and hands over its listeners and its store. \
+No request is refused: running exchanges finish in the old process, and new clients wait until the new \
+one serves. If the new process does not start, the old one continues.
 
 Examples:
   larder upgrade --check

@@ -35,13 +35,14 @@ use tokio::{runtime, task::JoinSet};
 const EXAMPLES: &str = "\
 Examples:
   larder warm http://example.com/ https://example.com/style.css
-  larder warm urls.txt                       a URL a line, # begins a comment, - is standard input
+  larder warm urls.txt             one URL a line; - is standard input
   larder warm --sitemap https://example.com/sitemap.xml --rate 500KB
-  larder warm --missing                      what was asked for while offline, see larder missing
+  larder warm --missing            requests that failed offline (larder missing)
 
-If no Larder of yours runs, one is started on the default store, or the one that --disk names, and ends with this command.
-What the cache already has is not fetched again, so a run that was interrupted is started again. https:// is fetched and stored as through interception,
-whether or not the proxy intercepts. Exit codes: 0 all of it is there, 1 some of it is not.";
+If no Larder of yours runs, one is started on the default store, or on the one that --disk names, and \
+ends with this command. URLs that are already stored are not fetched again, so you can restart an \
+interrupted run. https:// URLs are stored as through interception, whether or not the proxy intercepts. \
+Exit codes: 0 everything is stored, 1 something is missing.";
 
 /// The flags of `larder warm`.
 #[derive(Debug, Args)]

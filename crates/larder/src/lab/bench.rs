@@ -21,16 +21,17 @@ use std::{fs, path::PathBuf, time::Duration};
 
 const DEVICE_EXAMPLES: &str = "\
 Examples:
-  larder bench device /var/cache                 the disk under a directory
-  larder bench device /dev/sdb --time 2m         a whole disk that holds nothing
-  larder bench device /var/cache --json disk.json && larder plan --disk 2TB --memory 1GB --device disk.json";
+  larder bench device /var/cache             the disk below a directory
+  larder bench device /dev/sdb --time 2m     a whole disk without data
+  larder bench device /var/cache --json disk.json
+  larder plan --disk 2TB --memory 1GB --device disk.json";
 
 const EXAMPLES: &str = "\
 Examples:
-  larder bench                                            this larder, in a scratch folder, with PolyMix-4
+  larder bench                                            this larder, PolyMix-4
   larder bench --workload all-hit --users 64 --time 20s   closed loop
-  larder bench --trace access.log --size 50MB             the requests of a trace, one after another
-  larder bench --peak --rate 500 --html peak.html         the greatest rate with 99% within 50 ms
+  larder bench --trace access.log --size 50MB             requests of a trace
+  larder bench --peak --rate 500 --html peak.html         99% within 50 ms
   larder bench --proxy http://127.0.0.1:3128 --pid 4711   any forward proxy
   larder bench report a.json b.json --html both.html      several on one page";
 

@@ -31,10 +31,10 @@ use std::{
 const RUN_EXAMPLES: &str = "\
 Examples:
   larder sim run --policy all --disk hdd-7200 --size 8GB
-  larder sim run --trace access.log --policy log,tiny,squid --size 100GB --references
-  larder sim run --workload polymix-4 --policy all --sweep disk=100GB..4TB --plots plots
-  larder sim run --policy stream,log --disk hdd-7200 --size 8GB --sweep utilization=50..95
-  larder sim run --workload zipf --policy none --references --sweep disk=1GB,5GB,20GB --output csv";
+  larder sim run --trace access.log --policy log,tiny --size 100GB --references
+  larder sim run --workload polymix-4 --sweep disk=100GB..4TB --plots plots
+  larder sim run --policy stream,log --size 8GB --sweep utilization=50..95
+  larder sim run --policy none --references --sweep disk=1GB,5GB --output csv";
 
 /// What to simulate.
 #[derive(Debug, Subcommand)]

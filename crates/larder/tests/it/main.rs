@@ -9,6 +9,7 @@ mod control;
 mod documents;
 mod errors;
 mod exec;
+mod help;
 mod manual;
 mod memory;
 mod offline;

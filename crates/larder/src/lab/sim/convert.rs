@@ -12,7 +12,7 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   larder sim convert --trace access.log.gz access.trace.zst
-  larder sim convert --workload polymix-4 --working-set 100GB --requests 50000000 polymix.trace.zst";
+  larder sim convert --workload polymix-4 --requests 50000000 polymix.trace.zst";
 
 /// Of a workload, unless said.
 const REQUESTS_DEFAULT: u64 = 1_000_000;

@@ -7,9 +7,9 @@ use larder_sim::SpeedTest;
 
 const EXAMPLES: &str = "\
 Examples:
-  larder sim speed                                    every eviction and every policy
+  larder sim speed                              every eviction and every policy
   larder sim speed --policy none --streamed 100000000
-  larder sim speed --trace cluster52.oracleGeneral.zst --policy none --size 1GB";
+  larder sim speed --trace cluster52.oracleGeneral.zst --size 1GB";
 
 /// The flags of `larder sim speed`.
 #[derive(Debug, Args)]
