@@ -82,7 +82,7 @@ verdict "the disk failed" [ "$(figure larder_store_io_errors_total)" -gt 0 ]
 echo "and works again"
 mend_disk
 sleep 10
-verdict "no volume is out" [ "$(figure larder_store_volumes_out)" -eq 0 ]
+verdict "no volume is out" [ "$(figure larder_store_volumes_failed)" -eq 0 ]
 keeps "after 10 s"
 stored=$(figure larder_store_commits_total)
 right again "$(tool fetch --port "$larder_port" --first 30000 --count 200)"

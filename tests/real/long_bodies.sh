@@ -81,7 +81,7 @@ if [ "$many" = 1 ]; then
   done
   wait "$asking"
   tell_failures many
-  echo "$(saved many asked) answers, $(saved many hits) hits, $(saved many restarts) broken by a kill; completed by the origin: $(figure larder_rests_fetched_total)"
+  echo "$(saved many asked) answers, $(saved many hits) hits, $(saved many restarts) broken by a kill; completed by the origin: $(figure larder_range_fills_total)"
   verdict "long bodies: no answer of many broke off" [ "$(saved many broken)" -eq 0 ]
   verdict "long bodies: some of many are hits" [ "$(saved many hits)" -gt 0 ]
 fi

@@ -55,7 +55,7 @@ echo "$larder_pid" > "$group/cgroup.procs"
 limit write "${WRITE:-3000000}"
 get "$(seq -s, 21 $((20 + bodies)))" > "$stage/writes.json"
 limit write 0
-echo "storing was given up $(figure larder_storing_given_up_total) times"
+echo "storing was given up $(figure larder_store_aborts_total) times"
 
 echo "read while the disk gives ${READ:-300000} bytes a second"
 limit read "${READ:-300000}"
@@ -73,7 +73,7 @@ until is_sending; do :; done
 limit read "${READ:-300000}"
 wait "$asking"
 limit read 0
-echo "went on from the origin $(figure larder_rests_fetched_total) times"
+echo "went on from the origin $(figure larder_range_fills_total) times"
 
 verdict "slow disk: misses are whole" [ "$(saved writes broken)$(saved stored broken)" = 00 ]
 verdict "slow disk: misses take at most twice the time without a disk, and a second each" at_most "$(saved writes seconds)" "$(python3 -c "print(2 * $(saved none seconds) + $bodies)")"
@@ -81,6 +81,6 @@ verdict "slow disk: what is stored is whole" [ "$(saved reads broken)" -eq 0 ]
 verdict "slow disk: and takes at most $slower_s s longer each than without a disk" \
   at_most "$(saved reads seconds)" "$(python3 -c "print($(saved none seconds) + $slower_s * $bodies)")"
 verdict "slow disk: a hit whose disk becomes slow is whole" [ "$(saved turns broken)" -eq 0 ]
-verdict "slow disk: and went on from the origin" [ "$(figure larder_rests_fetched_total)" -gt 0 ]
+verdict "slow disk: and went on from the origin" [ "$(figure larder_range_fills_total)" -gt 0 ]
 verdict "slow disk: larder counts no broken answer" [ "$(figure larder_broken_responses_total)" -eq 0 ]
 summary

@@ -176,7 +176,7 @@ impl fmt::Debug for MetricsSource {
 impl MetricsSource {
     /// Encodes exchanges by outcome and class of status. Combinations that never occurred are left out.
     fn encode_responses(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Exchanges that are over, by what they came to and by class of status";
+        let help = "Finished exchanges, by result and by class of status";
         let mut family = encoder.encode_descriptor("responses", help, None, MetricType::Counter)?;
         for (kind, class) in
             OutcomeKind::ALL.into_iter().flat_map(|kind| (0..STATUS_CLASS_COUNT).map(move |class| (kind, class)))
@@ -198,8 +198,7 @@ impl Collector for MetricsSource {
         let shared = self.in_force.get();
         let stats = ProxyStats::gather(&self.workers, shared.as_deref());
         let zero = ConstCounter::new(0_u64);
-        let mut requests =
-            encoder.encode_descriptor("requests", "Exchanges by how they were answered", None, zero.metric_type())?;
+        let mut requests = encoder.encode_descriptor("requests", "Exchanges by outcome", None, zero.metric_type())?;
         for outcome in Outcome::ALL {
             let labels = [("outcome", outcome.squid_code())];
             ConstCounter::new(stats.outcome(outcome)).encode(requests.encode_family(&labels)?)?;
@@ -207,20 +206,20 @@ impl Collector for MetricsSource {
         self.encode_responses(&mut encoder)?;
         times::encode(&mut encoder, &self.workers)?;
         self.site_labels.encode(&mut encoder, &self.workers)?;
-        let help = "Exchanges whose body came from an origin, by why it did";
+        let help = "Exchanges whose body came from an origin, by reason";
         let sums = ExchangeSums::of(&self.workers);
         let mut misses = encoder.encode_descriptor("misses", help, None, zero.metric_type())?;
         for reason in MissReason::all() {
             let labels = [("reason", reason.token())];
             ConstCounter::new(sums.missed(reason)).encode(misses.encode_family(&labels)?)?;
         }
-        let help = "Responses broken off because their bytes could be had from nowhere";
+        let help = "Responses that were cut off because their remaining bytes were unavailable";
         let mut broken = encoder.encode_descriptor("broken_responses", help, None, zero.metric_type())?;
         for error in BodyError::ALL {
             let labels = [("why", error.token())];
             ConstCounter::new(stats.broken[error as usize]).encode(broken.encode_family(&labels)?)?;
         }
-        let help = "Tunnels to hosts listed for interception that were passed on unread";
+        let help = "Tunnels to listed hosts that were passed through unread";
         let mut bypassed = encoder.encode_descriptor("interception_bypassed", help, None, zero.metric_type())?;
         for reason in BypassReason::ALL {
             let labels = [("reason", reason.token())];
@@ -233,11 +232,11 @@ impl Collector for MetricsSource {
             ("window_bytes", "Bytes of bodies in memory on their way to clients", stats.window_bytes),
             (
                 "window_bytes_max",
-                "Bytes beyond which those that nobody reads wait",
+                "Limit beyond which fetches without readers pause, in bytes",
                 shared.as_ref().map_or(0, |shared| shared.cache.bodies.max_bytes()),
             ),
         ];
-        let help = "The program that runs, always 1";
+        let help = "Version of the program, always 1";
         let one = ConstGauge::new(1_i64);
         let mut build = encoder.encode_descriptor("build_info", help, None, one.metric_type())?;
         one.encode(build.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
@@ -272,7 +271,7 @@ fn encode_lifetime(encoder: &mut DescriptorEncoder<'_>, kept: &KeptHistory) -> f
         encode_counter(encoder, name, help, value)?;
     }
     let since = u64::try_from(kept.since_s).unwrap_or(0);
-    encode_gauge(encoder, "lifetime_start_seconds", "When what is counted over all runs began, in Unix time", since)
+    encode_gauge(encoder, "lifetime_start_seconds", "Start of the counts over all runs, in Unix time", since)
 }
 
 fn encode_counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
@@ -282,77 +281,86 @@ fn encode_counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, v
 
 type Figure = (&'static str, &'static str, u64);
 
-fn counters(stats: &ProxyStats) -> [Figure; 18] {
+fn counters(stats: &ProxyStats) -> [Figure; 19] {
     let hits = Outcome::ALL.iter().filter(|outcome| outcome.is_hit()).map(|outcome| stats.outcome(*outcome)).sum();
     [
         ("hits", "Exchanges whose body came from the cache", hits),
         ("client_bytes", "Body bytes sent to clients", stats.client_bytes),
-        ("saved_bytes", "Body bytes sent to clients that came from the cache and not from an origin", stats.hit_bytes),
+        ("saved_bytes", "Body bytes sent to clients that came from the cache", stats.hit_bytes),
         ("origin_bytes", "Body bytes received from origins", stats.origin_bytes),
         ("origin_requests", "Requests sent to origins", stats.origin_requests),
         ("origin_connections", "Connections opened to origins", stats.origin_connections),
         ("origin_failures", "Requests to origins that failed", stats.origin_failures),
         ("origin_waits", "Requests that had to wait for one of their origin's connections", stats.origin_waits),
-        ("flights", "Fetches that others could wait for", stats.flights),
-        ("collapsed_requests", "Requests that waited for another's fetch", stats.collapsed),
+        ("flights", "Fetches that other clients could join", stats.flights),
+        ("collapsed_requests", "Requests that were served by another client's fetch", stats.collapsed),
         ("connections", "Client connections accepted", stats.connections),
-        ("connections_refused", "Client connections refused for want of room", stats.connections_refused),
-        ("store_errors", "Errors of the store, each bypassed", stats.store_errors),
-        ("store_overdue", "Works of the store that were not waited for to their end", stats.store_overdue),
-        ("store_bypassed", "Works the store was spared because it did not answer", stats.store_bypassed),
-        ("aborted_responses", "Responses broken off before their end", stats.aborted),
+        ("connections_refused", "Client connections refused at the limit", stats.connections_refused),
+        ("store_errors", "Store errors; each request continued without the store", stats.store_errors),
+        ("store_timeouts", "Store operations abandoned because they took too long", stats.store_overdue),
+        ("store_bypassed", "Store operations skipped because the store was not responding", stats.store_bypassed),
+        ("log_lines_dropped", "Access log lines dropped", stats.log_lines_dropped),
+        ("aborted_responses", "Responses that were cut off before their end", stats.aborted),
         (
-            "rests_fetched",
-            "Fetches of what was missing of bodies that are stored, or broke off at their origin",
+            "range_fills",
+            "Fetches of missing parts of stored bodies, or of bodies that their origin cut off",
             stats.rests_fetched,
         ),
-        ("storing_given_up", "Responses not stored because the store could not keep up", stats.storing_given_up),
+        ("store_aborts", "Responses not stored because the store could not keep up", stats.storing_given_up),
     ]
 }
 
-fn gauges(stats: &ProxyStats) -> [Figure; 5] {
+fn gauges(stats: &ProxyStats) -> [Figure; 4] {
     [
         ("connections_open", "Client connections open now", stats.connections_open),
         ("connections_parked", "Idle client connections that take little memory", stats.connections_parked),
-        ("hot_entries", "Entries in memory", stats.hot_entries),
-        ("hot_bytes", "Bytes the entries in memory take", stats.hot_bytes),
-        ("log_lines_dropped", "Access log lines dropped so far", stats.log_lines_dropped),
+        ("memory_cache_entries", "Entries in the memory cache", stats.hot_entries),
+        ("memory_cache_bytes", "Bytes used by entries in the memory cache", stats.hot_bytes),
     ]
 }
 
 /// Encodes the memory of each part, and the total of the process.
 fn encode_memory(encoder: &mut DescriptorEncoder<'_>, parts: &MemoryParts) -> fmt::Result {
-    let help = "Bytes of memory by what they are for: those of connections are an estimate, the index counts when it is full, other is \
-                what the process has besides";
+    let help = "Bytes of memory by purpose. Connections are an estimate, the \
+                index counts as if it were full, and `other` is the remainder of the process";
     let mut family = encoder.encode_descriptor("memory_bytes", help, None, MetricType::Gauge)?;
     for (part, value) in parts.named() {
         let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
         gauge.encode(family.encode_family(&[("part", part)])?)?;
     }
     match parts.resident_bytes {
-        Some(bytes) => encode_gauge(encoder, "resident_bytes", "Bytes of memory the process has", bytes),
+        Some(bytes) => encode_gauge(encoder, "resident_bytes", "Resident memory of the process, in bytes", bytes),
         None => Ok(()),
     }
 }
 
 /// Encodes queue lengths and present states.
 fn encode_states(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {
-    let gauges: [Figure; 6] = [
-        ("waiting_requests", "Requests that wait for an answer", shared.counts.waiting.load(Relaxed) as u64),
-        ("waiting_requests_max", "Requests that may wait for an answer", shared.config.limits.waiting_count_max as u64),
+    let gauges: [Figure; 5] = [
+        ("waiting_requests", "Requests that wait for a response", shared.counts.waiting.load(Relaxed) as u64),
+        (
+            "waiting_requests_max",
+            "Most requests that may wait for a response",
+            shared.config.limits.waiting_count_max as u64,
+        ),
         (
             "offline",
-            "1 while origins are not asked, or the line to them is down",
+            "1 while Larder is offline, by command or because the uplink is down",
             u64::from(shared.origins.uplink.is_offline()),
         ),
-        ("offline_missing", "URLs that were asked for while offline and not there", shared.missing.count() as u64),
-        ("pins_refused", "Entries that a pin names and for which there was no room", shared.cache.pins.refused_count()),
+        (
+            "offline_missing",
+            "URLs that were requested while offline and were not stored",
+            shared.missing.count() as u64,
+        ),
         (
             "origin_waiting_requests",
             "Requests that wait for one of their origin's connections (limits.origin_connections)",
             shared.origins.rooms.waiting_count() as u64,
         ),
     ];
+    let refused_count = shared.cache.pins.refused_count();
+    encode_counter(encoder, "pins_refused", "Pinned entries that were refused for lack of room", refused_count)?;
     gauges.into_iter().try_for_each(|(name, help, value)| encode_gauge(encoder, name, help, value))
 }
 

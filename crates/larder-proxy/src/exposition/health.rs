@@ -11,12 +11,12 @@ use crate::shared::ProxyState;
 
 /// Puts them into words.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {
-    let help = "1 while an origin of a site is asked, 0 while it is left out because it failed";
+    let help = "1 while an origin of a site is in use, 0 while it is left out because it failed";
     let mut family = encoder.encode_descriptor("origin_up", help, None, MetricType::Gauge)?;
     for (origin, is_up) in origins(shared) {
         ConstGauge::new(i64::from(is_up)).encode(family.encode_family(&[("origin", origin.as_str())])?)?;
     }
-    let help = "When a certificate that is shown to clients, or the local authority, ends, in Unix time";
+    let help = "Expiry of a server certificate or of the CA, in Unix time";
     let mut family = encoder.encode_descriptor("certificate_expiry_seconds", help, None, MetricType::Gauge)?;
     for (name, expires_s) in certificates(shared) {
         ConstGauge::new(expires_s).encode(family.encode_family(&[("name", name.as_str())])?)?;
@@ -40,7 +40,7 @@ pub(crate) fn certificates(shared: &ProxyState) -> BTreeMap<String, i64> {
     let shown = shared.certificates.iter().flat_map(|certificates| certificates.expiries());
     let authority = shared.interceptor.as_ref().and_then(|interceptor| {
         let since_epoch = interceptor.expires_at().duration_since(UNIX_EPOCH).ok()?;
-        Some(("local authority".to_owned(), i64::try_from(since_epoch.as_secs()).ok()?))
+        Some(("local CA".to_owned(), i64::try_from(since_epoch.as_secs()).ok()?))
     });
     let mut ends = BTreeMap::new();
     for (name, expires_s) in shown.chain(authority) {

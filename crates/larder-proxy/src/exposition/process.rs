@@ -37,13 +37,9 @@ impl Collector for ProcessFigures {
         let gauges = [
             ("process_resident_memory_bytes", "Resident memory in bytes", bytes_of(&status, "VmRSS:")),
             ("process_virtual_memory_bytes", "Virtual memory in bytes", bytes_of(&status, "VmSize:")),
-            ("process_open_fds", "Files that are open", open_files.map(|count| count as f64)),
-            (
-                "process_max_fds",
-                "Files that may be open",
-                getrlimit(Resource::Nofile).current.map(|limit| limit as f64),
-            ),
-            ("process_start_time_seconds", "When the process began, in Unix time", Some(self.started_s)),
+            ("process_open_fds", "Open files", open_files.map(|count| count as f64)),
+            ("process_max_fds", "Limit of open files", getrlimit(Resource::Nofile).current.map(|limit| limit as f64)),
+            ("process_start_time_seconds", "Start of the process, in Unix time", Some(self.started_s)),
         ];
         for (name, help, value) in gauges {
             let Some(value) = value else { continue };

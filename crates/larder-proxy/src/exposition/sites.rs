@@ -31,7 +31,7 @@ impl SiteLabels {
         name_sites(&mut names, workers);
         let labels = names.iter().map(String::as_str).zip(0..).chain([(OTHER_NAME, OTHER_LABEL)]);
         let sites: Vec<(&str, SiteSums)> = labels.map(|(name, label)| (name, sums(workers, label))).collect();
-        let help = "Exchanges by site, for the sites that were asked for most, and all others together";
+        let help = "Exchanges by site, for the busiest sites, and for all others together";
         let mut family = encoder.encode_descriptor("site_requests", help, None, MetricType::Counter)?;
         for (name, sums) in &sites {
             for kind in OutcomeKind::ALL {

@@ -17,8 +17,8 @@ use crate::{
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerMetrics>]) -> fmt::Result {
     type ByKind = fn(&WorkerMetrics) -> &[Histogram; OutcomeKind::ALL.len()];
     let by_kind: [(&str, &str, ByKind); 2] = [
-        ("first_byte_seconds", "From a request's head to that of its response", |worker| &worker.first_bytes),
-        ("response_seconds", "From a request's head to the end of its response", |worker| &worker.whole_responses),
+        ("first_byte_seconds", "Time from a request's head to the head of its response", |worker| &worker.first_bytes),
+        ("response_seconds", "Time from a request's head to the end of its response", |worker| &worker.whole_responses),
     ];
     for (name, help, of) in by_kind {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
@@ -28,10 +28,11 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerM
             times.encode(family.encode_family(&[("result", kind.token())])?)?;
         }
     }
-    let help = "From an origin's being asked to the head of its response, connecting and waiting for room included";
+    let help = "Time from a request to an origin to the head of its response, including connecting and waiting for a \
+                connection";
     let origin = sum_times(workers, |worker| &worker.origin_answers);
     origin.encode(encoder.encode_descriptor("origin_first_byte_seconds", help, None, origin.metric_type())?)?;
-    let help = "Reads of the store that waited for its disk";
+    let help = "Duration of store reads that waited for the disk";
     let reads = sum_times(workers, |worker| &worker.store_reads);
     reads.encode(encoder.encode_descriptor("store_read_seconds", help, None, reads.metric_type())?)
 }

@@ -53,6 +53,33 @@ fn every_metric_is_documented_and_every_one_that_is_documented_is_served() {
 }
 
 #[test]
+fn every_metric_has_the_help_of_its_documentation() {
+    let (document, metrics) = (text("docs/metrics.md"), metrics(&fixture()));
+    let meanings: BTreeSet<(&str, &str)> = document.lines().filter_map(documented_meaning).collect();
+    assert!(meanings.len() > 50, "the page has tables: {}", meanings.len());
+    let helps: Vec<(&str, &str)> = metrics
+        .lines()
+        .filter_map(|line| line.strip_prefix("# HELP ")?.trim_end_matches('.').split_once(' '))
+        .collect();
+    let other: Vec<_> = helps.iter().filter(|help| !meanings.contains(*help)).collect();
+    assert!(other.is_empty(), "not the meaning that docs/metrics.md gives: {other:#?}");
+}
+
+/// Returns the name and the meaning of the metric in a row of a table.
+fn documented_meaning(row: &str) -> Option<(&str, &str)> {
+    let (name, rest) = row.strip_prefix("| `")?.split_once('`')?;
+    Some((name, rest.trim_end_matches(" |").rsplit_once("| ")?.1))
+}
+
+#[test]
+fn cumulative_metrics_are_counters() {
+    let served = served();
+    for name in ["log_lines_dropped", "pins_refused", "store_aborts", "range_fills", "store_timeouts"] {
+        assert!(served.contains(&format!("larder_{name}_total counter")), "{name} in {served:#?}");
+    }
+}
+
+#[test]
 fn dashboards_and_alerts_ask_for_metrics_that_there_are() {
     let served = served();
     let mut names: BTreeSet<String> = BTreeSet::new();

@@ -11,7 +11,8 @@ const UNWRAPPED: usize = 10_000;
 
 /// Returns the lines of a command's help in a terminal of this width.
 fn help(home: &TempDir, command_name: &[&str], width: usize) -> Vec<String> {
-    let output = command(home.path()).env("COLUMNS", width.to_string()).args(command_name).arg("--help").output().unwrap();
+    let output =
+        command(home.path()).env("COLUMNS", width.to_string()).args(command_name).arg("--help").output().unwrap();
     assert!(output.status.success(), "{command_name:?}");
     String::from_utf8(output.stdout).unwrap().lines().map(|line| line.trim_end().to_owned()).collect()
 }
