@@ -162,7 +162,7 @@ allow_targets = ["127.0.0.0/8", "::1"]
 connect_ports = [1-65535]
 [intercept]
 hosts = ["localhost"]
-authority = "{directory}"
+ca_dir = "{directory}"
 """.replace("[1-65535]", f"[{ORIGIN_PORT}]"))
     return Proxy("larder", [program, "run", "--config", config], port, directory / "ca.pem", environment)
 

@@ -29,17 +29,17 @@ mean_object_size = $(larder_mean_size)"
 listen = ["127.0.0.1:$PORT"]
 workers = 1
 origin = "http://127.0.0.1:$ORIGIN_PORT"
-drain = "1s"
+drain_timeout = "1s"
 [store]
 $store
 [memory]
-hot = "${LARDER_HOT_MB:-$RAM_MB}MiB"
+cache = "${LARDER_HOT_MB:-$RAM_MB}MiB"
 [response]
 via = false
 cache_status = false
 [limits]
-idle = "5m"
-origin_idle = "5m"
+idle_timeout = "5m"
+origin_idle_timeout = "5m"
 origin_idle_connections = 128
 C
 }

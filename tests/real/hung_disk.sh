@@ -48,7 +48,7 @@ origin_port=$(free_port)
 python3 "$here/synthetic.py" serve --port "$origin_port" &
 pids+=("$!")
 await 10 answers "$origin_port" || { echo "the origin did not start" >&2; exit 1; }
-flags=(--disk "$loop" --size 256MiB --memory-cache 8MB --drain 2s --origin "http://127.0.0.1:$origin_port")
+flags=(--disk "$loop" --size 256MiB --memory-cache 8MB --drain-timeout 2s --origin "http://127.0.0.1:$origin_port")
 
 echo "a disk that answers"
 launch first "${flags[@]}"

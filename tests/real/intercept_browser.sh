@@ -78,7 +78,7 @@ origin = "https://localhost:$tls_port"
 enabled = true
 [intercept]
 hosts = ["shop.example"]
-authority = "$stage/ca"
+ca_dir = "$stage/ca"
 C
 launch larder --config "$stage/larder.toml"
 

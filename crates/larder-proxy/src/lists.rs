@@ -35,7 +35,7 @@ pub struct HostLists {
     /// Hosts that are, though a list names them.
     pub allow: Vec<PathBuf>,
     /// Whether hosts that no list of `allow` names are not served either. Default no.
-    pub only_allowed: bool,
+    pub default_deny: bool,
 }
 
 /// The lists' verdict on a host.
@@ -87,7 +87,7 @@ enum ListLine<'a> {
 impl HostLists {
     /// Returns whether there are no lists.
     pub fn is_empty(&self) -> bool {
-        self.block.is_empty() && self.allow.is_empty() && !self.only_allowed
+        self.block.is_empty() && self.allow.is_empty() && !self.default_deny
     }
 }
 
@@ -125,7 +125,7 @@ impl ActiveLists {
         let host = canonical(host);
         let sets = self.sets.read().unwrap_or_else(PoisonError::into_inner);
         let is_blocked = sets.block.contains(&host);
-        match (is_blocked || self.config.only_allowed, sets.allow.contains(&host)) {
+        match (is_blocked || self.config.default_deny, sets.allow.contains(&host)) {
             (true, true) => ListVerdict::Allowed,
             (true, false) if is_blocked => ListVerdict::Blocked,
             (true, false) => ListVerdict::NotAllowed,
@@ -284,7 +284,7 @@ mod tests {
             fs::write(&path, text).unwrap();
             path
         };
-        let config = HostLists { block: vec![file("b", block)], allow: vec![file("a", allow)], only_allowed: false };
+        let config = HostLists { block: vec![file("b", block)], allow: vec![file("a", allow)], default_deny: false };
         ActiveLists::load(&config).unwrap()
     }
 
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn only_what_is_allowed_is_served_if_that_is_said() {
         let mut lists = lists("", "school.example");
-        lists.config.only_allowed = true;
+        lists.config.default_deny = true;
         assert!(lists.block("other.example") && !lists.block("www.school.example"));
     }
 

@@ -59,7 +59,7 @@ Examples:
   larder run --listen 8080 --origin http://127.0.0.1:9000 --admin 3180
   larder run --config larder.toml --access-log -
 
-Flags override the configuration file. SIGTERM and SIGINT let running exchanges finish (--drain); a \
+Flags override the configuration file. SIGTERM and SIGINT let running exchanges finish (--drain-timeout); a \
 second signal exits at once. SIGHUP and `larder reload` apply a changed configuration. SIGUSR1 reopens \
 the access log and reloads certificates.";
 
@@ -174,7 +174,7 @@ pub(crate) struct RunFlags {
 
     /// Time for running exchanges after SIGTERM or SIGINT [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
-    drain: Option<Duration>,
+    drain_timeout: Option<Duration>,
 
     /// Address to listen on; a port alone is on 127.0.0.1 (repeatable) [default: 127.0.0.1:3128]
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address, help_heading = LISTENERS)]
@@ -336,7 +336,7 @@ impl RunFlags {
         }
         set(&mut store.mean_object_size_bytes, self.mean_object_size.map(Some));
         set(&mut store.io, self.io);
-        set(&mut settings.drain, self.drain);
+        set(&mut settings.drain, self.drain_timeout);
     }
 }
 
@@ -408,7 +408,7 @@ mod tests {
             "log",
             "--tune",
             "reinsertion=off",
-            "--drain",
+            "--drain-timeout",
             "3s",
         ])
         .unwrap();

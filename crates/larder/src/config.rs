@@ -59,19 +59,21 @@ pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut RunSettings)
         let shown = String::from_utf8_lossy(bytes);
         Failure::usage("this is not text in UTF-8", help).at(path, &shown, place, "not a character")
     })?;
-    read_settings(text, settings)
-        .map_err(|wrong| Failure::usage(wrong.problem, wrong.help).at(path, text, wrong.span, &wrong.label))
+    let read = read_settings(text, settings);
+    settings.warnings.iter_mut().for_each(|warning| *warning = format!("{}, {warning}", path.display()));
+    read.map_err(|wrong| Failure::usage(wrong.problem, wrong.help).at(path, text, wrong.span, &wrong.label))
 }
 
 fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigProblem> {
-    let mut top = ConfigSection::parse(text)?;
+    let (mut top, warnings) = ConfigSection::parse(text)?;
+    settings.warnings = warnings;
     let proxy = &mut settings.proxy;
     listeners::read(&mut top, proxy)?;
     top.set("workers", &mut proxy.worker_count, |value| value.parsed("a count", value::workers))?;
     top.set("name", &mut proxy.pseudonym, |value| value.parsed("a name", value::pseudonym).map(Some))?;
     top.set("allow_clients", &mut proxy.clients, |value| each(value, "a network", value::network))?;
     top.set("origin", &mut proxy.default_origin, |value| origin(value).map(Some))?;
-    if let Some(host_sent) = top.take("origin_host", host_sent)? {
+    if let Some(host_sent) = top.take("preserve_host", host_sent)? {
         let help = "say which origin, such as origin = \"https://registry.example\"";
         let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
         proxy.default_origin = Some(url.with_host(host_sent));
@@ -123,11 +125,11 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
         if let Some(named) = section.take("except", |value| each(value, "a host", InterceptedHosts::parse))? {
             intercept.hosts.except = named.iter().flat_map(InterceptedHosts::patterns).collect();
         }
-        section.set("authority", &mut intercept.authority, |value| value.parsed("a path", value::path).map(Some))
+        section.set("ca_dir", &mut intercept.authority, |value| value.parsed("a path", value::path).map(Some))
     })?;
     top.table("pac", |section| read_hosts(section, &mut proxy.pac))?;
     top.table("store", |section| read_store(section, &mut settings.store))?;
-    top.set("drain", &mut settings.drain, duration)?;
+    top.set("drain_timeout", &mut settings.drain, duration)?;
     top.finish()
 }
 
@@ -154,7 +156,7 @@ fn read_forward(
     section.set("connect_ports", &mut proxy.connect_ports, |value| each(value, "a port", value::port))?;
     section.set("block_lists", &mut proxy.lists.block, |value| value.one_or_each("a path", value::path))?;
     section.set("allow_lists", &mut proxy.lists.allow, |value| value.one_or_each("a path", value::path))?;
-    section.set("only_allowed", &mut proxy.lists.only_allowed, ConfigValue::boolean)?;
+    section.set("default_deny", &mut proxy.lists.default_deny, ConfigValue::boolean)?;
     section.set("passwords", &mut proxy.passwords, |value| value.parsed("a path", value::path).map(Some))
 }
 
@@ -189,15 +191,15 @@ fn read_limits(section: &mut ConfigSection<'_>, limits: &mut Limits) -> Result<(
     section.set("abandoned", &mut limits.abandoned_count_max, |value| value.parsed("a count", value::small_count))?;
     section
         .set("control_frames", &mut limits.control_count_max, |value| value.parsed("a count", value::small_count))?;
-    section.set("idle", &mut limits.idle, duration)?;
-    section.set("header", &mut limits.header, duration)?;
-    section.set("stall", &mut limits.stall, duration)?;
+    section.set("idle_timeout", &mut limits.idle, duration)?;
+    section.set("header_timeout", &mut limits.header, duration)?;
+    section.set("stall_timeout", &mut limits.stall, duration)?;
     section.set("body_rate", &mut limits.body_rate, bytes)?;
     section.set("body_grace", &mut limits.body_grace, duration)?;
-    section.set("store", &mut limits.store, duration)?;
-    section.set("origin_connect", &mut limits.origin_connect, duration)?;
-    section.set("origin_response", &mut limits.origin_response, duration)?;
-    section.set("origin_idle", &mut limits.origin_idle, duration)?;
+    section.set("store_timeout", &mut limits.store, duration)?;
+    section.set("origin_connect_timeout", &mut limits.origin_connect, duration)?;
+    section.set("origin_response_timeout", &mut limits.origin_response, duration)?;
+    section.set("origin_idle_timeout", &mut limits.origin_idle, duration)?;
     let connections = &mut limits.origin_connection_count_max;
     section.set("origin_connections", connections, |value| value.parsed("a count", value::count))?;
     section.set("origin_idle_connections", &mut limits.origin_idle_count_max, count)
@@ -209,8 +211,6 @@ fn read_memory(
     cache: &mut Option<u64>,
 ) -> Result<(), ConfigProblem> {
     section.set("total", &mut proxy.memory_bytes, |value| bytes(value).map(Some))?;
-    // Its name before the first release.
-    section.set("hot", cache, |value| bytes(value).map(Some))?;
     section.set("cache", cache, |value| bytes(value).map(Some))?;
     section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
 }
@@ -248,7 +248,7 @@ fn origin(value: ConfigValue<'_>) -> Result<OriginUrl, ConfigProblem> {
 }
 
 fn host_sent(value: ConfigValue<'_>) -> Result<HostSent, ConfigProblem> {
-    value.parsed("client, origin or a host", value::host_sent)
+    value.parsed_or_boolean("true, false or a host", value::host_sent)
 }
 
 fn duration(value: ConfigValue<'_>) -> Result<Duration, ConfigProblem> {
@@ -301,6 +301,37 @@ mod tests {
     }
 
     #[test]
+    fn old_name_is_accepted_with_a_warning_that_names_the_new_one() {
+        for (old, new, name) in [
+            ("drain = \"3s\"", "drain_timeout = \"3s\"", "`drain_timeout`"),
+            ("memory = { hot = \"1GB\" }", "memory = { cache = \"1GB\" }", "`memory.cache`"),
+            ("[forward]\nonly_allowed = true", "[forward]\ndefault_deny = true", "`forward.default_deny`"),
+            ("[intercept]\nauthority = \"a\"", "[intercept]\nca_dir = \"a\"", "`intercept.ca_dir`"),
+            ("[limits]\nstall = \"1s\"", "[limits]\nstall_timeout = \"1s\"", "`limits.stall_timeout`"),
+            (
+                "origin = \"http://a\"\norigin_host = \"client\"",
+                "origin = \"http://a\"\npreserve_host = true",
+                "`preserve_host`",
+            ),
+            (
+                "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\nbalance = \"turns\"\nfailures = 4\nout = \"1s\"",
+                "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\nbalance = \"round_robin\"\nmax_fails = 4\n\
+                 fail_timeout = \"1s\"",
+                "`balance = round_robin`",
+            ),
+        ] {
+            let (old, new) = (parse(old).unwrap(), parse(new).unwrap());
+            assert!(old.warnings.iter().any(|warning| warning.contains(name)), "{:?}", old.warnings);
+            assert_eq!(format!("{:?}", RunSettings { warnings: Vec::new(), ..old }), format!("{new:?}"));
+        }
+        let twice = parse("[limits]\nidle = \"1s\"\nidle_timeout = \"2s\"").unwrap_err();
+        assert_eq!(
+            (twice.problem.as_str(), twice.help.as_str()),
+            ("unknown key `idle`", "did you mean `idle_timeout`?")
+        );
+    }
+
+    #[test]
     fn an_empty_file_changes_nothing() {
         let text = "[store]\n[memory]\n[forward]\n[log]\n[admin]\n[response]\n[limits]\n[cache]\n";
         for text in ["", text] {
@@ -315,7 +346,9 @@ mod tests {
         let (example, rest) = rest.split_once("```").expect("the example ends");
         let (_, rest) = rest.split_once("```toml\n").expect("there is another for a reverse proxy");
         let (reverse, _) = rest.split_once("```").expect("the example ends");
-        let RunSettings { proxy, forward, store, memory_cache, drain, intercept, worlds } = parse(example).unwrap();
+        let read = parse(example).unwrap();
+        assert_eq!(read.warnings, Vec::<String>::new(), "the example has new names only");
+        let RunSettings { proxy, forward, store, memory_cache, drain, intercept, worlds, .. } = read;
         assert_eq!(worlds.names, ["pypi", "npm", "oci"]);
         assert_eq!(worlds.registries[0].name, "registry.example.com:5000");
         assert_eq!(worlds.origins[0].url.to_string(), "https://npm.example.com:443");
@@ -402,7 +435,7 @@ mod tests {
             [Direct::Hosts("*.intranet.example".parse().unwrap()), Direct::Network("10.0.0.0/8".parse().unwrap())]
         );
         assert_eq!(proxy.lists.block, [std::path::PathBuf::from("/etc/larder/hosts")]);
-        assert_eq!((proxy.lists.allow.len(), proxy.lists.only_allowed), (2, true));
+        assert_eq!((proxy.lists.allow.len(), proxy.lists.default_deny), (2, true));
         let sites: Vec<String> =
             proxy.sites.iter().map(|site| format!("{} {}", site.name, site.hosts.join(" "))).collect();
         let origins = |index: usize| proxy.sites[index].origins.as_ref().unwrap();
@@ -425,7 +458,7 @@ mod tests {
         let several = origins(1);
         let urls: Vec<String> = several.members.iter().map(|(url, weight)| format!("{url} {weight}")).collect();
         assert_eq!(urls, ["http://10.0.0.6:8080 1", "http://10.0.0.7:8080 2"]);
-        assert_eq!((several.balance, several.failure_count_max), (larder_proxy::Balance::Hash, 5));
+        assert_eq!((several.balance, several.failure_count_max), (larder_proxy::Balance::ConsistentHash, 5));
         assert_eq!(several.out, Duration::from_secs(30));
         assert_eq!(several.check, Some(("/health".to_owned(), Duration::from_secs(7))));
     }
@@ -462,8 +495,8 @@ mod tests {
                 "\"b:http\"",
                 "this names nothing in `hosts`: `b:http`",
             ),
-            ("origin_host = \"client\"", "", " has no `origin`"),
-            ("origin = \"http://a\"\norigin_host = \"a b\"", "\"a b\"", "not a host: `a b`"),
+            ("preserve_host = true", "", " has no `origin`"),
+            ("origin = \"http://a\"\npreserve_host = \"a b\"", "\"a b\"", "not a host: `a b`"),
             ("[[site]]\norigin = \"http://a\"", "[[site]]", "[[site]] has no `hosts`"),
             ("[[site]]\nhosts = [\"a\"]", "[[site]]", "[[site]] has no `origin`"),
             ("[[site]]\npaths = \"app\"\norigin = \"http://a\"", "\"app\"", "not a path: `app`"),

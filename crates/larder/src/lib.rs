@@ -44,6 +44,7 @@ mod progress;
 mod purge_command;
 mod reload;
 mod reload_command;
+mod renamed;
 mod report;
 mod service_manager;
 mod settings;

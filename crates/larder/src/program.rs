@@ -11,8 +11,8 @@ use crate::{
     exec_server,
     failure::Failure,
     files, ls_command, machine, manual_command, mirror_command, missing_command, offline_command,
-    output::{self, print_line},
-    pack_command, pin_command, purge_command, reload_command,
+    output::{self, print_line, tell},
+    pack_command, pin_command, purge_command, reload_command, renamed,
     settings::RunSettings,
     store_command, top_command,
     upgrade::Takeover,
@@ -26,14 +26,19 @@ use std::{
     process::ExitCode,
     sync::Arc,
 };
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 /// Runs what the command line asks for, and says how it went.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let (arguments, warnings) = renamed::in_arguments(env::args_os());
+    for warning in warnings {
+        tell!("warning: {warning}");
+    }
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            return match cli::failure(&error, env::args_os()) {
+            return match cli::failure(&error, arguments) {
                 Some(failure) => failure.report(),
                 None => output::help(&error),
             };
@@ -108,6 +113,9 @@ fn settings_of(flags: &RunFlags) -> Result<RunSettings, Failure> {
     if let Some(path) = &flags.config {
         config::apply(path, &mut settings)?;
     }
+    for warning in &settings.warnings {
+        warn!("{warning}");
+    }
     flags.clone().apply(&mut settings);
     check(&mut settings)?;
     machine::check_memory(settings.proxy.memory_bytes.or(settings.memory_cache).unwrap_or(0))?;
@@ -136,6 +144,9 @@ fn start_diagnostics() {
 fn check_config(file: &Path) -> Result<(), Failure> {
     let mut settings = RunSettings::default();
     config::apply(file, &mut settings)?;
+    for warning in &settings.warnings {
+        tell!("warning: {warning}");
+    }
     check(&mut settings)?;
     print_line!("{}: ok", file.display())
 }

@@ -38,6 +38,8 @@ pub(crate) struct RunSettings {
     pub(crate) intercept: Interception,
     /// How long running exchanges may take after a signal to stop.
     pub(crate) drain: Duration,
+    /// Warnings about old names in the configuration file.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Package worlds, by name.
@@ -218,6 +220,7 @@ impl Default for RunSettings {
             worlds: RegistryNames::default(),
             intercept: Interception::default(),
             drain: Duration::from_secs(10),
+            warnings: Vec::new(),
         }
     }
 }

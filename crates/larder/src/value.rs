@@ -41,14 +41,15 @@ impl fmt::Display for BadValue {
 
 impl Error for BadValue {}
 
-/// Parses the Host for an origin: `client`, `origin`, or a name with or without port.
+/// Parses the Host for an origin: `true` for the one that the client requested, `false` for the one in the origin's URL, or
+/// a name with or without port.
 pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     match text {
-        "client" => Ok(HostSent::Client),
-        "origin" => Ok(HostSent::Origin),
+        "true" => Ok(HostSent::Client),
+        "false" => Ok(HostSent::Origin),
         name => {
             let parsed = name.parse::<Authority>().ok().filter(|name| !name.as_str().contains('@'));
-            let help = "it can be client, for the host that the client asked for; origin, for that of the origin's URL; or a host such as www.example.com";
+            let help = "it can be true, for the host that the client requested; false, for the host in the origin's URL; or a host such as www.example.com";
             parsed.map(HostSent::Named).ok_or_else(|| BadValue::new(format!("not a host: `{name}`"), help))
         }
     }

@@ -11,7 +11,7 @@ use super::OriginUrl;
 pub struct Origins {
     /// Each with its weight: with 2, it gets twice as many requests as with 1. From 1 to 100.
     pub members: Vec<(OriginUrl, u32)>,
-    /// Who gets which request. Default [`Balance::Turns`].
+    /// Who gets which request. Default [`Balance::RoundRobin`].
     pub balance: Balance,
     /// Failures in a row after which an origin is left out. Default 3.
     pub failure_count_max: u32,
@@ -28,9 +28,9 @@ pub struct Origins {
 pub enum Balance {
     /// One after the other, by weight.
     #[default]
-    Turns,
+    RoundRobin,
     /// By the request's target, so that each origin sees the same targets again (rendezvous hashing, by weight).
-    Hash,
+    ConsistentHash,
 }
 
 /// The Host that an origin gets.

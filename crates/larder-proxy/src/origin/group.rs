@@ -121,11 +121,11 @@ impl OriginChoice {
         let OriginGroup { members, turns, next_turn, origins } = &*self.group;
         let may = |member: &&GroupMember| !tried.contains(&member.origin) && (!only_well || member.is_in());
         match origins.balance {
-            Balance::Turns => {
+            Balance::RoundRobin => {
                 let start = next_turn.load(Relaxed) % turns.len();
                 (0..turns.len()).map(|step| &members[turns[(start + step) % turns.len()]]).find(may)
             }
-            Balance::Hash => {
+            Balance::ConsistentHash => {
                 let scored = members.iter().filter(may).map(|member| (member.score(self.seed), member));
                 scored.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, member)| member)
             }
@@ -218,14 +218,14 @@ mod tests {
     fn weights_are_shares_and_turns_are_spread() {
         assert_eq!(spread(&[3, 1]), [0, 0, 1, 0]);
         assert_eq!(spread(&[1, 1, 2]), [2, 0, 1, 2]);
-        assert_eq!(shares(&group(&[3, 1], Balance::Turns)), [750, 250]);
-        let hashed = shares(&group(&[3, 1], Balance::Hash));
+        assert_eq!(shares(&group(&[3, 1], Balance::RoundRobin)), [750, 250]);
+        let hashed = shares(&group(&[3, 1], Balance::ConsistentHash));
         assert!((700..800).contains(&hashed[0]), "{hashed:?}");
     }
 
     #[test]
     fn hash_keeps_a_targets_origin_and_moves_only_the_share_of_one_that_is_out() {
-        let group = group(&[1, 1, 1], Balance::Hash);
+        let group = group(&[1, 1, 1], Balance::ConsistentHash);
         let targets: Vec<String> = (0..300).map(|at| format!("/{at}")).collect();
         let chosen = || targets.iter().map(|target| group.choose(target).0).collect::<Vec<_>>();
         let before = chosen();
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn origin_is_left_out_after_failures_in_a_row_and_used_when_all_are_out() {
-        let group = group(&[1, 1], Balance::Turns);
+        let group = group(&[1, 1], Balance::RoundRobin);
         let choice = group.choose("/").1.unwrap();
         let [a, b] = [0, 1].map(|at| group.members[at].origin.clone());
         for well in [false, false, true, false, false] {

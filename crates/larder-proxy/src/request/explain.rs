@@ -74,7 +74,7 @@ fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
     match lists.map_or(ListVerdict::Not, |lists| lists.listed(&origin.host)) {
         ListVerdict::Not => {}
         ListVerdict::Blocked => line(text, "list", "403, for a list of block_lists names the host"),
-        ListVerdict::NotAllowed => line(text, "list", "403, for no list of allow_lists names the host (only_allowed)"),
+        ListVerdict::NotAllowed => line(text, "list", "403, for no list of allow_lists names the host (default_deny)"),
         ListVerdict::Allowed => line(text, "list", "served, for a list of allow_lists names the host"),
     }
     if let Some(parent) = origins.parent_of(origin) {

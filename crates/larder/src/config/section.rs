@@ -4,7 +4,10 @@
 //! keys there are; the known ones are those that were asked for. Invariant: a section that is finished had no key
 //! that nobody asked for.
 
-use crate::value::{self, BadValue};
+use crate::{
+    renamed,
+    value::{self, BadValue},
+};
 use std::ops::Range;
 use toml::{
     Spanned,
@@ -33,10 +36,14 @@ pub(super) struct ConfigSection<'a> {
 pub(super) struct ConfigValue<'a>(Spanned<DeValue<'a>>);
 
 impl<'a> ConfigSection<'a> {
-    /// The file's top, from its text.
-    pub(super) fn parse(text: &'a str) -> Result<Self, ConfigProblem> {
+    /// Returns the top of the file with this text, and a warning for each old name in it.
+    pub(super) fn parse(text: &'a str) -> Result<(Self, Vec<String>), ConfigProblem> {
         match DeTable::parse(text) {
-            Ok(table) => Ok(Self::new(String::new(), table.span(), table.into_inner())),
+            Ok(table) => {
+                let span = table.span();
+                let (table, warnings) = renamed::in_file(text, table.into_inner());
+                Ok((Self::new(String::new(), span, table), warnings))
+            }
             Err(error) => Err(ConfigProblem {
                 span: error.span().unwrap_or(0..0),
                 problem: "this is not TOML".to_owned(),
@@ -174,6 +181,18 @@ impl<'a> ConfigValue<'a> {
             return self.list(what, |member| member.parsed(what, &parse));
         }
         self.parsed(what, parse).map(|one| vec![one])
+    }
+
+    /// As [`Self::parsed`], of a boolean too.
+    pub(super) fn parsed_or_boolean<T>(
+        self,
+        what: &str,
+        parse: impl FnOnce(&str) -> Result<T, BadValue>,
+    ) -> Result<T, ConfigProblem> {
+        match self.0.get_ref().as_bool() {
+            Some(is_on) => parse(if is_on { "true" } else { "false" }).map_err(|bad| self.refused(bad)),
+            None => self.parsed(what, parse),
+        }
     }
 
     /// `true` or `false`.

@@ -61,7 +61,7 @@ pub(super) fn read(
 fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Option<Origins>, ConfigProblem> {
     let one = section.take("origin", origin)?.map(|url| (url, 1));
     let several = section.tables("origins", member)?;
-    let host_sent = section.take("origin_host", host_sent)?.unwrap_or_default();
+    let host_sent = section.take("preserve_host", host_sent)?.unwrap_or_default();
     let parent = section.take("parent", |value| value.parsed("a URL", value::parent))?;
     let with_host = |(url, weight): (OriginUrl, u32)| {
         let url = url.with_host(host_sent.clone());
@@ -76,10 +76,10 @@ fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Opti
         None => return Err(section.missing("origin", help)),
     };
     let mut origins = Origins { members, ..Origins::from(first) };
-    section.set("balance", &mut origins.balance, |value| value.parsed("turns or hash", balance))?;
+    section.set("balance", &mut origins.balance, |value| value.parsed("round_robin or consistent_hash", balance))?;
     let failures = &mut origins.failure_count_max;
-    section.set("failures", failures, |value| value.parsed("a count", value::small_count))?;
-    section.set("out", &mut origins.out, duration)?;
+    section.set("max_fails", failures, |value| value.parsed("a count", value::small_count))?;
+    section.set("fail_timeout", &mut origins.out, duration)?;
     let pause = section.take("check_interval", duration)?.unwrap_or(CHECK_PAUSE).max(Duration::from_millis(100));
     let path = section.take("check_path", |value| value.parsed("a path", check_path))?;
     origins.check = path.map(|path| (path, pause));
@@ -100,9 +100,9 @@ fn member(section: &mut ConfigSection<'_>) -> Result<(OriginUrl, u32), ConfigPro
 
 fn balance(text: &str) -> Result<Balance, BadValue> {
     match text {
-        "turns" => Ok(Balance::Turns),
-        "hash" => Ok(Balance::Hash),
-        _ => Err(BadValue::new(format!("not a way to balance: `{text}`"), "it can be turns or hash")),
+        "round_robin" => Ok(Balance::RoundRobin),
+        "consistent_hash" => Ok(Balance::ConsistentHash),
+        _ => Err(BadValue::new(format!("not a way to balance: `{text}`"), "it can be round_robin or consistent_hash")),
     }
 }
 
