@@ -73,7 +73,7 @@ pub(crate) fn in_file<'a>(text: &str, top: DeTable<'a>) -> (DeTable<'a>, Vec<Str
                 Some(key) => replace_value(table, key, item),
             };
             if let Some(at) = place {
-                let line = text[..at].lines().count().max(1);
+                let line = 1 + text[..at].matches('\n').count();
                 let name = |name: &str| match (section, key) {
                     ("", None) => format!("`{name}`"),
                     (section, None) => format!("`{section}.{name}`"),

@@ -88,7 +88,7 @@ fn failed(why: &NotPinned, store: &Store) -> OperatorFailure {
     let (problem, help) = match why {
         NotPinned::Busy => ("what is pinned is being changed already".to_owned(), "try again in a moment"),
         NotPinned::Cannot(why) => {
-            (format!("nothing can be pinned: {why}"), "larder run --help says which policies there are")
+            (format!("nothing can be pinned: {why}"), "larder help tuning lists the policies")
         }
         NotPinned::Abandoned => ("nobody waits for it any more".to_owned(), ""),
         NotPinned::TooMany => (
@@ -103,7 +103,7 @@ fn failed(why: &NotPinned, store: &Store) -> OperatorFailure {
             );
             (
                 problem,
-                "name less, unpin something, give the store more room, or raise pin_share (see larder run --help)",
+                "name less, unpin something, give the store more room, or raise pin_share (see larder help tuning)",
             )
         }
     };

@@ -58,7 +58,7 @@ fn wrong_flags_are_refused_with_what_is_right() {
         (&["run", "--admin", "0.0.0.0:3180"], &["stays on this machine: 0.0.0.0:3180"]),
         (&["run", "--origin", "example.com"], &["example.com", "an origin is a URL such as"]),
         (&["run", "--allow-client", "lan"], &["--allow-client: not a network: `lan`"]),
-        (&["run", "--drain", "10"], &["--drain: a duration without a unit: `10`"]),
+        (&["run", "--drain", "10"], &["`--drain` is an old name", "--drain-timeout: a duration without a unit: `10`"]),
         (&["run", "--io", "magic"], &["--io: not a way to do I/O: `magic`", "auto, uring or threads"]),
         (&["run", "--sise", "1GB"], &["unknown flag or argument: `--sise`", "did you mean `--size`?"]),
         (&["run", "--policy", "hashcache-logs"], &["did you mean `hashcache-log`?"]),

@@ -35,7 +35,7 @@ fn second_signal_ends_it_at_once() {
     let home = TempDir::new().unwrap();
     let (asked, was_asked) = mpsc::channel();
     let origin = Origin::start_silent(asked);
-    let flags = ["--disk", "none", "--drain", "1h", "--origin", &format!("http://{}", origin.address)];
+    let flags = ["--disk", "none", "--drain-timeout", "1h", "--origin", &format!("http://{}", origin.address)];
     let mut larder = Larder::start(&home, &flags);
     let mut connection = TcpStream::connect(larder.address).unwrap();
     connection.write_all(b"GET /a HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
@@ -69,7 +69,7 @@ fn what_the_end_of_the_time_to_drain_cuts_short_is_in_the_log() {
 fn waiting(home: &TempDir, drain: &str) -> (Larder, TcpStream) {
     let origin = format!("http://{}", Origin::start_halting().address);
     let log = home.path().join("access.log");
-    let flags = ["--disk", "none", "--drain", drain, "--origin", &origin, "--access-log", log.to_str().unwrap()];
+    let flags = ["--disk", "none", "--drain-timeout", drain, "--origin", &origin, "--access-log", log.to_str().unwrap()];
     let larder = Larder::start(home, &flags);
     let mut connection = TcpStream::connect(larder.address).unwrap();
     connection.write_all(b"GET /a HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();
