@@ -26,15 +26,12 @@ use std::{
     process::ExitCode,
     sync::Arc,
 };
-use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 /// Runs what the command line asks for, and says how it went.
 pub fn main() -> ExitCode {
     let (arguments, warnings) = renamed::in_arguments(env::args_os());
-    for warning in warnings {
-        tell!("warning: {warning}");
-    }
+    warn_of_old_names(&warnings);
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -113,13 +110,18 @@ fn settings_of(flags: &RunFlags) -> Result<RunSettings, Failure> {
     if let Some(path) = &flags.config {
         config::apply(path, &mut settings)?;
     }
-    for warning in &settings.warnings {
-        warn!("{warning}");
-    }
+    warn_of_old_names(&settings.warnings);
     flags.clone().apply(&mut settings);
     check(&mut settings)?;
     machine::check_memory(settings.proxy.memory_bytes.or(settings.memory_cache).unwrap_or(0))?;
     Ok(settings)
+}
+
+/// Prints these warnings on standard error.
+fn warn_of_old_names(warnings: &[String]) {
+    for warning in warnings {
+        tell!("warning: {warning}");
+    }
 }
 
 /// Refuses settings that do not go together, or name files that cannot be used; finds the authority where none is named.
@@ -144,9 +146,7 @@ fn start_diagnostics() {
 fn check_config(file: &Path) -> Result<(), Failure> {
     let mut settings = RunSettings::default();
     config::apply(file, &mut settings)?;
-    for warning in &settings.warnings {
-        tell!("warning: {warning}");
-    }
+    warn_of_old_names(&settings.warnings);
     check(&mut settings)?;
     print_line!("{}: ok", file.display())
 }

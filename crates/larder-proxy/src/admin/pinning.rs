@@ -87,9 +87,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Vec<UrlPattern>, OperatorFailure> {
 fn failed(why: &NotPinned, store: &Store) -> OperatorFailure {
     let (problem, help) = match why {
         NotPinned::Busy => ("what is pinned is being changed already".to_owned(), "try again in a moment"),
-        NotPinned::Cannot(why) => {
-            (format!("nothing can be pinned: {why}"), "larder help tuning lists the policies")
-        }
+        NotPinned::Cannot(why) => (format!("nothing can be pinned: {why}"), "larder help tuning lists the policies"),
         NotPinned::Abandoned => ("nobody waits for it any more".to_owned(), ""),
         NotPinned::TooMany => (
             format!("more than {PATTERN_COUNT_MAX} patterns"),

@@ -69,7 +69,8 @@ fn what_the_end_of_the_time_to_drain_cuts_short_is_in_the_log() {
 fn waiting(home: &TempDir, drain: &str) -> (Larder, TcpStream) {
     let origin = format!("http://{}", Origin::start_halting().address);
     let log = home.path().join("access.log");
-    let flags = ["--disk", "none", "--drain-timeout", drain, "--origin", &origin, "--access-log", log.to_str().unwrap()];
+    let flags =
+        ["--disk", "none", "--drain-timeout", drain, "--origin", &origin, "--access-log", log.to_str().unwrap()];
     let larder = Larder::start(home, &flags);
     let mut connection = TcpStream::connect(larder.address).unwrap();
     connection.write_all(b"GET /a HTTP/1.1\r\nHost: a.test\r\n\r\n").unwrap();

@@ -2,7 +2,7 @@
 
 use super::root;
 use crate::process::said;
-use std::{collections::HashSet, env, fs};
+use std::{env, fs};
 use tempfile::TempDir;
 
 const PAGE: &str = "docs/reference/command-line.md";
@@ -10,24 +10,20 @@ const PAGE: &str = "docs/reference/command-line.md";
 /// Writes the page instead of comparing it.
 const WRITE: &str = "LARDER_WRITE_DOCS";
 
-/// Indentation of the lists of policies and constants.
-const LIST: &str = "            ";
-
 const OPENING: &str = "# Command line
 
 This page contains the help of every command, as `larder COMMAND --help` prints it. A test keeps it up to date; after a
 change of the help, write it with
 `LARDER_WRITE_DOCS=1 cargo test -p larder --test it reference_of_the_command_line_is_the_help_of_every_command`.
 
-Lists of policies and constants stand at the first command that takes them. Sizes, durations, networks and addresses
-are written as in the [configuration](../configuration.md). [Errors and exit codes](errors.md) lists the codes.
+Sizes, durations, networks and addresses are written as in the [configuration](../configuration.md). [Errors and exit codes](errors.md) lists the codes.
 ";
 
 #[test]
 fn reference_of_the_command_line_is_the_help_of_every_command() {
     let home = TempDir::new().unwrap();
     let mut page = OPENING.to_owned();
-    add(&home, &mut page, &mut HashSet::new(), &[]);
+    add(&home, &mut page, &[]);
     let path = root().join(PAGE);
     if env::var_os(WRITE).is_some() {
         fs::write(&path, &page).unwrap();
@@ -36,17 +32,14 @@ fn reference_of_the_command_line_is_the_help_of_every_command() {
     assert!(is_current, "{PAGE} is not what --help prints: write it as its first paragraph says");
 }
 
-/// Adds the help of a command and of those below it, without the lines of lists that another command has shown.
-fn add(home: &TempDir, page: &mut String, shown: &mut HashSet<String>, command: &[&str]) {
+/// Adds the help of a command and of those below it.
+fn add(home: &TempDir, page: &mut String, command: &[&str]) {
     let help = said(home, &[command, &["--help"]].concat());
     let title = [&["larder"], command].concat().join(" ");
-    let is_listed = |line: &str| line.starts_with(LIST);
-    let new = help.lines().filter(|line| !is_listed(line) || !shown.contains(*line));
-    let lines: Vec<_> = new.map(|line| format!("{}\n", line.trim_end())).collect();
-    shown.extend(help.lines().filter(|line| is_listed(line)).map(str::to_owned));
+    let lines: Vec<_> = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     *page += &format!("\n## {title}\n\n```text\n{}```\n", lines.concat());
     for name in commands(&help) {
-        add(home, page, shown, &[command, &[name]].concat());
+        add(home, page, &[command, &[name]].concat());
     }
 }
 
