@@ -241,7 +241,7 @@ mod tests {
             })?;
             top.finish()
         };
-        let found = ConfigSection::parse(text).and_then(read).expect_err(text);
+        let found = ConfigSection::parse(text).and_then(|(top, _)| read(top)).expect_err(text);
         assert_eq!(found.problem, problem, "{text}");
         assert_eq!(&text[found.span.clone()], at, "{text}");
         assert!(found.help.contains(help), "{text}: {}", found.help);
