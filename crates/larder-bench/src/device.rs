@@ -205,9 +205,9 @@ impl MeasureSteps<'_> {
         };
         let rates = MixedRates {
             reads: rate("random reads", PumpWork::RandomRead)?,
-            groups: rate("random reads beside sequential writes", PumpWork::ReadsAndSequentialWrites)?,
+            groups: rate("random reads during sequential writes", PumpWork::ReadsAndSequentialWrites)?,
             writes: rate("random writes", PumpWork::RandomWrite)?,
-            pairs: rate("random reads beside random writes", PumpWork::ReadsAndWrites)?,
+            pairs: rate("random reads during random writes", PumpWork::ReadsAndWrites)?,
             reads_per_group: (group(PumpWork::ReadsAndSequentialWrites) - 1) as f64,
             group_bytes: SEQUENTIAL_BYTES as f64,
             sequential_write,

@@ -70,29 +70,28 @@ fn plots(results: &[BenchResult]) -> Vec<(&'static str, &'static str, Figure)> {
     if results.iter().any(|result| !result.peak.is_empty()) {
         plots.push((
             "The search for the peak",
-            "Rates that were tried, and the time that 99% of the answers took at most. The dashed line is the limit.",
+            "Rates that were tried, and the time that 99% of the responses took at most. The dashed line is the limit.",
             peak_plot(results),
         ));
     }
     plots.push((
-        "How long answers take",
-        "How many of the answers (of the phases from which results are taken) take longer than so many milliseconds; hits are drawn through, misses \
-         dashed. Lower and further to the left is better.",
-        figure("milliseconds", "% of the answers", Scale::Logarithmic, tails(results)),
+        "Response times",
+        "Share of the responses (in the phases that count) that take longer than the time on the horizontal axis. Hits are solid lines, misses dashed. Lower and further to the left is better.",
+        figure("milliseconds", "% of the responses", Scale::Logarithmic, tails(results)),
     ));
     plots.push((
         "Requests answered",
-        "By second; dashed is what was wanted of the proxy.",
+        "By second. The dashed line is the requested rate.",
         over_time("requests/s", Scale::Even, rates(results)),
     ));
     plots.push((
         "Hits",
-        "By second; dashed is what a cache without bounds would hit.",
+        "By second. The dashed line is a cache without limits.",
         over_time("% of the requests", Scale::Even, hits(results)),
     ));
     plots.push((
-        "Response times in the course of the run",
-        "By second, of hits and misses together: what 99% take at most, and dashed what half of them do.",
+        "Response times during the run",
+        "By second, hits and misses together: the 99th percentile, and dashed the median.",
         over_time("milliseconds", Scale::LogarithmicY, response_times(results)),
     ));
     plots.push((

@@ -76,7 +76,7 @@ impl AdminTokens {
             }
             roles.insert(digest(&SHA256, token.as_bytes()).as_ref().to_vec(), role);
         }
-        if roles.is_empty() { Err("there is no token in it".to_owned()) } else { Ok(Self { roles }) }
+        if roles.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self { roles }) }
     }
 
     /// Says whether whoever sends a request may.

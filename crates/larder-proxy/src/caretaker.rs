@@ -49,7 +49,7 @@ impl FileWatcher {
                 seen = found;
                 match reload() {
                     Ok(()) => tracing::info!("{what} read again"),
-                    Err(why) => tracing::warn!(why, "{what} changed and cannot be used, keeping those before"),
+                    Err(why) => tracing::warn!(why, "{what} changed and cannot be used, keeping the previous ones"),
                 }
             }
         };

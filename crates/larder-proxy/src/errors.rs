@@ -164,8 +164,7 @@ impl fmt::Display for Failure {
             Self::NoPassword => f.write_str("this proxy wants a user and a password"),
             Self::Blocked { host } => write!(
                 f,
-                "blocked: {host} is a host that this proxy is told not to serve, by a list of its operator. Who thinks that it should \
-                 be served tells the operator the name."
+                "blocked: {host} is on a block list of this proxy's operator. If it should be served, ask the operator to allow it."
             ),
             Self::Overloaded => f.write_str("too many requests wait for an answer, retry in 1 s"),
             Self::TargetDenied { host, address, why } => write!(

@@ -76,7 +76,7 @@ pub struct ProxyStats {
     pub aborted: u64,
     /// Responses among them that ended early because no source could supply their bytes, by reason.
     pub broken: [u64; BodyError::ALL.len()],
-    /// Tunnels to hosts listed for interception that were passed on unread, by reason.
+    /// Tunnels to hosts listed for interception that were not intercepted, by reason.
     pub bypassed: [u64; BypassReason::ALL.len()],
     /// Fetches of what was missing of stored bodies.
     pub rests_fetched: u64,

@@ -91,7 +91,7 @@ impl History {
             Some(Ok(kept)) => Some(kept),
             Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => {
                 let path = path.as_deref().unwrap_or_else(|| "".as_ref()).display();
-                tracing::warn!(%error, %path, "the figures of earlier runs cannot be read and begin anew");
+                tracing::warn!(%error, %path, "the totals of earlier runs cannot be read; they start from zero");
                 None
             }
             _ => None,
@@ -138,7 +138,7 @@ impl History {
         let Some(path) = self.path.as_deref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
         let kept = self.book().kept.clone();
         if let Err(error) = file::write(path, &kept) {
-            tracing::warn!(%error, path = %path.display(), "the figures cannot be written down");
+            tracing::warn!(%error, path = %path.display(), "the totals cannot be written");
         }
     }
 

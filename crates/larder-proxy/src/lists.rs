@@ -185,7 +185,7 @@ impl NameSet {
                 ListLine::Bad => bad.push((number, String::from_utf8_lossy(text.trim_ascii()).into_owned())),
             }
             if self.hashes.len() > NAME_COUNT_MAX {
-                return Err(format!("lists of hosts name more than {NAME_COUNT_MAX} of them: {shown}"));
+                return Err(format!("lists of hosts have more than {NAME_COUNT_MAX} names: {shown}"));
             }
         }
         let Some((number, line)) = bad.first() else { return Ok(()) };

@@ -107,7 +107,7 @@ pub(crate) struct WorkerMetrics {
     pub(crate) connections_refused: Counter,
     /// Tunnels, each of which is a connection too.
     pub(crate) tunnels_open: Counter,
-    /// Tunnels to hosts listed for interception that were passed on unread, by reason.
+    /// Tunnels to hosts listed for interception that were not intercepted, by reason.
     pub(crate) bypassed: [Counter; BypassReason::ALL.len()],
     /// Connections that cannot be handed over to another process, or may prove to be such.
     pub(crate) connections_unmovable: Counter,
@@ -129,7 +129,7 @@ pub(crate) struct WorkerMetrics {
     pub(crate) first_bytes: [Histogram; OutcomeKind::ALL.len()],
     /// From a request's head to the end of its response, by kind.
     pub(crate) whole_responses: [Histogram; OutcomeKind::ALL.len()],
-    /// From an origin's being asked to the head of its response, connecting and waiting for room included.
+    /// Time from a request to an origin to the head of its response, including connecting and waiting for a connection.
     pub(crate) origin_answers: Histogram,
     /// Reads of the store that waited for its device.
     pub(crate) store_reads: Histogram,

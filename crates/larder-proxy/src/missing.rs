@@ -61,7 +61,7 @@ impl MissingList {
             && let Err(error) = list.load(path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, path = %path.display(), "the list of what is missing cannot be read and begins anew");
+            tracing::warn!(%error, path = %path.display(), "the list of missing URLs cannot be read; it starts empty");
         }
         Self { list: Mutex::new(list), is_changed: AtomicBool::new(false), path }
     }
@@ -104,7 +104,7 @@ impl MissingList {
         let Some(path) = self.path.as_deref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
         let (all, _) = self.all();
         if let Err(error) = write(path, &all) {
-            tracing::warn!(%error, path = %path.display(), "the list of what is missing cannot be written down");
+            tracing::warn!(%error, path = %path.display(), "the list of missing URLs cannot be written");
         }
     }
 

@@ -45,7 +45,7 @@ impl SiteFigures {
 
     /// Gives a label to the site whose name has this hash, from now on. Only one thread at a time may.
     pub(crate) fn assign(&self, hash: u64, label: usize) {
-        assert!(label < LABEL_COUNT_MAX, "there are so many labels at most");
+        assert!(label < LABEL_COUNT_MAX, "the number of labels has a limit");
         let free =
             places(hash).find(|place| self.hashes[*place].load(Relaxed) == 0).expect("half of the places stay free");
         self.labels[free].store(label as u64, Relaxed);

@@ -102,7 +102,7 @@ impl Store {
             match open::open_file(&options) {
                 Ok(volume) => volumes.push(volume),
                 Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Corrupt) => {
-                    tracing::error!(%error, "a volume cannot be had, its share is missed");
+                    tracing::error!(%error, "a volume is unavailable: lookups of its keys miss");
                     last_error = error;
                 }
                 Err(error) => return Err(error),

@@ -69,7 +69,7 @@ impl AuthorityFiles {
             Failure::runtime(format!("the authority cannot be used: {error}: {}", self.directory.display()), help)
         })?;
         if authority.expires_at() <= SystemTime::now() {
-            let help = format!("make another with larder ca rotate{}, and have clients trust it", self.said());
+            let help = format!("make another with larder ca rotate{}, and make clients trust it", self.said());
             return Err(Failure::runtime(format!("the authority has expired: {}", self.certificate().display()), help));
         }
         Ok(authority)

@@ -55,8 +55,7 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
     let (rate, index) = (report::rate(chosen.requests_per_second), size::show(chosen.index_bytes as u64));
     let basis = "(figures of";
     Ok(Some(format!(
-        "auto: {row}, about {rate} requests/s from the store, {index} for its index: {} {basis} {}; larder plan \
-         --measure tells of this one)",
+        "auto: {row}, about {rate} requests/s from the store, {index} for its index: {} {basis} {}; larder plan --measure measures this one)",
         plan.reason, plan.device
     )))
 }

@@ -126,7 +126,7 @@ fn make(files: &AuthorityFiles, hosts: &[HostPattern]) -> Result<(), Failure> {
     })?;
     files.save(&authority)?;
     show(files, &authority)?;
-    print_line!("next      have clients trust it: larder ca trust, or larder ca export for other machines")
+    print_line!("next      make clients trust it: larder ca trust, or larder ca export for other machines")
 }
 
 fn show(files: &AuthorityFiles, authority: &Authority) -> Result<(), Failure> {

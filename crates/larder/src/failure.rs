@@ -54,7 +54,7 @@ impl Failure {
 
     /// Creates the failure for output whose reader has gone.
     pub(crate) fn reader_gone() -> Self {
-        let problem = "whoever read the output went away".to_owned();
+        let problem = "the reader of the output closed it".to_owned();
         Self { exit: ExitCause::ReaderGone, problem, help: "read all of it".to_owned(), place: None }
     }
 

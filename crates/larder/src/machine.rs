@@ -13,12 +13,8 @@ pub(crate) fn check_memory(wanted_bytes: u64) -> Result<(), Failure> {
     let there = memory_bytes(&read("/proc/meminfo"), &read("/sys/fs/cgroup/memory.max"));
     match there {
         Some(there) if wanted_bytes > there => Err(Failure::usage(
-            format!(
-                "--memory is more than the {} that can be had here: {}",
-                size::show(there),
-                size::show(wanted_bytes)
-            ),
-            "give less: the system needs some besides",
+            format!("--memory is more than the {} available here: {}", size::show(there), size::show(wanted_bytes)),
+            "give less: the system needs some too",
         )),
         _ => Ok(()),
     }

@@ -42,7 +42,7 @@ fn list() -> Result<(), Failure> {
         let servers: Vec<&str> = world.servers.iter().map(|server| server.url).collect();
         print_line!("{:width$}  {}", world.name, servers.join(", "))?;
     }
-    print_line!("\nlarder run --mirror pypi,npm serves some; larder mirror show NAME says how clients are told")
+    print_line!("\nlarder run --mirror pypi,npm serves some; larder mirror show NAME prints the settings for clients")
 }
 
 fn show(world: &Registry) -> Result<(), Failure> {

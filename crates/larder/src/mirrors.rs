@@ -98,7 +98,7 @@ pub(crate) fn named(name: &str) -> Result<&'static Registry, BadValue> {
     WORLDS.iter().find(|world| world.name == name).ok_or_else(|| {
         let names = value::names_help("mirrors", name, WORLDS.iter().map(|world| world.name));
         let help = format!("{names}; another server is a [[mirror]] in the configuration");
-        BadValue::new(format!("no mirror is known by this name: `{name}`"), help)
+        BadValue::new(format!("no mirror with this name: `{name}`"), help)
     })
 }
 

@@ -125,7 +125,7 @@ pub(crate) fn fetch(admin: AdminFlags) -> Result<MissingReport, Failure> {
     for line in told.lines().filter(|line| !line.is_empty()) {
         let no_list = |error| {
             let help = "use the same version of larder on both ends";
-            Failure::runtime(format!("what the proxy says is no list: {error}"), help)
+            Failure::runtime(format!("the proxy's response is no list: {error}"), help)
         };
         let value: serde_json::Value = serde_json::from_str(line).map_err(no_list)?;
         match value.get("unlisted").and_then(serde_json::Value::as_u64) {

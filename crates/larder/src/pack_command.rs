@@ -113,7 +113,7 @@ pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
         return Err(Failure::usage(format!("there is a file already: {}", path.display()), help));
     }
     let cannot = |error: io::Error| {
-        let help = "give a file in a directory that is there, that you may write to, and that has room";
+        let help = "give a file in an existing, writable directory with room";
         Failure::runtime(format!("cannot write {}: {error}", path.display()), help)
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -135,7 +135,7 @@ pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
     let count = number(&done["responses"]);
     if count == 0 {
         let help = "larder explain URL says what is stored; patterns are those of larder pin";
-        return Err(Failure::runtime("nothing of that is stored, and no file is made", help));
+        return Err(Failure::runtime("nothing of that is stored; no file is created", help));
     }
     file.as_file().sync_all().map_err(cannot)?;
     let persisted = if flags.force { file.persist(path) } else { file.persist_noclobber(path) };

@@ -41,7 +41,7 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
             Err(_) => {}
         }
     }
-    let help = format!("see {} for what it said", path.log().display());
+    let help = format!("see its log {}", path.log().display());
     Err(Failure::runtime("no larder answers, and none can be started", help))
 }
 

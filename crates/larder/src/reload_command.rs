@@ -37,13 +37,13 @@ pub(crate) fn run(_: &ReloadFlags) -> Result<(), Failure> {
     let mut control = ControlPath::connect_any()?.ok_or_else(none)?;
     let answer = control.ask(&ControlRequest::Reload).map_err(|error| {
         let help = "see on its standard error how it went; it may be stopping";
-        Failure::runtime(format!("the larder that runs does not answer: {error}"), help)
+        Failure::runtime(format!("the running larder does not respond: {error}"), help)
     })?;
     match answer {
         ControlAnswer::Reloaded { told } => output::print(format_args!("{told}\n")),
         ControlAnswer::Refused { problem, help } => Err(Failure::runtime(problem, help)),
         other => Err(Failure::runtime(
-            format!("the larder that runs answers something else: {other:?}"),
+            format!("unexpected response of the running larder: {other:?}"),
             "use the same version of larder on both ends",
         )),
     }

@@ -196,7 +196,7 @@ fn upgrade(flags: UpgradeStoreFlags) -> Result<(), Failure> {
     if loses_entries && !flags.yes {
         let (_, stats) = larder_store::survey(&path).map_err(|error| failure(&path, "look into", &error))?;
         return Err(Failure::runtime(
-            format!("the newest format lays {shown} out in another way: all its {} would be lost", entries_in(&stats)),
+            format!("the newest format has another layout for {shown}: all its {} would be lost", entries_in(&stats)),
             "nothing was changed, and larder goes on using it as it is; add --yes to format it again, which takes seconds",
         ));
     }
@@ -214,7 +214,7 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     let content = look(&flags.path)?;
     if let PathContent::OtherFile = content {
         let help = "only stores and block devices are formatted: give another path, or remove what is there yourself";
-        return Err(Failure::runtime(format!("{path} holds something that is no store"), help));
+        return Err(Failure::runtime(format!("{path} exists and is not a Larder store"), help));
     }
     if let (Some(what), false) = (destroyed(&content), flags.force) {
         return Err(Failure::runtime(

@@ -170,7 +170,7 @@ impl Successor {
             }
         };
         let id = self.child.id();
-        let told = format!("process {id} goes on; who connected meanwhile waited {waited_ms} ms at most{on}");
+        let told = format!("process {id} took over; clients waited {waited_ms} ms at most{on}");
         Ok(HandedOver { leaving, forwarding, told })
     }
 
@@ -237,7 +237,7 @@ fn refused(message: HandoverMessage) -> Failure {
             Failure::runtime(format!("the new larder does not start: {problem}"), format!("{help}; {BEFORE_RUNS}"))
         }
         other => Failure::runtime(
-            format!("the new larder takes over in another way than this one knows: {other:?}"),
+            format!("the new larder uses another handover protocol: {other:?}"),
             "restart the service instead: systemctl restart larder, or stop larder and start it again",
         ),
     }

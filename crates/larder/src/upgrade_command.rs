@@ -50,13 +50,13 @@ pub(crate) fn run(flags: &UpgradeFlags) -> Result<(), Failure> {
     let mut control = ControlPath::connect_any()?.ok_or_else(none)?;
     let broken = |error| {
         let help = "see on its standard error how it went; an older larder that knows no upgrade has to be restarted";
-        Failure::runtime(format!("the larder that runs does not answer: {error}"), help)
+        Failure::runtime(format!("the running larder does not respond: {error}"), help)
     };
     match control.ask_patiently(&ControlRequest::Upgrade { program, check: flags.check }).map_err(broken)? {
         ControlAnswer::Upgraded { told } => output::print(format_args!("{told}\n")),
         ControlAnswer::Refused { problem, help } => Err(Failure::runtime(problem, help)),
         other => Err(Failure::runtime(
-            format!("the larder that runs answers something else: {other:?}"),
+            format!("unexpected response of the running larder: {other:?}"),
             "use the same version of larder on both ends",
         )),
     }

@@ -154,7 +154,7 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
         Ok(ControlAnswer::About(ControlSummary { listener: Some(listener), .. })) => Ok((listener, None)),
         _ => {
             let help = "it may have listeners with TLS alone; say where one without listens with --proxy ADDRESS";
-            Err(Failure::runtime("the larder that runs says no address to fetch through", help))
+            Err(Failure::runtime("the running larder has no address to fetch through", help))
         }
     }
 }

@@ -452,7 +452,7 @@ fn stop(
 /// Writes what is dirty and closes the store. Blocks.
 fn close(store: &Store) -> Result<(), Failure> {
     Handle::current().block_on(store.close()).map_err(|error| {
-        let help = "what was stored last may be lost; the next start finds what is on the disk";
+        let help = "the last entries may be lost; the next start loads the entries on the disk";
         Failure::runtime(format!("cannot close the store: {error}"), help)
     })
 }

@@ -34,7 +34,7 @@ pub struct PeakStep {
     pub rate: f64,
     /// Answers per second.
     pub answered: f64,
-    /// Time that 99% of the answers take at most, in microseconds.
+    /// Time that 99% of the responses take at most, in microseconds.
     pub p99_us: u64,
     /// Hits of all answers.
     pub hit_ratio: f64,

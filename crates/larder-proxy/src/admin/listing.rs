@@ -54,7 +54,7 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
         let store = pinning::store_of(&cache)?;
         let (line, patterns) = body.split_at(body.iter().position(|octet| *octet == b'\n').unwrap_or(body.len()));
         let wanted: ListingRequest = serde_json::from_slice(line).map_err(|error| OperatorFailure {
-            problem: format!("what is to be listed is not said as it should be: {error}"),
+            problem: format!("the list command is malformed: {error}"),
             help: "use the same version of larder on both ends".to_owned(),
         })?;
         let mut patterns = pinning::parse(patterns)?;
@@ -86,7 +86,7 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
         });
         walked.map_err(|error| OperatorFailure {
             problem: format!("cannot list: {error}"),
-            help: "list again when the proxy runs and its disk answers".to_owned(),
+            help: "list again when the proxy runs and its disk responds".to_owned(),
         })?;
         first.heap.into_sorted_vec().iter().try_for_each(|Reverse(ranked)| teller.line(&ranked.line).then_some(()));
         Ok(json!({ "responses": count, "body_bytes": body_bytes }))

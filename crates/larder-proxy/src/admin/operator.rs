@@ -97,7 +97,7 @@ fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> 
     if word != "status" {
         let mode: Offline = word.parse().map_err(|error| format!("{error}, and not status: {word}\n"))?;
         uplink.set_mode(mode);
-        tracing::warn!(%mode, "the operator says whether origins are asked");
+        tracing::warn!(%mode, "offline mode changed");
     }
     Ok(told(&uplink.status()))
 }

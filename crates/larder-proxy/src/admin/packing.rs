@@ -45,7 +45,7 @@ pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody>
         let store = pinning::store_of(&cache)?;
         let (line, patterns) = body.split_at(body.iter().position(|octet| *octet == b'\n').unwrap_or(body.len()));
         let wanted: PackRequest = serde_json::from_slice(line).map_err(|error| OperatorFailure {
-            problem: format!("what is to be packed is not said as it should be: {error}"),
+            problem: format!("the pack command is malformed: {error}"),
             help: "use the same version of larder on both ends".to_owned(),
         })?;
         let selection = PackSelection {

@@ -241,7 +241,7 @@ pub(crate) async fn ask<T>(
 ) -> Result<Option<T>, StoreTrouble> {
     patience::read(cache, waiting, reading).await.ok_or(StoreTrouble)?.map_err(|error| {
         cache.metrics.store_errors.add(1);
-        tracing::debug!(%error, "store cannot be read, going on without it");
+        tracing::debug!(%error, "the store cannot be read, continuing without it");
         StoreTrouble
     })
 }

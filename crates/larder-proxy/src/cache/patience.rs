@@ -241,7 +241,7 @@ async fn wait_for_write<T: Send + 'static>(
 fn overdue(cache: &Cache, answers_before: u64) {
     cache.metrics.store_overdue.add(1);
     if cache.shared.patience.note_overdue(answers_before) {
-        tracing::warn!("the store does not answer, going on without it");
+        tracing::warn!("the store does not respond, continuing without it");
     }
 }
 

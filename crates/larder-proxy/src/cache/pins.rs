@@ -83,9 +83,7 @@ impl Pins {
             if store.can_pin() {
                 record.each(&mut |line| _ = store.pin(&line.key, line.len_bytes));
             } else {
-                tracing::warn!(
-                    "there are pinned URLs, and this store's policy can spare none: they are evicted like others"
-                );
+                tracing::warn!("this store's policy cannot pin: the pinned URLs are evicted like others");
             }
         }
         Self {
@@ -130,9 +128,7 @@ impl Pins {
     ) -> std::result::Result<PinTotals, NotPinned> {
         check(store)?;
         if !self.record().has_place() {
-            return Err(NotPinned::Cannot(
-                "there is no place beside the store to put on record what is pinned".to_owned(),
-            ));
+            return Err(NotPinned::Cannot("there is no place next to the store for the record of pins".to_owned()));
         }
         let _turn = PinChangeGuard::begin(&self.is_changing)?;
         let before = self.patterns();
@@ -288,7 +284,7 @@ impl Pins {
         let Some(path) = &self.patterns_path else { return };
         let lines: String = self.patterns().all().iter().map(|pattern| format!("{pattern}\n")).collect();
         if let Err(error) = state_file::replace(path, &mut |file| io::Write::write_all(file, lines.as_bytes())) {
-            tracing::warn!(%error, path = %path.display(), "the list of what is pinned cannot be written down");
+            tracing::warn!(%error, path = %path.display(), "the list of pinned URLs cannot be written");
         }
     }
 }
@@ -306,7 +302,7 @@ pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_byt
     let is_pinned = pinned.unwrap_or(false);
     if !is_pinned && !pins.is_refusal_told.swap(true, Relaxed) {
         tracing::warn!(
-            "as much is pinned as may be: what else the patterns name is stored and evicted like others (pin_share)"
+            "the limit on pins is reached: further responses that the patterns match are stored and evicted like others (pin_share)"
         );
     }
     is_pinned
@@ -413,14 +409,14 @@ fn load_patterns(path: &Path) -> UrlPatterns {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return UrlPatterns::default(),
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "the list of what is pinned cannot be read: nothing is spared");
+            tracing::warn!(%error, path = %path.display(), "the list of pinned URLs cannot be read: nothing is pinned");
             return UrlPatterns::default();
         }
     };
     let parse = |line: &str| match line.parse() {
         Ok(pattern) => Some(pattern),
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "a line of the list of what is pinned is left out");
+            tracing::warn!(%error, path = %path.display(), "a line of the list of pinned URLs is ignored");
             None
         }
     };

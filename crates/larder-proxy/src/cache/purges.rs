@@ -174,7 +174,7 @@ impl Purges {
         drop(known);
         if is_widened {
             tracing::warn!(
-                "more than {COUNT_MAX} things were purged: older purges are widened to their sites, or to everything that was stored before them"
+                "more than {COUNT_MAX} purges: older ones are widened to their sites, or to everything stored before them"
             );
         }
         self.save()?;
@@ -204,7 +204,7 @@ impl Purges {
             }
             PurgeRecordPlace::NoPlace => {
                 self.known_mut().unrecorded = Vec::new();
-                return Err("there is no place beside the store to put on record what is purged".to_owned());
+                return Err("there is no place next to the store for the record of purges".to_owned());
             }
             PurgeRecordPlace::Beside(beside) => beside,
         };
@@ -262,7 +262,7 @@ impl PurgeRecordFile {
         if (is_new || !purges.is_empty())
             && let Err(error) = beside.rewrite(&purges)
         {
-            tracing::warn!(%error, "the list of what was purged cannot be written: it is tried again at the next purge");
+            tracing::warn!(%error, "the record of purges cannot be written: the next purge retries");
         }
         beside
     }
@@ -286,10 +286,10 @@ impl PurgeRecordFile {
 
 /// Empties a store of which it is not known what was purged. Returns whether that is durable.
 fn empty(store: &Store, why: &str) -> bool {
-    tracing::error!(%why, "the list of what was purged cannot be had: the store is emptied");
+    tracing::error!(%why, "the record of purges is unusable: the store is emptied");
     let emptied = block_on(store.invalidate(Invalidation::All));
     if let Err(error) = &emptied {
-        tracing::error!(%error, "the store cannot be emptied: nothing of it is served");
+        tracing::error!(%error, "the store cannot be emptied: none of its entries is served");
     }
     emptied.is_ok()
 }

@@ -322,9 +322,7 @@ pub(crate) async fn purge(
     let done = patience::write(cache, async move { Ok(purging.await) }).await;
     let outcome = match done {
         Some(Ok(Ok(purged))) => purged,
-        Some(Ok(Err(_)) | Err(_)) | None => {
-            Err("it cannot be written down, as what is written does not end".to_owned())
-        }
+        Some(Ok(Err(_)) | Err(_)) | None => Err("the write does not complete".to_owned()),
     };
     outcome.map_err(NotInvalid::NotDurable)
 }
@@ -346,7 +344,7 @@ pub(crate) fn url_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
 }
 
 fn no_answer() -> Result<(), String> {
-    Err("the store does not answer".to_owned())
+    Err("the store does not respond".to_owned())
 }
 
 /// Returns the keys under which responses of `uri` can be stored, or `None` if it has none.
@@ -465,7 +463,7 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
 
 fn note_error(cache: &Cache, error: &larder_store::Error) {
     cache.metrics.store_errors.add(1);
-    tracing::debug!(%error, "store cannot be written, going on without it");
+    tracing::debug!(%error, "the store cannot be written, continuing without it");
 }
 
 fn hints(cache: &Cache, place: &StorePlace, head: &StoredHead) -> Hints {

@@ -134,9 +134,8 @@ impl Interceptor {
     pub(crate) fn note_refusal(&self, client: IpAddr, host: &str, why: &str) {
         let Some(count) = self.refusals.note(client, host, Instant::now()) else { return };
         let hours = refusals::LET_THROUGH_FOR.as_secs() / 3600;
-        let help = format!(
-            "have the client trust the authority, or exempt the host: except = [\"{host}\"], or --except {host}"
-        );
+        let help =
+            format!("make the client trust the CA, or exempt the host: except = [\"{host}\"], or --except {host}");
         if count < refusals::REFUSAL_COUNT_MAX {
             tracing::warn!(host, %client, why, help, "a client refuses the certificate made for an intercepted host");
         } else {

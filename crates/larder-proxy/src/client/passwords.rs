@@ -103,7 +103,7 @@ impl PasswordList {
         if modified(&self.path) != file.modified {
             match PasswordFile::read(&self.path) {
                 Ok(newer) => *file = Arc::new(newer),
-                Err(why) => tracing::warn!(why, "passwords changed and cannot be used, keeping those before"),
+                Err(why) => tracing::warn!(why, "passwords changed and cannot be used, keeping the previous ones"),
             }
         }
         Arc::clone(&file)

@@ -44,7 +44,7 @@ impl RawHead {
     pub(crate) fn push_line(&mut self, line: &[u8]) -> Result<Option<BodyFraming>, HeadFault> {
         let Some(line) = line.strip_suffix(b"\r") else { return Err("a line ends in a line feed alone") };
         if memchr(b'\r', line).is_some() {
-            return Err("a carriage return stands within a line");
+            return Err("a carriage return is within a line");
         }
         if line.is_empty() {
             // Empty lines before a request are passed over (RFC 9112 2.2).

@@ -166,7 +166,10 @@ impl BodyCarrier {
         if self.cache.shared.bodies.is_used_up() {
             self.storage = BodyStorage::Off;
             self.cache.metrics.storing_given_up.add(1);
-            tracing::debug!(stored = self.committed, "memory is short and the origin slow, a response is not stored");
+            tracing::debug!(
+                stored = self.committed,
+                "a response is not stored: memory is short and the origin is slow"
+            );
         }
     }
 
@@ -259,7 +262,7 @@ impl BodyCarrier {
                 self.storage = BodyStorage::Off;
                 self.cache.metrics.storing_given_up.add(1);
                 self.cache.shared.patience.note_behind();
-                tracing::debug!(stored = self.committed, "the store cannot keep up, a response is not stored");
+                tracing::debug!(stored = self.committed, "a response is not stored: the store cannot keep up");
             }
         }
     }

@@ -166,7 +166,7 @@ impl<'a> ResponseCarrier<'a> {
         };
         if is_wrong {
             let (origin, path) = (&self.fetch.asked.origin, self.fetch.asked.path());
-            tracing::warn!(%origin, path, "a body does not have the digest that its URL names: not stored");
+            tracing::warn!(%origin, path, "a response is not stored: its body does not have the digest in its URL");
         }
         is_wrong
     }

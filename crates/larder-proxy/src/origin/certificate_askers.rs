@@ -32,7 +32,7 @@ impl CertificateAskers {
         if !known.insert(origin.clone()) {
             return;
         }
-        tracing::info!(%origin, "an origin asks for a client's certificate: from now on it is not intercepted");
+        tracing::info!(%origin, "an origin requests a client certificate: it is no longer intercepted");
         order.push_back(origin);
         if order.len() > ORIGIN_COUNT_MAX {
             order.pop_front().map(|oldest| known.remove(&oldest));

@@ -55,7 +55,7 @@ impl ComplaintLog {
                 origin,
                 waiting,
                 "limits.origin_connections" = count_max,
-                "all connections that an origin may have are in use: requests wait for one"
+                "an origin's limit of connections is reached: requests wait for one"
             );
         }
     }

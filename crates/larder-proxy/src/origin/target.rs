@@ -117,7 +117,7 @@ impl TargetRules {
         let address = address.to_canonical();
         let within = |networks: &[IpNet]| is_within(networks, address);
         if within(&self.deny) {
-            return Err("an address the operator has refused");
+            return Err("an address that the operator refuses");
         }
         match special(address) {
             Some(what) if !within(&self.allow) => Err(what),

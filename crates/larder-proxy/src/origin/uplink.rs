@@ -152,12 +152,12 @@ impl Uplink {
                 self.is_down.store(true, Relaxed);
                 tracing::warn!(
                     origins,
-                    "the line is down, for several origins do not answer: what is stored answers, stale too, until one of them is back"
+                    "the uplink is down: several origins do not respond. Stored responses are served, even stale ones, until one of them responds"
                 );
             }
             SilenceVerdict::Up(origin, down_for) => {
                 self.is_down.store(false, Relaxed);
-                tracing::warn!(origin, seconds = down_for.as_secs(), "the line is up again");
+                tracing::warn!(origin, seconds = down_for.as_secs(), "the uplink is up again");
             }
         }
     }
@@ -167,7 +167,7 @@ impl Uplink {
     }
 }
 
-/// Looks whether the line is up again, for as long as the worker runs.
+/// Looks whether the uplink is up again, for as long as the worker runs.
 pub(crate) async fn probe(origins: Arc<OriginRouter>) {
     let mut interval = tokio::time::interval(PROBE_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -215,7 +215,7 @@ fn is_of_the_line(failure: &Failure) -> bool {
     }
 }
 
-/// Time between two looks whether the line is up again.
+/// Time between two looks whether the uplink is up again.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for which an origin that responded is still contacted after the uplink went down, because it may be on the near
 /// side.

@@ -214,12 +214,12 @@ impl Unpacker<'_> {
             return Err("its body is not as long as it says".into());
         }
         if body_bytes > self.cache.shared.entry_bytes_max {
-            return Err("its body is longer than what is stored (cache.object_size_max)".into());
+            return Err("its body is longer than cache.object_size_max".into());
         }
         let request = self.request.as_ref().filter(|request| belong_together(request, record));
         let request_fields = request.map(|request| request.fields.clone()).unwrap_or_default();
         if request.is_none() && fields.contains_key(header::VARY) {
-            return Err("it varies, and its request does not stand before it".into());
+            return Err("it varies, and its request does not precede it".into());
         }
         fields.remove(ruling::FIELD);
         self.put_ruling(&uri, status, &mut fields);
@@ -320,7 +320,7 @@ impl Unpacker<'_> {
         }
         if !check.matches() {
             // Chunks without a head are never found.
-            return Ok(Err("its body does not have the digest that it names".into()));
+            return Ok(Err("its body does not have the stated digest".into()));
         }
         let head =
             if chunks.is_some() { head.with_body(BodyPlace::Chunks { len: body_bytes, representation }) } else { head };

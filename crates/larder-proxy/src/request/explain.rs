@@ -150,12 +150,12 @@ fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState,
         (Route::Meanwhile { .. }, _) => "from the cache, and validated behind",
         (Route::Refuse, _) => "504, for only what is stored may answer",
         (Route::Offline, AvailableExtent::Whole) => {
-            "504, for the origin cannot be asked, and what is stored may not answer"
+            "504, because the origin cannot be contacted and the stored response must not be used"
         }
-        (Route::Offline, _) => "504, for the origin cannot be asked, and part of the body is missing",
-        (Route::Fly { .. }, AvailableExtent::Gone) => "fetched anew, for its body is not all there",
+        (Route::Offline, _) => "504, because the origin cannot be contacted and part of the body is missing",
+        (Route::Fly { .. }, AvailableExtent::Gone) => "fetched again, because part of its body is missing",
         (Route::Fly { validates: true, .. }, _) if has_validator => "validated first",
-        (Route::Fly { .. }, _) => "fetched anew",
+        (Route::Fly { .. }, _) => "fetched again",
         (Route::Pass { .. } | Route::PassHead { .. }, _) if matches!(decision, Reuse::NotUsable { .. }) => {
             "from the origin, as if nothing were stored"
         }

@@ -65,7 +65,7 @@ pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &O
 /// Logs and counts a tunnel that goes past the cache though its host is listed.
 fn note_bypass(client: &Client, worker: &Worker, origin: &Origin, why: BypassReason) {
     let reason = why.token();
-    tracing::info!(%origin, reason, "a tunnel to a host listed for interception is passed on unread");
+    tracing::info!(%origin, reason, "a tunnel to a host listed for interception is not intercepted");
     worker.metrics.bypassed[why as usize].add(1);
     if let Some(session) = &client.session {
         session.note_bypass(&origin.to_string(), why);
@@ -109,7 +109,7 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
             Some(Ok(TunnelOutcome::Other(..))) if client.line_to(&origin).is_down() => {
                 ticket.note_sent(0, true);
                 client.session.iter().for_each(|session| session.note_missing(format!("CONNECT {origin}")));
-                tracing::debug!(%origin, "a tunnel is closed: its target would have to be asked");
+                tracing::debug!(%origin, "a tunnel is closed: its target would have to be contacted");
             }
             Some(Ok(TunnelOutcome::Other(stream, why))) => {
                 note_bypass(&client, worker, &origin, why);
@@ -151,7 +151,7 @@ async fn open(
     };
     if let Some(name) = name.filter(|name| *name != host) {
         let peer = client.peer;
-        tracing::warn!(host, name, %peer, "a client asks for a tunnel to one host and for another inside: closed");
+        tracing::warn!(host, name, %peer, "a tunnel is closed: its client names one host outside and another inside");
         // It fails, which tells the client.
         let _ = TlsAcceptor::from(refusing_config()?).accept(stream).await;
         return Ok(TunnelOutcome::Nothing);

@@ -107,7 +107,7 @@ pub(crate) async fn copy(
     match OrderWatch::new(copying, &watched, &[WatchOrder::Expire]).await {
         Some(Ok((_, to_client))) => ticket.note_sent(usize::try_from(to_client).unwrap_or(usize::MAX), true),
         Some(Err(error)) => tracing::debug!(%error, "tunnel broken off"),
-        None => tracing::debug!("tunnel closed for want of progress"),
+        None => tracing::debug!("tunnel closed without progress"),
     }
 }
 

@@ -202,11 +202,11 @@ impl OpenListeners {
     fn adopt(&self, connection: ClientConnection) {
         let ClientConnection { listener, client, socket } = connection;
         let Some(open) = self.open.iter().find(|door| door.listener.address == listener) else {
-            return tracing::debug!(%listener, "a connection came for a listener that there is not any more");
+            return tracing::debug!(%listener, "a connection arrived for a listener that no longer exists");
         };
         if open.listener.tls && client.is_some() {
             // It was found to be without TLS, which the listener has had since.
-            return tracing::debug!(%listener, "a connection without TLS came for a listener with it");
+            return tracing::debug!(%listener, "a connection without TLS arrived for a listener with TLS");
         }
         let door = Arc::new(ListenerAccess { listener: open.listener.clone(), session: None });
         let accepted = socket.set_nonblocking(true).and_then(|()| {
@@ -384,7 +384,7 @@ async fn keep_purges(purges: Arc<Purges>) {
         if purges.are_unsaved() {
             let purges = Arc::clone(&purges);
             if let Ok(Err(error)) = tokio::task::spawn_blocking(move || purges.save()).await {
-                tracing::warn!(%error, "what was purged is not on record: after a crash it may be back");
+                tracing::warn!(%error, "purges are not recorded: purged responses may reappear after a crash");
             }
         }
     }

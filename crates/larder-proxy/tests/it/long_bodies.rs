@@ -209,7 +209,7 @@ fn body_with_a_gap_is_no_hit_and_says_what_it_is() {
 fn operator_is_told_of_a_body_with_a_gap_and_where_the_rest_comes_from() {
     for (fields, way) in [
         (TAGGED, "answer   from the cache, and the origin for what is missing of its body"),
-        (UNTAGGED, "answer   fetched anew, for its body is not all there"),
+        (UNTAGGED, "answer   fetched again, because part of its body is missing"),
     ] {
         let fixture = Fixture::with(
             move |_, _| Reply::ok(fields, body(4 * CHUNK)),

@@ -125,6 +125,6 @@ fn several_origins_that_fail_mean_that_the_line_is_down_until_one_is_back() {
     assert!(refused.field("proxy-status").is_some_and(|status| status.contains("details=\"offline\"")));
     assert_eq!(get(fixture.origin.address, "/b").text(), "here", "it answered just now, so it is on this side");
     let _back = TcpListener::bind(second).unwrap();
-    eventually("the line is up again", || !is_offline(&fixture));
+    eventually("the uplink is up again", || !is_offline(&fixture));
     assert_eq!(get(fifth, "/").status, 502, "it is asked again");
 }

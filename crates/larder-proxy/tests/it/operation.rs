@@ -259,7 +259,7 @@ fn operator_is_told_what_a_request_would_come_to_and_why() {
             ][..],
         ),
         ("/fresh", &["X-Kind: 2"], &["other variants only", "varies   x-kind"]),
-        ("/fresh", &["X-Kind: 1", "Cache-Control: no-cache"], &["answer   fetched anew (request-no-cache)"]),
+        ("/fresh", &["X-Kind: 1", "Cache-Control: no-cache"], &["answer   fetched again (request-no-cache)"]),
         (
             "/stale",
             &[],

@@ -75,7 +75,7 @@ impl Device for UringDevice {
         match attached::attach(&self.file) {
             Ok(driver) => driver,
             Err(error) => {
-                tracing::warn!(%error, "a thread goes without a ring of its own");
+                tracing::warn!(%error, "a thread has no ring of its own");
                 None
             }
         }

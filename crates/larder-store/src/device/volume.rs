@@ -352,7 +352,7 @@ fn discard(file: &File, len_bytes: u64) {
     use rustix::fs::FallocateFlags;
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     if let Err(error) = rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, 0, len_bytes)) {
-        tracing::debug!(%error, "the device keeps its old contents, which are none of the new store's");
+        tracing::debug!(%error, "the device keeps its old content, which does not belong to the new store");
     }
 }
 

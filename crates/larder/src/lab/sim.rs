@@ -296,7 +296,7 @@ fn evictions(flags: EvictionsFlags) -> Result<(), Failure> {
 
 fn failed(error: SweepError) -> Failure {
     let help = match &error {
-        SweepError::Trace(_) => "check the file; its format is told by the first bytes, or by --format",
+        SweepError::Trace(_) => "check the file; its format is recognized by the first bytes, or given by --format",
         SweepError::Write(..) => "give another file",
         SweepError::Workload(_) => "give one of those",
         SweepError::Store(..) => {

@@ -132,7 +132,7 @@ fn draw_times(buffer: &mut Buffer, latencies: &[Latency], area: Rect) {
     });
     let widths = [Constraint::Fill(1), Constraint::Length(14), Constraint::Length(14)];
     let table = Table::new(rows, widths).header(Row::new(["", "half within", "99 of 100"]).dim());
-    table.block(block("How long answers take to begin, last minute")).render(area, buffer);
+    table.block(block("Time to first byte, last minute")).render(area, buffer);
 }
 
 /// A time with three digits that mean something.

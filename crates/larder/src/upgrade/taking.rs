@@ -117,13 +117,13 @@ impl Takeover {
 }
 
 fn gone(error: io::Error) -> Failure {
-    let help = "--take-over is what larder upgrade starts larder with: run larder upgrade";
+    let help = "--take-over is for larder upgrade only: run larder upgrade";
     Failure::runtime(format!("there is no larder to take over from: {error}"), help)
 }
 
 fn unexpected(message: &HandoverMessage) -> Failure {
     let help = "restart the service instead: systemctl restart larder, or stop larder and start it again";
-    Failure::runtime(format!("the larder that runs hands over in another way than this one knows: {message:?}"), help)
+    Failure::runtime(format!("the running larder uses another handover protocol: {message:?}"), help)
 }
 
 /// Longest wait for a reply that should come at once.

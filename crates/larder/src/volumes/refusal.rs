@@ -32,7 +32,7 @@ pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&
         PathContent::Store(info) => {
             let policy = info.policy.map_or("one that this larder does not know", |policy| policy.name);
             let anew =
-                |flags: &str| format!("or make it anew, and empty, with larder store format {path} {flags} --force");
+                |flags: &str| format!("or replace it with an empty one: larder store format {path} {flags} --force");
             if let Some(asked) = asked.filter(|asked| info.policy.is_none_or(|there| there != *asked)) {
                 let help =
                     format!("start it without --policy (it knows its own), {}", anew(&format!("--policy {asked}")));
@@ -96,7 +96,7 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
             problem,
             format!(
                 "nothing was changed; if this is your store, start it without --size and --policy (it knows its own), \
-                 or make it anew with larder store format {shown} --force; else choose another --disk path"
+                 or replace it with an empty one: larder store format {shown} --force. Otherwise choose another --disk path"
             ),
         ),
         ErrorKind::Corrupt => Failure::runtime(

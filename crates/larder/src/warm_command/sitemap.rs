@@ -80,7 +80,7 @@ fn parse(text: &str) -> Result<SitemapLinks, String> {
                 root.get_or_insert_with(|| name.clone());
                 open.push(name);
                 if open.len() > DEPTH_MAX {
-                    return Err("its elements lie in one another too deeply".to_owned());
+                    return Err("its elements are nested too deeply".to_owned());
                 }
             }
             Event::End(_) => {

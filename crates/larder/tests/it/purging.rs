@@ -132,7 +132,7 @@ fn ls_and_show_tell_what_is_stored() {
     }
     said(&home, &["purge", "--soft", "--tag", "a"]);
     let shown = said(&home, &["show", &film]);
-    assert!(shown.contains("purged   softly") && shown.contains("answer   fetched anew"), "{shown}");
+    assert!(shown.contains("purged   softly") && shown.contains("answer   fetched again"), "{shown}");
     said(&home, &["purge", "--tag", "a"]);
     let shown = said(&home, &["explain", &film]);
     assert!(

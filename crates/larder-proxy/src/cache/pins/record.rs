@@ -97,7 +97,7 @@ impl PinRecord {
             }
         };
         if let Err(error) = read() {
-            tracing::warn!(%error, path = %path.display(), "the record of what is pinned cannot be read: less is spared");
+            tracing::warn!(%error, path = %path.display(), "the record of pins cannot be read: some pins are lost");
         }
     }
 
@@ -110,7 +110,7 @@ impl PinRecord {
             Ok(()) => (self.len_bytes, self.is_unsynced) = (self.len_bytes + line.len() as u64, true),
             Err(error) if !self.has_failed => {
                 self.has_failed = true;
-                tracing::warn!(%error, path = %path.display(), "what is pinned cannot be put on record: it is spared until the next start");
+                tracing::warn!(%error, path = %path.display(), "a pin cannot be recorded: it lasts until the next start");
             }
             Err(_) => {}
         }
@@ -128,7 +128,7 @@ impl PinRecord {
         let cut = |file: &File| file.set_len(len_bytes);
         let truncated = self.file(&path).and_then(|mut file| cut(file).and_then(|()| file.write_all(&kept)));
         if let Err(error) = truncated {
-            tracing::warn!(%error, path = %path.display(), "the record of what is pinned cannot be cut");
+            tracing::warn!(%error, path = %path.display(), "the incomplete end of the record of pins cannot be removed");
         }
         self.len_bytes = fs::metadata(&path).map_or(len_bytes, |data| data.len());
     }
@@ -138,7 +138,7 @@ impl PinRecord {
         if std::mem::take(&mut self.is_unsynced)
             && let Some(Err(error)) = self.file.as_ref().map(File::sync_data)
         {
-            tracing::warn!(%error, "the record of what is pinned cannot be synced: a power cut may cost some of it");
+            tracing::warn!(%error, "the record of pins cannot be synced: a power loss may cost some pins");
         }
         self.len_bytes > GROWN_BYTES_MIN.max(4 * self.tidy_bytes)
     }
@@ -173,7 +173,7 @@ impl PinRecord {
             Ok(()) if goes_on() => Some(RewrittenRecord { path, read_bytes: self.len_bytes }),
             Ok(()) => None,
             Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "the record of what is pinned cannot be written anew");
+                tracing::warn!(%error, path = %path.display(), "the record of pins cannot be rewritten");
                 None
             }
         }
@@ -198,7 +198,7 @@ impl PinRecord {
                 (self.tidy_bytes, self.file) = (self.len_bytes, Some(file));
             }
             Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "the record of what is pinned cannot be replaced")
+                tracing::warn!(%error, path = %path.display(), "the record of pins cannot be replaced")
             }
         }
     }

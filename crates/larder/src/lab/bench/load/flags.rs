@@ -54,7 +54,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, conflicts_with = "users")]
     pub(super) peak: bool,
 
-    /// What 99% of the answers may take, with --peak [default: 50ms]
+    /// What 99% of the responses may take, with --peak [default: 50ms]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "peak")]
     pub(super) limit: Option<Duration>,
 
