@@ -12,6 +12,7 @@ mod manifests;
 mod names;
 mod prose;
 mod ratchet;
+mod reasons;
 mod rings;
 pub(crate) mod source;
 pub(crate) mod test_names;
@@ -84,6 +85,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     }
     findings.extend(rings::check(&tree.sources));
     findings.extend(asserts::check(&tree.sources));
+    findings.extend(reasons::check(&tree.sources));
     findings.extend(manifests::check(&tree.manifests));
     findings.extend(documents::check(tree));
     findings.extend(conformance::check(tree));

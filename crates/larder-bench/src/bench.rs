@@ -99,7 +99,7 @@ impl BenchJob {
             machine: machine(),
             phases,
             seconds,
-            // Of a search the figures are those of one step, and what the kernel counted is of all.
+            // For a search, the figures are those of one step, but the kernel's counts cover all steps.
             kernel: Some(sampler.finish()).filter(|_| self.peak.is_none()).unwrap_or_default(),
             origin_requests: origin_requests - before.requests,
             origin_body_bytes: body_bytes - before.body_bytes,

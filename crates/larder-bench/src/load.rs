@@ -158,7 +158,8 @@ impl Load {
                 let (recurrence, specials) = (Phase::at(phase.recurrence, share), Phase::at(phase.specials, share));
                 let Some(arrival) = requests.lock().arrival(recurrence, specials) else { break };
                 filled += fills(&arrival);
-                // The more an arrival brings along, the later the next one is due: so the rate is what was asked for.
+                // The more requests an arrival brings along, the later the next one is due, so that the total rate is
+                // the requested one.
                 let gap_s = random.exponential((1 + arrival.embedded.len()) as f64 / wanted.max(RATE_MIN));
                 due += Duration::from_secs_f64(gap_s.min(GAP_MAX_S));
                 shared.wait_until(&timer, due).await?;
@@ -272,7 +273,7 @@ impl RunState {
             if let Some(first) = &arrival.first {
                 shared.lock().add_late(due.phase, shared.begun.elapsed().saturating_sub(due.at));
                 let is_there = shared.fetch(first, due).await;
-                // Who does not have a page does not know of its images.
+                // A client without the page does not know its images.
                 if !is_there {
                     shared.under_way.fetch_sub(count, Ordering::Relaxed);
                     return;

@@ -131,7 +131,7 @@ impl Drop for Origin {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // It panics only if an answer did, and that was told then.
+            // The thread panics only if a response did, which was reported at that time.
             let _ = thread.join();
         }
     }

@@ -230,7 +230,7 @@ async fn measure(
         ask(run, job, &round, end, &mut random).await?;
         is_over = Instant::now() >= end;
         if is_over || job.policy.layout.keeps_files() {
-            // What is still waiting to be written was asked for too.
+            // Entries that still wait to be written belong to the measurement.
             run.store.sync().await?;
         }
         time += begun.elapsed();
@@ -293,7 +293,7 @@ fn forget_files(place: &Path) {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(entry.path());
             } else if let Ok(file) = File::open(entry.path()) {
-                // What stays in memory makes the measurement milder, no more.
+                // Data that stays in memory only makes the measurement milder.
                 let _ = fadvise(&file, 0, None, Advice::DontNeed);
             }
         }

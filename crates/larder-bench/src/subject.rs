@@ -75,7 +75,7 @@ impl LarderProcess {
                 break address.parse().map_err(io::Error::other)?;
             }
         };
-        // What it says later is not lost in a pipe that is full, nor is it in the way.
+        // Its later output must not block it on a full pipe.
         thread::spawn(move || io::copy(&mut errors, &mut io::sink()));
         Ok(Self { child, running: Some(running), _removed: made, folder, address })
     }
@@ -98,7 +98,7 @@ impl LarderProcess {
 
 impl Drop for LarderProcess {
     fn drop(&mut self) {
-        // Its store goes away, so there is nothing for it to finish.
+        // Its store is removed, so it has nothing to finish.
         self.running = None;
         let _ = self.child.wait();
     }

@@ -87,7 +87,7 @@ impl WorkloadOptions {
             Workload::Ranges => (16, 32 << 20),
             Workload::Trace => (0, 0),
         };
-        // What nobody asked for before must not be what an earlier run asked for.
+        // A URL that is new in this run must not have been used in an earlier one.
         let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let seed = if workload == Workload::AllMiss { now_s() % SEEDS_OF_TIME } else { 1 };
         Self { object_count, object_bytes, alpha: 0.8, seed, arrivals_max: u64::MAX }

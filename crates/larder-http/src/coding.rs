@@ -162,7 +162,7 @@ fn preferred(accepted: &[HeaderValue], offered: &[ContentCoding]) -> Option<Cont
         };
         found(name.as_bytes()).or_else(|| found(b"*"))
     };
-    // Whoever says nothing of it has nothing against it, but named others.
+    // A client that does not mention identity accepts it, but prefers the codings it named.
     let identity =
         listed.iter().find(|(token, _)| token.eq_ignore_ascii_case(b"identity")).map_or(0, |(_, weight)| *weight);
     let weighed = offered.iter().filter_map(|coding| Some((*coding, weight(coding.token())?)));

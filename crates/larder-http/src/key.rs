@@ -152,7 +152,7 @@ impl<'a> KeyOf<'a> {
     /// Returns the URL of the resource, as keys have it.
     pub fn url(&self) -> Option<&'a str> {
         let text = std::str::from_utf8(self.primary.get(1..)?).ok()?;
-        // What stands behind a space tells apart keys of one URL.
+        // The part after a space distinguishes keys of one URL.
         text.split(' ').next().filter(|url| url.contains("://"))
     }
 }

@@ -73,7 +73,7 @@ pub enum RangeOutcome {
 
 /// Selects the response to a request from a usable stored response of `total_len` bytes.
 pub fn select(method: &Method, request_fields: &HeaderMap, stored: &StoredHead, total_len: u64) -> RangeOutcome {
-    // 14.2: Range is defined for GET only, and only a 200 has the whole to take parts of.
+    // 14.2: Range is defined for GET only, and only a 200 has a whole body to take parts of.
     if method != Method::GET || !request_fields.contains_key(RANGE) || stored.status() != StatusCode::OK {
         return RangeOutcome::Whole;
     }

@@ -75,7 +75,7 @@ pub fn through(before: Option<Chain>, redirection: &Exchange<'_>, target: &Uri, 
     let exchange = Exchange { method: &http::Method::GET, ..*redirection };
     let is_storable = match storable::decide(&exchange, settings) {
         Storability::Store { .. } => true,
-        // These say that it is not worth a place, not that it may have none.
+        // These reasons mean that storing is not worthwhile, not that it is forbidden.
         Storability::Refuse { reason } => {
             matches!(reason, Reason::Status | Reason::NothingToReuse | Reason::NoCache)
         }

@@ -131,7 +131,7 @@ pub fn decide_disconnected(
     let may = match allowed {
         StaleAllowed::AsOnError => situation.may_serve_on_error(),
         StaleAllowed::HoweverOld => !freshness.no_cache && !freshness.forbids_stale(settings),
-        // What may be one client's alone is nobody's to insist on.
+        // The operator cannot force the use of a response that may be for one client alone.
         StaleAllowed::EvenForbidden => !freshness.forbids_guess(settings),
     };
     match (is_fresh, may) {

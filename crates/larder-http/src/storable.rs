@@ -190,7 +190,7 @@ fn worth(
         _ if freshness.lifetime_millis(settings) > 0 && !freshness.no_cache => Ok(freshness.lifetime_reason(settings)),
         _ if has_validator => Ok(Reason::ValidatorOnly),
         _ if directives.no_cache => Err(Reason::NoCache),
-        // It may stand in for an error (RFC 5861 4).
+        // The response may be served in place of an error (RFC 5861 4).
         _ if directives.stale_if_error.is_some_and(|secs| secs > 0) => Ok(freshness.lifetime_reason(settings)),
         _ => Err(Reason::NothingToReuse),
     }

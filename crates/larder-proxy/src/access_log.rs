@@ -102,7 +102,7 @@ impl Drop for AccessLog {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(writer) = self.writer.take() {
-            // It ends with what it had been given written out; a panic in it has nothing left to tell.
+            // The thread ends when its lines are written. A panic in it has nothing left to report.
             let _ = writer.join();
         }
     }
@@ -152,7 +152,7 @@ fn write_all(receiver: &Receiver<LogJob>, target: &AccessLogTarget, mut output: 
             LogJob::Write(batch) => batch,
             LogJob::Reopen(done) => {
                 let reopened = open(target).map(|file| (output, reported) = (file, false));
-                // Whoever asked may have given up.
+                // The requester may have given up.
                 let _ = done.send(reopened);
                 continue;
             }

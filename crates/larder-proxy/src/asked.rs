@@ -129,7 +129,7 @@ impl RequestHead {
             // Bodies of these methods have no meaning (RFC 9110 9.3.1), and none is sent.
             fields.remove(CONTENT_LENGTH);
         } else if is_chunked {
-            // Else the HTTP library would take a GET of unknown length for one without a body.
+            // Otherwise the HTTP library would take a GET of unknown length for one without a body.
             fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         for (name, value) in edits.added.iter().filter(|_| edits.only_at.is_none()) {

@@ -233,7 +233,7 @@ fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
             }
         });
     }
-    // A kind of name of which none is listed would be free.
+    // If no name of a kind were listed, all names of that kind would be permitted.
     let mut excluded = Vec::new();
     if !has_name {
         permitted.push(GeneralSubtree::DnsName(NOBODY.to_owned()));

@@ -115,7 +115,7 @@ fn share_of(delay: &Delay, client: IpAddr) -> Option<RateShare> {
         (RateSharing::Together, _) => RateShare::All,
         (RateSharing::Network, network) => RateShare::Network(network?),
         (RateSharing::Client, _) => RateShare::Client(match client {
-            // Whoever has one address of it has them all.
+            // A client with one address of the network usually has all of them.
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
             address @ IpAddr::V4(_) => address,
         }),

@@ -36,7 +36,8 @@ impl Encoder {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL).ok()?;
                 // Clients have memory for 8 MiB (RFC 9659 2); this bounds ours.
                 encoder.window_log(WINDOW_LOG).ok()?;
-                // Tables that fit a short body are made in less time. What is not as long as was said fails at its end.
+                // Smaller tables for a short body are built faster. A body with another length than announced fails at
+                // its end.
                 encoder.set_pledged_src_size(len).ok()?;
                 EncoderKind::Zstd(encoder)
             }

@@ -111,7 +111,7 @@ impl Bench {
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 let answer = answered.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                // What the proxy makes of a connection that breaks is what this is about.
+                // The proxy's handling of a broken connection is the subject of this test.
                 thread::spawn(move || drop(serve(socket, &answer)));
             }
         });

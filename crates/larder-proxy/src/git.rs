@@ -107,7 +107,7 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitReq
             GitPacket::Delimiter if !has_delimiter => has_delimiter = true,
             GitPacket::Data(_) if !has_delimiter => {
                 let capability = text(packet)?;
-                // Who asks, and in which conversation, makes no other answer.
+                // The client's name and the conversation do not change the answer.
                 if !capability.starts_with(b"agent=") && !capability.starts_with(b"session-id=") {
                     capability.starts_with(b"object-format=").then(|| note(capability))?;
                 }
@@ -125,8 +125,8 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitReq
             GitPacket::Delimiter | GitPacket::End => return None,
         }
     }
-    // Without `done` it is a negotiation. What its client has follows from the question, so that a pack that answers it is good for ever; an
-    // answer without one is not kept (see `AnswerCheck`).
+    // Without `done` it is a negotiation. The client's objects follow from the question, so a pack in the answer is
+    // valid forever; an answer without a pack is not kept (see `AnswerCheck`).
     let is_whole = bytes.is_empty() && (wanted == GitRequest::References || wants > 0);
     is_whole.then_some(wanted)
 }

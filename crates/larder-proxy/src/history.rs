@@ -153,7 +153,7 @@ impl History {
             if self.is_changed.load(Relaxed) && saved_at.is_none_or(|at| now - at >= KEEP_INTERVAL) {
                 saved_at = Some(now);
                 let this = Arc::clone(&self);
-                // It says itself what goes wrong.
+                // The task logs its own errors.
                 let _ = tokio::task::spawn_blocking(move || this.save()).await;
             }
         }

@@ -122,7 +122,8 @@ impl MirrorTable {
             let host = request.headers().get(http::header::HOST)?;
             host.to_str().ok().map(str::to_owned)
         });
-        // It goes into HTML and JSON. Octets that could end a string there are encoded: the URL stays the same.
+        // The URL goes into HTML and JSON. Octets that could end a string there are encoded, which does not change the
+        // URL.
         let host = host.unwrap_or_default();
         let base = format!("{own_scheme}://{}", utf8_percent_encode(&host, NOT_IN_STRINGS)).into();
         let mut mirrored = MirrorRequest { mirror, base, is_anybodys: false };
@@ -283,7 +284,7 @@ impl MirrorRequest {
         }
         let pairs = self.mirror.links.iter().flat_map(|link| {
             let by = format!("{}{}/", self.base, link.path);
-            // A name goes on where no slash follows; its port may be spelled out though nobody needs it.
+            // Without a slash the host name could continue. The port may be written even if it is the default.
             link.spellings().map(move |url| (format!("{url}/"), by.clone()))
         });
         let replacements = LinkReplacements::new(pairs.collect());

@@ -58,7 +58,7 @@ impl PopularityCounter {
         let hash = self.hash(&[authority]);
         let (site, label) = (self.sites.claim(hash, |name| push(name, authority)), labels.label(hash));
         let object = object.map(|(scheme, target)| {
-            // By what is asked with a query few are asked for twice, and it may be private.
+            // URLs with a query are rarely requested twice, and the query may be private.
             let (path, query) = match memchr::memchr(b'?', target.as_bytes()) {
                 Some(at) => (&target[..at], "?..."),
                 None => (target, ""),
@@ -218,7 +218,7 @@ impl Bank {
         });
         let entry = &set[way];
         entry.claims.add(1);
-        // What displaces another may be seen once and no more: its name is worth its price when it is seen again.
+        // A name that displaces another may occur only once. Its copy is worth the cost when it occurs again.
         if entry.claims.value() == 1 || (found.is_some() && !entry.is_named.load(Relaxed)) {
             self.set_name(first + way, hash, name);
         }
@@ -264,7 +264,7 @@ impl Spot {
     /// Gives the place to another name. Its count starts at the displaced name's count, which is an upper bound of its
     /// own.
     fn displace(&self, hash: u64) {
-        // Before anything is counted of it, so that no reader takes it for what was there.
+        // Stored before anything is counted, so that readers do not attribute the count to the old name.
         self.hash.store(hash, Relaxed);
         self.is_named.store(false, Relaxed);
         for counter in [&self.hits, &self.misses, &self.others, &self.client_bytes, &self.hit_bytes] {

@@ -94,7 +94,7 @@ pub(crate) fn path_at(host: &str, rest: &str) -> String {
     let is_short = segments.next().is_some_and(|name| !name.is_empty() && !name.starts_with('_'))
         && matches!(segments.next(), Some("manifests" | "blobs" | "tags" | "referrers"));
     let library = if is_short && (host == "docker.io" || host.ends_with(".docker.io")) { "/library" } else { "" };
-    // Who it was that was meant is said by the path.
+    // The path says which registry is meant.
     let arguments: Vec<&str> = query.split('&').filter(|part| !part.is_empty() && !part.starts_with("ns=")).collect();
     let mark = if arguments.is_empty() { "" } else { "?" };
     format!("{library}{path}{mark}{}", arguments.join("&"))
@@ -133,7 +133,7 @@ impl OpenTokens {
         if known.len() >= OPEN_TOKEN_COUNT_MAX {
             known.retain(|_, until| *until > now);
         }
-        // Who holds one that was forgotten is asked about, that is all.
+        // A forgotten token only costs its holder a request to the registry.
         if known.len() >= OPEN_TOKEN_COUNT_MAX {
             known.clear();
         }

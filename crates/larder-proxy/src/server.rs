@@ -216,7 +216,7 @@ impl RunningProxy {
         let shared = self.handle.in_force.get();
         let kept =
             shared.filter(|_| !self.has_left).map(|shared| (Arc::clone(&shared.missing), Arc::clone(&shared.history)));
-        // Who was told to cut exchanges short was told so for good.
+        // An order to cut off exchanges is never withdrawn.
         self.handle.stop.send_if_modified(|told| {
             let is_less = told.is_none_or(|told| grace < told.grace);
             if is_less {
@@ -237,7 +237,7 @@ impl RunningProxy {
     /// Waits until every worker has ended.
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A worker that panicked has said so on its own.
+            // A worker that panicked has reported it.
             let _ = thread.join();
         }
     }

@@ -132,7 +132,7 @@ impl SimStore {
         store_options.identity_seed = Some(1);
         store_options.background = false;
         let (store, place) = if options.policy.layout.keeps_files() {
-            // What is not an entry's is not part of the time: it is read at start and written at the end.
+            // Data other than entries does not count: it is read at start and written at the end.
             let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(options.size_bytes));
             let directory = Arc::new(ModelDirectory::new(model));
             let store = Store::open_on_files(device, Arc::clone(&directory) as _, &store_options)?;
@@ -181,7 +181,7 @@ impl SimStore {
             woken: Arc::clone(&woken),
         };
         let answer = lookup.poll();
-        // In a store without threads a read that waits asks to be asked again at once; here others come first.
+        // In a store without threads, a waiting read wakes its caller at once; here other requests come first.
         woken.0.store(false, Ordering::Relaxed);
         match answer {
             Some(is_found) => self.answered(is_found),

@@ -67,7 +67,7 @@ impl Conversion {
             Ok(ConversionSummary { file_bytes, ..converted })
         });
         if written.is_err() {
-            // What is not whole would be taken for a trace. If it cannot be removed either, why it is not whole counts.
+            // An incomplete file would be mistaken for a trace. If it cannot be removed either, the first error counts.
             let _ = fs::remove_file(to);
         }
         written

@@ -188,7 +188,7 @@ impl Evictions {
                 (workload.filter(|asked| asked.is_storable).take(limit(WORKLOAD_REQUESTS)).map(size).collect(), 2)
             }
         };
-        // An object has the size it was first asked for with.
+        // An object has the size of its first request.
         let mut sizes = HashMap::new();
         all.iter_mut().for_each(|(key, size_bytes)| *size_bytes = *sizes.entry(*key).or_insert(*size_bytes));
         let footprint_bytes: u64 = sizes.values().sum();

@@ -157,7 +157,7 @@ impl Experiment {
             let len_bytes = (request.size_bytes - chunk * chunk_bytes).min(chunk_bytes);
             (request.key.wrapping_add(chunk.wrapping_mul(0x9E37_79B9_7F4A_7C15)), len_bytes + HEAD_BYTES)
         });
-        // What waits for others to be read with is there.
+        // A read that waits for its batch is a hit.
         if chunks.clone().all(|(key, _)| bed.look_up(key).unwrap_or(true)) {
             counted.disk_hits += 1;
             counted.hit_bytes += request.size_bytes;

@@ -40,7 +40,7 @@ impl SpeedTest {
     pub fn run(&self, progress: &dyn Fn(u64)) -> Result<Report, SweepError> {
         let count = (Reference::NAMES.len() + 1 + self.policies.len()) as u64 + u64::from(self.streamed > 0);
         let mut report = Report::new("Requests per second of one core");
-        // First, as the most memory the process ever had is what is told.
+        // First, because the result includes the process's peak memory.
         if self.streamed > 0 {
             report.tables.push(self.stream()?);
             progress(count);

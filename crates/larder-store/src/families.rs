@@ -117,7 +117,7 @@ impl AnyEngine {
 
     pub(crate) async fn commit(&self, record: RecordParts<'_>) -> Result<()> {
         if let Err(error) = self.check_arrears().await {
-            // What cannot be replaced must not come back either.
+            // An entry that cannot be replaced must not resurface either.
             if self.may_contain(record.meta.hash.key_hash()) {
                 self.volume().owe_removal(record.key);
             }

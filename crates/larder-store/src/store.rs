@@ -364,7 +364,7 @@ impl Store {
         let key_hash = volume.hash(key).0;
         let is_pinned = volume.pins.insert(key_hash, key_bytes + len_bytes + record::AROUND_BYTES);
         if is_pinned {
-            // As if it had been hit: what has the fewest hits is what an index that is full displaces.
+            // Counted like hits, because a full index drops the entries with the fewest hits.
             (0..PIN_TOUCH_COUNT).for_each(|_| engine.touch(key_hash));
         }
         is_pinned

@@ -220,7 +220,7 @@ impl History {
         if is_superseded(event, &self.events, begun) {
             return Err(format!("version {} was replaced or removed before {begun}: {:?}", seen.head, self.events));
         }
-        // What counts is when the entry was begun, not when it was given its head.
+        // The time at which the entry was begun counts, not the time of its head.
         let is_hidden = |version: &u64| {
             let begun_at = self.versions[version].begun;
             let mut invalidations = self.events.iter().filter(|event| event.change == HistoryChange::Invalidation);

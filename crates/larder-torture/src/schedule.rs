@@ -182,11 +182,11 @@ impl Schedule {
         self.step_clock()?;
         let operation = self.character.operation(&mut self.dice);
         match operation {
-            // Whoever asked is gone with the process.
+            // The callers are gone with the process.
             Operation::Crash { .. } => self.running.clear(),
             Operation::Reopen => self.finish_running()?,
-            // It waits for other changes of the superblock: those of syncs, and writes that are tried again after a fault.
-            // Nobody would go on with those meanwhile.
+            // An invalidation waits for other changes of the superblock: those of syncs, and writes retried after a
+            // fault. Nothing would drive those in the meantime.
             Operation::Invalidate { .. } if self.trial.faults() > 0 || self.has_sync() => self.finish_running()?,
             _ => {}
         }

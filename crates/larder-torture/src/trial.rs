@@ -221,9 +221,9 @@ pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
     let mean_entry_bytes = if policy.index == IndexAxis::RecentSetPlaces { 32 << 10 } else { 2048 };
     let mut tuning = Tuning::default();
     (tuning.hashcache_positions, tuning.hashcache_positions_waiting) = (1, 2);
-    // A trial takes for flushed what has waited for the flush interval.
+    // A trial assumes that entries older than the flush interval are flushed.
     tuning.hashcache_group_window = Duration::ZERO;
-    // Less than the volume is long, or else `esp` goes on evicting whatever there is.
+    // Less than the length of the volume. Otherwise `esp` would evict everything.
     tuning.esp_threshold_bytes = 128 << 10;
     StoreOptions {
         policy,
@@ -310,7 +310,7 @@ impl Trial {
     pub(crate) fn judge_outcome(&mut self, work: ModelWork, outcome: TaskOutcome) -> Result<(), String> {
         self.note_faults();
         let ended = self.tick();
-        // What memory says has to fit together whatever the device did.
+        // Memory must be consistent, whatever the device did.
         self.store.iter().for_each(Store::check_invariants);
         self.note_arrears();
         self.note_evictions();
@@ -419,12 +419,12 @@ impl Trial {
         let is_full = error.kind() == larder_store::ErrorKind::Full;
         if is_full && let ModelWork::Change { key, begun } | ModelWork::Head { key, begun } = work {
             self.history(*key).withdraw(*begun);
-            // What found no room may have taken the older version with it.
+            // An entry that found no room may have removed the older version.
             self.debt.excuse(self.now);
         }
-        // A store goes on refusing for some time after a fault, also after one that an earlier life met.
+        // A store keeps refusing for some time after a fault, even one in an earlier life.
         let may_recover = self.plan.error_at.is_some();
-        // A removal that found no room is owed, and until it is paid nothing is stored.
+        // A removal that found no room is pending, and while it is, nothing is stored.
         self.was_full |= is_full;
         let owes = self.store.as_ref().is_some_and(|store| store.stats().removals_waiting > 0);
         if is_full || (self.was_full && owes) || may_recover || self.faults() > 0 {

@@ -111,7 +111,7 @@ pub(crate) fn converse(
     let (length, credentials) = (sent.len_bytes, credentials(admin)?);
     let head = format!("{request} HTTP/1.0\r\nHost: localhost\r\n{credentials}Content-Length: {length}\r\n\r\n");
     connection.write_all(head.as_bytes()).map_err(broken)?;
-    // Who has read enough closes; what it says of that is told below.
+    // A reader that has enough closes the connection; its response is read below.
     let _ = io::copy(&mut sent.reader.take(sent.len_bytes), &mut connection);
     let mut answer = BufReader::with_capacity(ANSWER_BUFFER_BYTES, connection);
     let mut status = String::new();
@@ -123,7 +123,7 @@ pub(crate) fn converse(
     } {}
     if status.split(' ').nth(1) != Some("200") {
         let mut why = String::new();
-        // Whatever it said of it.
+        // Any part of its response that arrived is used.
         let _ = answer.take(LINE_BYTES_MAX).read_to_string(&mut why);
         let help = "see the admin listener's address, and use the same version of larder on both ends";
         return Err(Failure::runtime(format!("the proxy refuses: {}", why.trim()), help));

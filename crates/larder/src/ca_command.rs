@@ -98,7 +98,7 @@ pub(crate) fn run(command: CaCommand) -> Result<(), Failure> {
             if !files.exist() {
                 return Err(files.missing());
             }
-            // One that cannot be read any more is what is to be replaced.
+            // An unreadable CA is the one to be replaced.
             let before = if hosts.is_empty() { files.load().ok() } else { None };
             let kept = before.as_ref().and_then(Authority::permitted).unwrap_or_default();
             let kept: Vec<HostPattern> = kept.iter().filter_map(|name| name.parse().ok()).collect();

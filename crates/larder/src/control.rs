@@ -97,7 +97,7 @@ impl ControlSummary {
         let listener = plain.map(|(_, address)| report::reachable(*address));
         let proxy = listener.filter(|_| settings.forwards());
         let intercept = settings.proxy.intercept.as_ref();
-        // It was read when the proxy took the settings.
+        // The file was read when the proxy adopted the settings.
         let certificate = intercept.and_then(|intercept| fs::read_to_string(&intercept.authority.certificate).ok());
         let parent = settings.proxy.parents.parent.as_ref().map(ToString::to_string);
         Self { proxy, listener, certificate, parent }
@@ -218,7 +218,7 @@ impl ControlPath {
 
     /// Removes the socket of a Larder that ends.
     pub(crate) fn remove(&self) {
-        // Nobody else makes one meanwhile. What cannot be removed is found to be dead.
+        // No other process creates a socket meanwhile. A socket that cannot be removed is found to be dead.
         let lock = self.lock();
         let _ = fs::remove_file(self.socket());
         drop(lock);
@@ -232,7 +232,7 @@ impl ControlPath {
 
 fn connect_to(socket: &Path) -> Result<Option<Control>, Refusal> {
     let Some(stream) = private::connect(socket)? else { return Ok(None) };
-    // It waits for its store; a proxy that answers nothing at all is none.
+    // The proxy may wait for its store. A proxy that never responds counts as absent.
     let timeouts = stream.set_read_timeout(Some(PATIENCE)).and(stream.set_write_timeout(Some(PATIENCE)));
     Ok(timeouts.ok().map(|()| Control { stream: BufReader::new(stream) }))
 }
@@ -324,7 +324,7 @@ impl Control {
     /// Says that nothing more is asked, and waits until the other end has settled that: if it served nobody else, until it has
     /// ended and its store is closed.
     pub(crate) fn close(mut self) {
-        // Who is gone already has nothing to settle.
+        // A client that has gone has nothing to settle.
         let _ = self.stream.get_mut().shutdown(std::net::Shutdown::Write);
         let _ = self.stream.read(&mut [0]);
     }

@@ -81,7 +81,7 @@ fn settings(flags: &ExecServerFlags) -> RunSettings {
     }
     // CI jobs save and restore it as a whole.
     settings.store.is_sparse = true;
-    // Whoever still uses it when the last command has ended was left behind by it.
+    // Processes that still use it when the last command has ended were left behind by that command.
     settings.drain = Duration::ZERO;
     settings
 }
@@ -93,7 +93,7 @@ fn refuse_waiting(listener: &UnixListener, failure: &Failure) {
     let (Ok(mut text), Ok(())) = (serde_json::to_vec(&answer), listener.set_nonblocking(true)) else { return };
     text.push(b'\n');
     while let Ok((mut stream, _)) = listener.accept() {
-        // Who is gone need not know.
+        // A client that has gone needs no response.
         let _ = stream.write_all(&text);
     }
 }

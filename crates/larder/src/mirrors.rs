@@ -182,7 +182,7 @@ impl NamedRegistry {
             None => (text, format!("https://{text}")),
         };
         let is_name = name.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-.:".contains(&octet));
-        // What has neither dot nor port is a part of a repository's name.
+        // A name with neither dot nor port is part of a repository's name.
         if !is_name || !name.contains(['.', ':']) {
             let help = "a registry is a host such as registry.company.example:5000, or that and its URL, such as registry.company.example=http://10.0.0.1:5000";
             return Err(BadValue::new(format!("not a registry: `{text}`"), help));
@@ -224,7 +224,7 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
         at_any_port: false,
     };
     proxy.rules.extend(said.rules_with(&format!("oci {name}"), &origin, |ruling| {
-        // What is by a digest is by no other type than that of what has the digest.
+        // Content named by a digest has only the media type of that content.
         let varies = if ruling.immutable { Vec::new() } else { vec![http::header::ACCEPT] };
         Ruling { checks_authorization: true, checks_digest: true, varies, ..ruling }
     }));

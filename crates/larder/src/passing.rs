@@ -38,7 +38,7 @@ pub(crate) fn receive(line: impl AsFd, octets: &mut [u8]) -> io::Result<(usize, 
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         match recvmsg(&line, &mut [IoSliceMut::new(octets)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            // Told once if the other has ended without having read all; what it said before is there.
+            // Reported once if the peer ended without reading everything; its earlier messages are still available.
             Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             received => break received?,
         }

@@ -37,7 +37,7 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
             Ok(ControlAnswer::Opened { proxy, certificate }) => return Ok((control, proxy, certificate)),
             Ok(ControlAnswer::Refused { problem, help }) => return Err(Failure::runtime(problem, help)),
             Ok(_) => break,
-            // It was about to end: the next one is not.
+            // That Larder was about to end; the next one is not.
             Err(_) => {}
         }
     }
@@ -57,7 +57,7 @@ fn start(path: &ControlPath, disk: Option<&Path>) -> Result<Option<Control>, Fai
     }
     let listener = path.bind().map_err(failed)?;
     let log = File::create(path.log()).map_err(failed)?;
-    // In a group of its own: what the terminal sends is for the command.
+    // In a process group of its own: the terminal's signals are for the command.
     Command::new(env::current_exe().map_err(failed)?)
         .arg(EXEC_SERVER)
         .args(disk.iter().flat_map(|disk| [OsStr::new("--disk"), disk.as_os_str()]))

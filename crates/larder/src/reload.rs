@@ -61,7 +61,7 @@ impl Reloader {
         let ReloadOutcome { local_addrs, unchanged, .. } = self.handle.reload(config).map_err(refused)?;
         let mut keys = changed(&settings.store, &in_force.store);
         keys.extend(unchanged.into_iter().map(key_of));
-        // The store is as it was: what is different from that is told again next time.
+        // The store's settings stay in force, so that a difference is reported at the next reload too.
         *in_force = RunSettings { store: in_force.store.clone(), ..settings };
         Ok(ReloadReport { listeners: local_addrs, unchanged: keys })
     }

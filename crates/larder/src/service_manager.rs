@@ -32,7 +32,7 @@ pub(crate) fn tell_ready(handle: &ProxyHandle) {
     let watching = thread::Builder::new().name("larder-watchdog".to_owned());
     let watching = watching.spawn(move || {
         loop {
-            // A worker that is held up for longer is one that answers nobody.
+            // A worker that is blocked for longer responds to no client.
             if handle.is_responsive(pause) {
                 notify(&[NotifyState::Watchdog]);
             }
@@ -67,6 +67,6 @@ pub(crate) fn tell_stopping(longest: Duration) {
 }
 
 fn notify(state: &[NotifyState<'_>]) {
-    // Without a service manager nothing is sent; one that cannot be told finds out by itself.
+    // Without a service manager nothing is sent. One that cannot be reached notices by itself.
     let _ = sd_notify::notify(state);
 }

@@ -42,7 +42,7 @@ impl Signals {
                 _ = self.hangup.recv() => ("SIGHUP", true),
                 _ = self.user1.recv() => ("SIGUSR1", false),
             };
-            // The terminal that it was started from is gone: nobody asks for anything any more.
+            // The terminal from which it was started is gone, and with it the user.
             if self.has_terminal && !io::stderr().is_terminal() {
                 return;
             }
@@ -52,7 +52,7 @@ impl Signals {
                         tell!("{name}: {told}");
                         continue;
                     }
-                    // A log that was moved away is begun anew all the same.
+                    // A log file that was moved is reopened in any case.
                     Err(failure) => tell!("{name}: nothing changes\n{}", failure.shown()),
                 }
             }

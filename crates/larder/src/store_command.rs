@@ -114,7 +114,7 @@ fn info(path: &Path) -> Result<(), Failure> {
     let (info, stats) = larder_store::survey(path).map_err(|error| failure(path, "look into", &error))?;
     let mut memory = format!("{} for the index", size::show(stats.index_bytes));
     if info.policy.is_some_and(Policy::index_assumes_mean) {
-        // What it is opened with unless `larder run` is told another.
+        // The value with which `larder run` opens it by default.
         let mean = size::show(mean_entry_bytes_default(info.size_bytes));
         memory.push_str(&format!(", as for entries of {mean} on average"));
     }
@@ -152,7 +152,7 @@ fn check(path: &Path) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let findings = checked.map_err(|error| failure(path, "check", &error))?;
-    // Whoever reads none of it still gets the right code.
+    // Without a reader, the exit code is still right.
     let printed = print_findings(path, &findings);
     if findings.damage_count == 0 {
         return printed;

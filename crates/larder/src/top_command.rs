@@ -69,7 +69,7 @@ pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
     }
     let (admin, every) = (flags.admin, flags.every.max(PAUSE_MIN));
     let (sender, looks) = channel();
-    // It ends with the process, or when nobody wants its looks.
+    // The thread ends with the process, or when its results have no receiver.
     thread::spawn(move || {
         loop {
             thread::sleep(every);
@@ -78,7 +78,7 @@ pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
             }
         }
     });
-    // This also has a panic restore it first.
+    // This also installs a panic hook that restores the terminal first.
     let mut terminal = ratatui::try_init().map_err(terminal_failure)?;
     let ended = watch(&mut terminal, shown, &looks);
     ratatui::restore();

@@ -63,7 +63,7 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
         TuningKind::Count(_) => text.parse().ok().map(TuningValue::Number),
         TuningKind::Bytes(_) | TuningKind::Power(_) => Some(TuningValue::Number(size::parse(text)?)),
         TuningKind::Time(_) => Some(TuningValue::Time(duration::parse(text)?)),
-        // Its own range says whether it may be over 1.
+        // The constant's own range decides whether it may exceed 1.
         TuningKind::Share(_) => text.parse().ok().map(TuningValue::Share),
         TuningKind::Word(words) => words.iter().find(|word| **word == text).map(|word| TuningValue::Word(word)),
     };

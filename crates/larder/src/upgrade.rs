@@ -80,7 +80,7 @@ impl Successor {
         let program = program.map(OsString::from).or_else(|| env::args_os().next()).unwrap_or_else(|| "larder".into());
         let mut command = Command::new(&program);
         command.args(env::args_os().skip(1).filter(|argument| argument != TAKE_OVER)).arg(TAKE_OVER);
-        // They are about this process.
+        // These variables describe this process only.
         for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"] {
             command.env_remove(name);
         }
@@ -102,7 +102,7 @@ impl Successor {
         let told =
             self.line.send(&HandoverMessage::Cancel).and_then(|()| self.line.receive(Some(CANCEL_PATIENCE)).map(drop));
         match told {
-            // It has ended, and so has its end of the line.
+            // The process has ended, and its end of the connection with it.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => drop(self.child.wait()),
             _ => self.end(),
         }
@@ -160,7 +160,7 @@ impl Successor {
             return Err(self.rejected(leaving, forwarding.give_back(), failure));
         }
         service_manager::tell_successor(self.child.id());
-        // If it has gone meanwhile, its service manager knows what to do.
+        // If the process has ended in the meantime, its service manager handles that.
         let _ = self.line.send(&HandoverMessage::InCharge);
         let on = match remaining {
             RemainingWork::Nothing => String::new(),
@@ -219,7 +219,7 @@ impl Successor {
     }
 
     fn end(mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

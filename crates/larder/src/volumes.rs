@@ -50,7 +50,7 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
             return Err(refusal::twice(&twice.options.path, &path));
         }
         let there = inspect(&path);
-        // What cannot be looked at cannot be opened either, and then the reason is told.
+        // A place that cannot be examined cannot be opened either, and then the reason is reported.
         let content = there.as_ref().unwrap_or(&PathContent::Nothing);
         places.push(DiskPlace { options: options_of(&path, content, settings, index), there });
     }
@@ -64,7 +64,7 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
                 refusal::check(&wanted, &content, settings.row())?;
                 options.push(wanted);
             }
-            // Among several, the engine goes without one that cannot be had.
+            // With several volumes, the engine leaves out an unavailable one.
             Err(error) if is_alone || error.kind() == ErrorKind::Invalid => return Err(open_failure(&error, &wanted)),
             Err(_) => options.push(wanted),
         }

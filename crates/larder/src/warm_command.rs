@@ -109,7 +109,7 @@ pub(crate) fn run(flags: &WarmFlags) -> Result<(), Failure> {
         None => find_proxy(flags)?,
     };
     let outcome = warm(flags, proxy);
-    // It ends with its session, and its store is closed before this returns.
+    // The process ends with its session, and its store is closed before this returns.
     if let Some(own) = own {
         own.close();
     }
@@ -225,7 +225,7 @@ async fn fetch_all(
             return Err(Failure::runtime(format!("cannot fetch through {}: {why}", warming.proxy), help));
         }
         if flags.missing && outcome.is_settled() {
-            // What is not on the list any more was not to be on it.
+            // A URL that has left the list was removed on purpose.
             admin_client::ask(flags.admin, &format!("MISSING {}", target.url), "")?;
         }
         sum.note(&target, &outcome);

@@ -168,7 +168,7 @@ impl StartedProxy {
         if let Some(store) = &store {
             await_loading(runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
         }
-        // Before it says that it runs, so that who waits for that finds it.
+        // Before the proxy reports that it runs, so that waiting clients find it.
         let (read, read_settings) = (Arc::clone(plan.read), plan.read_settings.clone());
         let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings, plan.memory));
         let (wants, upgrades) = mpsc::unbounded_channel();
@@ -230,7 +230,7 @@ impl StartedProxy {
                 Ok(None) => Ok("a new larder would start: the configuration and the formats fit".to_owned()),
                 Err(failure) => Err(failure),
             };
-            // Who asked may be gone.
+            // The requester may be gone.
             let _ = answer.send(refused);
         }
     }

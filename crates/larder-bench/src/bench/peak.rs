@@ -71,7 +71,7 @@ impl PeakSearch {
             let words = format!("{rate:.0} requests/s");
             let figures = at_rate.run(requests, &mut |_, share, counts| progress(&words, share, counts))?;
             if early.is_asked() {
-                // It was not tried for as long as the others.
+                // The last step was shorter than the others, so it does not count.
                 break;
             }
             let step = self.judge(rate, &figures);

@@ -80,7 +80,7 @@ fn blank(device: Arc<dyn Device>, path: &Path) {
         device.submit(Transfer::Write { offset_bytes, buffer: Arc::clone(&buffer), completion });
     }
     drop(sender);
-    // Until nobody can send any more.
+    // Until all senders are gone.
     while wiped.recv().is_ok() {}
     drop(device);
     let _ = VolumeFile::open(path).and_then(|file| file.wipe_ends());

@@ -135,7 +135,7 @@ impl Clients {
         let fetched = fetched.unwrap_or_else(|_| {
             failed(format!("no whole answer within {} s", TIME_MAX.as_secs()), asked.object.path())
         });
-        // What a proxy makes of an answer that breaks off is its own: nothing at all, a part, or an error.
+        // A proxy may react to a response that breaks off with nothing at all, a part, or an error.
         let FetchResult { outcome, body_bytes } = fetched;
         let is_wanted = matches!(outcome, FetchOutcome::Failed(_)) && self.breaks_off(number);
         FetchResult { outcome: if is_wanted { FetchOutcome::BrokenOff } else { outcome }, body_bytes }
@@ -157,7 +157,7 @@ impl Clients {
                     return Err(fault);
                 }
                 FetchOutcome::Failed(_) => tokio::time::sleep(PROBE_PAUSE).await,
-                // What is wrong is counted in the run.
+                // Faults are counted in the run.
                 _ => return Ok(()),
             }
         }
@@ -176,7 +176,7 @@ impl Clients {
             let is_last = connection.left == 0;
             match connection.sender.send_request(self.request(asked, number, now_s, is_last)).await {
                 Ok(response) => return self.read(asked, (number, oldest), response, connection).await,
-                // A connection may be closed while it waits to be used; that is nobody's fault, once.
+                // A kept connection may be closed just before it is used. That is no fault, once.
                 Err(_) if is_kept && may_repeat && !self.breaks_off(number) => may_repeat = false,
                 Err(error) => return failed(format!("no answer: {error}"), asked.object.path()),
             }
@@ -253,7 +253,7 @@ impl Clients {
             let data = match frame.map(Frame::into_data) {
                 Ok(Ok(data)) => data,
                 Ok(Err(_)) => continue,
-                // Who shares an answer that the origin breaks off gets no more of it than who asked for it.
+                // A request that shares a response that breaks off gets no more of it than the request that fetched it.
                 Err(_) if answered.is_some_and(|answered| self.breaks_off(answered)) => {
                     return FetchResult { outcome: FetchOutcome::BrokenOff, body_bytes: at };
                 }

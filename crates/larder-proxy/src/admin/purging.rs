@@ -41,7 +41,8 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
         Err(text) => return page(StatusCode::BAD_REQUEST, Bytes::from(text)),
     };
     let (cache, uri) = (&worker.cache, &request.uri);
-    // Asked before, and answered all the same if not: what is being fetched, or cannot be read now, is purged too.
+    // Looked up before the purge. The purge is done even if the answer is no: a response that is being fetched, or is
+    // unreadable now, is purged too.
     let is_stored = !matches!(subject, PurgeSubject::Url) || explain::is_stored(worker, uri).await;
     let done = match (subject, mode) {
         (PurgeSubject::Url, PurgeMode::Hard) => storing::invalidate(cache, uri).await.map(|()| None),

@@ -233,7 +233,7 @@ impl ChunkedBody {
             return false;
         }
         if let (Some(store), Some(known)) = (&self.cache.shared.store, self.known()) {
-            // It is dirty, so that this takes no device; where it does not, whoever needs to know looks for it.
+            // The entry is dirty, so this needs no I/O. If it does, the location is found later by whoever needs it.
             let mut looking = pin!(store.sight(&key));
             let seen = poll_fn(|context| Poll::Ready(looking.as_mut().poll(context))).await;
             let seen = if let Poll::Ready(Ok(Some(sighting))) = seen {

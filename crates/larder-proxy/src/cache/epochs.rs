@@ -44,7 +44,8 @@ impl ChangeEpochs {
     pub(crate) fn advance(&self, key: &[u8]) {
         let number = self.change_count.fetch_add(1, AcqRel) + 1;
         for last in self.groups_of(key) {
-            // A later change of the group may have been faster. Who began after that began after this one too.
+            // A later change of the group may have stored its number first. Work that began after that one also began
+            // after this one.
             last.fetch_max(number, AcqRel);
         }
     }

@@ -86,7 +86,7 @@ impl PageGroups {
         }
         let group = if group == 0 { self.begin() } else { group };
         let name = without_scheme(primary);
-        // A page on another site than what it brings in is by default referred to by its origin alone.
+        // By default, a request from one site to another names only the page's origin in its Referer.
         let path = name.iter().position(|byte| *byte == b'/').map_or(name.len(), |slash| slash + 1);
         for name in [name, &name[..path]] {
             let hash = self.hash(asker, name);

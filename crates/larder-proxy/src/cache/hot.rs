@@ -124,7 +124,7 @@ impl HotTier {
             return;
         }
         if let Some(cache) = self.cache.as_ref().filter(|cache| !cache.contains_key(key)) {
-            // A ghost of an earlier stay would make it hot at once, though nobody asked for it.
+            // A ghost of an earlier stay would make it hot at once, although it was not requested.
             cache.remove(key);
             self.insert(key, hot, moment);
         }

@@ -157,13 +157,13 @@ async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     let mut head = reader.head();
     let admitted = cache.shared.hot.admits(head.len() + body.len());
     if admitted {
-        // Copies of their own size: what was read is part of a larger buffer, which goes back to the device.
+        // Copies of their own size: the bytes read are part of a larger buffer, which returns to the device.
         head = Bytes::copy_from_slice(&head);
         body = Bytes::copy_from_slice(&body);
     }
     let hot = decode(head, body, &cache.http.targets)?;
     let one = One::of(hot.clone())?;
-    // What is in memory is found without a look at what arrives.
+    // An entry in memory is found without checking for arrivals.
     if admitted && !still_arrives(cache, &one) {
         cache.shared.hot.insert(key, hot, moment);
     }

@@ -174,7 +174,7 @@ pub(crate) async fn read<T>(
     let answers_before = patience.answer_count.load(Relaxed);
     let mut work = pin!(work);
     if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
-        // What is not in the index, or still dirty, is known without the device; a device in memory has answered.
+        // The index knows without I/O that an entry is absent, or still dirty. A device in memory has responded.
         if matches!(done, Ok(Some(_))) {
             patience.end_rest();
         }
@@ -222,7 +222,7 @@ async fn wait_for_write<T: Send + 'static>(
     let task = tokio::spawn(async move {
         let done = work.await;
         owner.shared.patience.detached.fetch_sub(1, Relaxed);
-        // That there is no room is known without the device.
+        // The lack of room is known without I/O.
         if done.is_ok() {
             owner.shared.patience.note_answer();
         }

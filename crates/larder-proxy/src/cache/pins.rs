@@ -143,7 +143,7 @@ impl Pins {
         if outcome.is_err() {
             self.set_patterns_shared(before);
             let patterns = self.patterns();
-            // What others stored meanwhile is among it.
+            // This includes entries that others stored in the meantime.
             self.record().truncate(recorded_before, &mut |line| {
                 let stays = is_named(&patterns, &line.key);
                 if !stays {

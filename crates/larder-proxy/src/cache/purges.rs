@@ -140,7 +140,7 @@ impl Purges {
     pub(crate) fn judge_head(&self, head: &StoredHead, key: &[u8]) -> PurgeVerdict {
         let known = self.known();
         if head.purge_count() > known.index.last_number() {
-            // It knows of purges that are not on record: what was purged before it came, or after, cannot be told.
+            // The entry was judged by purges that are not on record, so it is unknown which purges it precedes.
             return PurgeVerdict::Gone;
         }
         known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count())
@@ -193,7 +193,7 @@ impl Purges {
     /// # Errors
     /// It is not on record, in words for the operator.
     pub(crate) fn save(&self) -> Result<(), String> {
-        // Whoever waits here finds that it was done for him.
+        // Tasks that wait for this lock find their purges recorded by the one before: one sync serves all.
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         let beside = match &mut *record {
             PurgeRecordPlace::NotNeeded => {
@@ -214,6 +214,7 @@ impl Purges {
                 return Ok(());
             }
             let is_whole = known.must_rewrite || !beside.takes_more();
+            // Taken together with the purges, under one lock. A purge that arrives during the write sets it again.
             known.must_rewrite = false;
             let all = is_whole.then(|| known.index.purges());
             (known.index.last_number(), mem::take(&mut known.unrecorded), all)
@@ -224,7 +225,7 @@ impl Purges {
         };
         match saved {
             Ok(()) => self.recorded.store(number, Release),
-            // With what there is besides.
+            // A failed write may have left part of a line. The next one rewrites the file with all purges.
             Err(_) => self.known_mut().must_rewrite = true,
         }
         saved

@@ -69,7 +69,7 @@ fn is_of_get(of: &KeyOf<'_>) -> bool {
 /// Reads the response under a key, if it can be served.
 fn response(cache: &Cache, store: &Store, key: &[u8], of: &KeyOf<'_>) -> Option<(StoredHead, Reader)> {
     let targets = &cache.http.targets;
-    // A variant to which nothing leads is nobody's.
+    // No marker leads to this variant, so it is unreachable.
     if of.entry != of.primary && !matches!(stored_len(store, targets, key), Ok(Some(_))) {
         return None;
     }

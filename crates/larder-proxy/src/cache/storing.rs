@@ -145,6 +145,8 @@ pub(crate) async fn commit(
     body: Vec<Bytes>,
     began: WorkStart,
 ) -> bool {
+    // Checked before the write, which spares it, and again after it (`undo_if_invalidated`), because an invalidation
+    // may come in between.
     if !cache.shared.epochs.is_unchanged(&place.primary, began.moment) || is_purged(cache, &place.key, head) {
         return false;
     }
@@ -152,17 +154,21 @@ pub(crate) async fn commit(
         commit_to_memory(cache, place, head, &body);
         return undo_if_invalidated(cache, place, began).await;
     };
-    // The chunks of a body were let in together; their head is stored with them.
+    // The chunks of a body were admitted together, so their head is stored unconditionally: chunks without a head are
+    // never found.
     let is_whole = matches!(head.body(), BodyPlace::Whole { .. });
     let (is_offer, is_refused) =
         (is_whole && place.admission == StoreAdmission::Open, is_whole && place.admission == StoreAdmission::Refused);
     let hints = hints(cache, place, head);
     let entry = UnwrittenEntry { key: &place.key, is_offer, head: head.encode(), body: body.clone(), hints };
     if is_refused || !write(cache, store, entry).await {
+        // The store may still have an older response, which must not outlive this one.
         replace_in_memory(cache, place, head, &body).await;
         return undo_if_invalidated(cache, place, began).await;
     }
     pins::spare_chunks(cache, store, &place.key, head.body()).await;
+    // The variant is stored before the marker that leads to it. A crash in between leaves an entry that nobody finds,
+    // never a marker without its variant.
     if let Some((marker, true)) = &place.marker {
         let (head, body) = (marker.rules.encode(), vec![marker.encode_rest()]);
         let hints = Hints { expires_at: 0, ..hints };
@@ -171,6 +177,7 @@ pub(crate) async fn commit(
         }
         cache.shared.hot.remove(&place.primary);
     }
+    // Only after the write: removed before, the old entry could be read back into memory meanwhile.
     cache.shared.hot.remove(&place.key);
     undo_if_invalidated(cache, place, began).await
 }
@@ -391,7 +398,7 @@ async fn undo_if_invalidated(cache: &Arc<Cache>, place: &StorePlace, began: Work
 fn commit_to_memory(cache: &Cache, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
     let mut whole = BytesMut::with_capacity(body.iter().map(Bytes::len).sum());
     body.iter().for_each(|piece| whole.extend_from_slice(piece));
-    // Nothing of it is part of the buffers that it was read into, which are larger than what is weighed.
+    // The copy shares no memory with the read buffers, which are larger than the weight counted.
     if let Some(entry) = CachedEntry::whole(head.clone().detached(), whole.freeze()) {
         cache.shared.hot.replace(&place.key, HotItem::Response(Arc::new(entry)));
     }
@@ -426,6 +433,7 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
     if head.len() > Writer::HEAD_MAX_BYTES {
         return false;
     }
+    // A paused store is not even asked: each call would wait for its own time limit.
     if !cache.shared.patience.admits() {
         cache.metrics.store_bypassed.add(1);
         return false;
@@ -433,9 +441,11 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
     let len_bytes = (head.len() + body.iter().map(Bytes::len).sum::<usize>()) as u64;
     let was_named = cache.shared.pins.name(key);
     if was_named && pins::spare(cache, store, key, len_bytes).await {
-        // Nobody knows for how long the line is down for which it is kept.
+        // A pin is for a time without uplink, whose length nobody knows. So a pinned entry is no mere offer, and never
+        // expires.
         (is_offer, hints.expires_at) = (false, 0);
     }
+    // Within a closure, so that the writer is dropped on any error before the commit. A dropped writer stores nothing.
     let filled = || {
         let mut writer = store.insert(key, head.into(), hints)?;
         body.into_iter().try_for_each(|piece| writer.write(piece))?;
@@ -448,6 +458,7 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
     };
     match written {
         Some(Ok(is_stored)) => {
+            // The pattern may have been added while the entry was being written. Then nobody else pins it.
             if is_stored && !was_named {
                 pins::spare_stored(cache, store, key).await;
             }

@@ -295,7 +295,7 @@ impl ConnectionTask {
                 HttpConnection::Http1(connection) => Pin::new(connection).poll(context),
                 HttpConnection::Http2(connection) => Pin::new(connection).poll(context),
                 HttpConnection::Parked { socket, .. } => {
-                    // What is wrong with it shows where it is read.
+                    // An error shows at the next read.
                     let _ = ready!(socket.poll_arrival(context));
                     self.client.watched.expect_rest();
                     if let Some(socket) = self.take_socket() {

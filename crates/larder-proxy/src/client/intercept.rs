@@ -53,7 +53,7 @@ impl Interceptor {
     /// # Errors
     /// The system gives no random numbers.
     pub(crate) fn new(rules: HostRules, authority: Authority) -> io::Result<Self> {
-        // Clients resume by what they keep themselves, on whichever worker they come next.
+        // Clients resume with tickets that they keep, on any worker.
         let ticketer = rustls::crypto::ring::Ticketer::new().map_err(io::Error::other)?;
         let (shown, refusals) = (Cache::new(SHOWN_COUNT_MAX), ClientRefusals::default());
         Ok(Self { rules, authority: Arc::new(authority), shown, refusals, ticketer })

@@ -85,7 +85,7 @@ pub(crate) fn acceptor(certificates: Arc<CertificateSet>) -> Result<TlsAcceptor,
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(certificates);
     config.alpn_protocols = ALPN_PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-    // Clients resume by what they keep themselves, on whichever worker they come next.
+    // Clients resume with tickets that they keep, on any worker.
     config.ticketer = rustls::crypto::ring::Ticketer::new()?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -130,7 +130,7 @@ impl PasswordFile {
     /// Computes slowly. An unknown user takes as long as a known one.
     fn is_right(&self, user: &str, password: &[u8]) -> bool {
         let Some(hash) = self.hashes.get(user) else {
-            // Its outcome is of no interest, its time is.
+            // Only its time matters, not its result.
             let _ = self.hashes.values().next().map(|hash| verify(password, hash));
             return false;
         };

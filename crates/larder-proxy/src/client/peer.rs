@@ -219,7 +219,7 @@ impl Client {
         let is_offline = self.session.as_ref().is_some_and(|session| session.offline);
         match self.worker.shared.origins.uplink.line_to(origin) {
             UplinkState::Up if is_offline => UplinkState::Down(StaleAllowed::HoweverOld),
-            // Who asked for what is there however old gets that, whatever the line.
+            // A client that accepts stored responses of any age gets them, whatever the state of the uplink.
             UplinkState::Down(StaleAllowed::AsOnError) if is_offline => UplinkState::Down(StaleAllowed::HoweverOld),
             line => line,
         }

@@ -55,7 +55,7 @@ impl RawHead {
             self.is_connect = line.starts_with(b"CONNECT ");
             self.is_http10 = line.ends_with(b"HTTP/1.0");
             self.is_preface = line == b"PRI * HTTP/2.0";
-            // The library would cut it off, and ask for another target than the line names (RFC 9112 3.2).
+            // The library would cut it off, and request another target than the line names (RFC 9112 3.2).
             if memchr(b'#', line).is_some() {
                 return Err("its target has a fragment");
             }

@@ -230,7 +230,7 @@ impl ReplacedBody {
         while !self.is_over {
             match ready!(self.inner.poll(context)) {
                 Some(Ok(frame)) => {
-                    // Trailers are left out: what they say is of the body as it was.
+                    // Trailers are dropped: they describe the body before the change.
                     let Ok(data) = frame.into_data() else { continue };
                     let data = self.replacing.push(&data);
                     if !data.is_empty() {
@@ -269,7 +269,7 @@ impl EncodedBody {
             let encoded = if self.piece.is_empty() {
                 match self.inner.poll(context) {
                     Poll::Ready(Some(Ok(frame))) => {
-                        // Trailers are left out: what they say is of the body as it was.
+                        // Trailers are dropped: they describe the body before the change.
                         self.piece = frame.into_data().unwrap_or_default();
                         continue;
                     }
@@ -285,7 +285,7 @@ impl EncodedBody {
                     }
                 }
             } else if self.turn_bytes >= TURN_BYTES_MAX {
-                // The library asks for as much as its buffer takes, which is much of what compresses well.
+                // The library requests as much as its buffer takes, which is a lot for data that compresses well.
                 self.turn_bytes = 0;
                 context.waker().wake_by_ref();
                 return Poll::Pending;

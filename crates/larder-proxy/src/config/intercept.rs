@@ -81,7 +81,7 @@ impl FromStr for HostPattern {
             let is_inside = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_';
             (1..=LABEL_BYTES_MAX).contains(&label.len()) && label.bytes().all(is_inside)
         };
-        // Labels of digits alone at the end are addresses in forms that nobody should write.
+        // A last label of digits only is an address in an obsolete form.
         let is_number = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|octet| octet.is_ascii_digit()));
         if name.len() > NAME_BYTES_MAX || is_number || !name.split('.').all(is_label) {
             return Err(invalid());

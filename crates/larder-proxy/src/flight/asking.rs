@@ -192,7 +192,7 @@ fn request_for(
     let mut request = asked.outgoing(&means.marks, &there);
     let fields = request.headers_mut();
     if !is_about_it {
-        // What they name is of another URL, where the same tag can be another's.
+        // These validators belong to another URL, where the same tag can mean another response.
         for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE] {
             fields.remove(name);
         }

@@ -115,7 +115,7 @@ impl BodyCarrier {
             let turn_end = self.turn.as_ref().map(|turn| turn.end);
             let step = std::future::poll_fn(|context| self.poll_step(body, is_worth_finishing, context));
             let step = match turn_end {
-                // What takes a timer is not part of what usually waits.
+                // The future with a timer is boxed, so that it does not enlarge the usual one.
                 Some(end) => Box::pin(timeout_at(end, step)).await.unwrap_or(CarryStep::TurnOver),
                 None => step.await,
             };
@@ -135,16 +135,19 @@ impl BodyCarrier {
         context: &mut Context<'_>,
     ) -> Poll<CarryStep> {
         let leaves_window = self.leaves_window();
-        // Then it fills its chunk, however far the readers are.
+        // A fetch in its turn fills its chunk, however far behind the readers are: only a full chunk frees its memory.
         let has_turn = leaves_window && self.turn.is_some();
         match self.flight.poll_pace(leaves_window, context) {
             FetchPace::Wait if !has_turn => return Poll::Ready(CarryStep::Wait),
+            // Closing and the last reader's departure must be one step, or a reader could join a flight that is about
+            // to stop.
             FetchPace::Unread if !is_worth_finishing && self.flight.close_if_unread() => {
                 return Poll::Ready(CarryStep::Next(CarriedPiece::Abandoned));
             }
             FetchPace::Go | FetchPace::Unread | FetchPace::Wait => {}
         }
         let is_used_up = leaves_window && self.cache.shared.bodies.is_used_up();
+        // Without turns, all fetches could hold part of a chunk each, with no memory left to complete any of them.
         if is_used_up && !has_turn && self.flight.is_beyond_least_share() {
             return Poll::Ready(CarryStep::TakeTurn);
         }
@@ -192,7 +195,7 @@ impl BodyCarrier {
                     return Some(body);
                 }
                 ContinuationAnswer::Changed => {
-                    // What has come belongs to nothing any more.
+                    // The bytes that have arrived belong to no chunk any more.
                     self.storage = BodyStorage::Off;
                     return None;
                 }

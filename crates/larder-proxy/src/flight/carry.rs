@@ -79,7 +79,7 @@ impl<'a> ResponseCarrier<'a> {
     pub(super) async fn run(mut self, body: OriginBody) {
         self.carry(body).await;
         if let Some((arrival, chunks)) = self.arrival.take() {
-            // It ended, and neither the whole nor what arrived of it was kept.
+            // The fetch ended, and neither the whole body nor its parts were kept.
             chunks.forget().await;
             drop(arrival);
         }
@@ -97,6 +97,8 @@ impl<'a> ResponseCarrier<'a> {
                         None => {}
                     }
                     self.carrier.produced += bytes.len() as u64;
+                    // With a known length the last bytes are recognized before the end of the message, so a wrong
+                    // digest can still break off the response.
                     if self.open.total_len == Some(self.carrier.produced) {
                         if self.is_wrong() {
                             return flight.end(Err(BodyError::WrongDigest));
@@ -107,6 +109,7 @@ impl<'a> ResponseCarrier<'a> {
                     flight.push(bytes);
                     self.choose_storage(self.carrier.produced);
                     self.carrier.commit_full_chunks().await;
+                    // Stores a head for the part that has arrived, so that a kill does not lose it.
                     self.note_arrival().await;
                 }
                 CarriedPiece::Trailers(trailers) => flight.set_trailers(trailers),
@@ -118,6 +121,7 @@ impl<'a> ResponseCarrier<'a> {
                         continue;
                     }
                     flight.end(Err(error));
+                    // The readers get the error first: storing the parts may wait for the disk.
                     return self.keep_parts().await;
                 }
                 CarriedPiece::Abandoned => {
@@ -129,8 +133,11 @@ impl<'a> ResponseCarrier<'a> {
         }
         drop(body);
         let unfinished = Arc::clone(&self.fetch.flights.unfinished);
+        // The commit is polled once before the end is announced. If it completes at once, as in memory, the next
+        // request finds the response stored. A slow disk must not delay the readers' last bytes.
         let mut storing = std::pin::pin!(self.commit_rest());
         let stored = std::future::poll_fn(|context| Poll::Ready(storing.as_mut().poll(context).is_ready())).await;
+        // A stop of the proxy waits for commits that outlive their clients.
         let late = (!stored).then(|| unfinished.begin_late_commit());
         flight.end(Ok(()));
         if !stored {
@@ -144,7 +151,7 @@ impl<'a> ResponseCarrier<'a> {
         let is_worth_finishing = self.is_worth_finishing();
         let source = AskedBy { means: &self.fetch.flights.means, asked: &self.fetch.asked };
         if source.asked.question.is_some() {
-            // Of what is asked by POST there are no ranges.
+            // Ranges of responses to POST cannot be requested.
             return None;
         }
         let missing = MissingRange::of_open(&source.asked.method, self.open)?;
@@ -251,7 +258,8 @@ impl<'a> ResponseCarrier<'a> {
         let head = self.open.head.clone().with_body(BodyPlace::Chunks { len, representation });
         let began = self.fetch.flight.began;
         let storing = storing::commit(self.fetch.cache(), &self.place, &head, Vec::new(), began);
-        // Whether it was stored in time or not, the body goes on: without it a kill loses what arrived.
+        // The body continues whether or not this was stored in time. Without it, a kill loses the bytes that have
+        // arrived.
         let _ = self.carrier.hold_up_for(storing).await;
     }
 
@@ -259,7 +267,7 @@ impl<'a> ResponseCarrier<'a> {
     async fn keep_parts(&mut self) {
         let BodyStorage::Chunks(chunks) = &self.carrier.storage else { return };
         let Some(len) = chunks.len.filter(|_| chunks.can_go_on() && self.carrier.committed > 0) else { return };
-        // Another fetch may have begun since this one took no more readers; what it brings is whole.
+        // Another fetch may have begun since this one stopped taking readers; it brings the whole body.
         if !self.fetch.is_in_table() {
             return;
         }

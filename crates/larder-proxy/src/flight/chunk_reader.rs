@@ -98,6 +98,7 @@ impl ChunkReader {
                 }
                 continue;
             }
+            // Chunks read ahead come before the fetch of the remainder, which begins where they end.
             if self.ahead.is_empty()
                 && let Some(reader) = self.source.take_rest(self.span.start)
             {
@@ -108,6 +109,7 @@ impl ChunkReader {
             match self.ahead.pop_front() {
                 Some(ChunkRead::Done(Ok(chunk))) => return Poll::Ready(Some(self.take_from(&chunk))),
                 Some(ChunkRead::Done(Err(absence))) => {
+                    // A missing chunk is not an error yet: the origin, or the store on a second try, may have it.
                     if !self.go_on_without(absence) {
                         return Poll::Ready(Some(Err(self.give_up())));
                     }
@@ -125,10 +127,10 @@ impl ChunkReader {
     /// Begins reads up to the bound, and drives those that are begun.
     fn read_ahead(&mut self, context: &mut Context<'_>) {
         self.hold();
-        // Where nobody else has it there is no use in losing patience.
+        // If no other source has the bytes, giving up early is useless.
         let waiting = if self.is_alone { ReadPatience::Long } else { ReadPatience::Short };
-        // A fetch that was begun for what is missing is read from where it begins. Ahead of it the store would say of its chunks
-        // that they are not there, or not yet, and they would be asked for twice.
+        // A fetch of missing bytes is read from its start on. Ahead of that point the store would report its chunks as
+        // missing, and they would be requested twice.
         let end = self.source.rest_start().filter(|start| *start > self.span.start).unwrap_or(self.span.end);
         let count = self.ahead_count();
         while self.ahead.len() > count {
@@ -185,7 +187,7 @@ impl ChunkReader {
         }
         let number = start / CHUNK_BYTES;
         if absence == AbsenceReason::Gap && self.looked_again != Some(number) && self.source.chunks.was_seen(number) {
-            // It was read too far ahead: another reader's fetch has brought it since.
+            // This chunk was read too far ahead: another reader's fetch has stored it since.
             (self.looked_again, self.next) = (Some(number), number);
             return true;
         }

@@ -64,7 +64,7 @@ impl Fetch {
     /// Runs the fetch to its end.
     pub(crate) async fn run(self) {
         self.cache().metrics.flights.add(1);
-        // Whatever happens, nobody is left waiting: see its `Drop`.
+        // Its `Drop` wakes all readers, whatever happens.
         let mut landing = LandingGuard(self);
         if let Some(after) = landing.0.after.take() {
             Box::pin(landing.0.follow(&after)).await;
@@ -125,7 +125,7 @@ impl Fetch {
         if self.before.is_some() || self.table_key.is_none() || !store.may_contain(&self.primary) {
             return None;
         }
-        // What takes kilobytes for a moment is not part of what waits for the origin.
+        // Boxed, because it takes kilobytes only for a moment, and the fetch waits for the origin for long.
         let looking = Box::pin(lookup::find(cache, &self.primary, &self.asked.fields));
         let LookupResult::Found(found) = looking.await else { return None };
         let (settings, now) = (&cache.http, clock::now());
@@ -165,11 +165,12 @@ impl Fetch {
             self.accept(answer).await;
             return true;
         }
+        // The 304 names another validator than the stored one, so it confirms some other response (RFC 9111 4.3.4).
         if !validate::selects(&answer.head.headers, &found.entry.head) {
             return false;
         }
         let stored_status = found.entry.head.status();
-        // The 304 was taken for one about a 200 of its own type, which it need not name.
+        // A 304 need not repeat the type. Rules by type were applied to it as if to a 200 of the stored type.
         if stored_status != StatusCode::OK || !answer.head.headers.contains_key(header::CONTENT_TYPE) {
             if let Some(stored_type) = found.entry.head.fields().get(header::CONTENT_TYPE) {
                 answer.head.headers.entry(header::CONTENT_TYPE).or_insert_with(|| stored_type.clone());
@@ -179,6 +180,7 @@ impl Fetch {
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let head = validate::freshen(&found.entry.head, &exchange, settings);
+        // A purge between the request and its 304 concerns the confirmed response too.
         let head = head.after_purges(self.flight.began.purge_count);
         let own = validate::first_askers_own(&answer.head.headers, &head);
         let group = self.group_of(head.fields());
@@ -194,9 +196,9 @@ impl Fetch {
             found,
             Confirmation { place, head, began: self.flight.began },
         );
-        // Who has been told that it moves finds it where it went.
+        // If the response moves, it is stored first: readers that were told the new place must find it there.
         if stays {
-            // What their client does not wait for, stopping does.
+            // Clients do not wait for this commit, but a stop of the proxy does.
             let late = self.flights.unfinished.begin_late_commit();
             self.flight.set_stage(FetchStage::Confirmed(Arc::new(confirmed)));
             storing.await;
@@ -219,19 +221,21 @@ impl Fetch {
     /// Takes a response in: shares and stores it, or gives it to the first asker alone.
     async fn accept(&self, answer: OriginAnswer) {
         let status = answer.head.status;
+        // An error must not replace a stale response that may be served instead, nor be shared.
         if self.stale_on_error && is_origin_error(status) {
             self.flight.set_stage(FetchStage::OriginFailing);
             return;
         }
         let lonely = &self.cache().shared.lonely;
         if status == StatusCode::NOT_MODIFIED {
-            // It answers the first asker's condition, and says nothing to others.
+            // It answers the first requester's condition, and is meaningless to others.
             let OriginAnswer { head: response::Parts { headers: fields, .. }, body, .. } = answer;
             let private = PrivateResponse { status, fields, body, reason: Reason::Status, is_exact: true };
             return self.flight.set_private(private);
         }
         match self.place(&answer) {
             Err(reason) => {
+                // Remembered, so that the next requests do not queue behind a response that they cannot share.
                 lonely.insert(&self.primary);
                 Box::pin(self.forget_replaced(status, reason)).await;
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
@@ -240,7 +244,7 @@ impl Fetch {
             Ok((mut place, selecting)) => {
                 Box::pin(self.forget_elsewhere(&place)).await;
                 if let Some(found) = self.before.as_ref().filter(|_| is_gone(status)) {
-                    // Whether or not the response that says so is stored in the end.
+                    // Removed even if this response is not stored in the end: the origin says that the old one is gone.
                     drop(Box::pin(storing::remove(self.cache(), &found.key)).await);
                 }
                 place.group = self.group_of(&answer.head.headers);
@@ -261,6 +265,8 @@ impl Fetch {
                 }
                 let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
                 let is_long = total_len.is_some_and(|len| len > CHUNK_BYTES);
+                // The choice is made before the head is shared, because Cache-Status must say whether the response is
+                // stored.
                 let behind = is_long && self.cache().shared.patience.is_behind();
                 let unstored = behind.then_some(Reason::StoreBehind);
                 if !behind {
@@ -268,6 +274,7 @@ impl Fetch {
                 }
                 let is_admitted = place.admission == StoreAdmission::Granted;
                 let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, is_admitted, marker });
+                // From here on readers may be served. Everything that depends on the head is final.
                 self.flight.set_stage(FetchStage::Open(Arc::clone(&open)));
                 ResponseCarrier::new(self, &open, place).run(body).await;
             }

@@ -49,7 +49,7 @@ impl Fetch {
             RangeRequest::Many(ranges) => *ranges.first()?,
         };
         let text = match range {
-            // Who wants all from near the start on is best served by a fetch of the whole.
+            // A client that wants everything from near the start is best served by a fetch of the whole.
             ByteRange::From { first, last: None } if first <= CHUNK_BYTES => return None,
             ByteRange::From { first, .. } => {
                 let start = first - first % CHUNK_BYTES;
@@ -66,6 +66,7 @@ impl Fetch {
         let OriginAnswer { head, body, request_time, response_time } = answer;
         let tag = strong_tag(&head.headers);
         let kept = partial::part(head.status, &head.headers).and_then(|part| {
+            // Without a strong tag the remainder can never be requested, so a part is useless to everybody else.
             if tag.is_none() && !is_all_wanted(&self.asked, &part.span, part.total_len) {
                 return Err(larder_http::Reason::Partial);
             }
@@ -92,6 +93,8 @@ impl Fetch {
             }
         };
         let len = usize::try_from(part.span.len()).unwrap_or(usize::MAX);
+        // Collected whole before anything is shared: a part of at most one chunk, whose length must agree with its
+        // Content-Range.
         let Some(bytes) = body.collect(len).await else {
             let why = "its response ended early".to_owned();
             return self
@@ -104,6 +107,7 @@ impl Fetch {
         let received = ReceivedHead { status: head.status, fields: head.headers, request_time, response_time };
         let alone = (tag.is_none() && part.span.len() < part.total_len).then_some(part.span);
         let head = head_of(received, &part, selecting, targets).after_purges(self.flight.began.purge_count);
+        // Bytes first, then the head that promises them, then the readers.
         let entry = self.keep_part(&place, head, &arrived).await;
         let marker = place.marker.map(|(marker, _)| marker);
         let kept = KeptPart { entry, key: place.key, marker, own, alone, from_origin: true, arrived: Some(arrived) };
@@ -144,7 +148,7 @@ fn head_of(
     selecting: larder_http::SelectingFields,
     targets: &TargetList,
 ) -> StoredHead {
-    // A part has come, so parts can be asked for: what is missing will be.
+    // A 206 arrived, so the origin supports ranges, and the missing parts can be requested.
     received.fields.entry(header::ACCEPT_RANGES).or_insert(HeaderValue::from_static("bytes"));
     let head = partial::whole_head(received, part, random(), selecting, targets);
     if part.span.len() == part.total_len { head.with_body(BodyPlace::Whole { len: part.total_len }) } else { head }

@@ -130,7 +130,7 @@ impl Availability {
     pub(crate) async fn ready(self) -> Option<ReadyAnswer> {
         match self {
             Self::There(None) => Some(ReadyAnswer { body: None, continued: None }),
-            // What takes kilobytes for a moment is not part of what waits.
+            // Boxed, because it takes kilobytes only for a moment.
             Self::There(Some(body)) => Box::pin(body.open()).await,
             Self::Lacking(body, missing) => Box::pin(body.fill(missing)).await,
             Self::Gone => None,

@@ -115,17 +115,20 @@ impl FlightReader {
             }
             match ready!(self.flight.poll_piece(self.index, self.position, context)) {
                 ReaderPiece::Bytes(bytes) => return Poll::Ready(Some(Ok(self.advance(bytes)))),
+                // One chunk at a time: after it the window may be within reach again, which saves reads.
                 ReaderPiece::InStore(source, number) => {
                     let end = source.chunks.span(number).end.min(self.end.unwrap_or(u64::MAX));
                     self.behind = Some(Box::new(ChunkReader::new(source, self.position..end)));
                 }
+                // The flight has dropped bytes that this reader still needs. Failing would cut off every slow client; a
+                // fetch of its own continues the body.
                 ReaderPiece::End(Err(BodyError::TooSlow)) if let Some((source, len)) = self.way_on() => {
                     let end = *self.end.get_or_insert(len);
                     self.behind = Some(Box::new(ChunkReader::new(source, self.position..end)));
                 }
                 ReaderPiece::End(result) => {
                     self.finished = true;
-                    // Ended in good order before the announced end: then not in good order.
+                    // A complete end before the announced length is an error for this reader.
                     let short = self.end.is_some_and(|end| self.position < end);
                     self.awaits_trailers = result.is_ok() && self.end.is_none();
                     return Poll::Ready(match result {

@@ -63,11 +63,15 @@ pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> 
     if let Some(reader) = rests.join(body.place.representation, position) {
         return reader;
     }
+    // The fetch starts and ends at chunk boundaries, so that whole chunks can be stored. The bytes before `position`
+    // cost less than a chunk that is lost again.
     let first = position / CHUNK_BYTES;
     let (chunk, end) = (body.span(first), end.max(position + 1));
     let last = end.div_ceil(CHUNK_BYTES) - 1;
     let end = body.span(last).end;
     let mut fragment = body.read_fragment(first).await;
+    // A fragment at the start of the chunk shortens the request at its front, one at the end of the last chunk at its
+    // back. Others are inside and save nothing.
     let before = fragment.take_if(|fragment| fragment.start == chunk.start && fragment.span().end < end);
     if last != first {
         fragment = body.read_fragment(last).await;
@@ -76,6 +80,8 @@ pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> 
     let twin = Arc::new(source.twin());
     let began = body.cache.shared.begin();
     let begin = |end| Arc::new(Flight::continuing(began, Arc::clone(&twin), chunk.start..end));
+    // Reading the fragments has awaited. Another task may have begun the same fetch since, so the table decides again,
+    // under its lock.
     let (reader, begun_end) = rests.join_or_begin(body.place.representation, position, chunk.start..end, begin);
     if let Some(begun_end) = begun_end {
         let flight = Arc::clone(reader.flight());
@@ -84,7 +90,8 @@ pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> 
             flight.push(before.bytes);
             start
         });
-        // Where another fetch has begun on the way, its end is not ours.
+        // If another fetch has begun on the way, this one ends there, and the fragment at the original end is not its
+        // own.
         let last = after.filter(|after| begun_end == end && after.start >= start);
         let end = last.as_ref().map_or(begun_end, |last| last.start);
         tokio::spawn(TailFetch { source: twin, flight, start, last: last.map(|last| last.bytes), end }.run());
@@ -142,7 +149,7 @@ fn join(flights: &[Arc<Flight>], position: u64) -> Option<FlightReader> {
 
 impl TailFetch {
     async fn run(self) {
-        // Whatever happens, nobody is left waiting: see its `Drop`.
+        // Its `Drop` wakes all readers, whatever happens.
         let landing = TailLandingGuard(self);
         let rest = &landing.0;
         let Some(missing) = rest.missing() else {
@@ -182,17 +189,21 @@ impl TailFetch {
         (carrier.produced, carrier.skip) = (self.start, skip);
         let source = AskedBy { means: &self.source.means, asked: &self.source.asked };
         loop {
+            // The limit shrinks when a later fetch begins ahead: two fetches never write the same chunk.
             let end = self.end.min(self.flight.limit());
             if carrier.produced >= end {
                 break;
             }
-            // The chunk that it is at fills, even if nobody reads any more.
+            // The current chunk is completed even without readers. An incomplete one would be fetched again from its
+            // fragment on.
             let worth = carrier.skip == 0 && end - carrier.produced < CHUNK_BYTES;
             match carrier.next(&mut body, worth).await {
                 CarriedPiece::Data(mut bytes) => {
                     bytes.truncate(usize::try_from(end - carrier.produced).unwrap_or(usize::MAX));
                     carrier.produced += bytes.len() as u64;
                     if carrier.produced == end {
+                        // A client with the last byte may send its next request at once. Withheld until the commit, it
+                        // finds the whole body stored.
                         self.flight.withhold(bytes);
                         break;
                     }
@@ -216,6 +227,7 @@ impl TailFetch {
             }
         }
         drop(body);
+        // The stored end of the last chunk was not requested. It counts only if everything before it has arrived.
         if let Some(last) = self.last.clone().filter(|_| carrier.produced == self.end) {
             carrier.produced += last.len() as u64;
             self.flight.withhold(last);

@@ -323,7 +323,7 @@ impl Flight {
             return None;
         }
         let index = state.readers.insert(ReaderSlot { position, ..ReaderSlot::default() });
-        // It may be further than all others, for whom the fetcher waits.
+        // The reader that leaves may be the one that the fetcher waits for.
         state.wake_fetcher();
         Some(index)
     }
@@ -393,7 +393,7 @@ impl FlightState {
         if self.readers.is_empty() {
             return FetchPace::Unread;
         }
-        // Whoever reads makes progress in any case: how far others may run ahead of theirs depends on all.
+        // The slowest reader makes progress in any case. The limit is on how far the others may be ahead of it.
         let ahead = self.window.share_bytes();
         if stored {
             let fastest = self.fastest().unwrap_or(u64::MAX);

@@ -82,7 +82,8 @@ impl BodySource {
 
     /// Takes the fetch of the remainder from `position` on, if one was started.
     pub(crate) fn take_rest(&self, position: u64) -> Option<FlightReader> {
-        // Nobody comes to its beginning any more once that was passed, and it would wait for who does.
+        // A reader that has passed the start of this fetch cannot use it, and the fetch would wait for a reader
+        // forever.
         let rest = self.lock().rest.take_if(|(start, _)| *start <= position);
         rest.filter(|(start, _)| *start == position).map(|(_, reader)| reader)
     }

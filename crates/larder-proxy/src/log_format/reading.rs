@@ -66,7 +66,7 @@ fn pieces(text: &str, fields: &mut FormatFields) -> Result<Vec<LinePiece>, Inval
                 Some((argument, behind)) => (Some(argument), behind),
                 None => return refuse(format!("a brace is not closed: `{}`", &rest[at..])),
             },
-            // Apache's word for the last of several statuses, of which there is one here.
+            // In Apache's format this is the last of several statuses; here there is only one.
             None => (None, directive.strip_prefix('>').unwrap_or(directive)),
         };
         let mut letters = behind.chars();

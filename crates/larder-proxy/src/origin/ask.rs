@@ -83,7 +83,7 @@ impl OriginRouter {
         lease: Lease,
     ) -> Result<(response::Parts, OriginBody), Failure> {
         let (mut head, incoming) = response.into_parts();
-        // It is ours to say.
+        // Only this proxy sets the field.
         head.headers.remove(ruling::FIELD);
         settle_response(head.status, &mut head.headers, head.version)
             .map_err(|error| Failure::Broken { host: origin.to_string(), why: error.to_string() })?;

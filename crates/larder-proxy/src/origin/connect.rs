@@ -37,7 +37,7 @@ pub(crate) struct NewLink {
 /// Opens a connection to an origin, with its handshakes. `http2`: whether HTTP/2 may be agreed on.
 pub(crate) async fn connect(origins: &Arc<OriginRouter>, origin: &Origin, http2: bool) -> Result<NewLink, Failure> {
     let stream = match origins.shared.parent_of(origin) {
-        // The parent asks for what is not secret itself.
+        // The parent may see requests that are not secret themselves.
         Some(parent) if !origin.https && !origin.prior_http2 => open_to_parent(origins, origin, parent).await?,
         _ => open(origins, origin).await?,
     };

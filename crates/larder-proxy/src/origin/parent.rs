@@ -42,7 +42,7 @@ pub(crate) fn address<'a, B>(
 ) -> Option<&'a Parent> {
     let parent = parent.filter(|_| !origin.https && !origin.prior_http2)?;
     let path = request.uri().path_and_query().filter(|path| path.as_str().starts_with('/')).cloned();
-    // What asks about a server as a whole has no path in this form (RFC 9112 3.2.4).
+    // A request about the server as a whole has no path in this form (RFC 9112 3.2.4).
     let path = path.map_or_else(String::new, |path| path.to_string());
     if let Ok(uri) = format!("http://{origin}{path}").parse::<Uri>() {
         *request.uri_mut() = uri;

@@ -133,7 +133,7 @@ where
             return Err(failure);
         }
         choice.note(&outgoing.origin, false);
-        // Who has waited once until the origin's time was up is not to wait again.
+        // A request that has timed out once must not wait again.
         let may = match outgoing.repeat {
             _ if unsent.is_some() => true,
             RetryRule::Safe => unprocessed || !matches!(failure, Failure::Timeout { .. }),
@@ -196,7 +196,7 @@ pub(crate) async fn send_upgrade(
     request: Request<RequestBody>,
 ) -> Result<(Response<Incoming>, Lease), Failure> {
     let sent = async {
-        // What leaves HTTP is no connection that others wait for.
+        // A connection that leaves HTTP is not given to waiting requests.
         let NewLink { stream, watched, requests, .. } = connect::connect(origins, origin, false).await?;
         let (sender, connection) = handshake(origins, origin, stream.into_tunnel()).await?;
         let (connection, place) = (connection.with_upgrades(), None);
@@ -420,7 +420,7 @@ async fn obtain(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<(PooledC
             origins.metrics.origin_waits.add(1);
             let limits = &origins.shared.limits;
             origins.shared.complaints.note_full(origin, limits.origin_connection_count_max);
-            // As long as for an origin that is slow in itself: to whoever waits there is no difference.
+            // The same limit as for a slow origin: a waiting client sees no difference.
             let waited = tokio::time::timeout(limits.origin_response, turn).await;
             waited.ok().and_then(Result::ok).ok_or(Failure::Overloaded)?
         }

@@ -166,7 +166,7 @@ impl<C> Drop for RoomPlace<C> {
             drop(state);
             match waiter.turn.send(RoomTurn::Open(RoomPlace(Some(Arc::clone(&room))))) {
                 Ok(()) => return,
-                // Who waited has left: the place is the next one's.
+                // The waiting request has gone: the place is free for the next one.
                 Err(RoomTurn::Open(mut place)) => place.0 = None,
                 Err(RoomTurn::Kept(_)) => {}
             }

@@ -154,7 +154,7 @@ impl Drop for SharedStream {
             state.retired.store(true, Relaxed);
         }
         if state.stream_count.fetch_sub(1, Relaxed) == 1 {
-            // What takes no more requests has no reason to stay.
+            // A connection that takes no more requests is not kept.
             state.watched.arm(if state.retired.load(Relaxed) { Duration::ZERO } else { state.idle });
         }
     }
@@ -190,7 +190,7 @@ impl Future for SharedConnectionTask {
 fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestBody> {
     let fields = request.headers_mut();
     fields.remove(TRANSFER_ENCODING);
-    // Its body does not wait, see `pool`.
+    // The body does not wait for a 100, see `pool`.
     fields.remove(EXPECT);
     // Trailers are passed on whoever asks.
     fields.insert(TE, HeaderValue::from_static("trailers"));

@@ -89,7 +89,7 @@ impl StatusLinePlace {
                 (1, b' ') => Self::Line { octets: octets + 1, is_interim },
                 (2, b'1') => Self::Line { octets: octets + 1, is_interim: true },
                 (3, _) => Self::Line { octets: octets + 1, is_interim },
-                // What follows a 101 is another protocol.
+                // After a 101, another protocol follows.
                 (4, last) if is_interim && last != b'1' => Self::Fields { is_line_empty: false },
                 _ => Self::Behind,
             },

@@ -80,7 +80,7 @@ impl Uplink {
     /// Changes the mode.
     pub(crate) fn set_mode(&self, mode: Offline) {
         self.mode.store(mode as u8, Relaxed);
-        // What was found out in another mode says nothing of now.
+        // Observations from another mode say nothing about the present.
         *self.judge() = SilenceJudge::default();
         self.is_down.store(false, Relaxed);
     }
@@ -193,7 +193,7 @@ async fn look_for(origins: &Arc<OriginRouter>, origin: &Origin) {
     match connect::connect(origins, origin, origins.shared.http2).await {
         Ok(_) => uplink.note(origin, None),
         Err(failure) if is_of_the_line(&failure) => uplink.note(origin, Some(&failure)),
-        // Somebody answers, but nobody that tells more by being asked again.
+        // The origin responds, but repeated probes would tell nothing more.
         Err(_) => uplink.judge().forget(origin),
     }
 }

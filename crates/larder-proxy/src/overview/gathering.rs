@@ -101,7 +101,7 @@ fn latencies(history: &History) -> Vec<Latency> {
 fn most(asked: Vec<PopularityCount>) -> Vec<AskedFor> {
     let most = asked.into_iter().take(ASKED_COUNT_MAX).map(|asked| {
         let PopularityCount { name, hits, misses, others, client_bytes, hit_bytes: saved_bytes } = asked;
-        // What origins sent is not counted by site.
+        // Bytes from origins are not counted by site.
         AskedFor { name, counted: RequestFigures { hits, misses, others, client_bytes, saved_bytes, origin_bytes: 0 } }
     });
     most.collect()

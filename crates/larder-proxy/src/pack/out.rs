@@ -298,7 +298,7 @@ fn request_block(url: &str, head: &StoredHead) -> Vec<u8> {
         }
     }
     if head.selecting().answered_cookie() {
-        // That there was one counts for what may be guessed of the response; what it was is nobody's business.
+        // The presence of a cookie affects heuristics for the response; its value is private.
         push_field(&mut text, "cookie", b"withheld");
     }
     text.extend_from_slice(b"\r\n");

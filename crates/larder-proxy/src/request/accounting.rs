@@ -177,7 +177,7 @@ impl LineStart {
             method,
             url,
             version,
-            // Who named no user of ours is not logged as one.
+            // A client that named no valid user is not logged as one.
             user: user.filter(|_| served.response.status() != StatusCode::PROXY_AUTHENTICATION_REQUIRED),
             outcome: served.outcome,
             why: served.why,

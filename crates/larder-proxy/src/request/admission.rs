@@ -57,7 +57,7 @@ pub(crate) async fn admit(
     }
     let ambiguous = Failure::BadRequest("the length of its body can be read in two ways");
     if let BodyLength::Length(length) = check_request(request.headers(), request.version()).map_err(|_| ambiguous)? {
-        // As a plain number, however it was written: nobody reads leading zeros otherwise.
+        // Rewritten as a plain number: other servers may misread leading zeros.
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     if client.is_http2() {
@@ -168,7 +168,7 @@ fn before(
     fields: &mut HeaderMap,
 ) -> RequestRules {
     let may_be_git = git::may_be_question(method, path, fields);
-    // It is answered like a GET, and so are the rules.
+    // It is answered like a GET, so the rules for GET apply.
     let method = if may_be_git { &Method::GET } else { method };
     let request = RuledRequest { method, scheme, authority, path, accept: accept_of(fields) };
     let ruling = rules.into_iter().flatten().find_map(|rules| rules.find_before(&request));
@@ -177,7 +177,7 @@ fn before(
         RequestDirectives::drop_no_store(fields);
     }
     let digest = if ruling.checks_digest { NamedDigest::of_path(path) } else { None };
-    // What the origin says to one who shows credentials is not asked about by POST.
+    // Access with credentials is not verified for a POST.
     let is_for_all = !fields.contains_key(header::AUTHORIZATION) || ruling.ignored.authorization;
     let caches_git = may_be_git && ruling.caches_git && is_for_all;
     RequestRules { checks_authorization: ruling.checks_authorization, digest, is_anybodys: false, caches_git }

@@ -54,7 +54,7 @@ pub(crate) async fn change(
     let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
     let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
     for target in target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields)) {
-        // What the store cannot write down it does not show either.
+        // A removal that the store cannot write takes effect anyway.
         drop(storing::invalidate(&worker.cache, &target).await);
     }
     let received = ReceivedHead { status, fields, request_time, response_time: clock::now() };
@@ -111,7 +111,7 @@ async fn keep(worker: &Arc<Worker>, asked: &RequestHead, kept: KeptPost<'_>, byt
     let KeptPost { rule, received, began } = kept;
     let settings = &worker.cache.http;
     let Some(primary) = &asked.key else { return false };
-    // It made its target's own responses invalid; purges it was overtaken by count.
+    // The request itself invalidated the responses of its target, but purges during it count.
     let began = WorkStart { moment: worker.cache.shared.epochs.now(), ..began };
     let place = StorePlace::new(primary, rule, &asked.fields, None, settings);
     let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };

@@ -30,7 +30,7 @@ pub(crate) fn encoded(
     let body = if wish.method == Method::HEAD {
         body
     } else {
-        // Who comes when there are too many gets it as it is.
+        // Above the limit on encoders, responses are sent unencoded.
         let Some(encoder) = Encoder::new(coding, len) else { return Response::from_parts(head, body) };
         match body.encoded(encoder) {
             Ok(body) => body,

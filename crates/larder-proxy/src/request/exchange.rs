@@ -208,7 +208,7 @@ async fn respond(
         None => serve_request(client, worker, request).await,
     };
     let served = answered.unwrap_or_else(|failure| {
-        // What the origin made of a body that broke off is the client's doing.
+        // If the client's body broke off, the origin's reaction is the client's fault.
         let failure = client.fatal_fault().map_or(failure, Failure::BadRequest);
         ServedResponse::failure(&worker.shared.marks, &failure, form)
     });
@@ -219,7 +219,7 @@ async fn respond(
     };
     let mut response = finish(client, start, encoded(worker, wish.as_ref(), served));
     if version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
-        // It ends with the connection, and that has to be said: the library sees it too late (RFC 9112 9.3).
+        // The response ends with the connection, and must say so: the library notices too late (RFC 9112 9.3).
         *response.version_mut() = Version::HTTP_10;
     }
     response
@@ -306,8 +306,8 @@ async fn serve_admitted(
             let mut served = Box::pin(change::change(worker, &asked, body)).await?;
             let is_unread = asked.expectation().is_some_and(|expectation| !expectation.is_granted());
             if is_unread && !client.is_http2() {
-                // A client that was not told to go on may send its body or not (RFC 9110 10.1.1): what follows would be
-                // read in two ways.
+                // A client that got no 100 may or may not send its body (RFC 9110 10.1.1), so the following bytes are
+                // ambiguous.
                 served.response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(served)
@@ -388,7 +388,7 @@ async fn run_tunnel(
             let response = Response::new(ResponseBody::empty());
             let host = Some(origin.host.clone());
             let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: host, why: None };
-            // What is inside is counted, if it is looked into.
+            // If the tunnel is intercepted, the requests inside are counted.
             let mut start = if leads_to.is_ok() { start } else { start.without_subject() };
             let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
@@ -398,7 +398,7 @@ async fn run_tunnel(
                     client.count(Outcome::Tunnel);
                     tunnel::carry(worker, client_side, tunnel::watched(worker, target, pacer), ticket);
                 }
-                // What is inside is counted.
+                // The requests inside are counted.
                 Err(interceptor) => intercept::answer(
                     client,
                     worker,

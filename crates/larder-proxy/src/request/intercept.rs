@@ -152,7 +152,7 @@ async fn open(
     if let Some(name) = name.filter(|name| *name != host) {
         let peer = client.peer;
         tracing::warn!(host, name, %peer, "a tunnel is closed: its client names one host outside and another inside");
-        // It fails, which tells the client.
+        // The handshake fails, which informs the client.
         let _ = TlsAcceptor::from(refusing_config()?).accept(stream).await;
         return Ok(TunnelOutcome::Nothing);
     }

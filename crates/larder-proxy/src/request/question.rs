@@ -20,7 +20,7 @@ use crate::{
 /// Whether a request is read to find out whether it asks one.
 pub(super) fn may_be(asked: &RequestHead) -> bool {
     let len = asked.fields.get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
-    // Whoever waits for the origin to want the body is not kept waiting for us.
+    // A client that waits for the origin to ask for the body must not wait for this proxy instead.
     asked.before.caches_git
         && asked.key.is_some()
         && asked.expectation.is_none()
@@ -52,7 +52,7 @@ pub(super) fn asked(asked: Arc<RequestHead>, body: &Bytes) -> Arc<RequestHead> {
         (_, Ok(asked)) => return Arc::new(asked),
         (_, Err(shared)) => return shared,
     };
-    // What it names does not change, and git says this of everything.
+    // The named objects never change, and git sends these fields with everything.
     for name in [header::CACHE_CONTROL, header::PRAGMA, header::CONTENT_LENGTH] {
         asked.fields.remove(name);
     }

@@ -35,8 +35,7 @@ pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Resp
         }
         _ => {}
     }
-    // What follows a malformed request on the connection, or one whose body may not come, cannot be trusted
-    // (RFC 9112 9.6).
+    // After a malformed request, or one whose body may not come, the connection cannot be trusted (RFC 9112 9.6).
     if matches!(
         failure,
         Failure::BadRequest(_) | Failure::SlowBody | Failure::UnknownExpectation | Failure::ClientDenied

@@ -101,7 +101,7 @@ async fn token<B>(
     }
     let credentials = request.headers().get(AUTHORIZATION).cloned();
     let challenge = match challenge_of(client, worker, &registry).await {
-        // What is everybody's can be had from the cache, whether the registry can be reached or not.
+        // Public content can be served from the cache, even if the registry is unreachable.
         Err(failure) if failure.is_origin_failure() && credentials.is_none() => RegistryChallenge::None,
         challenge => challenge?,
     };

@@ -71,7 +71,7 @@ pub(crate) enum Route {
 pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
     if facts.line.is_down() {
         return match facts.stored {
-            // What is missing of a body is the origin's to send.
+            // Only a whole body will do: a gap could not be filled without the origin.
             StoredState::Response {
                 decision: Reuse::Fresh { age, reason }, extent: AvailableExtent::Whole, ..
             } => Route::Stored { age, reason },
@@ -81,6 +81,7 @@ pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
     let (validates, stands_in, forward) = match facts.stored {
         StoredState::Nothing => (false, false, CacheStatus::forwarded(Forward::UriMiss)),
         StoredState::OtherVariants => (false, false, CacheStatus::forwarded(Forward::VaryMiss)),
+        // The head alone is useless as a validator: a 304 would confirm a body that no longer exists.
         StoredState::Response { extent: AvailableExtent::Gone, .. } => {
             (false, false, CacheStatus::forwarded(Forward::Miss))
         }
@@ -90,6 +91,8 @@ pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
                 let forward = CacheStatus::forwarded(Forward::Request).because(reason);
                 return if facts.may_ask() { Route::Pass { forward, stands_in: false } } else { Route::Refuse };
             }
+            // A client that sends more selecting details than the stored request did might get another response. It
+            // waits for the validation.
             Reuse::Stale { may_serve_meanwhile: true, age, .. }
                 if extent == AvailableExtent::Whole && !facts.asks_for_itself() && covers_what_is_told =>
             {
@@ -103,6 +106,7 @@ pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
             }
         },
     };
+    // After the stored response, because `only-if-cached` accepts a fresh one (RFC 9111 5.2.1.7).
     if !facts.may_ask() {
         return Route::Refuse;
     }

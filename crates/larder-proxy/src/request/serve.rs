@@ -57,15 +57,19 @@ pub(crate) async fn from_cache(
     asked: &Arc<RequestHead>,
     key: &Arc<[u8]>,
 ) -> Result<ServedResponse, Failure> {
-    // What takes kilobytes for a moment is not part of what waits for the origin: the same below, and in the callers.
+    // Futures of several kilobytes that end soon are boxed, here and in the callers: otherwise every request that waits
+    // for an origin would keep their memory.
     let SeenResponse { found, presence, marker, stored, otherwise } = Box::pin(see(worker, asked, key)).await;
     let decide = |stored| route::decide(&facts(&worker.cache, AnswerTerms::of(asked), key, stored));
     let route = decide(stored);
     let mut permission = None;
+    // The origin must grant access before a response fetched with another client's credentials is served, even if it is
+    // fresh.
     if asked.before.checks_authorization && access::is_asked_about(&route, found.as_ref()) {
         let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
         match Box::pin(access::ask(worker, asked, found.as_ref())).await {
             Ok(AccessAnswer::Granted(granted)) => permission = Some(Arc::new(granted)),
+            // The origin has another response for these credentials. Storing it would replace the shared one.
             Ok(AccessAnswer::Differs) => {
                 return Box::pin(share::fly(worker, asked, FetchPlan::alone(key, forward))).await;
             }
@@ -80,6 +84,8 @@ pub(crate) async fn from_cache(
         (Route::Stored { age, reason }, Some(found)) => {
             match fresh(worker, asked, &UsableResponse { found: &found, age, reason }, presence).await {
                 Some(served) => return served,
+                // The body was lost between the lookup and its first read (reclaim, damage). Nothing was sent yet, so
+                // the request can still take another route.
                 None => decide(otherwise),
             }
         }
@@ -104,13 +110,14 @@ pub(crate) async fn from_cache(
             or_stale(worker, asked, passed, found.filter(|_| stands_in).as_ref())
         }
         Route::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
+            // Only a response that the fetch validates may be confirmed by its 304.
             let before = found.filter(|_| validates);
             let sharing = FetchPlan { primary, before, may_serve_on_error, marker, forward, is_reload, permission };
             share::fly(worker, asked, sharing).await
         }
         Route::Refuse => Err(Failure::OnlyIfCached),
         Route::Offline => Err(asked.offline()),
-        // These need something stored, which there was.
+        // Unreachable: these routes need a stored response, and were taken above if there is one.
         Route::Stored { .. } | Route::Meanwhile { .. } => {
             pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Miss)).await
         }
@@ -161,7 +168,7 @@ async fn see(worker: &Arc<Worker>, asked: &Arc<RequestHead>, key: &Arc<[u8]>) ->
     let presence = presence::look(&worker.flights.means, asked, &found.key, &found.entry).await;
     let stored = stored(&worker.cache, AnswerTerms::of(asked), &found, presence.extent());
     match variants {
-        // In a language that was asked for otherwise it answers as it is, or not at all.
+        // For a language that was requested in another form, the variant is served unvalidated or not at all.
         Some(_) if !is_as_it_is(stored) => nothing(variants, StoredState::OtherVariants),
         Some(_) => SeenResponse {
             found: Some(found),
@@ -325,6 +332,7 @@ async fn fresh(
     presence: Availability,
 ) -> Option<Result<ServedResponse, Failure>> {
     let &UsableResponse { found, age, reason } = usable;
+    // Every chunk is verified before the status is sent. Found later, a gap could only break off the response.
     let ReadyAnswer { body, continued } = presence.ready().await?;
     let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate | Reason::Offline);
     // A long body is on disk, wherever its head is.
@@ -334,13 +342,14 @@ async fn fresh(
     let status = if stale { status.because(reason) } else { status };
     let wanted = HitRequest::by(&worker.shared.marks, asked, age.age_secs, status);
     let Some(answered) = hit::answer(&wanted, &found.entry, body) else {
-        // Its preconditions are for the origin to judge (RFC 9111 4.3.2).
+        // Only the origin can evaluate these preconditions (RFC 9111 4.3.2).
         return Some(match check_may_ask(worker, asked) {
             Ok(()) => pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Request)).await,
             Err(failure) => Err(failure),
         });
     };
     let outcome = match (answered.conditional, stale, found.from_memory) {
+        // Part of the body comes from the origin, so the cache did not spare it.
         _ if continued.is_some() => Outcome::Miss,
         (true, _, _) => Outcome::ConditionalHit,
         (_, true, _) => Outcome::StaleHit,

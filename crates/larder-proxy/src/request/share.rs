@@ -87,11 +87,14 @@ pub(crate) async fn fly(
 ) -> Result<ServedResponse, Failure> {
     let told =
         sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(&asked.fields));
-    // What confirms a stored response to one who tells more may be made for it: nobody else is to read it.
+    // A request that sends more than the stored one did may get a response made for it alone, so no other client may
+    // share it.
     let mut alone = !told
         || worker.cache.shared.lonely.contains(&sharing.primary)
-        // Others' credentials fetch what this client may not be allowed to read.
+        // A flight with other credentials could bring a response that this client may not read.
         || (asked.before.checks_authorization && sharing.permission.is_none());
+    // Each outcome below changes the plan, so a repetition makes progress. The limit stops an origin whose `Vary`
+    // changes with every response.
     for _ in 0..ATTEMPT_COUNT_MAX {
         let mut reader = board(worker, asked, &sharing, alone);
         let ended_before = !reader.is_first() && reader.flight().is_complete();
@@ -100,9 +103,9 @@ pub(crate) async fn fly(
         match reading.take(reader, stage, ended_before).await {
             FlightOutcome::Served(served) => return served,
             FlightOutcome::OtherVariant(marker) => {
-                // What was to be confirmed is not this request's, if the marker is newer.
+                // A newer marker means that the response to be confirmed is not this request's variant.
                 sharing.before = None;
-                // Another who waited as we did may have fetched it by now.
+                // Another waiting request may have fetched this variant in the meantime.
                 if let Some(found) =
                     Box::pin(lookup::find_variant(&worker.cache, &sharing.primary, &marker, &asked.fields)).await
                     && (FlightReading { worker, asked, sharing: &sharing })
@@ -160,8 +163,9 @@ fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, al
     let key = flight_key(worker, asked, sharing);
     let begin = || Flight::new(worker.cache.shared.begin(), is_reload, Arc::clone(&worker.cache.shared.bodies));
     let own = || JoinedFlight { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None };
-    // A flight from before an invalidation is not for requests from after it, which share another.
+    // A flight that began before an invalidation may bring the old response, so later requests share another flight.
     let is_current = |flight: &Flight| worker.cache.shared.is_current(&sharing.primary, flight.began);
+    // A flight outside the table cannot be joined: its response is for this client only.
     let joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, is_current, begin) };
     let JoinedFlight { reader, is_first, after } = joined;
     if is_first {
@@ -177,7 +181,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, al
             group: worker.cache.groups.of_referred(asked.asker(), &asked.fields),
             after,
         };
-        // It is kilobytes long, and the runtime moves what it is given four times.
+        // Boxed, because the runtime moves a spawned future four times, and this one has kilobytes.
         tokio::spawn(Box::pin(fetch.run()));
     } else {
         worker.metrics.collapsed.add(1);
@@ -216,6 +220,8 @@ impl FlightReading<'_> {
             FetchStage::Open(open) => self.take_open(reader, &open, ended_before).await,
             FetchStage::Confirmed(found) => {
                 let settings = &worker.cache.http;
+                // The first reader's own request was sent, so the origin itself has judged its credentials. The others
+                // are judged here.
                 if !reader.is_first() && !self.may_read(&found.entry.head, Some(found.entry.body_len())) {
                     return FlightOutcome::NotForUs;
                 }
@@ -240,6 +246,7 @@ impl FlightReading<'_> {
                 Some(response) => self.private(*response).await,
                 None => FlightOutcome::NotForUs,
             },
+            // The 304 answered the first requester's condition only. It says nothing about what this request needs.
             FetchStage::Private if reader.flight().answered_a_condition() => FlightOutcome::Again,
             FetchStage::Private | FetchStage::Waiting | FetchStage::Continued(_) => FlightOutcome::NotForUs,
             FetchStage::Failed(failure) => FlightOutcome::Served(or_stale(worker, asked, Err(failure), stale)),
@@ -269,6 +276,8 @@ impl FlightReading<'_> {
             if is_too_old(sharing, &decision) {
                 return FlightOutcome::TooOld;
             }
+            // A stale response is shared only by requests that joined before it ended (RFC 9111 4); for later ones it
+            // would be a stored response to validate.
             if !open.shareable || (ended_before && !matches!(decision, Reuse::Fresh { .. })) {
                 return FlightOutcome::NotForUs;
             }
@@ -279,7 +288,7 @@ impl FlightReading<'_> {
             (false, Some(_)) => (arriving(sharing, open, !first), Outcome::RefreshModified),
             (false, None) => (arriving(sharing, open, !first), Outcome::Miss),
         };
-        // What comes straight from the origin carries an Age only if it brought one (RFC 9111 5.1).
+        // A response straight from the origin carries an Age only if it arrived with one (RFC 9111 5.1).
         let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
         let Some(response) = self.open_response(reader, open, age_secs, status) else {
             return FlightOutcome::Served(pass::pass(worker, asked, None, sharing.forward).await);
@@ -360,7 +369,7 @@ impl FlightReading<'_> {
             return Some(hit::respond(open.head.status(), fields, ResponseBody::flight(reader)));
         };
         let (status, portion) = hit::portion(&asked.method, &asked.fields, &open.head, total_len, &mut fields);
-        // Parts may be asked for in any order, and what is arriving comes in one.
+        // Ranges may be requested in any order, but the body arrives in only one.
         let BodyPortion::Span(span) = portion else { return None };
         if span.start > reader.flight().produced() + CHUNK_BYTES {
             return None;
@@ -398,7 +407,8 @@ impl FlightReading<'_> {
         let cache_status = status_of(sharing, status, false).because(reason);
         let partial = asked.fields.contains_key(header::RANGE);
         if partial && !is_exact && matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            // More was asked for in the hope of storing it; now only the client's part is of use.
+            // More was requested than the client wants, in the hope of storing it. Now only the client's part is
+            // useful.
             drop(body);
             return FlightOutcome::Served(pass::pass(worker, asked, None, cache_status).await);
         }

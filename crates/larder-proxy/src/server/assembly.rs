@@ -178,13 +178,13 @@ impl Persistent {
             false => Arc::new(PageGroups::new(config.cache.group_window)),
         };
         if marking(config) != marking(&before.config) {
-            // Their fields are made ready with them.
+            // The entries' prepared fields depend on these marks.
             cache.hot.clear();
         }
         cache.hot.set_capacity(config.hot_bytes);
         cache.bodies.set_max_bytes(config.window_bytes());
         if config.offline != before.config.offline {
-            // What the operator said since the start holds, unless the file says something else than it did.
+            // A mode set by the operator since the start stays, unless the file has changed its own.
             origins.uplink.set_mode(config.offline);
         }
         Ok(Self {
@@ -333,7 +333,7 @@ fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
     let brings_unasked = store.is_some_and(Store::brings_neighbours);
     let newcomers = if brings_unasked { AdmissionRule::ManyUnasked } else { AdmissionRule::AskedFor };
     let hot = Arc::new(HotTier::new(config.hot_bytes, newcomers));
-    // What is brought along is read by one list of fields.
+    // Neighbours are decoded with a single list of fields.
     let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
     if let Some(store) = store.filter(|_| has_one_list) {
         neighbours::connect(store, &hot, &config.cache.http.targets);

@@ -10,7 +10,7 @@ use crate::{
 impl ProxyHandle {
     /// Serves a connection that another process handed over, or closes it if no listener has its address any more.
     pub fn adopt(&self, connection: ClientConnection) {
-        // Descriptors are spread evenly; a worker that has stopped closes what it gets.
+        // Descriptors spread connections evenly. A worker that has stopped closes the connections it gets.
         let number = usize::try_from(connection.socket.as_raw_fd()).unwrap_or(0);
         let _ = self.openings[number % self.openings.len()].send(WorkerMessage::Connection(connection));
     }

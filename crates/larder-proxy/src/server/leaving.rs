@@ -74,7 +74,7 @@ impl ProxyHandle {
     /// Called before a handover, so that clients reconnect to the new process. No connection is closed while a request
     /// is in flight.
     pub fn say_goodbye(&self, says: bool) {
-        // A worker that has stopped has said it.
+        // A worker that has stopped has announced it.
         self.openings.iter().for_each(|worker| drop(worker.send(WorkerMessage::Goodbye(says))));
     }
 }
@@ -133,7 +133,7 @@ impl Handover {
                 return if connections == 0 { RemainingWork::Nothing } else { RemainingWork::Connections(connections) };
             }
             if passed >= drain.max(PATIENCE) {
-                // What they change could not be made invalid later.
+                // After the handover, their changes could not invalidate stored responses.
                 self.end_within(Duration::ZERO);
                 self.save();
                 return RemainingWork::Nothing;

@@ -142,7 +142,7 @@ fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Ve
         unchanged.push(NeedsRestart::WorkerCount);
     }
     if config.admin != before.admin {
-        // Its protection goes with it.
+        // The admin listener keeps its protection too.
         (config.admin, config.admin_tls) = (before.admin, before.admin_tls);
         config.admin_tokens.clone_from(&before.admin_tokens);
         unchanged.push(NeedsRestart::Admin);

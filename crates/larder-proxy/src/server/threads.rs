@@ -98,7 +98,7 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
             Some(opening) = openings.recv() => match opening {
                 WorkerMessage::Configuration(changed) => doors.change(*changed),
                 WorkerMessage::Listener(listener) => open_listener(&mut accepting, &thread, listener),
-                // Who asked may have lost patience.
+                // The requester may have timed out.
                 WorkerMessage::Ping(answer) => drop(answer.send(())),
                 WorkerMessage::Sockets(answer) => drop(answer.send(doors.sockets())),
                 WorkerMessage::Goodbye(says) => thread.watches.say_goodbye(says),
@@ -111,7 +111,7 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
     };
     accepting.shutdown().await;
     let worker = doors.close().await;
-    // It was sent before the order to stop, which may have been seen first.
+    // Messages sent before the order to stop may be seen after it.
     while let Ok(opening) = openings.try_recv() {
         if let WorkerMessage::HandOver(successor) = opening {
             thread.watches.lead_to(Some(successor));
@@ -205,7 +205,7 @@ impl OpenListeners {
             return tracing::debug!(%listener, "a connection arrived for a listener that no longer exists");
         };
         if open.listener.tls && client.is_some() {
-            // It was found to be without TLS, which the listener has had since.
+            // The listener got TLS after the connection was accepted.
             return tracing::debug!(%listener, "a connection without TLS arrived for a listener with TLS");
         }
         let door = Arc::new(ListenerAccess { listener: open.listener.clone(), session: None });
@@ -370,7 +370,7 @@ async fn keep_missing(missing: Arc<MissingList>) {
     loop {
         interval.tick().await;
         let missing = Arc::clone(&missing);
-        // It says itself what goes wrong.
+        // The task logs its own errors.
         let _ = tokio::task::spawn_blocking(move || missing.save()).await;
     }
 }
@@ -394,7 +394,7 @@ async fn keep_purges(purges: Arc<Purges>) {
 async fn keep_pins(cache: Arc<Cache>) {
     let Some(store) = cache.shared.store.clone() else { return };
     store.ready().await;
-    // Gone when this task is aborted, so that the thread does not go on with it.
+    // Dropped when this task is aborted, so that the thread stops too.
     let alive = Arc::new(());
     let (mut interval, mut is_tidy) = (tokio::time::interval(KEEP_INTERVAL), false);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -410,7 +410,7 @@ async fn keep_pins(cache: Arc<Cache>) {
                 owner.shared.pins.tidy(&store, &owner.http.targets, &alive);
             }
         };
-        // It says itself what goes wrong.
+        // The task logs its own errors.
         is_tidy = tokio::task::spawn_blocking(keep).await.is_ok();
     }
 }

@@ -157,7 +157,7 @@ impl Figure {
                         }
                     }
                     if !line.label.is_empty() {
-                        // A series of nothing, so that the legend has the line's colour and name.
+                        // An empty series, for the line's colour and name in the legend.
                         chart
                             .draw_series(LineSeries::new(std::iter::empty::<(f64, f64)>(), style))?
                             .label(&line.label)

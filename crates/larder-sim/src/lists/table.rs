@@ -47,7 +47,7 @@ impl Table {
                 self.slots[gap] = 0;
                 return;
             }
-            // What lies behind the gap, seen from its home, would not be found any more.
+            // Entries beyond the gap would no longer be found from their home.
             let home = self.home((slot >> 32) as u32);
             if next.wrapping_sub(home) & mask >= next.wrapping_sub(gap) & mask {
                 self.slots[gap] = slot;

@@ -89,7 +89,8 @@ impl Disk {
                 let factor = if goes_on { 1.0 } else { flash.amplified(*used_share) };
                 *next_write = at + len_bytes;
                 let media_bytes = len_bytes as f64 * factor;
-                // What lasts is what the whole disk can take in; a single transfer is done when its bytes are in.
+                // The sustained rate is that of the whole disk; a single write is done when its bytes have been
+                // accepted.
                 let lasting = media_bytes / flash.sustained_write_bytes_per_s * flash.channel_count;
                 let single = flash.write_us * 1e-6 + len_bytes as f64 / flash.write_bytes_per_s;
                 (ns(single.max(lasting) * 1e9), media_bytes as u64)

@@ -162,7 +162,7 @@ pub(crate) fn esp_threshold(options: &PaperOptions<'_>) -> Result<Report, Error>
             machine: "esp-ide",
             workload: "polymix-3",
             disk_bytes: ESP_DISK_BYTES,
-            // The disk is so many times smaller, and its free runs with it.
+            // The disk is scaled down by this factor, and its free runs too.
             tuned: vec![("esp_threshold_bytes", TuningValue::Number(kilobytes * 1024 / SAMPLE))],
             load_per_s,
         })

@@ -191,7 +191,7 @@ pub(super) fn serve(demands: &[Demand], proxy: &Proxy, rate: f64, seed: u64) -> 
         let disk = &mut disks_free[random.below(proxy.disk_count as u64) as usize];
         let mut done = now.max(process_free) + proxy.cpu_s * random.exponential(1.0);
         if proxy.waits && demand.read_s + demand.store_s > 0.0 {
-            // The process does nothing else while this disk works, and waits for what the disk does late before that.
+            // The process blocks while this disk works, including the disk's deferred work before that.
             *disk = disk.max(done) + demand.read_s + demand.store_s;
             done = *disk;
             *disk += demand.late_s;

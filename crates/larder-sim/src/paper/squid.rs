@@ -117,7 +117,7 @@ pub(crate) fn squid(options: &PaperOptions<'_>) -> Result<Report, Error> {
     let last = &VERSIONS[3];
     let as_set_up = proxy(last);
     let simulated_peak = report.comparisons.last().map_or(last.peak_paper, |comparison| comparison.simulated);
-    // Its one process is what limits this version, so its time decides where the peak is.
+    // This version is limited by its one process, so the processor time decides the peak.
     let slowed = Proxy { cpu_s: as_set_up.cpu_s * simulated_peak / last.peak_paper, ..as_set_up };
     let columns = ["requests/s", "paper, ms", "simulated, ms", "response, s", "ms if the peak were at 450/s"];
     let mut table = Table::new("Time of hits, expv2", &columns);

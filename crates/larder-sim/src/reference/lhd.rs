@@ -145,7 +145,7 @@ impl Lhd {
         if SETTING_LESSONS.contains(&self.lessons) {
             let step = (self.drawn_from.len() as f64 / (STEP_ERROR * AGES as f64)).max(1.0) as u64;
             if step != self.step {
-                // What was learnt of ages in other steps says nothing.
+                // Ages learnt in other steps are meaningless.
                 self.classes.iter_mut().for_each(Class::forget);
                 self.step = step;
                 return;

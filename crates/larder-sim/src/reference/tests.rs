@@ -31,12 +31,12 @@ fn real_trace(name: &str) -> Option<Vec<u8>> {
 
 #[test]
 fn hand_worked_sequences_miss_as_on_paper() {
-    // Three places; the letters that miss: LRU a b c d e b a, FIFO keeps what was hit no longer.
+    // Three places; the misses: LRU a b c d e b a, FIFO keeps entries that are no longer hit.
     assert_eq!(named("lru", 3, &letters("abcabdaeb")).0, 6);
     assert_eq!(named("fifo", 3, &letters("abcadab")).0, 6);
     // SIEVE passes over a and b, which were hit, and evicts c.
     assert_eq!(named("sieve", 3, &letters("abcabdab")).0, 4);
-    // Of ten bytes, the long one that was asked for once goes before the short one.
+    // Of ten bytes, the long object requested once is evicted before the short one.
     assert_eq!(named("gdsf", 10, &[(1, 5), (2, 1), (3, 5), (2, 1), (1, 5)]).0, 4);
 }
 

@@ -77,7 +77,7 @@ impl AlignedBuffer {
     /// thread's rings have registered. It is never a new mapping, whose page faults would cost more than the copy of a
     /// long body.
     pub(crate) fn for_reading(len_bytes: usize) -> Self {
-        // At thread exit nobody asks any more.
+        // At thread exit the value is no longer used.
         let _ = WAS_USED.try_with(|was_used| was_used.set(true));
         match BufferPool::take(len_bytes) {
             Some((pooled, pool)) => Self { memory: Memory::Registered(pooled, pool), len_bytes },

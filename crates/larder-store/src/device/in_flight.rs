@@ -99,7 +99,7 @@ impl InFlight {
             return ControlFlow::Break(Err(self.nothing_moved()));
         }
         let reached_bytes = (self.done_bytes + moved_bytes).min(self.len_bytes());
-        // Only whole blocks count: direct transfers can go on only where a block begins.
+        // Only whole blocks count: direct I/O can continue only at the start of a block.
         let reached_bytes = reached_bytes - reached_bytes % self.alignment_bytes as usize;
         if reached_bytes == self.done_bytes {
             return self.retry(self.nothing_moved());

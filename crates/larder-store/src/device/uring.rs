@@ -243,10 +243,10 @@ impl UringRing {
             let in_flight = slot.insert(in_flight);
             let registered = self.registered.as_ref().and_then(|pool| in_flight.index_in(pool));
             let entry = entry(file, in_flight.call(), registered).flags(flags).user_data(key);
-            // SAFETY: the memory the entry points to is the transfer's buffer, on the heap at an address that
-            // stays the same when the slab grows. The slab keeps it until `collect` has seen the completion with
-            // this key, or for ever if the ring breaks; until then nothing else reads or writes it (a write's
-            // buffer is shared, but only to be read). The ring's drop waits for all completions.
+            // SAFETY: the memory the entry points to is the operation's buffer, on the heap at an address that stays
+            // the same when the slab grows. The slab keeps it until `collect` has seen the completion with this key, or
+            // forever if the ring breaks; until then nothing else reads or writes it (a write's buffer is shared, but
+            // only to be read). The ring's drop waits for all completions.
             let pushed = unsafe { submissions.push(&entry) };
             debug_assert!(pushed.is_ok(), "there was room");
         }
@@ -258,7 +258,7 @@ impl UringRing {
             match error.kind() {
                 io::ErrorKind::Interrupted => {}
                 io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy | io::ErrorKind::OutOfMemory => {
-                    // The kernel is short of memory. Who wants to wait waits here, others turn again.
+                    // The kernel is short of memory. A caller that may wait waits here; others turn again.
                     if completion_count_min > 0 {
                         std::thread::sleep(ENTER_RETRY_INTERVAL);
                     }

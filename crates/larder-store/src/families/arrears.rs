@@ -43,7 +43,7 @@ impl AnyEngine {
     /// `Unavailable`: this cannot be written either, and what was to be removed may be back at the next start.
     pub(crate) async fn empty_if_in_arrears(&self) -> Result<()> {
         let volume = self.volume();
-        // A volume that is out is emptied before it is believed again, if that is on record.
+        // A volume that is out of use is emptied before it rejoins, if that is on record.
         if volume.arrears.is_clear() || volume.health.is_out_and_safe() {
             return Ok(());
         }

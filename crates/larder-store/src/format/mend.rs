@@ -70,7 +70,7 @@ fn flipped_bit(mut difference: u32, len: usize) -> Option<(usize, u8)> {
         if let Some(bit) = (0..u8::BITS).find(|bit| STEPS[1 << bit] == difference) {
             return Some((distance, 1 << bit));
         }
-        // What the difference was one byte earlier: the highest byte of a step tells which it was.
+        // The difference one byte earlier: the highest byte of a step identifies the step.
         let step = usize::from(STEP_BY_HIGH[(difference >> 24) as usize]);
         difference = (difference ^ STEPS[step]) << 8 | step as u32;
     }

@@ -233,7 +233,7 @@ fn writes(count: f64, bytes_each: f64) -> TransferWork {
 fn bin_and_rest(assumed: &CostAssumptions<'_>, one: fn(f64, f64) -> TransferWork) -> TransferWork {
     let bin = assumed.tuning.hashcache_bin_bytes as f64;
     let long = (assumed.share_longer_than)(bin);
-    // What is longer than a bin has the mean's bytes beyond it, and more: lengths on the web have long tails.
+    // Entries longer than a bin have the mean's bytes beyond it, and more: lengths on the web have long tails.
     let rest = (record_bytes(assumed) / long.max(0.1)).max(bin);
     one(1.0, bin).and(one(long, rest))
 }
@@ -408,7 +408,7 @@ fn cpu_us(row: EngineRow) -> f64 {
         EngineRow::Mapped(MappedRow::Slots(SlotSchedule::PagesAndSortedReads)) => 4.8,
         EngineRow::Mapped(MappedRow::Slots(SlotSchedule::SitePagesAndSortedReads)) => 5.3,
         EngineRow::Mapped(MappedRow::Bitmap) => 5.2,
-        // Their time is in the file system, which the device's figures have.
+        // Their time is spent in the file system, which the device's figures include.
         EngineRow::Mapped(MappedRow::Files(_) | MappedRow::SizeClasses) => 6.0,
         EngineRow::Table(TableRow::Bins) => 1.6,
         EngineRow::Table(TableRow::Sets) => 6.1,

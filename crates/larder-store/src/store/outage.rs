@@ -75,7 +75,7 @@ impl EngineVolumes {
         let outcome = self.make_up_for(engine).await;
         match outcome {
             Ok(()) => volume.health.set_in_use(volume.clock.now()),
-            // It may have been written on some volumes that this one is back.
+            // Some volumes may have recorded that this one rejoined.
             Err(_) => self.record(volume).await,
         }
         outcome
@@ -83,7 +83,7 @@ impl EngineVolumes {
 
     async fn make_up_for(&self, engine: &AnyEngine) -> Result<()> {
         let volume = engine.volume();
-        // What its start could not write comes first: without that nothing can be removed.
+        // Writes that its start could not do come first: without them nothing can be removed.
         engine.maintain().await;
         engine.pay_arrears(true).await;
         volume.check_arrears()?;

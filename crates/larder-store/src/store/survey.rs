@@ -79,7 +79,8 @@ pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
     let (info, device) = look(path)?;
     let options = StoreOptions { background: false, ..options(path, &info)? };
     if options.policy.layout.keeps_files() {
-        // Opening it may remove files, which no overlay would keep: the engine is asked before it has loaded anything.
+        // Opening the store may remove files, which an overlay would not prevent. So the engine is queried before it
+        // has loaded anything.
         let volume = Arc::new(open::existing(device, &options)?);
         let entries = families::listed_count(&volume);
         let stats = Stats::of(&AnyEngine::new(volume)?);

@@ -177,7 +177,7 @@ impl PendingRemovals {
 
     pub(crate) fn pay_key(&self, key: &[u8], number: u64) {
         self.change(|owed| {
-            // Owed anew since it was tried, it stays.
+            // A key whose removal became pending again since this retry began stays on the list.
             if owed.keys.get(key) == Some(&number) {
                 owed.keys.remove(key);
                 owed.key_bytes -= key.len() + KEY_OVERHEAD_BYTES;

@@ -77,7 +77,7 @@ impl MaintenanceWakeup {
 
     /// Sleeps until called, or as long as `next_due` says; briefly while bytes wait for a sync.
     pub(crate) fn wait(&self, next_due: impl Fn() -> Option<Duration>) {
-        // In this order: whoever makes something due after this looked finds `idle` set, and calls.
+        // The order matters: a task that makes work due after this check finds `idle` set, and calls.
         self.idle.store(true, Ordering::Release);
         let due = next_due();
         let mut state = self.lock();

@@ -87,15 +87,15 @@ impl Trial {
             self.debt.known_failed_writes = failed_writes;
             self.debt.failed_at = self.now;
         }
-        // A store that knows its device for dead drops what it cannot write without trying.
+        // A store that knows that its device is dead drops pending writes without trying.
         if self.dying.is_none() && self.has_died() {
             self.debt.excuse(self.now);
         }
-        // A device that dies on purpose gives nothing back, but what was durable is there for the next.
+        // A device that dies on purpose returns nothing more, but its durable data is there for the next.
         if self.is_dead() {
             return;
         }
-        // A write that goes astray, and waits, may land on what is stored and acknowledged meanwhile.
+        // A waiting misdirected write may land on entries that are stored and acknowledged in the meantime.
         let is_struck = self.device.struck_count() > 0;
         if faults != self.debt.known_faults || is_struck || self.debt.is_struck {
             self.debt.excuse(self.now);
@@ -158,7 +158,8 @@ impl Trial {
             | Operation::StepClock { .. } => 0,
         };
         let room_bytes = if self.options.policy.engine == EngineRow::Log(LogRow::Packed(LogEviction::Worth)) {
-            // What was not asked for again has a tenth, of which a good part may be waste where entries are long for their segments.
+            // Entries that were not requested again have a tenth, much of which may be waste if entries are long for
+            // their segments.
             self.options.size_bytes / 32
         } else {
             self.options.size_bytes / 4 / part_count(&self.options)
@@ -169,7 +170,7 @@ impl Trial {
     /// Returns whether a lookup of `key` from `begun` to now must find something.
     pub(super) fn is_owed(&self, key: u64, begun: u64) -> bool {
         let since = self.debt.since();
-        // `esp` evicts as time goes by.
+        // `esp` evicts as time passes.
         let lasts = self.options.policy.layout != LayoutAxis::MultilevelBitmap || self.passed.is_zero();
         let is_countable = lasts && (!may_lose_a_few(self.options.policy) || self.histories.len() <= FEW_KEYS);
         let owes = || self.histories.get(&key).is_some_and(|history| history.owes(begun, since));

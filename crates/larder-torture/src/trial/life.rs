@@ -99,7 +99,7 @@ impl Trial {
             self.stage(before);
             let bad_reads = self.device.stats().bad_reads() - before.bad_reads();
             self.end_at_once(how);
-            // What could not be read then may have been taken for free, and written over.
+            // Unreadable data may have been taken for free space, and overwritten.
             self.forgive_misread(bad_reads);
         }
         self.open()

@@ -29,7 +29,7 @@ impl Oracle {
     }
 
     pub(super) fn step(&mut self) -> io::Result<Option<Step>> {
-        // Most records lie whole in what was read; only those across its end are put together.
+        // Most records are whole in the buffer; only those across its end are assembled.
         if let Some(record) = self.input.fill_buf()?.first_chunk() {
             let request = oracle_request(record);
             self.input.consume(ORACLE_RECORD_BYTES);
@@ -84,7 +84,7 @@ impl Compact {
         if ready.is_empty() {
             return Ok(None);
         }
-        // As above; behind the end of what was read there may be more.
+        // As above; more data may follow the end of the buffer.
         let read = if ready.len() >= COMPACT_RECORD_BYTES_MAX {
             let mut rest = ready;
             let read = compact_request(&mut rest, &mut self.time_ms);

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 /// A number for a name: the same in every run and on every machine.
 pub(super) fn hashed(name: &[u8]) -> u64 {
-    // SipHash with zero keys; only collisions of 64 bits matter here, nobody aims at them.
+    // SipHash with zero keys: only collisions of 64 bits matter here, and there is no attacker.
     BuildHasherDefault::<DefaultHasher>::default().hash_one(name).max(1)
 }
 

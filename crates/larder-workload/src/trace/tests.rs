@@ -157,7 +157,7 @@ proptest! {
         let (read, progress) = read_bytes(&bytes, None);
         prop_assert_eq!(read, requests);
         prop_assert_eq!(progress.damaged, 0);
-        // Cut anywhere, what was read before stays right.
+        // Wherever the trace is cut, everything read before stays valid.
         let (cut, _) = read_bytes(&bytes[..bytes.len().saturating_sub(1).max(8)], Some(Format::Compact));
         prop_assert!(cut.len() <= progress.requests as usize);
     }

@@ -238,7 +238,7 @@ fn request(random: &mut Random, object: PolyMixObject, is_revisit: bool, special
     let drawn = random.share() / specials.max(f64::MIN_POSITIVE);
     let is_image = object.class == PolyMixClass::Image;
     let kind = match drawn {
-        // Special kinds are of what was seen before; methods are of what is asked for directly.
+        // Special kinds are for objects requested before; methods are for objects requested directly.
         0.0..0.05 if is_revisit => RequestKind::ImsOld,
         0.05..0.15 if is_revisit => RequestKind::ImsNew,
         0.15..0.20 if is_revisit => RequestKind::Reload,

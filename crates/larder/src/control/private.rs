@@ -22,7 +22,7 @@ use std::{
 pub(super) fn make(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let own = geteuid().as_raw();
-    // Not the target of a link: somebody else's link could lead to a folder of ours.
+    // The metadata of the link itself, not of its target: another user's link could lead to a folder of ours.
     let fault = fault_of(&fs::symlink_metadata(folder)?, |owner| owner == own);
     fault.map_or(Ok(()), |fault| Err(io::Error::new(io::ErrorKind::PermissionDenied, fault)))
 }

@@ -102,7 +102,7 @@ impl ControlServer {
     /// The configuration is unusable; the previous one stays in force.
     pub(crate) async fn reload(self: &Arc<Self>) -> Result<String, Failure> {
         let this = Arc::clone(self);
-        // It reads files.
+        // Blocking, because it reads files.
         let reloaded = tokio::task::spawn_blocking(move || {
             let told = this.reloader.reload()?;
             *this.about() = this.reloader.about(&told);
@@ -118,7 +118,7 @@ impl ControlServer {
     /// Waits until the last session has ended. After that, no request is answered.
     pub(crate) async fn idle(&self) {
         let mut count = self.session_count.subscribe();
-        // The sender is ours and outlives this. Who started us may be gone before it asks.
+        // The sender is ours and outlives this. The process that started us may end before its first request.
         let _ = tokio::time::timeout(FIRST_PATIENCE, count.wait_for(|count| *count > 0)).await;
         let _ = count.wait_for(|count| *count == 0).await;
         self.ends.store(true, Relaxed);
@@ -127,9 +127,9 @@ impl ControlServer {
     async fn answer(self: &Arc<Self>, stream: UnixStream) {
         let mut stream = BufReader::new(stream);
         let mut session = None;
-        // What breaks off is closed like what ends.
+        // A conversation that breaks off is closed like one that ends.
         if let Ok(NextStep::Operate) = self.converse(&mut stream, &mut session).await {
-            // Who is asked while the proxy stops gets no answer.
+            // A client that connects while the proxy stops gets no response.
             let _ = stream.into_inner().into_std().and_then(|stream| self.handle.serve_operator(stream));
         }
         if session.take().is_some() {
@@ -173,7 +173,7 @@ impl ControlServer {
                 Ok(ControlRequest::Upgrade { program, check }) => {
                     let (answer, told) = self.upgrade(program, check).await;
                     respond(stream, &answer).await?;
-                    // Nobody waits for it if the proxy goes on.
+                    // If the proxy continues, nothing waits for this.
                     let _ = told.send(());
                     continue;
                 }

@@ -75,7 +75,7 @@ pub(super) fn run(
                 run = &mut start, if was_run.is_none() => was_run = Some(run),
                 status = &mut ended => {
                     let status = status.map_err(io::Error::other).and_then(|status| status).map_err(system)?;
-                    // What it said before it ended may not be read yet.
+                    // The last output of the process may be unread yet.
                     let was_run = match was_run {
                         Some(was_run) => was_run,
                         None => time::timeout(LAST_WORDS, &mut start).await.unwrap_or_default(),
@@ -83,7 +83,7 @@ pub(super) fn run(
                     return Ok(CommandEnd { code: code_of(status), was_run });
                 }
                 number = signals.next() => {
-                    // It may have ended just now.
+                    // The process may just have ended.
                     let _ = kill_process(id, number);
                 }
             }

@@ -62,7 +62,7 @@ impl CommandEnvironment {
 pub(crate) fn proxy_variables(proxy: SocketAddr) -> Vec<(&'static str, OsString)> {
     let url = OsString::from(format!("http://{proxy}"));
     let mut variables: Vec<_> = PROXY_VARIABLES.iter().map(|name| (*name, url.clone())).collect();
-    // What is on this machine is not reached through it. What else was excepted before is ours to cache.
+    // Addresses of this machine are not reached through the proxy. Other exceptions from before are cached by this one.
     variables.extend(DIRECT_VARIABLES.iter().map(|name| (*name, OsString::from(DIRECT))));
     variables.extend(SWITCH_VARIABLES.iter().map(|name| (*name, OsString::from("1"))));
     let of_gcloud = ["http".to_owned(), proxy.ip().to_string(), proxy.port().to_string()];

@@ -60,7 +60,7 @@ pub(crate) fn run(flags: &IsolatedFlags) -> ExitCode {
     let mut command = Command::new(program);
     restore_allocator(&mut command);
     let error = command.args(arguments).exec();
-    // Whoever started this has gone if it does not hear it.
+    // If this cannot be sent, the starting process has gone.
     let _ = passing::send(&line, &[NOT_RUN], None);
     not_run(program, &error)
 }

@@ -56,7 +56,7 @@ impl Isolation {
         loop {
             let mut octets = [0; 2];
             match receive(&line, &mut octets).await? {
-                // It closes when the program runs.
+                // The pipe closes when the program runs.
                 (0, _) => return Ok(true),
                 (_, Some(listener)) if octets[0] == LISTENER => {
                     tokio::spawn(carry_all(StdListener::from(listener), self.proxy));

@@ -35,7 +35,7 @@ pub(crate) fn options(proxy: SocketAddr, bundle: &str, store: &Path) -> io::Resu
     for scheme in ["http", "https"] {
         options.push(format!("-D{scheme}.proxyHost={host} -D{scheme}.proxyPort={port} "));
     }
-    // The Maven of today heeds them if it is told to.
+    // Present versions of Maven use them only with this option.
     options.push("-Daether.connector.http.useSystemProperties=true ");
     options.push(format!("-Dhttp.nonProxyHosts={DIRECT} -Djavax.net.ssl.trustStoreType=JKS "));
     options.push(format!("-Djavax.net.ssl.trustStorePassword={PASSWORD} -Djavax.net.ssl.trustStore="));

@@ -111,7 +111,7 @@ fn draw_rate(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     let recent = seconds.iter().rev().take(5).sum::<u64>() as f64 / 5.0;
     let most = seconds.iter().max().copied().unwrap_or(0);
     let title = format!("Requests a second: {recent:.0} now, {most} at most in the last minute");
-    // Each second as wide as there is room for.
+    // Each second is drawn as wide as there is room.
     let times = (usize::from(area.width) / seconds.len().max(1)).max(1);
     let data: Vec<u64> = seconds.iter().flat_map(|second| std::iter::repeat_n(*second, times)).collect();
     let sparkline = Sparkline::default().data(&data).style(Style::new().fg(Color::Cyan));

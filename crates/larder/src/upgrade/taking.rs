@@ -75,7 +75,7 @@ impl Takeover {
 
     /// Says that this process accepts, and continues the connections that the other hands over until that one ends.
     pub(crate) fn tell_accepting(&self, proxy: ProxyHandle) {
-        // If the other has gone meanwhile, nobody else serves.
+        // If the old process has ended in the meantime, no other process serves.
         if self.line.send(&HandoverMessage::Accepting).is_err() {
             return;
         }
@@ -91,7 +91,7 @@ impl Takeover {
                     // This process may have no descriptor left for it: that client's connection ends.
                     (HandoverMessage::Connection { .. }, None) => {}
                     (HandoverMessage::InCharge, _) => drop(in_charge.send(())),
-                    // It says nothing else any more.
+                    // No other message follows.
                     _ => return,
                 }
             }
@@ -103,7 +103,7 @@ impl Takeover {
         if self.line.send(&HandoverMessage::Serving).is_ok()
             && let Some(is_in_charge) = self.in_charge.take()
         {
-            // The other has gone, or does not answer: then nobody else serves.
+            // The old process has ended, or does not respond: then no other process serves.
             let _ = is_in_charge.recv_timeout(PATIENCE);
         }
     }
@@ -111,7 +111,7 @@ impl Takeover {
     /// Says why it does not start.
     pub(crate) fn tell_failed(&self, failure: &Failure) {
         let (problem, help) = (failure.placed(), failure.told().1.to_owned());
-        // Who is gone does not want to know.
+        // A process that has ended needs no message.
         let _ = self.line.send(&HandoverMessage::Failed { problem, help });
     }
 }

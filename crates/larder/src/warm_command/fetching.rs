@@ -65,7 +65,7 @@ impl FetchOutcome {
 impl WarmContext {
     /// Makes the proxy store a resource, unless it is stored already.
     pub(super) async fn warm(&self, target: &FetchTarget) -> FetchOutcome {
-        // Its last byte tells whether all of it is there, without all of it being sent.
+        // A request for the last byte shows whether the whole body is stored, without sending all of it.
         let asked = [(header::CACHE_CONTROL, "only-if-cached"), (header::RANGE, "bytes=-1")];
         match self.ask(target, &asked).await {
             Ok(response) if is_hit(response.headers()) && response.status() != StatusCode::GATEWAY_TIMEOUT => {
@@ -129,7 +129,7 @@ impl WarmContext {
                 }
                 FetchOutcome::Failed(format!("status {status} {said}").trim_end().to_owned())
             }
-            // What its origin has just confirmed was there.
+            // A response that the origin has just confirmed was stored.
             _ if is_hit(&head.headers) || says(status_line, "fwd-status=304") => FetchOutcome::There,
             _ if says(status_line, "stored") => FetchOutcome::Stored { bytes },
             _ if status_line.is_empty() => {

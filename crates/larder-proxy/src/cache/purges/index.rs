@@ -187,7 +187,7 @@ impl PurgeIndex {
         }
         (widened.last_number, widened.last_tag_number) = (self.last_number, self.last_tag_number);
         *self = widened;
-        // What is left is the newer half; one that is too much by itself goes with the rest.
+        // The newer half remains. A single purge beyond the limit is dropped with the others.
         if is_full(self) {
             self.widen_beyond(count_max, bytes_max);
         }

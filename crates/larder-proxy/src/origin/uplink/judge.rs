@@ -103,7 +103,7 @@ impl SilenceJudge {
 
     /// Forgets an origin whose state cannot be determined.
     pub(super) fn forget(&mut self, origin: &Origin) {
-        // While the line is down its end has to be seen: something is left to look for.
+        // While the uplink is down, at least one failing origin must be left to probe for its return.
         if self.failing.len() > 1 {
             self.failing.remove(origin);
         }

@@ -179,7 +179,7 @@ impl LockedFolder {
         let _alone = self.lock_folders();
         let folders = place.ancestors().skip(1).take_while(|folder| *folder != self.files);
         for folder in folders {
-            // It fails as long as there are other files in it.
+            // Fails as long as the folder contains other files.
             if fs::remove_dir(folder).is_err() {
                 break;
             }
@@ -201,7 +201,7 @@ impl LockedFolder {
                 let Some(name) = name.to_str() else { continue };
                 let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
                 let kind = entry.file_type()?;
-                // What the directory cannot have made itself, it does not name.
+                // A name that the directory cannot have created is not listed.
                 let Some(file) = FileName::new(path.as_str()) else { continue };
                 if kind.is_dir() {
                     folders.push(path);

@@ -98,7 +98,7 @@ impl BackgroundState {
     }
 
     fn wake(&self) {
-        // It fails only when the count is full, and then the thread is awake.
+        // Fails only if the counter is full, and then the thread is awake.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
@@ -110,7 +110,7 @@ impl BackgroundState {
     }
 
     fn forget_wakes(&self) {
-        // It fails only when there was none.
+        // Fails only if there was no wakeup.
         let _ = rustix::io::read(&self.wake, &mut [0; size_of::<u64>()]);
     }
 }

@@ -48,7 +48,7 @@ fn alignment_bytes(file: &File, is_block_device: bool) -> Option<u32> {
                 && offset.max(memory) as usize <= BUFFER_ALIGNMENT_BYTES;
             is_possible.then_some(offset.max(ALIGNMENT_BYTES_MIN))
         }
-        // Before Linux 6.1 nobody can tell; a page satisfies every disk.
+        // Before Linux 6.1 the alignment is unknown; a page satisfies every disk.
         _ => Some(BUFFER_ALIGNMENT_BYTES as u32),
     }
 }

@@ -32,7 +32,7 @@ fn memory_is_what_the_engine_says_it_takes() {
         let device = Arc::new(MemoryDevice::new(SIZE_BYTES));
         let store = Store::open_on(device, &options).unwrap();
         if matches!(policy.index, IndexAxis::Buckets) {
-            // Its index takes memory as entries come, however long they are.
+            // The index takes memory as entries arrive, whatever their length.
             for n in 0..SIZE_BYTES / mean {
                 let writer = store.insert(&n.to_le_bytes(), "head".into(), Hints::default()).unwrap();
                 block_on(writer.commit()).unwrap();

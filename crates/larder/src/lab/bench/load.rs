@@ -20,7 +20,7 @@ use std::{env, path::Path, process, time::Duration};
 pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
     flags.check()?;
     let result = measure(&flags)?;
-    // The files are written also if nobody reads what is printed.
+    // The files are written even if the printed output has no reader.
     let printed = match &flags.json {
         Some(path) if path.as_os_str() == "-" => print_line!("{}", to_json(&result)),
         Some(path) => {

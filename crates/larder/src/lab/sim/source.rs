@@ -117,7 +117,7 @@ fn kept(path: &Path) -> Result<PathBuf, Failure> {
         io::copy(&mut pipe, &mut file).map_err(failed)?;
     }
     let place = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    // It stays open until the process ends.
+    // The file stays open until the process ends.
     let _ = file.into_raw_fd();
     Ok(place)
 }
