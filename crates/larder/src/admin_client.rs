@@ -21,7 +21,7 @@ use std::{
 /// Which proxy is asked.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct AdminFlags {
-    /// The proxy's admin listener (its --admin) [default: the larder of yours that runs; else 127.0.0.1:3180]
+    /// The proxy's admin listener (its --admin) [default: your running larder; otherwise 127.0.0.1:3180]
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
     admin: Option<SocketAddr>,
 }

@@ -27,7 +27,7 @@ CA. For one command, `larder exec` does all of this by itself.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct EnvFlags {
-    /// Whose lines
+    /// Shell that reads the lines
     #[arg(long, value_enum, default_value_t = Shell::Bash)]
     shell: Shell,
 

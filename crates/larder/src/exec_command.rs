@@ -64,7 +64,7 @@ pub(crate) struct ExecFlags {
     #[arg(long, short)]
     quiet: bool,
 
-    /// How to say at the end, on standard error, what was saved
+    /// Format of the summary on standard error at the end
     #[arg(long, value_name = "FORM", value_enum, default_value_t = SummaryForm::Text)]
     summary: SummaryForm,
 

@@ -36,7 +36,7 @@ pub(crate) struct LsFlags {
     #[arg(long, value_enum)]
     sort: Option<Sort>,
 
-    /// How many are listed; 0 is all, or 100,000 where they are sorted
+    /// Number of responses listed; 0 is all, or 100,000 if they are sorted
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = value::limit)]
     limit: u64,
 

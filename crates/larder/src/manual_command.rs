@@ -29,7 +29,7 @@ pub(crate) struct CompletionsFlags {
 /// The flags of `larder manual`.
 #[derive(Debug, Args)]
 pub(crate) struct ManualFlags {
-    /// Where to
+    /// Folder to write to
     directory: PathBuf,
 }
 

@@ -14,9 +14,9 @@ use clap::Subcommand;
 pub(crate) enum MirrorCommand {
     /// List all, with their servers
     List,
-    /// Say what is known of one: its servers, what of their files never changes, and how its clients are told
+    /// Describe one: its servers, its files that never change, and the settings for its clients
     Show {
-        /// Its name
+        /// The mirror's name
         #[arg(value_parser = |name: &str| mirrors::named(name))]
         name: &'static Registry,
     },

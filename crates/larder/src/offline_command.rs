@@ -22,7 +22,7 @@ is on, a request for a response that is not stored gets a 504 and is listed by `
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct OfflineFlags {
-    /// What is to be so from now on
+    /// The new mode
     #[arg(value_enum, default_value_t = Word::Status)]
     word: Word,
 

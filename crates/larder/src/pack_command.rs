@@ -57,7 +57,7 @@ pub(crate) struct PackFlags {
     #[arg(value_name = "PATTERN|LIST", required_unless_present_any = ["mirror", "all"])]
     sources: Vec<String>,
 
-    /// What these mirrors have of their servers, such as pypi,npm; `larder mirror list` names all
+    /// The content that these mirrors have of their servers, such as pypi,npm; `larder mirror list` names all
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', value_parser = mirrors::named)]
     mirror: Vec<&'static Registry>,
 

@@ -52,7 +52,7 @@ pub(crate) struct WarmFlags {
     #[arg(value_name = "URL|FILE", required_unless_present_any = ["missing", "sitemap"])]
     sources: Vec<String>,
 
-    /// What was asked for while the proxy was offline, and was not there; what is fetched leaves that list
+    /// URLs that were requested while the proxy was offline and were not cached; fetched ones leave that list
     #[arg(long)]
     missing: bool,
 
@@ -60,7 +60,7 @@ pub(crate) struct WarmFlags {
     #[arg(long, value_name = "URL")]
     sitemap: Vec<String>,
 
-    /// How many are fetched at once, from 1 to 64
+    /// Number of simultaneous fetches, from 1 to 64
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value::jobs)]
     jobs: u8,
 

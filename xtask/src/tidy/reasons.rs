@@ -65,7 +65,9 @@ fn check_listed(sources: &[Source], listed: &[(&str, &str)], count_min: usize) -
         let source = sources.iter().find(|source| source.path.ends_with(path));
         match source.and_then(|source| count(source, name)) {
             Some(one) => (sum.lines, sum.comments) = (sum.lines + one.lines, sum.comments + one.comments),
-            None => findings.push(Finding::new(path, 1, format!("no function `{name}`: correct the list in reasons.rs"))),
+            None => {
+                findings.push(Finding::new(path, 1, format!("no function `{name}`: correct the list in reasons.rs")))
+            }
         }
     }
     let min = count_min.max((sum.lines * PER_HUNDRED_MIN).div_ceil(100));
@@ -83,9 +85,8 @@ fn check_listed(sources: &[Source], listed: &[(&str, &str)], count_min: usize) -
 fn count(source: &Source, name: &str) -> Option<Count> {
     let lines = &source.lines[..source.product_line_count];
     let opening = format!("fn {name}");
-    let is_opening = |code: &str| {
-        code.find(&opening).is_some_and(|at| code[at + opening.len()..].starts_with(['(', '<']))
-    };
+    let is_opening =
+        |code: &str| code.find(&opening).is_some_and(|at| code[at + opening.len()..].starts_with(['(', '<']));
     let start = lines.iter().position(|line| is_opening(&line.code))?;
     let indent = lines[start].code.len() - lines[start].code.trim_start().len();
     let is_end = |code: &str| code.trim_end().len() == indent + 1 && code.trim_start().starts_with('}');

@@ -21,7 +21,7 @@ pub(crate) struct TrustFlags {
     #[arg(long)]
     undo: bool,
 
-    /// Where the system keeps authorities of its owner's
+    /// Folder of the system's additional CAs
     #[arg(long, value_name = "DIRECTORY", default_value = "/usr/local/share/ca-certificates", value_parser = value::path)]
     system_store: PathBuf,
 }

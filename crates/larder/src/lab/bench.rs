@@ -51,7 +51,7 @@ pub(crate) struct BenchFlags {
 pub(crate) enum BenchCommand {
     /// Measure a disk as `larder plan` needs it: a scratch file in a directory, or a block device that holds nothing.
     Device(DeviceFlags),
-    /// Measure policies on a disk, without a proxy, beside what a plan expects of them.
+    /// Measure policies on a disk, without a proxy, and compare them with the plan.
     Store(store::StoreFlags),
     /// Put results that were written with --json on one page.
     Report(ReportFlags),
@@ -80,11 +80,11 @@ pub(crate) struct DeviceFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
 
-    /// Time of all measurements together, besides that of writing so many bytes once [default: 30s]
+    /// Time of all measurements together, in addition to the first fill of that size [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     time: Option<Duration>,
 
-    /// How to read and write: auto, uring or threads [default: auto]
+    /// I/O interface: auto, uring or threads [default: auto]
     #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
     io: Option<IoChoice>,
 

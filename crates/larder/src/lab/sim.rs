@@ -41,9 +41,9 @@ Examples:
 pub(crate) enum SimCommand {
     /// Run a trace or a workload against policies on a modelled machine.
     Run(Box<RunFlags>),
-    /// Compare evictions: policies beside those of the literature, by shares of all that is asked for.
+    /// Compare evictions: policies and those of the literature, by shares of the footprint.
     Evictions(Box<EvictionsFlags>),
-    /// Reproduce a table or figure of a paper, the printed values beside the simulated ones.
+    /// Reproduce a table or figure of a paper, with the published and the simulated values.
     Paper(PaperFlags),
     /// Write a trace or a workload as a trace of larder's own format.
     Convert(convert::ConvertFlags),
@@ -170,7 +170,7 @@ pub(crate) struct PaperFlags {
 /// How results are shown, for every simulation.
 #[derive(Debug, Args)]
 pub(crate) struct OutputFlags {
-    /// How to print the results
+    /// Output format
     #[arg(long, value_enum, default_value_t = OutputForm::Table)]
     output: OutputForm,
 

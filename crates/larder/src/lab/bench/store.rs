@@ -47,11 +47,11 @@ pub(crate) struct StoreFlags {
     #[arg(long, value_name = "COUNT", value_parser = value::workers)]
     depth: Option<usize>,
 
-    /// How long requests are counted [default: 30s]
+    /// Time for which requests are counted [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     time: Option<Duration>,
 
-    /// How to read and write: auto, uring or threads [default: auto]
+    /// I/O interface: auto, uring or threads [default: auto]
     #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
     io: Option<IoChoice>,
 

@@ -38,15 +38,15 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "URL", value_parser = proxy_address, conflicts_with = "proxy", requires = "origin_listen")]
     pub(super) reverse: Option<SocketAddr>,
 
-    /// Where the origin of the benchmark listens [default: a free port on 127.0.0.1]
+    /// Listening address of the benchmark's origin [default: a free port on 127.0.0.1]
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
     pub(super) origin_listen: Option<SocketAddr>,
 
-    /// Open loop: so many requests a second, whatever becomes of them [default: 200]
+    /// Open loop: this many requests a second, whatever their outcome [default: 200]
     #[arg(long, value_name = "COUNT", value_parser = rate)]
     pub(super) rate: Option<f64>,
 
-    /// Closed loop: so many users, each of which waits for an answer before it asks again.
+    /// Closed loop: this many users, each of which waits for a response before the next request.
     #[arg(long, value_name = "COUNT", value_parser = users, conflicts_with = "rate")]
     pub(super) users: Option<usize>,
 
@@ -54,19 +54,19 @@ pub(crate) struct LoadFlags {
     #[arg(long, conflicts_with = "users")]
     pub(super) peak: bool,
 
-    /// What 99% of the responses may take, with --peak [default: 50ms]
+    /// Limit on the 99th percentile of response times, with --peak [default: 50ms]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "peak")]
     pub(super) limit: Option<Duration>,
 
-    /// How long a rate is tried, with --peak [default: 10s]
+    /// Time for which a rate is tried, with --peak [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "peak")]
     pub(super) step: Option<Duration>,
 
-    /// How long all phases take together [default: 2m, or no limit with --trace or --requests]
+    /// Time of all phases together [default: 2m, or no limit with --trace or --requests]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "peak")]
     pub(super) time: Option<Duration>,
 
-    /// PolyMix' phase `fill` lasts until so much was stored; PolyMix wants twice the size of the cache.
+    /// Bytes to store before PolyMix's phase `fill` ends; PolyMix requires twice the size of the cache.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "users")]
     pub(super) fill: Option<u64>,
 
@@ -86,7 +86,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "NUMBER", value_parser = alpha)]
     pub(super) alpha: Option<f64>,
 
-    /// Where random numbers begin [default: 1]
+    /// Seed of the random numbers [default: 1]
     #[arg(long, value_name = "NUMBER")]
     pub(super) seed: Option<u64>,
 
@@ -94,7 +94,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "PID")]
     pub(super) pid: Vec<u32>,
 
-    /// Folder or file in which the proxy keeps what it stores: what it takes of the disk is counted.
+    /// Folder or file of the proxy's store: its use of the disk is counted.
     #[arg(long, value_name = "PATH")]
     pub(super) store: Option<PathBuf>,
 
@@ -118,8 +118,8 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "FILE")]
     pub(super) html: Option<PathBuf>,
 
-    /// Where a folder for the store is made, if larder is started; the disk under it is counted [default: the folder for
-    /// temporary files]
+    /// Folder in which the store's folder is created if larder is started; the disk under it is counted [default: the
+    /// folder for temporary files]
     #[arg(long, value_name = "PATH")]
     pub(super) scratch: Option<PathBuf>,
 
