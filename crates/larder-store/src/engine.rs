@@ -1,7 +1,7 @@
-//! The engines, and the seam between them and the store: what a family of rows does for the public API.
+//! The interface between the store and its engines: the operations that an engine implements for the public API.
 //!
-//! Owns: the [`Engine`] trait, and what it is asked and answers. Does not: decide anything, or know which engines there are; the one
-//! match over them is in `families`.
+//! Owns: the [`Engine`] trait, and the types of its arguments and results. Nothing is decided here, and the engines are
+//! not known; the one match over them is in `families`.
 
 pub(crate) mod clusters;
 pub(crate) mod kit;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use kit::room::{HeadRenewal, NoRoom};
 use std::{future::Future, sync::Arc, task::Waker, time::Duration};
 
-/// How much of an entry a lookup reads.
+/// The part of an entry that a lookup reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadExtent {
     Whole,
@@ -25,7 +25,7 @@ pub(crate) enum ReadExtent {
     Key,
 }
 
-/// What an engine holds now.
+/// The present content of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EngineGauges {
     /// Entries that memory knows of.
@@ -40,16 +40,16 @@ pub(crate) struct EngineGauges {
     pub(crate) segments_in_use: u64,
 }
 
-/// Where an entry was seen, so that it can be found out again and again, without I/O, that it is still there; see
+/// The location of an entry, with which the store can check repeatedly, without I/O, that the entry is still there; see
 /// [`crate::Store::sight`].
 ///
-/// What is in sight was found under exactly its key (rows that know all their entries: under its 64 bits of hash), and has
-/// since been neither moved, replaced, removed nor reclaimed. It says nothing about damage: that shows when the entry is
-/// read. Cost: 16 bytes, and one lookup in memory to ask again.
+/// The entry was found there under exactly its key (policies that know all their entries: under its 64-bit hash). It
+/// counts as still there if it has not been moved, replaced, removed or reclaimed since. Damage shows only when the
+/// entry is read. Cost: 16 bytes, and one lookup in memory per check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocatedEntry(pub(crate) Location);
 
-/// What an engine remembers of it.
+/// An engine's own form of a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
     /// A record of the log, in this use of its segment.
@@ -62,7 +62,7 @@ pub(crate) enum Location {
 
 /// A family of rows: one way to execute what index, layout, schedule and eviction decide.
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
-    /// What tells whether an entry that was found still is its key's.
+    /// Data to check whether a found entry is still its key's entry.
     type Found: Copy;
 
     fn volume(&self) -> &Arc<Volume>;
@@ -70,21 +70,23 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Finds what an earlier run left. Meanwhile the store is in use.
     async fn load(self: &Arc<Self>);
 
-    /// The entry of `key`, verified.
+    /// Returns the entry of `key`, verified.
     async fn get(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<Reader>>;
 
-    /// Where `key`'s entry is, if there is one. As it stands here for rows whose memory has the whole hash of every entry.
+    /// Returns the location of `key`'s entry, if there is one. The default is for policies whose memory has the whole
+    /// hash of every entry.
     async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
         self.volume().check_open()?;
         Ok(self.may_contain(self.volume().hash(key).0).then_some(Location::Known))
     }
 
-    /// Whether an entry is still where it was seen; `false` where memory cannot tell.
+    /// Returns whether an entry is still at this location; `false` where memory cannot tell.
     fn is_in_sight(&self, key_hash: KeyHash, sight: Location) -> bool {
         sight == Location::Known && self.may_contain(key_hash)
     }
 
-    /// Whether an entry of this length is worth the room of others; counts as a request for it. Rows that let everything in say yes.
+    /// Returns whether an entry of this length is worth displacing others. Counts as a request for it. Policies that
+    /// admit everything return `true`.
     fn admits(&self, _key_hash: KeyHash, _len_bytes: u64) -> bool {
         true
     }
@@ -126,7 +128,7 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
         let Some((found, reader)) = self.find_current(key).await? else { return Ok(false) };
         let Some(renewal) = self.renewal(found, &reader, hints).await? else { return Ok(false) };
-        // Whatever happened to the key since it was read counts more than a new head for what was read.
+        // If the key has changed since it was read, that change counts, and not a new head for the old body.
         self.commit_if(renewal.record(key, &head), Some(found)).await
     }
 
@@ -149,22 +151,22 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         volume.wait_for_room(volume.room_deadline(), too_long, |waker| attempt(Some(waker))).await
     }
 
-    /// Whether memory knows of an entry; `true` where memory cannot tell.
+    /// Returns whether memory knows of an entry; `true` where memory cannot tell.
     fn may_contain(&self, key_hash: KeyHash) -> bool;
 
     /// Counts a hit that was served from elsewhere.
     fn touch(&self, key_hash: KeyHash);
 
-    /// One round of what is due now.
+    /// Runs one round of the work that is due now.
     async fn maintain(self: &Arc<Self>);
 
-    /// How long from now until something is due; `None` while nothing is.
+    /// Returns the time until the next work is due; `None` if there is none.
     fn next_due(&self) -> Option<Duration>;
 
     /// Hands everything committed to the device.
     async fn flush(self: &Arc<Self>) -> Result<()>;
 
-    /// What closing does before the last sync: what is needed to find everything again.
+    /// Writes everything that the next start needs. Closing calls this before its last sync.
     async fn finish(self: &Arc<Self>) -> Result<()>;
 
     fn gauges(&self) -> EngineGauges;

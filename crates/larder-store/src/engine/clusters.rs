@@ -1,16 +1,18 @@
-//! The engine of `ucfs`: clusters that are written whole, read whole, and evicted whole.
+//! The engine of `ucfs`: clusters that are written, read and evicted as a whole.
 //!
-//! Owns: entry table and clusters of one volume, and the order in which they change. Entries of one site go to the
-//! same open cluster, so that they lie together; a read brings the whole cluster, and its other entries go to the
-//! neighbours' sink. Does not: move anything on the device. UCFS may put an evicted cluster's hit entries
-//! into an open one if they are in memory; this store keeps nothing in memory that it has written, and the least
-//! recently used cluster was not read lately, so here they are dropped (the hot tier in front still has them).
+//! Owns: the entry table and clusters of one volume, and the order in which they change. Entries of one site go to the
+//! same open cluster, so that they are adjacent. A read brings the whole cluster, and its other entries go to the
+//! neighbours' sink. Nothing is moved on the device. UCFS may copy an evicted cluster's hit entries into an open one if
+//! they are in memory. This store keeps no written data in memory, and the least recently used cluster was not read
+//! recently, so these entries are dropped (the memory cache may still have them).
 //!
-//! Invariants: every table is in memory; after a crash it comes back from the last snapshot and the journal of what has changed since
-//! (`engine::kit::ledger`), on volumes without a journal only from that of a clean close. A cluster's sequence is unlike that of any earlier use, also in
-//! earlier runs, because sequences are reserved in the header before they are used. No lock is held across I/O.
-//! Cost: one read of a cluster a hit, none a miss (`a_hit_is_one_read_of_a_cluster_and_a_miss_none`); one write of a cluster for all
-//! entries in it (`a_cluster_is_one_write_for_all_its_entries`), and one each three seconds in which it is
+//! Invariants: every table is in memory. After a crash it is restored from the last snapshot and the journal of changes
+//! since (`engine::kit::ledger`); on volumes without a journal only from that of a clean close. A cluster's sequence
+//! differs from that of any earlier use, even in earlier runs, because sequences are reserved in the header before they
+//! are used. No lock is held across I/O.
+//!
+//! Cost: one read of a cluster per hit, none per miss (`a_hit_is_one_read_of_a_cluster_and_a_miss_none`); one write per
+//! cluster for all its entries (`a_cluster_is_one_write_for_all_its_entries`), and one each three seconds while it is
 //! being filled; `an_entry_takes_200_bits_and_a_cluster_24_bytes`.
 
 mod append;
@@ -50,10 +52,10 @@ pub(crate) use walk::walk;
 
 /// Fewest clusters a volume works with.
 const CLUSTER_COUNT_MIN: u64 = 8;
-/// Of so many clusters one may be open.
+/// Number of clusters per open cluster.
 const CLUSTERS_PER_GROUP: u32 = 8;
 
-/// The shape of a new volume.
+/// Returns the shape of a new volume.
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let cluster_bytes = options.tuning.ucfs_cluster_bytes;
     let (index_bytes, journal_pages) = if options.tuning.map_journal {
@@ -93,7 +95,7 @@ pub(crate) struct ClustersEngine {
     state: StateLock<ClustersState>,
 }
 
-/// What changes, all under one lock.
+/// The state under the engine's one lock.
 pub(crate) struct ClustersState {
     clusters: ClusterTable<EntryId>,
     entries: EntryTable,
@@ -102,11 +104,11 @@ pub(crate) struct ClustersState {
     ready: bool,
     /// Clusters that could not be written.
     failed: u64,
-    /// What brings the tables over a kill.
+    /// The snapshot and journal that carry the tables over a kill.
     ledger: MapCheckpoint,
-    /// Whether they are being put together after one: what is in them may be gone by what is read next.
+    /// Set while the tables are being recovered after a crash: later data of the recovery may remove any entry.
     is_recovering: bool,
-    /// Where clusters lie.
+    /// The place of the clusters.
     area: ClusterArea,
     volume: Arc<Volume>,
     waiting: TaskWaiters,
@@ -139,7 +141,7 @@ impl ClustersEngine {
     }
 }
 
-/// Where the clusters of a volume lie.
+/// Returns the place of a volume's clusters.
 fn area_of(shape: &VolumeShape) -> Option<ClusterArea> {
     let [cluster_bytes, count, ..] = shape.parameters;
     let data = shape.data_area();
@@ -153,7 +155,7 @@ fn area_of(shape: &VolumeShape) -> Option<ClusterArea> {
 const CLUSTER_BYTES_RANGE: std::ops::RangeInclusive<u64> = (32 << 10)..=(1 << 20);
 
 impl ClustersState {
-    /// Where the key's entry is, as far as it may be shown.
+    /// Returns the place of the key's entry, if it may be shown.
     fn find(&self, key_hash: KeyHash) -> Option<EntryPlace> {
         self.entries.find(key_hash).filter(|_| !self.is_recovering)
     }

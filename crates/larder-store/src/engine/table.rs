@@ -1,18 +1,21 @@
-//! The engine of the disk table: every entry in a bin of its set, what does not fit a bin in the ring.
+//! The engine of the disk table: every entry is in a bin of its set, and a remainder that does not fit the bin is in
+//! the ring.
 //!
-//! Owns: the table, what memory knows of its sets, and the order in which both change. Rows differ in how
-//! many ways a set has and how much memory knows: nothing (then the set is read), tags and ranks of all sets, or
-//! of those used last. Invariants: a set is changed by one writer at a time; at most one bin of a set is believed
-//! for a key; entries on their way to the device are answered from memory; no lock is held across I/O.
+//! Owns: the table, the memory of its sets, and the order in which both change. Policies differ in the number of ways
+//! of a set, and in how much memory knows: nothing (then the set is read), or tags and ranks of all sets, or of the
+//! most recently used sets. Invariants: one writer at a time changes a set. At most one bin of a set counts for a key.
+//! Entries on their way to the device are answered from memory. No lock is held across I/O.
 //!
-//! After a crash nothing needs to be rebuilt: bins name their entries, so a set of which memory knows nothing is
-//! read when it is first asked for, and is known from then on. Memory that is wrong about a bin can only cost a
-//! read, as the full key is compared. Bins are wiped before memory forgets that they may hold an older entry; a set
-//! whose change failed is doubted: it holds nothing until all of it was wiped, which is tried until it succeeds.
-//! Cost: one read for hit and miss alike, of a bin or of a whole set, where memory knows nothing
-//! (`basic_takes_no_memory_and_one_read_for_hit_and_miss_alike`, `set_takes_no_memory_and_one_read_of_the_whole_set_for_hit_and_miss_alike`); with
-//! tags in memory one a hit and few a miss (`setmem_takes_eleven_bits_and_one_read_for_a_hit`,
-//! `setmem_reads_for_three_percent_of_misses_in_full_sets`); a removal is one write. Source: HashCache (NSDI 2009), 3.
+//! After a crash nothing needs to be rebuilt: bins name their entries, so an unknown set is read at its first request,
+//! and known thereafter. Wrong memory of a bin only costs a read, because the full key is compared. Bins are wiped
+//! before memory forgets that they may hold an older entry. A set whose change failed is suspect: it counts as empty
+//! until all of it has been wiped, which is retried until it succeeds.
+//!
+//! Cost: without memory of the set, one read for hits and misses alike, of a bin or of a whole set
+//! (`basic_takes_no_memory_and_one_read_for_hit_and_miss_alike`,
+//! `set_takes_no_memory_and_one_read_of_the_whole_set_for_hit_and_miss_alike`). With tags in memory, one read per hit
+//! and few per miss (`setmem_takes_eleven_bits_and_one_read_for_a_hit`,
+//! `setmem_reads_for_three_percent_of_misses_in_full_sets`). A removal is one write. Source: HashCache (NSDI 2009), 3.
 
 mod check;
 mod doubted;
@@ -66,10 +69,10 @@ pub(crate) use walk::walk;
 const BIN_BYTES_MAX: u64 = 1 << 20;
 /// When to try again to wipe a set.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// How many change counts there are; sets share them.
+/// Number of change counters, which sets share.
 const CHANGE_COUNT: usize = 1024;
 
-/// The shape of a new volume of this family.
+/// Returns the shape of a new volume of this family.
 pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<VolumeShape> {
     let Tuning { hashcache_bin_bytes: bin_bytes, hashcache_ways, hashcache_ring_share, .. } = options.tuning;
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
@@ -99,7 +102,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<VolumeSh
     }
 }
 
-/// Where bins and ring lie on a volume of this shape, if it has any.
+/// Returns the layout of a volume of this shape, if it is possible.
 fn layout_of(shape: &VolumeShape) -> Option<TableLayout> {
     let [bin_bytes, ways, set_count, ..] = shape.parameters;
     let sound = (BLOCK_BYTES..=BIN_BYTES_MAX).contains(&bin_bytes) && bin_bytes.is_power_of_two();
@@ -124,7 +127,7 @@ struct TableState {
     /// When to try again to wipe one.
     wipe_at: Option<Duration>,
     ring: RingState,
-    /// What stands in the session block.
+    /// The content of the session block.
     session: RunSession,
     /// Numbers of writes.
     numbers: RunNumbers,
@@ -136,7 +139,7 @@ struct TableState {
     waiting: TaskWaiters,
 }
 
-/// How far the engine has come.
+/// The phase of the engine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TablePhase {
     Loading,
@@ -145,7 +148,7 @@ enum TablePhase {
     Failed,
 }
 
-/// What is on its way to a set.
+/// A write in progress to a set.
 struct DirtySet {
     hash: FullHash,
     /// The record; `None` while the entry is being removed.
@@ -167,7 +170,7 @@ impl Drop for SetHold {
 }
 
 impl TableEngine {
-    /// `None` if the superblock tells of no possible table.
+    /// Creates the engine, or returns `None` if the superblock describes no possible table.
     pub(crate) fn new(volume: Arc<Volume>, row: TableRow) -> Option<Self> {
         let layout = layout_of(&volume.shape)?;
         let state = TableState {
@@ -195,7 +198,7 @@ impl TableEngine {
         set_of(key_hash, self.layout.set_count)
     }
 
-    /// What memory knows of the sets of a volume that is `fresh`, or was used before.
+    /// Returns the memory of the sets of a volume that is `fresh`, or was used before.
     fn memory(&self, fresh: bool) -> SetMemory {
         let tuning = &self.volume.options.tuning;
         let shape = sets::SetShape {
@@ -266,7 +269,7 @@ impl TableState {
         *count = count.wrapping_add(1);
     }
 
-    /// Whether nothing happened to a set since there were `changes`, nor does now.
+    /// Returns whether nothing has happened to a set since its counter was `changes`, and nothing is happening now.
     fn is_settled(&self, set: SetNumber, changes: u32) -> bool {
         self.changes(set) == changes && self.held.get(&set).is_none_or(Option::is_none)
     }
@@ -291,7 +294,7 @@ impl AsMut<TaskWaiters> for TableState {
 }
 
 impl Engine for TableEngine {
-    /// How often the entry's set had changed.
+    /// The change counter of the entry's set.
     type Found = u32;
 
     fn volume(&self) -> &Arc<Volume> {
@@ -351,7 +354,7 @@ impl Engine for TableEngine {
         }
     }
 
-    /// A commit writes through: only sets whose change failed are still to be wiped.
+    /// Flushes. Commits write through, so only sets whose change failed need to be wiped.
     async fn flush(self: &Arc<Self>) -> Result<()> {
         self.volume.check_open()?;
         self.wipe_all_doubted().await

@@ -1,19 +1,20 @@
 //! The engine of `tiny`: a small log in front of sets, for very little memory on flash.
 //!
-//! Owns: the front and its index, the summaries of the sets, the ring for long entries, and the order in
-//! which they change. A new entry goes to the front (a long one to the long ring, and a stub of it to the
-//! front). When the front's oldest segment is needed again, its entries are moved to their sets, all entries
-//! of a set that are in the front together, or dropped if that is not worth writing the set. Does not: decide
-//! who stays in a set ([`rrip`]).
+//! Owns: the front and its index, the summaries of the sets, the ring for long entries, and the order in which they
+//! change. A new entry goes to the front (a long one to the long ring, with a stub in the front). When the front's
+//! oldest segment is needed again, its entries are moved to their sets, together with all other entries of the set in
+//! the front, or dropped if that is not worth a write. The choice of entries that stay in a set is in [`rrip`].
 //!
-//! Invariants: what is in the front is newer than what is in a set, so the front is asked first, and an
-//! entry leaves the front unwritten only if its set holds no older one; a segment of the front is reused only
-//! after the sets written from it are durable; a set whose bytes on the volume are not what memory says is
-//! doubted, and nothing of it is believed until it was written anew. No lock is held across I/O. Cost of a hit:
-//! one read, two if the entry is longer than half a set; of a miss: a read for what a Bloom filter of 3 bits an
-//! entry does not tell (`a_short_entry_is_one_read_a_long_one_two_and_a_dirty_one_none`); of memory at most nine bits an entry
-//! (`a_full_store_takes_at_most_nine_bits_of_memory_an_entry`); of writes: `entries_share_writes_on_their_way_to_the_front_and_into_sets`.
-//! Idea: Kangaroo (SOSP 2021); what differs is said in docs/tiny.md.
+//! Invariants: an entry in the front is newer than one in a set, so the front is searched first, and an entry leaves
+//! the front unwritten only if its set holds no older one. A segment of the front is reused only after the sets written
+//! from it are durable. A set whose bytes on the volume differ from memory's description is suspect, and not trusted
+//! until it has been written again. No lock is held across I/O.
+//!
+//! Cost of a hit: one read, two if the entry is longer than half a set. Cost of a miss: a read when a Bloom filter of 3
+//! bits per entry is wrong (`a_short_entry_is_one_read_a_long_one_two_and_a_dirty_one_none`). Memory: at most nine bits
+//! per entry (`a_full_store_takes_at_most_nine_bits_of_memory_an_entry`). Writes:
+//! `entries_share_writes_on_their_way_to_the_front_and_into_sets`. Idea: Kangaroo (SOSP 2021); docs/tiny.md lists the
+//! differences.
 
 mod append;
 mod check;
@@ -67,7 +68,7 @@ const FRONT_SPARE: u32 = 1;
 /// longer entries more of it are stubs, so more than this range is never needed.
 const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 1024..=2048;
 
-/// The shape of a new volume.
+/// Returns the shape of a new volume.
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let tuning = &options.tuning;
@@ -99,7 +100,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     })
 }
 
-/// The summaries that a volume needs.
+/// Returns the summaries that a volume needs.
 fn summaries_of(plan: &TinyPlan, options: &StoreOptions) -> SetSummaries {
     let mean_in_set = options.mean_entry_bytes.min(plan.set_bytes / 7);
     SetSummaries::new(plan.set_count, plan.set_bytes / mean_in_set)
@@ -114,7 +115,7 @@ pub(crate) struct TinyEngine {
     moving: AtomicBool,
 }
 
-/// What changes, all under one lock.
+/// The state under the engine's one lock.
 struct TinyState {
     front: PackRingState,
     long: PackRingState,
@@ -144,7 +145,7 @@ struct TinyState {
     failed_moves: u32,
     /// Packs of the long ring that could not be written.
     failed_packs: u64,
-    /// How many of them have been told to those who flushed.
+    /// Number of failures already reported to a flush.
     reported_failures: u64,
     waiting: TaskWaiters,
 }
@@ -196,18 +197,18 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Whether the oldest segment of the front is to be moved now.
+    /// Returns whether the oldest segment of the front is to be moved now.
     fn move_is_due(&self) -> bool {
         self.ready && (self.front.free_count() < FRONT_RESERVE || self.index.is_full())
     }
 
-    /// The newest entry of the front with this prefix.
+    /// Returns the newest entry of the front with this prefix.
     fn newest(&self, prefix: u32) -> Option<FrontSlot> {
         self.index.range(prefix, prefix).last()
     }
 
-    /// Forgets what a set holds, so that nothing older than what was lost appears, and remembers that it has to be
-    /// written before what hides its contents may leave the front.
+    /// Forgets the content of a set, so that nothing older than the lost data appears, and records that the set has to
+    /// be written before entries that hide its content may leave the front.
     fn forget_set(&mut self, set: SetNumber) {
         self.sets.forget(set);
         if let Some(write) = self.set_writes.get_mut(&set) {
@@ -234,7 +235,7 @@ fn front_slots(plan: &TinyPlan, options: &StoreOptions) -> u64 {
     u64::from(plan.front.segment_count) * plan.front.segment_bytes / options.mean_entry_bytes.clamp(least, most)
 }
 
-/// The part of a key's hash that the front's index knows.
+/// Returns the part of a key's hash that the front's index knows.
 fn prefix_of(key_hash: KeyHash) -> u32 {
     key_hash.prefix()
 }

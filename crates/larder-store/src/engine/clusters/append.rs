@@ -28,7 +28,7 @@ use std::{
 
 /// Time that an entry waits in an open cluster before it is written. With the journal's flush it is under five seconds.
 const OPEN_WAIT: Duration = Duration::from_secs(3);
-/// An entry may take one in so many clusters.
+/// Divisor of the clusters that limits the length of an entry.
 const SHARE_OF_CLUSTERS: u64 = 4;
 
 impl ClustersEngine {
@@ -49,7 +49,7 @@ impl ClustersEngine {
         self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
     }
 
-    /// Whether the start is over and had to do without its header.
+    /// Returns whether the start is over but could not write its header.
     fn is_barred(&self) -> bool {
         self.volume.counters.loaded.load(Ordering::Acquire) && !self.lock().ready
     }

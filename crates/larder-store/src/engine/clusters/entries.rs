@@ -1,14 +1,14 @@
-//! The entry table of `ucfs`: where each entry lies, in 20 bytes, and an open hash of 4-byte heads over it.
+//! The entry table of `ucfs`: the place of each entry in 20 bytes, and an open hash of 4-byte heads over it.
 //!
-//! An entry has 64 bits of the key's hash, its cluster, its place and length there in sectors, and the next
-//! entry of the same cluster, so that a cluster that goes takes all its entries with it without a read. Does not:
-//! know clusters; who calls keeps the first entry of each. Invariant: every entry is found by its key, once.
-//! Cost: 20 bytes an entry and 4 bytes of heads at 80% fill. Source: UCFS (IEEE TC 2002), as its abstract has it.
+//! An entry has 64 bits of the key's hash, its cluster, its place and length in sectors, and the next entry of the same
+//! cluster. So an evicted cluster removes all its entries without a read. Clusters are unknown here; the caller keeps
+//! the first entry of each. Invariant: every entry is found by its key, once. Cost: 20 bytes per entry, and 4 bytes of
+//! heads at 80% fill. Source: UCFS (IEEE TC 2002), as described in its abstract.
 
 use crate::hash::KeyHash;
 use std::num::NonZeroU32;
 
-/// Where an entry lies.
+/// The place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryPlace {
     pub(crate) cluster: u32,
@@ -45,7 +45,7 @@ struct ClusterEntry {
 const _: () = assert!(size_of::<ClusterEntry>() == 20);
 
 impl EntryTable {
-    /// A table with room for `entries`.
+    /// Creates a table with room for `entries`.
     pub(crate) fn new(entries: u64) -> Self {
         let capacity = entries.clamp(1, u64::from(u32::MAX / 2)) as usize;
         let heads = vec![0; (capacity as u64 * 100).div_ceil(FILL_PERCENT) as usize];
@@ -115,7 +115,7 @@ impl EntryTable {
         count
     }
 
-    /// The entries of a chain.
+    /// Returns the entries of a chain.
     pub(crate) fn chain(&self, first: Option<EntryId>) -> impl Iterator<Item = (KeyHash, EntryPlace)> {
         let mut next = first;
         std::iter::from_fn(move || {
@@ -137,7 +137,7 @@ impl EntryTable {
         self.capacity
     }
 
-    /// Memory when full.
+    /// Returns the memory when full.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.capacity * size_of::<ClusterEntry>() + self.heads.len() * size_of::<u32>()) as u64
     }
@@ -160,7 +160,7 @@ impl EntryTable {
         assert!(self.len <= self.capacity);
     }
 
-    /// Where the key's head is, or would be.
+    /// Returns the place of the key's head, present or future.
     fn head_of(&self, key: KeyHash) -> usize {
         let mut at = self.home(key);
         while let Some(id) = EntryId::of(self.heads[at]) {

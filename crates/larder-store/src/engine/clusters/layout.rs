@@ -1,10 +1,10 @@
-//! The clusters of `ucfs`: which are free, which are being filled, in which order the full ones were used.
+//! The clusters of `ucfs`: the free ones, those being filled, and the order of use of the full ones.
 //!
-//! Owns: the cluster table (24 bytes a cluster), the open clusters, those on their way, the LRU list. Does not: do
-//! I/O, or know keys: the caller keeps the entries, and for each cluster their chain begins at [`ClusterTable::first`].
-//! Invariants: a cluster is written whole when it is full, before that only as far as it is filled, and not used
-//! again before all of it is evicted; an entry longer than half a cluster has consecutive clusters of its own.
-//! Cost: a cluster's bytes of memory for each open one. Source: UCFS (IEEE TC 2002), as its abstract has it: no
+//! Owns: the cluster table (24 bytes per cluster), the open clusters, those in flight, the LRU list. I/O is done
+//! elsewhere, and keys are unknown: the caller keeps the entries, and each cluster's chain begins at
+//! [`ClusterTable::first`]. Invariants: a full cluster is written whole; before that, only the filled part is. A
+//! cluster is not reused before all of it is evicted. An entry longer than half a cluster has consecutive clusters of
+//! its own. Cost: the memory of one cluster per open one. Source: UCFS (IEEE TC 2002), as described in its abstract: no
 //! cleaner, so no garbage.
 
 mod check;
@@ -22,7 +22,7 @@ use crate::{
 use partial::PartialWrite;
 use std::time::Duration;
 
-/// Where clusters lie.
+/// The place of the clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterArea {
     pub(crate) start_bytes: u64,
@@ -43,7 +43,7 @@ pub(crate) struct ClusterTable<F> {
     /// Free clusters; some of these may have been taken since.
     free: Vec<u32>,
     free_count: u32,
-    /// Where room was made last.
+    /// The place where room was last made.
     made_free: u32,
     /// Most and least recently used full cluster.
     newest: u32,
@@ -82,7 +82,7 @@ enum ClusterState {
     Continued,
 }
 
-/// Where an entry went.
+/// The place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterPlace {
     pub(crate) cluster: u32,
@@ -99,7 +99,7 @@ const NONE: u32 = u32::MAX;
 const PLACES_TRIED: usize = 64;
 
 impl ClusterArea {
-    /// Room for the directory at the start of a cluster.
+    /// Returns the room for the directory at the start of a cluster.
     pub(crate) fn directory_bytes(&self) -> u64 {
         (self.cluster_bytes / 32).next_multiple_of(SECTOR_BYTES)
     }
@@ -169,7 +169,8 @@ impl<F: Copy> ClusterTable<F> {
         if let Some(span) = self.area.span(len_bytes) {
             return match self.free_run(span) {
                 Some(start) => {
-                    // What is freed before the entry is appended must not hide the run: only so many places are tried.
+                    // Space freed before the entry is appended must not hide this run: only a limited number of places
+                    // is tried.
                     self.made_free = start;
                     Ok(())
                 }
@@ -248,8 +249,8 @@ impl<F: Copy> ClusterTable<F> {
         Some(cluster)
     }
 
-    /// Full clusters that have to go to make `span` consecutive ones free: around the least recently used.
-    /// `None`: nothing can go now.
+    /// Returns the full clusters to evict so that `span` consecutive ones become free, around the least recently used.
+    /// `None`: nothing can be evicted now.
     pub(crate) fn victims(&mut self, span: u32) -> Option<Vec<u32>> {
         assert!((1..=self.area.count).contains(&span), "a row of clusters on the volume: {span}");
         let windows = self.lru().take(PLACES_TRIED).flat_map(|cluster| [cluster, (cluster + 1).saturating_sub(span)]);
@@ -298,7 +299,7 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// What begins the cluster's chain of entries.
+    /// Returns the start of the cluster's chain of entries.
     pub(crate) fn first(&self, cluster: u32) -> Option<F> {
         self.table[cluster as usize].first
     }
@@ -317,7 +318,7 @@ impl<F: Copy> ClusterTable<F> {
         line.entry_count = line.entry_count.saturating_add(1);
     }
 
-    /// Whether it is with the device, and in use.
+    /// Returns whether the cluster is on the device and in use.
     pub(crate) fn is_full(&self, cluster: u32) -> bool {
         self.table[cluster as usize].state == ClusterState::Full
     }
@@ -328,7 +329,7 @@ impl<F: Copy> ClusterTable<F> {
         line.state == ClusterState::Full || offset_sectors < line.written_sectors
     }
 
-    /// The full cluster that was used next after this one.
+    /// Returns the full cluster that was used next after this one.
     pub(crate) fn next_used(&self, cluster: u32) -> Option<u32> {
         Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
     }
@@ -348,12 +349,12 @@ impl<F: Copy> ClusterTable<F> {
         usize::from(self.table[cluster as usize].entry_count)
     }
 
-    /// Whether any group has a cluster that is being filled.
+    /// Returns whether any group has a cluster that is being filled.
     pub(crate) fn is_any_open(&self) -> bool {
         self.open.iter().any(Option::is_some)
     }
 
-    /// Which use of the cluster this is.
+    /// Returns the sequence of the cluster's present use.
     pub(crate) fn sequence(&self, cluster: u32) -> u32 {
         self.table[cluster as usize].sequence
     }
@@ -363,7 +364,7 @@ impl<F: Copy> ClusterTable<F> {
         u64::from(self.table[cluster as usize].span) * self.area.cluster_bytes
     }
 
-    /// The bytes at a place that is not yet with the device.
+    /// Returns the bytes at a place that is not yet on the device.
     pub(crate) fn dirty_copy(&self, place: ClusterPlace) -> Option<Vec<u8>> {
         let from = usize::from(place.offset_sectors) * SECTOR_BYTES as usize;
         let range = from..from + usize::from(place.sectors) * SECTOR_BYTES as usize;
@@ -382,7 +383,7 @@ impl<F: Copy> ClusterTable<F> {
         !self.in_flight.is_empty()
     }
 
-    /// Full clusters, the least recently used first.
+    /// Returns the full clusters, the least recently used first.
     pub(crate) fn lru(&self) -> impl Iterator<Item = u32> {
         std::iter::successors(Some(self.oldest).filter(|&oldest| oldest != NONE), |&cluster| {
             Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
@@ -421,7 +422,7 @@ impl<F: Copy> ClusterTable<F> {
         (line.sequence, line.span, line.state, line.written_sectors) = (sequence, span as u8, state, 0);
     }
 
-    /// The start of `span` free clusters in a row.
+    /// Returns the start of `span` consecutive free clusters.
     fn free_run(&mut self, span: u32) -> Option<u32> {
         while let Some(&last) = self.free.last() {
             if self.table[last as usize].state == ClusterState::Free {
@@ -442,7 +443,7 @@ impl<F: Copy> ClusterTable<F> {
         free.next()
     }
 
-    /// The full clusters that fill `span` from `start`, if nothing else is there.
+    /// Returns the full clusters that fill `span` from `start`, if nothing else is there.
     fn evictable(&self, start: u32, span: u32) -> Option<Vec<u32>> {
         if start + span > self.area.count {
             return None;
@@ -460,7 +461,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(heads)
     }
 
-    /// The cluster in which the entry begins that continues in `cluster`, if it is full.
+    /// Returns the cluster in which the entry begins that continues in `cluster`, if it is full.
     fn head_of(&self, cluster: u32) -> Option<u32> {
         let head = (0..cluster).rev().find(|&before| self.table[before as usize].state != ClusterState::Continued)?;
         (self.table[head as usize].state == ClusterState::Full).then_some(head)

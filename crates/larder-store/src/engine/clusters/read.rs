@@ -1,8 +1,8 @@
-//! The read side of `ucfs`: a whole cluster for one entry, and its other entries for who wants them.
+//! The read side of `ucfs`: reads a whole cluster for one entry, and offers its other entries to the neighbours' sink.
 //!
-//! Invariant: nothing of a cluster is believed unless its directory has the sequence that memory expects, and no
-//! record unless it is whole and of that sequence; of a neighbour the head, its body when it is read. Cost: one read of
-//! a cluster; for a long entry of its clusters as far as it reaches.
+//! Invariant: a cluster is trusted only if its directory has the sequence that memory expects. A record is trusted only
+//! if it is whole and of that sequence; of a neighbour the head is checked, and the body when it is read. Cost: one
+//! read of a cluster; for a long entry, of its clusters as far as it reaches.
 
 use super::{ClustersEngine, entries::EntryPlace, layout::ClusterPlace};
 use crate::{
@@ -16,11 +16,11 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Where an entry was found: its place, and which use of the cluster that is.
+/// The place of a found entry, and the sequence of the cluster.
 pub(super) type FoundInCluster = (EntryPlace, u32);
 
 impl ClustersEngine {
-    /// The entry of `key`, and where it was found.
+    /// Returns the entry of `key`, and its place.
     pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<(FoundInCluster, Reader)>> {
         let hash = self.volume.hash(key).1;
         lookup::follow(&self.volume, true, || self.look(key, hash)).await
@@ -43,11 +43,12 @@ impl ClustersEngine {
         };
         let verdict = record.as_ref().map_or(KeyVerdict::Damaged, |record| self.volume.judge(record, hash, key));
         let is_sound = matches!(&verdict, KeyVerdict::Sound(decoded) if decoded.meta.sequence == sequence);
+        // The cluster may have been reused during the read. Then the bytes prove nothing, and the lookup starts again.
         if !is_sound && !self.is_at(key_hash, found) {
             return Ok(LookStep::Moved);
         }
         match (verdict, record) {
-            // If it was replaced meanwhile, it was the key's entry when it was asked for.
+            // If it was replaced in the meantime, it was still the key's entry when it was requested.
             (KeyVerdict::Sound(decoded), Some(record)) if is_sound => {
                 self.touch_cluster(found, cluster);
                 return Ok(LookStep::Found((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
@@ -62,7 +63,7 @@ impl ClustersEngine {
         Ok(LookStep::Nothing)
     }
 
-    /// Whether the entry is still where it was found.
+    /// Returns whether the entry is still at its place.
     pub(super) fn is_at(&self, key_hash: KeyHash, (place, sequence): FoundInCluster) -> bool {
         let state = self.lock();
         state.entries.find(key_hash) == Some(place) && state.clusters.sequence(place.cluster) == sequence
@@ -75,22 +76,22 @@ impl ClustersEngine {
         }
     }
 
-    /// The whole cluster, or of the clusters of a long entry as much as it needs.
+    /// Reads the whole cluster, or as much of a long entry's clusters as it needs.
     async fn read_cluster(&self, place: EntryPlace) -> Result<Bytes> {
         let end = u64::from(place.offset_sectors) + u64::from(place.sectors);
         let len_bytes = (end * SECTOR_BYTES).max(self.area.cluster_bytes);
         self.volume.read(self.area.offset_bytes(place.cluster), len_bytes).await
     }
 
-    /// Whether a cluster's directory is whole and of the use that is expected.
+    /// Returns whether a cluster's directory is whole and has the expected sequence.
     fn is_of(&self, bytes: &Bytes, (place, sequence): FoundInCluster) -> bool {
         let offset = self.area.offset_bytes(place.cluster);
         pack::decode_header(self.volume.id, offset, bytes).is_ok_and(|header| header.sequence == sequence)
     }
 
-    /// Notes the use of a cluster, and gives its other entries, if its bytes were read, to whoever wants them. Which there
-    /// are, the cluster's chain of entries says: a walk through memory that lies together, where a search for each listed
-    /// entry would go all over the table.
+    /// Notes the use of a cluster and, if its bytes were read, offers its other entries to the neighbours' sink. The
+    /// cluster's chain lists these entries. Following it stays in adjacent memory; a search for each listed entry would
+    /// jump all over the table.
     fn touch_cluster(&self, (asked, sequence): FoundInCluster, bytes: Option<Bytes>) {
         let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbours()?)));
         let mut present: Vec<(KeyHash, EntryPlace)> = Vec::new();
@@ -104,7 +105,7 @@ impl ClustersEngine {
             }
         }
         let Some((bytes, sink)) = read else { return };
-        // The chain begins with what was stored last.
+        // The chain begins with the entry stored last.
         for (key_hash, place) in present.into_iter().rev() {
             let Some(record) = record_at(&bytes, place) else { continue };
             let Ok(decoded) = DecodedRecord::decode(self.volume.id, &record) else { continue };

@@ -229,7 +229,7 @@ impl ClustersEngine {
     async fn read_books(self: &Arc<Self>, header: &SnapshotHeader) -> Option<u64> {
         let recovery = header.recovery?;
         if recovery.epoch > self.volume.epoch() {
-            // The superblock was lost, and what it had invalidated.
+            // The superblock was lost, and with it its invalidations.
             return None;
         }
         let take = |listings: Vec<SnapshotEntry>| {

@@ -1,8 +1,8 @@
-//! Sets whose bytes on the volume must not be believed, because a change of theirs failed.
+//! Sets whose bytes on the volume must not be trusted, because a change of theirs failed.
 //!
-//! Owns: one bit a set, and which doubted set is looked at next. Does not: do I/O, or know what is in a set.
-//! Invariant: a doubted set stays doubted until somebody says that it was written anew. Cost: no memory while no
-//! set is doubted, else one bit for every set.
+//! Owns: one bit per set, and the next suspect set to examine. I/O and the content of sets are elsewhere. Invariant: a
+//! suspect set stays suspect until it is reported as written. Cost: no memory while no set is suspect, otherwise one
+//! bit per set.
 
 use crate::units::SetNumber;
 
@@ -17,12 +17,12 @@ pub(crate) struct SuspectSets {
 }
 
 impl SuspectSets {
-    /// No doubts about any of `set_count` sets.
+    /// Creates the list for `set_count` sets, none of them suspect.
     pub(crate) fn new(set_count: u64) -> Self {
         Self { set_count, words: Vec::new(), count: 0, cursor: 0 }
     }
 
-    /// From now on `set` is not believed.
+    /// Marks `set` as suspect.
     pub(crate) fn insert(&mut self, set: SetNumber) {
         assert!(set.0 < self.set_count);
         if self.words.is_empty() {
@@ -33,7 +33,7 @@ impl SuspectSets {
         *word |= bit(set);
     }
 
-    /// The set was written anew: what is on the volume is what memory says.
+    /// Clears the mark of a set that was written, so that the volume has the content that memory says.
     pub(crate) fn remove(&mut self, set: SetNumber) {
         if !self.contains(set) {
             return;
@@ -54,7 +54,7 @@ impl SuspectSets {
         self.count == 0
     }
 
-    /// A doubted set, another one each time while there are several.
+    /// Returns a suspect set, a different one each time while there are several.
     pub(crate) fn next(&mut self) -> Option<SetNumber> {
         let set = self.first_from(self.cursor).or_else(|| self.first_from(0))?;
         assert!(set < self.set_count && self.count > 0, "set {set} of {} is doubted", self.set_count);
@@ -62,12 +62,12 @@ impl SuspectSets {
         Some(SetNumber(set))
     }
 
-    /// Memory now, in bytes.
+    /// Returns the present memory in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.words.len() as u64 * size_of::<u64>() as u64
     }
 
-    /// The first doubted set that is not before `from`.
+    /// Returns the first suspect set not before `from`.
     fn first_from(&self, from: u64) -> Option<u64> {
         let first_word = (from / SETS_PER_WORD) as usize;
         let words = self.words.iter().enumerate().skip(first_word);

@@ -23,7 +23,7 @@ pub(crate) fn completion_for<E: Send + Sync + 'static>(
 }
 
 impl Volume {
-    /// Starts a counted write of the whole of `buffer`; whoever completes it notes its outcome ([`Volume::note_write`]).
+    /// Starts a counted write of the whole of `buffer`. The completion records its outcome ([`Volume::note_write`]).
     pub(crate) fn submit_write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>, completion: Completion<()>) {
         self.count_write(buffer.len() as u64);
         self.device.submit(Transfer::Write { offset_bytes, buffer, completion });

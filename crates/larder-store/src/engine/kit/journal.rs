@@ -1,10 +1,11 @@
-//! The journal of a map that is written: which changes wait, which pages are on their way, and what of the ring is still needed.
+//! The journal of a map: the waiting changes, the pages in flight, and the part of the ring that is still needed.
 //!
-//! Owns: the numbers of pages, and the order in which they are written: one transfer at a time, so that what a kill leaves is the
-//! journal up to some change and nothing behind it. A page is written once, so that what is durable never is at stake again. Does not:
-//! do I/O, know what a place means, or take snapshots. Invariants: a page is used again only when no start needs it
-//! any more; a page that could not be written is written again before any that follows it. Cost: 24 bytes for each
-//! change that waits. Idea: Squid's swap.state, and Markatos et al. (USITS'99), who would save BUDDY's map every few minutes.
+//! Owns: the numbers of pages, and the order in which they are written: one write at a time, so that a kill leaves the
+//! journal up to some change and nothing after it. A page is written once, so a durable page is never at risk again.
+//! I/O is done elsewhere, places are not interpreted, and snapshots are taken elsewhere. Invariants: a page is reused
+//! only when no start needs it any more. A page that could not be written is retried before any that follows it. Cost:
+//! 24 bytes per waiting change. Idea: Squid's swap.state, and Markatos et al. (USITS'99), who would save BUDDY's map
+//! every few minutes.
 
 use super::room::NoRoom;
 use crate::{
@@ -25,13 +26,13 @@ const TRANSFER_PAGE_COUNT: usize = 16;
 /// The journal of one volume.
 pub(crate) struct MapJournal {
     volume: VolumeId,
-    /// Where the ring begins on the volume.
+    /// Offset of the ring on the volume.
     start_bytes: u64,
     /// Length of the ring; 0: no journal is kept.
     page_count: u64,
     /// Under which generation pages are written; `None` while nothing may be.
     run: Option<u64>,
-    /// Whether it is known what earlier runs wrote; before that nothing is noted.
+    /// Set once the pages of earlier runs are known. Before that, no change is recorded.
     goes_on: bool,
     /// Number of the page that is sealed next.
     next: u64,
@@ -67,7 +68,8 @@ pub(crate) struct JournalWrite {
 }
 
 impl MapJournal {
-    /// The journal of a volume whose ring of `page_count` pages begins at `start_bytes`; nothing is written yet.
+    /// Creates the journal of a volume whose ring of `page_count` pages begins at `start_bytes`; nothing is written
+    /// yet.
     pub(crate) fn new(volume: VolumeId, start_bytes: u64, page_count: u64) -> Self {
         Self {
             volume,
@@ -88,7 +90,7 @@ impl MapJournal {
         }
     }
 
-    /// Whether changes are kept at all.
+    /// Returns whether the volume has a journal at all.
     pub(crate) fn is_kept(&self) -> bool {
         self.page_count > 0
     }
@@ -100,7 +102,7 @@ impl MapJournal {
         (self.needed_from, self.next, self.goes_on) = (needed_from, next, true);
     }
 
-    /// From now on pages are written, as those of `run`.
+    /// Begins to write pages, as those of `run`.
     pub(crate) fn begin(&mut self, run: u64) {
         assert!(self.run.is_none_or(|before| before <= run), "runs are numbered in their order");
         self.run = Some(run);
@@ -139,7 +141,7 @@ impl MapJournal {
         assert!(self.open.is_empty() || self.opened_at + interval > now, "no change waits longer than it is to");
     }
 
-    /// The next transfer, if one is to be made. Pages before `durable` are durable, and entries are written in `epoch`.
+    /// Returns the next write, if one is due. Pages before `durable` are durable, and entries are written in `epoch`.
     pub(crate) fn next_write(&mut self, durable: u64, epoch: u32) -> Option<JournalWrite> {
         let run = self.run.filter(|_| self.in_flight == 0 && self.stalled_at.is_none())?;
         let first = self.sealed.front()?.number;
@@ -192,23 +194,23 @@ impl MapJournal {
         self.stalled_at.is_some()
     }
 
-    /// Whether a run was begun, so that pages may be written.
+    /// Returns whether a run was begun, so that pages may be written.
     pub(crate) fn is_begun(&self) -> bool {
         self.run.is_some()
     }
 
-    /// Under which generation pages are written.
+    /// Returns the generation under which pages are written.
     pub(crate) fn run(&self) -> u64 {
         self.run.unwrap_or_default()
     }
 
-    /// A snapshot that needs no page before `from` is durable.
+    /// Frees the pages before `from`, because a durable snapshot does not need them.
     pub(crate) fn release_before(&mut self, from: u64) {
         assert!(self.needed_from <= from && from <= self.next, "what is released was written, and once");
         self.needed_from = from;
     }
 
-    /// Number of the page behind all that are on the volume.
+    /// Returns the number of the page after all that are on the volume.
     pub(crate) fn written_until(&self) -> u64 {
         self.sealed.front().map_or(self.next, |page| page.number)
     }
@@ -226,22 +228,22 @@ impl MapJournal {
         self.failed
     }
 
-    /// Whether pages wait to be written.
+    /// Returns whether pages wait to be written.
     pub(crate) fn has_sealed(&self) -> bool {
         self.sealed.len() > self.in_flight
     }
 
-    /// Whether changes wait.
+    /// Returns whether changes wait.
     pub(crate) fn is_dirty(&self) -> bool {
         !self.open.is_empty() || !self.sealed.is_empty()
     }
 
-    /// Whether what is to be stored has to wait for a snapshot: the ring is full but for what removals may need.
+    /// Returns whether new entries must wait for a snapshot: the ring is full, except for the reserve for removals.
     pub(crate) fn is_short(&self) -> bool {
         self.is_kept() && self.used_pages() + 1 + self.page_count / 8 >= self.page_count
     }
 
-    /// Whether there is room for the changes that storing an entry makes.
+    /// Checks that there is room for the changes of storing an entry.
     pub(crate) fn check_room(&self) -> Result<(), NoRoom> {
         match (self.is_short(), self.is_stalled()) {
             (false, _) => Ok(()),
@@ -250,14 +252,15 @@ impl MapJournal {
         }
     }
 
-    /// How much of a snapshot should be written by now, in thousandths: it is begun when half of the ring is used and done when
-    /// three quarters are, so that it costs as much per change whatever the size of the map. `None`: none is to be begun.
+    /// Returns how much of a snapshot should be written by now, in thousandths. A snapshot begins when half of the ring
+    /// is used, and ends when three quarters are, so that it costs the same per change whatever the size of the map.
+    /// `None`: none is to be begun.
     pub(crate) fn snapshot_due(&self) -> Option<u64> {
         let beyond = self.used_pages().checked_sub(self.page_count / 2).filter(|_| self.is_kept())?;
         Some(beyond * 1000 / (self.page_count / 4).max(1))
     }
 
-    /// Number of the page that the next change goes to.
+    /// Returns the number of the page that the next change goes to.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }

@@ -1,13 +1,15 @@
-//! What brings a map over a kill: a snapshot that is taken while the store is in use, and the journal of what has changed since.
+//! Carries a map over a kill: a snapshot that is taken while the store is in use, and the journal of changes since.
 //!
-//! Owns: headers, places of snapshots, ring of the journal, and in which order they are written. Does not: know what a
-//! map is made of; the engine gathers its listings ([`CheckpointSource`]) and takes them up again. Invariants: before
-//! the first change of a run is written, the header says that the last close's snapshot is no longer whole; a snapshot
-//! rules once all of it is durable, and only then are the pages it replaces used again. A snapshot is not of one
-//! moment: what changed while it was written is in the journal behind the page where it began, which a start reads
-//! after it. Cost: at a start one read of both; while in use 24 bytes a change, and 24 for each entry every time as
-//! much has been journalled as half the ring holds, a bounded piece at a time. Source:
-//! docs/rfcs/0007-journal-of-the-map.md.
+//! Owns: the headers, the places of snapshots, the ring of the journal, and the order in which they are written. The
+//! content of a map is unknown here: the engine collects its listings ([`CheckpointSource`]) and reads them back.
+//!
+//! Invariants: before the first change of a run is written, the header says that the last close's snapshot is outdated.
+//! A snapshot takes effect once all of it is durable, and only then are the pages that it replaces reused. A snapshot
+//! is not of one moment: changes made while it was written are in the journal after the page at which it began, and a
+//! start reads them after the snapshot.
+//!
+//! Cost: a start reads both once. In use, 24 bytes per change, and 24 bytes per entry whenever the journal has grown by
+//! half of the ring, written in bounded pieces. Source: docs/rfcs/0007-journal-of-the-map.md.
 
 mod reading;
 
@@ -38,7 +40,7 @@ const STEP_PAGE_COUNT: u64 = 64;
 
 /// An engine that keeps its map in this way.
 pub(crate) trait KeepsBooks: Engine {
-    /// What changes under its lock.
+    /// The state under its lock.
     type State: CheckpointSource;
 
     fn lock_books(&self) -> LockedState<'_, Self::State>;
@@ -50,24 +52,24 @@ pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
 
     fn numbers(&mut self) -> &mut RunNumbers;
 
-    /// About `count_max` listings of what is on the volume, from `cursor` on (`None`: from the start); in the order of use if `in_order`,
-    /// which the caller asks for only while nothing changes.
+    /// Returns about `count_max` listings of the entries on the volume, from `cursor` on (`None`: from the start). With
+    /// `in_order` they are in the order of use; the caller requests that only while nothing changes.
     fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> MapPart;
 
-    /// How many entries the map has.
+    /// Returns the number of entries in the map.
     fn entry_count(&self) -> u64;
 
-    /// Where writing of records stands.
+    /// Returns the write position of records.
     fn pointer(&self) -> u64;
 
-    /// How long files of slots are.
+    /// Returns the lengths of the files of slots.
     fn slot_counts(&self) -> Vec<u32>;
 }
 
 /// A part of a map.
 pub(crate) struct MapPart {
     pub(crate) listings: Vec<SnapshotEntry>,
-    /// Where the next part begins; `None`: this was the last.
+    /// The start of the next part; `None` after the last.
     pub(crate) next: Option<u64>,
 }
 
@@ -81,9 +83,9 @@ pub(crate) struct MapCheckpoint {
     /// One that may stand on the volume in part. The snapshot that it names may be the one that a start reads, and so may be that of
     /// `header`: before another is written, it has to be known.
     unfinished: Option<SnapshotHeader>,
-    /// Whether the next header tells of an empty snapshot.
+    /// Set if the next header describes an empty snapshot.
     starts_over: bool,
-    /// Whether memory has less than what the header tells of.
+    /// Set if memory has less than the header describes.
     is_outdated: bool,
     /// Whether the store is being closed: then only that writes.
     is_closed: bool,
@@ -143,14 +145,14 @@ impl MapCheckpoint {
         assert!(!self.journal.is_begun(), "what is not believed is not written on");
     }
 
-    /// Notes that not all of what the header tells of is known now: an entry of it that is removed would be back at the next start, so that
-    /// a snapshot has to be written before anything is acknowledged ([`renew`]).
+    /// Notes that part of the content described by the header is unknown now. If an entry of that part were removed, it
+    /// would resurface at the next start. So a snapshot must be written before anything is acknowledged ([`renew`]).
     pub(crate) fn note_outdated(&mut self) {
         assert!(!self.journal.is_begun(), "before anything is acknowledged");
         self.is_outdated = self.journal.is_kept();
     }
 
-    /// Number of a page behind all that there can be of the journal that the header tells of.
+    /// Returns a page number beyond every possible page of the journal that the header describes.
     pub(crate) fn first_page_never_used(&self) -> u64 {
         self.header.recovery.map_or(0, |recovery| recovery.journal_from + self.area.journal_pages)
     }
@@ -215,7 +217,7 @@ fn handle_written<E: KeepsBooks>(engine: &Arc<E>, outcome: &io::Result<()>) {
     woken.wake();
 }
 
-/// Seals what has waited for the flush interval, and tries again what failed.
+/// Seals changes that have waited for the flush interval, and retries failed writes.
 pub(crate) fn flush_due<E: KeepsBooks>(engine: &Arc<E>) {
     {
         let volume = engine.volume();
@@ -226,7 +228,7 @@ pub(crate) fn flush_due<E: KeepsBooks>(engine: &Arc<E>) {
         if volume.options.background {
             journal.try_again_at(now);
         } else {
-            // Who tends it himself says by that that it is time.
+            // In a store without a maintenance thread, the caller says when to retry: now.
             journal.try_again();
         }
         journal.seal_after(volume.options.flush_interval, now, pointer);
@@ -244,11 +246,12 @@ pub(crate) async fn write_down<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
         let pointer = state.pointer();
         let journal = &mut state.ledger().journal;
         if !journal.is_begun() {
-            // Nothing may be written, and nothing that is stored or removed is acknowledged.
+            // Nothing may be written yet, and no store or removal is acknowledged.
             return Ok(());
         }
         journal.seal(pointer);
         journal.try_again();
+        // Later changes and earlier failures do not concern this caller.
         (journal.noted(), journal.failed())
     };
     loop {
@@ -263,7 +266,7 @@ pub(crate) async fn write_down<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
                 } else if journal.failed() != failed_before {
                     Some(Some(false))
                 } else {
-                    // Nobody else may make room.
+                    // The ring is full, and no other task is making room, so this one does in the next round.
                     (journal.is_short() && engine.volume().head_is_free()).then_some(None)
                 }
             },
@@ -278,10 +281,10 @@ pub(crate) async fn write_down<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     }
 }
 
-/// Writes a snapshot at a start that could not take up all that the last one tells of.
+/// Writes a snapshot at a start that could not take over everything that the last one describes.
 ///
 /// # Errors
-/// It could not be written: nothing may be stored or removed.
+/// The snapshot could not be written: nothing may be stored or removed.
 pub(crate) async fn renew<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     while engine.lock_books().ledger().is_outdated {
         step(engine).await?;
@@ -297,8 +300,8 @@ pub(crate) async fn make_room<E: KeepsBooks>(engine: &Arc<E>) {
     }
 }
 
-/// Waits until what is to be written down has room, or cannot be written. For a store that nobody tends in the background: whoever
-/// tends it is told by the end of that that what was due is on its way, also where somebody else is making the room.
+/// Waits until changes have room in the journal, or cannot be written. Used by stores without a maintenance thread:
+/// when this returns, their caller knows that the due work has been submitted, even if another task is making the room.
 pub(crate) async fn await_room<E: KeepsBooks>(engine: &Arc<E>) {
     loop {
         make_room(engine).await;
@@ -320,7 +323,7 @@ pub(crate) async fn await_room<E: KeepsBooks>(engine: &Arc<E>) {
     }
 }
 
-/// The right to write a snapshot; whoever waits for room looks again when it ends, also by being given up.
+/// The right to write a snapshot. When it is dropped, even without success, tasks that wait for room check again.
 struct SnapshotGuard<'a, E: KeepsBooks> {
     engine: &'a Arc<E>,
     turn: Option<TaskTurn<'a>>,
@@ -357,12 +360,12 @@ pub(crate) async fn keep_snapshot<E: KeepsBooks>(engine: &Arc<E>, insists: bool,
 }
 
 impl MapCheckpoint {
-    /// Whether time will make something due.
+    /// Returns whether something will become due as time passes.
     pub(crate) fn is_due(&self) -> bool {
         self.journal.is_dirty() || self.is_walk_due(false)
     }
 
-    /// Whether a step of a snapshot is to be made now.
+    /// Returns whether the next step of a snapshot is due now.
     fn is_walk_due(&self, insists: bool) -> bool {
         if self.is_closed || !self.journal.is_begun() || (self.journal.is_stalled() && !insists) {
             return false;
@@ -376,6 +379,8 @@ impl MapCheckpoint {
 /// Writes the next pages of the snapshot, and with the last of them the header that lets it rule.
 async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
+    // A header that was being written when its caller was dropped may be on one copy only. It is completed before
+    // anything else.
     let unfinished = engine.lock_books().ledger().unfinished.clone();
     if let Some(header) = unfinished {
         return let_rule(engine, header).await;
@@ -383,6 +388,8 @@ async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     let (walk, area) = {
         let mut state = engine.lock_books();
         let generation = state.ledger().header.generation + 1;
+        // Taken out of the state: if this future is dropped during the write, the snapshot starts over instead of
+        // missing a page.
         let begun = state.ledger().walk.take();
         let Some(mut walk) = begun.or_else(|| SnapshotWalk::new(state.ledger(), generation)) else { return Ok(()) };
         if !walk.is_gathered {
@@ -398,9 +405,12 @@ async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
         engine.lock_books().ledger().walk = Some(walk);
         return Ok(());
     }
+    // The pages must be durable before a header names them. A power loss after the header would otherwise leave a
+    // snapshot with holes.
     volume.sync().await?;
     let header = {
         let mut state = engine.lock_books();
+        // Read now, not when the snapshot began: the journal's changes since may lie beyond the old pointer.
         let (pointer, slot_counts) = (state.pointer(), state.slot_counts());
         let before = &state.ledger().header;
         SnapshotHeader {
@@ -416,7 +426,7 @@ async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     let_rule(engine, header).await
 }
 
-/// Writes a header whose snapshot is durable, and goes by it.
+/// Writes the header of a durable snapshot, and puts it into effect.
 async fn let_rule<E: KeepsBooks>(engine: &Arc<E>, header: SnapshotHeader) -> Result<()> {
     let recovery = header.recovery.expect("volumes with a journal have snapshots of a store in use");
     engine.lock_books().ledger().unfinished = Some(header.clone());

@@ -1,7 +1,6 @@
-//! Looking for an entry that may move while it is being read.
+//! Looks up an entry that may move while it is being read.
 //!
-//! Owns: how often it is followed, and what of it is counted. Does not: know how an engine looks once. Cost: nothing of
-//! its own.
+//! Owns: the number of attempts, and the counting. A single attempt is made by the engine. Cost: nothing of its own.
 
 use crate::{
     Result,
@@ -9,15 +8,16 @@ use crate::{
 };
 use std::future::Future;
 
-/// How one look for an entry ends.
+/// The outcome of one attempt to find an entry.
 pub(crate) enum LookStep<T> {
     Found(T),
     Nothing,
-    /// What was found moved, or was replaced, while it was read.
+    /// The entry was moved or replaced while it was being read.
     Moved,
 }
 
-/// Returns what `look` finds, which is asked again a few times while what it finds moves. `counts`: whether it is a lookup, and a hit.
+/// Returns the result of `look`, which is called again a few times while the entry moves. `counts`: whether to count a
+/// lookup and a hit.
 ///
 /// # Errors
 /// Those of `look`, and a closed store.

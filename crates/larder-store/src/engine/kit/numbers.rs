@@ -1,9 +1,9 @@
-//! Numbers that no two runs use: reserved durably before they are used.
+//! Numbers that no two runs share: reserved durably before they are used.
 //!
-//! Owns: the next number, and up to where they are reserved. Does not: do I/O. Whoever reserves writes
-//! [`RunNumbers::next_end`] to the volume, and says so by [`RunNumbers::reserve_until`] once that is durable; a run
-//! after a crash goes on from there. Invariant: no number is taken that is not reserved. On the volume numbers may have
-//! 32 bits and begin again: they are only compared for being the same.
+//! Owns: the next number, and the end of the reserved ones. I/O is done elsewhere: a reservation writes
+//! [`RunNumbers::next_end`] to the volume, and calls [`RunNumbers::reserve_until`] once that is durable. A run after a
+//! crash continues from there. Invariant: only reserved numbers are used. On the volume numbers may have 32 bits and
+//! wrap: they are only compared for equality.
 
 /// The numbers of one run.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct RunNumbers {
     next: u64,
     /// The first that is not reserved.
     end: u64,
-    /// How many are reserved at a time.
+    /// Count of numbers reserved at a time.
     batch: u64,
 }
 
@@ -51,12 +51,12 @@ impl RunNumbers {
         self.next
     }
 
-    /// Whether no number is left that is reserved.
+    /// Returns whether no reserved number is left.
     pub(crate) fn are_spent(&self) -> bool {
         self.next == self.end
     }
 
-    /// Whether it is time to reserve more.
+    /// Returns whether it is time to reserve more.
     pub(crate) fn are_scarce(&self) -> bool {
         self.end - self.next < self.batch / 2
     }

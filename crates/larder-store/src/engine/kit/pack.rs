@@ -1,8 +1,7 @@
-//! A pack that is being filled: a buffer, and the listings of what is in it.
+//! A pack that is being filled: a buffer, and the listings of its content.
 //!
-//! Owns: where in the pack a record goes. Does not: know where packs lie or when they are written.
-//! Invariant: what is listed stands at its place, whole, in the buffer. Cost: one buffer of the
-//! pack's length.
+//! Owns: the place of a record in the pack. The places and times of packs are decided elsewhere. Invariant: a listed
+//! record is at its place, whole, in the buffer. Cost: one buffer of the pack's length.
 
 use crate::{
     device::AlignedBuffer,
@@ -15,7 +14,7 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc, time::Duration};
 
-/// What a caller says of the record it puts into a pack.
+/// A caller's description of a record for a pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackRecord {
     pub(crate) key_hash: KeyHash,
@@ -24,7 +23,7 @@ pub(crate) struct PackRecord {
     pub(crate) kind: PackedKind,
 }
 
-/// How a pack is cut.
+/// The shape of a pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackShape {
     /// Bytes kept for the directory.
@@ -53,12 +52,12 @@ pub(crate) struct SealedPack {
     pub(crate) sequence: u32,
     pub(crate) buffer: Arc<AlignedBuffer>,
     pub(crate) listings: Vec<PackedRecord>,
-    /// How often the device did not take it.
+    /// Number of times the device refused it.
     pub(crate) failures: u8,
 }
 
 impl OpenPack {
-    /// A pack of at most the length of `buffer`, to be written at `offset_bytes`.
+    /// Creates a pack of at most the length of `buffer`, to be written at `offset_bytes`.
     pub(crate) fn new(
         shape: PackShape,
         offset_bytes: u64,
@@ -77,7 +76,7 @@ impl OpenPack {
         }
     }
 
-    /// Whether another record of `len_bytes` fits.
+    /// Returns whether another record of `len_bytes` fits.
     pub(crate) fn takes(&self, len_bytes: u64) -> bool {
         let listings_max = pack::listings_within(self.shape.directory_bytes as usize);
         self.listings.len() < listings_max && self.used_bytes + self.packed(len_bytes) <= self.buffer.len() as u64
@@ -137,12 +136,12 @@ impl OpenPack {
         &self.buffer.as_slice()[..self.used_bytes as usize]
     }
 
-    /// Length on the device if it were sealed now and need not be whole.
+    /// Returns the length on the device if it were sealed now and need not be whole.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.used_bytes.next_multiple_of(BLOCK_BYTES)
     }
 
-    /// Where on the volume it may stand.
+    /// Returns the range of the volume that it may fill.
     pub(crate) fn span(&self) -> Range<u64> {
         self.offset_bytes..self.offset_bytes + self.buffer.len() as u64
     }
@@ -158,13 +157,13 @@ impl SealedPack {
         self.buffer.len() as u64
     }
 
-    /// Where on the volume it stands.
+    /// Returns its range on the volume.
     pub(crate) fn span(&self) -> Range<u64> {
         self.offset_bytes..self.offset_bytes + self.len_bytes()
     }
 }
 
-/// At most `len_bytes` from `offset_bytes`, if `bytes`, which belong at `start_bytes`, hold that place.
+/// Returns at most `len_bytes` from `offset_bytes`, if `bytes`, which belong at `start_bytes`, contain that place.
 pub(crate) fn copy_of(start_bytes: u64, bytes: &[u8], offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
     let from = usize::try_from(offset_bytes.checked_sub(start_bytes)?).ok()?;
     let rest = bytes.get(from..).filter(|rest| !rest.is_empty())?;

@@ -1,11 +1,11 @@
-//! What the HashCache rows keep in memory: for every set of the volume a tag and a rank per way, and
-//! for rows whose entries lie in the log also generation, position and length.
+//! The memory of the HashCache policies: a tag and a rank per way for every set of the volume; for policies with
+//! entries in the log also generation, position and length.
 //!
-//! Owns: [`SetShape`], where a row's bits per entry are decided, and [`UnpackedSet`], what happens to a set. Does
-//! not: know keys, or what the bins of a set hold. Invariants: the ranks of a set are a permutation;
-//! no two ways have one tag, so that the place of a key follows from its tag alone. Two keys of a set
-//! with one tag take each other's place: the reader of the record compares the key.
-//! Cost: a hit renumbers the ranks of one set, no transfer. Source: HashCache (NSDI 2009), SetMem, Log.
+//! Owns: [`SetShape`], which decides a policy's bits per entry, and [`UnpackedSet`], the changes of a set. Keys, and
+//! the content of a set's bins, are unknown here. Invariants: the ranks of a set are a permutation. No two ways have
+//! the same tag, so the place of a key follows from its tag. Two keys of a set with the same tag displace each other:
+//! the reader of the record compares the key. Cost: a hit renumbers the ranks of one set, without I/O. Source:
+//! HashCache (NSDI 2009), SetMem, Log.
 
 pub(crate) mod bits;
 
@@ -16,7 +16,7 @@ use bits::{BitCursor, PackedBits};
 /// Most ways of a set.
 pub(crate) const WAYS_MAX: usize = 16;
 
-/// What is kept of each set.
+/// The data kept for each set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SetShape {
     /// Entries of a set, a power of two up to [`WAYS_MAX`].
@@ -26,7 +26,7 @@ pub(crate) struct SetShape {
     pub(crate) position_bits: u32,
     /// Of the length in blocks.
     pub(crate) length_bits: u32,
-    /// How many of the ways have position and length here: the most recently used.
+    /// Number of ways with position and length in memory: the most recently used ones.
     pub(crate) positions: u32,
 }
 
@@ -42,14 +42,14 @@ impl SetShape {
             + self.positions * (self.position_bits + self.length_bits)
     }
 
-    /// The tag of a key: bits of its hash that do not choose the set. Never 0, which is an empty way.
+    /// Returns the tag of a key: bits of its hash that do not choose the set. Never 0, which marks an empty way.
     pub(crate) fn tag(&self, key_hash: KeyHash) -> u16 {
         let tags = (1 << self.tag_bits) - 1;
         (key_hash.0 % tags) as u16 + 1
     }
 }
 
-/// Which of `set_count` sets a key belongs to.
+/// Returns the set, of `set_count`, that a key belongs to.
 pub(crate) fn set_of(key_hash: KeyHash, set_count: u64) -> SetNumber {
     SetNumber(((u128::from(key_hash.0) * u128::from(set_count)) >> u64::BITS) as u64)
 }
@@ -64,7 +64,7 @@ pub(crate) struct SetWay {
     pub(crate) generation: u8,
 }
 
-/// Where an entry of the log lies; position 0 is none.
+/// The place of an entry in the log; position 0 means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetPlace {
     pub(crate) position: u64,
@@ -90,7 +90,7 @@ pub(crate) struct DemotedPlace {
 }
 
 impl UnpackedSet {
-    /// A set without entries.
+    /// Creates a set without entries.
     pub(crate) fn empty(shape: &SetShape) -> Self {
         let mut ways = [SetWay::default(); WAYS_MAX];
         ways.iter_mut().enumerate().for_each(|(way, slot)| slot.rank = way as u8);
@@ -155,23 +155,24 @@ impl UnpackedSet {
         let from = usize::from(rank);
         if from < self.place_count {
             self.places[from..self.place_count].rotate_left(1);
-            // What moves up from beyond memory stays where it was demoted to.
+            // The place of a way that moves up is where it was demoted to, outside memory.
             self.places[self.place_count - 1] = SetPlace::default();
         }
     }
 
-    /// The way with `tag`.
+    /// Returns the way with `tag`.
     pub(crate) fn find(&self, tag: u16) -> Option<usize> {
         self.ways().iter().position(|way| way.tag == tag)
     }
 
-    /// Where a new entry of `tag` goes: where the tag is, else to an empty way, else to the least recently used.
+    /// Returns the way for a new entry of `tag`: the way with that tag, otherwise an empty way, otherwise the least
+    /// recently used.
     pub(crate) fn victim(&self, tag: u16) -> usize {
         let last = self.ways().iter().position(|way| usize::from(way.rank) == self.way_count - 1);
         self.find(tag).or(last).expect("ranks are a permutation")
     }
 
-    /// The place of `way`, if memory has it.
+    /// Returns the place of `way`, if memory has it.
     pub(crate) fn place(&self, way: usize) -> Option<SetPlace> {
         let place = *self.places[..self.place_count].get(usize::from(self.ways[way].rank))?;
         (place.position > 0).then_some(place)
@@ -185,12 +186,12 @@ impl UnpackedSet {
         }
     }
 
-    /// All ways.
+    /// Returns all ways.
     pub(crate) fn ways(&self) -> &[SetWay] {
         &self.ways[..self.way_count]
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub(crate) fn entries(&self) -> u64 {
         self.ways().iter().filter(|way| way.tag != 0).count() as u64
     }
@@ -208,19 +209,19 @@ impl UnpackedSet {
         assert!(empty.iter().all(|place| place.position == 0), "an empty way has no place");
     }
 
-    /// What stands for a set of which nothing is known. Its ranks are no permutation.
+    /// Creates the mark of a set with unknown content. Its ranks are no permutation.
     pub(crate) fn unknown(shape: &SetShape) -> Self {
         let mut set = Self::empty(shape);
         set.ways.iter_mut().for_each(|way| way.rank = 1);
         set
     }
 
-    /// This set, unless its ranks are no permutation.
+    /// Returns this set, or `None` if its content is unknown.
     pub(crate) fn known(self) -> Option<Self> {
         (self.ways[0].rank != self.ways[1].rank).then_some(self)
     }
 
-    /// Whether this was never written.
+    /// Returns whether the set was never written.
     fn is_untouched(&self) -> bool {
         self.ways().iter().all(|way| *way == SetWay::default())
     }
@@ -272,7 +273,7 @@ pub(crate) struct PackedSets {
 }
 
 impl PackedSets {
-    /// `set_count` sets: without entries if they are `fresh`, else nothing is known of them yet.
+    /// Creates `set_count` sets: without entries if `fresh`, otherwise with unknown content.
     pub(crate) fn new(shape: SetShape, set_count: u64, fresh: bool) -> Self {
         assert!(shape.ways.is_power_of_two() && (2..=WAYS_MAX as u32).contains(&shape.ways));
         assert!(shape.positions <= shape.ways);
@@ -280,7 +281,7 @@ impl PackedSets {
         Self { bits, shape, fresh, all_known: fresh, set_count, entries: 0 }
     }
 
-    /// A set; `None` if nothing is known of it.
+    /// Returns a set, or `None` if its content is unknown.
     pub(crate) fn read(&self, set: SetNumber) -> Option<UnpackedSet> {
         let found = UnpackedSet::unpack(&self.shape, &self.bits, self.at(set));
         if self.fresh && found.is_untouched() { Some(UnpackedSet::empty(&self.shape)) } else { found.known() }
@@ -303,22 +304,22 @@ impl PackedSets {
         debug_assert!(self.read(set).is_none(), "nothing is known of what is forgotten");
     }
 
-    /// Whether [`Self::entries`] counts all there are.
+    /// Returns whether [`Self::entries`] counts all entries.
     pub(crate) fn are_all_known(&self) -> bool {
         self.all_known
     }
 
-    /// What is kept of each set.
+    /// Returns the shape of each set.
     pub(crate) fn shape(&self) -> &SetShape {
         &self.shape
     }
 
-    /// Memory in bytes.
+    /// Returns the memory in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bits.memory_bytes()
     }
 
-    /// How many entries there are in sets of which something is known.
+    /// Returns the number of entries in sets with known content.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
     }

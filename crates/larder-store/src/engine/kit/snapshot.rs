@@ -1,9 +1,10 @@
-//! Snapshots of what is in memory, in pages of the index area: how they are written and taken again.
+//! Snapshots of memory, in pages of the index area: how they are written and read back.
 //!
-//! Each page of 4 KiB has a checksum, the number of its snapshot and its own; the first is the header. Does not:
-//! know what the words mean, or when a snapshot may be believed. Invariants: words are given back only if every page
-//! of that snapshot is whole but for one flipped bit; a header tells of a snapshot only once all of it is durable, and
-//! [`mark_used`] is durable before anything that makes it untrue is written. Cost: 1% more than the words. Tabled in docs/format.md.
+//! Each page of 4 KiB has a checksum, the number of its snapshot and its own; the first is the header. The words are
+//! interpreted, and the snapshot is judged valid, elsewhere. Invariants: words are returned only if every page of that
+//! snapshot is whole except for at most one flipped bit. A header names a snapshot only once all of it is durable, and
+//! [`mark_used`] is durable before anything is written that outdates it. Cost: 1% more than the words. Tabled in
+//! docs/format.md.
 
 use crate::{
     Result,
@@ -23,7 +24,7 @@ const WORDS_PER_PAGE: usize = (BLOCK_BYTES as usize - PAGE_HEADER_BYTES) / 4;
 /// Pages that are read or written together.
 const PAGES_AT_ONCE: u64 = 64;
 
-/// Room for a header and `word_count` words.
+/// Returns the room for a header and `word_count` words.
 pub(crate) fn area_bytes(word_count: u64) -> u64 {
     (1 + word_count.div_ceil(WORDS_PER_PAGE as u64)) * BLOCK_BYTES
 }
@@ -32,7 +33,7 @@ pub(crate) fn area_bytes(word_count: u64) -> u64 {
 pub(crate) struct SnapshotPage {
     /// The number of the snapshot behind it, or what stands there since it was used.
     pub(crate) number: u32,
-    /// What the snapshot's owner says of it; zeros once it was used.
+    /// The words of the snapshot's owner; zeros once it was used.
     pub(crate) words: [u32; HEADER_WORDS],
 }
 
@@ -87,7 +88,7 @@ async fn write_words(volume: &Volume, number: u32, words: &[u32]) -> Result<bool
     Ok(true)
 }
 
-/// The words of snapshot `number`, if every page is there.
+/// Reads the words of snapshot `number`, if every page is there.
 pub(crate) async fn read_words(volume: &Volume, number: u32, word_count: u64) -> Option<Vec<u32>> {
     let area = volume.shape.index_area();
     if area.end - area.start < area_bytes(word_count) {
@@ -122,11 +123,11 @@ fn encode(volume: &Volume, page: &mut [u8], number: u32, index: u64, words: &[u3
     page[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// What stands in a page.
+/// The content of a page.
 struct PageContent {
     /// The number of its snapshot.
     number: u32,
-    /// Its own.
+    /// The page's own number.
     index: u64,
     words: Vec<u32>,
 }

@@ -1,9 +1,9 @@
-//! The lock around an engine's state, which in debug builds looks whether the state is sound when it is released.
+//! The lock around an engine's state, which in debug builds checks the state when it is released.
 //!
-//! Owns: when a state is checked. Does not: know what must hold; each state does ([`CheckedState`]). Cost: none in
-//! release builds; in debug builds a changed state is checked once it has changed as often as a check looks at
-//! [`LOOKS_PER_CHANGE`] things, so that small states are checked at every change, and large ones cost each change a
-//! bounded time.
+//! Owns: the times of checks. The conditions are defined by each state ([`CheckedState`]). Cost: none in release
+//! builds. In debug builds a changed state is checked once it has changed as often as a check examines
+//! [`LOOKS_PER_CHANGE`] items. So small states are checked at every change, and large ones cost each change a bounded
+//! time.
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use std::{
@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-/// What a change may cost in debug builds, in things a check looks at.
+/// Cost of a change in debug builds, in items that a check examines.
 const LOOKS_PER_CHANGE: u64 = 512;
 
 /// A state of which it can be said whether it is sound.

@@ -1,8 +1,8 @@
-//! What a walk over a volume meets, every byte of it verified: what `store check` counts.
+//! The items of a scan over a volume, every byte of them verified: `store check` counts them.
 //!
-//! Owns: [`WalkItem`], and how a record and a pack are verified. Does not: know where a row's records lie (each
-//! engine's walk does), or judge which of several records of a key counts. Invariant: a flipped bit in a record, or in
-//! a pack's directory, is found.
+//! Owns: [`WalkItem`], and the verification of a record and a pack. The places of records are in each engine's scan;
+//! which of several records of a key counts is decided elsewhere. Invariant: a flipped bit in a record, or in a pack's
+//! directory, is found.
 
 use crate::{
     format::{
@@ -13,7 +13,7 @@ use crate::{
     units::Site,
 };
 
-/// What a walk over a volume meets.
+/// An item of a scan over a volume.
 pub(crate) enum WalkItem<'a> {
     /// A segment that is in use.
     Segment,
@@ -25,12 +25,12 @@ pub(crate) enum WalkItem<'a> {
     Part,
     /// Bytes that are not what was written.
     Damage { offset_bytes: u64, what: &'static str },
-    /// So many bytes of the volume were walked over since this was last met.
+    /// Progress: the bytes scanned since the last such item.
     Passed(u64),
 }
 
 impl<'a> WalkItem<'a> {
-    /// What a whole record is, whose bytes begin `record`.
+    /// Returns the item for a whole record at the start of `record`.
     pub(crate) fn of(decoded: &DecodedRecord, record: &'a [u8]) -> Self {
         let meta = &decoded.meta;
         match meta.kind {
@@ -47,7 +47,7 @@ impl<'a> WalkItem<'a> {
     }
 }
 
-/// The record that `bytes` begin with, every byte of it verified; or what of it is damaged.
+/// Returns the record at the start of `bytes` with every byte verified, or the name of the damaged part.
 pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<DecodedRecord, &'static str> {
     let decoded = DecodedRecord::decode(volume, bytes).map_err(|_| "a record's head")?;
     if decoded.len_bytes() > bytes.len() {
@@ -59,7 +59,7 @@ pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<Deco
     Ok(decoded)
 }
 
-/// The pack at `offset_bytes` of the volume; its length, if there is one.
+/// Scans the pack at `offset_bytes` of the volume, and returns its length, if there is one.
 pub(crate) fn walk_pack(
     volume: VolumeId,
     offset_bytes: u64,

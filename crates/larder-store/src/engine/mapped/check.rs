@@ -1,4 +1,4 @@
-//! What must hold between the map, the room its entries have, and what is on its way to the device.
+//! Checks the relations between the map, the room of its entries, and the writes in flight.
 
 use super::state::MappedState;
 use crate::engine::kit::state_lock::CheckedState;

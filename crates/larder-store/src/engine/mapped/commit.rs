@@ -1,8 +1,8 @@
-//! The write side: commits, removals and new heads; and the transfers they lead to.
+//! The write side: commits, removals and new heads, and the I/O they lead to.
 //!
-//! Invariants: a change is acknowledged no earlier than it has to be durable; a commit makes its entry visible and hands it to the schedule in one step. Rows that write
-//! through return when the entry is on the device, the others when it is in memory. A new head writes the whole
-//! record anew: these rows have nowhere else to put it.
+//! Invariants: a change is acknowledged only when its required durability is reached. A commit makes its entry visible
+//! and hands it to the schedule in one step. Policies that write through return when the entry is on the device, the
+//! others when it is in memory. A new head rewrites the whole record: these policies have no other place for it.
 
 use super::{
     MappedEngine,
@@ -133,7 +133,7 @@ impl MappedEngine {
         }
     }
 
-    /// The number of a write, once earlier entries are loaded; `None` if that takes too long.
+    /// Returns the number of a write, once earlier entries are loaded, or `None` if that takes too long.
     async fn next_number(&self, deadline: Duration) -> Result<Option<u32>> {
         let number = |state: &mut MappedState| {
             Some(match state.phase {

@@ -1,7 +1,7 @@
 //! Entries that are committed but not yet on the device.
 //!
-//! Owns: their bytes, and how much of each is still to be written. Invariant: an entry is here until the last
-//! transfer with a piece of it has completed; until then its place belongs to it, even if it was dropped.
+//! Owns: their bytes, and the parts still to be written. Invariant: an entry stays here until the last write of a piece
+//! of it has completed. Until then it owns its place, even if it was dropped.
 
 use super::map::MapPlace;
 use crate::{
@@ -14,22 +14,22 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 /// One such entry.
 pub(super) struct DirtyEntry {
     pub(super) key_hash: KeyHash,
-    /// Its record, filled up to whole slots.
+    /// The record, padded to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
     pub(super) sectors: u32,
-    /// Where it goes; `None` while it waits in a locality buffer.
+    /// The place; `None` while it waits in a locality buffer.
     pub(super) place: Option<MapPlace>,
     /// Transfers with a piece of it that have not completed.
     pub(super) pieces_left: u32,
     /// Whether one of them failed.
     pub(super) failed: bool,
-    /// Whether it was removed, replaced or evicted meanwhile.
+    /// Set if it was removed, replaced or evicted in the meantime.
     pub(super) dropped: bool,
-    /// When it was committed.
+    /// Time of the commit.
     pub(super) since: Duration,
     /// In which order it came.
     pub(super) ticket: u64,
-    /// Who waits for it to be written.
+    /// The completion that waits for the write.
     pub(super) done: Option<Completion<()>>,
 }
 
@@ -70,13 +70,13 @@ impl DirtyEntries {
         self.entries.iter()
     }
 
-    /// The record that write `sequence` made, if it is still here.
+    /// Returns the record that write `sequence` created, if it is still here.
     pub(super) fn record(&self, sequence: u32) -> Option<Bytes> {
         let entry = self.entries.get(&sequence)?;
         Some(Bytes::from_owner(DirtyShared(Arc::clone(&entry.record))))
     }
 
-    /// Whether an entry up to this ticket is still here. Cost: looks at all; only flushing asks.
+    /// Returns whether an entry up to this ticket is still here. Cost: scans all; only flushing calls it.
     pub(super) fn holds_up_to(&self, ticket: u64) -> bool {
         self.entries.values().any(|entry| entry.ticket <= ticket)
     }

@@ -1,6 +1,7 @@
-//! The layouts of the mapped rows, seen as one: places for records, what they take, and where that is.
+//! The layouts of the mapped policies behind one interface: places for records, the room they take, and their
+//! positions.
 //!
-//! Owns: which layout a row has, and how full it may become. Does not: decide; each layout does.
+//! Owns: the layout of each policy, and the highest fill. The layouts decide.
 
 pub(crate) mod classes;
 pub(crate) mod files;
@@ -39,15 +40,15 @@ pub(super) enum Allocator {
     },
 }
 
-/// Where a record lies, or will lie.
+/// The present or future place of a record.
 pub(super) enum RecordPlace {
-    /// So many bytes into the volume.
+    /// An offset in the volume, in bytes.
     Volume(u64),
-    /// So many bytes into a file.
+    /// An offset in a file, in bytes.
     File(FileName, u64),
 }
 
-/// What makes room for a record that found none.
+/// A way to make room for a record that found none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoomRemedy {
     /// Evicting.
@@ -58,11 +59,11 @@ pub(super) enum RoomRemedy {
     Nothing,
 }
 
-/// The directory of a file per long entry, beside the files of the other lengths.
+/// The directory with one file per long entry, next to the files of the other lengths.
 const LONG_PREFIX: &str = "long";
 
 impl Allocator {
-    /// All of a volume's space, free.
+    /// Creates the allocator of a volume with all space free.
     pub(super) fn new(volume: &Volume, row: MappedRow) -> Self {
         let (area, tuning) = (volume.shape.data_area(), &volume.options.tuning);
         let (start, len_sectors) = (Sector(area.start / SECTOR_BYTES), (area.end - area.start) / SECTOR_BYTES);
@@ -135,7 +136,7 @@ impl Allocator {
         }
     }
 
-    /// Where a record lies that write `sequence` makes at `place`.
+    /// Returns the place of the record that write `sequence` creates at `place`.
     pub(super) fn spot(&self, place: MapPlace, sectors: u64, sequence: u32) -> RecordPlace {
         match self {
             Self::Slots { .. } | Self::Levels(_) => RecordPlace::Volume(place.0 * SECTOR_BYTES),
@@ -149,7 +150,7 @@ impl Allocator {
         }
     }
 
-    /// The file that goes with a record.
+    /// Returns the file to remove together with a record.
     pub(super) fn file_to_remove(&self, place: MapPlace, sectors: u64, sequence: u32) -> Option<FileName> {
         let has_file = match self {
             Self::Slots { .. } | Self::Levels(_) => false,
@@ -181,7 +182,7 @@ impl Allocator {
         }
     }
 
-    /// How many slots each file of slots has.
+    /// Returns the number of slots in each file of slots.
     pub(super) fn slot_counts(&self) -> Vec<u32> {
         match self {
             Self::Classes { classes, .. } => classes.slot_counts().collect(),
@@ -206,12 +207,12 @@ impl Allocator {
         }
     }
 
-    /// How many slots there are for records of `sectors`, in layouts with a file for all of one length.
+    /// Returns the number of slots for records of `sectors`, in layouts with a file per length.
     pub(super) fn slot_count(&self, sectors: u64) -> Option<u64> {
         if let Self::Classes { classes, .. } = self { classes.slot_count(sectors) } else { None }
     }
 
-    /// What a record takes, in sectors.
+    /// Returns the sectors that a record takes.
     pub(super) fn taken_by(&self, sectors: u64) -> u64 {
         match self {
             Self::Slots { slots, .. } => slots.taken_by(sectors),
@@ -221,7 +222,8 @@ impl Allocator {
         }
     }
 
-    /// How much of a record is written, in sectors: what it takes where the device wants that, else its length.
+    /// Returns the sectors that are written for a record: those it takes if the device requires that, otherwise its
+    /// length.
     pub(super) fn written_by(&self, sectors: u64) -> u64 {
         match self {
             Self::Slots { .. } | Self::Levels(_) => self.taken_by(sectors),
@@ -257,7 +259,7 @@ impl Allocator {
         }
     }
 
-    /// How many sectors may be used at a time; more are made free by evicting. No bound where eviction is paced.
+    /// Returns the limit on used sectors; eviction frees more. There is none if eviction is paced.
     pub(super) fn used_sectors_max(&self) -> u64 {
         match self {
             Self::Slots { used_sectors_max, .. }
@@ -267,7 +269,7 @@ impl Allocator {
         }
     }
 
-    /// The run of free blocks found last, in layouts that pace eviction by it.
+    /// Returns the last run of free blocks found, in layouts whose eviction is paced by it.
     pub(super) fn last_run(&self) -> Option<FreeRun> {
         match self {
             Self::Levels(levels) => levels.last_run(),
@@ -283,7 +285,7 @@ impl Allocator {
         }
     }
 
-    /// Whether the room of a record of `sectors` can be that of one of `others`.
+    /// Returns whether a record of `sectors` can use the room of one of `others`.
     pub(super) fn is_of_class(&self, sectors: u64, others: u64) -> bool {
         match self {
             Self::Classes { classes, .. } if classes.is_long(others) => classes.is_long(sectors),

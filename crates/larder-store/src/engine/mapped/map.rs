@@ -1,15 +1,14 @@
-//! The map: every entry of a row that knows all its entries, with their order of use.
+//! The map: every entry of a policy that knows all its entries, with their order of use.
 //!
-//! An open hash table of 32-bit numbers points into a slab of 28-byte nodes; the nodes are also the
-//! links of one list from the least to the most recently used entry. Owns: which entries there are,
-//! where each lies (36 bits whose meaning is the layout's), how long it is, the number of the write
-//! that made it, roughly when it becomes useless, and the LRU order. Does not: compare keys (two keys
-//! with one 64-bit hash take each other's place, and the reader of the record tells them apart), or
-//! know what a place means. Invariant: one node per hash; every node is in the table and in the list.
+//! An open hash table of 32-bit numbers points into a slab of 28-byte nodes. The nodes are also the links of one list
+//! from the least to the most recently used entry. Owns: the entries, with place (36 bits interpreted by the layout),
+//! length, number of the write that created it, approximate expiry, and the LRU order. Keys are not compared: two keys
+//! with the same 64-bit hash displace each other, and the reader of the record distinguishes them. Invariant: one node
+//! per hash; every node is in the table and in the list.
 //!
-//! Cost: 28 bytes an entry and 4 bytes for each of 1.5 table places: 34 bytes, 272 bits, taken as it is
-//! used and never given back. A lookup looks at 2 nodes when it hits and 5 when it misses (linear probing at
-//! two thirds). Idea: the in-memory tables of Markatos et al. (USITS'99) and Squid, packed.
+//! Cost: 28 bytes per entry and 4 bytes for each of 1.5 table places: 34 bytes, 272 bits, allocated as needed and never
+//! given back. A lookup examines 2 nodes at a hit and 5 at a miss (linear probing at two thirds). Idea: the in-memory
+//! tables of Markatos et al. (USITS'99) and Squid, packed.
 
 mod check;
 mod lifetime;
@@ -25,11 +24,12 @@ pub(crate) const PLACE_BITS: u32 = 36;
 const SECTOR_COUNT_BITS: u32 = 12;
 const NONE: u32 = u32::MAX;
 
-/// Where an entry of a map lies, in the counting of the layout: a sector, a slot of the file of its length, or a directory. Less than 2^36.
+/// The place of an entry of a map, in the layout's own counting: a sector, a slot of the file of its length, or a
+/// directory. Less than 2^36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MapPlace(pub(crate) u64);
 
-/// What the map knows of an entry.
+/// The map's data about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapEntry {
     pub(crate) place: MapPlace,
@@ -52,7 +52,7 @@ pub(crate) struct EntryMap {
     unused: u32,
     oldest: u32,
     newest: u32,
-    /// What lifetimes are counted from, Unix time in seconds.
+    /// The origin of lifetimes, Unix time in seconds.
     base_s: u32,
 }
 
@@ -71,8 +71,8 @@ const NODE_BYTES: u64 = 28;
 const _: () = assert!(size_of::<MapNode>() as u64 == NODE_BYTES);
 
 impl EntryMap {
-    /// A map of at most `entries_max` entries. `now_s` is the time lifetimes are counted from: the
-    /// nearer to it an entry becomes useless, the more exactly that is kept.
+    /// Creates a map of at most `entries_max` entries. `now_s` is the origin of lifetimes: an expiry near to it is kept
+    /// more precisely.
     pub(crate) fn new(entries_max: u64, now_s: u32) -> Self {
         let entries_max = entries_max.clamp(1, ENTRY_COUNT_MAX);
         Self {
@@ -159,18 +159,18 @@ impl EntryMap {
         true
     }
 
-    /// The entry of `key_hash`.
+    /// Returns the entry of `key_hash`.
     pub(crate) fn find(&self, key_hash: KeyHash) -> Option<MapEntry> {
         let at = self.position(key_hash)?;
         Some(self.nodes[self.table[at] as usize - 1].entry(self.base_s))
     }
 
-    /// The least recently used entry, with its hash.
+    /// Returns the least recently used entry, with its hash.
     pub(crate) fn oldest(&self) -> Option<(KeyHash, MapEntry)> {
         self.oldest_first().next()
     }
 
-    /// All entries with their hashes, least recently used first.
+    /// Returns all entries with their hashes, least recently used first.
     pub(crate) fn oldest_first(&self) -> impl Iterator<Item = (KeyHash, MapEntry)> + '_ {
         let mut id = self.oldest;
         std::iter::from_fn(move || {
@@ -180,7 +180,8 @@ impl EntryMap {
         })
     }
 
-    /// At most `count_max` entries in the order of use from node `cursor` on (`None`: the least recently used), and the node behind them.
+    /// Returns at most `count_max` entries in the order of use from node `cursor` on (`None`: the least recently used),
+    /// and the node after them.
     pub(crate) fn part_in_order(
         &self,
         cursor: Option<u32>,
@@ -198,15 +199,15 @@ impl EntryMap {
         (part, None)
     }
 
-    /// At most `count_max` entries in the order of their nodes from `cursor` on, and the node behind them. Walks of an entry that stays
-    /// in the map meet it, whatever else changes meanwhile.
+    /// Returns at most `count_max` entries in the order of their nodes from `cursor` on, and the node after them. A
+    /// scan in such parts meets every entry that stays in the map, whatever else changes.
     pub(crate) fn part(&self, cursor: u32, count_max: usize) -> (Vec<(KeyHash, MapEntry)>, Option<u32>) {
         let mut part = Vec::new();
         for (id, node) in self.nodes.iter().enumerate().skip(cursor as usize) {
             if part.len() == count_max {
                 return (part, Some(id as u32));
             }
-            // Nodes not in use keep what they had.
+            // Unused nodes keep their old content.
             let key_hash = node.key_hash();
             if self.position(key_hash).is_some_and(|at| self.table[at] as usize == id + 1) {
                 part.push((key_hash, node.entry(self.base_s)));
@@ -229,7 +230,7 @@ impl EntryMap {
         ids.into_iter().for_each(|id| self.link_newest(id));
     }
 
-    /// All entries with their hashes, most recently used first.
+    /// Returns all entries with their hashes, most recently used first.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = (KeyHash, MapEntry)> + '_ {
         let mut id = self.newest;
         std::iter::from_fn(move || {
@@ -251,7 +252,7 @@ impl EntryMap {
         u64::from(self.entries_max)
     }
 
-    /// Memory when full, in bytes.
+    /// Returns the memory when full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         memory_bytes(u64::from(self.entries_max))
     }
@@ -264,7 +265,7 @@ impl EntryMap {
         if at + 1 == self.table.len() { 0 } else { at + 1 }
     }
 
-    /// Where in the table the node of `key_hash` is.
+    /// Returns the position in the table of `key_hash`'s node.
     fn position(&self, key_hash: KeyHash) -> Option<usize> {
         let mut at = self.home(key_hash);
         loop {
@@ -285,7 +286,7 @@ impl EntryMap {
             at = self.next_place(at);
             let Some(id) = self.table[at].checked_sub(1) else { break };
             let home = self.home(self.nodes[id as usize].key_hash());
-            // It may move back unless its home lies behind the gap.
+            // It may move back unless its home lies after the gap.
             if (at + len - home) % len >= (at + len - gap) % len {
                 self.table[gap] = id + 1;
                 gap = at;
@@ -320,7 +321,7 @@ impl EntryMap {
     }
 }
 
-/// Memory of a full map of `entries_max` entries, in bytes.
+/// Returns the memory of a full map of `entries_max` entries, in bytes.
 pub(crate) fn memory_bytes(entries_max: u64) -> u64 {
     entries_max * NODE_BYTES + table_len(entries_max) * 4
 }

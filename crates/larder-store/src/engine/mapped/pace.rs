@@ -1,11 +1,12 @@
-//! How many entries the `esp` row evicts as time goes by, so that long free runs exist before they are needed.
+//! Paces the evictions of `esp` by time, so that long free runs exist before they are needed.
 //!
-//! Below the low watermark a base rate, and more the shorter the run last found was; between the
-//! watermarks a fixed rate; above the high one twice that. Nothing is evicted while the volume is written for the
-//! first time (no run was looked for yet), nor for time in which nothing was stored: an idle store keeps
-//! what it has. The published rates are those of a disk of 2002 and say nothing of loads beyond them: where more is stored
-//! than they make room for, as many entries go as came above the low watermark, twice as many above the high one, and below
-//! them as many as no run was found for. Pure: time is an argument. Idea and numbers: ESP, ICS 2002.
+//! Below the low watermark there is a base rate, and more the shorter the last run found was; between the watermarks a
+//! fixed rate; above the high one twice that. Nothing is evicted while the volume is written for the first time (no run
+//! was searched yet), nor for periods in which nothing was stored: an idle store keeps its entries.
+//!
+//! The published rates are those of a disk of 2002 and do not cover higher loads. If more is stored than they make room
+//! for, as many entries are evicted as arrived above the low watermark, twice as many above the high one, and below the
+//! low one as many as found no run. Pure: time is an argument. Idea and numbers: ESP, ICS 2002.
 
 use std::time::Duration;
 
@@ -23,14 +24,14 @@ pub(crate) struct EvictionPace {
     pub(crate) between_per_s: u32,
 }
 
-/// How long the run last found was, in shares of the threshold.
+/// The length of the last run found, relative to the threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunFound {
     pub(crate) len: u64,
     pub(crate) threshold: u64,
 }
 
-/// What was asked of the volume since evictions were counted last.
+/// The demand on the volume since evictions were last counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeDemand {
     /// Whether there was anything to store.
@@ -56,8 +57,8 @@ impl EvictionPacer {
         Self { pace, counted_until: None, remainder: 0 }
     }
 
-    /// How many entries are to be evicted at `now`, when `used_percent` of the volume is used and `demand` came since the
-    /// last call.
+    /// Returns the number of entries to evict at `now`, with `used_percent` of the volume in use and the `demand` since
+    /// the last call.
     pub(crate) fn due(&mut self, now: Duration, used_percent: u64, run: Option<RunFound>, demand: VolumeDemand) -> u64 {
         let since = self.counted_until.replace(now);
         let (Some(since), Some(run), true) = (since, run, demand.is_any) else { return 0 };
@@ -68,7 +69,7 @@ impl EvictionPacer {
         (due / 1_000_000).max(self.wanted(used_percent, demand))
     }
 
-    /// How many entries have to go for as many as came.
+    /// Returns the number of evictions that the arrivals require.
     fn wanted(&self, used_percent: u64, demand: VolumeDemand) -> u64 {
         let VolumeDemand { placed, unplaced, .. } = demand;
         if used_percent > self.pace.high_percent {
@@ -91,7 +92,7 @@ impl EvictionPacer {
     }
 }
 
-/// The published steps.
+/// Returns the published steps.
 fn evict_more(run: RunFound) -> u32 {
     let RunFound { len, threshold } = run;
     if len < threshold {

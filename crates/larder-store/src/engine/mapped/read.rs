@@ -21,11 +21,11 @@ use std::{
     sync::Arc,
 };
 
-/// Where an entry was found.
+/// The place at which an entry was found.
 pub(super) struct FoundOnMap {
     /// The number of the write that made it.
     pub(super) sequence: u32,
-    /// Its record, while it is not yet on the device.
+    /// The record, while it is not yet on the device.
     pub(super) dirty: Option<Bytes>,
     pub(super) spot: RecordPlace,
     pub(super) len_bytes: u64,
@@ -39,7 +39,7 @@ pub(super) struct BatchedRead {
 }
 
 impl MappedEngine {
-    /// The entry of `key` and the number of the write that made it.
+    /// Returns the entry of `key` and the number of the write that created it.
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
         let hash = self.volume.hash(key).1;
         lookup::follow(&self.volume, true, || self.look(key, hash)).await
@@ -62,7 +62,7 @@ impl MappedEngine {
                 Ok(LookStep::Nothing)
             }
             verdict => {
-                // Given away while it was read, or not what was written there.
+                // The place was reassigned during the read, or has another record than expected.
                 if !self.update(|state| state.remove_write(key_hash, sequence)) {
                     return Ok(LookStep::Moved);
                 }
@@ -104,7 +104,7 @@ impl MappedEngine {
         }
         match outcome {
             Ok(buffer) => Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize)),
-            // A file that was removed while somebody was about to read it, or is not what it was.
+            // A file that was removed just before it was read, or is not the expected one.
             Err(error) if is_gone(&error) => Ok(Bytes::new()),
             Err(source) => {
                 add(&self.volume.counters.io_errors, 1);

@@ -1,11 +1,13 @@
-//! How the map is put together after a crash: from a snapshot of some minutes, and the changes since.
+//! Rebuilds the map after a crash, from a snapshot of some minutes ago and the changes since.
 //!
-//! An entry is put into the journal once it is on the device, and taken out when it leaves the map; so what the journal says up to any
-//! change is what the map was then. Nothing is shown before all of it is read. Room is taken at the end, newest first: two entries
-//! at one place there are only where the volume is damaged. In rows that keep files those whose entry is not in
-//! the map are then removed in the background. Invariant: an entry comes back only if the last change of its key put it there. Cost: one
-//! look-up a change, and sorting the entries by age, because the order of use is not in the journal: after a crash it is that of writing.
-//! Idea: Markatos et al. (USITS'99) on BUDDY; Squid's swap.state.
+//! An entry is added to the journal once it is on the device, and removed when it leaves the map. So the journal up to
+//! any change describes the map of that time. Nothing is shown before all of it is read. Room is assigned at the end,
+//! newest entry first: only on a damaged volume do two entries have one place. In policies that keep files, the files
+//! without an entry in the map are then removed in the background. Invariant: an entry is restored only if the last
+//! change of its key added it.
+//!
+//! Cost: one lookup per change, and sorting the entries by age: the order of use is not in the journal, so after a
+//! crash it is the order of writing. Idea: Markatos et al. (USITS'99) on BUDDY; Squid's swap.state.
 
 use super::{
     MappedEngine,
@@ -34,11 +36,11 @@ use std::sync::Arc;
 /// Files removed together.
 const REMOVED_AT_ONCE: usize = 64;
 
-/// How much a start found of what earlier runs stored.
+/// The share of the earlier runs' entries that a start found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecoveryFindings {
     Nothing,
-    /// What was written down; there may be files besides.
+    /// The recorded entries; further files may exist.
     Most,
     All,
 }
@@ -75,7 +77,7 @@ impl CheckpointSource for MappedState {
         } else {
             self.map.part(node.unwrap_or(0), count_max)
         };
-        // What is on its way is put into the journal when it has arrived.
+        // Entries in flight are added to the journal when they are written.
         let is_written = |(_, entry): &&(KeyHash, MapEntry)| !self.dirty.holds(entry.sequence);
         let listings = part.iter().filter(is_written).map(|(key_hash, entry)| entry.listing(*key_hash)).collect();
         MapPart { listings, next: next.map(u64::from) }

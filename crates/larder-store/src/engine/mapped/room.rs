@@ -16,7 +16,7 @@ use crate::{engine::kit::room::NoRoom, hash::KeyHash, units::Site, volume::count
 use std::{sync::Arc, time::Duration};
 
 const EVICTED_FOR_RUN_MAX: u64 = 16;
-/// How many of the oldest entries are looked at for one of a certain length.
+/// Number of the oldest entries examined for one of a given length.
 const OLDEST_LOOKED_AT_MAX: usize = 1024;
 
 impl MappedState {
@@ -88,7 +88,7 @@ impl MappedState {
         }
     }
 
-    /// A file is gone; if it cannot be removed, its room is lost until the store starts empty.
+    /// Notes that a file was removed. If it cannot be removed, its room is lost until the store starts empty.
     pub(super) fn file_removed(&mut self, place: MapPlace, sectors: u64, ok: bool) {
         let taken = self.space.taken_by(sectors);
         assert!(

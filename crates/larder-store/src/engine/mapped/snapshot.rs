@@ -1,10 +1,11 @@
-//! Start and end of a run: the map comes back from the last close's snapshot, or from one that is older and the journal.
+//! Start and end of a run: the map is restored from the last close's snapshot, or from an older one and the journal.
 //!
-//! At start the header that rules tells which. What it lists is loaded, and only then is it replaced by one that says that the close's
-//! snapshot is no longer whole (`engine::kit::ledger`); only after that is the store opened for writing. The header also reserves the
-//! numbers of the writes to come: a run after a crash goes on behind them, so no number is used twice and no record that the run that crashed
-//! did not tell of is ever believed. Closing writes the pages, syncs, then the headers. Cost: 24 bytes
-//! read and written per entry; lookups are misses until their entry is loaded, commits wait.
+//! At start the valid header says which. Its listings are loaded. Only then is the header replaced by one that says
+//! that the close's snapshot is outdated (`engine::kit::ledger`), and only after that is the store opened for writing.
+//! The header also reserves the numbers of future writes. A run after a crash continues after them, so no number is
+//! used twice, and no record that the crashed run did not announce is ever trusted. Closing writes the pages, syncs,
+//! then writes the headers. Cost: 24 bytes read and written per entry; lookups miss until their entry is loaded,
+//! commits wait.
 
 use super::{
     MappedEngine,
@@ -33,7 +34,7 @@ impl MappedEngine {
             }
         }
         let found = self.load_entries(header.as_ref()).await;
-        // What cannot be marked as used can be read all the same, and nothing of it changes.
+        // If the snapshot cannot be marked as used, entries can still be read, and nothing changes.
         let begun = self.begin(found).await;
         if let Err(error) = &begun {
             tracing::error!("the store takes nothing: {error}");
@@ -49,7 +50,7 @@ impl MappedEngine {
             return;
         }
         let Some(_turn) = self.volume.start_turn() else { return };
-        // As it is now: somebody else may just have been done.
+        // The present state: another task may just have finished.
         let (phase, found) = {
             let state = self.lock();
             (state.phase, state.found)
@@ -80,12 +81,12 @@ impl MappedEngine {
         }
     }
 
-    /// Loads what the snapshot lists, or what it and the journal do.
+    /// Loads the entries that the snapshot lists, or that it and the journal list.
     async fn load_entries(self: &Arc<Self>, header: Option<&SnapshotHeader>) -> RecoveryFindings {
         let is_newer =
             |header: &SnapshotHeader| header.recovery.is_some_and(|recovery| recovery.epoch > self.volume.epoch());
         let found = match header {
-            // The superblock was lost, and what it had invalidated.
+            // The superblock was lost, and with it its invalidations.
             Some(header) if is_newer(header) => RecoveryFindings::Nothing,
             Some(header) if header.whole => self.load_whole(header).await,
             Some(header) if header.recovery.is_some() => self.recover(header).await,
@@ -144,7 +145,7 @@ impl MappedEngine {
     /// Waits until everything is written, then writes the snapshot.
     pub(super) async fn write_snapshot(self: &Arc<Self>) -> Result<()> {
         self.wait_loaded().await;
-        // In this order: what is committed until here is flushed, and nothing is after.
+        // The order matters: everything committed until here is flushed, and nothing is committed afterwards.
         let was_open = self.lock().phase == StorePhase::Open;
         self.enter(StorePhase::Closed);
         let flushed = self.flush_all().await;

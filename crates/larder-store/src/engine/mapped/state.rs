@@ -37,7 +37,7 @@ pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 24;
 pub(super) enum StorePhase {
     Loading,
     Open,
-    /// It could not be noted that the snapshot is used.
+    /// The use of the snapshot could not be recorded.
     Unusable,
     Closed,
 }
@@ -53,7 +53,7 @@ pub(crate) struct MappedState {
     pacer: Option<EvictionPacer>,
     pub(super) dirty: DirtyEntries,
     pub(super) phase: StorePhase,
-    /// Whether the map is being put together after a crash: what is in it may be gone by what is read next.
+    /// Set while the map is being recovered after a crash: later data of the recovery may remove any entry.
     pub(super) is_recovering: bool,
     pub(super) used_sectors: u64,
     /// Of these, the room of entries that are gone but still being written.
@@ -63,16 +63,16 @@ pub(crate) struct MappedState {
     /// Numbers of writes, whose low halves stand on the volume.
     pub(super) numbers: RunNumbers,
     pub(super) failed_writes: u64,
-    /// What brings the map over a kill.
+    /// The snapshot and journal that carry the map over a kill.
     pub(super) ledger: MapCheckpoint,
-    /// What was to be stored since eviction was paced last.
+    /// The stores requested since eviction was last paced.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
     /// Files that a look for those nobody knows leaves alone, while one is due.
     pub(super) unknown_files: Option<KnownFiles>,
-    /// How much the start found; kept for one that has to be tried again.
+    /// The entries that the start found, kept for a repeated start.
     pub(super) found: StartFound,
-    /// What is to be transferred once the lock is released.
+    /// I/O to start once the lock is released.
     pub(super) outbox: Vec<MapTransfer>,
 }
 
@@ -138,19 +138,20 @@ impl MappedState {
         }
     }
 
-    /// Whether numbers for writes are to be reserved.
+    /// Returns whether numbers for writes must be reserved.
     pub(super) fn numbers_are_scarce(&self) -> bool {
         self.phase == StorePhase::Open && self.numbers.are_scarce()
     }
 
-    /// Makes `write` its key's entry if there is room; with `still_by`, only if that write made the entry there is: `Ok(false)` if not.
-    /// `done` is told when it is written.
+    /// Makes `write` its key's entry if there is room. With `still_by`, only if that write created the present entry;
+    /// otherwise returns `Ok(false)`. `done` is completed when the entry is written.
     pub(super) fn admit(
         &mut self,
         write: &PendingWrite,
         still_by: Option<u32>,
         done: &mut Option<Completion<()>>,
     ) -> Result<bool, NoRoom> {
+        // Compared under the lock: the entry may have been replaced while its body was being read.
         let held = self.map.find(write.key_hash).map(|entry| entry.sequence);
         if still_by.is_some() && held != still_by {
             return Ok(false);
@@ -166,12 +167,14 @@ impl MappedState {
         }
         let dirty_max = self.volume.options.dirty_bytes_max;
         if !self.dirty.is_empty() && self.dirty.len_bytes() + write.record.len() as u64 > dirty_max {
+            // Waiting pages are sent at once. Otherwise nothing would ever free the memory that this entry waits for.
             self.send_all(write.now);
             return Err(NoRoom::Now);
         }
+        // Before anything is removed: an entry that cannot be recorded must not displace another.
         self.ledger.journal.check_room()?;
         match still_by {
-            // Until there is room for what replaces it, it stays, and others go first.
+            // Until its successor has room, the entry stays, and others are evicted first.
             Some(_) => self.map.touch(write.key_hash),
             None => _ = self.remove(write.key_hash),
         }
@@ -189,6 +192,7 @@ impl MappedState {
         self.used_sectors += taken;
         self.demand.placed += 1;
         assert!(self.used_sectors <= used_max, "a layout is never fuller than it may be");
+        // The old entry leaves in the same step, so a lookup finds one of the two, never none or both.
         self.remove(write.key_hash);
         self.map.insert(write.key_hash, write.entry(place.unwrap_or(MapPlace(0))));
         self.dirty.insert(write.sequence, write.dirty(place, done.take()));
@@ -302,7 +306,7 @@ impl MappedState {
         self.send_opened_before(before, now);
     }
 
-    /// Whether eviction goes by time and demand, not by what an entry needs.
+    /// Returns whether eviction is paced by time and demand, instead of triggered by an entry's need.
     pub(super) fn is_paced(&self) -> bool {
         self.pacer.is_some()
     }
@@ -341,13 +345,13 @@ impl MappedState {
         due
     }
 
-    /// When the batch of reads that waits is to be sent.
+    /// Returns the time at which the waiting batch of reads is to be sent.
     pub(super) fn reads_due_at(&self) -> Option<Duration> {
         let opened_at = self.reads.as_ref()?.opened_at()?;
         Some(opened_at + self.volume.options.tuning.read_batch_time_out)
     }
 
-    /// Whether time will make something due besides reads.
+    /// Returns whether anything other than reads will become due as time passes.
     pub(super) fn is_busy(&self) -> bool {
         let buffered = match &self.writes {
             WriteSchedule::Packets { packetizer, locality } => {
@@ -383,7 +387,7 @@ impl MappedState {
         }
         let groups = locality.as_mut().map(|locality| locality.take_opened_before(before)).unwrap_or_default();
         groups.iter().for_each(|group| self.place_group(group, now));
-        // What has waited in a locality buffer does not wait in a page again.
+        // A write that has waited in a locality buffer does not wait in a page again.
         if let WriteSchedule::Packets { packetizer, .. } = &mut self.writes
             && (before == Duration::MAX || !groups.is_empty())
         {

@@ -1,8 +1,8 @@
-//! Every entry of a volume with a map, verified: what `store check` does.
+//! Verifies every entry of a volume with a map, for `store check`.
 //!
-//! Owns: going from snapshot and journal to the records. Does not: look for entries that neither lists: nobody
-//! believes them. Invariant: a flipped bit in a listed record, in a page of the snapshot, of the journal or in their heads is found. Cost: a read
-//! per entry, and of a volume that was not closed 40 bytes of memory for each.
+//! Owns: the path from snapshot and journal to the records. Entries that neither lists are not looked for: they are not
+//! trusted. Invariant: a flipped bit in a listed record, in a page of the snapshot or the journal, or in their headers
+//! is found. Cost: one read per entry, and 40 bytes of memory per entry of a volume that was not closed.
 
 use super::{
     layout::{Allocator, RecordPlace},
@@ -34,7 +34,7 @@ pub(crate) fn walk(volume: &Volume, row: MappedRow, meet: &mut dyn FnMut(WalkIte
     listings.iter().for_each(|listing| meet_listed(volume, &space, listing, meet));
 }
 
-/// How many entries a start would find.
+/// Returns the number of entries that a start would find.
 pub(crate) fn listed_count(volume: &Volume) -> u64 {
     match newest_header(volume, &mut |_| {}) {
         None => 0,
@@ -43,7 +43,7 @@ pub(crate) fn listed_count(volume: &Volume) -> u64 {
     }
 }
 
-/// What a header's snapshot lists.
+/// Returns the listings of a header's snapshot.
 fn listed(volume: &Volume, header: &SnapshotHeader, meet: &mut dyn FnMut(WalkItem<'_>)) -> Vec<SnapshotEntry> {
     let area = LedgerArea::of(&volume.shape);
     let (start_bytes, generation) = area.snapshot_of(header);
@@ -60,7 +60,7 @@ fn listed(volume: &Volume, header: &SnapshotHeader, meet: &mut dyn FnMut(WalkIte
     all
 }
 
-/// What a volume has that was not closed.
+/// Returns the entries of a volume that was not closed.
 fn recovered(volume: &Volume, header: &SnapshotHeader, meet: &mut dyn FnMut(WalkItem<'_>)) -> Vec<SnapshotEntry> {
     let Some(recovery) = header.recovery else { return Vec::new() };
     let listings = listed(volume, header, meet);

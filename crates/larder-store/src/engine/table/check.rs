@@ -1,4 +1,4 @@
-//! What must hold between what is on its way to the sets of a disk table and what memory knows of them.
+//! Checks the relations between the writes in flight to the sets of a disk table and the memory of them.
 
 use super::TableState;
 use crate::engine::kit::state_lock::CheckedState;

@@ -1,7 +1,8 @@
-//! Sets whose change failed: what a writer takes them for, and how they are wiped.
+//! Sets whose change failed: how a writer treats them, and how they are wiped.
 //!
-//! Invariants: nothing of a doubted set is found; whoever changes one writes all of it; one that nobody changes is
-//! wiped here, tried again with a pause until the device takes it. Cost: one write of the set; nothing without doubts.
+//! Invariants: nothing in a suspect set is found. A writer that changes one writes all of it. One that nobody changes
+//! is wiped here, with pauses between retries, until the device accepts the write. Cost: one write of the set; nothing
+//! while no set is suspect.
 
 use super::{
     RETRY_PAUSE, TableEngine,
@@ -15,7 +16,7 @@ use std::sync::Arc;
 const WIPES_MAX: u32 = 256;
 
 impl TableEngine {
-    /// What a writer takes a doubted set for: empty, if all of it is wiped. `None`: it is not doubted.
+    /// Returns a writer's view of a suspect set: empty, because all of it will be wiped. `None`: it is not suspect.
     pub(super) fn view_of_doubted(&self, set: SetNumber) -> Option<SetView> {
         let state = self.lock();
         let ways = self.layout.ways as usize;
@@ -48,11 +49,11 @@ impl TableEngine {
         Err(Error::new(ErrorKind::Unavailable, "what failed to be written could not be wiped from the store"))
     }
 
-    /// Whether there are more, and none failed.
+    /// Wipes some suspect sets. Returns whether there are more, and none failed.
     async fn wipe_some_doubted(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let Some(set) = self.lock().doubts.next() else { return false };
-            // Whoever holds it is about to write all of it.
+            // A writer that protects the set is about to write all of it.
             let Some(hold) = self.try_hold(set) else { return false };
             self.lock().note_change(set);
             let bins = (0..self.layout.ways as usize).map(|way| (way, BinContent::Empty)).collect();

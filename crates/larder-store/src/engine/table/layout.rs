@@ -1,7 +1,7 @@
-//! The disk table: sets of bins, one entry a bin, and behind them the ring.
+//! The disk table: sets of bins with one entry per bin, and after them the ring.
 //!
-//! Plain arithmetic. Owns: where each bin lies. Invariant: every bin and the whole ring lie between the index
-//! area and the last superblock. Source: HashCache (NSDI 2009), bins of 8 KiB in sets of 64 KiB.
+//! Plain arithmetic. Owns: the place of each bin. Invariant: every bin and the whole ring lie between the index area
+//! and the last superblock. Source: HashCache (NSDI 2009), bins of 8 KiB in sets of 64 KiB.
 
 use crate::{
     format::bin::BIN_HEADER_BYTES,
@@ -12,7 +12,7 @@ use std::ops::Range;
 /// Fewest sets a table works with.
 const SET_COUNT_MIN: u64 = 4;
 
-/// Where bins and ring lie.
+/// The places of bins and ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableLayout {
     start_bytes: u64,
@@ -24,8 +24,8 @@ pub(crate) struct TableLayout {
 }
 
 impl TableLayout {
-    /// `set_count` sets of `ways` bins of `bin_bytes` at the start of `room`, and the ring in what is left. `None`
-    /// if the room is too small for that, or the table for its purpose.
+    /// Creates a layout with `set_count` sets of `ways` bins of `bin_bytes` at the start of `room`, and the ring in the
+    /// remainder. Returns `None` if the room is too small for that, or the table for its purpose.
     pub(crate) fn new(room: Range<u64>, bin_bytes: u64, ways: u64, set_count: u64) -> Option<Self> {
         let start_bytes = room.start.next_multiple_of(BLOCK_BYTES);
         let table_bytes = bin_bytes.checked_mul(ways)?.checked_mul(set_count)?;
@@ -35,29 +35,29 @@ impl TableLayout {
         enough.then_some(Self { start_bytes, bin_bytes, ways, set_count, ring_start_bytes, ring_len_bytes })
     }
 
-    /// How many bins there are.
+    /// Returns the number of bins.
     pub(crate) fn bin_count(&self) -> u64 {
         self.set_count * self.ways
     }
 
-    /// Where a set begins on the volume.
+    /// Returns the offset of a set on the volume.
     pub(crate) fn set_offset_bytes(&self, set: SetNumber) -> u64 {
         assert!(set.0 < self.set_count);
         self.start_bytes + set.0 * self.set_bytes()
     }
 
-    /// Where a bin begins on the volume.
+    /// Returns the offset of a bin on the volume.
     pub(crate) fn bin_offset_bytes(&self, set: SetNumber, way: u64) -> u64 {
         assert!(way < self.ways);
         self.set_offset_bytes(set) + way * self.bin_bytes
     }
 
-    /// Length of a set.
+    /// Returns the length of a set.
     pub(crate) fn set_bytes(&self) -> u64 {
         self.ways * self.bin_bytes
     }
 
-    /// How much of a record stands in its bin.
+    /// Returns the bytes of a record that are in its bin.
     pub(crate) fn first_bytes(&self) -> u64 {
         self.bin_bytes - BIN_HEADER_BYTES as u64
     }

@@ -1,7 +1,7 @@
-//! How much of the sets memory knows: nothing, all of them, or those used last.
+//! The memory of the sets: none, all of them, or the most recently used.
 //!
-//! Owns: the choice a row makes, and the count of entries. Invariant: what it tells of a set is what the
-//! engine wrote last; where it tells nothing the set must be read from the volume.
+//! Owns: a policy's choice, and the count of entries. Invariant: the returned content of a set is the engine's last
+//! write. If there is none, the set must be read from the volume.
 
 use super::resident::ResidentSets;
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
     units::SetNumber,
 };
 
-/// What memory knows of the sets.
+/// The memory of the sets.
 pub(crate) enum SetMemory {
     Nothing,
     All(PackedSets),
@@ -17,7 +17,7 @@ pub(crate) enum SetMemory {
 }
 
 impl SetMemory {
-    /// A set, which counts as used.
+    /// Returns a set, and counts a use of it.
     pub(crate) fn read(&mut self, set: SetNumber) -> Option<UnpackedSet> {
         match self {
             Self::Nothing => None,
@@ -44,7 +44,7 @@ impl SetMemory {
         }
     }
 
-    /// A set, without counting this as a use.
+    /// Returns a set, without counting a use.
     pub(crate) fn peek(&self, set: SetNumber) -> Option<UnpackedSet> {
         match self {
             Self::Nothing => None,
@@ -71,7 +71,7 @@ impl SetMemory {
         }
     }
 
-    /// What is kept of a set, if anything is.
+    /// Returns the shape of a set in memory, if sets are kept.
     pub(crate) fn shape(&self) -> Option<SetShape> {
         match self {
             Self::Nothing => None,
@@ -80,7 +80,7 @@ impl SetMemory {
         }
     }
 
-    /// Memory when full, in bytes.
+    /// Returns the memory when full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -89,7 +89,7 @@ impl SetMemory {
         }
     }
 
-    /// Whether memory knows of every entry: not where sets have to be read first.
+    /// Returns whether memory knows every entry. It does not if sets have to be read first.
     pub(crate) fn counts_all(&self) -> bool {
         match self {
             Self::Nothing | Self::Recent(_) => false,
@@ -97,7 +97,7 @@ impl SetMemory {
         }
     }
 
-    /// How many entries memory knows of.
+    /// Returns the number of entries that memory knows.
     pub(crate) fn entries(&self) -> u64 {
         match self {
             Self::Nothing => 0,

@@ -1,8 +1,8 @@
 //! The read side of the disk table: from key to a verified entry.
 //!
-//! Cost: one read where memory knows the set, and none for a miss but for tags of other keys; else one read
-//! of the whole set; one more for an entry longer than its bin. Invariant: what was read while the set
-//! changed proves nothing about what is not there, and is read again.
+//! Cost: one read if memory knows the set, and none for a miss except on tags of other keys; otherwise one read of the
+//! whole set; one more for an entry longer than its bin. Invariant: a read during a change of the set does not prove
+//! that an entry is absent, and is repeated.
 
 use super::{DirtySet, TableEngine, TablePhase, TableState, summary::SetSummary};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
-/// How to look for an entry.
+/// The way to look up an entry.
 enum LookupPlan {
     Dirty(Bytes),
     Miss,
@@ -77,8 +77,8 @@ impl TableEngine {
         Ok(LookStep::Moved)
     }
 
-    /// Whether there is an entry of `key`, told by the header of its bin. Of a long one the rest is not read, only that
-    /// the ring has not gone over it.
+    /// Returns whether there is an entry of `key`, judging by the header of its bin. For a long one, only checks that
+    /// the ring has not overwritten the remainder.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
         self.volume.check_open()?;
         let target = self.target(key);
@@ -121,7 +121,7 @@ impl TableEngine {
                 && state.memory.peek(set).is_none()
             {
                 let (contents, stale) = summary.remembered(&shape);
-                // What must be wiped first is left to the next writer.
+                // Bins that must be wiped first are left to the next writer.
                 if stale.is_empty() {
                     state.memory.write(set, &contents);
                 }
@@ -143,7 +143,7 @@ impl TableEngine {
         .await
     }
 
-    /// The entry of `target` in a bin that was read at `offset_bytes`.
+    /// Returns the entry of `target` in a bin that was read at `offset_bytes`.
     async fn open_bin(
         self: &Arc<Self>,
         target: &LookupTarget<'_>,
@@ -165,11 +165,11 @@ impl TableEngine {
         }
         let Some(record) = self.whole_record(&header, &bin).await? else { return Ok(None) };
         let found = self.judge(target, record);
-        // Header and record are of one write, or else a rest of an older one got between.
+        // Header and record must be of one write. Otherwise a remainder of an older write was read.
         Ok(found.filter(|reader| reader.decoded().meta.sequence == header.sequence as u32))
     }
 
-    /// The record of a bin with its rest; `None` if the rest was overwritten.
+    /// Returns the record of a bin with its remainder, or `None` if the remainder was overwritten.
     async fn whole_record(&self, header: &BinHeader, bin: &Bytes) -> Result<Option<Bytes>> {
         let (len, first) = (u64::from(header.record_bytes), self.layout.first_bytes());
         let begin = bin.slice(BIN_HEADER_BYTES..BIN_HEADER_BYTES + len.min(first) as usize);

@@ -1,9 +1,9 @@
-//! A share of the sets in memory, the least recently used giving way: SetMemLRU's index.
+//! A share of the sets in memory, with LRU eviction: SetMemLRU's index.
 //!
-//! Owns: which sets are resident, and what is kept of them. Does not: read sets that are not. Cost per
-//! resident set: the set itself, the part of its number that its chain does not tell, three links, and
-//! half a chain's head; at 40% resident, 8 ways and 1 TiB that is 8.6 bits an entry of the volume.
-//! Invariant: every resident set is in exactly one chain and once in the list. Source: HashCache, SetMemLRU.
+//! Owns: the resident sets, and their content. Other sets are not read here. Cost per resident set: the set itself, the
+//! part of its number that its chain does not imply, three links, and half a chain's head; at 40% resident, 8 ways and
+//! 1 TiB that is 8.6 bits per entry of the volume. Invariant: every resident set is in exactly one chain and once in
+//! the list. Source: HashCache, SetMemLRU.
 
 use crate::{
     engine::kit::sets::{
@@ -39,7 +39,7 @@ struct LinkWidths {
     link: u32,
 }
 
-/// What joins a resident set to the others.
+/// The links of a resident set.
 #[derive(Clone, Copy)]
 struct ResidentLinks {
     /// The set's number divided by the number of chains.
@@ -66,7 +66,7 @@ impl LinkWidths {
 }
 
 impl ResidentSets {
-    /// Room for `capacity` of `set_count` sets.
+    /// Creates room for `capacity` of `set_count` sets.
     pub(crate) fn new(shape: SetShape, set_count: u64, capacity: u64) -> Self {
         let capacity = capacity.clamp(1, set_count.max(1));
         let widths = LinkWidths::new(set_count, capacity);
@@ -84,7 +84,7 @@ impl ResidentSets {
         }
     }
 
-    /// A set, which becomes the most recently used; `None` if it is not resident.
+    /// Returns a set and makes it the most recently used, or `None` if it is not resident.
     pub(crate) fn read(&mut self, set: SetNumber) -> Option<UnpackedSet> {
         let slot = self.slot_of(set)?;
         self.unlist(slot);
@@ -93,7 +93,7 @@ impl ResidentSets {
         self.contents(slot)
     }
 
-    /// A set, without counting this as a use.
+    /// Returns a set, without counting a use.
     pub(crate) fn peek(&self, set: SetNumber) -> Option<UnpackedSet> {
         self.contents(self.slot_of(set)?)
     }
@@ -113,17 +113,17 @@ impl ResidentSets {
         }
     }
 
-    /// What is kept of each set.
+    /// Returns the shape of each set.
     pub(crate) fn shape(&self) -> &SetShape {
         &self.shape
     }
 
-    /// Memory when full, in bytes.
+    /// Returns the memory when full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bits.memory_bytes() + self.heads.memory_bytes()
     }
 
-    /// How many entries the resident sets have.
+    /// Returns the number of entries in the resident sets.
     pub(crate) fn entries(&self) -> u64 {
         self.entries
     }
@@ -169,7 +169,7 @@ impl ResidentSets {
         UnpackedSet::unpack(&self.shape, &self.bits, self.payload_at(slot)).known()
     }
 
-    /// A slot for a set that has none: an unused one, or the least recently used.
+    /// Returns a slot for a set without one: an unused slot, or the least recently used.
     fn admit(&mut self, set: SetNumber) -> u64 {
         let slot = if self.count < self.capacity {
             self.count += 1;
@@ -266,7 +266,7 @@ impl ResidentSets {
         cursor.write(&mut self.bits, self.widths.link, links.less_recent);
     }
 
-    /// The first slot of a chain, or the chain's end.
+    /// Returns the first slot of a chain, or the chain's end.
     fn head(&self, chain: u64) -> u64 {
         match self.heads.read(chain * u64::from(self.widths.link), self.widths.link) {
             NONE => self.capacity + 1 + chain,

@@ -1,10 +1,10 @@
-//! The ring: where the rest of entries longer than a bin goes, one behind the other, round and round.
+//! The ring: holds the remainders of entries longer than a bin, one after the other, in a circle.
 //!
-//! Owns: the write point, and which places are still being written. Does not: know entries: what was
-//! overwritten is found out when it is read. Places are counted from the ring's first use and never
-//! repeat, so that a place tells position and generation at once. Invariants: a rest lies in one piece; no
-//! place is given out while an earlier write of the same bytes is on its way.
-//! Cost: constant memory. Source: HashCache (NSDI 2009), the circular log and its generation number.
+//! Owns: the write point, and the places that are still being written. Entries are unknown here: a reader notices that
+//! a remainder was overwritten. Places are counted from the ring's first use and never repeat, so that a place implies
+//! position and generation. Invariants: a remainder is in one piece. No place is assigned while an earlier write of the
+//! same bytes is in flight. Cost: constant memory. Source: HashCache (NSDI 2009), the circular log and its generation
+//! number.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub(crate) struct RingState {
     start_bytes: u64,
     len_bytes: u64,
     alignment_bytes: u64,
-    /// Where the next rest goes, counted from the first use.
+    /// The next place, counted from the first use.
     next: u64,
     /// Places on their way to the device, oldest first; the written ones in front are gone.
     in_flight: VecDeque<(u64, bool)>,
@@ -29,14 +29,15 @@ pub(crate) enum NoPlace {
 }
 
 impl RingState {
-    /// A ring of `len_bytes` from `start_bytes`, both multiples of `alignment_bytes`, to be continued at `next`.
+    /// Creates a ring of `len_bytes` from `start_bytes`, both multiples of `alignment_bytes`, to be continued at
+    /// `next`.
     pub(crate) fn new(start_bytes: u64, len_bytes: u64, alignment_bytes: u64, next: u64) -> Self {
         assert!(start_bytes.is_multiple_of(alignment_bytes) && len_bytes.is_multiple_of(alignment_bytes));
         let next = next.next_multiple_of(alignment_bytes);
         Self { start_bytes, len_bytes, alignment_bytes, next, in_flight: VecDeque::new() }
     }
 
-    /// A place for `len_bytes`, which is on its way until [`Self::written`].
+    /// Assigns a place for `len_bytes`, which is in flight until [`Self::written`].
     pub(crate) fn place(&mut self, len_bytes: u64) -> Result<u64, NoPlace> {
         let len_bytes = len_bytes.next_multiple_of(self.alignment_bytes);
         if len_bytes > self.len_bytes {
@@ -67,8 +68,8 @@ impl RingState {
         debug_assert!(self.in_flight.iter().is_sorted_by_key(|&(place, _)| place), "places are given out in order");
     }
 
-    /// Where `at` lies on the volume if `len_bytes` from there were not overwritten since; `None` also for
-    /// what cannot be a place.
+    /// Returns the offset of `at` on the volume if `len_bytes` from there were not overwritten since; `None` also for
+    /// an impossible place.
     pub(crate) fn offset_bytes(&self, at: u64, len_bytes: u64) -> Option<u64> {
         let end = at.checked_add(len_bytes.checked_next_multiple_of(self.alignment_bytes)?)?;
         let within = at.is_multiple_of(self.alignment_bytes) && at % self.len_bytes + (end - at) <= self.len_bytes;
@@ -87,7 +88,7 @@ impl RingState {
         assert!(self.next - oldest <= self.len_bytes, "nothing on its way is overtaken");
     }
 
-    /// The write point, to be continued at.
+    /// Returns the write point, to continue there later.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }

@@ -21,7 +21,7 @@ const SEQUENCES_PER_MS: u64 = 1 << 16;
 /// The ring's write point is noted this often in a round.
 const NOTES_PER_ROUND: u64 = 16;
 
-/// The ring of a volume, to be continued at `next`.
+/// Returns the ring of a volume, to be continued at `next`.
 pub(super) fn ring(layout: &TableLayout, next: u64) -> RingState {
     RingState::new(layout.ring_start_bytes, layout.ring_len_bytes, BLOCK_BYTES, next)
 }
@@ -46,7 +46,7 @@ impl TableEngine {
         woken.wake();
     }
 
-    /// What is due now: the next note of the ring's write point, or another attempt to begin.
+    /// Does the work that is due now: writes the ring's write point to the session block, or tries again to begin.
     pub(super) async fn keep_session(self: &Arc<Self>) {
         if self.lock().phase == TablePhase::Failed {
             // Only one task: another would take the ring from whoever stores already, once the first has begun.
@@ -101,7 +101,7 @@ impl TableEngine {
         let first_sequence = above_last.max(now_ms.saturating_mul(SEQUENCES_PER_MS));
         let ring = ring(&self.layout, last.ring_next);
         let ahead = ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;
-        // What is there can be read although nothing can be written.
+        // Entries can be read although nothing can be written.
         self.lock().ring = ring;
         let session = RunSession { generation: last.generation + 1, first_sequence, ring_next: ahead };
         self.write_session(session).await?;
@@ -116,7 +116,7 @@ impl TableEngine {
         Ok(())
     }
 
-    /// The next note: it leads the ring, so that a crash does not set the write point back.
+    /// Returns the next session block. It is ahead of the ring, so that a crash does not set the write point back.
     fn next_session(&self) -> RunSession {
         let state = self.lock();
         let ring_next = state.ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;

@@ -1,9 +1,9 @@
-//! What the bins of a set hold, as a read of the whole set tells, and the few of them that are remembered.
+//! The content of a set's bins, as a read of the whole set shows it, and the parts that are remembered.
 //!
-//! Owns: which bin is a key's, and which is overwritten first where memory knows nothing. Invariant: of two
-//! bins of one key the one written last counts. First in, first out needs no write at a hit, and it overwrites
-//! the older of two bins of a key first, so that an older version never outlives a newer one.
-//! Cost: constant, however large the volume. Source: HashCache (NSDI 2009), Set.
+//! Owns: the choice of a key's bin, and of the bin to overwrite if memory knows nothing. Invariant: of two bins of one
+//! key, the one written last counts. First in, first out needs no write at a hit, and it overwrites the older of two
+//! bins of a key first, so an older version never outlives a newer one. Cost: constant, however large the volume.
+//! Source: HashCache (NSDI 2009), Set.
 
 use crate::{
     engine::kit::sets::{SetPlace, SetShape, UnpackedSet, WAYS_MAX},
@@ -18,7 +18,7 @@ use crate::{
 /// Summaries remembered: enough for an insertion to follow its miss without reading the set again.
 const REMEMBERED_COUNT: usize = 64;
 
-/// What one bin holds.
+/// The content of one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BinContent {
     Empty,
@@ -30,7 +30,7 @@ pub(crate) enum BinContent {
     },
 }
 
-/// What the bins of a set hold.
+/// The content of a set's bins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SetSummary {
     bins: [BinContent; WAYS_MAX],
@@ -45,7 +45,7 @@ impl SetSummary {
         Self { bins: [BinContent::Empty; WAYS_MAX], way_count, is_proven: true }
     }
 
-    /// What `set`, read whole at `offset_bytes`, holds in its bins of `bin_bytes`.
+    /// Returns the content of the bins of `bin_bytes` in `set`, which was read whole at `offset_bytes`.
     pub(crate) fn of(volume: VolumeId, set: &[u8], bin_bytes: usize, offset_bytes: u64) -> Self {
         let mut summary = Self { is_proven: false, ..Self::empty(set.len() / bin_bytes) };
         for ((bin, bytes), at) in
@@ -69,20 +69,20 @@ impl SetSummary {
         self.bins[way] = bin;
     }
 
-    /// The bin of a key.
+    /// Returns the bin of a key.
     pub(crate) fn newest(&self, wanted: FullHash) -> Option<usize> {
         let of_key = |way: &usize| matches!(self.bins[*way], BinContent::Entry { hash, .. } if hash == wanted);
         (0..self.way_count).filter(of_key).max_by_key(|&way| self.sequence(way))
     }
 
-    /// Where a new entry of a key goes: over its older one, else to a bin without an entry, else over the
-    /// entry that was written first.
+    /// Returns the bin for a new entry of a key: its older one, otherwise a bin without an entry, otherwise the entry
+    /// written first.
     pub(crate) fn victim(&self, hash: FullHash) -> usize {
         let oldest = (0..self.way_count).min_by_key(|&way| self.sequence(way)).expect("a set has ways");
         self.newest(hash).unwrap_or(oldest)
     }
 
-    /// The bins to be wiped when a key is removed: its own, and those that may be.
+    /// Returns the bins to wipe when a key is removed: its own, and possible ones.
     pub(crate) fn suspects(&self, wanted: FullHash) -> Vec<usize> {
         let suspect = |bin: BinContent| match bin {
             BinContent::Empty => !self.is_proven,
@@ -92,14 +92,14 @@ impl SetSummary {
         (0..self.way_count).filter(|&way| suspect(self.bins[way])).collect()
     }
 
-    /// Whether a bin holds an entry.
+    /// Returns whether a bin holds an entry.
     pub(crate) fn is_entry(&self, way: usize) -> bool {
         matches!(self.bins[way], BinContent::Entry { .. })
     }
 
-    /// What memory keeps of the set, the entry written last being the most recently used; and the bins to be
-    /// wiped before memory is believed: damaged ones, which may turn out readable another time, all but
-    /// the last written of those with one tag, and blank ones that prove nothing.
+    /// Returns the part of the set that memory keeps, with the entry written last as the most recently used, and the
+    /// bins to wipe before memory is trusted. These are damaged bins, which may become readable again; all but the last
+    /// written of those with one tag; and blank bins that prove nothing.
     pub(crate) fn remembered(&self, shape: &SetShape) -> (UnpackedSet, Vec<usize>) {
         let mut set = UnpackedSet::empty(shape);
         let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != BinContent::Empty).collect();
@@ -165,7 +165,7 @@ mod tests {
     use crate::hash::KeyHash;
 
     const VOLUME: VolumeId = VolumeId([8; 16]);
-    /// Where the set lies.
+    /// Offset of the set.
     const AT: u64 = 5 << 30;
     const SHAPE: SetShape =
         SetShape { ways: 4, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };

@@ -1,8 +1,8 @@
-//! Every bin of a disk table, verified with what it has in the ring: what `store check` does.
+//! Verifies every bin of a disk table, with its remainder in the ring, for `store check`.
 //!
-//! Owns: telling a rest that is damaged from one that the ring has overwritten. Does not: need memory's knowledge of
-//! the sets. Invariant: a flipped bit in a bin, in a rest that counts or in the newer session block is found. Cost: one
-//! read per set, one more per entry longer than its bin.
+//! Owns: the distinction between a damaged remainder and one that the ring has overwritten. Memory's knowledge of the
+//! sets is not needed. Invariant: a flipped bit in a bin, in a remainder that counts or in the newer session block is
+//! found. Cost: one read per set, one more per entry longer than its bin.
 
 use super::{layout::TableLayout, layout_of, ring::RingState, session};
 use crate::{
@@ -57,7 +57,7 @@ impl TableWalk<'_> {
             return;
         }
         let Some(header) = BinHeader::decode(self.volume.id, bin, offset_bytes) else {
-            // What was on the device before it was formatted is no damage; one flipped bit leaves three bytes.
+            // Data from before the device was formatted is no damage. One flipped bit leaves three bytes of the magic.
             let magic_bytes = bin.iter().zip(b"LDRb").filter(|(found, magic)| found == magic).count();
             if magic_bytes >= 3 {
                 meet(WalkItem::Damage { offset_bytes, what: "the head of a bin" });

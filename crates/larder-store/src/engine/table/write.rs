@@ -1,8 +1,8 @@
 //! The write side of the disk table: commits, removals and new heads write through.
 //!
-//! Cost: one write for the bin, one for what does not fit it; a set is read first only where memory knows
-//! nothing of it and it has more than one way, unless the miss before has just read it. A removal overwrites the
-//! start of the bin. Invariant: whatever becomes of the caller, a set is held until its writes are over.
+//! Cost: one write for the bin, one for a remainder. A set is read first only if memory does not know it, it has more
+//! than one way, and the preceding miss did not just read it. A removal overwrites the start of the bin. Invariant: a
+//! set is protected until its writes are over, even if the caller is dropped.
 
 use super::{
     DirtySet, RETRY_PAUSE, SetHold, TableEngine, TableState,
@@ -31,16 +31,16 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// What is known of a set before it is changed.
+/// The known content of a set before a change.
 pub(super) struct SetView {
-    /// What memory keeps of it.
+    /// The part that memory keeps.
     pub(super) contents: Option<UnpackedSet>,
     pub(super) summary: Option<SetSummary>,
     /// Bins to be wiped before memory is believed.
     pub(super) stale: Vec<usize>,
 }
 
-/// What an entry gets in its set.
+/// The way chosen for an entry in its set.
 struct ChosenWay {
     way: usize,
     sequence: u64,
@@ -53,7 +53,7 @@ struct BinAt {
     way: usize,
 }
 
-/// What is being done to a set, until its writes are over.
+/// A change of a set, until its writes are over.
 pub(super) struct SetChange {
     pub(super) hold: SetHold,
     pub(super) dirty_bytes: u64,
@@ -147,7 +147,7 @@ impl TableEngine {
         self.finished(pending).await
     }
 
-    /// What is known of a set before an entry goes to it; of a set of one way nothing need be.
+    /// Returns the known content of a set before an entry is added. A set of one way needs none.
     async fn view(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_doubted(set) {
             return Ok(view);
@@ -158,7 +158,7 @@ impl TableEngine {
         self.bins_of(set).await
     }
 
-    /// What is known of a set, which is read if nothing is.
+    /// Returns the content of a set, and reads it if it is unknown.
     async fn bins_of(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_doubted(set) {
             return Ok(view);
@@ -229,7 +229,7 @@ impl TableEngine {
         Ok(ChosenWay { way, sequence })
     }
 
-    /// The writes of an entry: its bin, its rest, and the bins to be wiped.
+    /// Returns the writes for an entry: its bin, its remainder, and the bins to be wiped.
     fn writes(
         &self,
         header: &BinHeader,
@@ -263,7 +263,7 @@ impl TableEngine {
         writes
     }
 
-    /// The write that wipes all bins of a set.
+    /// Returns the write that wipes all bins of a set.
     pub(super) fn wiping_all(&self, set: SetNumber) -> (u64, AlignedBuffer) {
         let mut buffer = AlignedBuffer::with_len(self.layout.set_bytes() as usize);
         buffer.as_mut_slice().fill(0);
@@ -273,7 +273,7 @@ impl TableEngine {
         (self.layout.set_offset_bytes(set), buffer)
     }
 
-    /// The write that wipes a bin.
+    /// Returns the write that wipes a bin.
     fn wiping(&self, set: SetNumber, way: usize) -> (u64, AlignedBuffer) {
         let mut buffer = AlignedBuffer::with_len(BLOCK_BYTES as usize);
         buffer.as_mut_slice().fill(0);
@@ -332,7 +332,7 @@ impl TableEngine {
 }
 
 impl TableState {
-    /// From now on the entry is answered from memory, and memory says where it will stand.
+    /// Begins to answer for the entry from memory, and records its future way.
     fn begin_put(&mut self, target: &LookupTarget<'_>, way: usize, record: Bytes, view: &SetView) {
         if let Some((mut contents, shape)) = view.contents.zip(self.memory.shape()) {
             contents.put(way, shape.tag(target.hash.key_hash()), 0, SetPlace::default());
@@ -347,7 +347,7 @@ impl TableState {
         self.held.insert(target.set, Some(DirtySet { hash: target.hash, record: Some(record) }));
     }
 
-    /// The writes of a change are over. If one failed, nothing of the set is believed until all of it was wiped.
+    /// Ends a change whose writes are over. If one failed, the set is not trusted until all of it has been wiped.
     fn end_change(&mut self, change: &SetChange, ok: bool, ways: usize) {
         let set = change.hold.set;
         assert!(self.held.contains_key(&set), "a set is held until its change is over");
@@ -367,7 +367,7 @@ impl TableState {
         // A change of a doubted set is one that leaves nothing of it.
         self.doubts.remove(set);
         let known = self.recent.find(set).copied();
-        // A set of one way is known by what was just written.
+        // A set of one way is known by the last write.
         if let Some(mut summary) = known.or_else(|| (ways == 1).then(|| SetSummary::empty(1))) {
             for &(way, bin) in &change.bins {
                 summary.put(way, bin);

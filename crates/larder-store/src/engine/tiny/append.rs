@@ -48,14 +48,14 @@ impl SealedPacks {
     }
 }
 
-/// Which ring a pack belongs to.
+/// The ring that a pack belongs to.
 #[derive(Clone, Copy)]
 enum PackRing {
     Front,
     Long,
 }
 
-/// What is to be put into the front.
+/// The data to append to the front.
 enum FrontLoad<'a, 'b> {
     Entry(&'a mut RecordParts<'b>),
     Tombstone(FullHash),
@@ -89,7 +89,7 @@ impl TinyEngine {
         };
         let offset_bytes = match unwritten {
             Some(offset_bytes) => offset_bytes,
-            // If there is no room, the removal is owed, and hidden until it is paid (see `arrears`): nothing is
+            // Without room the removal is pending, and its key hidden until it is done (see `arrears`): nothing is
             // forgotten here.
             None => match self.append(FrontLoad::Tombstone(hash), None).await? {
                 Some(place) => place.offset_bytes,
@@ -161,12 +161,14 @@ impl TinyEngine {
         let key_hash = load.key_hash();
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut state = self.lock();
+        // Compared under the lock: the caller read the entry without it.
         let unchanged = place.is_none_or(|place| Self::still_at(&state, key_hash, place));
         if !unchanged || condition.is_some_and(|condition| !condition(&state)) {
             return Ok(None);
         }
         let outcome = self.append_locked(&mut state, load, &mut sealed);
         if outcome == Err(NoRoom::Now) {
+            // Registered under the same lock as the failed attempt, so that no wakeup is lost.
             waker.into_iter().for_each(|waker| state.waiting.add(waker));
         }
         assert!(outcome.is_err() || state.ready, "entries are taken once the store is ready");
@@ -214,7 +216,7 @@ impl TinyEngine {
         let slot =
             FrontSlot { prefix: prefix_of(key_hash), granule: self.granule(place.offset_bytes), state: slot_state };
         if state.index.insert(slot).is_err() {
-            // No room for what is pushed on: rather nothing than something older.
+            // There is no room for the entries to be carried over. A miss is better than an older version.
             state.forget_key(key_hash);
         } else {
             debug_assert!(state.index.find(slot.prefix, slot.granule).is_some(), "what is appended is found");
@@ -234,7 +236,7 @@ impl TinyEngine {
         state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
     }
 
-    /// What writes a record where a ring has placed it.
+    /// Returns a function that writes a record to the place that a ring has assigned.
     fn encoder(&self, record: &mut RecordParts<'_>) -> impl FnOnce(&mut [u8], u32) {
         let volume = self.volume.id;
         move |target, sequence| {
@@ -304,7 +306,7 @@ impl TinyEngine {
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
         let told = {
             let mut state = self.lock();
-            // A pack that failed since the last flush failed for this one: whoever asked for it was not told yet.
+            // A pack that failed since the last flush counts as a failure of this one: it was not reported yet.
             let failed = state.failed_packs;
             std::mem::replace(&mut state.reported_failures, failed)
         };
@@ -312,15 +314,15 @@ impl TinyEngine {
         flushed(is_written && self.lock().failed_packs == told)
     }
 
-    /// Sends off everything and waits until the tombstone at `offset_bytes`, or what took its place, is with the device. So many
-    /// packs had been given up before it was appended.
+    /// Sends all packs, and waits until the tombstone at `offset_bytes`, or its replacement, is on the device.
+    /// `given_up_before` is the number of packs given up before it was appended.
     async fn flush_removal(self: &Arc<Self>, prefix: u32, offset_bytes: u64, given_up_before: u64) -> Result<()> {
         let is_written = |state: &TinyState| {
             if state.given_up_count == given_up_before && !state.front.is_unwritten(offset_bytes) {
                 return true;
             }
-            // It may have been in a pack that was given up. Then what is in the front of its key now must be on the volume, and
-            // where there is nothing, nobody knows whether it ever was.
+            // The tombstone may have been in a pack that was given up. Then the front's present entry of its key must
+            // be on the volume. Without such an entry, it is unknown whether the tombstone ever was.
             let mut places = state.index.range(prefix, prefix).map(|slot| self.front_offset(slot.granule));
             state.newest(prefix).is_some() && !places.any(|place| state.front.is_unwritten(place))
         };
@@ -333,7 +335,7 @@ impl TinyEngine {
     /// Sends off everything, and again what the device did not take, a bounded number of times until `is_written`;
     /// whether it is.
     pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&TinyState) -> bool) -> bool {
-        // Whoever else tries again meanwhile makes what has failed pending once more, in its place or in a later pack.
+        // A simultaneous retry makes failed packs pending once more, in their place or in a later pack.
         let is_settled = |state: &TinyState, last: u64| !state.front.is_pending(last.max(state.appended_again_until));
         for rewrites_left in (0..=retry::REWRITES_MAX).rev() {
             let last = self.flush_open().await;
@@ -401,7 +403,7 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Whether the device took nothing anywhere a moment ago.
+    /// Returns whether the device refused every recent write.
     fn takes_nothing_now(&self, now: Duration) -> bool {
         self.is_device_doubted && !retry::is_over(self.retry_at, now)
     }

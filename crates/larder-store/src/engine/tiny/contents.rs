@@ -1,8 +1,8 @@
-//! What stands in a set or at a place of the front: records and stubs, taken apart and put together.
+//! The content of a set or of a place of the front: records and stubs, decoded and encoded.
 //!
-//! Owns: telling a record from a stub, and a set's bytes from its entries and back. Does not: read or decide.
-//! Invariant: a piece is taken only if it is whole and is the one its listing names; a set only if it has the
-//! version that was written last.
+//! Owns: distinguishing a record from a stub, and conversion between a set's bytes and its entries. Reading and
+//! deciding are elsewhere. Invariant: a piece is accepted only if it is whole and is the one its listing names; a set
+//! only if it has the version that was written last.
 
 use crate::{
     device::AlignedBuffer,
@@ -29,7 +29,7 @@ pub(super) enum ItemKind {
 }
 
 impl RecordPiece {
-    /// The piece at the start of `bytes`.
+    /// Decodes the piece at the start of `bytes`.
     pub(super) fn of(volume: VolumeId, bytes: &Bytes) -> Option<Self> {
         if let Some(stub) = RecordStub::decode(volume, bytes) {
             let len = bytes.len().min(GRANULE_BYTES as usize);
@@ -62,7 +62,7 @@ impl RecordPiece {
         }
     }
 
-    /// Whether it says that its key was removed.
+    /// Returns whether it says that its key was removed.
     pub(super) fn is_tombstone(&self) -> bool {
         matches!(&self.what, ItemKind::Stub(stub) if stub.len_bytes == 0)
     }
@@ -94,21 +94,21 @@ pub(super) fn room_bytes(set_bytes: u64) -> u64 {
 
 const LISTING_ROOM: u64 = (pack::directory_bytes(1) - pack::directory_bytes(0)) as u64;
 
-/// The directory of a set, if the bytes are those of that set.
+/// Decodes the directory of a set, if the bytes are those of that set.
 pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<(u8, Vec<PackedRecord>)> {
     let (header, listings) = pack::decode(volume, offset_bytes, bytes).ok()?;
     let fits = header.len_bytes as usize == bytes.len();
     fits.then_some((header.sequence as u8, listings))
 }
 
-/// The piece that `listing` names, if it is there and whole.
+/// Decodes the piece that `listing` names, if it is there and whole.
 pub(super) fn listed(volume: VolumeId, listing: &PackedRecord, bytes: &Bytes) -> Option<RecordPiece> {
     let (at, len) = (listing.at as usize, listing.len as usize);
     let piece = RecordPiece::of(volume, &bytes.slice(at..at + len))?;
     (piece.sequence() == listing.sequence && piece.hash().key_hash() == listing.key_hash).then_some(piece)
 }
 
-/// The bytes of a set of `set_bytes` that holds `items`.
+/// Encodes a set of `set_bytes` that holds `items`.
 pub(super) fn assemble(
     volume: VolumeId,
     offset_bytes: u64,

@@ -21,7 +21,7 @@ pub(crate) enum FrontState {
 pub(crate) struct FrontSlot {
     /// The high half of the key's hash.
     pub(crate) prefix: u32,
-    /// Where the record lies, in granules from the front's start.
+    /// The place of the record, in granules from the front's start.
     pub(crate) granule: u32,
     pub(crate) state: FrontState,
 }
@@ -42,7 +42,7 @@ impl FrontIndex {
     /// Granules that places can tell apart.
     pub(crate) const GRANULE_COUNT_MAX: u64 = 1 << GRANULE_BITS;
 
-    /// A table with room for `entries`.
+    /// Creates a table with room for `entries`.
     pub(crate) fn new(entries: u64) -> Self {
         let home_count = (entries * 100 / FILL_PERCENT).max(OVERHANG);
         Self { slots: vec![0; (home_count + OVERHANG) as usize], home_count, len: 0 }
@@ -91,7 +91,7 @@ impl FrontIndex {
         }
     }
 
-    /// The entries with a prefix from `first` to `last`, in the order of prefixes, older ones first.
+    /// Returns the entries with a prefix from `first` to `last`, in the order of prefixes, older ones first.
     pub(crate) fn range(&self, first: u32, last: u32) -> impl Iterator<Item = FrontSlot> {
         let (from, last_home) = (self.home(first), self.home(last));
         self.slots[from..]
@@ -102,12 +102,12 @@ impl FrontIndex {
             .map(|(_, &slot)| unpack(slot))
     }
 
-    /// The entry of `prefix` at `granule`.
+    /// Returns the entry of `prefix` at `granule`.
     pub(crate) fn find(&self, prefix: u32, granule: u32) -> Option<FrontSlot> {
         self.position(prefix, granule).map(|at| unpack(self.slots[at]))
     }
 
-    /// Whether no more should be inserted.
+    /// Returns whether no more should be inserted.
     pub(crate) fn is_full(&self) -> bool {
         self.len as u64 * 100 >= self.home_count * FILL_PERCENT
     }

@@ -1,16 +1,16 @@
-//! How a volume of `tiny` is divided: the front, the sets, and the ring for long entries.
+//! The division of a volume of `tiny`: the front, the sets, and the ring for long entries.
 //!
-//! Owns: the arithmetic from sizes to places, and what of it stands in the superblock. Does not: know what
-//! lies where. Invariants: the three parts lie one behind the other within the data area; a record goes to
-//! exactly one of front and long ring, by its length. Idea: Kangaroo (SOSP 2021) gives 5% of the flash to
-//! its log and the rest to sets; here entries too long for a set lie in a ring of their own, as the rest of
-//! long entries does in HashCache, and the sets hold [`RecordStub`](crate::format::pack::Stub)s for them.
+//! Owns: the arithmetic from sizes to places, and the part of it in the superblock. The content is unknown here.
+//! Invariants: the three parts follow one another within the data area. A record goes to exactly one of front and long
+//! ring, by its length. Idea: Kangaroo (SOSP 2021) gives 5% of the flash to its log and the remainder to sets. Here
+//! entries too long for a set are in a ring of their own, like the remainders of long entries in HashCache, and the
+//! sets hold [`RecordStub`](crate::format::pack::Stub)s for them.
 
 use super::ring::RingArea;
 use crate::units::{BLOCK_BYTES, SetNumber};
 use std::ops::Range;
 
-/// How the data area is divided.
+/// The division of the data area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TinyPlan {
     pub(crate) front: RingArea,
@@ -20,7 +20,7 @@ pub(crate) struct TinyPlan {
     pub(crate) long: RingArea,
 }
 
-/// What a plan is made for.
+/// The requirements of a plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TinyWishes {
     pub(crate) mean_entry_bytes: u64,
@@ -53,8 +53,8 @@ impl TinyPlan {
         (plan.long.end_bytes() <= data.end).then_some(plan)
     }
 
-    /// The plan with these numbers (as [`TinyPlan::parameters`] gives them) for data from `start`; `None` if
-    /// they make no sense.
+    /// Returns the plan with these numbers (as [`TinyPlan::parameters`] returns them) for data from `start`, or `None`
+    /// if they are implausible.
     pub(crate) fn from_parameters(start: u64, parameters: [u64; 6]) -> Option<Self> {
         let [front_segment, front_count, set_bytes, set_count, long_segment, long_count] = parameters;
         let is_set_size = set_bytes.is_power_of_two() && SET_BYTES_RANGE.contains(&set_bytes);
@@ -69,7 +69,7 @@ impl TinyPlan {
         sound.then_some(Self { front, sets_start_bytes, set_bytes, set_count, long })
     }
 
-    /// What of the plan stands in the superblock.
+    /// Returns the numbers of the plan in the superblock.
     pub(crate) fn parameters(&self) -> [u64; 6] {
         let (front, long) = (&self.front, &self.long);
         [
@@ -82,7 +82,7 @@ impl TinyPlan {
         ]
     }
 
-    /// Longest record that goes to the front and from there into a set.
+    /// Returns the length of the longest record that goes to the front and from there into a set.
     pub(crate) fn short_bytes_max(&self) -> u64 {
         self.set_bytes / 2
     }

@@ -39,7 +39,7 @@ pub(super) struct FoundPack {
     pub(super) listings: Vec<PackedRecord>,
 }
 
-/// The packs in the bytes of a segment that begins at `start_bytes`, whatever run they are of.
+/// Returns the packs in the bytes of a segment that begins at `start_bytes`, of any run.
 pub(super) fn packs_in(engine: &TinyEngine, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -64,7 +64,7 @@ pub(super) struct OutgoingSegment {
 }
 
 impl OutgoingSegment {
-    /// The bytes from `offset_bytes`, at most `len_max`.
+    /// Returns the bytes from `offset_bytes`, at most `len_max`.
     pub(super) fn bytes_from(&self, offset_bytes: u64, len_max: u64) -> Bytes {
         let at = (offset_bytes - self.start_bytes) as usize;
         self.bytes.slice(at..self.bytes.len().min(at + len_max as usize))
@@ -80,7 +80,7 @@ struct SetArrival {
     slot: FrontSlot,
     piece: RecordPiece,
     expires_at: u32,
-    /// Whether it has to leave the front now.
+    /// Set if the entry has to leave the front now.
     due: bool,
 }
 
@@ -88,13 +88,13 @@ struct SetArrival {
 pub(super) struct OldSet {
     pub(super) set: SetNumber,
     pub(super) version: u8,
-    /// How many entries it had.
+    /// Number of entries the set had.
     pub(super) count: u64,
-    /// What of it may stay.
+    /// The items of the set that may stay.
     pub(super) stay: Vec<SetItem>,
 }
 
-/// What became of one set.
+/// The outcome for one set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SetOutcome {
     Written,
@@ -111,7 +111,7 @@ impl TinyEngine {
         let Some(turn) = TaskTurn::take(&self.moving) else { return false };
         let is_moved = self.move_out_oldest().await;
         drop(turn);
-        // Room is free, or somebody else may try to make it.
+        // Room is free, or another task may try to make it.
         let woken = self.lock().waiting.take();
         woken.wake();
         is_moved
@@ -131,12 +131,14 @@ impl TinyEngine {
             })
         };
         let mut sets = BTreeSet::new();
+        // A missing pack was overwritten by a misdirected write or damaged. The index names its entries; their sets
+        // must be written, or older versions there would resurface.
         if packs.len() as u64 != sequences.end - sequences.start {
             sets = self.forget_unlisted(&outgoing, &listed().map(|(offset, _)| offset).collect());
         }
         {
             let state = self.lock();
-            // What hides the contents of a doubted set may be gone from memory and stand in this segment all the same.
+            // An entry that hides the content of a suspect set may be gone from memory and still be in this segment.
             let matters = |&(offset, key_hash): &(u64, KeyHash)| {
                 state.index.find(prefix_of(key_hash), self.granule(offset)).is_some()
                     || state.is_doubted(state.sets.set_of(key_hash))
@@ -149,7 +151,8 @@ impl TinyEngine {
             if moved.contains(&SetOutcome::Not) {
                 return false;
             }
-            // What a set holds is lost when its write fails: the others wait until the device takes sets again.
+            // A set whose write failed has lost its entries. If all of a batch fail, the others wait until the device
+            // accepts writes again.
             let is_all_failed = moved.iter().all(|&moved| moved == SetOutcome::Failed);
             if is_all_failed && !self.note_failed_move() {
                 return false;
@@ -160,6 +163,8 @@ impl TinyEngine {
         if !failed.is_empty() && !self.carry_over(&outgoing, &failed).await {
             return false;
         }
+        // The sets must be durable before the segment is reused. A power loss in between would otherwise lose both
+        // copies.
         if !self.sync_sets().await {
             return false;
         }
@@ -179,8 +184,8 @@ impl TinyEngine {
         is_synced
     }
 
-    /// The oldest segment of the front and its sequences; when the index is full before the segments are, the
-    /// one that is being written ends.
+    /// Returns the oldest segment of the front and its sequences. If the index is full before the segments are, the
+    /// segment being written is ended.
     fn oldest_of_front(self: &Arc<Self>) -> Option<(u32, std::ops::Range<u64>)> {
         let mut state = self.lock();
         if state.front.oldest().is_none() && state.index.is_full() {
@@ -217,12 +222,13 @@ impl TinyEngine {
             .collect()
     }
 
-    /// Moves what the front has of a set into it, if that is worth a write; what does not move and is in
-    /// `outgoing` is dropped.
+    /// Moves the front's entries of a set into it, if that is worth a write. Entries that do not move and are in
+    /// `outgoing` are dropped.
     async fn move_set(self: &Arc<Self>, set: SetNumber, outgoing: &OutgoingSegment) -> SetOutcome {
         let (slots, version, is_doubted) = {
             let state = self.lock();
             let (first, last) = state.sets.prefixes(set);
+            // One write per set: two could land in either order, and the later one must win.
             if state.set_writes.contains_key(&set) {
                 return SetOutcome::Not;
             }
@@ -234,6 +240,8 @@ impl TinyEngine {
             let state = self.lock();
             let held = |key_hash| state.sets.may_hold(key_hash) != MayHold::No;
             let is_held = |arrival: &SetArrival| arrival.due && held(arrival.piece.hash().key_hash());
+            // Entries may leave the front unwritten only if the set holds no older version of theirs, which would
+            // resurface.
             is_doubted || !broken.is_empty() || arrivals.iter().any(is_held)
         };
         if !worth && !may_hold {
@@ -243,7 +251,7 @@ impl TinyEngine {
         let (items, version, is_doubted) = match found {
             Some(items) => (items, version, false),
             None if is_doubted => (Vec::new(), version, true),
-            // It cannot be read, or is not what was written: nothing of it is believed any more.
+            // An unreadable or outdated set may become readable again later, so nothing of it is trusted from now on.
             None => {
                 let mut state = self.lock();
                 state.forget_set(set);
@@ -255,6 +263,7 @@ impl TinyEngine {
             arrivals.iter().any(|arrival| arrival.piece.hash() == hash)
                 || broken.iter().any(|slot| slot.prefix == prefix_of(hash.key_hash()))
         };
+        // The filter may be wrong; the items decide. A write only to hide an older version is rare.
         let holds_older = is_doubted || items.iter().any(superseded);
         if !worth && !holds_older {
             self.leave(&broken);
@@ -273,8 +282,8 @@ impl TinyEngine {
             match self.arrival(slot, outgoing).await {
                 Some(arrival) => arrivals.push(arrival),
                 None => {
-                    // It may be the newest of a key of which an older record can be read. What is newer than it hides both, and
-                    // stays: where the device has not taken that yet, older records are all that the volume has.
+                    // It may be the newest record of a key, with a readable older one. Newer ones hide both, and stay:
+                    // until the device has accepted them, the volume has only the older records.
                     let first = arrivals.partition_point(|arrival| arrival.slot.prefix < slot.prefix);
                     broken.extend(arrivals.drain(first..).map(|older| older.slot).chain([slot]));
                 }
@@ -283,7 +292,8 @@ impl TinyEngine {
         (arrivals, broken)
     }
 
-    /// Returns what a slot points to, read from `outgoing` if it is there, else from the device; `None` if that is no record of it.
+    /// Reads the record that a slot points to, from `outgoing` if it is there, otherwise from the device. Returns
+    /// `None` if there is no such record.
     async fn arrival(&self, slot: FrontSlot, outgoing: &OutgoingSegment) -> Option<SetArrival> {
         let offset = self.front_offset(slot.granule);
         let due = outgoing.holds(offset);
@@ -305,7 +315,8 @@ impl TinyEngine {
         Some(SetArrival { slot, piece, expires_at, due })
     }
 
-    /// Whether enough would be lost if the entries that are due were dropped: never while their set has much room.
+    /// Returns whether dropping the due entries would lose enough to justify a write. If their set has much room, it
+    /// always is.
     fn is_worth_a_write(&self, set: SetNumber, arrivals: &[SetArrival]) -> bool {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
@@ -333,7 +344,7 @@ impl TinyEngine {
         }
     }
 
-    /// What a set holds, `None` if it cannot be read or is not whole and of this version (0 is any).
+    /// Reads the items of a set. Returns `None` if it is unreadable, damaged, or not of this version (0 is any).
     async fn items_of(&self, set: SetNumber, version: u8) -> Option<Vec<SetItem>> {
         let offset = self.plan.set_start_bytes(set);
         if self.lock().sets.holds_nothing(set) {
@@ -351,7 +362,7 @@ impl TinyEngine {
         listings.iter().map(item).collect()
     }
 
-    /// Whether an item of a set can still be of use.
+    /// Returns whether an item of a set may still be useful.
     fn is_useful(&self, item: &SetItem) -> bool {
         let expired = has_expired(item.expires_at, self.volume.clock.now_s());
         match &item.piece.what {
@@ -361,7 +372,7 @@ impl TinyEngine {
         }
     }
 
-    /// Writes a set anew: what stays of it and of the arrivals.
+    /// Writes a set with the items that stay, of its own and of the arrivals.
     async fn write_set(
         self: &Arc<Self>,
         mut old: OldSet,
@@ -373,6 +384,7 @@ impl TinyEngine {
             gone.iter().map(|arrival| arrival.slot).chain(broken.iter().copied()).collect();
         let (mut residents, mut items, mut slots) = (Vec::new(), Vec::new(), Vec::new());
         for item in std::mem::take(&mut old.stay) {
+            // Hit bits are read now, before the write clears them for the next round.
             let hit = self.lock().sets.was_hit(item.piece.hash().key_hash());
             let len_bytes = item_bytes(item.piece.bytes.len());
             residents.push(ResidentRank { len_bytes, rank: item.rank, hit, new: false });
@@ -395,6 +407,7 @@ impl TinyEngine {
         kept.iter().for_each(|&(index, rank)| ranks[index] = Some(rank));
         let mut content = Vec::new();
         for ((mut item, slot), rank) in items.into_iter().zip(slots).zip(ranks) {
+            // An entry that is neither due nor kept stays in the front: its own segment will decide.
             if let Some((slot, _)) = slot.filter(|&(_, due)| due || rank.is_some()) {
                 leaving.push(slot);
             }
@@ -411,7 +424,7 @@ impl TinyEngine {
     }
 }
 
-/// The newest of the arrivals of each key, and the others.
+/// Splits the arrivals into the newest of each key, and the others.
 fn newest_of(mut arrivals: Vec<SetArrival>, front: &PackRingState) -> (Vec<SetArrival>, Vec<SetArrival>) {
     let age = |arrival: &SetArrival| (front.widened(arrival.piece.sequence()), arrival.slot.granule);
     arrivals.sort_by_key(|arrival| std::cmp::Reverse(age(arrival)));

@@ -23,7 +23,7 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Where an entry was found.
+/// The place at which an entry was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TinyEntryPlace {
     Front {
@@ -48,10 +48,10 @@ pub(super) type Found = (TinyEntryPlace, Reader, Option<RecordStub>);
 /// The piece that is a key's entry, or stands for it.
 type Located = LookStep<(TinyEntryPlace, RecordPiece)>;
 
-/// What became of one attempt to read a piece of the front.
+/// The outcome of one attempt to read a piece of the front.
 enum FrontRead {
     Piece(RecordPiece),
-    /// It cannot be read, or is not what was written.
+    /// Unreadable, or different from the written content.
     Damaged,
     Moved,
 }
@@ -65,7 +65,7 @@ impl TinyEngine {
         Ok(Some(reader))
     }
 
-    /// The entry of `key` and where it was found.
+    /// Returns the entry of `key` and its place.
     pub(super) async fn find(self: &Arc<Self>, key: &[u8]) -> Result<Option<Found>> {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, true, || self.search(WantedKey { key, hash })).await?;
@@ -75,7 +75,7 @@ impl TinyEngine {
         Ok(found)
     }
 
-    /// Whether the entry found at `place` is still the key's newest.
+    /// Returns whether the entry found at `place` is still the key's newest.
     pub(super) fn still_at(state: &super::TinyState, key_hash: KeyHash, place: TinyEntryPlace) -> bool {
         let newest = state.newest(prefix_of(key_hash));
         match place {
@@ -102,7 +102,8 @@ impl TinyEngine {
         }
     }
 
-    /// Whether there is an entry of `key`, told by its piece in front or set: of a long one the ring is not read.
+    /// Returns whether there is an entry of `key`, judging by its piece in front or set; the ring is not read for a
+    /// long one.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, false, || self.locate(WantedKey { key, hash })).await?;
@@ -149,7 +150,7 @@ impl TinyEngine {
         self.search_set(wanted).await
     }
 
-    /// The piece that a slot of the front points to.
+    /// Reads the piece that a slot of the front points to.
     async fn read_front(&self, slot: FrontSlot) -> Result<FrontRead> {
         let offset = self.front_offset(slot.granule);
         let bytes = self.front_bytes(offset).await?;
@@ -164,7 +165,7 @@ impl TinyEngine {
         Ok(piece.filter(is_present).map_or(FrontRead::Damaged, FrontRead::Piece))
     }
 
-    /// The bytes of the front from `offset`, enough for the longest record there.
+    /// Reads the bytes of the front from `offset`, enough for the longest record there.
     pub(super) async fn front_bytes(&self, offset: u64) -> Result<Bytes> {
         let len = self.plan.short_bytes_max();
         if let Some(copy) = self.lock().front.dirty_copy(offset, len) {
@@ -200,13 +201,13 @@ impl TinyEngine {
                 return Ok(LookStep::Found((TinyEntryPlace::Set { version }, piece)));
             }
         }
-        // The entry may have come into the set, or left it for the front, since the front was asked.
+        // The entry may have moved into the set, or from the set to the front, since the front was searched.
         let state = self.lock();
         let moved = state.sets.version(set) != version || state.newest(prefix_of(key_hash)).is_some();
         Ok(if moved { LookStep::Moved } else { LookStep::Nothing })
     }
 
-    /// What a set means that is not as it was written last: nothing of it is believed any more.
+    /// Handles a set that differs from its last write: none of it is trusted any more.
     fn set_is_damaged(&self, set: SetNumber, version: u8) -> Located {
         let mut state = self.lock();
         if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
@@ -215,12 +216,12 @@ impl TinyEngine {
         add(&self.volume.counters.corrupt, 1);
         state.forget_set(set);
         drop(state);
-        // It is to be written anew.
+        // The set is to be written again.
         self.volume.wakeup.wake_if_idle();
         LookStep::Nothing
     }
 
-    /// The entry that a piece is or stands for.
+    /// Returns the entry that a piece is or stands for.
     async fn open(&self, wanted: WantedKey<'_>, piece: RecordPiece, place: TinyEntryPlace) -> Result<LookStep<Found>> {
         let (bytes, stub) = match piece.what {
             ItemKind::Record(_) => (piece.bytes, None),
@@ -246,7 +247,8 @@ impl TinyEngine {
         self.lock().long.is_alive(stub.offset_bytes, stub.sequence)
     }
 
-    /// The record that a stub stands for; `None` if it is a tombstone, or the ring has gone over it.
+    /// Reads the record that a stub stands for. Returns `None` if it is a tombstone, or the ring has overwritten the
+    /// record.
     async fn read_long(&self, stub: &RecordStub) -> Result<Option<Bytes>> {
         let len = u64::from(stub.len_bytes);
         let end = stub.offset_bytes.checked_add(len);

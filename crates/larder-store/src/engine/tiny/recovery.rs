@@ -1,10 +1,11 @@
-//! What an earlier run of `tiny` left: the front's entries, how far its rings were written, what sets hold.
+//! Loads the data of an earlier run of `tiny`: the front's entries, the write positions of its rings, the content of
+//! sets.
 //!
-//! The front is read whole, newest segment first known by its packs' sequences, oldest first loaded. Until that
-//! is done everything is a miss and nothing is stored. The summaries come from the snapshot of a clean close,
-//! else from reading all sets behind the running store; what is not known yet is a miss. Invariant: of two
-//! records of a key in the front the newer counts, and both count more than what a set has. Cost: a read of each
-//! segment of the front, one block of each of the long ring; without a snapshot one pass over the sets.
+//! The front is read whole. Its newest segment is found first by its packs' sequences; loading is oldest first. Until
+//! that is done, every lookup misses and nothing is stored. The summaries come from the snapshot of a clean close,
+//! otherwise from reading all sets in the background; a set that is not known yet misses. Invariant: of two records of
+//! a key in the front the newer counts, and both take precedence over a set's. Cost: a read of each segment of the
+//! front, one block of each segment of the long ring; without a snapshot one pass over the sets.
 
 use super::{
     TinyEngine, contents,
@@ -32,7 +33,7 @@ const SETS_PER_READ: u32 = 64;
 /// Sequences left out after a run, more than packs may have been on their way.
 const SEQUENCE_MARGIN: u64 = 1024;
 
-/// What is known of a ring of an earlier run.
+/// The known state of a ring of an earlier run.
 struct FoundRing {
     /// The first sequence of each segment; 0 is none.
     first_sequences: Vec<u64>,
@@ -229,7 +230,7 @@ fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes
     }
 }
 
-/// A failed read is as good as no data, and counted.
+/// Reads a piece. A failed read is counted, and treated as no data.
 async fn read(engine: &TinyEngine, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
     engine.volume.read_for_start(offset_bytes, len_bytes).await.ok().map(Bytes::from_owner)
 }

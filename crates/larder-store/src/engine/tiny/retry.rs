@@ -1,10 +1,10 @@
-//! What the device did not take is written again: packs of the front, and sets that are doubted.
+//! Retries writes that the device refused: packs of the front, and suspect sets.
 //!
-//! Owns: when and how that is tried. Does not: lose anything: until it is written it is read from memory, or is
-//! believed to be gone. Invariants: tried again with a pause, so that a device that takes nothing any more costs a
-//! few transfers a second, and no room: packs move on once, and again only after it took something; a place that
-//! takes nothing keeps nothing else from being written: packs move on, and what a set cannot take is carried over
-//! within the front. Cost: nothing while nothing failed.
+//! Owns: the times and ways of retries. Nothing is lost: until it is written, data is read from memory, or counts as
+//! absent. Invariants: retries pause, so a device that accepts nothing costs a few writes a second. They need no room:
+//! packs are moved to new places once, and again only after the device has accepted a write. A place that accepts
+//! nothing blocks nothing else: packs move on, and the entries for a set that fails are carried over within the front.
+//! Cost: nothing while nothing failed.
 
 use super::{
     TinyEngine, TinyState,
@@ -27,7 +27,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 /// Time between two attempts.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// How often what failed is written again for one caller that waits for it.
+/// Number of retries for one waiting caller.
 pub(super) const REWRITES_MAX: u32 = 2;
 /// After how many failures a pack goes to another place.
 const FAILURES_IN_PLACE_MAX: u8 = 2;
@@ -43,22 +43,22 @@ struct FailedSet {
     held: HeldEntries,
 }
 
-/// Whose entries a set on the volume may hold.
+/// The owners of the entries that a set on the volume may hold.
 enum HeldEntries {
     Prefixes(HashSet<u32>),
-    /// It cannot be read.
+    /// The set is unreadable.
     Unknown,
 }
 
 impl TinyEngine {
-    /// Whether anything is to be written again now.
+    /// Returns whether a retry is due now.
     pub(super) fn retry_is_due(&self, now: Duration) -> bool {
         let state = self.lock();
         let has_failed = !state.front.failed_packs().is_empty() || !state.doubts.is_empty();
         state.ready && has_failed && is_over(state.retry_at, now) && !self.volume.health.is_out()
     }
 
-    /// Whether the oldest segment of the front is to be moved out now.
+    /// Returns whether the oldest segment of the front may be moved out now.
     pub(super) fn move_may_begin(&self, now: Duration) -> bool {
         let state = self.lock();
         // A device that takes nothing takes no sets, and their entries are lost. Without room no other write can
@@ -90,9 +90,9 @@ impl TinyEngine {
         for pack in state.front.failed_packs().to_vec() {
             let moves_on = may_move_on && pack.failures >= FAILURES_IN_PLACE_MAX;
             if moves_on && self.append_pack_again(&mut state, &pack, &mut sealed).is_ok() {
-                // What took the place of its records is newer, and on its way.
+                // The replacements of its records are newer, and in flight.
                 state.appended_again_until = state.front.last_sequence();
-                // Unless nothing of it was needed: then there is nothing whose outcome ends the doubt.
+                // If none of it was needed, no outcome will end the suspicion, so none is raised.
                 state.is_device_doubted |= state.front.is_pending(state.front.last_sequence());
                 state.given_up_count += 1;
                 state.front.give_up(pack.sequence);
@@ -104,7 +104,7 @@ impl TinyEngine {
         self.perform(sealed);
     }
 
-    /// Writes doubted sets anew, without entries; whether there are more and none failed.
+    /// Writes suspect sets without entries. Returns whether there are more and none failed.
     pub(super) async fn wipe_doubted(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let (set, version) = {
@@ -121,8 +121,8 @@ impl TinyEngine {
         true
     }
 
-    /// What becomes of the entries of a move whose sets in `failed` the device did not take: those that hide something
-    /// there are appended to the front again, the others are dropped. Whether the segment can go.
+    /// Handles the entries of a move whose sets in `failed` the device refused. Entries that hide something in those
+    /// sets are appended to the front again; the others are dropped. Returns whether the segment can be freed.
     pub(super) async fn carry_over(self: &Arc<Self>, outgoing: &OutgoingSegment, failed: &[SetNumber]) -> bool {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut is_carried = true;
@@ -141,7 +141,7 @@ impl TinyEngine {
         false
     }
 
-    /// Whose entries the bytes of a set hold, by their keys' prefixes, believed or not.
+    /// Returns the owners of the entries in a set's bytes, by their keys' prefixes, trusted or not.
     async fn held_on_volume(&self, set: SetNumber) -> HeldEntries {
         let offset = self.plan.set_start_bytes(set);
         let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else { return HeldEntries::Unknown };
@@ -162,7 +162,7 @@ impl TinyEngine {
         let slots: Vec<_> = state.index.range(first, last).collect();
         assert!(slots.iter().all(|slot| (first..=last).contains(&slot.prefix)), "the keys of one set");
         for slot in slots {
-            // It may have been forgotten together with another that looks alike.
+            // It may have been forgotten together with another that looks the same in memory.
             let Some(slot) = state.index.find(slot.prefix, slot.granule) else { continue };
             let offset = self.front_offset(slot.granule);
             if !outgoing.holds(offset) {
@@ -264,7 +264,7 @@ impl TinyEngine {
     }
 }
 
-/// Whether the time until `at` is over; a clock that steps back does not make it longer.
+/// Returns whether the time until `at` is over. A clock that steps back does not make it longer.
 pub(super) fn is_over(at: Option<Duration>, now: Duration) -> bool {
     at.is_none_or(|at| at <= now || at > now + PAUSE)
 }

@@ -1,13 +1,14 @@
-//! A ring of segments that packs are appended to: the front of `tiny`, and where its long entries lie.
+//! A ring of segments to which packs are appended: the front of `tiny`, and the place of its long entries.
 //!
-//! Owns: the open pack, packs on their way, which segments are in use and since which pack. Does not:
-//! do I/O (it hands out [`SealedPack`]s to be written) or know what is in the packs. Invariants: packs
-//! stand on the volume in the order of their sequences, without gaps within a segment; segments are used
-//! in a circle and the oldest is freed first; a record is alive exactly as long as its segment's first
-//! sequence is not greater than its own. On the volume a sequence has 32 bits and begins again after 4 billion packs
-//! (50 days of a thousand removals a second); in memory it has 64 and does not, and what is read is the low half of
-//! the greatest that it can be. Cost: 8 bytes of memory a segment, one open pack and one spare.
-//! Idea: Kangaroo's KLog (SOSP 2021) and HashCache's circular log (NSDI 2009).
+//! Owns: the open pack, packs in flight, the segments in use, and the first pack of each. I/O is done elsewhere (it
+//! hands out [`SealedPack`]s to be written), and the content of packs is unknown. Invariants: packs are on the volume
+//! in the order of their sequences, without gaps within a segment. Segments are used in a circle, and the oldest is
+//! freed first. A record is alive exactly as long as its segment's first sequence is not greater than its own.
+//!
+//! On the volume a sequence has 32 bits and wraps after 4 billion packs (50 days of a thousand removals a second). In
+//! memory it has 64 bits and does not wrap; a sequence read from the volume is the low half of the greatest one
+//! possible. Cost: 8 bytes of memory per segment, one open pack and one spare. Idea: Kangaroo's KLog (SOSP 2021) and
+//! HashCache's circular log (NSDI 2009).
 
 mod check;
 
@@ -19,7 +20,7 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Where a ring lies and how it is cut.
+/// The place of a ring, and its division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingArea {
     pub(crate) start_bytes: u64,
@@ -42,7 +43,7 @@ pub(crate) struct PackRingState {
     head_used_bytes: u64,
     /// Segments in use, the head among them, counted back from it.
     used_count: u32,
-    /// Its low half is never 0, which stands for none.
+    /// The next sequence. The low half is never 0, which stands for none.
     next_sequence: u64,
     open: Option<OpenPack>,
     in_flight: Vec<SealedPack>,
@@ -52,7 +53,7 @@ pub(crate) struct PackRingState {
     spare: Option<AlignedBuffer>,
 }
 
-/// Where a record went.
+/// The place of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingPlace {
     pub(crate) offset_bytes: u64,
@@ -81,7 +82,7 @@ impl RingArea {
         u32::try_from(segment).ok().filter(|&segment| segment < self.segment_count)
     }
 
-    /// Longest record that a segment takes.
+    /// Returns the length of the longest record that a segment takes.
     pub(crate) fn record_bytes_max(&self) -> u64 {
         self.segment_bytes - Self::DIRECTORY_BYTES
     }
@@ -90,7 +91,7 @@ impl RingArea {
         PackShape { directory_bytes: Self::DIRECTORY_BYTES, packing_bytes: self.packing_bytes, whole: false }
     }
 
-    /// Length of the pack that a record of `len_bytes` opens.
+    /// Returns the length of the pack that a record of `len_bytes` opens.
     fn pack_len_bytes(&self, len_bytes: u64) -> u64 {
         let alone =
             (Self::DIRECTORY_BYTES + len_bytes.next_multiple_of(self.packing_bytes)).next_multiple_of(BLOCK_BYTES);
@@ -99,7 +100,7 @@ impl RingArea {
 }
 
 impl PackRingState {
-    /// An empty ring.
+    /// Creates an empty ring.
     pub(crate) fn new(area: RingArea, volume: VolumeId) -> Self {
         assert!(area.segment_count >= 2 && area.segment_bytes.is_multiple_of(BLOCK_BYTES));
         Self {
@@ -155,12 +156,13 @@ impl PackRingState {
         Ok(place)
     }
 
-    /// Whether a record of `len_bytes` can be appended now, to the last free segment too.
+    /// Returns whether a record of `len_bytes` can be appended now, even to the last free segment.
     pub(crate) fn has_room(&self, len_bytes: u64) -> bool {
         self.has_room_leaving(0, len_bytes)
     }
 
-    /// Whether a record of `len_bytes` can be appended now without taking one of the last `spare_count` free segments.
+    /// Returns whether a record of `len_bytes` can be appended now without taking one of the last `spare_count` free
+    /// segments.
     pub(crate) fn has_room_leaving(&self, spare_count: u32, len_bytes: u64) -> bool {
         let after_open = match &self.open {
             Some(open) if open.takes(len_bytes) => return true,
@@ -210,23 +212,23 @@ impl PackRingState {
         self.failed.push(SealedPack { failures: pack.failures.saturating_add(1), ..pack });
     }
 
-    /// The packs that the device did not take.
+    /// Returns the packs that the device refused.
     pub(crate) fn failed_packs(&self) -> &[SealedPack] {
         &self.failed
     }
 
-    /// Whether a record at `offset_bytes` is in a pack that the device did not take.
+    /// Returns whether a record at `offset_bytes` is in a pack that the device refused.
     pub(crate) fn has_failed(&self, offset_bytes: u64) -> bool {
         self.failed.iter().any(|pack| pack.span().contains(&offset_bytes))
     }
 
-    /// Whether a record at `offset_bytes` is not with the device: its pack is open, on its way, or was not taken.
+    /// Returns whether a record at `offset_bytes` is not on the device: its pack is open, in flight, or was refused.
     pub(crate) fn is_unwritten(&self, offset_bytes: u64) -> bool {
         let sealed = self.in_flight.iter().chain(&self.failed).map(SealedPack::span);
         sealed.chain(self.open.iter().map(OpenPack::span)).any(|span| span.contains(&offset_bytes))
     }
 
-    /// A failed pack, to be written again where it was to go.
+    /// Returns a failed pack, to be written again at its place.
     pub(crate) fn send_again(&mut self, sequence: u32) -> Option<SealedPack> {
         let at = self.failed.iter().position(|pack| pack.sequence == sequence)?;
         let pack = self.failed.swap_remove(at);
@@ -252,7 +254,7 @@ impl PackRingState {
         self.used_count -= 1;
     }
 
-    /// The oldest segment whose packs are all with the device, unless it is being written.
+    /// Returns the oldest segment whose packs are all on the device, unless it is being written.
     pub(crate) fn oldest(&self) -> Option<u32> {
         if self.used_count == 0 || (self.used_count == 1 && !self.head_is_done()) {
             return None;
@@ -263,7 +265,7 @@ impl PackRingState {
         (!self.in_flight.iter().chain(&self.failed).any(is_writing)).then_some(segment)
     }
 
-    /// Whether a record of `sequence` at `offset_bytes` has not been overwritten or freed.
+    /// Returns whether a record of `sequence` at `offset_bytes` has not been overwritten or freed.
     pub(crate) fn is_alive(&self, offset_bytes: u64, sequence: u32) -> bool {
         self.area.segment_of(offset_bytes).is_some_and(|segment| {
             let first = self.first_sequences[segment as usize];
@@ -271,7 +273,7 @@ impl PackRingState {
         })
     }
 
-    /// The sequences of a segment's packs, from the first to before the next segment's first.
+    /// Returns the sequences of a segment's packs, from the first up to the next segment's first.
     pub(crate) fn sequences(&self, segment: u32) -> Option<std::ops::Range<u64>> {
         let first = self.first_sequences[segment as usize];
         let next = self.first_sequences[((segment + 1) % self.area.segment_count) as usize];
@@ -279,31 +281,31 @@ impl PackRingState {
         (first != 0).then_some(first..end)
     }
 
-    /// Whether a pack whose sequence on the volume is `sequence` can be one of a segment.
+    /// Returns whether a segment can have a pack whose sequence on the volume is `sequence`.
     pub(crate) fn has_pack(&self, segment: u32, sequence: u32) -> bool {
         self.sequences(segment).is_some_and(|sequences| sequences.contains(&self.widened(sequence)))
     }
 
-    /// The greatest sequence so far that stands on the volume as `sequence`; 0 if there was none yet.
+    /// Returns the greatest sequence so far whose form on the volume is `sequence`, or 0 if there was none yet.
     pub(crate) fn widened(&self, sequence: u32) -> u64 {
         let last = self.last_sequence();
         last.saturating_sub(u64::from((last as u32).wrapping_sub(sequence)))
     }
 
-    /// How far `offset_bytes` is behind the head, in segments.
+    /// Returns the distance of `offset_bytes` behind the head, in segments.
     pub(crate) fn age_segments(&self, offset_bytes: u64) -> u32 {
         let segment = self.area.segment_of(offset_bytes).unwrap_or(self.head);
         (self.head + self.area.segment_count - segment) % self.area.segment_count
     }
 
-    /// What is not yet on the device of `len_bytes` at `offset_bytes`.
+    /// Returns the bytes at `offset_bytes` that are not yet on the device, at most `len_bytes`.
     pub(crate) fn dirty_copy(&self, offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
         let open = self.open.as_ref().map(|open| (open.offset_bytes, open.bytes()));
         let sealed = self.in_flight.iter().chain(&self.failed).map(|pack| (pack.offset_bytes, pack.buffer.as_slice()));
         open.into_iter().chain(sealed).find_map(|(start, bytes)| copy_of(start, bytes, offset_bytes, len_bytes))
     }
 
-    /// Whether pack `sequence` or an earlier one is on its way to the device.
+    /// Returns whether pack `sequence` or an earlier one is in flight.
     pub(crate) fn is_pending(&self, sequence: u64) -> bool {
         let open = self.open.iter().map(|open| open.sequence);
         let all = open.chain(self.in_flight.iter().map(|pack| pack.sequence));
@@ -328,12 +330,12 @@ impl PackRingState {
         self.area.segment_count - self.used_count
     }
 
-    /// Whether nothing more is written to the head.
+    /// Returns whether nothing more is written to the head.
     fn head_is_done(&self) -> bool {
         self.open.is_none() && self.head_used_bytes == self.area.segment_bytes
     }
 
-    /// Sequence from which on packs are needed.
+    /// Returns the first sequence whose pack is still needed.
     fn oldest_sequence(&self) -> u64 {
         self.first_sequences.iter().copied().filter(|&first| first != 0).min().unwrap_or(self.next_sequence)
     }
@@ -377,7 +379,7 @@ impl PackRingState {
     }
 }
 
-/// The sequence that follows.
+/// Returns the next sequence.
 fn after(sequence: u64) -> u64 {
     let next = sequence + 1;
     if next as u32 == 0 { next + 1 } else { next }

@@ -1,9 +1,9 @@
-//! What stays in a set when new entries come into it: those whose next use is believed nearest.
+//! Decides what stays in a set when new entries come into it: the entries whose next use is expected soonest.
 //!
-//! Pure decision. Ranks tell how far away the next use is believed to be, from 0 (hit since the set was
-//! written last) to 7; new entries begin at 6, or at 0 if they were hit already. When there is no room the
-//! ranks of what was not hit grow until one is 7, and what is farthest goes. Invariant: what is kept fits.
-//! Idea: RRIP (Jaleel et al., ISCA 2010) with one bit of memory an entry, as in Kangaroo (SOSP 2021).
+//! Pure decision. Ranks express the expected distance of the next use, from 0 (hit since the set was last written) to
+//! 7. New entries begin at 6, or at 0 if they were hit already. If there is no room, the ranks of entries without hits
+//! grow until one is 7, and the farthest entries are dropped. Invariant: the kept entries fit. Idea: RRIP (Jaleel et
+//! al., ISCA 2010) with one bit of memory per entry, as in Kangaroo (SOSP 2021).
 
 /// Farthest rank.
 const FAR: u8 = 7;
@@ -21,7 +21,7 @@ pub(crate) struct ResidentRank {
     pub(crate) new: bool,
 }
 
-/// Which of `residents` stay within `room_bytes`, at most `count_max`, with their new ranks, nearest first.
+/// Returns the `residents` that stay within `room_bytes`, at most `count_max`, with their new ranks, soonest first.
 pub(crate) fn merge(residents: &[ResidentRank], room_bytes: u64, count_max: usize) -> Vec<(usize, u8)> {
     let total: u64 = residents.iter().map(|resident| resident.len_bytes).sum();
     let mut ranked: Vec<_> = residents.iter().enumerate().map(|(index, resident)| (index, rank(resident))).collect();

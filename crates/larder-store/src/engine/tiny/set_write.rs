@@ -1,8 +1,9 @@
-//! A set's new contents: believed in memory at once, and on the device as soon as it takes them.
+//! A set's new content: trusted in memory at once, and on the device as soon as it accepts the write.
 //!
-//! Owns: the write of a set, and what follows from its outcome. Does not: decide what stays in a set. Invariants: a
-//! set has one write on its way at most; what a set's contents are newer than leaves the front only when they are
-//! with the device; a set whose write failed is doubted until a later one succeeds. Cost: one write, three at most.
+//! Owns: the write of a set, and the consequences of its outcome. The choice of entries is elsewhere. Invariants: a set
+//! has at most one write in flight. Entries that supersede a set's old content leave the front only when the new
+//! content is on the device. A set whose write failed is suspect until a later one succeeds. Cost: one write, at most
+//! three.
 
 use super::{
     TinyEngine, TinyState,
@@ -20,7 +21,7 @@ use std::{io, sync::Arc};
 /// A set on its way to the device.
 pub(super) struct SetWrite {
     buffer: Arc<AlignedBuffer>,
-    /// Whether it still is what the set holds; if not, it only has to come to its end.
+    /// Set if the write is still the set's content. Otherwise it only has to end.
     pub(super) is_believed: bool,
 }
 
@@ -30,23 +31,23 @@ impl SetWrite {
         self.is_believed
     }
 
-    /// The bytes, if they are what the set holds.
+    /// Returns the bytes, if they are the set's content.
     pub(super) fn believed(&self) -> Option<Arc<AlignedBuffer>> {
         self.is_believed.then(|| Arc::clone(&self.buffer))
     }
 }
 
-/// What is known of a write until it is over.
+/// The facts about a write until it is over.
 struct SetWriteState {
     set: SetNumber,
     buffer: Arc<AlignedBuffer>,
-    /// What leaves the front once this is written.
+    /// The entries that leave the front once this is written.
     leaving: Vec<FrontSlot>,
     attempts_left: u32,
     completion: Completion<()>,
 }
 
-/// How often a set is written at once before its move is put off.
+/// Number of attempts to write a set before its move is postponed.
 const ATTEMPTS_MAX: u32 = 3;
 
 impl TinyEngine {
@@ -107,7 +108,7 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// The write of a set is over; `is_sound` if what is on the volume now is what memory says.
+    /// Ends the write of a set. `is_sound`: the set on the volume has the content that memory says.
     fn end_set_write(&mut self, writing: &SetWriteState, is_sound: bool) {
         let ended = self.set_writes.remove(&writing.set);
         assert!(ended.is_some(), "a write ends once");

@@ -1,11 +1,11 @@
-//! What is in memory for the sets of `tiny`: for each a Bloom filter, hit bits, and the version on disk.
+//! The memory of the sets of `tiny`: for each a Bloom filter, hit bits, and the version on disk.
 //!
-//! Owns: which set may hold a key, which of a set's entries were hit since it was written, and whether
-//! what is read of a set is what was written last. Does not: know places or keys. Invariant: a set that
-//! was not written or read since the store was opened is unknown, and a set whose version is not the one
-//! on disk holds nothing. Cost: 32 bits a set (or a multiple of that, see [`SetSummaries::new`]), about 3
-//! bits of filter and 1 hit bit an entry; a look-up touches one word. Idea: Kangaroo's KSet (SOSP 2021),
-//! with hit bits addressed by hash, so that a hit in the hot tier counts without a read.
+//! Owns: which set may hold a key, which of a set's entries were hit since it was written, and whether the bytes read
+//! of a set are those written last. Places and keys are unknown here. Invariant: a set that was not written or read
+//! since the store was opened is unknown, and a set whose version differs from the one on disk holds nothing. Cost: 32
+//! bits per set (or a multiple of that, see [`SetSummaries::new`]), about 3 bits of filter and 1 hit bit per entry; a
+//! lookup touches one word. Idea: Kangaroo's KSet (SOSP 2021), with hit bits addressed by hash, so that a hit in the
+//! memory cache counts without a read.
 
 use crate::{hash::KeyHash, units::SetNumber};
 
@@ -16,7 +16,7 @@ pub(crate) struct SetSummaries {
     set_count: u32,
 }
 
-/// What a summary says of a key.
+/// A summary's answer about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MayHold {
     No,
@@ -38,12 +38,12 @@ impl SetSummaries {
         self.set_count
     }
 
-    /// The set that keys of this hash belong to.
+    /// Returns the set that keys of this hash belong to.
     pub(crate) fn set_of(&self, key_hash: KeyHash) -> SetNumber {
         set_of_prefix(key_hash.prefix(), self.set_count)
     }
 
-    /// The first and last prefix (high half of the hash) of a set's keys.
+    /// Returns the first and last prefix (high half of the hash) of a set's keys.
     pub(crate) fn prefixes(&self, set: SetNumber) -> (u32, u32) {
         let first = |set: u64| (set << u32::BITS).div_ceil(u64::from(self.set_count));
         (first(set.0) as u32, (first(set.0 + 1) - 1) as u32)
@@ -59,25 +59,25 @@ impl SetSummaries {
         if all { MayHold::Maybe } else { MayHold::No }
     }
 
-    /// Whether it is known that the set holds nothing.
+    /// Returns whether the set is known to be empty.
     pub(crate) fn holds_nothing(&self, set: SetNumber) -> bool {
         let filter = self.filter_start()..u32::BITS * self.words_per_set as u32;
         self.version(set) != VERSION_UNKNOWN && !filter.into_iter().any(|bit| self.bit(set, bit))
     }
 
-    /// Whether the set is known to have much room: it holds at most about a third of what the filter is for.
+    /// Returns whether the set is known to have much room: it holds at most about a third of the filter's capacity.
     pub(crate) fn is_sparse(&self, set: SetNumber) -> bool {
         let filter = self.filter_start()..u32::BITS * self.words_per_set as u32;
         let ones = filter.into_iter().filter(|&bit| self.bit(set, bit)).count() as u32;
         self.version(set) != VERSION_UNKNOWN && ones * 100 <= self.filter_bits() * SPARSE_PERCENT
     }
 
-    /// The version of the set on disk; what has another holds nothing. 0 is unknown.
+    /// Returns the version of the set on disk; a set with another version holds nothing. 0 is unknown.
     pub(crate) fn version(&self, set: SetNumber) -> u8 {
         (self.words[set.0 as usize * self.words_per_set] & VERSION_MASK) as u8
     }
 
-    /// The version that a set gets when it is written now.
+    /// Returns the version for the next write of a set.
     pub(crate) fn next_version(&self, set: SetNumber) -> u8 {
         after(self.version(set))
     }
@@ -118,7 +118,7 @@ impl SetSummaries {
         self.words.len() as u64 * 4
     }
 
-    /// All words, for a snapshot.
+    /// Returns all words, for a snapshot.
     pub(crate) fn words(&self) -> &[u32] {
         &self.words
     }
@@ -154,7 +154,7 @@ impl SetSummaries {
     }
 }
 
-/// The set of `set_count` that keys with this prefix belong to.
+/// Returns the set, of `set_count`, that keys with this prefix belong to.
 fn set_of_prefix(prefix: u32, set_count: u32) -> SetNumber {
     SetNumber((u64::from(prefix) * u64::from(set_count)) >> u32::BITS)
 }
@@ -173,7 +173,7 @@ fn after(version: u8) -> u8 {
     if u32::from(version) == VERSION_MASK { 1 } else { version + 1 }
 }
 
-/// Two places in the filter, from hash bits that do not choose the set.
+/// Returns two places in the filter, from hash bits that do not choose the set.
 fn filter_places(key_hash: KeyHash, filter_bits: u32) -> [u32; 2] {
     let (low, high) = (key_hash.0 & 0xFFFF, key_hash.0 >> 16 & 0xFFFF);
     [low, high].map(|part| ((part * u64::from(filter_bits)) >> 16) as u32)

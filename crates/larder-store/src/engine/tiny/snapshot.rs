@@ -10,13 +10,13 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What a snapshot says.
+/// The content of a snapshot.
 pub(super) struct KnownFront {
     pub(super) words: Vec<u32>,
     pub(super) set_entries: u64,
 }
 
-/// Room for a snapshot of `sets`.
+/// Returns the room for a snapshot of `sets`.
 pub(super) fn area_bytes(sets: &SetSummaries) -> u64 {
     snapshot::area_bytes(sets.words().len() as u64)
 }

@@ -1,7 +1,8 @@
-//! Where the books of a map lie on a volume, and how a start reads them.
+//! The place of a map's snapshots and journal on a volume, and how a start reads them.
 //!
-//! Owns: [`LedgerArea`], and what of headers, snapshot and journal counts. Does not: write, but for the headers, which are read back. Invariant: a page counts
-//! only if it is of the snapshot, or in the sequence of the journal, that the header tells of. Cost: one read of both. Tabled in docs/format.md.
+//! Owns: [`LedgerArea`], and which parts of headers, snapshot and journal count. Only headers are written here, because
+//! they are read back. Invariant: a page counts only if it belongs to the snapshot, or to the sequence of the journal,
+//! that the header names. Cost: one read of both. Tabled in docs/format.md.
 
 use crate::{
     Error, ErrorKind, Result,
@@ -26,7 +27,7 @@ const TRANSFER_COUNT: usize = 4;
 /// Fewest pages of a journal.
 const JOURNAL_PAGES_MIN: u64 = 16;
 
-/// Where the books lie in the index area: headers, two places for snapshots (without a journal one), the ring.
+/// The parts of the index area: headers, two places for snapshots (one without a journal), and the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LedgerArea {
     start_bytes: u64,
@@ -34,7 +35,7 @@ pub(crate) struct LedgerArea {
     pub(super) journal_pages: u64,
 }
 
-/// What a journal says after a snapshot.
+/// The changes that a journal adds to a snapshot.
 pub(crate) struct ReplayedJournal {
     /// The page behind its end.
     pub(crate) next: u64,
@@ -44,7 +45,8 @@ pub(crate) struct ReplayedJournal {
 }
 
 impl LedgerArea {
-    /// For maps of `listing_count`; the length of the index area, and of that the pages of the journal.
+    /// Returns, for maps of `listing_count`, the length of the index area, and the number of pages of the journal in
+    /// it.
     pub(crate) fn lengths(listing_count: u64, with_journal: bool) -> (u64, u64) {
         let snapshot_pages = listing_count.div_ceil(PAGE_LISTING_COUNT);
         let journal_pages = if with_journal { snapshot_pages.max(JOURNAL_PAGES_MIN) } else { 0 };
@@ -59,17 +61,17 @@ impl LedgerArea {
         Self { start_bytes, snapshot_pages: pages / places, journal_pages: shape.journal_pages }
     }
 
-    /// How many listings a snapshot has room for.
+    /// Returns the largest number of listings in a snapshot.
     pub(crate) fn listings_max(&self) -> u64 {
         self.snapshot_pages * PAGE_LISTING_COUNT
     }
 
-    /// Where a page of a snapshot stands.
+    /// Returns the offset of a page of a snapshot.
     pub(crate) fn page_bytes(&self, place: u32, page: u64) -> u64 {
         self.start_bytes + (HEADER_COUNT + u64::from(place) * self.snapshot_pages + page) * BLOCK_BYTES
     }
 
-    /// Where the pages of a header's snapshot begin.
+    /// Returns the place of a header's snapshot and its first page.
     pub(crate) fn snapshot_of(&self, header: &SnapshotHeader) -> (u64, u64) {
         let MapRecovery { generation, place, .. } =
             header.recovery.unwrap_or(MapRecovery { generation: header.generation, ..MapRecovery::default() });
@@ -82,7 +84,8 @@ impl LedgerArea {
     }
 }
 
-/// Returns the header that rules, if one can be told. On volumes without a journal it must not be older than the other copy.
+/// Returns the valid header, if it can be determined. On volumes without a journal it must not be older than the other
+/// copy.
 pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotHeader> {
     let area = volume.shape.index_area();
     let mut newest: Option<SnapshotHeader> = None;
@@ -197,7 +200,7 @@ pub(crate) async fn read_journal(
         }
         at += count;
     }
-    // What was invalidated since would be valid again.
+    // Entries invalidated since would be valid again.
     is_broken |= epoch > volume.epoch();
     ReplayedJournal { next, pointer, is_broken }
 }

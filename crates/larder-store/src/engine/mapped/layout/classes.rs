@@ -1,13 +1,13 @@
-//! One file per length: where the `buddy` row puts its records.
+//! One file per length: the layout of `buddy`.
 //!
-//! File k holds the records of exactly k sectors, in slots of k sectors; a record takes the first free slot of
-//! its file, or one more at the file's end. Records longer than a threshold get a file each. So there is no waste inside
-//! a slot but the last sector's, and none between the slots of one file. Owns: which slots are used, and how long all
-//! files are together. Does not: name files, or shorten them (a slot is used again, the file stays as long as it was).
+//! File k holds the records of exactly k sectors, in slots of k sectors. A record takes the first free slot of its
+//! file, or a new one at the file's end. Records longer than a threshold get a file each. So the only waste inside a
+//! slot is in its last sector, and there is none between the slots of one file. Owns: the used slots, and the length of
+//! all files together. Files are named elsewhere, and never shortened (slots are reused, the file keeps its length).
 //! Invariant: all files together are never longer than the capacity.
 //!
-//! Cost: 1 bit a slot; finding the first free slot looks at 64 slots a step from where the last one was.
-//! Idea: BUDDY, Markatos et al., USITS'99.
+//! Cost: 1 bit per slot; the search for a free slot examines 64 slots per step from the last one found. Idea: BUDDY,
+//! Markatos et al., USITS'99.
 
 const WORD_SLOTS: u64 = u64::BITS as u64;
 
@@ -38,7 +38,7 @@ impl SizeClasses {
         Self { files: vec![ClassFile::default(); threshold_sectors as usize], capacity_sectors, grown_sectors: 0 }
     }
 
-    /// Whether a record of `sectors` gets a file of its own.
+    /// Returns whether a record of `sectors` gets a file of its own.
     pub(crate) fn is_long(&self, sectors: u64) -> bool {
         sectors > self.files.len() as u64
     }
@@ -80,7 +80,8 @@ impl SizeClasses {
         }
     }
 
-    /// Notes that the file of records of `sectors` has `slot`, as far as there may be so much; to be called before anything is taken.
+    /// Notes that the file of records of `sectors` has `slot`, within the capacity. Must be called before anything is
+    /// taken.
     pub(crate) fn grow_to(&mut self, slot: u64, sectors: u64) {
         let room_slots = (self.capacity_sectors - self.grown_sectors) / sectors;
         let Some(file) = self.file(sectors) else { return };
@@ -91,12 +92,13 @@ impl SizeClasses {
         assert!(self.grown_sectors <= self.capacity_sectors, "files grow within what there is");
     }
 
-    /// How many slots the file of records of `sectors` has; `None` if such records have files of their own.
+    /// Returns the number of slots in the file of records of `sectors`, or `None` if such records have files of their
+    /// own.
     pub(crate) fn slot_count(&self, sectors: u64) -> Option<u64> {
         self.files.get(sectors as usize - 1).map(|file| file.slot_count)
     }
 
-    /// How many slots each file has, that of the shortest records first.
+    /// Returns the number of slots in each file, that of the shortest records first.
     pub(crate) fn slot_counts(&self) -> impl Iterator<Item = u32> {
         self.files.iter().map(|file| file.slot_count as u32)
     }
@@ -135,7 +137,7 @@ impl SizeClasses {
         }
     }
 
-    /// How long all files may be together, in sectors.
+    /// Returns the limit on the length of all files together, in sectors.
     pub(crate) fn capacity_sectors(&self) -> u64 {
         self.capacity_sectors
     }
@@ -150,7 +152,7 @@ impl SizeClasses {
         }
     }
 
-    /// Memory of the bitmaps, in bytes.
+    /// Returns the memory of the bitmaps, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let words: usize = self.files.iter().map(|file| file.used.len()).sum();
         (words * size_of::<u64>() + self.files.len() * size_of::<ClassFile>()) as u64

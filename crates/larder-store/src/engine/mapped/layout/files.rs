@@ -1,21 +1,23 @@
-//! A file per entry: in which directory the rows `simple`, `squid` and `multiple-dirs` put it.
+//! One file per entry: the directories chosen by the policies `simple`, `squid` and `multiple-dirs`.
 //!
-//! A file is called by the number of the write that made it, so that no two runs, and no two entries, ever mean the
-//! same file. Owns: the choice of the directory, and the turn of the one that goes round. Does not: touch files.
-//! Invariant: a place and a number name one file for good. Cost: nothing in memory but the turn.
-//! Idea: the file systems' side of Markatos et al., USITS'99: one directory, Squid's 16 x 256, one per server. Markatos has Squid's
-//! directories by turns; Squid, from 2.3 on, puts 256 consecutive numbers into one and then takes the next, and uses numbers again
-//! in circulation, so that files written together lie together, in no more directories than there are files for.
+//! A file is named by the number of the write that created it, so that no two runs, and no two entries, ever use the
+//! same file. Owns: the choice of the directory, and the present one of those used in turn. Files are not touched.
+//! Invariant: a place and a number name one file permanently. Cost: no memory but the turn.
+//!
+//! Idea: the file system layouts of Markatos et al., USITS'99: one directory, Squid's 16 x 256, one per server.
+//! Markatos uses Squid's directories in turn. Squid, from 2.3 on, puts 256 consecutive numbers into one directory
+//! before the next, and reuses numbers in a circle. So files written together lie together, in no more directories than
+//! there are files for.
 
 use crate::units::Site;
 
 /// Bits of a site that name its directory; sites that share them share it.
 const SITE_BITS: u32 = 36;
-/// Squid's directories: so many in each of so many.
+/// Squid's first level has this many directories.
 const FIRST_LEVEL_COUNT: u64 = 16;
 const SECOND_LEVEL_COUNT: u64 = 256;
 
-/// How directories are chosen.
+/// The choice of directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileNames {
     /// There is one.
@@ -26,7 +28,7 @@ pub(crate) enum FileNames {
     BySite,
 }
 
-/// How the turn goes round Squid's directories.
+/// The turn through Squid's directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryTurns {
     /// Consecutive files that one directory gets.
@@ -59,7 +61,7 @@ impl FileStore {
         Self { naming, turn: 0, block_sectors }
     }
 
-    /// The place of a new file for an entry of `site`.
+    /// Returns the place of a new file for an entry of `site`.
     pub(crate) fn take(&mut self, site: Site) -> u64 {
         match self.naming {
             FileNames::OneDirectory => 0,
@@ -73,7 +75,7 @@ impl FileStore {
         }
     }
 
-    /// Whether `place` is one that [`Self::take`] can have given.
+    /// Returns whether [`Self::take`] can have returned `place`.
     pub(crate) fn is_place(&self, place: u64) -> bool {
         match self.naming {
             FileNames::OneDirectory => place == 0,
@@ -82,7 +84,7 @@ impl FileStore {
         }
     }
 
-    /// The name of the file that write `sequence` made at `place`.
+    /// Returns the name of the file that write `sequence` created at `place`.
     pub(crate) fn name(&self, place: u64, sequence: u32) -> String {
         match self.naming {
             FileNames::OneDirectory => format!("{sequence:08X}"),
@@ -94,12 +96,12 @@ impl FileStore {
         }
     }
 
-    /// What a file of `sectors` takes, in sectors.
+    /// Returns the sectors that a file of `sectors` takes.
     pub(crate) fn taken_by(&self, sectors: u64) -> u64 {
         sectors.next_multiple_of(self.block_sectors)
     }
 
-    /// Whose turn it is, to go on there.
+    /// Returns the turn, to continue there later.
     pub(crate) fn turn(&self) -> u64 {
         self.turn
     }
@@ -113,7 +115,7 @@ impl FileStore {
     }
 }
 
-/// The number of the write that made the file of this name; `None` if it is no entry's own.
+/// Returns the number of the write that created the file with this name, or `None` if it is no entry's file.
 pub(crate) fn sequence_of(name: &str) -> Option<u32> {
     let own = name.rsplit('/').next().filter(|own| own.len() == SEQUENCE_DIGITS)?;
     u32::from_str_radix(own, 16).ok()

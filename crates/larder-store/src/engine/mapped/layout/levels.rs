@@ -1,20 +1,19 @@
-//! The multilevel bitmap: where the `esp` row puts its records.
+//! The multilevel bitmap: the layout of `esp`.
 //!
-//! Level 0 has a bit for every block, level j one for every aligned group of 2^j blocks. A 1 says: this
-//! node is wholly free, and free at this level (not part of a larger free node). Writing goes on from
-//! `next` until the run of free blocks there is used up; then the top level alone is searched, circularly,
-//! for a run longer than a threshold. Lengths are rounded to blocks, not to powers of two.
-//! Owns: bitmap, `next` (the paper's pos), `remain`, and the length of the run last found. Does not: evict,
-//! though [`BlockLevels::last_run`] paces eviction. Invariant: of the nodes that cover a free block exactly one is 1;
-//! of those that cover a used block none.
+//! Level 0 has a bit for every block, level j one for every aligned group of 2^j blocks. A 1 means: this node is wholly
+//! free, and free at this level (not part of a larger free node). Writing continues from `next` until the run of free
+//! blocks there is used up. Then only the top level is searched, circularly, for a run longer than a threshold. Lengths
+//! are rounded to blocks, not to powers of two. Owns: bitmap, `next` (the paper's pos), `remain`, and the length of the
+//! last run found. Eviction is elsewhere; [`BlockLevels::last_run`] paces it. Invariant: of the nodes that cover a free
+//! block exactly one is 1; of those that cover a used block none is.
 //!
-//! Cost: 2 bits a block; a search looks at 64 top nodes a step. Idea: ESP, ICS 2002.
+//! Cost: 2 bits per block; a search examines 64 top nodes per step. Idea: ESP, ICS 2002.
 
 use crate::units::{SECTOR_BYTES, Sector};
 
 const WORD_BITS: u64 = u64::BITS as u64;
 
-/// Which blocks of an area are free.
+/// The free blocks of an area.
 pub(crate) struct BlockLevels {
     start: Sector,
     block_sectors: u64,
@@ -33,7 +32,7 @@ pub(crate) struct FreeRun {
     pub(crate) threshold_blocks: u64,
 }
 
-/// What the constants of the bitmap are.
+/// The constants of the bitmap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LevelsShape {
     pub(crate) block_bytes: u64,
@@ -42,7 +41,7 @@ pub(crate) struct LevelsShape {
 }
 
 impl BlockLevels {
-    /// All blocks that fit in the area of `len_sectors` from `start`, free. Only whole top nodes are used.
+    /// Creates an area with all blocks that fit in `len_sectors` from `start`, free. Only whole top nodes are used.
     pub(crate) fn new(start: Sector, len_sectors: u64, shape: LevelsShape) -> Self {
         assert!(shape.block_bytes >= SECTOR_BYTES && shape.block_bytes.is_multiple_of(SECTOR_BYTES));
         assert!((1..=16).contains(&shape.level_count));
@@ -110,22 +109,22 @@ impl BlockLevels {
         debug_assert!(self.next < self.block_count, "the search goes on at a block");
     }
 
-    /// Where the next record goes, if the run there holds it.
+    /// Returns the position of the next record, if it fits the run there.
     pub(crate) fn pointer(&self) -> Sector {
         Sector(self.start.0 + self.next * self.block_sectors)
     }
 
-    /// The run found last; `None` while the volume is written for the first time.
+    /// Returns the last run found, or `None` while the volume is written for the first time.
     pub(crate) fn last_run(&self) -> Option<FreeRun> {
         self.last_run.map(|len_blocks| FreeRun { len_blocks, threshold_blocks: self.threshold_blocks })
     }
 
-    /// What a record of `sectors` takes, in sectors.
+    /// Returns the sectors that a record of `sectors` takes.
     pub(crate) fn taken_by(&self, sectors: u64) -> u64 {
         self.blocks_of(sectors) * self.block_sectors
     }
 
-    /// Size of all blocks together, in sectors.
+    /// Returns the size of all blocks together, in sectors.
     pub(crate) fn capacity_sectors(&self) -> u64 {
         self.block_count * self.block_sectors
     }
@@ -155,7 +154,7 @@ impl BlockLevels {
         (self.block_count - free.sum::<u64>()) * self.block_sectors
     }
 
-    /// Memory of the bitmap, in bytes.
+    /// Returns the memory of the bitmap, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.levels.iter().map(|bits| (bits.words.len() * size_of::<u64>()) as u64).sum()
     }
@@ -167,7 +166,7 @@ impl BlockLevels {
         let (nodes, wanted) = (self.block_count >> top, self.threshold_blocks.max(len));
         let begin = self.next >> top;
         let mut longest = (0, 0);
-        // A run does not go on from the last node to the first.
+        // A run does not continue from the last node to the first.
         for (from, to) in [(begin, nodes), (0, begin)] {
             let mut at = from;
             while let Some((first, end)) = self.levels[top as usize].run(at, nodes) {
@@ -207,7 +206,7 @@ impl BlockLevels {
         sectors.is_multiple_of(self.block_sectors).then_some(sectors / self.block_sectors)
     }
 
-    /// The level of the free node that covers `block`, `None` if it is used.
+    /// Returns the level of the free node that covers `block`, or `None` if the block is used.
     fn free_level(&self, block: u64) -> Option<usize> {
         self.levels.iter().enumerate().position(|(level, bits)| bits.get(block >> level))
     }
@@ -224,7 +223,7 @@ impl BlockLevels {
         }
     }
 
-    /// The level of the largest aligned node of at most `len` blocks that begins with `block`.
+    /// Returns the level of the largest aligned node of at most `len` blocks that begins with `block`.
     fn largest_node(&self, block: u64, len: u64) -> u32 {
         let top = self.levels.len() as u32 - 1;
         len.ilog2().min(top).min(block.trailing_zeros())
@@ -272,13 +271,13 @@ impl LevelBits {
         self.words[(at / WORD_BITS) as usize] >> (at % WORD_BITS) & 1 == 1
     }
 
-    /// The first run of ones within `from..to`, as begin and end.
+    /// Returns the first run of ones within `from..to`, as start and end.
     fn run(&self, from: u64, to: u64) -> Option<(u64, u64)> {
         let first = self.next(from, to, 0)?;
         Some((first, self.next(first, to, u64::MAX).unwrap_or(to)))
     }
 
-    /// The first bit within `from..to` that is 1, or with `flip` all ones, that is 0.
+    /// Returns the first bit within `from..to` that is 1 or, with `flip` all ones, that is 0.
     fn next(&self, from: u64, to: u64, flip: u64) -> Option<u64> {
         let mut at = from;
         while at < to {

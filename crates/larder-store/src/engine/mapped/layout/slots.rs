@@ -1,23 +1,22 @@
-//! One file of small slots, written by a moving pointer: where the stream rows put their records.
+//! One file of small slots, written by a moving pointer: the layout of the stream policies.
 //!
-//! Owns: a bitmap of used slots and the pointer. A record goes to the first run of free slots from the
-//! pointer on that holds it whole; the pointer then stands behind it, and wraps at the end of the area.
-//! Records are never cut: runs too short are passed over until their neighbours are freed as well.
-//! STREAM as published may cut them; here each hit stays one read, and each place one number. The price
-//! is paid in runs passed over, which is why such rows leave a share of the volume free (the paper's working
-//! point is 70% used): then runs are long. Does not: choose what to evict.
+//! Owns: a bitmap of used slots, and the pointer. A record goes to the first run of free slots after the pointer that
+//! holds all of it. The pointer then moves behind it, and wraps at the end of the area. Records are never divided: runs
+//! that are too short are skipped until their neighbours are freed as well. The published STREAM may divide them; here
+//! each hit stays one read, and each place one number. The price is skipped runs, so such policies leave a share of the
+//! volume free (the paper's working point is 70% used): then runs are long. Evictions are chosen elsewhere.
 //!
-//! A slot is 512 bytes, or what the device can transfer if that is more, so that no write ever needs
-//! bytes of a neighbour. Invariant: a used slot belongs to one record. Cost: 1 bit a slot and 2 bytes per 4096
-//! slots; a search passes 64 slots a step and 4096 where all are used, and no length that was sought in
-//! vain is sought again before a run of that length was freed. Idea: Markatos et al., USITS'99, section 3.
+//! A slot is 512 bytes, or the device's unit of I/O if that is larger, so that no write ever needs bytes of a
+//! neighbour. Invariant: a used slot belongs to one record. Cost: 1 bit per slot and 2 bytes per 4096 slots. A search
+//! passes 64 slots per step, and 4096 where all are used. A length that was not found is not searched again before a
+//! run of that length was freed. Idea: Markatos et al., USITS'99, section 3.
 
 use crate::units::{SECTOR_BYTES, Sector};
 
 const WORD_SLOTS: u64 = u64::BITS as u64;
 const CHUNK_SLOTS: u64 = 4096;
 
-/// Which slots of an area are used.
+/// The used slots of an area.
 pub(crate) struct SlotArea {
     start: Sector,
     slot_sectors: u64,
@@ -33,7 +32,7 @@ pub(crate) struct SlotArea {
 }
 
 impl SlotArea {
-    /// All slots of `slot_bytes` that fit in the area of `len_sectors` from `start`, free.
+    /// Creates an area with all slots of `slot_bytes` that fit in `len_sectors` from `start`, free.
     pub(crate) fn new(start: Sector, len_sectors: u64, slot_bytes: u64) -> Self {
         assert!(slot_bytes >= SECTOR_BYTES && slot_bytes.is_multiple_of(SECTOR_BYTES));
         let slot_sectors = slot_bytes / SECTOR_BYTES;
@@ -105,17 +104,17 @@ impl SlotArea {
         debug_assert!(self.pointer < self.slot_count, "the search goes on at a slot");
     }
 
-    /// Where the pointer stands.
+    /// Returns the position of the pointer.
     pub(crate) fn pointer(&self) -> Sector {
         self.sector_of(self.pointer)
     }
 
-    /// What a record of `sectors` takes, in sectors.
+    /// Returns the sectors that a record of `sectors` takes.
     pub(crate) fn taken_by(&self, sectors: u64) -> u64 {
         self.slots_of(sectors) * self.slot_sectors
     }
 
-    /// Size of all slots together, in sectors.
+    /// Returns the size of all slots together, in sectors.
     pub(crate) fn capacity_sectors(&self) -> u64 {
         self.slot_count * self.slot_sectors
     }
@@ -136,7 +135,7 @@ impl SlotArea {
         (self.slot_count - self.free_count) * self.slot_sectors
     }
 
-    /// Memory of bitmap and counts, in bytes.
+    /// Returns the memory of bitmap and counts, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.used.len() * size_of::<u64>() + self.free_in_chunk.len() * size_of::<u16>()) as u64
     }
@@ -154,7 +153,7 @@ impl SlotArea {
         sectors.is_multiple_of(self.slot_sectors).then_some(sectors / self.slot_sectors)
     }
 
-    /// The first run of `len` free slots within `from..to`.
+    /// Returns the first run of `len` free slots within `from..to`.
     fn run(&self, from: u64, to: u64, len: u64) -> Option<u64> {
         let mut at = from;
         loop {
@@ -170,7 +169,7 @@ impl SlotArea {
         }
     }
 
-    /// The first free slot within `from..to`, else `to`.
+    /// Returns the first free slot within `from..to`, otherwise `to`.
     fn next_free(&self, from: u64, to: u64) -> u64 {
         let mut at = from;
         while at < to {
@@ -187,7 +186,7 @@ impl SlotArea {
         to
     }
 
-    /// The first used slot within `from..to`, else `to`.
+    /// Returns the first used slot within `from..to`, otherwise `to`.
     fn next_used(&self, from: u64, to: u64) -> u64 {
         let mut at = from;
         while at < to {
@@ -200,7 +199,7 @@ impl SlotArea {
         to
     }
 
-    /// The end of the last used slot before `from`, not looking before `floor`.
+    /// Returns the end of the last used slot before `from`, searching back to `floor`.
     fn previous_used(&self, from: u64, floor: u64) -> u64 {
         let mut end = from;
         while end > floor {

@@ -12,7 +12,7 @@ const EXPONENT_MAX: u32 = 15;
 pub(super) struct EntryLifetime(pub(super) u16);
 
 impl EntryLifetime {
-    /// The shortest that lasts until `expires_at`; 0 is never.
+    /// Returns the shortest lifetime that lasts until `expires_at`; 0 is never.
     pub(super) fn until(expires_at: u32, base_s: u32) -> Self {
         if expires_at == 0 {
             return Self(0);
@@ -26,7 +26,7 @@ impl EntryLifetime {
         if exponent > EXPONENT_MAX { Self(0) } else { Self((exponent << MANTISSA_BITS) as u16 | mantissa as u16) }
     }
 
-    /// When it ends, Unix time in seconds; 0 is never.
+    /// Returns its end, Unix time in seconds; 0 is never.
     pub(super) fn end(self, base_s: u32) -> u32 {
         if self.0 == 0 {
             return 0;

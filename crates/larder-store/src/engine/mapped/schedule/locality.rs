@@ -1,11 +1,10 @@
-//! Locality buffers: entries of one site wait for each other, so that they are written side by side.
+//! Locality buffers: entries of one site wait for each other, so that they are written next to each other.
 //!
-//! A few buffers, each taken by one site. An entry goes to its site's buffer; if there is none, the buffer
-//! least recently written to is emptied and taken over. A buffer is emptied as well when the next entry
-//! does not fit, and when it has waited long enough; what comes out is then placed and written together.
-//! Owns: which writes wait in which buffer. Does not: hold their bytes (entries that are not on the device
-//! are kept by whoever commits them), or place them. Invariant: a buffer holds at most its size, but for one
-//! write that is longer all by itself, which does not wait.
+//! A few buffers, each used by one site. An entry goes to its site's buffer. If there is none, the buffer least
+//! recently written to is emptied and taken over. A buffer is also emptied when the next entry does not fit, and when
+//! it has waited long enough. Its entries are then placed and written together. Owns: the waiting writes of each
+//! buffer. The bytes are kept, and the entries placed, elsewhere. Invariant: a buffer holds at most its size, except
+//! for a single longer write, which does not wait.
 //!
 //! Idea: LAZY-READS-LOC, Markatos et al., USITS'99, which leaves size and victim open.
 
@@ -30,7 +29,7 @@ struct SiteBuffer {
 }
 
 impl LocalityBuffers {
-    /// `buffer_count` buffers of `buffer_bytes`.
+    /// Creates `buffer_count` buffers of `buffer_bytes`.
     pub(crate) fn new(buffer_count: usize, buffer_bytes: u64) -> Self {
         assert!(buffer_count > 0);
         let buffer = || SiteBuffer {
@@ -87,7 +86,7 @@ impl LocalityBuffers {
         due.filter_map(SiteBuffer::take).collect()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffers.iter().all(|buffer| buffer.writes.is_empty())
     }

@@ -1,14 +1,13 @@
-//! The packetizer: contiguous writes gather in one page-sized, page-aligned buffer.
+//! The packetizer: contiguous writes are collected in one page-sized, page-aligned buffer.
 //!
-//! A page is sent when it is full, when the next write does not follow where the last one ended, or when it
-//! has waited long enough. What a write has beyond the page goes along: its whole pages as one transfer,
-//! its last piece into the next page. A page that is sent half full is sent only as far as it is filled; writing
-//! may go on in its other half later, as a transfer of its own. So nobody ever needs the bytes of a page that
-//! is on the device: transfers begin and end with whole slots of the layout, which the device can write
-//! by themselves, and never touch a neighbour's slots (the read before a write that the paper's
-//! packetizer avoids cannot happen here).
-//! Owns: the bytes of the open page, and whose they are. Does not: serve reads (whoever commits an entry
-//! keeps it until all packets with a piece of it are written). Invariant: bytes go out once, in order of place.
+//! A page is sent when it is full, when the next write does not follow the last one, or when it has waited long enough.
+//! The part of a write beyond the page is sent with it: its whole pages as one operation, its last piece into the next
+//! page. A half-full page is sent only as far as it is filled; its other half may be written later, as an operation of
+//! its own. So the bytes of a page on the device are never needed: operations begin and end with whole slots of the
+//! layout, which the device can write individually, and never touch a neighbour's slots (the read before a write that
+//! the paper's packetizer avoids cannot occur here). Owns: the bytes of the open page, and their owners. Reads are not
+//! served here (the committer of an entry keeps it until all packets with a piece of it are written). Invariant: bytes
+//! are sent once, in order of place.
 //!
 //! Cost: one copy of each byte. Idea: STREAM-PACKETIZER, Markatos et al., USITS'99.
 
@@ -30,7 +29,7 @@ pub(crate) struct Packetizer {
 }
 
 struct OpenPage {
-    /// Where the page begins on the volume, a multiple of its length.
+    /// Start of the page on the volume, a multiple of its length.
     start_bytes: u64,
     buffer: AlignedBuffer,
     /// The part of it that is filled.
@@ -102,7 +101,7 @@ impl Packetizer {
         Some(PacketTransfer { offset_bytes: start_bytes + from, buffer: Arc::new(buffer), writes })
     }
 
-    /// When the open page was begun.
+    /// Returns the time at which the open page was begun.
     pub(crate) fn opened_at(&self) -> Option<Duration> {
         self.page.as_ref().map(|page| page.opened_at)
     }
