@@ -2,7 +2,7 @@
 
 use std::{env, path::Path, process::Command};
 
-/// Whether cargo, in the workspace at `root`, exits with 0.
+/// Returns whether cargo, in the workspace at `root`, exits with 0.
 pub(crate) fn succeeds(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> bool {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

@@ -1,9 +1,10 @@
-//! Project chores: `cargo xtask ci` is the gate every change passes, `cargo xtask quick` a look while working, `cargo xtask tidy` the house rules alone,
-//! `cargo xtask sim` the engine under faults, `cargo xtask shuttle` its threads in many interleavings.
+//! Project chores: `cargo xtask ci` is the gate that every change passes, `cargo xtask quick` a quick check during
+//! work, `cargo xtask tidy` the house rules alone, `cargo xtask sim` the engine under faults, `cargo xtask shuttle` its
+//! threads in many interleavings.
 //!
-//! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). Does not: install
-//! anything, touch the network, or change a file (but docs/conformance.md and the ratchet, when asked to). Of dependencies it has
-//! regular expressions only, so that it builds in seconds.
+//! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). Nothing is installed, the network
+//! is not used, and no file is changed except docs/conformance.md and the ratchet, on request. Its only dependency is a
+//! crate for regular expressions, so that it builds in seconds.
 
 mod cargo;
 mod ci;

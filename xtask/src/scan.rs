@@ -1,8 +1,8 @@
-//! Splits a Rust source into lines of code and lines of comment, so that a rule about code is not
-//! fooled by a word in a comment or in a string.
+//! Splits a Rust source into lines of code and lines of comment, so that a rule about code ignores words in comments
+//! and strings.
 //!
-//! Owns: a scanner for comments, strings and character literals. Does not: parse Rust. Invariant: the
-//! result has as many lines as the source, and code keeps its columns.
+//! Owns: a scanner for comments, strings and character literals. Rust is not parsed. Invariant: the result has as many
+//! lines as the source, and code keeps its columns.
 
 /// One line of a source: its code with comments and the contents of strings blanked out, its comments, and its strings.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Scanner {
         }
     }
 
-    /// A character literal, or the quote of a lifetime or label.
+    /// Scans a character literal, or the quote of a lifetime or label.
     fn take_character(&mut self) {
         let literal = self.peek(1) == Some('\\') || self.peek(2) == Some('\'');
         self.take(Kind::Code);
@@ -137,7 +137,7 @@ impl Scanner {
         self.rest.get(self.at + ahead).copied()
     }
 
-    /// Whether the character here is not the tail of a longer word (`br"` begins a raw string too).
+    /// Returns whether the character here begins a word (`br"` begins a raw string too).
     fn starts_word(&self) -> bool {
         let before = self.rest[..self.at].iter().rev().take_while(|c| c.is_alphanumeric() || **c == '_');
         let word: Vec<char> = before.copied().collect();

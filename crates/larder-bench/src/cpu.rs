@@ -1,17 +1,17 @@
-//! Processor time as the kernel counts it.
+//! Processor time from the kernel's counters.
 //!
-//! Owns: reading it, of this process and of a thread. Invariant: times of a process are those of all its threads, also of
-//! those that have ended; the kernel's work for them counts.
+//! Owns: reading it, for this process and for a thread. Invariant: the time of a process includes all its threads, even
+//! ended ones, and the kernel's work for them.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// Processor time of this process so far.
+/// Returns the processor time of this process so far.
 pub(crate) fn own() -> Duration {
     of_clock(ClockId::ProcessCPUTime)
 }
 
-/// Processor time of this thread so far.
+/// Returns the processor time of this thread so far.
 pub(crate) fn of_thread() -> Duration {
     of_clock(ClockId::ThreadCPUTime)
 }

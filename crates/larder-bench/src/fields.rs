@@ -1,7 +1,7 @@
-//! The fields by which client and origin know of one another through a proxy.
+//! The fields by which client and origin recognize each other's messages through a proxy.
 //!
-//! Owns: their names. A request has a number of its own; an answer says for which request the origin made it. If that is
-//! another request's, the answer came from a cache.
+//! Owns: their names. A request has a number of its own; a response carries the number of the request for which the
+//! origin made it. If that is another request's, the response came from a cache.
 
 use hyper::{HeaderMap, header::HeaderName};
 use larder_workload::{Random, mix};
@@ -13,12 +13,12 @@ pub(crate) const ANSWERED: HeaderName = HeaderName::from_static("x-bench-answere
 /// Of an answer: the object's version.
 pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-bench-version");
 
-/// The number in a field.
+/// Returns the number in a field.
 pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
-/// Whether the origin breaks its answer to this request off: both sides know without a word.
+/// Returns whether the origin breaks off its response to this request. Client and origin compute it alike.
 pub(crate) fn breaks_off(request_number: u64, abort_share: f64) -> bool {
     abort_share > 0.0 && Random::new(mix(request_number ^ 0xA807)).happens(abort_share)
 }

@@ -1,6 +1,6 @@
 //! Results as JSON: for other programs, and for `larder plan`.
 //!
-//! Owns: the form, and what is read back. Invariant: figures that cannot be planned with are refused here, with the reason.
+//! Owns: the form, and parsing. Invariant: figures that are unusable for a plan are refused here, with the reason.
 
 use larder_store::plan::DeviceFigures;
 use serde::Serialize;

@@ -2,12 +2,11 @@
 
 use percent_encoding::percent_decode;
 
-/// Whether some server may read a path as one with a `..` in it, so that it leads out of the folder that it begins
-/// with.
+/// Returns whether a server may read a path as one with a `..` in it, so that it leads out of its folder.
 ///
-/// Servers differ in what they resolve: encoded dots and slashes (`%2e%2e`, `..%2f`), those that are encoded twice,
-/// a backslash for a slash (IIS), parameters of a segment (`..;x`, Tomcat), and octets that end a name in C or on
-/// Windows (`..%00`, `..%20`).
+/// Servers differ in their decoding: encoded dots and slashes (`%2e%2e`, `..%2f`), those that are encoded twice, a
+/// backslash for a slash (IIS), parameters of a segment (`..;x`, Tomcat), and octets that end a name in C or on Windows
+/// (`..%00`, `..%20`).
 pub(crate) fn may_climb(path: &str) -> bool {
     let mut octets = path.as_bytes().to_vec();
     loop {

@@ -1,10 +1,12 @@
-//! Stored responses in one portable file, and back: WARC 1.1 (ISO 28500), which archives of the web are kept in.
+//! Stored responses in one portable file, and back: WARC 1.1 (ISO 28500), the format of web archives.
 //!
-//! Owns: what of a stored response stands where. Does not: know who asks (see `admin`). A response is a `request` record with the
-//! fields by which it was chosen, and then its `response` record; the time it was received is the record's WARC-Date, the Age it came with
-//! a field again, so that it is as old where it is unpacked as it was here. Invariants: nothing that was stored for one client alone is
-//! packed, nor what a client's cookies or credentials chose; nothing is stored of a record whose digest or length is not right. Cost: one
-//! segment, or one chunk, in memory at a time. The crate `warc` is not used: it brings a gzip of its own, and the format is a hundred lines.
+//! Owns: the layout of a stored response in the file. The command is in `admin`. A response is a `request` record with
+//! the fields that selected it, and then its `response` record. The time of receipt is the record's WARC-Date, and the
+//! Age that it arrived with is a field again, so that an unpacked response is as old as it was here.
+//!
+//! Invariants: responses stored for one client alone, or selected by a client's cookies or credentials, are not packed.
+//! A record with a wrong digest or length is not stored. Cost: one segment, or one chunk, in memory at a time. The
+//! crate `warc` is not used: it brings a gzip of its own, and the format takes a hundred lines.
 
 mod into;
 mod out;

@@ -1,7 +1,7 @@
-//! Figures of sites, for those that have a label in `/metrics`, and of all others together.
+//! Metrics of sites: of those with a label in `/metrics`, and of all others together.
 //!
-//! Owns: the counters of one worker, by label. Does not: choose who gets a label, see `exposition`. Invariants: a label is given once and
-//! never taken away, so its counters only grow; there are [`LABEL_COUNT_MAX`] at most. Cost: a look at a few words.
+//! Owns: the counters of one worker, by label. Labels are assigned in `exposition`. Invariants: a label is never
+//! withdrawn, so its counters only grow; there are at most [`LABEL_COUNT_MAX`]. Cost: a few words are examined.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -60,7 +60,7 @@ impl SiteFigures {
         sums.hit_bytes += counts[HIT_BYTES].value();
     }
 
-    /// The label of the site whose name has this hash.
+    /// Returns the label of the site whose name has this hash.
     pub(crate) fn label(&self, hash: u64) -> u8 {
         for place in places(hash) {
             match self.hashes[place].load(Acquire) {
@@ -73,7 +73,7 @@ impl SiteFigures {
     }
 }
 
-/// The places where a hash may be, in the order in which they are looked at.
+/// Returns the possible places of a hash, in the order of the search.
 fn places(hash: u64) -> impl Iterator<Item = usize> {
     let first = (hash >> 16) as usize;
     (0..PLACE_COUNT).map(move |step| (first + step) % PLACE_COUNT)

@@ -93,7 +93,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     Ok(())
 }
 
-/// The laboratory's own speed, on the machine this runs on.
+/// Returns the laboratory's own speed, on this machine.
 fn speed() -> Result<String, Box<dyn Error + Send + Sync>> {
     let speed = SpeedTest {
         source: RequestSource::Workload("zipf".to_owned(), 11),

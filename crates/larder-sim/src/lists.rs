@@ -1,7 +1,7 @@
 //! Objects in doubly linked lists over one slab, found by key.
 //!
-//! Owns: [`Lists`], as many lists as its user wants, and the bytes in each. Invariant: an object is in
-//! exactly one list. Cost: 32 bytes an object and 11 to 21 for the hash table; all operations constant, a search one
+//! Owns: [`Lists`], as many lists as its user needs, and the bytes in each. Invariant: an object is in exactly one
+//! list. Cost: 32 bytes per object and 11 to 21 for the hash table; all operations are constant, a search takes one
 //! cache line of the table and one of the slab.
 
 mod table;
@@ -117,7 +117,7 @@ impl<const COUNT: usize> Lists<COUNT> {
         &self.nodes[id as usize]
     }
 
-    /// The list that an object is in.
+    /// Returns the list that an object is in.
     pub(crate) fn list_of(&self, id: NodeId) -> usize {
         self.nodes[id as usize].list as usize
     }
@@ -126,7 +126,7 @@ impl<const COUNT: usize> Lists<COUNT> {
         some(self.ends[list].tail)
     }
 
-    /// The neighbour of an object towards the head.
+    /// Returns the neighbour of an object towards the head.
     pub(crate) fn newer(&self, id: NodeId) -> Option<NodeId> {
         some(self.nodes[id as usize].newer)
     }

@@ -138,7 +138,7 @@ fn run(policy: &'static Policy, settings: &Settings, keys: u64, mean_bytes: u64)
     Ok(())
 }
 
-/// Length of a key's body: lognormal, the same for a key each time.
+/// Returns the length of a key's body: lognormal, and always the same for a key.
 fn size_of(rank: u64, mean_bytes: u64) -> usize {
     let mut random = Dice::new(rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0x5EED);
     let (first, second) = (random.share().max(1e-12), random.share());

@@ -1,5 +1,5 @@
-//! Measures what the log keeps: hits and bytes written on a Zipf trace, by row and with and without reinsertion, beside an LRU of
-//! the same bytes. The shipping engine, on a device in memory.
+//! Measures the log's hits and bytes written on a Zipf trace, by policy and with and without reinsertion, and those of
+//! an LRU with the same bytes. The shipping engine, on a device in memory.
 //!
 //! `cargo run --profile fast -p larder-store --example log_hits [REQUESTS]`; `docs/measurements.md` has results.
 
@@ -16,7 +16,7 @@ use std::{
 const KEYS: u64 = 400_000;
 const VOLUME_BYTES: u64 = 256 << 20;
 const SEGMENT_BYTES: u64 = 2 << 20;
-/// What a key, a head and a record's own fields take about.
+/// Approximate bytes of a key, a head and a record's own fields.
 const OVERHEAD_BYTES: u64 = 100;
 const SEED: u64 = 42;
 
@@ -89,7 +89,7 @@ fn run(trace: &[u32], row: &str, reinsertion: bool) -> larder_store::Result<Outc
     })
 }
 
-/// The miss ratio of an LRU that holds as many bytes, in the second half of the trace.
+/// Returns the miss ratio of an LRU that holds as many bytes, in the second half of the trace.
 fn lru(trace: &[u32]) -> f64 {
     let (mut used_at, mut by_use) = (HashMap::new(), BTreeMap::new());
     let (mut used_bytes, mut missed) = (0, 0);
@@ -111,7 +111,7 @@ fn lru(trace: &[u32]) -> f64 {
     missed as f64 / (trace.len() - trace.len() / 2) as f64
 }
 
-/// A body's length: small ones are many, up to 16 KiB.
+/// Returns the length of a body: most are short, up to 16 KiB.
 fn size_bytes(key: u32) -> u64 {
     let mut dice = Dice::new(u64::from(key));
     512 << dice.below(6) | dice.below(512)

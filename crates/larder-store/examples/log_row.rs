@@ -1,5 +1,5 @@
-//! Measures the `log` row on a real file: memory and bytes written per entry, reads per hit and miss, how fast
-//! entries are read beside the device's own speed, and how long a start takes. `docs/measurements.md` has results.
+//! Measures the policy `log` on a real file: memory and bytes written per entry, reads per hit and miss, the speed of
+//! reads relative to the device's own, and the time of a start. `docs/measurements.md` has results.
 //!
 //! Owns: the file it is given. Entries are made from their number, so a later run can check an earlier one's.
 
@@ -154,7 +154,7 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
             Ok(())
         }
 
-        /// Whether an entry is there; panics if it is wrong.
+        /// Returns whether an entry is there. Panics if its content is wrong.
         fn check(&self, store: &Store, number: u64) -> Outcome<bool> {
             let Some(reader) = block_on(store.get(key(number).as_bytes()))? else { return Ok(false) };
             let body = block_on(reader.read(0..reader.len()))?.ok_or("a damaged body")?;
@@ -205,7 +205,7 @@ usage: log_row COMMAND FILE ENTRIES LEN_MIN LEN_MAX [...]
         format!("HTTP/1.1 200 OK\r\ncontent-type: image/png\r\netag: \"{number:016x}\"\r\ncache-control: max-age=3600\r\n\r\n").into()
     }
 
-    /// Resident memory of this process.
+    /// Returns the resident memory of this process.
     fn resident_bytes() -> Outcome<u64> {
         let status = fs::read_to_string("/proc/self/statm")?;
         let pages: u64 = status.split_whitespace().nth(1).ok_or("an empty statm")?.parse()?;

@@ -162,7 +162,7 @@ fn key_of(n: usize) -> String {
     format!("http://packing.example/{n:08}")
 }
 
-/// A record's length: its fixed part, key, head, body, and a checksum for each 64 KiB.
+/// Returns the length of a record: its fixed part, key, head, body, and a checksum for each 64 KiB.
 fn record_bytes(key: &str, body_bytes: u64) -> u64 {
     (64 + key.len() + HEAD.len()) as u64 + body_bytes + body_bytes.div_ceil(64 << 10) * 4
 }

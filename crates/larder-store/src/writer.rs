@@ -57,12 +57,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Length of the body so far, in bytes.
+    /// Returns the length of the body so far, in bytes.
     pub fn len(&self) -> u64 {
         self.len_bytes
     }
 
-    /// Whether the body is empty so far.
+    /// Returns whether the body is empty so far.
     pub fn is_empty(&self) -> bool {
         self.len_bytes == 0
     }

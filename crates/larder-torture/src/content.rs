@@ -6,31 +6,31 @@
 use bytes::Bytes;
 use std::ops::Range;
 
-/// The key of number `key`.
+/// Returns the key of number `key`.
 pub fn key_bytes(key: u64) -> Vec<u8> {
     format!("http://example.test/{key}").into_bytes()
 }
 
-/// The number of a key.
+/// Returns the number of a key.
 pub fn key_number(key: &[u8]) -> Option<u64> {
     str::from_utf8(key).ok()?.strip_prefix("http://example.test/")?.parse().ok()
 }
 
-/// The head of a version of a key.
+/// Returns the head of a version of a key.
 pub fn head(key: u64, version: u64) -> Bytes {
     // Of different lengths, so that bodies begin anywhere.
     let fill = "x".repeat((version % 97) as usize);
     format!("{key} {version} {fill}").into_bytes().into()
 }
 
-/// Key and version of a head.
+/// Parses the key and version in a head.
 pub fn parse_head(head: &[u8]) -> Option<(u64, u64)> {
     let mut fields = str::from_utf8(head).ok()?.splitn(3, ' ');
     let (key, version) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     (self::head(key, version) == head).then_some((key, version))
 }
 
-/// The body of a version of a key.
+/// Returns the body of a version of a key.
 pub fn body(key: u64, version: u64, len: u64) -> Bytes {
     let mut body = Vec::with_capacity(len.next_multiple_of(WORD_BYTES) as usize);
     for index in 0..len.div_ceil(WORD_BYTES) {
@@ -40,7 +40,7 @@ pub fn body(key: u64, version: u64, len: u64) -> Bytes {
     body.into()
 }
 
-/// Whether `bytes` are those of `range` of the body of a version of a key.
+/// Returns whether `bytes` are those of `range` of the body of a version of a key.
 pub fn is_body(key: u64, version: u64, range: Range<u64>, bytes: &[u8]) -> bool {
     let from = range.start / WORD_BYTES * WORD_BYTES;
     let skip = (range.start - from) as usize;

@@ -10,22 +10,22 @@ use larder_store::Dice;
 pub struct Random(Dice);
 
 impl Random {
-    /// The generator of `seed`.
+    /// Creates the generator of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Dice::new(seed))
     }
 
-    /// Any number of 64 bits.
+    /// Returns any number of 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0.roll()
     }
 
-    /// From 0 up to 1, without 1.
+    /// Returns a number from 0 up to 1, without 1.
     pub fn share(&mut self) -> f64 {
         self.0.share()
     }
 
-    /// From 0 up to `count`, without it.
+    /// Returns a number from 0 up to `count`, without it.
     ///
     /// # Panics
     /// When `count` is 0.
@@ -33,7 +33,7 @@ impl Random {
         self.0.below(count)
     }
 
-    /// Whether something happens that does with this probability.
+    /// Returns `true` with this probability.
     pub fn happens(&mut self, probability: f64) -> bool {
         self.share() < probability
     }
@@ -45,29 +45,29 @@ impl Random {
         }
     }
 
-    /// Exponential with this mean.
+    /// Returns an exponentially distributed number with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * libm::log(1.0 - self.share())
     }
 
-    /// Standard normal (Box and Muller, 1958).
+    /// Returns a number of the standard normal distribution (Box and Muller, 1958).
     pub fn normal(&mut self) -> f64 {
         let radius = libm::sqrt(-2.0 * libm::log(1.0 - self.share()));
         radius * libm::cos(std::f64::consts::TAU * self.share())
     }
 
-    /// Lognormal by the median and the deviation of its logarithm.
+    /// Returns a lognormal number by its median and the deviation of its logarithm.
     pub fn lognormal(&mut self, median: f64, sigma: f64) -> f64 {
         median * libm::exp(sigma * self.normal())
     }
 
-    /// Lognormal by its mean and standard deviation, as Web Polygraph names them.
+    /// Returns a lognormal number by its mean and standard deviation, as Web Polygraph names them.
     pub fn lognormal_by_mean(&mut self, mean: f64, deviation: f64) -> f64 {
         let variance = libm::log(1.0 + (deviation / mean) * (deviation / mean));
         self.lognormal(mean / libm::exp(variance / 2.0), libm::sqrt(variance))
     }
 
-    /// From `low` to `high` with equal weight for equal ratios.
+    /// Returns a number from `low` to `high` with equal weight for equal ratios.
     pub fn log_uniform(&mut self, low: f64, high: f64) -> f64 {
         low * libm::exp(self.share() * libm::log(high / low))
     }
@@ -91,8 +91,9 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// `count` ranks, each `(rank + 1)^-exponent` likely. Rejection-inversion (Hörmann and Derflinger, 1996):
-    /// no table, constant time; most draws cost one logarithm and one exponential.
+    /// Creates a distribution of `count` ranks, each with probability proportional to `(rank + 1)^-exponent`.
+    /// Rejection-inversion (Hörmann and Derflinger, 1996): no table, constant time; most draws cost one logarithm and
+    /// one exponential.
     ///
     /// # Panics
     /// When `count` is 0 or `exponent` not positive.

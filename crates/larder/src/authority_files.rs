@@ -1,7 +1,7 @@
-//! The files of the local certificate authority: where they are, and that nobody else reads its key.
+//! The files of the local CA: their paths, and the protection of its key.
 //!
-//! Owns: their names and modes. Does not: know what is in them (see `larder_proxy::Authority`). Invariants: the key is written to a
-//! file of its owner's alone, in a directory of its owner's alone, and is never printed; a key that others may read is not used.
+//! Owns: their names and modes. The content is in `larder_proxy::Authority`. Invariants: the key is written to a file
+//! that only its owner can read, in such a directory, and is never printed. A key that others can read is not used.
 
 use crate::{failure::Failure, settings::RunSettings};
 use etcetera::BaseStrategy;
@@ -20,7 +20,7 @@ pub(crate) struct AuthorityFiles {
 }
 
 impl AuthorityFiles {
-    /// The authority in `directory`, or in the usual place: `larder/ca` in the user's data directory.
+    /// Returns the CA in `directory`, or in the default place: `larder/ca` in the user's data directory.
     ///
     /// # Errors
     /// The user has no such directory.
@@ -47,10 +47,10 @@ impl AuthorityFiles {
         self.certificate().exists() || self.key().exists()
     }
 
-    /// The certificate alone, which is no secret.
+    /// Reads the certificate alone, which is no secret.
     ///
     /// # Errors
-    /// A failure that says how to make one.
+    /// A failure that says how to create one.
     pub(crate) fn certificate_pem(&self) -> Result<String, Failure> {
         let path = self.certificate();
         fs::read_to_string(&path).map_err(|error| self.unreadable(&path, &error))
@@ -138,7 +138,7 @@ impl AuthorityFiles {
         Failure::runtime(format!("there is no authority: {error}: {}", path.display()), help)
     }
 
-    /// The flag by which this directory is named, unless it is the usual one.
+    /// Returns the flag that names this directory, unless it is the default one.
     fn said(&self) -> String {
         let usual = Self::at(None).ok().map(|usual| usual.directory);
         if usual.as_ref() == Some(&self.directory) {
@@ -149,7 +149,7 @@ impl AuthorityFiles {
     }
 }
 
-/// Our directory in the user's data directory, which may not be there yet.
+/// Returns Larder's directory in the user's data directory, which may not exist yet.
 ///
 /// # Errors
 /// The user has no such directory.
@@ -176,7 +176,7 @@ pub(crate) fn settle(settings: &mut RunSettings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a file beside the one that is there, and then puts it in its place.
+/// Writes a new file next to an existing one, and then replaces that one.
 fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     let fresh = path.with_extension("new");
     match fs::remove_file(&fresh) {

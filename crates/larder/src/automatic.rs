@@ -1,7 +1,7 @@
-//! `--policy auto`: the row that a plan recommends for this disk and this memory.
+//! `--policy auto`: the policy that a plan recommends for this disk and this memory.
 //!
-//! Owns: what is known of the disk without measuring it (whether it spins), and the line that says what was chosen. Does
-//! not: plan (see `larder_store::plan`), or choose again for a store that exists.
+//! Owns: the facts about the disk that need no measurement (whether it spins), and the line that names the choice.
+//! Planning is in `larder_store::plan`. An existing store keeps its policy.
 
 use crate::{
     failure::Failure, memory_plan, report, settings::RunSettings, size, store_path, tuning::PolicyChoice, volumes,
@@ -60,12 +60,12 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
     )))
 }
 
-/// Size of a block device that holds nothing.
+/// Returns the size of a blank block device.
 fn blank_bytes(content: &PathContent) -> Option<u64> {
     if let PathContent::Blank(size_bytes) = content { Some(*size_bytes) } else { None }
 }
 
-/// Whether the disk under `path` has turning parts. The kernel says so; where it does not, it is taken for one that has none.
+/// Returns whether the disk under `path` has rotating parts, from the kernel; `false` if the kernel does not know.
 pub(crate) fn spins(path: &Path) -> bool {
     let existing = path.ancestors().find_map(|place| fs::metadata(place).ok()).or_else(|| fs::metadata(".").ok());
     let Some(metadata) = existing else { return false };

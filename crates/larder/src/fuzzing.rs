@@ -1,8 +1,8 @@
-//! Anything for a configuration file, down to what proxy and store would be started with.
+//! Fuzzes configuration files, up to the configuration of proxy and store.
 //!
-//! Owns: the law. Opens neither socket nor disk. For the fuzz target in `fuzz/`, and for the test that runs it on
-//! mutated samples with the stable toolchain. Compiled for tests and for fuzzing only. Law: no panic; what is refused says
-//! where in the file it is wrong, and what to do; what is accepted is accepted by the proxy too.
+//! Owns: the law. Neither socket nor disk is opened. Used by the fuzz target in `fuzz/`, and by the test that runs it
+//! on mutated samples with the stable toolchain. Compiled for tests and for fuzzing only. Law: no panic; an error names
+//! its place in the file, and gives advice; an accepted configuration is accepted by the proxy too.
 
 use crate::{
     config,

@@ -1,6 +1,6 @@
-//! The laboratory's commands: measuring, planning and simulating, none of which a proxy needs to run.
+//! The laboratory's commands: measuring, planning and simulating. A proxy needs none of them to run.
 //!
-//! Owns: which of them there are. Does not: exist in a program built without the feature `lab`.
+//! Owns: the list of them. A program built without the feature `lab` lacks this module.
 
 mod bench;
 mod columns;
@@ -23,7 +23,7 @@ pub(crate) enum LabCommand {
 }
 
 impl LabCommand {
-    /// Whether it runs proxies or stores, whose diagnostics are wanted.
+    /// Returns whether the command runs proxies or stores, whose diagnostics must be shown.
     pub(crate) fn has_diagnostics(&self) -> bool {
         matches!(self, Self::Bench(_))
     }

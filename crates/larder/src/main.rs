@@ -1,4 +1,4 @@
-//! The program itself: everything is in the library beside it, so that the fuzzer can reach it too.
+//! The program itself. Everything is in the library, so that the fuzzer can reach it too.
 
 use std::process::ExitCode;
 

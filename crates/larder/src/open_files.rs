@@ -1,11 +1,11 @@
-//! The limit on open files: raised as far as the system lets us, because every connection is one.
+//! The limit on open files: raised as far as the system allows, because every connection is a file.
 //!
-//! Owns: raising it, and telling when it stays too low. Does not: lower the limit on connections; the connections that
-//! find no room are refused one by one.
+//! Owns: raising it, and the warning when it stays too low. The limit on connections is not lowered; connections
+//! without room are refused one by one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files besides clients' connections at the least: the store, logs, rings, listeners, some connections to origins.
+/// Least number of files besides clients' connections: the store, logs, rings, listeners, some connections to origins.
 const OTHERS_COUNT: u64 = 100;
 
 /// Raises the soft limit to the hard one and gives what it is now; `None` is no limit.
@@ -20,7 +20,7 @@ pub(crate) fn raise() -> Option<u64> {
     }
 }
 
-/// Whether `limit` is too low for `connection_count` clients.
+/// Returns whether `limit` is too low for `connection_count` clients.
 pub(crate) fn is_low(limit: Option<u64>, connection_count: usize) -> bool {
     limit.is_some_and(|limit| limit < connection_count as u64 + OTHERS_COUNT)
 }

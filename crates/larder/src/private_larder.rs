@@ -1,7 +1,7 @@
-//! The Larder that a command goes through: the one of this user that runs, or one that is started for it.
+//! The Larder that a command goes through: the user's running one, or one that is started for the command.
 //!
-//! Owns: finding and starting it. Does not: serve, see `exec_server`. Invariant: of two commands that find none at the same
-//! time one starts it, and both go through it.
+//! Owns: finding and starting it. Serving is in `exec_server`. Invariant: if two commands find none at the same time,
+//! one of them starts it, and both go through it.
 
 use crate::{
     control::{Control, ControlAnswer, ControlPath, ControlRequest},

@@ -1,7 +1,7 @@
-//! From the command line to the exit code.
+//! The way from the command line to the exit code.
 //!
-//! Owns: which command runs, and where diagnostics go. Does not: any proxying or storing (see the crates `larder-proxy` and
-//! `larder-store`). Exit codes: 0 done, 1 something failed, 2 wrong flag or configuration.
+//! Owns: the choice of the command, and the destination of diagnostics. Proxying and storing are in the crates
+//! `larder-proxy` and `larder-store`. Exit codes: 0 done, 1 something failed, 2 wrong flag or configuration.
 
 use crate::{
     authority_files, ca_command,
@@ -104,7 +104,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// The settings that a configuration file and the flags over it come to.
+/// Returns the settings of a configuration file with the flags applied.
 fn settings_of(flags: &RunFlags) -> Result<RunSettings, Failure> {
     let mut settings = RunSettings::default();
     if let Some(path) = &flags.config {
@@ -131,7 +131,7 @@ fn check(settings: &mut RunSettings) -> Result<(), Failure> {
     files::check(settings)
 }
 
-/// Sends what the parts have to tell to standard error: warnings, or what `LARDER_LOG` asks for.
+/// Sends diagnostics to standard error: warnings, or the selection in `LARDER_LOG`.
 fn start_diagnostics() {
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none();

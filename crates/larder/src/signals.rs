@@ -1,6 +1,6 @@
-//! The signals that a proxy is told something by.
+//! The signals with a meaning for a proxy.
 //!
-//! Owns: what each of them means. Does not: stop anything. Invariant: one that means nothing here ends nothing.
+//! Owns: the meaning of each. Nothing is stopped here. Invariant: a signal without a meaning ends nothing.
 
 use crate::{control::server::ControlServer, output::tell, service_manager};
 use larder_proxy::ProxyHandle;

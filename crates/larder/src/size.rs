@@ -1,7 +1,7 @@
 //! Sizes as people write and read them: `1GB`, `1.5 GiB`, `512M`.
 //!
-//! Owns: the exact parser and the printer. Does not: allow a size to be a float at any point: a fraction must be a
-//! whole count of bytes. `K`, `M`, `G`, `T` are short for `KB` and so on: powers of ten, as disks are sold.
+//! Owns: the exact parser and the printer. A size is never a float: a fraction must give a whole number of bytes. `K`,
+//! `M`, `G`, `T` are short for `KB` and so on: powers of ten, as disks are sold.
 
 use crate::value::BadValue;
 
@@ -59,7 +59,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, BadValue> {
     u64::try_from(bytes).map_err(|_| too_large())
 }
 
-/// A size for people: three significant digits and a unit in thousands, as in `1.02 GB`.
+/// Formats a size: three significant digits and a unit in thousands, as in `1.02 GB`.
 pub(crate) fn show(bytes: u64) -> String {
     const NAMES: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
     // In thousandths, and rounded before the unit is chosen, so that 999,999 is 1 MB and not 1000 kB.
@@ -76,7 +76,7 @@ pub(crate) fn show(bytes: u64) -> String {
     format!("{whole}{point}{part} {}", NAMES[unit])
 }
 
-/// `thousandths` to three significant digits.
+/// Rounds `thousandths` to three significant digits.
 fn rounded(thousandths: u128) -> u128 {
     let step = match thousandths {
         0..10_000 => 10,

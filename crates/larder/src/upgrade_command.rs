@@ -1,7 +1,7 @@
-//! `larder upgrade`: has a newer program go on in the place of the proxy that runs.
+//! `larder upgrade`: replaces the running proxy with a newer program.
 //!
-//! Owns: the command. Does not: start the newer program, the proxy that runs does, by its own flags. Invariant: it ends with 0 only when
-//! the newer one serves, or with `--check`, would.
+//! Owns: the command. The running proxy starts the newer program, with its own flags. Invariant: it ends with 0 only
+//! when the newer one serves or, with `--check`, would.
 
 use crate::{
     control::{ControlAnswer, ControlPath, ControlRequest},
@@ -35,7 +35,7 @@ pub(crate) struct UpgradeFlags {
     program: Option<PathBuf>,
 }
 
-/// Runs it.
+/// Runs the command.
 ///
 /// # Errors
 /// No Larder of this user runs, or the newer one does not start.

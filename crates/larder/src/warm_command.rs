@@ -1,9 +1,9 @@
-//! `larder warm`: fetches and stores what will be requested, through the proxy that runs, or one that is started
-//! for it.
+//! `larder warm`: fetches and stores URLs that will be requested, through the running proxy, or one that is started for
+//! it.
 //!
-//! Owns: the flags, the list of URLs to fetch, and the summary at the end. Does not: fetch (see `fetching`), read
-//! sitemaps (see `sitemap`) or store: the proxy does. Invariants: a URL that the cache answers is not fetched, so
-//! that a command that was interrupted can be started again; a response counts as stored only if the proxy says so.
+//! Owns: the flags, the list of URLs to fetch, and the summary at the end. Fetching is in `fetching`, sitemaps are in
+//! `sitemap`, and the proxy stores. Invariants: a URL that the cache answers is not fetched, so an interrupted command
+//! can be started again. A response counts as stored only if the proxy said so.
 
 mod fetching;
 mod pace;

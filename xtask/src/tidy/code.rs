@@ -57,12 +57,12 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// The identifiers of `code`.
+/// Returns the identifiers of `code`.
 pub(super) fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// Whether `name` occurs in `code` and is not the end of a longer name.
+/// Returns whether `name` occurs in `code` and is not the end of a longer name.
 fn ends_word(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let before = code[..at].chars().next_back();
@@ -70,7 +70,8 @@ fn ends_word(code: &str, name: &str) -> bool {
     })
 }
 
-/// `lib.rs` holds documentation, modules and re-exports, so that the code of a crate is found by name.
+/// Checks that `lib.rs` contains only documentation, modules and re-exports, so that the code of a crate is found by
+/// name.
 fn check_lib(source: &Source) -> Option<Finding> {
     let mut statement_begins = true;
     for (position, line) in source.lines.iter().enumerate() {

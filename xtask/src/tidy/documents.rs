@@ -49,17 +49,18 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
 
-/// The contents of the code spans of `line`.
+/// Returns the contents of the code spans of `line`.
 fn code_spans(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// A test's name is a sentence: at least four words.
+/// Returns whether a name looks like a test's: a sentence of at least four words.
 fn looks_like_a_test(name: &str) -> bool {
     name.split('_').count() >= 4 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Whether `link` in the document at `from` names a file or folder of the tree, and one of its headings, or is no path.
+/// Returns whether `link` in the document at `from` names a file or folder of the tree, and one of its headings, or is
+/// no path.
 fn leads_somewhere(tree: &Tree, from: &str, link: &str) -> bool {
     let (path, heading) = link.split_once('#').unwrap_or((link, ""));
     if path.contains("://") || path.starts_with("mailto:") {

@@ -73,7 +73,7 @@ fn is_within(path: &str, module: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// Product code cut at `;` and `{}` outside of `use` groups: first line, last line, text.
+/// Returns product code cut at `;` and `{}` outside of `use` groups: first line, last line, text.
 fn statements(source: &Source) -> Vec<(usize, usize, String)> {
     let mut found = Vec::new();
     let mut open: Option<(usize, String)> = None;

@@ -47,7 +47,7 @@ fn types(source: &Source) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Whether a name is one word and a participle.
+/// Returns whether a name is one word and a participle.
 fn is_participle(name: &str) -> bool {
     let one_word = name.chars().filter(char::is_ascii_uppercase).count() == 1;
     let has_ending = name.ends_with("ed") || name.ends_with("ing");

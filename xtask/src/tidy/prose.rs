@@ -1,7 +1,7 @@
 //! Counts how often the tree's prose breaks a pattern of the writing guide (CONTRIBUTING.md), or a comment is too wide.
 //!
-//! Owns: which prose belongs to which area, and the exceptions. Does not: find prose (`texts`), know the patterns (`rules`)
-//! or compare counts with those allowed (`ratchet`).
+//! Owns: the areas of the prose, and the exceptions. Prose is found in `texts`, the patterns are in `rules`, and counts
+//! are compared with the allowed ones in `ratchet`.
 
 mod rules;
 mod texts;
@@ -76,7 +76,7 @@ pub(crate) fn crate_of(path: &str) -> &str {
     path.strip_prefix("crates/").unwrap_or(path).split('/').next().unwrap_or(path)
 }
 
-/// Whether a source is test, benchmark or fuzzing code.
+/// Returns whether a source is test, benchmark or fuzzing code.
 fn is_test(path: &str) -> bool {
     ["tests", "benches", "fuzz"].iter().any(|folder| path.split('/').any(|part| part == *folder))
         || path.ends_with("/tests.rs")

@@ -1,6 +1,6 @@
-//! What tidy looks at: the Rust sources, the manifests, the Markdown documents and some lists of the workspace.
+//! The input of tidy: the Rust sources, the manifests, the Markdown documents and some lists of the workspace.
 //!
-//! Owns: finding and reading them. Does not: judge. Invariant: paths are relative to the root, with `/`.
+//! Owns: finding and reading them. Judging is elsewhere. Invariant: paths are relative to the root, with `/`.
 
 use super::ratchet;
 use crate::{
@@ -47,17 +47,17 @@ impl Source {
         Self { path: path.to_owned(), product_line_count: tests.unwrap_or(lines.len()), lines }
     }
 
-    /// Whether the whole file is test code.
+    /// Returns whether the whole file is test code.
     pub(crate) fn is_test_file(&self) -> bool {
         self.path.contains("/tests/") || self.path.ends_with("/tests.rs")
     }
 
-    /// Whether the line at `position` (from 0) is test code.
+    /// Returns whether the line at `position` (from 0) is test code.
     pub(crate) fn is_test_line(&self, position: usize) -> bool {
         self.is_test_file() || position >= self.product_line_count
     }
 
-    /// The file's name without folder and extension.
+    /// Returns the file's name without folder and extension.
     pub(crate) fn stem(&self) -> &str {
         let name = self.path.rsplit('/').next().unwrap_or(&self.path);
         name.strip_suffix(".rs").unwrap_or(name)
@@ -72,12 +72,12 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The text of a list.
+    /// Returns the text of a list.
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.texts.iter().find(|text| text.path == path).map(|text| text.text.as_str())
     }
 
-    /// The text of a document.
+    /// Returns the text of a document.
     pub(crate) fn document(&self, path: &str) -> Option<&str> {
         self.documents.iter().find(|document| document.path == path).map(|document| document.text.as_str())
     }

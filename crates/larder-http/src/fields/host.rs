@@ -58,7 +58,7 @@ pub fn check_host(target: &Uri, fields: &HeaderMap, version: Version) -> Result<
     host_field(target, fields, version).map(|_| ())
 }
 
-/// The value of Host, which is empty or a host with an optional port. None if the request needs none.
+/// Returns the value of Host, which is empty or a host with an optional port, or `None` if the request needs none.
 fn host_field<'a>(target: &Uri, fields: &'a HeaderMap, version: Version) -> Result<Option<&'a str>, HostError> {
     let mut lines = fields.get_all(HOST).iter();
     let host = lines.next();

@@ -1,16 +1,16 @@
 //! The dashboard: a page that shows `/overview.json` and sends the commands of its buttons.
 //!
-//! Owns: the page's three files, which load nothing from elsewhere, and the list of commands that it may send. Does
-//! not: gather figures, or purge. Invariants: the page runs no script and loads no file but its own, whatever the
-//! figures contain (Content-Security-Policy). A page of another site can change nothing: `guard` refuses its requests,
-//! and a browser does not let it send the field that is required here.
+//! Owns: the page's three files, which load nothing from elsewhere, and the list of commands that it may send. Figures
+//! are collected, and purges done, elsewhere. Invariants: the page runs no script and loads no file but its own,
+//! whatever the figures contain (Content-Security-Policy). A page of another site can change nothing: `guard` refuses
+//! its requests, and a browser does not let it send the field that is required here.
 
 use http::{HeaderValue, Response, StatusCode, Uri, header, request};
 
 use super::page;
 use crate::client::response_body::ResponseBody;
 
-/// One of the page's files; `None` for another path.
+/// Returns one of the page's files, or `None` for another path.
 pub(super) fn file(request: &request::Parts) -> Option<Response<ResponseBody>> {
     let (kind, text) = match request.uri.path() {
         "/" => ("text/html; charset=utf-8", include_str!("dashboard/dashboard.html")),

@@ -1,7 +1,7 @@
-//! `/metrics`: the figures in the form that whoever asks can read.
+//! `/metrics`: the metrics in a format that the client can read.
 //!
-//! Owns: OpenMetrics for those who accept it, and the text format of Prometheus, version 0.0.4, for all others: it has the name of a counter with its
-//! `_total`, and no end mark. Does not: gather the figures, see `exposition`.
+//! Owns: OpenMetrics for clients that accept it, and Prometheus' text format, version 0.0.4, for all others: in it a
+//! counter's name includes `_total`, and there is no end mark. The metrics are collected in `exposition`.
 
 use std::fmt::Write as _;
 
@@ -26,7 +26,7 @@ pub(super) fn answer(registry: &Registry, fields: &HeaderMap) -> Response<Respon
     response
 }
 
-/// Whether a request names OpenMetrics among what it takes, as Prometheus does.
+/// Returns whether a request accepts OpenMetrics, as Prometheus does.
 fn accepts_open_metrics(fields: &HeaderMap) -> bool {
     let lines = fields.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|range| {

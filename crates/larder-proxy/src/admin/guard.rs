@@ -1,8 +1,8 @@
-//! Which requests the admin listener answers: none that a page of another site can have a browser send.
+//! Decides which requests the admin listener answers: none that a page of another site can make a browser send.
 //!
-//! Owns: the checks of tokens, Host, Origin and Sec-Fetch-Site. Does not: guard the control socket, which no browser
-//! reaches. Invariants: everything but `/healthz` is checked; a name that leads here by a trick of name servers (DNS
-//! rebinding) is not a name of this machine.
+//! Owns: the checks of tokens, Host, Origin and Sec-Fetch-Site. The control socket, which no browser reaches, is not
+//! guarded. Invariants: everything except `/healthz` is checked. A name that leads here by a trick of name servers (DNS
+//! rebinding) does not count as a name of this machine.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use larder_http::fields::check_host;
 use super::page;
 use crate::{admin_tokens::TokenAccess, client::response_body::ResponseBody, origin::target::host_of, worker::Worker};
 
-/// The response to a request that is not to be answered; `None` if it is.
+/// Returns the response that refuses a request, or `None` if it is admitted.
 pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Response<ResponseBody>> {
     if is_about_health(request) {
         return None;
@@ -39,7 +39,7 @@ pub(super) fn is_about_health(request: &request::Parts) -> bool {
     matches!(request.method, Method::GET | Method::HEAD) && request.uri.path() == "/healthz"
 }
 
-/// The response to a request without a token that there is.
+/// Returns the response to a request without a valid token.
 fn unauthorized() -> Response<ResponseBody> {
     let mut response = page(StatusCode::UNAUTHORIZED, "this takes a token\n".into());
     for challenge in ["Bearer realm=\"larder\"", "Basic realm=\"larder: the password is a token\""] {
@@ -48,8 +48,8 @@ fn unauthorized() -> Response<ResponseBody> {
     response
 }
 
-/// Whether the Host of a request is this machine's: a loopback address or name, the listener's own address, or a
-/// name that our certificate covers, since no other site has a certificate for it.
+/// Returns whether the Host of a request is this machine's: a loopback address or name, the listener's own address, or
+/// a name that our certificate covers, since no other site has a certificate for it.
 fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
     let Some(host) = request.headers.get(header::HOST) else { return true };
     let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
@@ -63,8 +63,8 @@ fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
         || certificates.is_some_and(|certificates| certificates.speak_for(Some(name), name))
 }
 
-/// Whether a browser says that a request comes from a page of this listener or from its user, or says nothing of
-/// that.
+/// Returns whether a browser states that a request comes from a page of this listener or from its user, or states
+/// nothing.
 fn is_from_here(worker: &Worker, request: &request::Parts) -> bool {
     let site = request.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     let is_ours = matches!(site, None | Some(b"same-origin" | b"none"));

@@ -18,7 +18,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// An empty window on a body from `start` on.
+    /// Creates an empty window on a body from `start` on.
     pub(super) fn at_place(start: u64, budget: Arc<BodyBudget>) -> Self {
         Self { budget, pieces: VecDeque::new(), start, end: start }
     }
@@ -61,18 +61,17 @@ impl Window {
         }
     }
 
-    /// Place of the first byte in the body.
+    /// Returns the position of the first byte in the body.
     pub(super) fn start(&self) -> u64 {
         self.start
     }
 
-    /// Place after the last byte: how many have arrived.
+    /// Returns the position after the last byte: the number of bytes that have arrived.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// The bytes from `position` on, as far as they lie together. Looked for from the end, near which most
-    /// readers are.
+    /// Returns the contiguous bytes from `position` on. The search begins at the end, near which most readers are.
     pub(super) fn at(&self, position: u64) -> Option<Bytes> {
         if position < self.start {
             return None;
@@ -91,7 +90,7 @@ impl Window {
         None
     }
 
-    /// `len` bytes from `position` on, or as many of them as there are.
+    /// Returns `len` bytes from `position` on, or as many as there are.
     pub(super) fn copy_out(&self, position: u64, len: u64) -> Vec<Bytes> {
         let (mut position, end) = (position, position + len);
         let mut pieces = Vec::new();

@@ -1,8 +1,8 @@
-//! The body of an origin's response as it arrives, with the connection it arrives on.
+//! The body of an origin's response as it arrives, with its connection.
 //!
-//! Owns: the lease of the connection, given back the moment the body has ended. Does not: share or store.
-//! Invariant: the origin's deadline runs only while somebody waits for it, so a slow client never
-//! makes a good origin look silent.
+//! Owns: the lease of the connection, which is given back the moment the body has ended. The body is shared and stored
+//! elsewhere. Invariant: the origin's deadline runs only while a reader waits for it, so a slow client never makes a
+//! good origin look silent.
 
 use std::{
     fmt,
@@ -33,7 +33,7 @@ impl OriginBody {
         body
     }
 
-    /// The next bytes; `None` at the end that the framing announced. Trailers are dropped (RFC 9110 6.5.1).
+    /// Returns the next bytes, or `None` at the end that the framing announced. Trailers are dropped (RFC 9110 6.5.1).
     pub(crate) fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         loop {
             match ready!(self.poll_frame(context)) {
@@ -48,7 +48,7 @@ impl OriginBody {
         }
     }
 
-    /// The next bytes, or the trailers behind them.
+    /// Returns the next bytes, or the trailers after them.
     pub(crate) fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.lease.as_ref().is_some_and(Lease::timed_out) {
             return Poll::Ready(Some(Err(self.broken("silent for too long"))));
@@ -81,12 +81,12 @@ impl OriginBody {
         }
     }
 
-    /// All of a body that must have exactly `len` bytes.
+    /// Reads a whole body, which must have exactly `len` bytes.
     pub(crate) async fn collect(self, len: usize) -> Option<Bytes> {
         self.collect_up_to(len).await.filter(|collected| collected.len() == len)
     }
 
-    /// All of a body of at most `len` bytes.
+    /// Reads a whole body of at most `len` bytes.
     pub(crate) async fn collect_up_to(mut self, len: usize) -> Option<Bytes> {
         let mut collected = BytesMut::new();
         while let Some(piece) = std::future::poll_fn(|context| self.poll_data(context)).await {
@@ -99,7 +99,7 @@ impl OriginBody {
         Some(collected.freeze())
     }
 
-    /// Whether nothing more will come.
+    /// Returns whether nothing more will arrive.
     pub(crate) fn is_finished(&self) -> bool {
         self.incoming.is_end_stream()
     }

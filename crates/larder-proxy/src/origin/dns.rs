@@ -1,7 +1,7 @@
-//! Names to addresses, cached for as long as their records allow.
+//! Resolves names to addresses, cached for as long as their records allow.
 //!
-//! Owns: a worker's resolver. Does not: check addresses against the rules. Cost: a cached name costs a
-//! lookup in memory; a literal address nothing.
+//! Owns: a worker's resolver. Addresses are checked against the rules elsewhere. Cost: a cached name costs a lookup in
+//! memory; a literal address nothing.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -28,7 +28,7 @@ pub(crate) struct DnsResolver {
 }
 
 impl DnsResolver {
-    /// The addresses of an origin, at least one.
+    /// Returns the addresses of an origin, at least one.
     pub(crate) async fn resolve(&self, origin: &Origin) -> Result<Vec<SocketAddr>, Failure> {
         if let Ok(address) = origin.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, origin.port)]);
@@ -48,7 +48,7 @@ impl DnsResolver {
     }
 }
 
-/// The system's configuration, or what the C library does without one: ask this host.
+/// Returns a resolver with the system's configuration. Without one it queries this host, as the C library does.
 fn build() -> Result<TokioResolver, NetError> {
     match TokioResolver::builder_tokio().and_then(|builder| builder.build()) {
         Ok(resolver) => Ok(resolver),

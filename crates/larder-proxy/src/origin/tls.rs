@@ -1,6 +1,6 @@
-//! TLS towards origins, with the authorities the system trusts and those the operator adds.
+//! TLS with origins, trusting the system's CAs and those the operator adds.
 //!
-//! Owns: the client configuration, built when the first https origin is met. Does not: terminate TLS.
+//! Owns: the client configuration, built for the first https origin. TLS with clients is elsewhere.
 
 use std::{
     io,

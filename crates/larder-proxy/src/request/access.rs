@@ -1,9 +1,9 @@
 //! Permission for one client to read a response that was fetched with another client's credentials.
 //!
-//! Owns: the question to the origin, and the decision which responses its answer covers. Does not: answer the request
-//! (see `serve`). Invariant: a client gets such a response, or shares such a fetch, only if the origin has answered a
-//! HEAD for the same URL with this client's own credentials, and that answer describes the same response. Cost: one
-//! request each time.
+//! Owns: the request to the origin, and the decision which responses its answer covers. The client's request is
+//! answered in `serve`. Invariant: a client gets such a response, or shares such a fetch, only if the origin has
+//! answered a HEAD for the same URL with this client's own credentials, and that answer describes the same response.
+//! Cost: one request each time.
 
 use std::sync::Arc;
 
@@ -38,8 +38,8 @@ pub(crate) enum AccessAnswer {
     Refused,
 }
 
-/// Whether the origin is asked about the client before a request goes its way: unless it gets what was given to
-/// somebody without credentials, or the origin's own answer to it alone.
+/// Returns whether the origin must grant access before a request takes its route. It need not if the response was
+/// fetched without credentials, or if the origin itself answers this request.
 pub(crate) fn is_asked_about(route: &Route, found: Option<&FoundResponse>) -> bool {
     match route {
         Route::Stored { .. } | Route::Meanwhile { .. } => found.is_none_or(is_protected),
@@ -49,7 +49,8 @@ pub(crate) fn is_asked_about(route: &Route, found: Option<&FoundResponse>) -> bo
     }
 }
 
-/// Whether what is stored may stand in for an origin that cannot be asked about the client: it is everybody's.
+/// Returns whether the stored response may be served while the origin cannot grant access: it was fetched without
+/// credentials.
 pub(crate) fn may_stand_in(route: &Route, found: &FoundResponse) -> bool {
     let stands_in = match route {
         Route::Fly { stands_in, .. } | Route::PassHead { stands_in, .. } | Route::Pass { stands_in, .. } => *stands_in,

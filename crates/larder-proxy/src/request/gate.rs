@@ -1,9 +1,9 @@
-//! The gate: the first look at a request, whichever way it came, before mirrors, sites and interception look at it.
+//! The gate: checks every request first, before mirrors, sites and interception examine it.
 //!
-//! Owns: the checks of Host and target, and whether the certificate of a client's connection covers the host. Does
-//! not: choose an origin (see `routes`) or check the framing (see `raw_head`). Invariant: behind the gate a request
-//! names one well-formed host, or none if it is of HTTP/1.0; its target is a path, a whole `http` or `https` URI or
-//! the authority of a CONNECT. Cost: a few comparisons; a look at the certificates' names on a connection with TLS.
+//! Owns: the checks of Host and target, and whether the certificate of a client's connection covers the host. The
+//! origin is chosen in `routes`, the framing checked in `raw_head`. Invariant: after the gate a request names one
+//! well-formed host, or none if it is of HTTP/1.0; its target is a path, a whole `http` or `https` URI or the authority
+//! of a CONNECT. Cost: a few comparisons, and one of the certificate's names on a connection with TLS.
 
 use http::{
     Method, Request, Uri, Version,
@@ -82,8 +82,8 @@ fn mark_about_server<B>(request: &mut Request<B>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether a request to us, not through us, came on a connection whose certificate does not cover its host (RFC 9110
-/// 7.4).
+/// Returns whether a request addressed to this proxy itself came on a connection whose certificate does not cover its
+/// host (RFC 9110 7.4).
 fn is_misdirected<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
     if !client.shows_certificate() {
         return false;

@@ -1,7 +1,8 @@
-//! `/proxy.pac` and `/wpad.dat`: a script by which browsers find out what goes through this proxy.
+//! `/proxy.pac` and `/wpad.dat`: a script that tells browsers which requests go through this proxy.
 //!
-//! Owns: the script. Does not: decide which hosts it names (see `config`). Invariants: nothing of a request stands in the script but the
-//! address by which the client came, and only if that is a plain host and port; what is on the client's own network goes directly.
+//! Owns: the script. The hosts in it come from `config`. Invariants: the script contains nothing of a request except
+//! the address by which the client came, and only if that is a plain host and port. Requests to the client's own
+//! network go directly.
 
 use http::{HeaderValue, Method, Request, Response, header, uri::Authority};
 use hyper::body::Incoming;
@@ -51,7 +52,7 @@ fn hosts_of(config: &ProxyConfig) -> HostRules {
     HostRules { hosts, except: [except, config.pac.except.clone()].concat() }
 }
 
-/// The proxy as the script names it, by the address that the client used.
+/// Returns the proxy's address for the script: the one that the client used.
 fn own_address(authority: &Authority, scheme: &str) -> Option<String> {
     let (word, usual_port) = if scheme == "https" { ("HTTPS", 443) } else { ("PROXY", 80) };
     let host = authority.host();

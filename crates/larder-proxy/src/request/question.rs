@@ -1,7 +1,7 @@
-//! Questions that git asks by POST: read whole, and answered like a GET where a rule says so.
+//! Git questions by POST: read whole, and answered like a GET if a rule says so.
 //!
-//! Owns: which requests are read, and what a request becomes that asks one. Does not: know git's protocol (see `git`). Invariant: what
-//! turns out to be none goes on as it came. Memory: what is read, which has a bound.
+//! Owns: the choice of requests to read, and the conversion of a question. Git's protocol is in `git`. Invariant: a
+//! request that turns out to be no question is forwarded unchanged. Memory: the body read, which has a limit.
 
 use std::{future::poll_fn, pin::Pin, sync::Arc};
 
@@ -17,7 +17,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Whether a request is read to find out whether it asks one.
+/// Returns whether a request must be read to find out whether it is a question.
 pub(super) fn may_be(asked: &RequestHead) -> bool {
     let len = asked.fields.get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
     // A client that waits for the origin to ask for the body must not wait for this proxy instead.

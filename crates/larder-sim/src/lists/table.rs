@@ -56,7 +56,7 @@ impl Table {
         }
     }
 
-    /// The number of a key, which `is_it` tells from others with the same tag.
+    /// Returns the number of a key. `is_it` distinguishes it from others with the same tag.
     pub(super) fn find(&self, key: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let (tag, mask) = (tag(key), self.slots.len() - 1);
         let mut at = self.home(tag);
@@ -73,7 +73,7 @@ impl Table {
         }
     }
 
-    /// The number at a key's home, most often the key's own if it has one.
+    /// Returns the number at a key's home, in most cases the key's own.
     pub(super) fn first(&self, key: u64) -> Option<u32> {
         (self.slots[self.home(tag(key))] as u32).checked_sub(1)
     }

@@ -30,7 +30,7 @@ impl Wake for Woken {
 }
 
 impl EventLoop {
-    /// Of a thread that has what a device's or store's `attach_thread` gave it.
+    /// Creates the event loop of a thread with the driver that `attach_thread` of a device or store returned.
     pub(crate) fn new(driver: Option<ThreadDriver>) -> Result<Self, Box<dyn Error>> {
         let driver = driver.ok_or("the system refuses this thread a ring")?;
         let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -47,7 +47,7 @@ impl EventLoop {
         !self.woken.0.load(Ordering::Acquire)
     }
 
-    /// Whether the waker was used since this was last asked.
+    /// Returns whether the waker was used since the last call.
     pub(crate) fn take_woken(&self) -> bool {
         self.woken.0.swap(false, Ordering::AcqRel)
     }
@@ -63,7 +63,8 @@ impl EventLoop {
     }
 }
 
-/// Processor time of all threads so far, in seconds. Threads that end in between would be missed; here none do.
+/// Returns the processor time of all threads so far, in seconds. Threads that end in between would be missed; here none
+/// do.
 pub(crate) fn cpu_seconds() -> Result<f64, Box<dyn Error>> {
     let mut nanoseconds = 0;
     for task in fs::read_dir("/proc/self/task")? {

@@ -1,7 +1,7 @@
-//! The measurement of one row: a trace on a small store, and many entries in a large one.
+//! The measurement of one policy: a trace on a small store, and many entries in a large one.
 //!
-//! Does not: measure time; the machine's noise would be in it. Entries that a row reads along with one
-//! that was asked for go to a small memory, as the proxy's hot tier would take them.
+//! Time is not measured; it would include the machine's noise. Neighbours go to a small memory, as they would go to the
+//! proxy's memory cache.
 
 use crate::trace::{Object, page, popular_page};
 use futures_executor::block_on;
@@ -24,11 +24,12 @@ const HIT_VIEWS: u64 = 5000;
 const GROWTH_STORE_BYTES_PER_ENTRY: u64 = 12 << 10;
 const GROWTH_MEDIAN_BYTES: f64 = 800.0;
 const GROWTH_BATCH: u64 = 16;
-/// What waits to be written would leave holes in the heap, more or fewer of them as the machine is busy.
+/// Batches between syncs. Entries that wait to be written would leave holes in the heap, more or fewer as the machine
+/// is busy.
 const GROWTH_SYNC_BATCHES: u64 = 16;
 const NEIGHBOURS_MAX: usize = 4096;
 
-/// What was measured of one row.
+/// The measurements of one policy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measured {
     pub(crate) name: String,
@@ -65,7 +66,7 @@ impl Measured {
         ]
     }
 
-    /// One line for the process that asked.
+    /// Formats one line for the calling process.
     pub(crate) fn to_line(&self) -> String {
         let mut copy = self.clone();
         let figures: Vec<_> = copy.figures().iter().map(|figure| figure.to_string()).collect();
@@ -83,7 +84,7 @@ impl Measured {
     }
 }
 
-/// Runs the trace, opens the store again, then asks for what is there and for what is not.
+/// Runs the trace, opens the store again, then requests entries that are present and entries that are absent.
 pub(crate) fn trace(policy: &'static Policy, directory: &Path) -> Result<Measured, Box<dyn Error>> {
     let mut measured = Measured { name: policy.name.to_owned(), ..Measured::default() };
     let scratch = Scratch::new(directory, policy);
@@ -239,7 +240,7 @@ impl Near {
         }
     }
 
-    /// Those of `objects` that are here.
+    /// Takes those of `objects` that are here.
     fn take(&self, objects: &[Object]) -> HashSet<Vec<u8>> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found: HashSet<_> =

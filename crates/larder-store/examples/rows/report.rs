@@ -6,7 +6,7 @@ use std::{error::Error, fmt::Write, fs, path::Path};
 const BEGIN: &str = "<!-- begin: cargo run --release -p larder-store --example rows -->";
 const END: &str = "<!-- end -->";
 
-/// The table.
+/// Formats the table.
 pub(crate) fn table(rows: &[Measured]) -> String {
     let mut table = String::from(
         "| row | bits per entry, table | process growth | kept | reads per hit | reads per miss | writes per insert \

@@ -21,7 +21,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Object number `number` of page `page`.
+    /// Returns object number `number` of page `page`.
     pub(crate) fn new(page: u64, number: u64) -> Self {
         Self { page, number }
     }
@@ -35,7 +35,7 @@ impl Object {
         Hints { site: self.page / SITE_PAGES, group: view, ..Hints::default() }
     }
 
-    /// Its body, `median` bytes long half of the time or more.
+    /// Returns the body, `median` bytes long half of the time or more.
     pub(crate) fn body(self, median: f64) -> Bytes {
         let mut dice = Dice::new(self.page << 8 | self.number);
         // Twelve uniform numbers are normal enough.
@@ -46,13 +46,13 @@ impl Object {
     }
 }
 
-/// The objects of a page.
+/// Returns the objects of a page.
 pub(crate) fn page(page: u64) -> impl Iterator<Item = Object> {
     let count = 1 + Dice::new(page ^ 0xA5A5).roll() % PAGE_OBJECTS_MAX;
     (0..count).map(move |number| Object { page, number })
 }
 
-/// A page by popularity, of `count`.
+/// Returns a page by popularity, of `count`.
 pub(crate) fn popular_page(dice: &mut Dice, count: u64) -> u64 {
     ((count as f64).powf(dice.share()) as u64).saturating_sub(1)
 }

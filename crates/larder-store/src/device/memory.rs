@@ -1,8 +1,7 @@
 //! A device in memory: the reference for tests, and for measuring the engine without a disk.
 //!
-//! Owns: pages that come into being when first written; an absent page reads as zeros. Does not: make anything
-//! durable. Invariant: every transfer completes inside `submit`. Cost: one copy; a snapshot shares all pages
-//! until one side writes them.
+//! Owns: pages that are created by their first write; an absent page reads as zeros. Nothing is durable. Invariant:
+//! every operation completes inside `submit`. Cost: one copy; a snapshot shares all pages until one side writes them.
 
 use std::{
     io,
@@ -24,14 +23,14 @@ pub struct MemoryDevice {
 type Page = Option<Arc<Vec<u8>>>;
 
 impl MemoryDevice {
-    /// A device of `len_bytes`, all zeros.
+    /// Creates a device of `len_bytes`, all zeros.
     pub fn new(len_bytes: u64) -> Self {
         let page_count = len_bytes.div_ceil(PAGE_SIZE_BYTES as u64);
         let pages = (0..page_count).map(|_| RwLock::new(None)).collect();
         Self { pages, bounds: TransferBounds { len_bytes, alignment_bytes: ALIGNMENT_BYTES } }
     }
 
-    /// A device that holds `contents`.
+    /// Creates a device that holds `contents`.
     pub fn from_contents(contents: Vec<u8>) -> Self {
         let device = Self::new(contents.len() as u64);
         for (index, chunk) in contents.chunks(PAGE_SIZE_BYTES).enumerate() {
@@ -42,14 +41,14 @@ impl MemoryDevice {
         device
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of all bytes.
     pub fn contents(&self) -> Vec<u8> {
         let mut contents = vec![0; self.bounds.len_bytes as usize];
         self.read_at(0, &mut contents);
         contents
     }
 
-    /// A device of its own with the same bytes, at the price of a reference per page.
+    /// Returns an independent device with the same bytes, at the cost of a reference per page.
     pub fn snapshot(&self) -> Self {
         let pages = self.pages.iter().map(|page| RwLock::new(read_lock(page).clone())).collect();
         Self { pages, bounds: self.bounds }
@@ -110,7 +109,7 @@ impl Device for MemoryDevice {
 const PAGE_SIZE_BYTES: usize = 1 << 20;
 const ALIGNMENT_BYTES: u32 = 512;
 
-/// Index of the page that holds `offset_bytes`, and the place in it.
+/// Returns the index of the page that holds `offset_bytes`, and the position in it.
 fn place(offset_bytes: u64) -> (usize, usize) {
     let page_size_bytes = PAGE_SIZE_BYTES as u64;
     ((offset_bytes / page_size_bytes) as usize, (offset_bytes % page_size_bytes) as usize)

@@ -1,8 +1,8 @@
-//! A device on a pool of threads of its own, each making one blocking call at a time.
+//! A device with a pool of threads of its own, each making one blocking call at a time.
 //!
-//! Owns: the calls; threads and queue are a [`Pool`]'s. The reference for devices on files, and what is used where
-//! io_uring is refused. Invariant: dropping it waits until every transfer has completed. Cost: two context switches per
-//! transfer; a thread asleep costs nothing.
+//! Owns: the calls; threads and queue are a [`Pool`]'s. It is the reference for devices on files, and the replacement
+//! where io_uring is refused. Invariant: dropping it waits until every operation has completed. Cost: two context
+//! switches per operation; a sleeping thread costs nothing.
 
 use std::{io, num::NonZeroUsize, ops::ControlFlow, os::unix::fs::FileExt, sync::Arc};
 
@@ -24,10 +24,10 @@ impl ThreadsDevice {
     /// of a stack.
     pub const THREAD_COUNT_DEFAULT: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
 
-    /// A device on `file` with `thread_count` threads.
+    /// Creates a device on `file` with `thread_count` threads.
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// The system refuses a thread.
     pub fn new(file: Arc<VolumeFile>, thread_count: NonZeroUsize) -> io::Result<Self> {
         let pool = ThreadPool::start("larder-io", thread_count, {
             let file = Arc::clone(&file);

@@ -1,18 +1,21 @@
-//! The engine of the rows that keep a map of all their entries, `simple` to `esp`: one executor for all of them.
+//! The engine of the policies that keep a map of all their entries, `simple` to `esp`: one executor for all of them.
 //!
-//! Owns: map, space, buffers and dirty entries of one volume ([`MappedState`], plain data under one lock), and the
-//! transfers they ask for. Invariants: no lock is held across I/O; an entry that is not yet on the device is
-//! served from memory; a place is given to another record only when no write to it is on its way; a
-//! record that was read counts only if it is whole, of the key asked for, and made by the very write the
-//! map knows of, so that a write the device lost is a miss and not an older version.
+//! Owns: map, space, buffers and dirty entries of one volume ([`MappedState`], plain data under one lock), and the I/O
+//! they require. Invariants: no lock is held across I/O. An entry that is not yet on the device is served from memory.
+//! A place is given to another record only when no write to it is in flight. A record that was read counts only if it
+//! is whole, of the requested key, and from the very write that the map names. So a write that the device lost is a
+//! miss and not an older version.
 //!
-//! A reader does not hold its entry's place: if the place was given away while it read, the bytes do not fit
-//! and it looks once more. After a clean stop the map comes back from a snapshot; after a crash from the last one and the
-//! journal of what has changed since (`engine::kit::ledger`). Cost: one read a hit, none a miss, a write of the journal a removal, at most 288 bits an entry
-//! (`a_hit_is_one_read_a_miss_none_a_removal_one_write_and_the_index_costs_at_most_288_bits_an_entry`); a write an entry where rows do not gather
-//! them (`rows_that_write_through_and_large_file_make_one_write_an_insert`); where each entry is a file, that is made, read and removed
-//! (`a_file_is_made_per_entry_read_per_hit_and_removed_with_it`). Source: Markatos et al. (USITS'99),
-//! "Performance Issues in Squid" and ESP (ICS 2002).
+//! A reader does not protect its entry's place: if the place was reassigned during the read, the bytes do not match and
+//! the lookup is repeated. After a clean stop the map is restored from a snapshot; after a crash from the last one and
+//! the journal of changes since (`engine::kit::ledger`).
+//!
+//! Cost: one read per hit, none per miss, a write of the journal per removal, at most 288 bits per entry
+//! (`a_hit_is_one_read_a_miss_none_a_removal_one_write_and_the_index_costs_at_most_288_bits_an_entry`). Policies that
+//! do not collect writes make one per entry (`rows_that_write_through_and_large_file_make_one_write_an_insert`).
+//! Policies with a file per entry create, read and remove it
+//! (`a_file_is_made_per_entry_read_per_hit_and_removed_with_it`). Source: Markatos et al. (USITS'99), "Performance
+//! Issues in Squid" and ESP (ICS 2002).
 
 mod action;
 mod check;
@@ -55,7 +58,7 @@ pub(crate) use walk::{listed_count, walk};
 /// Longest records a volume must have room for, so that one more does not mean to drop everything.
 const LONGEST_RECORD_COUNT_MIN: u64 = 2;
 
-/// The shape of a new volume of this family.
+/// Returns the shape of a new volume of this family.
 pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let (low, high) = (options.tuning.esp_low_percent, options.tuning.esp_high_percent);
@@ -110,7 +113,7 @@ impl MappedEngine {
         self.volume.directory.as_deref().expect("a store of a row that keeps files is opened with a directory")
     }
 
-    /// One round of sending and evicting; whether numbers for writes are to be reserved.
+    /// Runs one round of sending and evicting. Returns whether numbers for writes must be reserved.
     fn do_what_is_due(self: &Arc<Self>) -> bool {
         let now = self.volume.clock.now();
         let (reads, woken, numbers_are_scarce) = self.update(|state| {

@@ -96,7 +96,7 @@ impl WrittenSequences {
         }
     }
 
-    /// `None`: these are no ranges in order.
+    /// Decodes the ranges, or returns `None` if they are not in order.
     pub(crate) fn take(fields: &mut FieldReader<'_>) -> Option<Self> {
         let (void_through, from, before) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let gap_count = fields.u32()? as usize;

@@ -1,8 +1,8 @@
-//! Keys whose entries somebody is about to read: reclaim keeps them while there is room.
+//! Keys whose entries are about to be read: reclaim keeps them while there is room.
 //!
-//! Owns: how often each key is held. Does not: keep entries itself; that is the engine's, when it reclaims. Invariant:
-//! a key is counted as long as one of its [`HeldKey`]s lives. Cost: about 32 bytes a key held; a lock. What is held can
-//! be a quarter of the volume at most, so that there is always something to reclaim.
+//! Owns: the number of guards on each key. The engine keeps the entries when it reclaims. Invariant: a key is counted
+//! as long as one of its [`HeldKey`]s lives. Cost: about 32 bytes per protected key, and a lock. At most a quarter of
+//! the volume can be protected, so that there is always something to reclaim.
 
 use super::Volume;
 use crate::{
@@ -34,18 +34,18 @@ pub struct HeldKey {
 }
 
 impl HeldKeys {
-    /// For a volume of this size.
+    /// Creates the list for a volume of this size.
     pub(crate) fn new(size_bytes: u64) -> Self {
         let keys_max = (size_bytes / VOLUME_DIVISOR / BODY_BYTES_MAX).min(HOLDS_MAX) as usize;
         Self { counts: Mutex::new(HashMap::new()), keys_max }
     }
 
-    /// Whether an entry of this hash is held.
+    /// Returns whether an entry of this hash is protected.
     pub(crate) fn contains(&self, key_hash: KeyHash) -> bool {
         self.lock().contains_key(&key_hash)
     }
 
-    /// Whether nothing is held.
+    /// Returns whether nothing is protected.
     pub(crate) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }

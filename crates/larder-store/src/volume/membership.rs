@@ -1,9 +1,9 @@
-//! Which volumes made up a store when it was last used, so that one that was away is noticed.
+//! The volumes that made up a store when it was last used, so that an absent one is noticed when it returns.
 //!
-//! Owns: comparing and renewing the membership in the superblocks. Does not: choose volumes for keys. Invariant: a
-//! volume that was absent at the end of the store's last use is emptied (by an invalidation) before any of its
-//! entries is believed: removals may have reached only the others. A volume that joins empties no other. Cost: two
-//! small writes per volume when the set of volumes changes, none otherwise.
+//! Owns: comparing and renewing the membership in the superblocks. Volumes for keys are chosen elsewhere. Invariant: a
+//! volume that was absent at the end of the store's last use is emptied (by an invalidation) before any of its entries
+//! is trusted: removals may have reached only the others. A volume that joins empties no other. Cost: two small writes
+//! per volume when the set of volumes changes, none otherwise.
 
 use super::{Volume, superblocks};
 use crate::{
@@ -90,7 +90,7 @@ fn cannot_write(volume: &Volume, source: io::Error) -> Error {
     Error::io(ErrorKind::Unavailable, place, source)
 }
 
-/// A membership after `newest`. The random number tells two successors of one membership apart.
+/// Creates a membership after `newest`. The random number distinguishes two successors of one membership.
 fn next(newest: VolumeMembership, set: u64) -> Result<VolumeMembership> {
     let nonce = getrandom::u64().map_err(|error| {
         Error::io(ErrorKind::Unavailable, "cannot draw random bytes", io::Error::other(error.to_string()))

@@ -2,13 +2,13 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-/// A number for a name: the same in every run and on every machine.
+/// Returns a number for a name: the same in every run and on every machine.
 pub(super) fn hashed(name: &[u8]) -> u64 {
     // SipHash with zero keys: only collisions of 64 bits matter here, and there is no attacker.
     BuildHasherDefault::<DefaultHasher>::default().hash_one(name).max(1)
 }
 
-/// The host of a URL, or nothing.
+/// Returns the host of a URL, or nothing.
 pub(super) fn host(url: &[u8]) -> &[u8] {
     let Some(at) = url.windows(3).position(|window| window == b"://") else { return &[] };
     let rest = &url[at + 3..];
@@ -36,12 +36,12 @@ pub(super) fn milliseconds(text: &[u8]) -> Option<u64> {
     whole.checked_mul(1000)?.checked_add(thousandths)
 }
 
-/// The words of a line.
+/// Returns the words of a line.
 pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty())
 }
 
-/// `17/May/2015:10:05:03 +0000` in milliseconds since 1970.
+/// Parses `17/May/2015:10:05:03 +0000` to milliseconds since 1970.
 pub(super) fn log_date(text: &[u8]) -> Option<u64> {
     const MONTHS: [&[u8]; 12] =
         [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
@@ -55,7 +55,7 @@ pub(super) fn log_date(text: &[u8]) -> Option<u64> {
     u64::try_from(seconds).ok()?.checked_mul(1000)
 }
 
-/// Howard Hinnant's `days_from_civil`.
+/// Returns the days since 1970 by Howard Hinnant's `days_from_civil`.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);

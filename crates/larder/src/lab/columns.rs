@@ -1,6 +1,6 @@
 //! Tables on a terminal whose rows are printed as they become known: a name, then values, each at its column's width.
 //!
-//! Owns: widths and the two lines of the header. Does not: know what stands in them (tables that are known as a whole are
+//! Owns: widths and the two lines of the header. The content is known elsewhere (tables that are known as a whole are
 //! `larder_sim`'s reports).
 
 const NAME_WIDTH: usize = 22;
@@ -14,14 +14,14 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Both lines of the header.
+    /// Returns both lines of the header.
     pub(crate) fn header(&self) -> String {
         let first = self.values.iter().map(|(first, _, _)| *first);
         let second = self.values.iter().map(|(_, second, _)| *second);
         format!("{}{}\n{}", self.row(' ', self.name, first), self.rest, self.row(' ', "", second))
     }
 
-    /// One row, with a mark in front of it.
+    /// Returns one row, with a mark in front of it.
     pub(crate) fn row<T: AsRef<str>>(&self, mark: char, name: &str, cells: impl IntoIterator<Item = T>) -> String {
         let mut row = format!("{mark} {name:NAME_WIDTH$}");
         for (cell, (_, _, width)) in cells.into_iter().zip(self.values) {

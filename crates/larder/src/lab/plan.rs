@@ -1,7 +1,8 @@
-//! `larder plan`: what every policy would take and do on a disk with a memory, and which one to use.
+//! `larder plan`: predicts the resources and performance of every policy on a disk and memory of given size, and
+//! recommends one.
 //!
-//! Owns: the flags, reading a trace for the lengths in it, and the table. Does not: compute (see `larder_store::plan`), or make
-//! anything on the disk unless told to measure it. Results go to standard output.
+//! Owns: the flags, reading the lengths in a trace, and the table. The computation is in `larder_store::plan`. The disk
+//! is touched only if a measurement was requested. Results go to standard output.
 
 use crate::{
     failure::Failure,

@@ -54,7 +54,7 @@ impl InterceptedHosts {
 }
 
 impl Registry {
-    /// Its servers' hosts.
+    /// Returns the hosts of the registry's servers.
     fn hosts(&self) -> impl Iterator<Item = HostPattern> {
         let urls =
             self.servers.iter().flat_map(|server| [server.url].into_iter().chain(server.aliases.iter().copied()));
@@ -70,7 +70,7 @@ fn registry_names() -> impl Iterator<Item = &'static str> + Clone {
     WORLDS.iter().filter(|world| world.kind == WorldKind::Files).map(|world| world.name)
 }
 
-/// Whether a word without a dot is closer to a registry's name than a host's name is by chance.
+/// Returns whether a word without a dot is closer to a registry's name than a host's name is by chance.
 fn is_misspelt(text: &str) -> bool {
     let is_word = text != "all" && !text.contains(['.', ':', '*', '[']);
     is_word && registry_names().any(|name| value::is_slip(text, name))

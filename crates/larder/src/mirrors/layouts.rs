@@ -1,7 +1,6 @@
-//! Layouts of registries: requests for their files on any host, where no pattern of a path can tell them apart.
+//! Layouts of registries: recognizes requests for their files on any host, where no pattern of a path is enough.
 //!
-//! Owns: these tests. Does not: know which registry has which layout (see `worlds`). Invariant: a test looks at the
-//! request alone.
+//! Owns: these tests. The layout of each registry is in `worlds`. Invariant: a test examines the request alone.
 
 use larder_http::rules::RuledRequest;
 
@@ -86,7 +85,7 @@ pub(super) fn is_maven_release(request: &RuledRequest<'_>) -> bool {
     }
 }
 
-/// The path without its query.
+/// Returns the path without its query.
 fn path_of<'a>(request: &RuledRequest<'a>) -> &'a str {
     request.path.split('?').next().unwrap_or_default()
 }

@@ -337,7 +337,7 @@ impl RegistryLayout {
     }
 }
 
-/// What registries have by its digest.
+/// Paths of content that container registries name by its digest.
 pub(super) const BY_DIGEST: &[&str] = &["/**/blobs/sha*:*", "/**/manifests/sha*:*"];
 
 const fn registry(name: &'static str, url: &'static str) -> WorldServer {

@@ -14,7 +14,7 @@ use ratatui::{
     widgets::{Block, Borders, Paragraph, Row, Sparkline, Table, Widget as _},
 };
 
-/// Draws it.
+/// Draws the frame.
 pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
     let TopFigures { overview, trouble } = shown;
     let [head, sums, rate, times, asked, volumes, foot] = Layout::vertical([
@@ -63,7 +63,7 @@ fn requests(counted: &RequestFigures) -> u64 {
     counted.hits + counted.misses + counted.others
 }
 
-/// What share of the requests that the cache is for it answered.
+/// Formats the share of requests answered from the cache, of those that the cache could answer.
 fn share(counted: &RequestFigures) -> String {
     match counted.hits + counted.misses {
         0 => "-".to_owned(),
@@ -135,7 +135,7 @@ fn draw_times(buffer: &mut Buffer, latencies: &[Latency], area: Rect) {
     table.block(block("Time to first byte, last minute")).render(area, buffer);
 }
 
-/// A time with three digits that mean something.
+/// Formats a time with three significant digits.
 fn show_ms(ms: f64) -> String {
     match ms {
         0.0..1.0 => format!("{:.0} us", ms * 1000.0),

@@ -1,7 +1,7 @@
-//! The way of clients' connections from the proxy that leaves to the process that goes on.
+//! Passes clients' connections from the old proxy to its successor.
 //!
-//! Owns: the thread that carries them. Does not: decide which go. Invariant: a connection is either carried or stays in the queue, which is
-//! given back when the other process does not go on.
+//! Owns: the thread that passes them. Which ones are passed is decided elsewhere. Invariant: a connection is either
+//! passed or stays in the queue, which is given back if the successor does not take over.
 
 use super::line::{HandoverLine, HandoverMessage};
 use larder_proxy::ClientConnection;

@@ -1,7 +1,7 @@
-//! The line between a proxy that runs and the process that is to go on in its place.
+//! The connection between a running proxy and its successor.
 //!
-//! Owns: the messages, and the sockets that go with some. Does not: know in which order they come (see `upgrade` and `taking`). Invariant:
-//! a message arrives whole or not at all, and with the socket that was sent with it.
+//! Owns: the messages, and the sockets that are sent with some. Their order is in `upgrade` and `taking`. Invariant: a
+//! message arrives whole or not at all, and with the socket that was sent with it.
 
 use crate::passing;
 use rustix::{
@@ -14,7 +14,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 use std::{io, net::SocketAddr, time::Duration};
 
-/// What is said on the line.
+/// A message of the handover.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum HandoverMessage {
     /// A socket, which comes with it, and the address for which it is configured.
@@ -23,7 +23,7 @@ pub(super) enum HandoverMessage {
     AllSockets,
     /// The other has looked at all that can be looked at, and would start.
     Ready,
-    /// It is not to start: it was only asked whether it would.
+    /// Do not start: it was only a check.
     Cancel,
     /// Nothing is accepted any more, and the store is free.
     StoreFree,

@@ -1,7 +1,8 @@
 //! Sitemaps and indexes of sitemaps, as sites publish them for search engines (sitemaps.org), plain or gzip.
 //!
-//! Owns: what of them are URLs, and their bounds. Does not: fetch pages. Invariants: what is unpacked, and how many are followed, is
-//! bounded; an index leads to sitemaps, never to another index; no entity of a document's own is expanded. Cost: a sitemap is held whole.
+//! Owns: the extraction of URLs, and its limits. Pages are fetched elsewhere. Invariants: the unpacked size, and the
+//! number of sitemaps followed, are limited. An index leads to sitemaps, never to another index. A document's own
+//! entities are not expanded. Cost: a sitemap is held whole.
 
 use super::fetching::WarmContext;
 use crate::failure::Failure;
@@ -9,7 +10,7 @@ use flate2::read::MultiGzDecoder;
 use quick_xml::{Reader, events::Event};
 use std::io::Read;
 
-/// What a document says.
+/// The links in a document.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct SitemapLinks {
     /// Other sitemaps.
@@ -17,10 +18,10 @@ struct SitemapLinks {
     pages: Vec<String>,
 }
 
-/// The pages that a sitemap lists, or those that its index lists.
+/// Returns the pages that a sitemap lists, or those that its index lists.
 ///
 /// # Errors
-/// It cannot be fetched, or is no sitemap.
+/// The sitemap cannot be fetched, or is none.
 pub(super) async fn fetch(warming: &WarmContext, url: &str) -> Result<Vec<String>, Failure> {
     let SitemapLinks { sitemaps, mut pages } = one(warming, url).await?;
     for sitemap in sitemaps {
@@ -52,7 +53,7 @@ fn refused(url: &str, why: &str) -> Failure {
     )
 }
 
-/// A document as text, unpacked if it is gzip.
+/// Returns a document as text, unpacked if it is gzip.
 fn unpack(bytes: Vec<u8>) -> Result<String, String> {
     let bytes = if bytes.starts_with(&GZIP_MAGIC) {
         let mut unpacked = Vec::new();
@@ -124,7 +125,7 @@ fn parse(text: &str) -> Result<SitemapLinks, String> {
 }
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// What sitemaps.org allows, unpacked.
+/// Largest unpacked size that sitemaps.org allows.
 const SITEMAP_BYTES_MAX: usize = 50 << 20;
 const PAGE_COUNT_MAX: usize = 50_000;
 const SITEMAP_COUNT_MAX: usize = 1000;

@@ -135,7 +135,7 @@ fn doc_mark(comment: &str) -> Option<&'static str> {
     ["//!", "///"].into_iter().find(|mark| comment.starts_with(mark) && !comment.starts_with("////"))
 }
 
-/// Whether the item that follows is a function.
+/// Returns whether the item that follows is a function.
 fn is_function(lines: &[crate::scan::Line]) -> bool {
     let mut codes = lines.iter().map(|line| line.code.trim());
     let item = codes.find(|code| !code.is_empty() && !code.starts_with(['#', ')']));

@@ -1,7 +1,8 @@
-//! Transfers past the page cache: turned on where the file system or device can, on the alignment it needs.
+//! Direct I/O, which bypasses the page cache: turned on where the file system or device supports it, with the alignment
+//! that it needs.
 //!
-//! Owns: the one flag of an opened file. Does not: transfer anything but one probe. Invariant: what it says works
-//! has worked once. Cost: a few system calls and one read per open.
+//! Owns: the one flag of an opened file. The only I/O here is one probe. Invariant: a reported alignment has worked
+//! once. Cost: a few system calls and one read per open.
 
 use std::fs::File;
 
@@ -27,7 +28,7 @@ pub(super) fn turn_on(file: &File, is_block_device: bool) -> Option<u32> {
     }
 }
 
-/// The alignment direct transfers need, if it is one this engine's buffers and records have.
+/// Returns the alignment that direct I/O needs, if this engine's buffers and records have it.
 #[cfg(target_os = "linux")]
 fn alignment_bytes(file: &File, is_block_device: bool) -> Option<u32> {
     use super::ALIGNMENT_BYTES_MIN;

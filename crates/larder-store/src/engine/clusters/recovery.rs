@@ -1,10 +1,10 @@
 //! Restores the tables of `ucfs` after a stop or a kill, from a snapshot and the journal of later changes.
 //!
-//! An entry enters the journal when the device has it, and leaves it when the entry leaves the table after that. The
-//! journal up to any change therefore lists the entries that the device had at that time. The entries also determine
-//! which clusters are full. Does not: read clusters; each is judged by the first lookup of an entry in it. Invariant:
-//! the room of a restored entry is free. If two restored entries overlap, they are not of one moment, and the journal
-//! says which of them was removed. Cost: 24 bytes an entry, read once.
+//! An entry enters the journal when the device has it, and leaves it after it has left the table. The journal up to any
+//! change therefore lists the entries that the device had at that time. The entries also determine which clusters are
+//! full. Clusters are not read; each is checked at the first lookup of an entry in it. Invariant: the room of a
+//! restored entry is free. If two restored entries overlap, they are not of one moment, and the journal says which of
+//! them was removed. Cost: 24 bytes per entry, read once.
 
 use super::{
     ClustersEngine, ClustersState,
@@ -28,7 +28,8 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// Room in a snapshot for `entries`. An entry that is replaced while one is taken may be in it twice.
+/// Returns the room in a snapshot for `entries`. An entry that is replaced while a snapshot is taken may be in it
+/// twice.
 pub(super) fn listings_max(entries: u64) -> u64 {
     entries + entries / 2
 }

@@ -92,7 +92,7 @@ pub(super) async fn keep(engine: &Arc<ClustersEngine>) {
     }
 }
 
-/// Whether sequences are to be reserved.
+/// Returns whether sequences must be reserved.
 pub(super) fn reservation_is_due(engine: &ClustersEngine) -> bool {
     let state = engine.lock();
     (!state.ready || state.clusters.numbers.are_scarce()) && !engine.volume.is_closed()
@@ -135,7 +135,7 @@ pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     snapshot::write(&engine.volume, &SnapshotPage { number, words: says }, &words).await
 }
 
-/// The full clusters, least recently used first, each with its entries.
+/// Returns the full clusters, least recently used first, each with its entries.
 fn words_of(state: &ClustersState, area: &ClusterArea) -> Vec<u32> {
     let mut words = Vec::new();
     for cluster in state.clusters.lru() {

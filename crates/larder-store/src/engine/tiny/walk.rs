@@ -1,7 +1,8 @@
-//! Every pack of a volume of `tiny`, verified: the front, the sets, the long ring. What `store check` does.
+//! Verifies every pack of a volume of `tiny`, for `store check`: the front, the sets, the long ring.
 //!
-//! Owns: finding packs without knowing the order of time. Does not: judge which of several records of a key counts.
-//! Invariant: a flipped bit in a pack's directory or in a record that it lists is found. Cost: one read of everything.
+//! Owns: finding packs without knowing their order in time. Which of several records of a key counts is decided
+//! elsewhere. Invariant: a flipped bit in a pack's directory or in a record that it lists is found. Cost: one read of
+//! everything.
 
 use super::layout::TinyPlan;
 use crate::{
@@ -27,7 +28,7 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
     }
 }
 
-/// The packs of a segment, or the one of a set.
+/// Scans the packs of a segment, or the one pack of a set.
 fn walk_piece(volume: &Volume, start_bytes: u64, len_bytes: u64, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let bytes = match block_on(volume.read(start_bytes, len_bytes)) {
         Ok(bytes) => bytes,

@@ -44,7 +44,7 @@ pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
     failure.map_or(printed, |failure| Err(Failure::runtime(failure, help)))
 }
 
-/// Starts what is missing, measures, and ends what was started.
+/// Starts missing processes, measures, and ends the processes that were started.
 fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
     let workload = flags.workload();
     let trace = flags.trace.as_deref().map_or(Ok(Vec::new()), read_trace)?;

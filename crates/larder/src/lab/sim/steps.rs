@@ -6,8 +6,8 @@ use larder_sim::Steps;
 /// Shares of a range are this far apart, in percent.
 const SHARE_STEP: u64 = 5;
 
-/// `disk=100GB..4TB`: sizes that double, up to and with the last; `disk=100GB,1TB`: those. The same for `memory`, and for
-/// `utilization`, where shares rise by fives.
+/// Parses `disk=100GB..4TB`: sizes that double, up to and including the last; `disk=100GB,1TB`: these sizes. The same
+/// for `memory`, and for `utilization`, where shares rise by fives.
 pub(super) fn parse(text: &str) -> Result<Steps, BadValue> {
     let bad = || BadValue::new(format!("not a sweep: `{text}`"), HELP);
     let (what, steps) = text.split_once('=').ok_or_else(bad)?;

@@ -25,7 +25,7 @@ impl<F: Copy> ClusterTable<F> {
         self.check_order();
     }
 
-    /// A cluster that continues an entry belongs to exactly one that begins before it.
+    /// Checks that a cluster that continues an entry belongs to exactly one entry that begins before it.
     fn check_spans(&self) {
         let mut end = 0;
         for (cluster, line) in self.table.iter().enumerate() {
@@ -41,7 +41,7 @@ impl<F: Copy> ClusterTable<F> {
         assert!(end <= self.table.len(), "the last entry ends within the volume");
     }
 
-    /// The list of use has every full cluster once, in both directions.
+    /// Checks that the list of use has every full cluster once, in both directions.
     fn check_order(&self) {
         let (mut older, mut count) = (NONE, 0);
         for cluster in self.lru() {

@@ -1,8 +1,9 @@
 //! Writes of clusters that are not full yet.
 //!
-//! An open cluster in which something waits is copied and written as far as it is filled; it stays open, and is written again
-//! at the same place. Invariants: of one cluster one write is on its way, since of two the older could land last; the bytes of
-//! a record never change, so that a write which is torn costs no record that an earlier one brought. Does not: do I/O.
+//! An open cluster with waiting entries is copied and written as far as it is filled. It stays open, and is written
+//! again at the same place. Invariants: a cluster has at most one write in flight, because the older of two could land
+//! last. The bytes of a record never change, so a torn write damages no record that an earlier one wrote. I/O is done
+//! elsewhere.
 
 use super::{ClusterState, ClusterTable};
 use crate::{engine::kit::pack::SealedPack, units::SECTOR_BYTES};

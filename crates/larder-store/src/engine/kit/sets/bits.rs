@@ -1,7 +1,7 @@
 //! Fields of any width, packed without gaps into bytes.
 //!
-//! Does not: know what the fields mean. Invariant: a field never touches its neighbours' bits.
-//! Cost: two unaligned word accesses per field; memory is taken from the system as it is first written.
+//! The meaning of fields is known elsewhere. Invariant: a field never touches its neighbours' bits. Cost: two unaligned
+//! word accesses per field; memory is taken from the system at its first write.
 
 /// Widest field: with any offset within its first byte it stays within one word.
 pub(crate) const FIELD_BITS_MAX: u32 = u64::BITS - 7;
@@ -13,18 +13,18 @@ pub(crate) struct PackedBits {
 }
 
 impl PackedBits {
-    /// Room for `len_bits`.
+    /// Creates room for `len_bits`.
     pub(crate) fn new(len_bits: u64) -> Self {
         let len_bytes = len_bits.div_ceil(8) as usize + size_of::<u64>();
         Self { bytes: vec![0; len_bytes].into_boxed_slice() }
     }
 
-    /// Memory in bytes.
+    /// Returns the memory in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// The field of `width` bits that begins at bit `at`.
+    /// Returns the field of `width` bits that begins at bit `at`.
     pub(crate) fn read(&self, at: u64, width: u32) -> u64 {
         (self.word(at) >> (at % 8)) & mask(width)
     }
@@ -55,7 +55,7 @@ impl BitCursor {
         Self { at }
     }
 
-    /// The next field of `width` bits; 0 if it has none.
+    /// Returns the next field of `width` bits; 0 if it has none.
     pub(crate) fn read(&mut self, bits: &PackedBits, width: u32) -> u64 {
         let value = bits.read(self.at, width);
         debug_assert!(

@@ -1,8 +1,8 @@
 //! Read batches: reads wait for each other and go to the device together, sorted by place.
 //!
-//! A batch is sent when it has its number of reads, or when its first has waited for a time-out.
-//! Owns: which reads wait. Does not: transfer. Invariant: a read comes out once. Idea: LAZY-READS,
-//! Markatos et al., USITS'99: ten reads, sorted, so that the disk's arm passes over them once.
+//! A batch is sent when it has its number of reads, or when its first has waited for a timeout. Owns: the waiting
+//! reads. I/O is done elsewhere. Invariant: a read is returned once. Idea: LAZY-READS, Markatos et al., USITS'99: ten
+//! reads, sorted, so that the disk's arm passes over them once.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl<T> ReadBatches<T> {
         reads
     }
 
-    /// When the batch was begun.
+    /// Returns the time at which the batch was begun.
     pub(crate) fn opened_at(&self) -> Option<Duration> {
         (!self.waiting.is_empty()).then_some(self.opened_at)
     }
