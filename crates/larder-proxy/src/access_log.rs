@@ -49,7 +49,7 @@ pub(crate) struct OpenLogLine {
     pub(crate) started: Instant,
     pub(crate) client: IpAddr,
     pub(crate) method: http::Method,
-    /// Without its query, unless that is to be logged.
+    /// The URL, without its query unless queries are logged.
     pub(crate) url: String,
     pub(crate) version: Version,
     /// The user, if the proxy requires credentials.
@@ -57,7 +57,7 @@ pub(crate) struct OpenLogLine {
     pub(crate) outcome: Outcome,
     pub(crate) why: Option<MissReason>,
     pub(crate) status: StatusCode,
-    /// The origin that was asked, if one was.
+    /// The origin contacted, if any.
     pub(crate) origin: Option<String>,
     pub(crate) content_type: Option<String>,
     /// Size of the response's head.
@@ -78,10 +78,10 @@ impl AccessLog {
         Ok(Self { sender: Some(sender), writer: Some(writer) })
     }
 
-    /// Opens the file again, so that the one before can be moved away; lines that come meanwhile go to either.
+    /// Opens the file again, so that the old one can be moved away. Lines written meanwhile go to either.
     ///
     /// # Errors
-    /// The file cannot be opened, or the writer is held up by its disk: then lines go on to the file before.
+    /// The file cannot be opened, or the disk blocks the writer: then lines continue in the old file.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         let held_up = || io::Error::new(io::ErrorKind::TimedOut, "access log is held up by its disk");
         let sender = self.sender.as_ref().expect("it is there until the log is dropped");
@@ -117,17 +117,17 @@ impl LineBuffer {
         if buffer.len() < BATCH_BYTES { 0 } else { log.offer(std::mem::take(&mut *buffer)) }
     }
 
-    /// Hands over what there is.
+    /// Passes the buffered lines on.
     pub(crate) fn flush(&self, log: &AccessLog) -> u64 {
         let batch = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if batch.is_empty() { 0 } else { log.offer(batch) }
     }
 
-    /// Hands over what there is at the end, when nothing else waits for the writer to take it.
+    /// Passes the last lines on, after which the writer gets nothing more.
     pub(crate) fn flush_last(&self, log: &AccessLog) {
         let batch = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(sender) = log.sender.as_ref().filter(|_| !batch.is_empty()) {
-            // The writer ends after its senders, unless it panicked, which it has told.
+            // The writer ends after its senders, unless it panicked, which it has reported.
             let _ = sender.send(LogJob::Write(batch));
         }
     }

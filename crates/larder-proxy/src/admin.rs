@@ -102,7 +102,7 @@ fn health(worker: &Worker) -> Response<ResponseBody> {
     response
 }
 
-/// Tells what an EXPLAIN or a SHOW asks for. Its own Host and Connection are about the connection here.
+/// Answers EXPLAIN or SHOW. Its own Host and Connection describe the connection to this listener.
 async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -> Response<ResponseBody> {
     let mut fields = request.headers.clone();
     fields.remove(header::HOST);
@@ -125,7 +125,7 @@ async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -
 enum ComesBy {
     /// Through the listener, to which anyone who reaches it can connect.
     Listener,
-    /// From the operator, which was checked.
+    /// From the operator, as verified.
     Operator,
 }
 

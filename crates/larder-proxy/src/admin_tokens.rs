@@ -19,11 +19,11 @@ use ring::digest::{SHA256, digest};
 /// A role. Each role includes the lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TokenRole {
-    /// See figures, and what is stored.
+    /// Read metrics, and list the store.
     Read,
     /// Purge, too.
     Purge,
-    /// Everything else: pin, pack, say whether origins are asked.
+    /// Everything else: pin, pack, change the offline mode.
     Control,
 }
 
@@ -79,7 +79,7 @@ impl AdminTokens {
         if roles.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self { roles }) }
     }
 
-    /// Says whether whoever sends a request may.
+    /// Returns whether the sender of a request may send it.
     pub(crate) fn judge(&self, request: &request::Parts) -> TokenAccess {
         match (needed(request), self.role_of(&request.headers)) {
             (None, _) => TokenAccess::Granted,

@@ -39,7 +39,7 @@ pub(crate) struct RequestHead {
     pub(crate) fields: HeaderMap,
     pub(crate) version: Version,
     pub(crate) origin: Origin,
-    /// The way to other origins, if there are others.
+    /// The choice of another origin, if there are several.
     pub(crate) choice: Option<OriginChoice>,
     pub(crate) client: IpAddr,
     /// The state of the uplink to its origin.
@@ -60,7 +60,7 @@ pub(crate) struct RequestHead {
     pub(crate) scheme: Scheme,
     /// The rules that apply before there is a response.
     pub(crate) before: RequestRules,
-    /// The rules of its client's session, which come after those of the configuration.
+    /// The rules of its client's session, which apply after those of the configuration.
     pub(crate) session_rules: Option<Arc<Rules>>,
     /// The git question in the body of a POST that is answered like a GET.
     pub(crate) question: Option<GitQuestion>,
@@ -69,13 +69,13 @@ pub(crate) struct RequestHead {
 /// The rules that apply to a request before there is a response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestRules {
-    /// Whether the origin is asked about each client before it is given what answered another's credentials.
+    /// Set if the origin must grant each client access to responses that were fetched with other credentials.
     pub(crate) checks_authorization: bool,
     /// Set if the client's credentials are ones that any client can get.
     pub(crate) is_anybodys: bool,
     /// The digest that the body must have.
     pub(crate) digest: Option<NamedDigest>,
-    /// Whether what git asks by POST is answered from the cache.
+    /// Set if git's POST requests are answered from the cache.
     pub(crate) caches_git: bool,
 }
 
@@ -89,8 +89,8 @@ pub(crate) struct RequestEdits {
     pub(crate) whole: bool,
     /// Fields that are added: preconditions or a range of our own.
     pub(crate) added: Vec<(HeaderName, HeaderValue)>,
-    /// The URL that they are about, by its mark, if redirections led there (see [`larder_http::redirects::mark_of`]); another gets
-    /// none of them.
+    /// The mark of the URL to which the edits apply, if redirects led there (see [`larder_http::redirects::mark_of`]).
+    /// Requests for other URLs get none of them.
     pub(crate) only_at: Option<u64>,
 }
 
@@ -172,12 +172,12 @@ impl RequestHead {
         request
     }
 
-    /// Puts what the rules say of a response to this request among its fields.
+    /// Adds the rules' overrides for a response to this request to its fields.
     pub(crate) fn put_ruling(&self, rules: &Rules, status: StatusCode, fields: &mut HeaderMap) {
         self.put_ruling_of(rules, status, status, fields);
     }
 
-    /// Puts what the rules say of a stored response with this status among the fields of the 304 that confirmed it.
+    /// Adds the rules' overrides for a stored response with this status to the fields of the 304 that confirmed it.
     pub(crate) fn put_confirmed_ruling(&self, rules: &Rules, stored: StatusCode, fields: &mut HeaderMap) {
         let chain = Ruling::of(fields).and_then(|ruling| ruling.chain);
         let led = Ruling::of(fields).filter(|_| chain.is_some());
@@ -189,7 +189,7 @@ impl RequestHead {
         }
     }
 
-    /// Puts what the rules say of a response with status `about` among the fields of one with `status`.
+    /// Adds the rules' overrides for a response with status `about` to the fields of one with `status`.
     fn put_ruling_of(&self, rules: &Rules, about: StatusCode, status: StatusCode, fields: &mut HeaderMap) {
         let authority = self.host.to_str().unwrap_or_default();
         let (scheme, path, accept) = (self.scheme.as_str(), self.path(), accept_of(&self.fields));
@@ -197,7 +197,7 @@ impl RequestHead {
         let of_session = || self.session_rules.as_ref()?.find(&request, about, fields);
         let Some(ruling) = rules.find(&request, about, fields).or_else(of_session) else { return };
         if !ruling.varies.is_empty() && (status != StatusCode::NOT_MODIFIED || fields.contains_key(VARY)) {
-            // Caches beyond us are to know.
+            // Downstream caches must know them too.
             for name in &ruling.varies {
                 fields.append(VARY, HeaderValue::from(name.clone()));
             }
@@ -242,7 +242,7 @@ impl RequestHead {
     }
 }
 
-/// Returns the value of Accept as rules look at it.
+/// Returns the value of Accept as rules compare it.
 pub(crate) fn accept_of(fields: &HeaderMap) -> &str {
     fields.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }

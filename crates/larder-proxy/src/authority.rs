@@ -29,7 +29,7 @@ use x509_parser::{
 
 use crate::config::HostPattern;
 
-/// A certificate authority that this machine keeps for itself.
+/// A CA that this machine keeps for itself.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
@@ -43,11 +43,11 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes an authority, good for `lifetime`, that may sign for `hosts` alone; if these are none, or [`HostPattern::All`] is among
-    /// them, for any.
+    /// Creates a CA, valid for `lifetime`, that may sign for `hosts` only, or for any host if there are none or one is
+    /// [`HostPattern::All`].
     ///
     /// # Errors
-    /// The system gives no random numbers, or a host has no name that can stand in a certificate.
+    /// The system gives no random numbers, or a host cannot be put into a certificate.
     pub fn generate(hosts: &[HostPattern], lifetime: Duration) -> io::Result<Self> {
         let mut number = [0; 4];
         fill(&mut number)?;
@@ -64,11 +64,11 @@ impl Authority {
         Self::from_pem(&certificate.pem(), &key.serialize_pem())
     }
 
-    /// Reads an authority that was made here before, from its certificate and its private key in PEM.
+    /// Reads a CA created earlier, from its certificate and its private key in PEM.
     ///
     /// # Errors
-    /// `InvalidData` that says what is wrong: these are not a certificate and its key, or not those of an authority that
-    /// [`Authority::generate`] made.
+    /// `InvalidData` with the reason: these are not a certificate and its key, or not those of a CA that
+    /// [`Authority::generate`] created.
     pub fn from_pem(certificate: &str, key: &str) -> io::Result<Self> {
         let refused = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
         let der = CertificateDer::from_pem_slice(certificate.as_bytes())
@@ -160,10 +160,10 @@ impl Authority {
         }
     }
 
-    /// Makes a certificate for a host, with its key.
+    /// Creates a certificate for a host, with its key.
     ///
     /// # Errors
-    /// The host has no name that can stand in a certificate.
+    /// The host cannot be put into a certificate.
     pub(crate) fn certify(&self, host: &str) -> io::Result<CertifiedKey> {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.leaf_key.serialize_der()));
         let chain = vec![self.sign(host)?];
@@ -175,7 +175,7 @@ impl Authority {
         let from = (now - CLOCK_SLACK_SECS).max(self.from_secs);
         let mut params = base_params(from, (now + secs(LEAF_LIFETIME)).min(self.until_secs))?;
         let mut name = DistinguishedName::new();
-        // Longer ones do not fit there (RFC 5280, ub-common-name); clients look at the alternative name alone.
+        // Longer names do not fit there (RFC 5280, ub-common-name); clients use the alternative name only.
         name.push(DnType::CommonName, if host.len() <= COMMON_NAME_BYTES_MAX { host } else { NAME });
         params.distinguished_name = name;
         params.subject_alt_names = vec![match host.parse::<IpAddr>() {
@@ -285,7 +285,7 @@ fn secs(duration: Duration) -> i64 {
 pub(crate) const LEAF_LIFETIME: Duration = Duration::from_hours(7 * 24);
 /// Start of the names of local CAs.
 const NAME: &str = "Larder local authority";
-/// A name that is nobody's (RFC 6761 6.4).
+/// A name that never exists (RFC 6761 6.4).
 const NOBODY: &str = "invalid";
 /// Largest lag of a client's clock that certificates allow for.
 const CLOCK_SLACK_SECS: i64 = 24 * 3600;

@@ -1,9 +1,9 @@
-//! The memory that bytes of bodies take together, and the share of it that each body may have.
+//! The memory of all bodies' bytes, and the share of each body.
 //!
-//! Owns: the count of the bytes in memory, and the turns of those that go beyond their share. Does not: free anything.
-//! Invariant: a piece of a body is counted from when it comes into memory until its last reference is gone, whether a
-//! window, a reader, or the HTTP library has that. Every body may always have [`SHARE_BYTES_MIN`], so none waits for
-//! another without end. Cost: an allocation and two atomic additions for each piece.
+//! Owns: the count of the bytes in memory, and the turns of bodies that exceed their share. Nothing is freed here.
+//! Invariant: a piece of a body is counted from its arrival in memory until its last reference is dropped, by a window,
+//! a reader, or the HTTP library. Every body may always have [`SHARE_BYTES_MIN`], so none waits for another forever.
+//! Cost: an allocation and two atomic additions for each piece.
 
 use std::{
     sync::{
@@ -45,7 +45,7 @@ impl BodyBudget {
         Self { held_bytes: AtomicU64::new(0), max_bytes: AtomicU64::new(max_bytes), turns, reads }
     }
 
-    /// Sets another bound from now on.
+    /// Changes the limit.
     pub(crate) fn set_max_bytes(&self, max_bytes: u64) {
         self.max_bytes.store(max_bytes, Relaxed);
     }
@@ -65,7 +65,7 @@ impl BodyBudget {
         self.held_bytes() > self.max_bytes()
     }
 
-    /// Returns how many bytes one more body, or more of one, may have: a part of what is free.
+    /// Returns the bytes that one more body, or a growing one, may have: a fraction of the free bytes.
     pub(crate) fn share_bytes(&self) -> u64 {
         let free = self.max_bytes().saturating_sub(self.held_bytes());
         (free / FREE_SHARE).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
@@ -89,14 +89,14 @@ impl BodyBudget {
 
     /// Waits until few others read from the store, if memory is short.
     pub(crate) async fn begin_read(&self) -> Option<SemaphorePermit<'_>> {
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         if self.is_scarce() { self.reads.acquire().await.ok() } else { None }
     }
 
     /// Waits for a turn; `None` if others take too long. The caller then looks again whether it needs one.
     pub(crate) async fn take_turn(&self) -> Option<FillTurn> {
         let permit = tokio::time::timeout(TURN_PATIENCE, Arc::clone(&self.turns).acquire_owned()).await.ok()?;
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         Some(FillTurn { end: Instant::now() + TURN_LENGTH, _permit: permit.ok() })
     }
 }
@@ -135,15 +135,16 @@ impl AsRef<[u8]> for CountedPiece {
     }
 }
 
-/// One body may have this part of what is free.
+/// Divisor of the free bytes that gives the share of one body.
 const FREE_SHARE: u64 = 4;
 /// The most that one body may have in memory.
 pub(crate) const SHARE_BYTES_MAX: u64 = 4 << 20;
-/// The least that one body may have, whatever others take.
+/// Least share of a body, whatever others take.
 pub(crate) const SHARE_BYTES_MIN: u64 = 16 << 10;
-/// With less than this for each body, nobody takes more before the client has what was taken.
+/// With fewer bytes than this for each body, no more are read before the client has received those read.
 const SCARCE_BYTES: u64 = 64 << 10;
-/// Fetches that may go beyond their share at once. More would fill memory; with one, a slow origin would hold up all.
+/// Number of fetches that may exceed their share at once. More would fill memory; with one, a slow origin would delay
+/// all.
 const TURNS_AT_ONCE: usize = 4;
 /// Blocks that are read at once while memory is short.
 const READS_AT_ONCE: usize = 16;

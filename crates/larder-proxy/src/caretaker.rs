@@ -62,11 +62,11 @@ impl Drop for FileWatcher {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in it has nothing left to tell.
+            // A panic in the thread has nothing left to report.
             let _ = thread.join();
         }
     }
 }
 
-/// Time between two looks at the files.
+/// Time between two checks of the files.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);

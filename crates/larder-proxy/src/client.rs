@@ -1,4 +1,4 @@
-//! The clients' side: connections, responses on their way out, and what is noted when they are gone.
+//! The clients' side: connections, responses on their way out, and their accounting.
 
 pub(crate) mod answer;
 pub(crate) mod certificates;

@@ -43,11 +43,11 @@ pub struct ProxyConfig {
     pub sites: Vec<Site>,
     /// Reverse proxy: the origin for every host that no site names.
     pub default_origin: Option<OriginUrl>,
-    /// Paths of ours behind which other servers' resources are. They take precedence over the default origin. Default none.
+    /// Paths of this proxy that stand for other servers. They take precedence over the default origin. Default none.
     pub mirrors: Vec<Mirror>,
     /// Whether absolute-form requests and CONNECT are served for any target the rules allow. Default on.
     pub forward: bool,
-    /// The proxy through which origins are asked that clients and mirrors name. Default none.
+    /// The parent proxy for origins that clients and mirrors name. Default none.
     pub parents: Parents,
     /// The targets that forward requests and tunnels may reach.
     pub targets: TargetRules,
@@ -55,19 +55,20 @@ pub struct ProxyConfig {
     pub connect_ports: Vec<u16>,
     /// Forward proxy: hosts whose `https://` is answered and cached here, not tunnelled. Default none.
     pub intercept: Option<Intercept>,
-    /// Forward proxy: which hosts the script at `/proxy.pac` and `/wpad.dat` leads here. Default those that are intercepted, or if none
-    /// are, all.
+    /// Forward proxy: the hosts that the script at `/proxy.pac` and `/wpad.dat` sends to this proxy. Default: the
+    /// intercepted hosts, or all if there are none.
     pub pac: HostRules,
-    /// Hosts that forward requests and tunnels may not lead to, by lists in files, which are read again when they change. Default none.
+    /// Block and allow lists of hosts for forward requests and tunnels, in files that are read again when they change.
+    /// Default none.
     pub lists: HostLists,
     /// Networks whose clients are served; empty serves every client that can connect. Default empty.
     pub clients: Vec<IpNet>,
-    /// Bounds on how fast clients get what they ask for. Default none.
+    /// Rate limits for responses to clients. Default none.
     pub delays: Vec<Delay>,
-    /// Bounds on what clients and origins may take.
+    /// Limits on clients and origins.
     pub limits: Limits,
-    /// Memory for the whole process, in bytes: the memory cache gives way when other parts grow. Default none: only
-    /// the parts are bounded.
+    /// Memory limit of the whole process, in bytes: the memory cache shrinks when other parts grow. Default none: only
+    /// the parts have limits.
     pub memory_bytes: Option<u64>,
     /// Memory for whole responses, in bytes, heads and bookkeeping included; 0 turns it off. Default 64 MiB.
     pub hot_bytes: u64,
@@ -86,11 +87,11 @@ pub struct ProxyConfig {
     pub admin: Option<SocketAddr>,
     /// Serves the admin listener over TLS, with the certificates of [`Self::identities`]. Default off.
     pub admin_tls: bool,
-    /// A file of tokens, one of which requests to it must show, but for `/healthz`: a role (`read`, `purge` or `control`) and a token on
-    /// each line. Required for an address that other machines reach. Default none.
+    /// A file of tokens, one of which each request must carry, except for `/healthz`: a role (`read`, `purge` or
+    /// `control`) and a token on each line. Required for an address that other machines can reach. Default none.
     pub admin_tokens: Option<PathBuf>,
-    /// Our name in Via and CDN-Loop (RFC 9110 7.6.3), by which loops are found: letters, digits, `-`, `.` and `_`. No two proxies
-    /// that may stand in a row can have the same. Default none: `larder-` and eight digits, drawn at start.
+    /// The proxy's name in Via and CDN-Loop (RFC 9110 7.6.3), by which loops are detected: letters, digits, `-`, `.`
+    /// and `_`. Proxies in a row need different names. Default none: `larder-` and eight digits, drawn at start.
     pub pseudonym: Option<String>,
     /// Whether Via is added to requests and responses. Off, loops are found by CDN-Loop alone. Default on.
     pub add_via: bool,
@@ -100,12 +101,13 @@ pub struct ProxyConfig {
     pub add_x_forwarded: bool,
     /// Sends the client's address to origins in Forwarded (RFC 7239). Default off.
     pub add_forwarded: bool,
-    /// A file of users and passwords, as `htpasswd` writes it, one of whom forward requests and tunnels must name. Hashes
-    /// by bcrypt and SHA-crypt. Default none: no password is asked for.
+    /// A file of users and passwords in the format of `htpasswd`. Forward requests and tunnels must carry the
+    /// credentials of one. Hashes by bcrypt and SHA-crypt. Default none: no credentials are required.
     pub passwords: Option<PathBuf>,
     /// A PEM file of CAs trusted for origins, in addition to those of the system.
     pub origin_ca_file: Option<PathBuf>,
-    /// Whether origins are asked, and what answers if they are not. Default `Off`: they are.
+    /// The offline mode: whether origins are contacted, and how requests are answered otherwise. Default `Off`: they
+    /// are.
     pub offline: Offline,
     /// Path prefix of the files that keep the proxy's state over restarts, next to the store. `.missing` and other
     /// suffixes are appended. `None` keeps none. Default none.
@@ -239,12 +241,12 @@ pub struct OriginUrl {
     /// Empty, or begins with a slash and does not end with one.
     pub(crate) prefix: String,
     pub(crate) host_sent: HostSent,
-    /// The parent through which it is asked, if it is through one.
+    /// The parent through which the origin is contacted, if any.
     pub(crate) parent: Option<Arc<Parent>>,
 }
 
 impl OriginUrl {
-    /// Returns this origin, which is asked through a parent.
+    /// Returns this origin, contacted through a parent.
     #[must_use]
     pub fn by_parent(self, parent: Parent) -> Self {
         Self { parent: Some(Arc::new(parent)), ..self }
@@ -260,12 +262,12 @@ impl OriginUrl {
         self.port
     }
 
-    /// Returns the path that those of its resources begin with; empty, or it begins with a slash and does not end with one.
+    /// Returns the path prefix of its resources; empty, or it begins with a slash and does not end with one.
     pub fn base_path(&self) -> &str {
         &self.prefix
     }
 
-    /// Returns its host and, where it is not the scheme's own, its port: what links and Host have (RFC 9110 7.2).
+    /// Returns its host and, if it is not the scheme's default, its port, as in links and Host (RFC 9110 7.2).
     pub fn authority(&self) -> String {
         let scheme_port = if self.https { 443 } else { 80 };
         if self.port == scheme_port { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
@@ -359,7 +361,7 @@ pub struct TargetRules {
     pub deny: Vec<IpNet>,
 }
 
-/// Bounds on what clients and origins may take.
+/// Limits on clients and origins.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Longest request or response head in bytes. Default 64 KiB; from 8 KiB to 1 MiB.
@@ -377,9 +379,9 @@ pub struct Limits {
     pub control_count_max: u32,
     /// Most client connections at once, over all workers. Default 16384.
     pub connection_count_max: usize,
-    /// Most requests that may wait for an answer at once, over all workers; others get 503. Hits from memory do not wait.
-    /// More: needs more memory when origins are slow, 64 KiB each. Default: as many as fit a quarter of the machine's memory,
-    /// at least 1024.
+    /// Most requests that may wait for a response at once, over all workers; others get 503. Hits from memory do not
+    /// wait. More: needs more memory when origins are slow, 64 KiB each. Default: as many as fit a quarter of the
+    /// machine's memory, at least 1024.
     pub waiting_count_max: usize,
     /// Longest time that a client connection may be idle between requests. Default 60 s.
     pub idle: Duration,

@@ -40,7 +40,7 @@ struct DelayRow {
 #[derive(Default)]
 struct DelayBuckets {
     by_share: HashMap<RateShare, Bucket>,
-    /// With so many, those that are full are forgotten.
+    /// Number of buckets at which full ones are dropped.
     sweep_at: usize,
 }
 
@@ -94,7 +94,7 @@ impl DelayTable {
         Some(Pacer { turns, piece_bytes_max, granted: 0, timer: None })
     }
 
-    /// Returns those that are for this host.
+    /// Returns the rules for this host.
     pub(crate) fn for_host(&self, host: &str) -> impl Iterator<Item = &Delay> {
         self.of_host(host).map(|row| &row.delay)
     }
@@ -201,7 +201,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     }
 }
 
-/// Of the lowest rate: few enough that timers cost little, often enough that a download seems to flow.
+/// Pieces a second at the lowest rate: few enough that timers cost little, often enough that a download appears
+/// continuous.
 const PIECES_A_SECOND: u64 = 16;
 /// Least and most bytes of a piece.
 const PIECE_BYTES: (usize, usize) = (256, 64 << 10);

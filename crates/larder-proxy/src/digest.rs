@@ -52,7 +52,7 @@ impl NamedDigest {
         Some(Self { algorithm, octets })
     }
 
-    /// Begins to hold a body to it.
+    /// Begins to check a body.
     pub(crate) fn check(&self) -> DigestCheck {
         DigestCheck { context: Context::new(self.algorithm), expected: self.octets.clone() }
     }

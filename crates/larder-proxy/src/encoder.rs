@@ -24,7 +24,7 @@ enum EncoderKind {
     Gzip(Box<flate2::write::GzEncoder<Vec<u8>>>),
 }
 
-/// One of the encoders that there may be.
+/// A slot for an encoder.
 struct EncoderSlot;
 
 impl Encoder {
@@ -34,7 +34,7 @@ impl Encoder {
         let kind = match coding {
             ContentCoding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL).ok()?;
-                // Clients have memory for 8 MiB (RFC 9659 2); this bounds ours.
+                // Clients have memory for 8 MiB (RFC 9659 2); this limits ours.
                 encoder.window_log(WINDOW_LOG).ok()?;
                 // Smaller tables for a short body are built faster. A body with another length than announced fails at
                 // its end.
@@ -61,7 +61,7 @@ impl Encoder {
         Ok([start, self.finish()?].concat().into())
     }
 
-    /// Takes a piece, and returns what can go on.
+    /// Encodes a piece, and returns the output so far.
     pub(crate) fn push(&mut self, piece: &[u8]) -> io::Result<Bytes> {
         match &mut self.kind {
             EncoderKind::Zstd(encoder) => encoder.write_all(piece)?,
@@ -71,7 +71,7 @@ impl Encoder {
         Ok(self.take())
     }
 
-    /// Returns all of what was put in that was not returned.
+    /// Returns all output that was not returned yet.
     pub(crate) fn flush(&mut self) -> io::Result<Bytes> {
         match &mut self.kind {
             EncoderKind::Zstd(encoder) => encoder.flush()?,

@@ -11,14 +11,14 @@ use larder_http::{fields::HostError, proxy_status::ProxyError};
 
 use crate::origin::fault::FaultReport;
 
-/// Why an exchange has no answer from cache or origin. Cheap to clone: all waiters of a flight get one.
+/// The reason why an exchange has no response from cache or origin. Cheap to clone: all waiters of a flight get one.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// The request is not one this proxy can make sense of.
     BadRequest(&'static str),
     /// The client sends its request's body too slowly.
     SlowBody,
-    /// The request expects something that nobody here knows (RFC 9110 10.1.1).
+    /// The request has an unknown expectation (RFC 9110 10.1.1).
     UnknownExpectation,
     /// An origin-form request, and no site answers for its host.
     NoSite,
@@ -28,19 +28,19 @@ pub(crate) enum Failure {
     Blocked { host: String },
     /// The target's address is refused by the rules.
     TargetDenied { host: String, address: IpAddr, why: &'static str },
-    /// The request asks for a version of WebSocket that there is not (RFC 6455 4.4).
+    /// The request asks for an unknown version of WebSocket (RFC 6455 4.4).
     WebSocketVersion,
     /// The request is for a host that the connection's certificate does not cover (RFC 9110 7.4).
     Misdirected,
     /// The request names no user with the right password.
     NoPassword,
-    /// More requests wait for an answer than may.
+    /// Too many requests wait for a response.
     Overloaded,
     /// CONNECT to a port that is not allowed.
     PortDenied { port: u16 },
     /// The request has come through this proxy before, or leads to one of its own listeners.
     Loop,
-    /// The origin has no address, takes no connection, or speaks no TLS or HTTP that can be understood.
+    /// The origin has no address, accepts no connection, or speaks no usable TLS or HTTP.
     Unusable { host: String, fault: FaultReport },
     /// The origin did not answer in time.
     Timeout { host: String },
@@ -48,7 +48,7 @@ pub(crate) enum Failure {
     Broken { host: String, why: String },
     /// `only-if-cached`, and nothing stored answers.
     OnlyIfCached,
-    /// Origins are not to be asked, and nothing stored answers.
+    /// Origins must not be contacted, and no stored response can be used.
     Offline { host: String },
 }
 

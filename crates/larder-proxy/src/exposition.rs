@@ -64,7 +64,7 @@ pub struct ProxyStats {
     pub connections_open: u64,
     /// Client connections among them that were idle for a second, and are kept as a socket alone.
     pub connections_parked: u64,
-    /// Client connections refused for want of room.
+    /// Client connections refused for lack of room.
     pub connections_refused: u64,
     /// Errors of the store, each bypassed.
     pub store_errors: u64,
@@ -78,7 +78,7 @@ pub struct ProxyStats {
     pub broken: [u64; BodyError::ALL.len()],
     /// Tunnels to hosts listed for interception that were not intercepted, by reason.
     pub bypassed: [u64; BypassReason::ALL.len()],
-    /// Fetches of what was missing of stored bodies.
+    /// Fetches of missing parts of stored bodies.
     pub rests_fetched: u64,
     /// Responses not stored because the store could not keep up with them.
     pub storing_given_up: u64,

@@ -14,10 +14,10 @@ pub(crate) struct ForwardedRequest<'a> {
 }
 
 impl ForwardedRequest<'_> {
-    /// Adds the client to X-Forwarded-For, and says in its kin what it asked for.
+    /// Appends the client to X-Forwarded-For, and describes its request in the related fields.
     pub(crate) fn append_x_forwarded(&self, fields: &mut HeaderMap) {
         let client = self.client.to_canonical().to_string();
-        // One field in order: programs that read only the first, or the last, see what all others see.
+        // One field in order: programs that read only the first, or the last, see the same as all others.
         let before = fields.get_all(&X_FORWARDED_FOR).iter().map(HeaderValue::as_bytes).filter(|line| !line.is_empty());
         let nodes: Vec<&[u8]> = before.chain([client.as_bytes()]).collect();
         if let Ok(nodes) = HeaderValue::try_from(nodes.join(&b", "[..])) {

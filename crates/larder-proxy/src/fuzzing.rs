@@ -80,7 +80,7 @@ static BENCH: LazyLock<Bench> = LazyLock::new(|| Bench::start().expect("loopback
 pub fn unpack(bytes: &[u8]) {
     let mut reader = WarcReader::new(bytes);
     let mut read_bytes = 0;
-    // Nothing but the end takes no byte.
+    // Every step except the last consumes a byte.
     for _ in 0..=bytes.len() {
         match reader.next() {
             Ok(WarcItem::Record(record)) => {
@@ -146,7 +146,7 @@ impl Bench {
     }
 }
 
-/// Reads a request's head and sends the answer.
+/// Reads a request's head and sends the response.
 fn serve(mut socket: TcpStream, answer: &[u8]) -> io::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))?;
     let (mut head, mut piece) = (Vec::new(), [0; 4096]);
@@ -175,7 +175,7 @@ enum FramedAnswer {
     Body(Vec<u8>),
     /// Less than it announces, or nothing that can be read in one way.
     Broken,
-    /// Not of the plainest form: a reader may refuse it, or take it as others do.
+    /// Not in the plainest form: a reader may refuse it, or read it in another way.
     Unclear,
 }
 
@@ -191,7 +191,7 @@ fn framed_by(answer: &[u8]) -> FramedAnswer {
     }
 }
 
-/// A message as it was read, whose body is there if it ends as it announces.
+/// A parsed message, with its body if it ends as announced.
 struct FuzzedResponse<'a> {
     status: u16,
     /// The last digit of the version.
@@ -201,7 +201,7 @@ struct FuzzedResponse<'a> {
     after: &'a [u8],
 }
 
-/// Reads the response that comes behind interim ones.
+/// Reads the final response after interim ones.
 fn read_final(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     let mut response = read_response(bytes)?;
     while (100..200).contains(&response.status) && response.status != 101 {
@@ -210,7 +210,7 @@ fn read_final(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     Some(response)
 }
 
-/// Reads a response of the plainest form; none where its head is of another.
+/// Reads a response in the plainest form, or returns `None` if its head has another form.
 fn read_response(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     let (head, after) = (std::str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 4..]);

@@ -36,9 +36,9 @@ pub(crate) enum GitRequest {
 #[derive(Debug)]
 pub(crate) struct GitQuestion {
     pub(crate) wanted: GitRequest,
-    /// As the client sent it.
+    /// The body as the client sent it.
     pub(crate) body: Bytes,
-    /// Of all that its answer depends on, in hexadecimal digits.
+    /// Digest of everything that the answer depends on, in hexadecimal digits.
     digest: String,
 }
 
@@ -73,12 +73,12 @@ impl GitQuestion {
         Some(Self { wanted, body, digest })
     }
 
-    /// Returns the key of its answer from the repository with this key. No URL of a client has a fragment.
+    /// Returns the key of the answer from the repository with this key. No URL of a client has a fragment.
     pub(crate) fn key(&self, repository: &[u8]) -> Vec<u8> {
         [repository, b"#", self.digest.as_bytes()].concat()
     }
 
-    /// Begins to look whether an answer is whole.
+    /// Begins to check a response for completeness.
     pub(crate) fn check(&self) -> AnswerCheck {
         AnswerCheck { wanted: self.wanted, ..AnswerCheck::default() }
     }
@@ -91,7 +91,7 @@ fn unpacked(body: &[u8]) -> Option<Bytes> {
     (unpacked.len() as u64 <= UNPACKED_BYTES_MAX).then(|| unpacked.into())
 }
 
-/// Reads a question, and tells `note` each line on which its answer depends.
+/// Parses a question, and calls `note` with each line on which its answer depends.
 fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitRequest> {
     let wanted = match text(take_packet(&mut bytes)?)? {
         b"command=fetch" => GitRequest::Pack,
@@ -209,13 +209,13 @@ pub(crate) struct AnswerCheck {
     data: Vec<u8>,
     is_in_pack: bool,
     has_pack: bool,
-    /// Whether what came last says that nothing more comes.
+    /// Set if the last packet ends the response.
     is_over: bool,
     is_wrong: bool,
 }
 
 impl AnswerCheck {
-    /// Takes the next bytes of the answer.
+    /// Processes the next bytes of the response.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.is_wrong {
             if self.left > 0 {

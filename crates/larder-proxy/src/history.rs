@@ -42,7 +42,7 @@ pub(crate) struct History {
 /// All counters at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct CounterBook {
-    /// Since the process began, when it was looked at last.
+    /// The counts since the process began, at the last update.
     counted: ExchangeSums,
     pub(crate) kept: KeptHistory,
     /// The last minute, second by second.
@@ -84,7 +84,7 @@ impl ClockMoment {
 }
 
 impl History {
-    /// Returns what the file has, or an empty one. Blocks for reading it.
+    /// Reads the totals from the file, or starts empty. Blocks.
     pub(crate) fn open(path: Option<PathBuf>, workers: Vec<Arc<WorkerMetrics>>) -> Self {
         let read = path.as_deref().map(file::read);
         let kept = match read {
@@ -106,7 +106,7 @@ impl History {
         Self { workers, book: Mutex::new(book), is_changed: AtomicBool::new(false), path }
     }
 
-    /// Adds what was counted since it was looked at last.
+    /// Adds the counts since the last update.
     pub(crate) fn note(&self, moment: ClockMoment) {
         let counted = ExchangeSums::of(&self.workers);
         let mut book = self.book();
@@ -117,7 +117,7 @@ impl History {
         self.is_changed.fetch_or(added != ExchangeSums::default(), Relaxed);
     }
 
-    /// Returns what is known now.
+    /// Returns the totals at this moment.
     pub(crate) fn book_at(&self, moment: ClockMoment) -> CounterBook {
         self.note(moment);
         self.book().clone()
@@ -133,7 +133,7 @@ impl History {
         &self.workers
     }
 
-    /// Writes down what is to last, if it has changed. Blocks for the file.
+    /// Writes the persistent totals if they have changed. Blocks for the file.
     pub(crate) fn save(&self) {
         let Some(path) = self.path.as_deref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
         let kept = self.book().kept.clone();

@@ -59,7 +59,7 @@ impl LinkReplacer {
         Self { replacements, held: BytesMut::new() }
     }
 
-    /// Takes a piece and returns what can go on; that may be nothing.
+    /// Processes a piece and returns the output so far, which may be empty.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Bytes {
         self.held.extend_from_slice(piece);
         let mut out = BytesMut::with_capacity(self.held.len());
@@ -77,7 +77,7 @@ impl LinkReplacer {
         out.freeze()
     }
 
-    /// Returns what was held back, as nothing more comes.
+    /// Returns the held octets at the end of the body.
     pub(crate) fn end(&mut self) -> Bytes {
         std::mem::take(&mut self.held).freeze()
     }

@@ -41,11 +41,11 @@ pub struct HostLists {
 /// The lists' verdict on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListVerdict {
-    /// Nothing that matters.
+    /// On no list.
     Not,
     /// A list of `block` names it.
     Blocked,
-    /// No list of `allow` names it, and only what they name is served.
+    /// On no allow list, and only hosts on these are served.
     NotAllowed,
     /// A list of `allow` names it, without which it would not be served.
     Allowed,
@@ -79,7 +79,7 @@ enum ListLine<'a> {
     Nothing,
     /// Names of a hosts file, each alone.
     Hosts(Vec<&'a str>),
-    /// A name, and whether it is meant itself; what is below it is.
+    /// A name; the flag says whether the name itself is included, in addition to all below it.
     Domain(&'a str, bool),
     Bad,
 }
@@ -134,8 +134,8 @@ impl ActiveLists {
     }
 }
 
-/// Returns a host in the one form in which lists have it. An address is as it is usually written, and an IPv4 address
-/// stands for the IPv6 address that is mapped to it. A name is in lower case, without a dot at the end.
+/// Returns a host in the normal form of lists. An address is in its usual form, and an IPv4 address stands for the IPv6
+/// address mapped to it. A name is in lower case, without a final dot.
 fn canonical(host: &str) -> String {
     match bare_host(host).parse::<IpAddr>() {
         Ok(address) => address.to_canonical().to_string(),
@@ -221,7 +221,7 @@ fn read_line(line: &str) -> ListLine<'_> {
     let mut words = line.split_ascii_whitespace();
     let first = words.next().unwrap_or_default();
     let names: Vec<&str> = words.collect();
-    // An address of the link has its interface behind it.
+    // A link-local address may have its interface appended.
     let is_address = first.split('%').next().is_some_and(|address| address.parse::<IpAddr>().is_ok());
     if is_address && !names.is_empty() {
         if !names.iter().all(|name| is_name(name)) {
@@ -266,7 +266,7 @@ const OWN_NAMES: [&str; 11] = [
 ];
 /// Most names of all lists of a kind, which take 128 MB.
 const NAME_COUNT_MAX: usize = 16 << 20;
-/// Longest line; what is longer names no host.
+/// Longest line; a longer one names no host.
 const LINE_BYTES_MAX: u64 = 4096;
 /// Number of characters of a bad line that are shown.
 const SHOWN_CHARS_MAX: usize = 80;

@@ -21,7 +21,7 @@ use crate::access_log::OpenLogLine;
 /// The form of access log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormat {
-    /// As it was said.
+    /// The format as written.
     text: String,
     form: LineForm,
     /// The request's fields that are in a line.
@@ -91,7 +91,7 @@ enum LinePiece {
     Reason,
     /// `%{origin}x`
     Origin,
-    /// `%l`: nobody knows.
+    /// `%l`: unknown.
     Unknown,
 }
 

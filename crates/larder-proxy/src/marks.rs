@@ -1,4 +1,4 @@
-//! What this proxy adds to messages that go through it, so that others know of it.
+//! The marks that this proxy adds to forwarded messages, so that others know of it.
 
 use http::HeaderValue;
 use larder_http::fields::via::Pseudonym;

@@ -37,7 +37,7 @@ impl Counter {
         self.0.store(value, Relaxed);
     }
 
-    /// Takes away what was added before.
+    /// Subtracts an earlier addition.
     pub(crate) fn take(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_sub(count), Relaxed);
     }
@@ -54,7 +54,7 @@ pub(crate) struct CountGuard {
 }
 
 impl CountGuard {
-    /// Counts one of what this counter is of; on the worker's own thread alone.
+    /// Counts one item, until this is dropped; on the worker's own thread only.
     pub(crate) fn begin(metrics: &Arc<WorkerMetrics>, counter: fn(&WorkerMetrics) -> &Counter) -> Self {
         counter(metrics).add(1);
         Self { metrics: Arc::clone(metrics), counter }
@@ -109,11 +109,11 @@ pub(crate) struct WorkerMetrics {
     pub(crate) tunnels_open: Counter,
     /// Tunnels to hosts listed for interception that were not intercepted, by reason.
     pub(crate) bypassed: [Counter; BypassReason::ALL.len()],
-    /// Connections that cannot be handed over to another process, or may prove to be such.
+    /// Connections that cannot be handed over to another process, or may turn out not to be.
     pub(crate) connections_unmovable: Counter,
     /// 1 once the worker accepts nothing more and its connections have been notified.
     pub(crate) has_left: Counter,
-    /// Requests that may change something at the origin, until what they make invalid is so.
+    /// Requests that may change something at the origin, until the invalidation is done.
     pub(crate) changes_open: Counter,
     pub(crate) store_errors: Counter,
     pub(crate) store_overdue: Counter,
@@ -123,7 +123,7 @@ pub(crate) struct WorkerMetrics {
     pub(crate) rests_fetched: Counter,
     pub(crate) storing_given_up: Counter,
     pub(crate) log_lines_dropped: Counter,
-    /// By kind, and within it by class of status.
+    /// Counts by kind, and within it by class of status.
     pub(crate) responses: CounterRow<{ OutcomeKind::ALL.len() * STATUS_CLASS_COUNT }>,
     /// From a request's head to that of its response, by kind.
     pub(crate) first_bytes: [Histogram; OutcomeKind::ALL.len()],

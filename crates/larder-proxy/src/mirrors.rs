@@ -48,7 +48,7 @@ struct KnownMirror {
     authority: String,
     /// The server's name in keys, if it gets another Host than its URL has.
     name: Option<String>,
-    /// The path at the server that ours stands for.
+    /// The path at the server that the mirror's path stands for.
     prefix: String,
     documents: Vec<String>,
     links: Vec<MirrorLink>,
@@ -59,7 +59,7 @@ struct KnownMirror {
 /// A request that the mirror answers in place of the registry. Kept in the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RegistryAsk {
-    /// Whether this is a registry, and what it wants.
+    /// The API version check: whether this is a registry, and its challenge.
     Version,
     /// A token.
     Token,
@@ -177,7 +177,7 @@ impl MirrorTable {
 impl MirrorRequest {
     /// Returns the kind of a registry request, if the mirror itself answers it.
     fn registry_ask(&self, target: &Uri) -> Option<RegistryAsk> {
-        // Of those with a name in their path only the repositories are there.
+        // A mirror with the registry's name in its path contains only repositories.
         let is_root = self.mirror.path.ends_with("/v2");
         match target.path().strip_prefix(self.mirror.prefix.as_str())?.trim_matches('/') {
             "" => Some(RegistryAsk::Version),
@@ -242,7 +242,7 @@ impl MirrorRequest {
         let tags: Option<Vec<String>> =
             fields.get_all(IF_NONE_MATCH).iter().map(|line| line.to_str().ok().map(str::to_owned)).collect();
         let Some(line) = tags.filter(|lines| !lines.is_empty()).map(|lines| lines.join(", ")) else { return };
-        // A tag of ours ends with what no server's does; another stays as it is.
+        // A tag from this mirror has a suffix that no server's tag has; others stay unchanged.
         match HeaderValue::try_from(line.replace(&suffix, "\"")) {
             Ok(value) => fields.insert(IF_NONE_MATCH, value),
             Err(_) => fields.remove(IF_NONE_MATCH),
@@ -260,8 +260,8 @@ impl MirrorRequest {
         format!("+larder-{:016x}", hasher.finish())
     }
 
-    /// Makes a response's fields those that the client of the mirror gets, with redirections that lead here. Returns what is to be
-    /// replaced in its body, if it is a document with links.
+    /// Rewrites a response's fields for the client of a mirror, including redirects. Returns the replacements for its
+    /// body, if it is a document with links.
     pub(crate) fn dress(&self, status: StatusCode, fields: &mut HeaderMap) -> Option<LinkReplacer> {
         self.lead_back(fields, &LOCATION);
         self.lead_back(fields, &CONTENT_LOCATION);

@@ -29,7 +29,7 @@ pub(crate) struct MissingList {
     path: Option<PathBuf>,
 }
 
-/// One resource that was asked for and was not there, as `larder missing --json` shows it.
+/// A resource that was requested and not cached, as `larder missing --json` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingResource {
     /// The URL.
@@ -40,7 +40,7 @@ pub struct MissingResource {
     pub first: i64,
     /// Time of the last request, in seconds of Unix time.
     pub last: i64,
-    /// The fields by which origins choose, of the request that asked first.
+    /// The selecting fields of the first request.
     #[serde(default)]
     pub fields: Vec<(String, String)>,
 }
@@ -49,7 +49,7 @@ pub struct MissingResource {
 struct MissingEntries {
     by_url: HashMap<String, MissingResource>,
     bytes: usize,
-    /// Requests for what the list had no room for.
+    /// Requests for which the list had no room.
     unlisted_count: u64,
 }
 
@@ -114,7 +114,7 @@ impl MissingList {
 }
 
 impl MissingEntries {
-    /// Returns all of it, most requested first.
+    /// Returns all entries, most requested first.
     fn in_order(&self) -> Vec<MissingResource> {
         let mut all: Vec<MissingResource> = self.by_url.values().cloned().collect();
         all.sort_by(|one, other| (other.count, &one.url).cmp(&(one.count, &other.url)));
@@ -145,7 +145,7 @@ impl MissingEntries {
         }
     }
 
-    /// Puts one on the list if there is room; tells whether there was.
+    /// Adds an entry if there is room, and returns whether there was.
     fn insert(&mut self, missed: MissingResource) -> bool {
         let bytes = weight(&missed);
         let has_room = self.by_url.len() < URL_COUNT_MAX && self.bytes + bytes <= BYTES_MAX;
@@ -191,7 +191,7 @@ fn weight(missed: &MissingResource) -> usize {
     2 * missed.url.len() + fields + ENTRY_BYTES
 }
 
-/// Writes the list in place of the one that is there.
+/// Replaces the file with this list.
 fn write(path: &Path, all: &[MissingResource]) -> io::Result<()> {
     let mut text = Vec::new();
     for missed in all {
@@ -210,7 +210,7 @@ const BYTES_MAX: usize = 8 << 20;
 /// Memory of an entry in addition to its texts.
 const ENTRY_BYTES: usize = 128;
 const FILE_BYTES_MAX: u64 = 32 << 20;
-/// Name of the list's file, behind that of the store.
+/// Suffix of the list's file, after the store's name.
 pub(crate) const FILE_KIND: &str = "missing";
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! How an exchange was answered, in the words of Squid's access log; and why its body came from an origin, in those of Cache-Status.
+//! The ways of answering an exchange, in the words of Squid's access log; and the reasons why a body came from an
+//! origin, in those of Cache-Status.
 
 use larder_http::{
     CacheStatus, Reason,
@@ -133,7 +134,7 @@ impl MissReason {
         (0..Self::COUNT as u8).map(Self)
     }
 
-    /// Returns the reason that a Cache-Status tells; `None` for a hit.
+    /// Returns the reason in a Cache-Status, or `None` for a hit.
     pub(crate) fn of(status: CacheStatus) -> Option<Self> {
         let RequestHandling::Forwarded { why, .. } = status.handling else { return None };
         let reason = status.detail.or(match why {

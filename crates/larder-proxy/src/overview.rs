@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 pub struct Overview {
     /// The version of the program.
     pub version: String,
-    /// A command that asks something through this proxy.
+    /// A command that sends a request through this proxy.
     pub try_with: String,
-    /// When this was looked at, in seconds of Unix time.
+    /// Time of this overview, in seconds of Unix time.
     pub now_s: i64,
     /// Since when `ever` counts, in seconds of Unix time.
     pub since_s: i64,
@@ -38,17 +38,17 @@ pub struct Overview {
     pub misses_ever: Vec<NamedFigure>,
     /// Durations in the last minute: `hit`, `miss`, `origin`, `disk`.
     pub latencies: Vec<Latency>,
-    /// The sites that were asked for most in the last half hour to hour.
+    /// The most requested sites of the last half hour to hour.
     pub sites: Vec<AskedFor>,
     /// The objects that were, without their queries.
     pub objects: Vec<AskedFor>,
     /// The volumes of the store.
     pub volumes: Vec<VolumeFigures>,
-    /// Entries in the hot tier of memory.
+    /// Entries in the memory cache.
     pub hot_entries: u64,
-    /// Bytes of memory by what they are for.
+    /// Bytes of memory by purpose.
     pub memory: Vec<NamedFigure>,
-    /// Whether origins are asked.
+    /// The state of the uplink.
     pub line: LineState,
     /// The origins of sites.
     pub origins: Vec<OriginState>,
@@ -56,7 +56,7 @@ pub struct Overview {
     pub certificates: Vec<Expiry>,
     /// Client connections that are open.
     pub connections: u64,
-    /// Requests that wait for an answer.
+    /// Requests that wait for a response.
     pub waiting: u64,
     /// Lines of the access log that were dropped.
     pub log_lines_dropped: u64,
@@ -129,11 +129,11 @@ pub struct VolumeFigures {
     pub entries: u64,
     /// Entries that it has room for.
     pub entries_max: u64,
-    /// Entries that went for want of room since the start.
+    /// Entries evicted for lack of room since the start.
     pub evicted: u64,
-    /// Damaged entries that were met, each a miss.
+    /// Damaged entries found, each a miss.
     pub corrupt: u64,
-    /// Transfers that failed.
+    /// I/O operations that failed.
     pub io_errors: u64,
     /// Whether everything on it can be found again.
     pub loaded: bool,
@@ -141,15 +141,15 @@ pub struct VolumeFigures {
     pub out: bool,
 }
 
-/// Whether origins are asked.
+/// The state of the uplink.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LineState {
     /// The mode set by the operator: `off`, `auto`, `on` or `on-even-forbidden`.
     pub mode: String,
-    /// Whether origins are not asked now.
+    /// Set if origins are not contacted now.
     pub offline: bool,
-    /// URLs that were asked for meanwhile and not there.
+    /// URLs that were requested meanwhile and not cached.
     pub missing: u64,
 }
 

@@ -51,7 +51,7 @@ fn time_of(bytes: u64, rate: NonZeroU64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX).min(LONGEST_NANOS))
 }
 
-/// A century: what adds to it is still a moment.
+/// A century. A time plus this is still representable.
 const LONGEST_NANOS: u64 = 100 * 365 * 86_400 * 1_000_000_000;
 
 #[cfg(test)]

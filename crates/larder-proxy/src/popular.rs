@@ -53,7 +53,7 @@ pub(crate) struct PopularityCount {
 }
 
 impl PopularityCounter {
-    /// Finds places for what a request is for: an authority, and if it can be cached its scheme and its path.
+    /// Finds places for the subject of a request: an authority and, if it can be cached, its scheme and path.
     pub(crate) fn see(&self, labels: &SiteFigures, authority: &str, object: Option<(&str, &str)>) -> PopularitySubject {
         let hash = self.hash(&[authority]);
         let (site, label) = (self.sites.claim(hash, |name| push(name, authority)), labels.label(hash));
@@ -86,7 +86,7 @@ impl PopularityCounter {
         self.hash(&[authority])
     }
 
-    /// Begins another half hour: what is older than the last is forgotten.
+    /// Begins another half hour, and drops counts older than the last.
     pub(crate) fn turn(&self) {
         self.sites.turn();
         self.objects.turn();
@@ -124,7 +124,7 @@ impl Default for PopularityCounter {
     }
 }
 
-/// Adds to a name, as far as there is room for it.
+/// Appends to a name, as far as there is room.
 fn push(name: &mut String, part: &str) {
     let room = NAME_BYTES_MAX.saturating_sub(name.len());
     name.push_str(&part[..part.floor_char_boundary(room)]);
@@ -302,7 +302,7 @@ impl PopularityCount {
         self.hits + self.misses + self.others
     }
 
-    /// Adds what another worker, or the half hour before, has of the same.
+    /// Adds the count of another worker, or of the half hour before.
     pub(crate) fn add(&mut self, other: &Self) {
         self.hits += other.hits;
         self.misses += other.misses;
@@ -312,7 +312,7 @@ impl PopularityCount {
     }
 }
 
-/// Adds up what several workers are asked for, most often asked for first.
+/// Sums the counts of several workers, most requested first.
 pub(crate) fn together(all: impl Iterator<Item = Vec<PopularityCount>>) -> Vec<PopularityCount> {
     let mut by_name: HashMap<String, PopularityCount> = HashMap::new();
     for asked in all.flatten() {

@@ -23,7 +23,7 @@ use ring::digest::{SHA256, digest};
 /// A registry's authentication challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RegistryChallenge {
-    /// Nothing.
+    /// No challenge.
     None,
     /// User and password with each request.
     Basic,
@@ -42,7 +42,7 @@ pub(crate) struct Registry {
 pub(crate) struct OpenTokens(Mutex<HashMap<Vec<u8>, Instant>>);
 
 impl RegistryChallenge {
-    /// Reads a registry's answer to a request without credentials.
+    /// Parses a registry's response to a request without credentials.
     pub(crate) fn of(fields: &HeaderMap) -> Self {
         let line = fields.get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (scheme, _) = line.split_once(' ').unwrap_or((line, ""));
@@ -56,7 +56,8 @@ impl RegistryChallenge {
     }
 }
 
-/// Returns the challenge that leads a client to us, by our name as it knows it; `names` go before those of the registry's repositories.
+/// Returns the challenge that leads a client to the mirror, by its name for the client. `names` precede those of the
+/// registry's repositories.
 pub(crate) fn own_challenge(base: &str, names: &str, registrys: Option<&HeaderValue>) -> Option<HeaderValue> {
     let line = registrys.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut text = format!("Bearer realm=\"{base}/v2/{TOKEN}\",service=\"larder\"");
@@ -107,12 +108,12 @@ impl Registry {
         known.as_ref().filter(|(at, _)| stale || at.elapsed() < KNOWN_FOR).map(|(_, challenge)| challenge.clone())
     }
 
-    /// Notes what it wants.
+    /// Records the registry's challenge.
     pub(crate) fn note(&self, challenge: RegistryChallenge) {
         *lock(&self.challenge) = Some((Instant::now(), challenge));
     }
 
-    /// Makes the token that we gave a client what the registry wants.
+    /// Converts the token that the mirror gave a client to the form that the registry wants.
     pub(crate) fn translate(&self, fields: &mut HeaderMap) {
         let Some(token) = bearer(fields) else { return };
         if token == ANONYMOUS {
@@ -126,7 +127,7 @@ impl Registry {
 }
 
 impl OpenTokens {
-    /// Notes a token that was given to somebody without credentials.
+    /// Records a token that was issued without credentials.
     pub(crate) fn insert(&self, token: &str, good_for: Duration) {
         let mut known = lock(&self.0);
         let now = Instant::now();
@@ -182,7 +183,7 @@ pub(crate) const TOKEN: &str = "token";
 pub(crate) const ANONYMOUS: &str = "larder-anonymous";
 /// Time for which a registry's challenge is remembered.
 const KNOWN_FOR: Duration = Duration::from_mins(10);
-/// Most tokens of nobody that are remembered.
+/// Largest number of remembered tokens.
 const OPEN_TOKEN_COUNT_MAX: usize = 4096;
 /// Longest time that a token is remembered.
 const TOKEN_AGE_MAX: Duration = Duration::from_hours(1);

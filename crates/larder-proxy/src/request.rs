@@ -1,4 +1,4 @@
-//! One request from its head to its response: which way it goes, and each of the ways.
+//! One request from its head to its response: the choice of its route, and each of the routes.
 
 pub(crate) mod access;
 mod accounting;

@@ -90,11 +90,11 @@ impl Proxy {
         Self::start_on(config, store, Vec::new())
     }
 
-    /// As [`Proxy::start`], with sockets that listen already, as a service manager hands them over: a listener whose address one of them
-    /// has accepts there, and what has been waiting there is accepted.
+    /// Starts as [`Proxy::start`] does, with sockets that listen already, as a service manager passes them. A listener
+    /// uses the socket with its address, and accepts the connections waiting there.
     ///
     /// # Errors
-    /// As [`Proxy::start`], and `InvalidInput` for a socket that is on no listener's address.
+    /// As [`Proxy::start`], and `InvalidInput` for a socket that has no listener's address.
     pub fn start_on(
         config: ProxyConfig,
         store: Option<Store>,
@@ -131,11 +131,11 @@ impl Proxy {
 }
 
 impl ProxyConfig {
-    /// Refuses files of certificates, authorities and passwords that cannot be used, as [`Proxy::start`] does. Reads
-    /// them, and changes nothing.
+    /// Refuses unusable files of certificates, CAs and passwords, as [`Proxy::start`] does. Reads them, and changes
+    /// nothing.
     ///
     /// # Errors
-    /// `InvalidInput` that names the file and says what is wrong with it.
+    /// `InvalidInput` that names the file and its fault.
     pub fn check_files(&self) -> io::Result<()> {
         assembly::check_authorities(self)?;
         let listed = if self.lists.is_empty() { Ok(()) } else { ActiveLists::load(&self.lists).map(drop) };
@@ -177,7 +177,7 @@ impl RunningProxy {
         ProxyStats::gather(&self.metrics, shared.as_deref())
     }
 
-    /// Returns what others need to ask something of this proxy.
+    /// Returns a handle for others to operate this proxy.
     pub fn handle(&self) -> ProxyHandle {
         self.handle.clone()
     }

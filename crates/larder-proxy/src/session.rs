@@ -26,13 +26,13 @@ use crate::{
 pub struct SessionOptions {
     /// Hosts whose `https://` is answered and cached here, not tunnelled.
     pub hosts: HostRules,
-    /// Whether origins are not asked at all: what is stored answers, also when it is stale, unless its origin forbids that.
+    /// Never contacts origins: stored responses are served, even stale ones, unless their origin forbids that.
     pub offline: bool,
-    /// Caching rules for what its clients request, looked at after those of the configuration.
+    /// Caching rules for its clients' requests, which apply after those of the configuration.
     pub rules: Rules,
 }
 
-/// A session. Dropped, its listener closes; connections that are open finish what they are at.
+/// A session. When it is dropped, its listener closes; open connections finish their exchanges.
 #[derive(Debug)]
 pub struct Session {
     pub(crate) state: Arc<SessionState>,
@@ -48,7 +48,7 @@ pub struct SessionStats {
     pub requests: u64,
     /// Requests among them that the cache answered.
     pub hits: u64,
-    /// Bytes of bodies, and of what tunnels brought.
+    /// Bytes of bodies, and bytes through tunnels.
     pub sent_bytes: u64,
     /// Bytes among them that the cache had.
     pub hit_bytes: u64,
@@ -56,9 +56,9 @@ pub struct SessionStats {
     pub bypassed_count: u64,
     /// Targets of these tunnels, as `host:port`, with the reasons; as many as there is room for.
     pub bypassed: Vec<(String, BypassReason)>,
-    /// Requests that got no response because no origin may be asked.
+    /// Requests that got no response because origins must not be contacted.
     pub missing_count: u64,
-    /// The URLs of these requests, with the method where it is not GET; as many as there is room for.
+    /// The URLs of these requests, with the method if it is not GET; as many as there is room for.
     pub missing: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct SessionState {
     notes: Mutex<SessionNotes>,
 }
 
-/// Lists of a session, each without duplicates and with a bound.
+/// Lists of a session, each without duplicates and with a limit.
 #[derive(Debug, Default)]
 struct SessionNotes {
     bypassed_count: u64,
@@ -134,7 +134,7 @@ impl SessionState {
         self.figures.hits.fetch_add(outcome.is_hit().into(), Relaxed);
     }
 
-    /// Counts what was sent of its response.
+    /// Counts a sent response.
     pub(crate) fn count_sent(&self, outcome: Outcome, bytes: u64) {
         self.figures.sent_bytes.fetch_add(bytes, Relaxed);
         if outcome.is_hit() {
@@ -152,7 +152,7 @@ impl SessionState {
         }
     }
 
-    /// Notes a request that got no response because no origin may be asked.
+    /// Records a request that got no response because origins must not be contacted.
     pub(crate) fn note_missing(&self, what: String) {
         let mut notes = self.notes();
         notes.missing_count += 1;

@@ -36,7 +36,7 @@ pub(crate) struct ProxyState {
     /// Whether any of them get a coding on their way to clients.
     pub(crate) compresses: bool,
     pub(crate) flights: Arc<FlightTable>,
-    /// Fetches of what is missing of stored bodies in progress.
+    /// Fetches in progress of missing parts of stored bodies.
     pub(crate) rests: Arc<TailFetches>,
     pub(crate) origins: Arc<OriginsShared>,
     /// The certificates for TLS with clients.
@@ -60,7 +60,7 @@ pub(crate) struct ProxyState {
     pub(crate) counts: Arc<BoundedCounts>,
 }
 
-/// The configuration in force, for those who outlive it.
+/// The configuration in force, for holders that outlive it.
 pub(crate) struct InForce(Mutex<Weak<ProxyState>>);
 
 impl InForce {
@@ -68,7 +68,7 @@ impl InForce {
         Self(Mutex::new(Arc::downgrade(shared)))
     }
 
-    /// Returns what workers share now; `None` once the proxy has stopped.
+    /// Returns the state that workers share now, or `None` once the proxy has stopped.
     pub(crate) fn get(&self) -> Option<Arc<ProxyState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
@@ -84,6 +84,6 @@ impl InForce {
 pub(crate) struct BoundedCounts {
     /// Client connections.
     pub(crate) connections: AtomicUsize,
-    /// Requests that wait for an answer.
+    /// Requests that wait for a response.
     pub(crate) waiting: AtomicUsize,
 }

@@ -16,10 +16,10 @@ use crate::{
 /// The figures of sites, counted by one worker.
 #[derive(Debug)]
 pub(crate) struct SiteFigures {
-    /// Hashes of names, each in the first free place behind its own; the label is in the place of the same number.
+    /// Hashes of names, each in the first free place after its own; the label is in the place of the same number.
     hashes: [AtomicU64; PLACE_COUNT],
     labels: [AtomicU64; PLACE_COUNT],
-    /// By label, the last is that of all others.
+    /// Counts by label; the last label stands for all others.
     counts: CounterRow<{ (LABEL_COUNT_MAX + 1) * FIGURE_COUNT }>,
 }
 
@@ -43,7 +43,7 @@ impl SiteFigures {
         }
     }
 
-    /// Gives a label to the site whose name has this hash, from now on. Only one thread at a time may.
+    /// Assigns a label to the site whose name has this hash. Only one thread may call this at a time.
     pub(crate) fn assign(&self, hash: u64, label: usize) {
         assert!(label < LABEL_COUNT_MAX, "the number of labels has a limit");
         let free =
@@ -52,7 +52,7 @@ impl SiteFigures {
         self.hashes[free].store(hash, Release);
     }
 
-    /// Adds what was counted here of a label.
+    /// Adds the counts of a label.
     pub(crate) fn add_to(&self, label: usize, sums: &mut SiteSums) {
         let counts = &self.counts[label * FIGURE_COUNT..][..FIGURE_COUNT];
         sums.kinds.iter_mut().zip(counts).for_each(|(total, count)| *total += count.value());

@@ -10,10 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Writes a file in place of the one that is there, for its owner alone. Blocks until the disk has it.
+/// Replaces a file with a new one that only its owner can read. Blocks until it is on the disk.
 ///
 /// # Errors
-/// What the system or `write` says; the file before is then still there.
+/// The error of the system or of `write`. The old file is then still in place.
 pub(crate) fn replace(path: &Path, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
     let new = new_path(path);
     let mut file = create(&new)?;

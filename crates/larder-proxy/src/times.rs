@@ -46,7 +46,7 @@ impl Histogram {
         self.sum_us.add(bucket.micros);
     }
 
-    /// Adds what was counted here.
+    /// Adds these counts.
     pub(crate) fn add_to(&self, times: &mut TimeCounts) {
         times.counts.iter_mut().zip(self.counts.iter()).for_each(|(total, count)| *total += count.value());
         times.sum_us += self.sum_us.value();

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(crate) struct UnfinishedWork {
     late_commit_count: AtomicUsize,
-    /// Told when a connection ends, or a late commit.
+    /// Notified when a connection ends, or a late commit.
     ended: Notify,
 }
 

@@ -26,9 +26,9 @@ use crate::client::handed::ClientConnection;
 pub(crate) struct WorkerDeadlines {
     /// Seconds since the worker started.
     tick: AtomicU32,
-    /// Whether another proxy is about to go on in the place of this one.
+    /// Set if another proxy is about to take over.
     says_goodbye: AtomicBool,
-    /// Whether there is a way to that proxy.
+    /// Set if connections can be passed to that proxy.
     has_successor: AtomicBool,
     successor: Mutex<Option<Sender<ClientConnection>>>,
     watched: Mutex<Slab<Arc<ConnectionDeadline>>>,
@@ -47,12 +47,12 @@ pub(crate) struct ConnectionDeadline {
 /// An order to a watched connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchOrder {
-    /// Go on.
+    /// Continue.
     Run,
-    /// Finish what is in progress, then move to the other process, or close where that cannot be. What was opened since
-    /// goodbye is said, and cannot go over, has its first request.
+    /// Finish the present exchange, then move to the other process, or close if that is impossible. A connection that
+    /// was opened during the handover and cannot move may send its first request.
     Leave,
-    /// Finish what is in progress, then close.
+    /// Finish the present exchange, then close.
     Drain,
     /// Close now: the deadline has passed.
     Expire,
@@ -110,7 +110,7 @@ impl WorkerDeadlines {
         self.says_goodbye.load(Relaxed)
     }
 
-    /// Sets where connections without a request go once they are to leave.
+    /// Sets the destination of idle connections when they are to leave.
     pub(crate) fn lead_to(&self, successor: Option<Sender<ClientConnection>>) {
         self.has_successor.store(successor.is_some(), Relaxed);
         *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = successor;
@@ -211,8 +211,7 @@ impl WatchedConnection {
         self.watch.wake();
     }
 
-    /// Remembers the task that is to be woken by orders. Call at the task's first poll; a task's
-    /// waker stays the same.
+    /// Remembers the task that orders wake. Call it at the task's first poll; a task's waker stays the same.
     pub(crate) fn remember(&self, context: &Context<'_>) {
         *self.watch.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
     }
@@ -224,7 +223,7 @@ impl Drop for WatchedConnection {
     }
 }
 
-/// A future that ends early, with nothing, when it is given one of certain orders.
+/// A future that ends early, with `None`, when it gets one of certain orders.
 pub(crate) struct OrderWatch<'a, F> {
     inner: Pin<Box<F>>,
     watched: &'a WatchedConnection,
@@ -269,7 +268,7 @@ impl ConnectionDeadline {
 
 /// The deadline of connections that have none.
 const NEVER: u32 = u32::MAX;
-/// The deadline of connections whose deadline stands still.
+/// The deadline of connections whose deadline is paused.
 const PAUSED: u32 = NEVER - 1;
 /// The rest of connections that are at rest.
 const AT_REST: u32 = NEVER - 1;

@@ -145,7 +145,7 @@ impl Drop for Worker {
 }
 
 impl WorkerThread {
-    /// Returns what the worker with this number has before there is a configuration.
+    /// Creates the state of the worker with this number, before there is a configuration.
     pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<TunnelledConnection>) -> Self {
         let (watches, unfinished) = (Arc::default(), Arc::default());
         Self { index, metrics, watches, unfinished, inside, workers: Mutex::default() }

@@ -1,9 +1,8 @@
 //! The admin listener's connections.
 //!
-//! Owns: their number, and the time for a request's head. Does not: answer requests. Invariant: `/healthz` is always
-//! answered. Connections that wait for a request never keep a new one out: the oldest of them makes room for it. While
-//! all of them are busy, a few more are taken that get an answer to `/healthz` alone. Cost: a search among 64 for each
-//! connection.
+//! Owns: their number, and the time limit for a request's head. Requests are answered elsewhere. Invariant: `/healthz`
+//! is always answered. Idle connections never keep a new one out: the oldest of them is closed for it. While all
+//! connections are busy, a few more are accepted that get only `/healthz`. Cost: a search among 64 for each connection.
 
 use std::{
     collections::VecDeque,
@@ -57,7 +56,7 @@ pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, page
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageScope {
     All,
-    /// One for `/healthz`.
+    /// Only `/healthz`.
     Health,
 }
 
@@ -78,8 +77,7 @@ impl OpenConnections {
         Self { connections: VecDeque::new(), count_max }
     }
 
-    /// Makes room for a connection, if need be by ending the oldest that waits for a request. Returns whether there
-    /// is room.
+    /// Makes room for a connection, if necessary by closing the oldest idle one. Returns whether there is room.
     fn make_room(&mut self) -> bool {
         self.connections.retain(|connection| !connection.task.is_finished());
         if self.connections.len() < self.count_max {
@@ -96,7 +94,7 @@ impl OpenConnections {
     }
 }
 
-/// The number of a connection's exchanges that go on, each from a request's head to the last byte of its response.
+/// The number of a connection's running exchanges, each from a request's head to the last byte of its response.
 #[derive(Clone, Default)]
 struct OpenExchanges(Arc<AtomicUsize>);
 
@@ -111,7 +109,7 @@ impl OpenExchanges {
     }
 }
 
-/// An exchange that goes on.
+/// A running exchange.
 struct ExchangeGuard(OpenExchanges);
 
 impl Drop for ExchangeGuard {

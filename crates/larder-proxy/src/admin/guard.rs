@@ -23,8 +23,8 @@ pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Respo
     match worker.shared.admin_tokens.as_ref().map(|tokens| tokens.judge(request)) {
         None if is_for_this_machine(worker, request) => {}
         None => return Some(page(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED.into())),
-        // Whatever its Host: operators choose proxies in front of us and names that lead here. A browser shows a token
-        // to the name that its user gave it for, and to no other.
+        // Allowed with any Host: operators choose the proxies and names that lead here. A browser sends a token only to
+        // the name that its user gave it for.
         Some(TokenAccess::Granted) => {}
         Some(TokenAccess::TooLittle) => {
             return Some(page(StatusCode::FORBIDDEN, "this token is for less than that\n".into()));

@@ -35,7 +35,7 @@ struct ListingRequest {
     limit: usize,
 }
 
-/// By what the first are the first.
+/// The order of the list.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum SortOrder {
@@ -47,7 +47,7 @@ enum SortOrder {
     Hits,
 }
 
-/// Lists what the body asks for.
+/// Lists the responses that the body requests.
 pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseBody> {
     let (cache, body) = (Arc::clone(&worker.cache), body.clone());
     told::answer(move |teller| {
@@ -107,7 +107,7 @@ struct RankedEntry {
 }
 
 impl TopEntries {
-    /// Takes a response in, if it is one of the first. Returns whether to go on.
+    /// Adds a response if it is among the first. Returns whether to continue.
     fn note(&mut self, sort: SortOrder, cache: &Cache, response: &Response<'_>) -> bool {
         let rank = match sort {
             SortOrder::Size => response.head.body().len(),

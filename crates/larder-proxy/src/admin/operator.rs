@@ -52,7 +52,7 @@ enum LongCommand {
     Unpack,
 }
 
-/// Answers what takes long.
+/// Answers a long-running command.
 async fn answer_long(
     worker: &Arc<Worker>,
     command: LongCommand,
@@ -102,7 +102,7 @@ fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> 
     Ok(told(&uplink.status()))
 }
 
-/// Lists what was asked for and was not there, as lines of JSON; takes a URL off the list, or all of them.
+/// Lists the missing resources as lines of JSON, or removes one URL, or all, from the list.
 fn missing(worker: &Worker, request: &request::Parts) -> Result<String, String> {
     let missing = &worker.shared.missing;
     if request.uri.scheme().is_some() {

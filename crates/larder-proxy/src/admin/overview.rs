@@ -1,7 +1,7 @@
-//! `/overview.json`: what people look at, for the dashboard and `larder top`.
+//! `/overview.json`: the metrics for people, for the dashboard and `larder top`.
 //!
-//! Does not: gather it, see `overview`. Invariant: a page of another site gets none of it, for URLs are private: see
-//! `guard`, and no field allows it to read.
+//! They are collected in `overview`. Invariant: a page of another site gets none of them, because URLs are private:
+//! `guard` checks the request, and no field permits another site to read the response.
 
 use std::sync::Arc;
 

@@ -38,7 +38,7 @@ struct PackRequest {
     until: Option<i64>,
 }
 
-/// Packs what the body asks for.
+/// Packs the responses that the body requests.
 pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody> {
     let (cache, body) = (Arc::clone(&worker.cache), body.clone());
     told::answer(move |teller| {

@@ -37,7 +37,7 @@ pub(super) fn pin(worker: &Arc<Worker>, body: Bytes) -> Response<ResponseBody> {
     })
 }
 
-/// Unpins what the body's patterns named, or all.
+/// Unpins the patterns in the body, or all.
 pub(super) fn unpin(worker: &Arc<Worker>, body: Bytes, is_all: bool) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     told::answer(move |_| {

@@ -34,7 +34,7 @@ enum PurgeSubject {
     Tags(Vec<Box<str>>),
 }
 
-/// Does what a PURGE asks for.
+/// Executes a PURGE.
 pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Response<ResponseBody> {
     let (subject, mode) = match subject(request).and_then(|subject| Ok((subject, mode(&request.headers)?))) {
         Ok(asked) => asked,
@@ -153,10 +153,10 @@ fn prefixes(cache: &Cache, uri: &Uri) -> Option<Vec<PurgeScope>> {
 
 /// The field that names the subject of a PURGE, if its target and tags do not.
 const SCOPE: &str = "purge-scope";
-/// Whether what is purged goes, or is stale.
+/// The field that selects a hard or a soft purge.
 const MODE: &str = "purge-mode";
 /// The same, as clients of Fastly say it.
 const FASTLY_SOFT: &str = "fastly-soft-purge";
 const NO_URL: &str = "PURGE takes a whole URL, as in PURGE http://example.com/path HTTP/1.1\n";
-/// So much is shown of a tag that is too long.
+/// Number of bytes shown of a tag that is too long.
 const SHOWN_BYTES: usize = 40;

@@ -12,7 +12,7 @@ use tokio::{sync::mpsc, task};
 
 use crate::client::response_body::ResponseBody;
 
-/// Tells whoever asked.
+/// Sends progress to the client of a command.
 #[derive(Clone)]
 pub(crate) struct ProgressTeller(mpsc::Sender<Bytes>);
 
@@ -40,17 +40,17 @@ pub(super) fn answer(
 }
 
 impl ProgressTeller {
-    /// Tells a line. Returns whether anybody is there.
+    /// Sends a line. Returns whether the client is still there.
     pub(crate) fn line(&self, line: &Value) -> bool {
         self.piece(KIND_LINE, line.to_string().as_bytes())
     }
 
-    /// Tells how far it has come. Returns whether anybody is there.
+    /// Sends the progress. Returns whether the client is still there.
     pub(crate) fn progress(&self, done: u64, of: u64) -> bool {
         self.line(&json!({ "progress": { "done": done, "of": of } }))
     }
 
-    /// Tells bytes. Returns whether anybody is there.
+    /// Sends bytes. Returns whether the client is still there.
     pub(crate) fn data(&self, bytes: &[u8]) -> bool {
         bytes.chunks(DATA_BYTES_MAX).all(|bytes| self.piece(KIND_DATA, bytes))
     }

@@ -1,8 +1,8 @@
-//! Long bodies that still arrive, though their heads are stored already.
+//! Long bodies that are still arriving, although their heads are stored already.
 //!
-//! A head that is stored before its body has come leads to what had arrived if the process is killed. Until the
-//! body is there, or has broken off, this process does not show it: requests share the fetch instead. Cost: for a
-//! stored response in chunks that is not in memory, one lock.
+//! Such a head makes the part that has arrived usable after a kill. Until the body is complete, or has broken off, this
+//! process does not show it: requests share the fetch instead. Cost: for a stored response in chunks that is not in
+//! memory, one lock.
 
 use std::{
     collections::HashSet,
@@ -13,7 +13,7 @@ use std::{
 #[derive(Default)]
 pub(crate) struct Arrivals(Mutex<HashSet<u64>>);
 
-/// One of them, until it is dropped.
+/// An arriving body, until this is dropped.
 pub(crate) struct Arrival {
     arrivals: Arc<Arrivals>,
     representation: u64,

@@ -104,8 +104,8 @@ impl ChunkedBody {
         self.len.is_some() && self.validator.is_some()
     }
 
-    /// Returns bytes of chunk `number` from memory or store, among which is the first of those of `wanted` that are
-    /// in it. How many depends on the memory that there is.
+    /// Returns bytes of chunk `number` from memory or store, including the first of `wanted` in it. Their number
+    /// depends on the free memory.
     pub(crate) async fn read(
         &self,
         number: u64,
@@ -172,8 +172,8 @@ impl ChunkedBody {
         Ok(reserved.hold(bytes))
     }
 
-    /// Returns what one reader gets of a piece that was read, from its first byte on or from `position`. Where memory
-    /// is short, who is alone with it has only the start of it in memory.
+    /// Returns one reader's part of a piece, from its start or from `position`. If memory is short, a reader that
+    /// shares the piece with no other keeps only its start in memory.
     fn share_of(&self, piece: SharedPiece, place: PiecePlace, position: u64) -> PlacedBytes {
         let bodies = &self.cache.shared.bodies;
         let bytes = piece.as_ref();
@@ -246,7 +246,7 @@ impl ChunkedBody {
         true
     }
 
-    /// Stores what arrived of the body, chunk by chunk; of a chunk that is not all there, as its fragment.
+    /// Stores the arrived part of the body, chunk by chunk, and an incomplete chunk as its fragment.
     pub(crate) async fn keep(&self, arrived: &PlacedBytes) {
         let mut start = arrived.start;
         while start < arrived.span().end {
@@ -285,7 +285,7 @@ impl PlacedBytes {
     }
 }
 
-/// The length of a read where there is no memory for a whole chunk: the store has a checksum for each such block.
+/// The length of a read if there is no memory for a whole chunk: the store has a checksum for each such block.
 const BLOCK_BYTES: u64 = 64 << 10;
 
 pub(crate) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {

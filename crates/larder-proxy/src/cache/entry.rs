@@ -28,7 +28,7 @@ pub(crate) struct CachedEntry {
 
 /// The body of a stored response.
 pub(crate) enum EntryBody {
-    /// All of it.
+    /// The whole body.
     Whole(Bytes),
     /// In chunks of its own.
     Chunks { len: u64, representation: u64 },
@@ -40,7 +40,7 @@ pub(crate) struct ResourceMarker {
     /// Part of the variants' keys, new for each new marker: when a resource is invalidated its marker is
     /// dropped, and no later marker leads to the variants of before.
     pub(crate) generation: u64,
-    /// Languages of stored variants, newest first, each with the Accept-Language that leads to one.
+    /// Languages of stored variants, newest first, each with the Accept-Language that selects it.
     pub(crate) languages: Vec<(Vec<u8>, HeaderValue)>,
 }
 
@@ -98,7 +98,7 @@ impl CachedEntry {
         self.ready.get_or_init(|| outgoing_fields(self.head.fields(), marks)).clone()
     }
 
-    /// Counts a hit from memory; every so often it says that the store should hear of it.
+    /// Counts a hit from memory. Returns `true` now and then, when the store should be informed.
     pub(crate) fn count_hit(&self) -> bool {
         self.hit_count.fetch_add(1, Relaxed) % HITS_PER_TOUCH == HITS_PER_TOUCH - 1
     }

@@ -40,17 +40,17 @@ pub(crate) struct PageAsker {
     pub(crate) now: Timestamp,
 }
 
-/// A page that was asked for, and what it brings in.
+/// A requested page, and its group.
 #[derive(Clone, Copy, Default)]
 struct PageView {
-    /// Of client and URL; 0 is nobody's.
+    /// Hash of client and URL; 0 marks an unused place.
     hash: u64,
     begun_millis: i64,
     group: u32,
 }
 
 impl PageGroups {
-    /// Groups of what is asked for within `window`; zero makes none.
+    /// Creates the table with this time window; zero makes no groups.
     pub(crate) fn new(window: Duration) -> Self {
         let hasher = RandomState::new();
         // Groups of an earlier run are still in the store.
@@ -137,8 +137,8 @@ fn name_of_referer(referer: &str) -> Option<Vec<u8>> {
     Some(without_scheme(&key).to_vec())
 }
 
-/// Returns the URL of a primary key from its host on. Behind a proxy that ends TLS, clients know the page by another
-/// scheme.
+/// Returns the URL of a primary key from its host on. If a proxy in front ends TLS, clients use another scheme for the
+/// page.
 fn without_scheme(primary: &[u8]) -> &[u8] {
     let url = primary.split(|octet| *octet == b' ').next().unwrap_or(primary);
     let slashes = url.windows(3).position(|bytes| bytes == b"://");

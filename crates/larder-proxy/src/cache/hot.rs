@@ -23,7 +23,7 @@ use crate::cache::{
 pub(crate) struct HotTier {
     cache: Option<Cache<Box<[u8]>, HotItem, ByteWeights>>,
     weight_max: AtomicU64,
-    /// Counts what is replaced or removed.
+    /// Counts replacements and removals.
     changes: ChangeEpochs,
 }
 
@@ -88,7 +88,7 @@ impl HotTier {
         self.cache.is_some() && len as u64 <= self.weight_max.load(Relaxed)
     }
 
-    /// Keeps what was read from the store since `moment`, if it is not too large and nothing has changed.
+    /// Keeps an item that was read from the store since `moment`, if it is not too large and nothing has changed.
     pub(crate) fn insert(&self, key: &[u8], hot: HotItem, moment: EpochMoment) {
         let Some(cache) = &self.cache else { return };
         if weight(key, &hot) > self.weight_max.load(Relaxed) || !self.changes.is_unchanged(key, moment) {
@@ -116,9 +116,9 @@ impl HotTier {
         len <= self.weight_max.load(Relaxed) && self.cache.as_ref().is_some_and(|cache| !cache.contains_key(key))
     }
 
-    /// Keeps what nobody has asked for yet, read since `moment`, at the cold end: in a full tier it takes the place of
-    /// the oldest that came in and was not asked for again. What was asked for more than once is in the library's
-    /// hot ring and stays; the neighbour gets there with its second hit, as everything does.
+    /// Keeps an item that was not requested, read since `moment`, at the cold end: in a full cache it displaces the
+    /// oldest item without a second request. Items requested more than once are in the library's hot ring and stay;
+    /// like all others, the neighbour gets there with its second hit.
     pub(crate) fn offer(&self, key: &[u8], hot: HotItem, moment: EpochMoment) {
         if !self.changes.is_unchanged(key, moment) {
             return;
@@ -130,7 +130,7 @@ impl HotTier {
         }
     }
 
-    /// Puts `hot` in the place of whatever there was.
+    /// Replaces the present item with `hot`.
     pub(crate) fn replace(&self, key: &[u8], hot: HotItem) {
         self.remove(key);
         self.insert(key, hot, self.moment());
@@ -187,9 +187,9 @@ fn weight(key: &[u8], hot: &HotItem) -> u64 {
     content + key.len() as u64 + SLOT_BYTES
 }
 
-/// One entry takes at most this part of the tier.
+/// Divisor of the capacity that limits one entry.
 const ENTRY_SHARE: u64 = 32;
-/// For the tier's first table; it grows as needed.
+/// Assumed entry size for the first table, which grows as needed.
 const USUAL_ENTRY_BYTES: u64 = 16 << 10;
 const ENTRY_COUNT_MIN: usize = 64;
 /// Memory per entry in the library's tables.

@@ -1,8 +1,8 @@
-//! Remembers resources whose responses are not for sharing, so that requests for them do not queue up behind
-//! one another's fetches only to find that each must make its own.
+//! Remembers resources whose responses cannot be shared, so that requests for them do not queue behind one another's
+//! fetches in vain.
 //!
-//! Owns: a fixed table of key hashes. It may forget, and two keys may stand for each other; then requests
-//! are collapsed in vain once, or not collapsed. Cost: 128 KiB, one load per miss.
+//! Owns: a fixed table of key hashes. It may forget, and two keys may share a place; then one request waits in vain, or
+//! requests are not collapsed. Cost: 128 KiB, one load per miss.
 
 use std::{
     hash::{BuildHasher, RandomState},

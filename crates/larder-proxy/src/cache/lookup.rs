@@ -28,7 +28,7 @@ pub(crate) enum LookupResult {
     Found(FoundResponse),
     /// The resource varies, and no response is stored for these selecting fields.
     OtherVariants(Arc<ResourceMarker>),
-    /// Nothing.
+    /// Nothing stored.
     Nothing,
 }
 
@@ -146,7 +146,7 @@ fn still_arrives(cache: &Cache, one: &One) -> bool {
     cache.shared.arrivals.has(representation)
 }
 
-/// As [`find_one`], also a head whose body still arrives.
+/// Finds an entry as [`find_one`] does, including a head whose body is still arriving.
 async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     let moment = cache.shared.hot.moment();
     if let Some(one) = cache.shared.hot.find(key).and_then(One::of) {
@@ -208,7 +208,7 @@ pub(crate) async fn representation(cache: &Cache, key: &[u8]) -> Option<u64> {
     }
 }
 
-/// The store failed or does not answer, so that it is not known what it has.
+/// The store failed or does not respond, so its content is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoreTrouble;
 

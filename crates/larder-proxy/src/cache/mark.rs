@@ -1,8 +1,8 @@
-//! The part of a key that names the origin that answers.
+//! The part of a key that names the responding origin.
 //!
-//! Owns: its form. Does not: choose the origin (see `routes` and `mirrors`). Invariant: two origins never share a key.
-//! The URL alone is the key of a response from the URL's own server. A configured origin answers whatever Host a client
-//! sends, so the keys of its responses also contain the origin's name.
+//! Owns: its form. The origin is chosen in `routes` and `mirrors`. Invariant: two origins never share a key. The URL
+//! alone is the key of a response from the URL's own server. A configured origin responds to any Host, so the keys of
+//! its responses also contain the origin's name.
 
 /// The name of an origin that is not a URL's own server, as keys have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,12 +11,12 @@ pub(crate) struct OriginMark<'a>(Option<&'a str>);
 /// Knows the origins that may answer for a URL.
 pub(crate) trait KeyMarks: Send + Sync {
     /// Returns the marks of the keys under which responses of a URL can be found. The URL's own server comes first, if
-    /// it can be asked.
+    /// it can be contacted.
     fn marks_of(&self, scheme: &str, authority: &str, path: &str) -> Vec<OriginMark<'_>>;
 }
 
 impl<'a> OriginMark<'a> {
-    /// The mark of what a URL's own server answers.
+    /// The mark of responses from a URL's own server.
     pub(crate) const NONE: Self = Self(None);
 
     /// Returns the mark of an origin with this name, which has no spaces.
@@ -46,5 +46,5 @@ impl<'a> OriginMark<'a> {
     }
 }
 
-/// Stands before the name. No URL has a space in it.
+/// Precedes the name. No URL contains a space.
 const BEGINNING: &[u8] = b" @";

@@ -22,15 +22,15 @@ use larder_store::Result;
 
 use crate::cache::Cache;
 
-/// The state of the store as far as waiting for it tells.
+/// The state of the store, judging from the waits for it.
 pub(crate) struct StorePatience {
     limit: Duration,
-    /// Whether there is a rest, so that nobody needs to look while there is none.
+    /// Set during a pause, so that no lock is needed otherwise.
     resting: AtomicBool,
     rest: Mutex<StorePause>,
     /// Answers so far that took waiting: a silent device gives none.
     answer_count: AtomicU64,
-    /// Works that go on without anybody waiting.
+    /// Number of operations that continue without a waiting task.
     detached: AtomicUsize,
     /// A time in which it gets no long responses.
     behind: Mutex<StorePause>,
@@ -132,7 +132,7 @@ impl StorePause {
         }
     }
 
-    /// Begins a rest, unless there is one. If the last is not long over, it is taken up again.
+    /// Begins a pause, unless there is one. If the last ended recently, its length continues to grow.
     fn begin(&mut self, now: Instant, limit: Duration) {
         if self.until.is_some() {
             return;
@@ -150,13 +150,14 @@ impl StorePause {
 /// The time limit for a read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPatience {
-    /// As long as the store may take to answer; one that rests is not asked. The origin has it too.
+    /// The store's own time limit; a paused store is not used. The origin has the data too.
     Short,
-    /// As long as a client may be without progress: nobody else has what is wanted.
+    /// The time that a client may be without progress: no other source has the data.
     Long,
 }
 
-/// Waits for a read of the store; `None`: it takes too long, or the store rests. What takes too long is dropped.
+/// Waits for a read of the store. Returns `None` if it takes too long, or if the store is paused. A read that takes too
+/// long is dropped.
 pub(crate) async fn read<T>(
     cache: &Cache,
     waiting: ReadPatience,
@@ -194,13 +195,13 @@ pub(crate) async fn read<T>(
     }
 }
 
-/// Waits for a write to the store; `None`: it takes too long, and goes on by itself as far as there is room for such
-/// works.
+/// Waits for a write to the store. Returns `None` if it takes too long; it then continues alone, as long as the number
+/// of such writes is below its limit.
 pub(crate) fn write<T: Send + 'static>(
     cache: &Arc<Cache>,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Option<Result<T>>> + Send {
-    // Before it becomes part of what waits: a kilobyte in every future that may come to write something.
+    // Boxed first: it would add a kilobyte to every future that may write.
     wait_for_write(cache, Box::pin(work))
 }
 

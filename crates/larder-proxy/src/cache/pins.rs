@@ -43,9 +43,9 @@ pub(crate) struct Pins {
     patterns: RwLock<Arc<UrlPatterns>>,
     patterns_path: Option<PathBuf>,
     record: Mutex<PinRecord>,
-    /// Whether somebody changes the patterns or tidies.
+    /// Set while the patterns are being changed, or the record rewritten.
     is_changing: AtomicBool,
-    /// Entries that a pattern names and for which there was no room.
+    /// Number of entries that matched a pattern and found no room.
     refused_count: AtomicU64,
     is_refusal_told: AtomicBool,
 }
@@ -62,9 +62,9 @@ pub(crate) struct PinTotals {
 /// Why nothing was pinned or unpinned.
 #[derive(Debug)]
 pub(crate) enum NotPinned {
-    /// Somebody else is at it.
+    /// Another change is in progress.
     Busy,
-    /// The store cannot, or there is none.
+    /// The store cannot pin, or there is none.
     Cannot(String),
     /// The pin would exceed the share of the store that may be pinned.
     NoRoom { needed_bytes: u64 },
@@ -75,7 +75,7 @@ pub(crate) enum NotPinned {
 }
 
 impl Pins {
-    /// Returns what is on record in these files, and has the store spare it. Blocks for reading them.
+    /// Reads these files, and pins their content in the store. Blocks.
     pub(crate) fn open(patterns_path: Option<PathBuf>, keys_path: Option<PathBuf>, store: Option<&Store>) -> Self {
         let patterns = patterns_path.as_deref().map_or_else(UrlPatterns::default, load_patterns);
         let record = PinRecord::open(keys_path);
@@ -107,7 +107,7 @@ impl Pins {
         !patterns.is_empty() && is_named(&patterns, key)
     }
 
-    /// Entries that a pattern names and for which there was no room.
+    /// Returns the number of entries that matched a pattern and found no room.
     pub(crate) fn refused_count(&self) -> u64 {
         self.refused_count.load(Relaxed)
     }
@@ -157,7 +157,7 @@ impl Pins {
         outcome
     }
 
-    /// Pins what is stored that `added` names.
+    /// Pins the stored entries that `added` matches.
     fn add_stored(
         &self,
         store: &Store,
@@ -224,8 +224,8 @@ impl Pins {
         (patterns.all().iter().cloned().zip(by_pattern).collect(), sum)
     }
 
-    /// Lets go of what nothing leads to any more, while `owner` is there. Blocks for reading the record, and an entry of the store for each
-    /// chunk and variant.
+    /// Unpins entries that nothing refers to any more, as long as `owner` exists. Blocks to read the record, and an
+    /// entry of the store for each chunk and variant.
     pub(crate) fn tidy(&self, store: &Store, targets: &TargetList, owner: &Weak<()>) {
         if let Ok(_turn) = PinChangeGuard::begin(&self.is_changing) {
             self.tidy_record(store, targets, &|| owner.strong_count() > 0);
@@ -233,7 +233,7 @@ impl Pins {
         }
     }
 
-    /// Makes what was put on record durable. Returns whether it has grown so much that it should be tidied. Blocks.
+    /// Makes the record durable. Returns whether it has grown enough to be rewritten. Blocks.
     pub(crate) fn sync(&self) -> bool {
         self.record().sync()
     }
@@ -309,7 +309,7 @@ pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_byt
 }
 
 /// Pins the chunks of a body whose head has just been stored. [`Pins::add`] misses a chunk that is stored before a
-/// pattern names it and whose head comes later: only a head tells whether a chunk still belongs to a response.
+/// matching pattern is added and whose head comes later: only a head shows whether a chunk belongs to a response.
 pub(crate) async fn spare_chunks(cache: &Arc<Cache>, store: &Store, head_key: &[u8], body: BodyPlace) {
     let BodyPlace::Chunks { len, representation } = body else { return };
     if !cache.shared.pins.name(head_key) {
@@ -320,8 +320,8 @@ pub(crate) async fn spare_chunks(cache: &Arc<Cache>, store: &Store, head_key: &[
     }
 }
 
-/// Pins a stored entry, if a pattern names it. Closes the gap between [`spare`], which runs before an entry is written,
-/// and the walk of [`Pins::add`]: a pattern may be added, and its walk may pass, while the entry is being written.
+/// Pins a stored entry that a pattern matches. Closes the gap between [`spare`], which runs before an entry is written,
+/// and the scan of [`Pins::add`]: a pattern may be added, and its scan may pass, while the entry is being written.
 pub(crate) async fn spare_stored(cache: &Arc<Cache>, store: &Store, key: &[u8]) {
     if !cache.shared.pins.name(key) || store.is_pinned(key) || !store.may_contain(key) {
         return;
@@ -373,10 +373,11 @@ fn is_named(patterns: &UrlPatterns, key: &[u8]) -> bool {
         && KeyOf::parse(key).and_then(|of| of.url()).is_some_and(|url| patterns.contain(url))
 }
 
-/// Returns the length of the entry under a key, head and body; `None` if there is none, or nothing leads to it any more. Blocks.
+/// Returns the length of the entry under a key, head and body, or `None` if there is none, or nothing refers to it any
+/// more. Blocks.
 ///
 /// # Errors
-/// The store cannot be read, so that it is not known.
+/// The store cannot be read, so the answer is unknown.
 pub(crate) fn stored_len(store: &Store, targets: &TargetList, key: &[u8]) -> Result<Option<u64>> {
     let Some((of, entry)) = KeyOf::parse(key).zip(wait(store.front(key))?) else { return Ok(None) };
     if let Some(representation) = of.representation {
@@ -423,7 +424,7 @@ fn load_patterns(path: &Path) -> UrlPatterns {
     UrlPatterns::new(text.lines().filter(|line| !line.is_empty()).filter_map(parse).take(PATTERN_COUNT_MAX))
 }
 
-/// Tells keys apart, as far as 64 bits do.
+/// Returns a 64-bit fingerprint of a key.
 pub(crate) fn fingerprint(key: &[u8]) -> u64 {
     use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
     BuildHasherDefault::<DefaultHasher>::default().hash_one(key)

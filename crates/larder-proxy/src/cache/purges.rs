@@ -43,7 +43,7 @@ use crate::cache::{
     epochs::EpochMoment,
 };
 
-/// The purges there were.
+/// All purges so far.
 pub(crate) struct Purges {
     /// Number of the last one.
     latest: AtomicU64,
@@ -56,7 +56,7 @@ pub(crate) struct Purges {
 #[derive(Default)]
 struct PurgeCheck {
     index: PurgeIndex,
-    /// Those that are not on record yet.
+    /// The purges that are not on record yet.
     unrecorded: Vec<Purge>,
     /// Whether the record must be rewritten.
     must_rewrite: bool,
@@ -64,9 +64,9 @@ struct PurgeCheck {
 
 /// The place where purges are recorded.
 enum PurgeRecordPlace {
-    /// Nothing is stored that outlives the process.
+    /// Nothing stored outlives the process.
     NotNeeded,
-    /// There is no place for it.
+    /// There is no place for the record.
     NoPlace,
     Beside(PurgeRecordFile),
 }
@@ -76,14 +76,14 @@ struct PurgeRecordFile {
     store: Store,
     journal: PurgeJournal,
     label: u64,
-    /// Whether what is stored has to go before anything is on record.
+    /// Set if the store must be emptied before anything is recorded.
     must_empty: bool,
 }
 
 /// When work began that may store something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkStart {
-    /// For changes of single keys.
+    /// The moment, for comparing changes of single keys.
     pub(crate) moment: EpochMoment,
     /// Number of purges that were on record. A stored head keeps this number.
     pub(crate) purge_count: u64,
@@ -94,7 +94,7 @@ pub(crate) struct WorkStart {
 /// The outcome of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PurgeResult {
-    /// Whether older ones were widened, as there are too many.
+    /// Set if older purges were widened because there were too many.
     pub(crate) is_widened: bool,
 }
 
@@ -156,10 +156,10 @@ impl Purges {
         self.latest.load(Acquire)
     }
 
-    /// Purges what `scopes` say. It counts for every look-up at once; blocks until it is on record.
+    /// Purges `scopes`. Takes effect for every lookup at once; blocks until it is on record.
     ///
     /// # Errors
-    /// It is not on record, in words for the operator: it counts all the same until the process ends, and this is tried again.
+    /// Why it is not on record, for the operator. It is in effect until the process ends, and the record is retried.
     pub(crate) fn purge(&self, scopes: Vec<PurgeScope>, mode: PurgeMode, at: Timestamp) -> Result<PurgeResult, String> {
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
@@ -188,10 +188,10 @@ impl Purges {
         known.must_rewrite || !known.unrecorded.is_empty()
     }
 
-    /// Puts on record what is not. Blocks.
+    /// Records the purges that are not on record. Blocks.
     ///
     /// # Errors
-    /// It is not on record, in words for the operator.
+    /// Why they are not on record, for the operator.
     pub(crate) fn save(&self) -> Result<(), String> {
         // Tasks that wait for this lock find their purges recorded by the one before: one sync serves all.
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
@@ -241,7 +241,7 @@ impl Purges {
 }
 
 impl PurgeRecordFile {
-    /// Takes what is on record into `index`; where that is not to be believed, the store is emptied.
+    /// Loads the record into `index`, or empties the store if the record cannot be trusted.
     fn open(store: &Store, journal: PurgeJournal, index: &mut PurgeIndex) -> Self {
         let mut labels = store.labels();
         let believed = match journal.read() {
@@ -285,7 +285,7 @@ impl PurgeRecordFile {
     }
 }
 
-/// Empties a store of which it is not known what was purged. Returns whether that is durable.
+/// Empties a store whose purges are unknown. Returns whether that is durable.
 fn empty(store: &Store, why: &str) -> bool {
     tracing::error!(%why, "the record of purges is unusable: the store is emptied");
     let emptied = block_on(store.invalidate(Invalidation::All));
@@ -295,7 +295,7 @@ fn empty(store: &Store, why: &str) -> bool {
     emptied.is_ok()
 }
 
-/// Waits, on a thread that may block, for what a store does.
+/// Waits for an operation of the store, on a thread that may block.
 fn block_on<T>(work: impl Future<Output = larder_store::Result<T>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|error| error.to_string())?;
     runtime.block_on(work).map_err(|error| error.to_string())

@@ -32,15 +32,16 @@ pub(crate) enum WalkStep<'a> {
 pub(crate) struct Response<'a> {
     pub(crate) url: &'a str,
     pub(crate) key: &'a [u8],
-    /// As it is since the purges there were.
+    /// The head as the purges leave it.
     pub(crate) head: StoredHead,
     pub(crate) reader: Reader,
 }
 
-/// Tells the responses that are stored of what `patterns` name, until `meet` says `false`. Blocks for reading the whole store.
+/// Calls `meet` with each stored response that `patterns` match, until it returns `false`. Blocks to read the whole
+/// store.
 ///
 /// # Errors
-/// The store cannot tell its keys, or is closed.
+/// The store cannot list its keys, or is closed.
 pub(crate) fn each(
     cache: &Cache,
     store: &Store,
@@ -61,7 +62,7 @@ pub(crate) fn each(
     })
 }
 
-/// Returns whether a key is that of a GET of its URL. Git's requests by POST have theirs behind an origin's name.
+/// Returns whether a key is that of a GET of its URL. The keys of git's POST requests follow an origin's name.
 fn is_of_get(of: &KeyOf<'_>) -> bool {
     !OriginMark::of_key(of.primary).name().is_some_and(|name| name.contains('#'))
 }

@@ -1,9 +1,8 @@
-//! Pieces of long bodies that are in memory because somebody sends them, or are being read, shared by all who want
-//! them.
+//! Pieces of long bodies that are being sent or read, shared by all readers that need them.
 //!
-//! Owns: the table of those pieces. Does not: keep any; a piece goes with its last reader. Invariant: a place of a
-//! representation always has the same bytes, so nothing here is ever invalidated. Of many clients that want a piece at
-//! once, one reads it; if it gives up, the next one does. Cost: a short lock and an allocation for each piece.
+//! Owns: the table of those pieces. None is kept here; a piece is freed with its last reader. Invariant: a range of a
+//! representation always has the same bytes, so nothing here is ever invalidated. If many clients need a piece at once,
+//! one reads it; if it gives up, the next one does. Cost: a short lock and an allocation for each piece.
 
 use std::{
     collections::HashMap,
@@ -20,7 +19,7 @@ pub(crate) struct SharedReads(Mutex<PieceTable>);
 #[derive(Default)]
 struct PieceTable {
     by_place: HashMap<PiecePlace, Weak<SharedRead>>,
-    /// The number of places at which those of pieces that have gone are looked for.
+    /// Number of places at which the table is searched for freed pieces.
     sweep_count: usize,
 }
 
@@ -64,7 +63,7 @@ impl SharedReads {
 }
 
 impl SharedRead {
-    /// Returns the piece, which `reading` brings unless somebody else does.
+    /// Returns the piece. `reading` reads it unless another reader does.
     ///
     /// # Errors
     /// That of `reading`; others then read for themselves.
@@ -98,7 +97,7 @@ impl AsRef<[u8]> for SharedPiece {
     }
 }
 
-/// The least number of places at which those of pieces that have gone are looked for.
+/// Least number of places at which the table is searched for freed pieces.
 const SWEEP_COUNT_MIN: usize = 64;
 
 #[cfg(test)]

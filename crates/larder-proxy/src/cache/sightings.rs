@@ -25,7 +25,7 @@ pub(crate) struct BodySightings(Mutex<Box<[ChunkSighting]>>);
 /// The last known state of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkSighting {
-    /// Nobody has looked.
+    /// Not probed yet.
     Nothing,
     /// Seen at this location.
     Seen(LocatedEntry),
@@ -59,7 +59,7 @@ impl BodySightings {
         usize::try_from(number).ok().and_then(|number| chunks.get(number).copied()).unwrap_or(ChunkSighting::Nothing)
     }
 
-    /// Notes what is known of chunk `number` now.
+    /// Records the state of chunk `number`.
     pub(crate) fn note(&self, number: u64, known: ChunkSighting) {
         let mut chunks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = usize::try_from(number).ok().and_then(|number| chunks.get_mut(number)) {

@@ -45,10 +45,10 @@ pub(crate) struct StorePlace {
 /// The store's decision about room for a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreAdmission {
-    /// Not decided before the whole body is there.
+    /// Decided when the whole body is there.
     Open,
     Granted,
-    /// The response stays in memory, as long as there is room.
+    /// Refused: the response stays in memory, as long as there is room.
     Refused,
 }
 
@@ -137,7 +137,7 @@ impl StorePlace {
     }
 }
 
-/// Stores a response whose body is in one piece: in the store, or in memory where there is no store.
+/// Stores a response whose body is in one piece: in the store or, without a store, in memory.
 pub(crate) async fn commit(
     cache: &Arc<Cache>,
     place: &StorePlace,
@@ -211,7 +211,7 @@ pub(crate) struct Confirmation {
     pub(crate) place: Option<StorePlace>,
     /// The new head.
     pub(crate) head: StoredHead,
-    /// When the origin was asked.
+    /// The time of the request to the origin.
     pub(crate) began: WorkStart,
 }
 
@@ -272,16 +272,16 @@ async fn freshen(cache: &Arc<Cache>, place: &StorePlace, entry: &CachedEntry, be
 /// Why something is not invalid for good.
 #[derive(Debug)]
 pub(crate) enum NotInvalid {
-    /// There is nothing that could be stored of this URI.
+    /// No response of this URI can be stored.
     NoUrl,
     /// The response is hidden, but the store could not make this durable. It may reappear after a crash.
     NotDurable(String),
 }
 
-/// Makes every stored response of a URI invalid, variants and fetches in progress included (RFC 9111 4.4).
+/// Makes every stored response of a URI invalid, including variants and fetches in progress (RFC 9111 4.4).
 ///
 /// # Errors
-/// It has none, or what it has may be back after a crash.
+/// The URI has none, or its responses may reappear after a crash.
 pub(crate) async fn invalidate(cache: &Arc<Cache>, uri: &Uri) -> Result<(), NotInvalid> {
     let primaries = primaries_of(cache, uri).ok_or(NotInvalid::NoUrl)?;
     let mut outcome = Ok(());
@@ -292,10 +292,10 @@ pub(crate) async fn invalidate(cache: &Arc<Cache>, uri: &Uri) -> Result<(), NotI
     outcome
 }
 
-/// Makes all that is stored of a URI's host invalid, or all that is stored, fetches in progress included.
+/// Makes all stored responses of a URI's host invalid, or all stored responses, including fetches in progress.
 ///
 /// # Errors
-/// There is no such host, or what there is of it may be back after a crash.
+/// There is no such host, or its responses may reappear after a crash.
 pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -> Result<(), NotInvalid> {
     let which = match host_of {
         None => Invalidation::All,
@@ -315,10 +315,10 @@ pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -
     Ok(())
 }
 
-/// Purges, without a look at what is stored, and has that on record.
+/// Purges without reading the store, and records the purge.
 ///
 /// # Errors
-/// It counts, but after a crash what it was about may be back.
+/// The purge is in effect, but the purged responses may reappear after a crash.
 pub(crate) async fn purge(
     cache: &Arc<Cache>,
     scopes: Vec<PurgeScope>,
@@ -417,7 +417,7 @@ async fn replace_in_memory(cache: &Arc<Cache>, place: &StorePlace, head: &Stored
     commit_to_memory(cache, place, head, body);
 }
 
-/// An entry that is to be written.
+/// An entry to be written.
 struct UnwrittenEntry<'a> {
     key: &'a [u8],
     /// Skips the write if the store has no room for entries like this one.

@@ -1,4 +1,4 @@
-//! What a request comes to, as the HTTP library waits for it.
+//! The result of a request, in the form that the HTTP library awaits.
 
 use std::{
     future::Future,
@@ -10,10 +10,10 @@ use http::Response;
 
 use crate::client::response_body::ResponseBody;
 
-/// An answer that is there already, or one that takes its time.
+/// A response that is ready, or a future of one.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 pub(crate) enum ClientAnswer {
-    /// There; taken at the first poll.
+    /// Ready; taken at the first poll.
     Ready(Option<Response<ResponseBody>>),
     /// None: the stream is reset, for its request is malformed (RFC 9113 8.1.1).
     Reset,

@@ -34,15 +34,15 @@ pub(crate) struct CertificateSet {
 /// The certificates by the names they are good for.
 struct CertificateNames {
     by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// For clients that name none of them, or nothing.
+    /// For clients that name no known host, or none.
     first: Arc<CertifiedKey>,
 }
 
 impl CertificateSet {
-    /// Reads every identity; the first is for clients that name no other.
+    /// Reads every identity; the first is for clients that name no known host.
     ///
     /// # Errors
-    /// There is none, or a file cannot be read, or holds something else; says which and why.
+    /// There is none, or a file is unreadable or has other content; says which and why.
     pub(crate) fn load(identities: &[TlsIdentity]) -> Result<Self, String> {
         let table = CertificateNames::load(identities)?;
         Ok(Self { identities: identities.to_vec(), table: RwLock::new(table) })
@@ -58,7 +58,7 @@ impl CertificateSet {
     /// Reads the files again.
     ///
     /// # Errors
-    /// One of them is not right; says which and why. What is in use stays.
+    /// One of them is invalid; says which and why. The present certificates stay in use.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let table = CertificateNames::load(&self.identities)?;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
@@ -139,11 +139,10 @@ impl CertificateNames {
 }
 
 impl TlsIdentity {
-    /// Reads the names of hosts that the certificate covers, in lower case; patterns such as `*.example.com` among
-    /// them.
+    /// Reads the host names that the certificate covers, in lower case, including patterns such as `*.example.com`.
     ///
     /// # Errors
-    /// The file cannot be read, or holds something else; says why.
+    /// The file is unreadable or has other content; says why.
     pub fn host_names(&self) -> Result<Vec<String>, String> {
         Ok(read_chain(&self.certificate)?.1)
     }

@@ -105,7 +105,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
 async fn await_first(watched: &WatchedConnection, socket: &TcpStream) -> bool {
     let ends_on: &[WatchOrder] = &[WatchOrder::Leave, WatchOrder::Drain, WatchOrder::Expire];
     let mut first = [0];
-    // Not `readable`, which is true at once for a socket that was just accepted.
+    // Not `readable`, which is true at once for a newly accepted socket.
     let arrived = OrderWatch::new(socket.peek(&mut first), watched, ends_on).await;
     if let Some(Err(error)) = &arrived {
         tracing::debug!(%error, "client connection was not opened");
@@ -317,8 +317,8 @@ impl ConnectionTask {
         }
     }
 
-    /// Takes the socket of a connection that is between two requests. `None`: the HTTP library has read bytes that nobody
-    /// has answered, which whoever goes on with the socket would miss.
+    /// Takes the socket of a connection that is between two requests. Returns `None` if the HTTP library has read bytes
+    /// that are not answered yet, because the next owner of the socket would miss them.
     fn take_socket(&mut self) -> Option<ClientSocket> {
         match std::mem::replace(&mut self.connection, HttpConnection::Gone) {
             HttpConnection::Http1(connection) => {

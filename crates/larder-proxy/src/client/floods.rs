@@ -38,7 +38,7 @@ pub(crate) struct ArrivedFrames {
 }
 
 impl FloodGuard {
-    /// Takes what arrived at `tick`, in seconds.
+    /// Counts the frames that arrived at `tick`, in seconds.
     pub(crate) fn push(&self, octets: &[u8], tick: u32, limits: &Limits) -> ArrivedFrames {
         let mut state = self.lock();
         state.turn(tick);
@@ -84,7 +84,7 @@ impl FloodState {
 
 /// Seconds over which frames are counted together.
 const STRETCH_TICKS: u32 = 10;
-/// Frames that ask for nothing that a request may bring along.
+/// Number of frames without a request that each request allows.
 const FRAMES_PER_REQUEST: u64 = 16;
 /// Bytes sent for which a client may open its windows once more; both, so for twice as many.
 const BYTES_PER_FRAME: u64 = 64;

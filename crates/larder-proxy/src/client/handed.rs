@@ -1,7 +1,7 @@
-//! A client's connection that moves from one process to the next.
+//! A client's connection that moves to the next process.
 //!
-//! Owns: the parts of a connection that the next process needs. Does not: send it. Invariant: no byte of a request was
-//! read from it, so the next process reads the request from its start.
+//! Owns: the parts of a connection that the next process needs. Sending is elsewhere. Invariant: no byte of a request
+//! was read from it, so the next process reads the request from its start.
 
 use std::net::{SocketAddr, TcpStream};
 

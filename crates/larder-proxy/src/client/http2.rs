@@ -36,14 +36,14 @@ pub(crate) fn join_cookies(fields: &mut HeaderMap) {
     fields.insert(header::COOKIE, joined);
 }
 
-/// Says of a body of unknown length that there is one, as HTTP/1.1 would.
+/// Marks a body of unknown length as present, as HTTP/1.1 would.
 pub(crate) fn frame_body(request: &mut Request<Incoming>) {
     if !request.body().is_end_stream() && !request.headers().contains_key(header::CONTENT_LENGTH) {
         request.headers_mut().insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
 }
 
-/// Refuses what the HTTP library lets pass over HTTP/2 and not over HTTP/1.1; says what is wrong.
+/// Refuses requests that the HTTP library accepts over HTTP/2 and not over HTTP/1.1, with the reason.
 pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), &'static str> {
     if request.version() != Version::HTTP_2 {
         return Ok(());
@@ -70,7 +70,7 @@ fn agrees(target: &Uri, fields: &HeaderMap) -> bool {
     fields.get_all(header::HOST).iter().all(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()))
 }
 
-/// Streams that a client may have opened and reset again before they were looked at; more ends the connection.
+/// Number of streams that a client may have opened and reset before they were processed; more ends the connection.
 const PENDING_RESET_COUNT_MAX: usize = 32;
 /// Bytes that a client may send ahead on one stream.
 const STREAM_WINDOW_BYTES: u32 = 512 << 10;

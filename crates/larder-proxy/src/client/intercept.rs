@@ -48,7 +48,7 @@ struct ShownCertificate {
 }
 
 impl Interceptor {
-    /// Returns what looks into tunnels to these hosts.
+    /// Creates the interceptor of tunnels to these hosts.
     ///
     /// # Errors
     /// The system gives no random numbers.
@@ -59,10 +59,10 @@ impl Interceptor {
         Ok(Self { rules, authority: Arc::new(authority), shown, refusals, ticketer })
     }
 
-    /// Reads the authority of a configuration.
+    /// Reads the CA of a configuration.
     ///
     /// # Errors
-    /// `InvalidInput` that says what is wrong with its files, or which host it may not sign for.
+    /// `InvalidInput` with the fault of its files, or the host it may not sign for.
     pub(crate) fn open(config: &Intercept) -> io::Result<Self> {
         let refused = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         let (certificate, key) = (&config.authority.certificate, &config.authority.key);
@@ -130,7 +130,7 @@ impl Interceptor {
         })
     }
 
-    /// Notes that a client did not take the certificate for `host`, and tells the operator what to do.
+    /// Notes that a client refused the certificate for `host`, and logs advice for the operator.
     pub(crate) fn note_refusal(&self, client: IpAddr, host: &str, why: &str) {
         let Some(count) = self.refusals.note(client, host, Instant::now()) else { return };
         let hours = refusals::LET_THROUGH_FOR.as_secs() / 3600;
@@ -177,7 +177,7 @@ fn server_config(shown: FixedCertificate, ticketer: Option<Arc<dyn ProducesTicke
     Ok(Arc::new(config))
 }
 
-/// Shows one certificate whatever the client asks for, or none.
+/// Presents one certificate for any requested name, or none.
 #[derive(Debug)]
 struct FixedCertificate(Option<Arc<CertifiedKey>>);
 

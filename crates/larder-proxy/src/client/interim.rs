@@ -37,7 +37,7 @@ struct InterimState {
     bytes: Vec<u8>,
 }
 
-/// Adds to what waits, for one exchange.
+/// Adds interim responses to the queue, for one exchange.
 pub(crate) struct InterimSink {
     client: Weak<Client>,
     exchange: u64,
@@ -53,12 +53,12 @@ impl InterimQueue {
         InterimSink { client: Arc::downgrade(client), exchange: state.exchange_count, version }
     }
 
-    /// Takes no more: the answer is there.
+    /// Closes the queue, because the final response has come.
     pub(crate) fn close(&self) {
         self.lock().open = None;
     }
 
-    /// Writes what waits. Ready at once when there is nothing.
+    /// Writes the queued responses. Ready at once if there are none.
     pub(crate) fn poll_write(
         &self,
         mut socket: Pin<&mut impl AsyncWrite>,
@@ -93,7 +93,7 @@ impl InterimSink {
     /// Passes one on, if it is for this client and its exchange is still waiting.
     pub(crate) fn push(&self, status: StatusCode, fields: &HeaderMap) {
         let Some(client) = self.client.upgrade() else { return };
-        // An expectation is answered by the HTTP library when the request's body is read.
+        // The HTTP library answers an expectation when the request's body is read.
         if !goes_on(status, self.version, false) {
             return;
         }
@@ -127,5 +127,5 @@ fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     text
 }
 
-/// Most bytes of interim responses that wait for one client; what comes beyond is not passed on.
+/// Largest number of queued bytes for one client; further interim responses are dropped.
 const WAITING_BYTES_MAX: usize = 64 << 10;

@@ -48,7 +48,7 @@ impl PeerAddress {
     }
 }
 
-/// Finds out what a client speaks. `None`: it left before it said anything.
+/// Determines the client's protocol. Returns `None` if the client left without sending anything.
 ///
 /// # Errors
 /// The connection or its handshake failed.

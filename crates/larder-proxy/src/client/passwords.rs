@@ -28,7 +28,7 @@ pub(crate) struct PasswordList {
     turns: Semaphore,
 }
 
-/// The file as it was read.
+/// The content of the file.
 struct PasswordFile {
     modified: Option<SystemTime>,
     hashes: HashMap<String, String>,
@@ -153,9 +153,9 @@ fn modified(path: &Path) -> Option<SystemTime> {
 const KINDS: [&str; 5] = ["$2a$", "$2b$", "$2y$", "$5$", "$6$"];
 /// Time for which verified credentials are accepted without another check.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
-/// Slow hashes computed at a time.
+/// Number of slow hashes computed at a time.
 const AT_ONCE: usize = 2;
-/// Longest credentials that are looked at.
+/// Longest credentials examined.
 const CREDENTIALS_BYTES_MAX: usize = 1 << 10;
 
 #[cfg(test)]

@@ -38,18 +38,17 @@ use crate::{
 
 /// A client connection, as its requests see it.
 pub(crate) struct Client {
-    /// The worker as it was when the connection was accepted, for what is the connection's: each request asks for
-    /// its successor.
+    /// The worker at the time of accepting, for the connection's own state. Each request uses its latest configuration.
     pub(crate) worker: Arc<Worker>,
     pub(crate) peer: SocketAddr,
     /// The listener it came through, by its address in the configuration.
     pub(crate) listener: SocketAddr,
     /// Whether the connection is TLS.
     pub(crate) secure: bool,
-    /// The name it asked for, if it is.
+    /// The name requested in a TLS handshake.
     pub(super) server_name: Option<Box<str>>,
     pub(super) protocol: ClientProtocol,
-    /// The origin that it believes to have a connection with, if it asked for a tunnel there and is answered here.
+    /// The origin that the client addresses, if this is inside an intercepted tunnel.
     pub(crate) inside: Option<Origin>,
     /// The session that it belongs to, if it came through one's listener.
     pub(crate) session: Option<Arc<SessionState>>,
@@ -66,7 +65,7 @@ pub(crate) struct Client {
     pub(super) floods: Option<Box<FloodGuard>>,
     /// Whether a request's head over HTTP/2 is arriving: its deadline is nothing else's to put off.
     pub(super) in_head: AtomicBool,
-    /// Why nothing more is read, once that is so: looked at before every read.
+    /// The reason why nothing more is read, once there is one: checked before every read.
     pub(super) fatal_fault: OnceLock<HeadFault>,
     pub(super) watched: WatchedConnection,
     /// Interim responses to send before the final response.
@@ -153,7 +152,7 @@ impl Client {
 
     /// Returns whether the process that replaces this one answers the next request.
     pub(crate) fn is_for_successor(&self) -> bool {
-        // The order is looked at first: before every read this is all that costs.
+        // The order is checked first: before most reads this is the only cost.
         matches!(self.watched.order(), WatchOrder::Leave | WatchOrder::Drain)
             && self.is_movable
             && self.worker.watches.has_successor()
@@ -194,7 +193,7 @@ impl Client {
         self.server_name.as_deref()
     }
 
-    /// Counts an exchange with it.
+    /// Counts an exchange with the client.
     pub(crate) fn count(&self, outcome: Outcome) {
         self.worker.metrics.count(outcome);
         if let Some(session) = &self.session {
@@ -235,7 +234,7 @@ impl Client {
         if self.secure { "https" } else { "http" }
     }
 
-    /// Bytes came in; tells how many of them may go on, see [`RawRequests::push`].
+    /// Notes received bytes. Returns how many of them may be passed on, see [`RawRequests::push`].
     pub(crate) fn note_received(&self, bytes: &mut [u8]) -> usize {
         let limits = &self.worker.shared.config.limits;
         if let Some(floods) = &self.floods {
@@ -256,8 +255,8 @@ impl Client {
         accepted
     }
 
-    /// Frames of HTTP/2 came in; tells how many of their bytes may go on. Those that are no request keep no
-    /// connection open.
+    /// Notes received HTTP/2 frames. Returns how many of their bytes may be passed on. Frames that are no request do
+    /// not keep the connection open.
     fn note_frames(&self, ArrivedFrames { in_head, flood }: ArrivedFrames, count: usize) -> usize {
         let limits = &self.worker.shared.config.limits;
         let is_busy = self.phase.load(Relaxed) == ConnectionPhase::Busy as u8;

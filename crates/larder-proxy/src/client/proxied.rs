@@ -14,10 +14,10 @@ use std::{
 use ppp::{v1, v2};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Reads the header. `None`: the connection speaks for itself, as a health check does.
+/// Reads the header. Returns `None` if the connection speaks for itself, as a health check does.
 ///
 /// # Errors
-/// There is none, or it is malformed.
+/// There is no header, or it is malformed.
 pub(crate) async fn read(socket: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SocketAddr>> {
     let mut header = vec![0; SIGNATURE.len()];
     socket.read_exact(&mut header).await?;
@@ -69,7 +69,7 @@ fn malformed(why: &'static str) -> io::Error {
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The part of version 2 that is always there.
 const FIXED_BYTES: usize = 16;
-/// Longest rest of version 2 that is taken: addresses and what others add to them.
+/// Longest remainder of a version 2 header: addresses and extensions.
 const VERSION_2_BYTES_MAX: usize = 2 << 10;
 /// Longest header of version 1, line end included.
 const VERSION_1_BYTES_MAX: usize = 107;

@@ -16,19 +16,19 @@ pub(crate) enum RawChunks {
     Size { size: u64, digit_count: usize },
     /// In a chunk's extensions, after this many octets.
     Extension { size: u64, len: usize, part: ExtensionPart },
-    /// Behind the CR of a size's line.
+    /// After the CR of a size's line.
     SizeLf { size: u64 },
     /// In data.
     Data { left: u64 },
-    /// Behind data: its CR.
+    /// After data: its CR.
     DataCr,
-    /// Behind data: its LF.
+    /// After data: its LF.
     DataLf,
     /// In a line after the last chunk, after this many octets.
     Trailer { line_len: usize, len: usize },
-    /// Behind the CR of such a line.
+    /// After the CR of such a line.
     TrailerLf { line_len: usize, len: usize },
-    /// Behind it all.
+    /// After the body.
     End,
 }
 
@@ -40,7 +40,7 @@ pub(crate) enum ExtensionPart {
     NameStart,
     /// In a name.
     Name,
-    /// In white space behind a name.
+    /// In white space after a name.
     NameEnd,
     /// Before a value.
     ValueStart,
@@ -48,11 +48,11 @@ pub(crate) enum ExtensionPart {
     Token,
     /// In a quoted string.
     Quoted,
-    /// Behind a backslash in a quoted string.
+    /// After a backslash in a quoted string.
     Escaped,
-    /// Behind a quoted string.
+    /// After a quoted string.
     Unquoted,
-    /// In white space behind a value.
+    /// In white space after a value.
     ValueEnd,
 }
 

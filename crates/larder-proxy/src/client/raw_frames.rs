@@ -24,7 +24,7 @@ pub(crate) struct RawFrames {
 /// Frames since they were last taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameCounts {
-    /// Frames that ask for nothing: neither a request nor part of one.
+    /// Frames without a request: neither a request nor part of one.
     pub(crate) idle: u32,
     /// Streams that were opened.
     pub(crate) opened: u32,
@@ -46,7 +46,7 @@ impl Default for RawFrames {
 }
 
 impl RawFrames {
-    /// Takes what arrived.
+    /// Processes arrived octets.
     pub(crate) fn push(&mut self, mut octets: &[u8]) {
         let count = self.preface_left.min(octets.len());
         self.preface_left -= count;

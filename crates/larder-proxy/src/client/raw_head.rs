@@ -129,7 +129,7 @@ fn has_no_path(rest: &[u8]) -> bool {
     authority.is_some_and(|authority| !authority.iter().any(|octet| b"/?#".contains(octet)))
 }
 
-/// Digits of the longest length that is read: any more would not fit, and no body is that long.
+/// Digits of the longest length accepted: no body needs more, and they would not fit.
 const LENGTH_DIGITS_MAX: usize = 18;
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ enum ParsePlace {
     Head,
     Length(u64),
     Chunks(RawChunks),
-    /// Nothing is followed any more.
+    /// Not followed any more.
     Off,
 }
 
@@ -106,7 +106,7 @@ impl RawRequests {
         self.server_wide.contains(&self.taken_count)
     }
 
-    /// Follows nothing any more: what comes is no longer requests.
+    /// Stops following: the following bytes are no requests.
     pub(crate) fn stop(&mut self) {
         *self = Self { place: ParsePlace::Off, ..Self::default() };
     }
@@ -127,7 +127,7 @@ impl RawRequests {
         self.fatal_fault
     }
 
-    /// Notes where the digit of a later version stands, if one ends the first line of a head here.
+    /// Notes the position of the digit of a later version, if one ends the first line of a head here.
     fn note_version(&mut self, start: usize, piece: &[u8]) {
         if !self.head.is_at_start() || self.partial.len() + piece.len() > VERSION_LINE_BYTES_MAX {
             return;

@@ -33,7 +33,7 @@ pub(crate) struct ResponseBody {
 enum Source {
     /// Nothing (left) to send.
     Empty,
-    /// All of it, in memory.
+    /// The whole body, in memory.
     Whole(Bytes),
     /// From an origin, not shared.
     Origin(Box<OriginBody>),
@@ -51,7 +51,7 @@ enum Source {
     Encoded(Box<EncodedBody>),
     /// Another, of which pieces wait for their turn.
     Paced(Box<PacedBody>),
-    /// Nothing more, and why; and how often the connection had been flushed when that was known.
+    /// No more bytes, with the error; and the number of flushes at the time it became known.
     Breaking { error: BodyError, flushed_before: u64 },
 }
 
@@ -77,7 +77,7 @@ struct EncodedBody {
     piece: Bytes,
     /// `None` after the end.
     encoder: Option<Encoder>,
-    /// Whether what was put in may not have come out.
+    /// Set if input may still be inside the encoder.
     is_holding: bool,
     /// Bytes encoded since other tasks had their turn.
     turn_bytes: usize,
@@ -150,7 +150,7 @@ impl ResponseBody {
         }
     }
 
-    /// Attaches what is to be settled when this body has been sent or broken off.
+    /// Attaches the ticket that is settled when this body has been sent or broken off.
     pub(crate) fn with_ticket(mut self, mut ticket: Ticket) -> Self {
         if self.is_end_stream() {
             ticket.note_sent(0, true);
@@ -163,7 +163,8 @@ impl ResponseBody {
         Self { source, ticket: None }
     }
 
-    /// Breaks off once all that came before has gone out: the client gets the head, and what there is of the body.
+    /// Breaks off once all earlier output has been written: the client gets the head and the part of the body before
+    /// the error.
     fn poll_breaking(&mut self, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Source::Breaking { error, flushed_before } = self.source else { return Poll::Pending };
         if let Some(ticket) = &mut self.ticket {
@@ -191,7 +192,7 @@ impl Source {
         }
     }
 
-    /// Returns how many bytes are to come, if that is known.
+    /// Returns the number of bytes still to come, if it is known.
     fn remaining(&self) -> Option<u64> {
         match self {
             Self::Empty => Some(0),
@@ -343,7 +344,7 @@ impl Body for ResponseBody {
                     ticket.note_sent(frame.data_ref().map_or(0, Bytes::len), ended);
                     ticket.await_flush();
                 }
-                // With a ticket, an error waits until what came before is out.
+                // With a ticket, an error waits until the earlier output is written.
                 Some(Err(_)) => {}
                 None => ticket.note_sent(0, true),
             }

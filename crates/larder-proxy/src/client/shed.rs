@@ -24,7 +24,7 @@ pub(crate) fn shed(mut socket: TcpStream) {
         let tell = async {
             socket.write_all(ANSWER.as_bytes()).await?;
             socket.shutdown().await?;
-            // Closing with something unread would take the answer back.
+            // Closing with unread bytes would discard the response.
             let mut rest = [0; 1024];
             for _ in 0..READ_COUNT_MAX {
                 if socket.read(&mut rest).await? == 0 {
@@ -54,5 +54,5 @@ const ANSWER: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConn
 const AT_ONCE: usize = 256;
 /// Longest time to send one refusal.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Reads of what a client sent meanwhile.
+/// Number of reads of bytes that the client sent in the meantime.
 const READ_COUNT_MAX: usize = 8;

@@ -26,7 +26,7 @@ use crate::{origin::target::Origin, session::SessionState};
 pub(crate) enum ClientSocket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
-    /// TLS that a client believes to have with an origin.
+    /// TLS that ends here, although the client addresses an origin.
     Intercepted(Box<TlsStream<TunnelStream>>),
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct TunnelledConnection {
     pub(crate) peer: SocketAddr,
     /// The listener that the client came through.
     pub(crate) listener: SocketAddr,
-    /// The origin that the client asked for.
+    /// The origin that the client addresses.
     pub(crate) origin: Origin,
     pub(crate) session: Option<Arc<SessionState>>,
     /// A value that is dropped when the connection has ended.
@@ -70,7 +70,7 @@ impl ClientSocket {
         }
     }
 
-    /// Waits until something can be read, or it has ended. Inside a tunnel nobody waits for that.
+    /// Waits until something can be read, or the connection has ended. Not used inside a tunnel.
     pub(crate) fn poll_arrival(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => socket.poll_read_ready(context),

@@ -49,7 +49,7 @@ impl AsyncRead for ClientStream {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
         }
         if self.first.is_empty() && self.client.is_left_unread() {
-            // No wake-up is registered: the connection's task checks after every turn, and hands it over.
+            // No waker is registered: the connection's task checks after every turn, and hands the connection over.
             return Poll::Pending;
         }
         let before = buf.filled().len();
@@ -123,7 +123,7 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Until it has ended, it is not one that waits for a request.
+        // Until the connection has ended, it does not count as idle.
         self.client.note_unsent(true);
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }

@@ -1,5 +1,5 @@
-//! What is settled when a response has been sent or broken off: the connection's phase, the counters,
-//! the access log's line.
+//! The accounting of a response that has been sent or broken off: the connection's phase, the counters, the access
+//! log's line.
 
 use std::{
     num::NonZeroU32,
@@ -56,8 +56,8 @@ impl Ticket {
         self.complete |= last;
     }
 
-    /// Notes that a piece was handed over. Where memory is short, one piece of a body at a time is on its way to a
-    /// client; over HTTP/2 the client's own window does that.
+    /// Notes that a piece was handed over. If memory is short, only one piece of a body at a time is on its way to a
+    /// client; over HTTP/2 the client's own window has that effect.
     pub(crate) fn await_flush(&mut self) {
         let client = &self.client;
         let waits = !self.complete && !client.is_http2() && client.worker.cache.shared.bodies.is_scarce();

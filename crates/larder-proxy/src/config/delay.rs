@@ -1,4 +1,4 @@
-//! Bounds on how fast clients get what they ask for.
+//! Rate limits for responses to clients.
 
 use std::{fmt, num::NonZeroU64};
 
@@ -14,9 +14,9 @@ pub struct Delay {
     pub name: String,
     /// Networks of the clients that it is for. None: all clients.
     pub clients: Vec<IpNet>,
-    /// Hosts that it is for, by the names that clients ask for. None: all hosts.
+    /// Hosts to which it applies, by the names that clients use. None: all hosts.
     pub hosts: Vec<HostPattern>,
-    /// Bytes a second, of bodies and of what comes through tunnels.
+    /// Bytes a second, of bodies and of bytes through tunnels.
     pub rate: NonZeroU64,
     /// Bytes that may come at once after a pause. More: short pages come at full speed. Less: the line is shared more evenly. None: as
     /// many as come in a second.
@@ -31,9 +31,9 @@ pub enum RateSharing {
     /// All of them together.
     #[default]
     Together,
-    /// Those of each network that is named.
+    /// The clients of each listed network.
     Network,
-    /// Nobody: each address has the rate to itself; of IPv6, each network of 64 bits.
+    /// No sharing: each address has the rate to itself; for IPv6, each network of 64 bits.
     Client,
 }
 

@@ -12,20 +12,20 @@ use super::TlsIdentity;
 pub struct Intercept {
     /// The intercepted hosts.
     pub hosts: HostRules,
-    /// The authority that signs the certificates, which clients have to trust.
+    /// The CA that signs the certificates. Clients must trust it.
     pub authority: TlsIdentity,
 }
 
 /// A set of hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostRules {
-    /// Those it is for.
+    /// The hosts in the set.
     pub hosts: Vec<HostPattern>,
-    /// Those among them that it is not for.
+    /// Hosts excluded from the set.
     pub except: Vec<HostPattern>,
 }
 
-/// One host, all below a name, or all.
+/// A host, all hosts below a name, or all hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// Written `all`.

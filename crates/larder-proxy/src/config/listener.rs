@@ -1,4 +1,4 @@
-//! Where clients connect, and what they speak there.
+//! The addresses on which clients connect, and their protocols.
 
 use std::{
     net::{AddrParseError, SocketAddr},
@@ -8,14 +8,14 @@ use std::{
 
 use ipnet::IpNet;
 
-/// An address clients connect to. On any of them HTTP/1.1 and HTTP/2 are told apart by what clients send.
+/// An address on which clients connect. HTTP/1.1 and HTTP/2 are distinguished by the client's first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// The address. Port 0 takes a free one.
     pub address: SocketAddr,
-    /// Whether clients speak TLS here, which needs a [`TlsIdentity`]. Default no.
+    /// Serves TLS on this address, which needs a [`TlsIdentity`]. Default no.
     pub tls: bool,
-    /// Networks of load balancers that say with the PROXY protocol (version 1 or 2) who their client is. Connections from
+    /// Networks of load balancers that name their client with the PROXY protocol (version 1 or 2). Connections from
     /// there must begin with it; all others must not. Default none.
     pub proxied_by: Vec<IpNet>,
 }
@@ -38,7 +38,7 @@ impl From<SocketAddr> for Listener {
     }
 }
 
-/// Reads an address such as `127.0.0.1:3128` as a listener without TLS.
+/// Parses an address such as `127.0.0.1:3128` as a listener without TLS.
 impl FromStr for Listener {
     type Err = AddrParseError;
 
@@ -50,7 +50,7 @@ impl FromStr for Listener {
 /// A certificate with its key, both in PEM files. The files are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsIdentity {
-    /// The certificate, followed by those between it and its authority.
+    /// The certificate, followed by those between it and its CA.
     pub certificate: PathBuf,
     /// The private key: PKCS #8, PKCS #1 or SEC 1, not encrypted.
     pub key: PathBuf,

@@ -57,8 +57,8 @@ const WAITING_BYTES: u64 = 64 << 10;
 const WAITING_SHARE: u64 = 4;
 /// Limit on waiting requests on the smallest machine.
 const WAITING_COUNT_MIN: usize = 1024;
-/// So many connections an origin may have on the smallest machine, and on the largest: to one address there are 28,000 ports
-/// on Linux, of which some are still taken by connections that have ended.
+/// Number of connections to an origin on the smallest machine, and on the largest: Linux has 28,000 ports for one
+/// address, some of which are still taken by ended connections.
 const CONNECTION_COUNT_MIN: usize = 1000;
 const CONNECTION_COUNT_MAX: usize = 16_384;
 

@@ -1,4 +1,4 @@
-//! Mirrors: paths of ours behind which other servers' resources are.
+//! Mirrors: paths of this proxy that stand for other servers.
 
 use super::OriginUrl;
 
@@ -6,7 +6,8 @@ use super::OriginUrl;
 /// reach that server in another way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
-    /// Begins with a slash and does not end with one, such as `/pypi`. Whole segments of it stand for the origin's base path.
+    /// Begins with a slash and does not end with one, such as `/pypi`. Whole segments of it stand for the origin's base
+    /// path.
     pub path: String,
     /// The server, and the path there.
     pub origin: OriginUrl,
@@ -22,14 +23,14 @@ pub struct Mirror {
 /// A prefix of links in documents, and the path of this proxy that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorLink {
-    /// The beginning, such as `https://files.example`; whole segments of the path follow it.
+    /// The prefix, such as `https://files.example`; whole segments of the path follow it.
     pub url: String,
     /// The replacement, which follows this proxy's scheme and host, such as `/files`.
     pub path: String,
 }
 
 impl MirrorLink {
-    /// Returns the ways in which the beginning may be written: as it is, and with the port that its scheme has anyway.
+    /// Returns the spellings of the prefix: unchanged, and with the scheme's default port.
     pub(crate) fn spellings(&self) -> impl Iterator<Item = String> {
         let port = if self.url.starts_with("https:") { ":443" } else { ":80" };
         let authority_at = self.url.find("//").map_or(0, |at| at + 2);

@@ -1,8 +1,8 @@
-//! What the operator says of the line to the origins.
+//! The operator's setting for contacting origins.
 
 use std::{fmt, str::FromStr};
 
-/// Whether origins are asked, and what answers if they are not.
+/// Whether origins are contacted, and how requests are answered otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offline {
     /// Origins are always contacted.
@@ -21,7 +21,7 @@ pub enum Offline {
 }
 
 impl Offline {
-    /// All of them.
+    /// All modes.
     pub const ALL: [Self; 4] = [Self::Off, Self::Auto, Self::On, Self::OnEvenForbidden];
 
     /// Returns its name in the configuration.
@@ -49,7 +49,7 @@ impl FromStr for Offline {
     }
 }
 
-/// A text names none of them.
+/// A text that is no mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownOffline;
 

@@ -1,4 +1,4 @@
-//! Where the memory is, part by part.
+//! The memory of each part.
 
 use std::sync::atomic::Ordering::Relaxed;
 

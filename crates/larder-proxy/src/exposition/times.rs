@@ -22,7 +22,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerM
     ];
     for (name, help, of) in by_kind {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        // Tunnels last as long as they are wanted.
+        // Tunnels last as long as their users want.
         for kind in OutcomeKind::ALL.into_iter().filter(|kind| *kind != OutcomeKind::Tunnel) {
             let times = sum_times(workers, |worker| &of(worker)[kind as usize]);
             times.encode(family.encode_family(&[("result", kind.token())])?)?;

@@ -47,10 +47,10 @@ struct RedirectHop {
     is_elsewhere: bool,
 }
 
-/// The redirections that were followed.
+/// The redirects that were followed.
 struct RedirectPath {
     chain: Chain,
-    /// The rule that had them followed.
+    /// The rule that allowed them.
     rule: String,
     /// The fields of the redirects, the last first.
     fields: Vec<http::HeaderMap>,
@@ -105,7 +105,7 @@ impl FetchContext {
         Ok((head, body))
     }
 
-    /// Asks an origin to go on with a body from `start` on.
+    /// Requests the continuation of a body from `start` on.
     pub(super) async fn ask_rest(
         &self,
         asked: &RequestHead,
@@ -137,7 +137,7 @@ impl FetchContext {
 }
 
 impl RedirectPath {
-    /// Notes on a response what led to it.
+    /// Records the redirects in a response.
     fn complete(self, head: &mut response::Parts) {
         for redirection in &self.fields {
             redirects::complete(&mut head.headers, redirection, &self.url);
@@ -213,7 +213,7 @@ fn request_for(
     request
 }
 
-/// Reads what little of a body is left, so that its connection serves on.
+/// Reads the short remainder of a body, so that its connection can be reused.
 async fn drain(body: OriginBody) {
     let len = body.remaining().filter(|len| *len <= DRAINED_BYTES_MAX).and_then(|len| usize::try_from(len).ok());
     if let Some(len) = len {
@@ -221,11 +221,11 @@ async fn drain(body: OriginBody) {
     }
 }
 
-/// Most redirections that are followed in a row.
+/// Most redirects followed in a row.
 const HOP_COUNT_MAX: usize = 8;
-/// Longest body of a redirection that is read.
+/// Longest body of a redirect that is read.
 const DRAINED_BYTES_MAX: u64 = 64 << 10;
-/// Fields that say what is wanted, and how it came here, but not by whom.
+/// Fields that describe the request and its path, but not its client.
 const SAID_TO_ALL: [HeaderName; 12] = [
     ACCEPT,
     ACCEPT_ENCODING,

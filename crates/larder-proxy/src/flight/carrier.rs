@@ -59,7 +59,7 @@ pub(super) enum BodyStorage {
     Whole,
     /// In chunks, each as it fills.
     Chunks(Arc<ChunkedBody>),
-    /// Not.
+    /// Not stored.
     Off,
 }
 
@@ -69,7 +69,7 @@ pub(super) enum CarriedPiece {
     Trailers(HeaderMap),
     End,
     Broken(BodyError),
-    /// Nobody reads it, and it is not worth finishing.
+    /// No reader is left, and the body is not worth finishing.
     Abandoned,
 }
 
@@ -84,7 +84,7 @@ enum CarryStep {
     TurnOver,
 }
 
-/// A request of which the rest may be asked for, and by what means.
+/// A request whose remainder may be requested, and the means for that.
 #[derive(Clone, Copy)]
 pub(super) struct AskedBy<'a> {
     pub(super) means: &'a FetchContext,
@@ -92,7 +92,7 @@ pub(super) struct AskedBy<'a> {
 }
 
 impl BodyCarrier {
-    /// Carries what comes from `start` on.
+    /// Creates a carrier of the bytes from `start` on.
     pub(super) fn new(cache: &Arc<Cache>, flight: &Arc<Flight>, storage: BodyStorage, start: u64) -> Self {
         let (cache, flight) = (Arc::clone(cache), Arc::clone(flight));
         Self {
@@ -162,8 +162,8 @@ impl BodyCarrier {
         }))
     }
 
-    /// Stops storing what could not be stored in its turn, if the memory is wanted elsewhere: from now on it has its
-    /// least share.
+    /// Stops storing a body that could not be stored in its turn, if the memory is needed elsewhere. After that it has
+    /// its least share.
     fn end_turn(&mut self) {
         self.turn = None;
         if self.cache.shared.bodies.is_used_up() {
@@ -215,7 +215,7 @@ impl BodyCarrier {
         }
     }
 
-    /// Stores what has arrived since the last chunk as a chunk: the body ends there.
+    /// Stores the bytes since the last chunk as a chunk: the body ends there.
     pub(super) async fn commit_last_chunk(&mut self) {
         self.commit_full_chunks().await;
         if let BodyStorage::Chunks(chunks) = &self.storage

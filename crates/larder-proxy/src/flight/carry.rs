@@ -53,9 +53,9 @@ pub(super) struct ResponseCarrier<'a> {
 
 /// A check of a body while it passes.
 enum BodyCheck {
-    /// One that is wrong must not look whole to anybody.
+    /// A digest. No reader may take a wrong body for complete.
     Digest(DigestCheck),
-    /// One that is not whole is its client's business, and is not stored.
+    /// The completeness of git's packets. An incomplete response is passed on to its client, and not stored.
     Git(AnswerCheck),
 }
 
@@ -74,8 +74,8 @@ impl<'a> ResponseCarrier<'a> {
         Self { fetch, open, place, carrier, check, size_max: fetch.size_max(fields), finishes, arrival: None }
     }
 
-    /// Carries the body to its end. The last bytes are handed out once the response is stored, if that takes
-    /// no waiting, as it usually does not: so who has had a response finds it stored.
+    /// Carries the body to its end. The last bytes are handed out once the response is stored, if that needs no
+    /// waiting, which is the usual case. So a client that has received a response finds it stored.
     pub(super) async fn run(mut self, body: OriginBody) {
         self.carry(body).await;
         if let Some((arrival, chunks)) = self.arrival.take() {
@@ -193,7 +193,7 @@ impl<'a> ResponseCarrier<'a> {
         }
     }
 
-    /// Goes over to chunks, or stops storing, once a body of `len` bytes asks for it.
+    /// Changes to chunks, or stops storing, if the length of the body requires it.
     fn choose_storage(&mut self, len: u64) {
         let (cache, flights) = (self.fetch.cache(), &self.fetch.flights);
         if len > self.size_max {
@@ -222,7 +222,7 @@ impl<'a> ResponseCarrier<'a> {
         self.carrier.storage = BodyStorage::Chunks(chunks);
     }
 
-    /// Stores what has not been, and with it makes the response visible.
+    /// Stores the remainder, and with it makes the response visible.
     async fn commit_rest(&mut self) {
         self.carrier.commit_last_chunk().await;
         let produced = self.carrier.produced;
@@ -240,8 +240,8 @@ impl<'a> ResponseCarrier<'a> {
         self.arrival = None;
     }
 
-    /// Stores the head of a body of which chunks are stored and more are to come, if the rest can be asked for.
-    /// What it would replace stays until the whole is there.
+    /// Stores the head of an incomplete body with stored chunks, if its remainder can be requested. The response that
+    /// it would replace stays until the whole body is there.
     async fn note_arrival(&mut self) {
         if self.arrival.is_some() || self.fetch.before.is_some() || self.carrier.committed == 0 {
             return;
@@ -263,7 +263,7 @@ impl<'a> ResponseCarrier<'a> {
         let _ = self.carrier.hold_up_for(storing).await;
     }
 
-    /// Keeps what arrived of a body that does not come to its end, if the rest can be asked for.
+    /// Keeps the arrived part of a body that does not come to its end, if its remainder can be requested.
     async fn keep_parts(&mut self) {
         let BodyStorage::Chunks(chunks) = &self.carrier.storage else { return };
         let Some(len) = chunks.len.filter(|_| chunks.can_go_on() && self.carrier.committed > 0) else { return };
@@ -286,5 +286,5 @@ impl<'a> ResponseCarrier<'a> {
     }
 }
 
-/// A fetch with less than this to come is finished though nobody reads it any more.
+/// A fetch with fewer bytes left is finished even without readers.
 const SMALL_REST_BYTES: u64 = 256 << 10;

@@ -42,22 +42,22 @@ pub(crate) struct ChunkReader {
     /// The next chunk to begin reading.
     next: u64,
     ahead: VecDeque<ChunkRead>,
-    /// Those that are still to be sent, in order.
+    /// The unsent chunks, in order.
     held: VecDeque<HeldKey>,
     /// The first chunk after them.
     held_end: u64,
     rest: OriginTail,
-    /// The chunk that was looked for a second time, since it came after it had been looked for.
+    /// The chunk that was probed again, because it arrived after the first probe.
     looked_again: Option<u64>,
     /// Number of times the store was in trouble.
     trouble_count: u32,
-    /// Whether the origin does not go on with this body.
+    /// Set if the origin does not continue this body.
     is_alone: bool,
 }
 
 type Reading = Pin<Box<dyn Future<Output = Result<PlacedBytes, AbsenceReason>> + Send>>;
 
-/// One chunk: being read, or there, or not.
+/// The state of one chunk: being read, present, or absent.
 enum ChunkRead {
     Pending(Reading),
     Done(Result<PlacedBytes, AbsenceReason>),
@@ -124,7 +124,7 @@ impl ChunkReader {
         }
     }
 
-    /// Begins reads up to the bound, and drives those that are begun.
+    /// Begins reads up to the limit, and drives those that are running.
     fn read_ahead(&mut self, context: &mut Context<'_>) {
         self.hold();
         // If no other source has the bytes, giving up early is useless.
@@ -134,7 +134,7 @@ impl ChunkReader {
         let end = self.source.rest_start().filter(|start| *start > self.span.start).unwrap_or(self.span.end);
         let count = self.ahead_count();
         while self.ahead.len() > count {
-            // There is no memory any more for what lies furthest ahead.
+            // There is no memory any more for the chunk furthest ahead.
             self.ahead.pop_back();
             self.next -= 1;
         }
@@ -174,7 +174,7 @@ impl ChunkReader {
         ChunkRead::Pending(Box::pin(Arc::clone(&self.source).read(number, self.span.clone(), waiting)))
     }
 
-    /// Turns to the origin for what the store does not give, or to the store once more. `false`: there is no way on.
+    /// Continues from the origin, or from the store once more. Returns `false` if neither is possible.
     fn go_on_without(&mut self, absence: AbsenceReason) -> bool {
         if self.is_alone {
             return false;
@@ -254,7 +254,7 @@ impl ChunkReader {
             return Err(self.give_up());
         };
         self.span.start = end;
-        // Of a chunk there may have been a part, which ends before it.
+        // Only a part of the chunk may have been stored, which ends before it.
         if end < self.span.end && !end.is_multiple_of(CHUNK_BYTES) {
             (self.next, self.ahead) = (end / CHUNK_BYTES, VecDeque::new());
         }
@@ -264,7 +264,7 @@ impl ChunkReader {
 
 /// Chunks a client may have in memory at once.
 const AHEAD_COUNT: usize = 3;
-/// Chunks a client may have held at once: 1 GiB of a body. The store has a bound for all clients together.
+/// Number of chunks a client may protect at once: 1 GiB of a body. The store has a limit for all clients together.
 const HELD_COUNT_MAX: u64 = 1024;
 /// Number of bytes taken from the origin when the store is in trouble for the first time.
 const TROUBLE_BYTES: u64 = 8 << 20;

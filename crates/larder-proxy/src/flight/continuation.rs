@@ -23,7 +23,7 @@ pub(super) struct MissingRange<'a> {
     pub(super) validator: &'a HeaderValue,
     /// Length of the whole.
     pub(super) len: u64,
-    /// Place after the last byte to ask for.
+    /// Position after the last byte to request.
     pub(super) end: u64,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum ContinuationAnswer {
     },
     /// Another representation.
     Changed,
-    /// Nothing is said of it.
+    /// The response does not say.
     Unclear(StatusCode),
     Failed(Failure),
 }

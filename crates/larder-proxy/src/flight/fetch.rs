@@ -34,7 +34,7 @@ use crate::{
     origin::body::OriginBody,
 };
 
-/// One fetch.
+/// A fetch.
 pub(crate) struct Fetch {
     pub(crate) flights: Arc<Flights>,
     pub(crate) asked: Arc<RequestHead>,
@@ -45,18 +45,18 @@ pub(crate) struct Fetch {
     pub(crate) table_key: Option<Arc<[u8]>>,
     /// The stored response that is to be confirmed.
     pub(crate) before: Option<FoundResponse>,
-    /// Whether that may stand in for an error of the origin.
+    /// Set if the stored response may be served in place of an error.
     pub(crate) stale_on_error: bool,
     /// The marker of the resource's variants, if it is known.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
-    /// The group of what was asked for with the same Referer; 0 is none.
+    /// The page group of requests with the same Referer; 0 is none.
     pub(crate) group: u32,
-    /// The fetch whose response's head is to be awaited first.
+    /// The fetch whose response head must arrive first.
     pub(crate) after: Option<Arc<Flight>>,
 }
 
 impl Fetch {
-    /// Returns what is cached.
+    /// Returns the cache.
     pub(super) fn cache(&self) -> &Arc<Cache> {
         &self.flights.means.cache
     }
@@ -84,7 +84,7 @@ impl Fetch {
                 self.marker.clone_from(&found.marker);
                 self.before = Some(found);
             }
-            // Whether all of a long body is there was looked up before, and still counts.
+            // The availability of a long body was checked before, and still counts.
             LookupResult::Found(_) => {}
             LookupResult::OtherVariants(marker) => (self.before, self.marker) = (None, Some(marker)),
             LookupResult::Nothing => (self.before, self.marker) = (None, None),
@@ -152,7 +152,8 @@ impl Fetch {
         names.into_iter().filter_map(|name| fields.get(&name).cloned().map(|value| (name, value))).collect()
     }
 
-    /// Asks whether a stored response still holds. `false`: the answer was about something else, ask for all.
+    /// Asks the origin whether a stored response is still valid. Returns `false` if the reply is about another
+    /// response, so that everything must be requested.
     async fn confirm(&self, found: &FoundResponse, edits: &RequestEdits) -> bool {
         let mut answer = match self.ask(edits).await {
             Ok(answer) => answer,
@@ -210,7 +211,7 @@ impl Fetch {
         true
     }
 
-    /// Sends the request, and checks the framing of what comes back.
+    /// Sends the request, and checks the framing of the response.
     async fn ask(&self, edits: &RequestEdits) -> Result<OriginAnswer, Failure> {
         let request_time = clock::now();
         let (head, body) = self.flights.means.ask(&self.asked, edits).await?;
@@ -281,11 +282,11 @@ impl Fetch {
         }
     }
 
-    /// Drops a stored response that its validation found to be replaced by one that is not stored (RFC 9111 4.3.3).
+    /// Drops a stored response whose validation brought a response that is not stored (RFC 9111 4.3.3).
     ///
-    /// That the content is gone, or is another, counts for everybody, however fresh the stored response is. Other statuses,
-    /// and what the origin has for a client's credentials or without being stored anywhere, say only that it is not current
-    /// once it is stale.
+    /// If the content is gone, or is different, that counts for all clients, however fresh the stored response is.
+    /// Other statuses, and responses for one client's credentials or with `no-store`, only mean that the stored
+    /// response is not current once it is stale.
     async fn forget_replaced(&self, status: StatusCode, reason: Reason) {
         let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
         let is_replaced = status == StatusCode::OK
@@ -306,8 +307,9 @@ impl Fetch {
         }
     }
 
-    /// Drops what was to be confirmed and is replaced by a response that varies otherwise: where it is it would still be found,
-    /// by requests that the new one does not answer (RFC 9111 4.1). What answers a request that tells more replaces nothing.
+    /// Drops the response to be confirmed if its replacement varies on other fields. At its old place it would still be
+    /// found by requests that the new response does not answer (RFC 9111 4.1). A response to a request that sends more
+    /// details replaces nothing.
     async fn forget_elsewhere(&self, place: &StorePlace) {
         let Some(found) = self.before.as_ref().filter(|found| found.key != place.key) else { return };
         if found.entry.head.selecting().cover_what_is_told(&self.asked.fields) {
@@ -374,7 +376,7 @@ pub(super) struct OriginAnswer {
     pub(super) response_time: Timestamp,
 }
 
-/// Sees to it that a fetch that ends in any way leaves the table and leaves nobody waiting.
+/// Ensures that a fetch leaves the table and wakes its readers, however it ends.
 struct LandingGuard(Fetch);
 
 impl Drop for LandingGuard {
@@ -387,7 +389,7 @@ impl Drop for LandingGuard {
     }
 }
 
-/// Returns whether the origin was asked by the validators of a stored response. Only then does a full response say that
+/// Returns whether the request carried the validators of a stored response. Only then does a full response mean that
 /// the stored one is not current (RFC 9111 4.3.3).
 fn was_validated(found: &FoundResponse) -> bool {
     !validate::request_fields(&found.entry.head).is_empty()
@@ -398,7 +400,7 @@ fn is_gone(status: StatusCode) -> bool {
     matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }
 
-/// Statuses that a stale response may stand in for (RFC 5861 4).
+/// Returns whether a stale response may be served in place of this status (RFC 5861 4).
 pub(crate) fn is_origin_error(status: StatusCode) -> bool {
     matches!(
         status,

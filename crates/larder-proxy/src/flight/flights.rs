@@ -1,4 +1,4 @@
-//! The flights in progress and all that new ones go by, as one worker has it.
+//! The flights in progress, and the state for new ones, of one worker.
 
 use std::sync::Arc;
 

@@ -34,7 +34,7 @@ impl Fetch {
     /// Returns the range to request, if only a part is to be requested: the chunk that contains the start of the
     /// client's first range, or the end of the body. Further ranges are fetched when they are read.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
-        // Only the whole can be held to its digest.
+        // Only the whole body can be checked against its digest.
         if self.asked.before.digest.is_some()
             || self.asked.question.is_some()
             || self.before.is_some()

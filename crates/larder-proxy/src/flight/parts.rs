@@ -73,7 +73,7 @@ impl PartsReader {
         }
     }
 
-    /// Counts what is handed out; after an error there is nothing more.
+    /// Counts the bytes handed out; nothing follows an error.
     fn note(&mut self, result: Result<Bytes, BodyError>) -> Result<Bytes, BodyError> {
         match &result {
             Ok(bytes) => self.remaining -= bytes.len() as u64,

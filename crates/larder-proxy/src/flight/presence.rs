@@ -41,15 +41,15 @@ use crate::{
 
 /// The available share of a stored response, with the data to answer a request.
 pub(crate) enum Availability {
-    /// All of it; no body if it needs none from the store.
+    /// The whole response; without a body if it needs none from the store.
     There(Option<ChunkedPlan>),
-    /// Not all, but the rest can be asked for: this is where the first gap begins.
+    /// Incomplete, but the remainder can be requested; with the position of the first gap.
     Lacking(ChunkedPlan, u64),
-    /// Not all, and there is no way to the rest.
+    /// Incomplete, without a way to get the remainder.
     Gone,
 }
 
-/// A body in chunks, and what is wanted of it, in order.
+/// A body in chunks, and the requested ranges, in order.
 pub(crate) struct ChunkedPlan {
     source: Arc<BodySource>,
     wanted: Vec<Range<u64>>,
@@ -66,15 +66,15 @@ pub(crate) struct ReadyAnswer {
 /// The available share of the requested part of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AvailableExtent {
-    /// All of it.
+    /// The whole.
     Whole,
-    /// Not all, but the rest can be asked for.
+    /// Incomplete, but the remainder can be requested.
     Lacking,
-    /// Not all, and there is no way to the rest.
+    /// Incomplete, without a way to get the remainder.
     Gone,
 }
 
-/// Looks what of a stored response is there. It asks no origin.
+/// Checks the availability of a stored response, without contacting an origin.
 pub(crate) async fn look(
     means: &Arc<FetchContext>,
     asked: &Arc<RequestHead>,
@@ -96,7 +96,7 @@ pub(crate) async fn look(
     }
 }
 
-/// Looks how much of a stored response there is for a request that nobody makes.
+/// Checks the availability of a stored response for a hypothetical request.
 pub(crate) async fn extent(
     cache: &Arc<Cache>,
     primary: &Arc<[u8]>,
@@ -126,7 +126,8 @@ impl Availability {
         }
     }
 
-    /// Reads the first bytes, or begins to fetch the first that are missing. `None`: the answer has to come from elsewhere.
+    /// Reads the first bytes, or begins to fetch the first missing ones. Returns `None` if the response must come from
+    /// elsewhere.
     pub(crate) async fn ready(self) -> Option<ReadyAnswer> {
         match self {
             Self::There(None) => Some(ReadyAnswer { body: None, continued: None }),
@@ -149,12 +150,12 @@ impl ChunkedPlan {
             }
             Err(AbsenceReason::Gap | AbsenceReason::Trouble) if !self.source.chunks.can_go_on() => None,
             Err(AbsenceReason::Gap) => self.fill(first.start).await,
-            // Whatever else is wanted of the store would take as long.
+            // Any other operation of the store would take as long.
             Err(AbsenceReason::Trouble) => None,
         }
     }
 
-    /// Asks the origin for what is missing from `missing` on.
+    /// Requests the bytes from `missing` on from the origin.
     async fn fill(self, missing: u64) -> Option<ReadyAnswer> {
         let end = self.wanted.iter().find(|span| span.contains(&missing))?.end;
         let mut reader = rest::board(&self.source, missing, rest::gap_end(&self.source.chunks, missing, end)).await;
@@ -208,7 +209,7 @@ fn chunks_of(span: &Range<u64>) -> Range<u64> {
     span.start / CHUNK_BYTES..span.end.div_ceil(CHUNK_BYTES)
 }
 
-/// Looks at chunks, some at once; what it finds is noted. Those that are not there.
+/// Probes chunks, some at once, and records the results. Returns the absent ones.
 async fn look_at(
     body: &Arc<ChunkedBody>,
     store: &Store,
@@ -241,5 +242,5 @@ async fn look_at(
     }
 }
 
-/// Chunks that are looked at at once, for one answer.
+/// Number of chunks probed at once, for one response.
 const LOOKS_AT_ONCE_MAX: usize = 64;

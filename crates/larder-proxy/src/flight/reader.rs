@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// One reader of a flight.
+/// A reader of a flight.
 pub(crate) struct FlightReader {
     flight: Arc<Flight>,
     index: usize,
@@ -34,7 +34,7 @@ pub(crate) struct FlightReader {
     end: Option<u64>,
     /// Whether everything, or an error, has been handed out; but for the trailers.
     finished: bool,
-    /// Whether the trailers are still to be handed out, if there are any.
+    /// Set if trailers are still to be handed out, if there are any.
     awaits_trailers: bool,
     /// The stream that a reader that fell behind reads from.
     behind: Option<Box<ChunkReader>>,

@@ -34,16 +34,16 @@ pub(crate) struct TailFetches {
     bodies: Mutex<HashMap<u64, Vec<Arc<Flight>>>>,
 }
 
-/// One fetch of what is missing.
+/// A fetch of missing bytes.
 struct TailFetch {
     /// The body, of which nothing else was begun.
     source: Arc<BodySource>,
     flight: Arc<Flight>,
-    /// Place of the first byte to ask for.
+    /// Position of the first byte to request.
     start: u64,
     /// The last chunk, as far as it is stored; it reaches the end of the body.
     last: Option<Bytes>,
-    /// Place after the last byte to ask for.
+    /// Position after the last byte to request.
     end: u64,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn gap_end(body: &ChunkedBody, start: u64, wanted_end: u64) -> u64 {
     body.span(number - 1).end
 }
 
-/// Reads the rest of `source` from `position` on, as somebody else fetches it, or fetches it up to `end`.
+/// Returns a reader of the remainder of `source` from `position` on: of a running fetch, or of a new one up to `end`.
 pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> FlightReader {
     let (rests, body) = (&source.means.rests, &source.chunks);
     if let Some(reader) = rests.join(body.place.representation, position) {
@@ -105,7 +105,8 @@ impl TailFetches {
         join(self.lock().get(&representation)?, position)
     }
 
-    /// As [`Self::join`], or a reader of the fetch of `span` that `begin` makes, which may end earlier: with its end.
+    /// Joins a fetch as [`Self::join`] does, or begins one of `span` with `begin`. Returns the end of the new fetch,
+    /// which may be earlier than requested.
     fn join_or_begin(
         &self,
         representation: u64,
@@ -241,7 +242,7 @@ impl TailFetch {
     }
 }
 
-/// Sees to it that a fetch that ends in any way leaves the table and leaves nobody waiting.
+/// Ensures that a fetch leaves the table and wakes its readers, however it ends.
 struct TailLandingGuard(TailFetch);
 
 impl Drop for TailLandingGuard {

@@ -32,7 +32,7 @@ use crate::{
     origin::target::Origin,
 };
 
-/// One fetch and those who read it.
+/// A fetch and its readers.
 pub(crate) struct Flight {
     /// The start of the flight, to detect invalidations since.
     pub(crate) began: WorkStart,
@@ -63,7 +63,7 @@ struct FlightState {
     trailers: Option<HeaderMap>,
     /// The result of the body, once it has ended.
     ended: Option<Result<(), BodyError>>,
-    /// Whether nobody may join any more.
+    /// Set if no reader may join any more.
     closed: bool,
     readers: Slab<ReaderSlot>,
     fetcher: Option<Waker>,
@@ -86,14 +86,14 @@ pub(crate) enum ReaderPiece {
     End(Result<(), BodyError>),
 }
 
-/// Whether the fetcher may go on.
+/// Whether the fetcher may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchPace {
     /// Read on.
     Go,
     /// Wait until a reader has come further.
     Wait,
-    /// Nobody reads any more.
+    /// No reader is left.
     Unread,
 }
 
@@ -230,14 +230,14 @@ impl Flight {
         state.wake_readers();
     }
 
-    /// Lets nobody join any more. `false`: somebody reads, so it stays open.
+    /// Closes the flight to new readers. Returns `false` if there are readers, so that it stays open.
     pub(crate) fn close_if_unread(&self) -> bool {
         let mut state = self.lock();
         state.closed |= state.readers.is_empty();
         state.readers.is_empty()
     }
 
-    /// Ends in an error what has not ended: the fetch was broken off from outside.
+    /// Ends an unfinished flight with an error, because its fetch was aborted.
     pub(crate) fn abandon_if_unfinished(&self, origin: &Origin) {
         let mut state = self.lock();
         state.closed |= !matches!(state.ended, Some(Ok(())))
@@ -284,12 +284,12 @@ impl Flight {
         pace
     }
 
-    /// Returns whether its window has more than any body may have whatever others take.
+    /// Returns whether its window exceeds the least share of a body.
     pub(crate) fn is_beyond_least_share(&self) -> bool {
         self.lock().window.len() > SHARE_BYTES_MIN
     }
 
-    /// Drops the reader that is furthest behind, if others are held up by it.
+    /// Drops the reader that is furthest behind, if it delays others.
     pub(crate) fn drop_slowest(&self) {
         let mut state = self.lock();
         if state.readers.len() < 2 {
@@ -430,7 +430,7 @@ impl FlightState {
     }
 }
 
-/// The number of stored bytes that stay in memory for readers that are a little behind, where a body may have as many.
+/// Number of stored bytes that stay in memory for readers that are slightly behind, if the body's share allows.
 const BEHIND_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]

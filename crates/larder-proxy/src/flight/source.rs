@@ -26,15 +26,15 @@ pub(crate) struct FetchContext {
     pub(crate) cache: Arc<Cache>,
     pub(crate) origins: Arc<OriginRouter>,
     pub(crate) marks: Arc<ResponseMarkers>,
-    /// Fetches of what is missing of stored bodies in progress.
+    /// Fetches in progress of missing parts of stored bodies.
     pub(crate) rests: Arc<TailFetches>,
 }
 
-/// A stored body as it is read for a request.
+/// A stored body as a request reads it.
 pub(crate) struct BodySource {
     pub(crate) chunks: Arc<ChunkedBody>,
     pub(crate) means: Arc<FetchContext>,
-    /// The request, by which what is missing can be fetched.
+    /// The request, with which missing bytes can be fetched.
     pub(crate) asked: Arc<RequestHead>,
     begun: Mutex<BegunRead>,
 }
@@ -47,7 +47,7 @@ struct BegunRead {
 }
 
 impl BodySource {
-    /// Returns this body as it is read for a request.
+    /// Creates the source of a body for a request.
     pub(crate) fn new(means: &Arc<FetchContext>, asked: &Arc<RequestHead>, chunks: Arc<ChunkedBody>) -> Self {
         Self { chunks, means: Arc::clone(means), asked: Arc::clone(asked), begun: Mutex::default() }
     }
@@ -88,13 +88,13 @@ impl BodySource {
         rest.filter(|(start, _)| *start == position).map(|(_, reader)| reader)
     }
 
-    /// Returns where the fetch of the rest begins that was begun, and that nobody has taken up yet.
+    /// Returns the start of the prepared fetch of the remainder, if no reader has taken it yet.
     pub(crate) fn rest_start(&self) -> Option<u64> {
         self.lock().rest.as_ref().map(|(start, _)| *start)
     }
 
-    /// Returns bytes of chunk `number`, the first of them at the first of `wanted` that are in it: those that were
-    /// read before, or as memory or store has them.
+    /// Returns bytes of chunk `number`, starting with the first of `wanted` in it: bytes read before, or from memory or
+    /// store.
     pub(crate) async fn read(
         self: Arc<Self>,
         number: u64,

@@ -1,4 +1,4 @@
-//! How far a fetch has come, and what is known then.
+//! The stages of a fetch, with the facts known at each.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ pub(crate) enum FetchStage {
     Waiting,
     /// The head is there, and its body may be read by everybody it matches.
     Open(Arc<OpenHead>),
-    /// The origin confirmed what was stored; here it is with its new head.
+    /// The origin confirmed the stored response, which has a new head.
     Confirmed(Arc<ConfirmedEntry>),
     /// Stored in full, or in part with a remainder that can be fetched.
     Part(Arc<KeptPart>),
-    /// The origin goes on with a stored body, having answered with this status, see [`crate::flight::rest`].
+    /// The origin continues a stored body, with this status, see [`crate::flight::rest`].
     Continued(StatusCode),
-    /// The origin answered with an error that stale responses may stand in for.
+    /// The origin responded with an error that a stale response may replace.
     OriginFailing,
     /// The response is for the first asker alone, see `Flight::take_private`.
     Private,
@@ -83,7 +83,7 @@ pub(crate) struct KeptPart {
     pub(crate) marker: Option<Arc<ResourceMarker>>,
     /// Fields that came with it and are for the first asker alone.
     pub(crate) own: HeaderMap,
-    /// The bytes that are all there will be of it, if the rest cannot be asked for.
+    /// The only bytes that will ever be available, if the remainder cannot be requested.
     pub(crate) alone: Option<Span>,
     /// Set if the part has just arrived from the origin, and was not stored before.
     pub(crate) from_origin: bool,

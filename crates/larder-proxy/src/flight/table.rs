@@ -25,14 +25,14 @@ pub(crate) struct JoinedFlight {
     pub(crate) reader: FlightReader,
     /// Whether the flight is new and must be started.
     pub(crate) is_first: bool,
-    /// The reload that it leaves after, so that those who come meanwhile share it: however many reload a resource, its origin
-    /// is asked by one of them at a time.
+    /// The reload that this flight waits for. Later requests share this flight, so however many clients reload a
+    /// resource, the origin gets one request at a time.
     pub(crate) after: Option<Arc<Flight>>,
 }
 
 impl FlightTable {
-    /// Joins the flight for a key, if that `is_current`, or begins the one that `begin` makes, which takes the other's place. A reload
-    /// joins only one whose request has not left yet.
+    /// Joins the flight for a key, if `is_current` accepts it, or replaces it with a new one from `begin`. A reload
+    /// joins only a flight whose request was not sent yet.
     pub(crate) fn join(
         &self,
         key: &Arc<[u8]>,

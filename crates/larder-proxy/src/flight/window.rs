@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::body_budget::BodyBudget;
 
-/// A run of bytes at the end of what has arrived.
+/// The last contiguous part of the arrived bytes.
 pub(super) struct Window {
     budget: Arc<BodyBudget>,
     pieces: VecDeque<Bytes>,
@@ -33,8 +33,8 @@ impl Window {
         self.end - self.start
     }
 
-    /// Appends what arrived. Tiny pieces are put together, so that an origin that sends byte by byte does
-    /// not cost a reference each.
+    /// Appends arrived bytes. Tiny pieces are merged, so that an origin that sends byte by byte does not cost a
+    /// reference each.
     pub(super) fn push(&mut self, bytes: Bytes) {
         self.end += bytes.len() as u64;
         if bytes.len() < TINY_BYTES

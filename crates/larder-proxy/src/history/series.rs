@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct SeriesPoint {
     pub(crate) hits: u64,
     pub(crate) misses: u64,
-    /// Answers that were neither: tunnels, refusals, failures.
+    /// Responses of other kinds: tunnels, refusals, failures.
     pub(crate) others: u64,
     pub(crate) client_bytes: u64,
     pub(crate) origin_bytes: u64,

@@ -19,7 +19,7 @@ use crate::{
 pub(crate) struct ExchangeSums([u64; COUNT]);
 
 impl ExchangeSums {
-    /// Adds up what workers have counted since they began.
+    /// Sums the workers' counts since their start.
     pub(crate) fn of(workers: &[Arc<WorkerMetrics>]) -> Self {
         let mut sums = Self::default();
         for worker in workers {

@@ -13,11 +13,11 @@ use crate::{
 /// Histograms of durations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TimedCounts {
-    /// From a request's head to that of its response, from the cache.
+    /// From a request's head to that of its response from the cache.
     pub(crate) hit: TimeCounts,
     /// The same, from an origin.
     pub(crate) miss: TimeCounts,
-    /// From an origin's being asked to the head of its response.
+    /// From a request to an origin to the head of its response.
     pub(crate) origin: TimeCounts,
     /// Reads of the store that waited for its disk.
     pub(crate) disk: TimeCounts,
@@ -51,7 +51,7 @@ impl TimedCounts {
 }
 
 impl TimedLooks {
-    /// Returns it as it is before anything took any time.
+    /// Creates empty snapshots.
     pub(super) fn new() -> Self {
         Self { looks: VecDeque::from([TimedCounts::default()]), looked_s: 0 }
     }

@@ -29,10 +29,10 @@ pub(crate) enum UpgradeAnswer {
 }
 
 impl OriginRouter {
-    /// Asks an origin, and returns its response's head and body.
+    /// Sends a request to an origin, and returns the response's head and body.
     ///
     /// # Errors
-    /// It cannot be reached, or its response makes no sense.
+    /// The origin is unreachable, or its response is malformed.
     pub(crate) async fn ask<M>(
         self: &Arc<Self>,
         outgoing: ReplayableRequest<M>,
@@ -54,7 +54,7 @@ impl OriginRouter {
     /// Asks an origin to leave HTTP.
     ///
     /// # Errors
-    /// As [`Origins::ask`].
+    /// As [`Self::ask`].
     pub(crate) async fn ask_upgrade(
         self: &Arc<Self>,
         origin: &Origin,
@@ -71,7 +71,7 @@ impl OriginRouter {
         }))
     }
 
-    /// Refuses to ask while the operator says that nobody is to be asked, whatever the request was decided on before.
+    /// Refuses requests while the operator forbids contacting origins, even those decided on before.
     fn check_line(&self, origin: &Origin) -> Result<(), Failure> {
         if self.shared.uplink.is_shut() { Err(Failure::Offline { host: origin.to_string() }) } else { Ok(()) }
     }

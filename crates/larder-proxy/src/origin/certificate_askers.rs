@@ -14,7 +14,7 @@ use rustls::{SignatureScheme, client::ResolvesClientCert, sign::CertifiedKey};
 
 use crate::origin::target::Origin;
 
-/// Origins that asked for a certificate.
+/// Origins that requested a certificate.
 #[derive(Debug, Default)]
 pub(crate) struct CertificateAskers(RwLock<(HashSet<Origin>, VecDeque<Origin>)>);
 
@@ -61,9 +61,9 @@ impl ResolvesClientCert for CertificateNoter {
     }
 }
 
-/// Does a handshake, and says whether it asked [`CertificateNoter`] for a certificate. All handshakes share one
-/// configuration, so that sessions can be resumed; that the question was asked within this one follows from its having
-/// been polled meanwhile.
+/// Performs a handshake, and returns whether it asked [`CertificateNoter`] for a certificate. All handshakes share one
+/// configuration, so that sessions can be resumed; the request belongs to this handshake if it came while this one was
+/// polled.
 pub(super) async fn note<T>(handshake: impl Future<Output = T>) -> (T, bool) {
     let mut handshake = pin!(handshake);
     let mut asked = false;

@@ -25,7 +25,7 @@ struct OriginFault {
     error: ProxyError,
 }
 
-/// One fault of one origin.
+/// The count of one fault of one origin.
 struct ComplaintCount {
     at: Instant,
     /// Failures since then.
@@ -33,7 +33,7 @@ struct ComplaintCount {
 }
 
 impl ComplaintLog {
-    /// Tells the operator of `failure`, if an origin is at fault and it is time to say so.
+    /// Logs `failure`, if an origin is at fault and the rate limit allows.
     pub(crate) fn note(&self, failure: &Failure) {
         let Some((host, error, why)) = failure.origin_fault() else { return };
         if let Some(untold_count) = self.admit(OriginFault { origin: host.to_owned(), error }, Instant::now()) {
@@ -45,7 +45,7 @@ impl ComplaintLog {
         }
     }
 
-    /// Tells the operator that requests wait for one of `count_max` connections to `origin`, if it is time to say so.
+    /// Logs that requests wait for one of `count_max` connections to `origin`, if the rate limit allows.
     pub(crate) fn note_full(&self, origin: &Origin, count_max: usize) {
         let origin = origin.to_string();
         let fault = OriginFault { origin: origin.clone(), error: ProxyError::ConnectionLimitReached };

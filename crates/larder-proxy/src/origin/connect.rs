@@ -26,11 +26,11 @@ use crate::{
 /// A connection on which nothing was sent yet.
 pub(crate) struct NewLink {
     pub(crate) stream: OriginStream,
-    /// The deadline of what is on it.
+    /// The deadline of the connection.
     pub(crate) watched: Arc<WatchedConnection>,
     /// Requests over HTTP/1.1 that are begun on it.
     pub(crate) requests: Arc<RequestCount>,
-    /// Whether HTTP/2 is to be spoken on it.
+    /// Set if HTTP/2 is to be spoken.
     pub(crate) http2: bool,
 }
 
@@ -88,7 +88,7 @@ pub(crate) async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result
     connect_to_origin(origins, origin).await
 }
 
-/// Opens a connection to the parent through which an origin is asked, if a client may have itself led there.
+/// Opens a connection to the parent of an origin, if a client may reach that origin.
 async fn open_to_parent(origins: &Arc<OriginRouter>, origin: &Origin, parent: &Parent) -> Result<TcpStream, Failure> {
     origins.shared.check_listed(origin)?;
     parent::check_target(&origins.shared.targets, origin)?;
@@ -114,7 +114,7 @@ fn not_in_time(origin: &Origin, why: &str) -> Failure {
     Failure::Unusable { host: origin.to_string(), fault: FaultReport::new(ProxyError::ConnectionTimeout, why) }
 }
 
-/// Keeps the addresses that the rules allow; none left is a refusal.
+/// Keeps the addresses that the rules allow. If none is left, the target is refused.
 fn keep_allowed(rules: &TargetRules, origin: &Origin, addresses: &mut Vec<SocketAddr>) -> Result<(), Failure> {
     let mut refused = None;
     addresses.retain(|address| match rules.check(address.ip()) {
@@ -141,7 +141,7 @@ async fn connect_any(
     match first_of(addresses).await {
         Ok(stream) if leads_to_us(origins, &stream) => Err(Failure::Loop),
         Ok(stream) => {
-            // Small requests are to leave at once; a socket that refuses the option still works.
+            // Small requests should leave at once; a socket that refuses the option still works.
             let _ = stream.set_nodelay(true);
             Ok(stream)
         }

@@ -22,7 +22,7 @@ struct ExpectationState {
 /// The origin's reply so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OriginWord {
-    /// Nothing.
+    /// No reply yet.
     #[default]
     Awaited,
     /// A 100, or silence for so long that the body is sent without one.
@@ -33,11 +33,11 @@ pub(crate) enum OriginWord {
     Over,
 }
 
-/// A final answer that came instead of a 100. Gone when it has been read.
+/// A final response in place of a 100. Dropped when it has been read.
 pub(crate) struct ExpectationRefusal(Arc<Expectation>);
 
 impl Expectation {
-    /// Lets the body go, unless the final answer came first.
+    /// Releases the body, unless the final response came first.
     pub(crate) fn grant(&self) {
         self.say(OriginWord::Awaited, OriginWord::Go);
     }
@@ -59,7 +59,7 @@ impl Expectation {
         state.word
     }
 
-    /// Says `next` if the last word is `last`; tells whether it was.
+    /// Changes the reply from `last` to `next`. Returns `false` if it was another.
     fn say(&self, last: OriginWord, next: OriginWord) -> bool {
         let mut state = self.lock();
         if state.word != last {

@@ -17,7 +17,7 @@ pub(crate) struct FaultReport {
     pub(crate) why: String,
     /// An additional detail for the client: the fault of a certificate.
     pub(crate) reason: Option<&'static str>,
-    /// Whether a name server says so, which is then there to be asked.
+    /// Set if a name server reported it, which means that a name server is reachable.
     pub(crate) is_said_by_dns: bool,
 }
 

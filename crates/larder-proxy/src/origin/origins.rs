@@ -39,18 +39,18 @@ pub(crate) struct OriginsShared {
     pub(crate) limits: Limits,
     /// The targets that clients may reach.
     pub(crate) targets: TargetRules,
-    /// Authorities that are trusted besides the usual ones.
+    /// Additional trusted CAs.
     pub(crate) ca_file: Option<PathBuf>,
     /// Whether HTTP/2 may be spoken.
     pub(crate) http2: bool,
-    /// Hosts that clients may not have themselves led to.
+    /// Hosts that clients may not reach.
     pub(crate) lists: Option<Arc<ActiveLists>>,
     /// The proxy that leads out.
     pub(crate) parents: Parents,
     /// Our own listeners, which nothing may be proxied to.
     pub(crate) own_addresses: Vec<SocketAddr>,
     pub(crate) tls: OriginTls,
-    /// Those that ask for a certificate of their client.
+    /// Origins that request client certificates.
     pub(crate) certificate_askers: Arc<CertificateAskers>,
     /// Room for connections.
     pub(crate) rooms: OriginRooms<OwnConnection>,

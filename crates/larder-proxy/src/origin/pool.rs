@@ -44,7 +44,7 @@ pub(crate) struct ConnectionPool {
     idle: Mutex<IdleConnections>,
 }
 
-/// Unused connections by origin, how many they are, and those that are shared.
+/// Unused connections by origin, their number, and the shared ones.
 #[derive(Default)]
 struct IdleConnections {
     kept: HashMap<Origin, Vec<OwnConnection>>,
@@ -52,7 +52,7 @@ struct IdleConnections {
     shared: HashMap<Origin, Vec<SharedConnection>>,
 }
 
-/// One connection of HTTP/1.1 to an origin, in use or kept.
+/// A connection of HTTP/1.1 to an origin, in use or kept.
 pub(crate) struct OwnConnection {
     room: Arc<OriginRoom<OwnConnection>>,
     sender: SendRequest<RequestBody>,
@@ -71,7 +71,7 @@ pub(crate) struct Lease {
     connection: PooledConnection,
     origin: Origin,
     origins: Arc<OriginRouter>,
-    /// Whether the connection owes the origin a body that it did not want.
+    /// Set if the origin did not read the body that the connection still owes it.
     refusal: Option<ExpectationRefusal>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct Lease {
 pub(crate) struct ReplayableRequest<M> {
     /// The request's destination.
     pub(crate) origin: Origin,
-    /// The way to other origins, if there are others.
+    /// The choice of another origin, if there are several.
     pub(crate) choice: Option<OriginChoice>,
     pub(crate) repeat: RetryRule,
     /// Makes it. Called again only if `repeat` allows it.
@@ -104,7 +104,7 @@ struct SendFailure {
     unsent: Option<Request<RequestBody>>,
     /// Whether the origin says that it did not process the request.
     unprocessed: bool,
-    /// Whether bytes of an answer came, none that make sense.
+    /// Set if bytes of a response came, but no valid ones.
     answered: bool,
 }
 
@@ -189,7 +189,7 @@ where
     }
 }
 
-/// Sends a request that asks to leave HTTP, on a connection of its own (RFC 9110 7.8).
+/// Sends a request to leave HTTP, on a connection of its own (RFC 9110 7.8).
 pub(crate) async fn send_upgrade(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
@@ -250,7 +250,7 @@ impl ConnectionPool {
         self.lock().shared.entry(origin.clone()).or_default().push(connection);
     }
 
-    /// Drops connections that closed meanwhile, and origins without any.
+    /// Drops connections that have closed, and origins without any.
     pub(crate) fn sweep(&self) {
         let idle = &mut *self.lock();
         idle.kept.retain(|_, kept| {
@@ -302,7 +302,7 @@ impl Lease {
         }
     }
 
-    /// Says that the origin owes nothing at the moment.
+    /// Notes that nothing is expected from the origin at the moment.
     pub(crate) fn origin_delivered(&self) {
         self.watched().disarm();
     }
@@ -487,7 +487,7 @@ impl<C: Future + Unpin> Future for PooledTask<C> {
         if self.watched.order() == WatchOrder::Expire {
             return Poll::Ready(());
         }
-        // The request's own future reports what went wrong.
+        // The request's own future reports errors.
         Pin::new(&mut self.connection).poll(context).map(|_| ())
     }
 }

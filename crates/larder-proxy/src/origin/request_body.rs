@@ -75,7 +75,7 @@ pub(crate) enum BodyFault {
     BrokenOff,
     /// The client sent it too slowly.
     TooSlow,
-    /// The origin gave its answer without it.
+    /// The origin responded without reading it.
     NotWanted,
 }
 
@@ -329,7 +329,7 @@ impl BodyPace {
         self.waiting_since.get_or_insert(tick);
     }
 
-    /// Bytes have come; tells whether in time.
+    /// Notes received bytes. Returns whether they came in time.
     fn take(&mut self, tick: u32, bytes: u64) -> bool {
         let waited = self.waiting_since.take().map_or(0, |since| u64::from(tick.saturating_sub(since)));
         let left = self.left_bytes.saturating_add(bytes).checked_sub(waited.saturating_mul(self.rate));

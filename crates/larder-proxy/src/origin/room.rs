@@ -51,7 +51,7 @@ pub(crate) struct RoomPlace<C>(Option<Arc<OriginRoom<C>>>);
 pub(crate) enum RoomTurn<C> {
     /// The right to open one.
     Open(RoomPlace<C>),
-    /// One that another request was done with.
+    /// A connection that another request has finished with.
     Kept(C),
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum RoomEntry<C> {
     Now(RoomPlace<C>),
     /// A place in the queue.
     Wait(oneshot::Receiver<RoomTurn<C>>),
-    /// Not even that.
+    /// The queue is full.
     Full,
 }
 
@@ -125,8 +125,8 @@ impl<C> OriginRoom<C> {
         entered
     }
 
-    /// Gives a connection that `worker` has no more use for to somebody there who waits. What comes back may be kept; a connection
-    /// that only other workers wait for is closed, so that they can have its place.
+    /// Gives an unused connection of `worker` to a request that waits there. Returns the connection if it may be kept.
+    /// A connection that only other workers wait for is closed, so that they can have its place.
     pub(crate) fn offer(&self, worker: usize, mut connection: C) -> Option<C> {
         while self.waiting_count.load(Relaxed) > 0 {
             let mut state = self.lock();

@@ -181,7 +181,7 @@ impl Future for SharedConnectionTask {
             return Poll::Ready(());
         }
         self.state.stream_count_max.store(self.connection.current_max_send_streams(), Relaxed);
-        // Each request's own future reports what went wrong.
+        // Each request's own future reports errors.
         Pin::new(&mut self.connection).poll(context).map(|_| ())
     }
 }
@@ -192,7 +192,7 @@ fn to_http2(mut request: Request<RequestBody>, secure: bool) -> Request<RequestB
     fields.remove(TRANSFER_ENCODING);
     // The body does not wait for a 100, see `pool`.
     fields.remove(EXPECT);
-    // Trailers are passed on whoever asks.
+    // Trailers are forwarded, whether or not the client asked for them.
     fields.insert(TE, HeaderValue::from_static("trailers"));
     let host = fields.remove(HOST);
     let scheme = if secure { Scheme::HTTPS } else { Scheme::HTTP };

@@ -29,7 +29,7 @@ enum StatusLinePlace {
     Line { octets: usize, is_interim: bool },
     /// In the fields of an interim response. `is_line_empty`: the line has no octets before its end.
     Fields { is_line_empty: bool },
-    /// Behind what is looked at of this response.
+    /// After the examined part of this response.
     Behind,
 }
 
@@ -47,7 +47,7 @@ impl StatusLines {
         Self { requests, seen, place: StatusLinePlace::Behind }
     }
 
-    /// Takes what arrived, and changes the versions in it that have to be.
+    /// Processes arrived octets, and rewrites versions in them.
     pub(crate) fn follow(&mut self, received: &mut [u8]) {
         if self.place == StatusLinePlace::Behind {
             let requests = self.requests.0.load(Relaxed);

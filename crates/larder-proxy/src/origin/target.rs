@@ -15,7 +15,7 @@ use ipnet::IpNet;
 
 use crate::config::{HostSent, OriginUrl, Parent, TargetRules};
 
-/// An origin: what connections are kept for.
+/// An origin: the identity by which connections are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     pub(crate) https: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Origin {
 /// The way to an origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OriginWay {
-    /// Through the parent, if there is one that leads to it.
+    /// Through the parent, if there is one for the origin.
     Usual,
     /// Past any parent.
     Direct,
@@ -126,8 +126,8 @@ impl TargetRules {
     }
 }
 
-/// Returns whether an address is in one of the networks. An IPv4 address and the IPv6 address that is mapped to it are
-/// one, whichever of the two the operator or the client wrote.
+/// Returns whether an address is in one of the networks. An IPv4 address and the IPv6 address mapped to it are
+/// equivalent, in either notation.
 pub(crate) fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
     let address = address.to_canonical();
     let is_in = |network: &IpNet| match (network, address) {
@@ -159,7 +159,7 @@ fn special_v4(address: Ipv4Addr) -> Option<&'static str> {
         (198, 18..=19) => Some("a benchmarking address"),
         (224..=239, _) => Some("a multicast address"),
         (240..=255, _) => Some("a reserved or broadcast address"),
-        // A public address by number, but answered by the cloud's own host (Azure).
+        // A public address by number, but the cloud's own host responds (Azure).
         (168, 63) if address == CLOUD_HOST => Some("a cloud's metadata address"),
         _ => None,
     }
@@ -203,7 +203,8 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
         [0x2002, high, low, ..] => Some(join(high, low)),
         [0, 0, 0, 0, 0xffff, 0, high, low] => Some(join(high, low)),
         [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => Some(join(high, low)),
-        // IPv4-compatible, long deprecated, but some stacks still route it; ::1 and :: are not of it.
+        // IPv4-compatible addresses are long deprecated, but some stacks still route them; ::1 and :: are no such
+        // addresses.
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 => Some(join(high, low)),
         _ => None,
     }

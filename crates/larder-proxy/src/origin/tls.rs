@@ -20,13 +20,13 @@ use crate::origin::certificate_askers::{CertificateNoter, note};
 /// TLS towards origins.
 #[derive(Default)]
 pub(crate) struct OriginTls {
-    /// Without and with HTTP/2 among what is offered.
+    /// Without and with HTTP/2 in the offered protocols.
     configs: OnceLock<Result<[Arc<ClientConfig>; 2], String>>,
 }
 
 impl OriginTls {
-    /// Does the handshake with `host`, whose certificate must be good for it; HTTP/2 is offered if `http2`. Also returns whether
-    /// it asked for a certificate.
+    /// Performs the handshake with `host`, whose certificate must be valid for it; HTTP/2 is offered if `http2`. Also
+    /// returns whether the origin requested a certificate.
     pub(crate) async fn connect(
         &self,
         stream: TcpStream,

@@ -27,7 +27,7 @@ use crate::{
 use answers::RecentAnswers;
 use judge::{SilenceJudge, SilenceVerdict};
 
-/// Whether an origin can be asked for a request.
+/// Whether an origin can be contacted for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UplinkState {
     #[default]
@@ -114,7 +114,7 @@ impl Uplink {
         self.is_shut() || (self.mode() == Offline::Auto && self.is_down.load(Relaxed))
     }
 
-    /// Notes what became of asking `origin`.
+    /// Notes the result of a request to `origin`.
     pub(crate) fn note(&self, origin: &Origin, failure: Option<&Failure>) {
         if self.mode() != Offline::Auto {
             return;

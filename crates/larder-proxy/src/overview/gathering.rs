@@ -1,4 +1,4 @@
-//! Where the figures of an overview come from.
+//! The sources of an overview's figures.
 
 use std::sync::atomic::Ordering::Relaxed;
 

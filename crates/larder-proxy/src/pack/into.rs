@@ -39,9 +39,9 @@ use crate::{
 pub(crate) struct UnpackSummary {
     pub(crate) stored: u64,
     pub(crate) body_bytes: u64,
-    /// Those that were stored already, as new or newer.
+    /// Records whose response was stored already, as new or newer.
     pub(crate) there: u64,
-    /// Those that are not stored, for one reason or another.
+    /// Records that are not stored, for any reason.
     pub(crate) refused: u64,
     /// Records of other kinds.
     pub(crate) passed: u64,
@@ -64,7 +64,7 @@ struct RecordRequest {
     time: Option<Timestamp>,
 }
 
-/// A response that is to be stored.
+/// A response to be stored.
 struct RecordResponse {
     place: StorePlace,
     head: StoredHead,
@@ -232,7 +232,7 @@ impl Unpacker<'_> {
         Ok(RecordResponse { place, head, body_bytes, check })
     }
 
-    /// Puts what this proxy's rules say of a response among its fields.
+    /// Adds this proxy's rules for a response to its fields.
     fn put_ruling(&self, uri: &Uri, status: StatusCode, fields: &mut HeaderMap) {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let path = uri.path_and_query().map_or("/", |path| path.as_str());

@@ -54,16 +54,16 @@ pub(crate) struct PackSummary {
 pub(crate) struct PackOutlet<'a> {
     /// Takes bytes of the file.
     pub(crate) data: &'a dyn Fn(&[u8]) -> bool,
-    /// Is told how far it has come.
+    /// Called with the progress.
     pub(crate) progress: &'a dyn Fn(u64, u64) -> bool,
-    /// Is told what URL is left out, and why.
+    /// Called with each URL that is left out, and the reason.
     pub(crate) left_out: &'a dyn Fn(&str, &str) -> bool,
 }
 
-/// Packs what is stored. Blocks for reading the whole store.
+/// Packs stored responses. Blocks to read the whole store.
 ///
 /// # Errors
-/// The store cannot tell its keys, or is closed.
+/// The store cannot list its keys, or is closed.
 pub(crate) fn pack(
     cache: &Cache,
     store: &Store,
@@ -97,7 +97,7 @@ struct Packer<'a> {
     broken_url: Option<String>,
 }
 
-/// A response that is to be written.
+/// A response to be written.
 struct PackedResponse<'a> {
     url: &'a str,
     key: &'a [u8],
@@ -122,7 +122,7 @@ impl Packer<'_> {
         self.record(&head.encode(), &mut |sink| sink.write_all(text.as_bytes())).is_ok()
     }
 
-    /// Packs a stored response, if it is to be packed. Returns whether to go on.
+    /// Packs a stored response, if it is selected. Returns whether to continue.
     fn entry(&mut self, response: &responses::Response<'_>) -> bool {
         let responses::Response { url, key, head, reader } = response;
         let is_late = |since: &Timestamp| head.response_time() >= *since;
@@ -247,7 +247,7 @@ impl Packer<'_> {
     }
 }
 
-/// Writes to an outlet; an error is that nobody takes it any more.
+/// Writes to an outlet; an error means that the outlet has no reader any more.
 struct OutletSink<'a>(&'a PackOutlet<'a>);
 
 impl Write for OutletSink<'_> {

@@ -27,7 +27,7 @@ pub(crate) enum WarcItem {
     End,
 }
 
-/// A record's head as it was read.
+/// A parsed record head.
 pub(crate) struct WarcRecord {
     fields: Vec<(String, String)>,
     pub(crate) content_bytes: u64,

@@ -19,7 +19,7 @@ use crate::{
     worker::Worker,
 };
 
-/// An origin's answer to a HEAD with a client's own credentials: it covers the responses that it describes.
+/// An origin's response to a HEAD with a client's own credentials: it covers the responses that it describes.
 pub(crate) struct Permission {
     status: StatusCode,
     fields: HeaderMap,
@@ -33,7 +33,7 @@ pub(crate) struct Permission {
 pub(crate) enum AccessAnswer {
     /// The client may read what the permission covers.
     Granted(Permission),
-    /// The origin has something else for this client than what is stored.
+    /// The origin has another response for this client than the stored one.
     Differs,
     Refused,
 }
@@ -59,10 +59,10 @@ pub(crate) fn may_stand_in(route: &Route, found: &FoundResponse) -> bool {
     stands_in && !is_protected(found)
 }
 
-/// Asks the origin about a client, and holds its answer against what is stored.
+/// Asks the origin about a client, and compares its response with the stored one.
 ///
 /// # Errors
-/// The origin cannot be asked.
+/// The origin is unreachable.
 pub(crate) async fn ask(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -112,7 +112,7 @@ impl Permission {
     }
 }
 
-/// Returns whether a stored response answered somebody's credentials.
+/// Returns whether a stored response was fetched with credentials.
 fn is_protected(found: &FoundResponse) -> bool {
     found.entry.head.freshness().checks_authorization
 }

@@ -37,7 +37,7 @@ pub(super) struct RequestNote {
     pub(super) subject: Option<PopularitySubject>,
 }
 
-/// Counts an exchange and attaches what is settled when its response is gone.
+/// Counts an exchange, and attaches the ticket that is settled when its response is dropped.
 pub(super) fn finish(
     client: &Arc<Client>,
     mut start: RequestStart,
@@ -68,7 +68,7 @@ fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Op
     delays.pacer(client.peer.ip(), host_of(authority))
 }
 
-/// Returns scheme, authority and mark of what a request that passed the gate is for, if that is plain.
+/// Returns scheme, authority and mark of the target of a request that passed the gate, if they are plain.
 pub(super) fn name_of<'a>(
     client: &Client,
     worker: &'a Worker,
@@ -97,8 +97,8 @@ impl RequestStart {
         }
     }
 
-    /// Creates that of a request that is refused before it is looked up: nobody checked whom it is for, and its
-    /// response is short.
+    /// Creates the start of a request that is refused before any lookup: its target was not checked, and its response
+    /// is short.
     pub(super) fn of_refused(
         client: &Client,
         worker: &Arc<Worker>,

@@ -160,8 +160,8 @@ pub(crate) fn take_apart(
     })
 }
 
-/// Returns what the first rule that is about a request says before there is a response. What is not heeded of its
-/// fields is taken out.
+/// Returns the overrides of the first matching rule that apply before there is a response. Ignored fields are removed
+/// from the request.
 fn before(
     rules: [Option<&Rules>; 2],
     (method, scheme, authority, path): (&Method, &str, &str, &str),
@@ -198,7 +198,7 @@ fn target(prefix: &str, path: &PathAndQuery) -> Option<Uri> {
     if prefix.is_empty() && (text.starts_with('/') || text == "*") {
         return Some(Uri::from(path.clone()));
     }
-    // A target of an authority and a query alone has no path of its own.
+    // A target of only an authority and a query has no path.
     let slash = if text.starts_with('/') { "" } else { "/" };
     format!("{prefix}{slash}{text}").parse().ok()
 }

@@ -98,7 +98,7 @@ fn rule_if_kept(worker: &Worker, asked: &RequestHead, target: &http::Uri, receiv
     }
 }
 
-/// A response to POST that is to be kept.
+/// A response to POST to be kept.
 struct KeptPost<'a> {
     rule: &'a VaryRule,
     received: ReceivedHead,
@@ -106,7 +106,7 @@ struct KeptPost<'a> {
     began: WorkStart,
 }
 
-/// Stores a response to POST under its target's key; tells whether it did.
+/// Stores a response to POST under its target's key, and returns whether it did.
 async fn keep(worker: &Arc<Worker>, asked: &RequestHead, kept: KeptPost<'_>, bytes: &bytes::Bytes) -> bool {
     let KeptPost { rule, received, began } = kept;
     let settings = &worker.cache.http;

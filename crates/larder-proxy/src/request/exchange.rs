@@ -42,19 +42,19 @@ use crate::{
     worker::Worker,
 };
 
-/// Answers a request. `fault` is what its octets have against it.
+/// Answers a request. `fault` is the fault in its octets, if any.
 pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault: Option<HeadFault>) -> ClientAnswer {
     let started = Instant::now();
     if client.is_http2() {
         http2::join_cookies(request.headers_mut());
     }
-    // Chosen once: what one request meets is of one configuration.
+    // Chosen once, so that a request sees one configuration.
     let worker = client.worker.latest();
     let passed = gate::pass(client, &worker, fault, &mut request);
     if let Err(failure) = passed {
         return refuse(client, &worker, &request, &failure);
     }
-    // Before a mirror asks in another coding than its client.
+    // Before a mirror requests another coding than its client.
     let wish = if worker.shared.compresses { CodingWish::of(&request) } else { None };
     if let Err(failure) = divert(client, &worker, &mut request) {
         return refuse(client, &worker, &request, &failure);
@@ -199,7 +199,7 @@ async fn respond(
     if let Some(served) = pac::answer(client, worker, &request) {
         return finish(client, start, served);
     }
-    // From here on, so that a proxy that leaves waits for what this makes invalid.
+    // From here on, so that a proxy that hands over waits for the invalidation.
     let is_change = !invalidate::is_safe(request.method());
     let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
     let (mirrored, form) = (MirrorRequest::of(&request).cloned(), RefusalForm::for_request(&request));
@@ -242,7 +242,7 @@ fn dressed(mirrored: &MirrorRequest, served: ServedResponse) -> ServedResponse {
     ServedResponse { response: Response::from_parts(head, body), ..served }
 }
 
-/// A request that has no response yet. Over HTTP/2 its client may give it up while others go on.
+/// A request without a response yet. Over HTTP/2 its client may give it up while others continue.
 struct PendingExchange {
     client: Arc<Client>,
     worker: Arc<Worker>,
@@ -272,7 +272,7 @@ async fn serve_request(
     mut request: Request<Incoming>,
 ) -> Result<ServedResponse, Failure> {
     let asked = admission::admit(client, worker, &mut request).await?;
-    // No second owner of the request: a question of git is made of it.
+    // The request must have no second owner: a git question may be made of it.
     let named = client.session.as_ref().map(|session| (session, asked.method.clone(), asked.uri()));
     let served = serve_admitted(client, worker, asked, request.into_body()).await;
     if let (Err(Failure::Offline { .. }), Some((session, method, Some(uri)))) = (&served, named) {
@@ -315,7 +315,7 @@ async fn serve_admitted(
     }
 }
 
-/// Answers what is asked for by a key.
+/// Answers a request for a resource with a key.
 async fn serve_cached(worker: &Arc<Worker>, asked: &Arc<RequestHead>) -> Result<ServedResponse, Failure> {
     let Some(key) = &asked.key else { return serve::from_origin(worker, asked).await };
     let served = serve::from_cache(worker, asked, key).await;

@@ -68,7 +68,7 @@ fn origin_of(worker: &Worker, uri: &Uri) -> Option<Origin> {
     located.ok().map(|destination| destination.origin)
 }
 
-/// Tells what stands between us and an origin: lists of hosts, and the parent that it is asked through.
+/// Appends the path to an origin: lists of hosts, and its parent.
 fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
     let lists = origins.lists.as_ref().filter(|_| !origin.trusted);
     match lists.map_or(ListVerdict::Not, |lists| lists.listed(&origin.host)) {
@@ -125,7 +125,7 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
     tell_route(text, answering.map(|found| &found.entry.head), stored, route);
 }
 
-/// Tells which way a request goes, and why.
+/// Appends the route of a request, and the reason.
 fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState, route: Route) {
     let StoredState::Response { decision, extent, .. } = stored else {
         match route {

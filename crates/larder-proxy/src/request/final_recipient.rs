@@ -1,4 +1,4 @@
-//! Answers to TRACE and OPTIONS that may not be forwarded any further (RFC 9110 7.6.2, 9.3.7, 9.3.8).
+//! Responses to TRACE and OPTIONS that may not be forwarded any further (RFC 9110 7.6.2, 9.3.7, 9.3.8).
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};

@@ -19,16 +19,15 @@ use crate::{
     worker::Worker,
 };
 
-/// Marks a request about a server as a whole (RFC 9112 3.2.4), whose target `/` stands for `*`: among the request's
+/// Marks a request about a server as a whole (RFC 9112 3.2.4), whose target `/` stands for `*`. Kept in the request's
 /// extensions.
 #[derive(Clone, Copy)]
 pub(crate) struct AboutServer;
 
-/// Checks a request and gives it the form in which all that follows expects it. `fault` is what its octets have
-/// against it.
+/// Checks a request and normalizes its form for all later code. `fault` is the fault in its octets, if any.
 ///
 /// # Errors
-/// It names no one host or no target that can be served, or it is on a connection for another host.
+/// The request does not name exactly one host and a valid target, or it is on a connection for another host.
 pub(crate) fn pass<B>(
     client: &Client,
     worker: &Worker,

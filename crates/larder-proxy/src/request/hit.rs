@@ -113,8 +113,7 @@ pub(crate) fn portion(
     }
 }
 
-/// Sets the fields that tell how old a response is and how it came about, among fields that have places for
-/// them; without an age the place goes.
+/// Sets the fields for the age and Cache-Status, which have slots; without an age its slot is removed.
 pub(crate) fn set_times(marks: &ResponseMarkers, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
     match age_secs {
         Some(age_secs) => {

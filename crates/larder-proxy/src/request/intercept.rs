@@ -40,8 +40,8 @@ use crate::{
     worker::{ConnectionPresence, Worker},
 };
 
-/// Returns the interceptor for a client's tunnel to `origin`, if the tunnel is looked into. One to a listed host that
-/// is not is noted.
+/// Returns the interceptor for a client's tunnel to `origin`, if the tunnel is intercepted. Records a tunnel to a
+/// listed host that is not.
 pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &Origin) -> Option<&'a Arc<Interceptor>> {
     let of_session = client.session.as_ref().map(|session| &session.interceptor);
     let interceptor = of_session.or(worker.shared.interceptor.as_ref())?;
@@ -79,7 +79,7 @@ enum TunnelOutcome {
     Nothing,
 }
 
-/// A tunnel that is looked into.
+/// An intercepted tunnel.
 pub(crate) struct TunnelOpening {
     pub(crate) client_side: OnUpgrade,
     /// The origin that the client addresses.
@@ -87,7 +87,7 @@ pub(crate) struct TunnelOpening {
     pub(crate) interceptor: Arc<Interceptor>,
 }
 
-/// Answers what comes through a tunnel once the client has been told that it is open; settles `ticket` at the end.
+/// Answers the bytes of a tunnel once the client has been told that it is open; settles `ticket` at the end.
 pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: TunnelOpening, mut ticket: Ticket) {
     let TunnelOpening { client_side, origin, interceptor } = opening;
     let (client, worker) = (Arc::clone(client), Arc::clone(worker));

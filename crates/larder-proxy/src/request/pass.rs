@@ -1,9 +1,9 @@
-//! Passing a request on and its response back, without storing: unsafe methods, HEAD, and whatever the cache
-//! cannot help with.
+//! Forwards a request and its response without storing: unsafe methods, HEAD, and all requests that the cache cannot
+//! help with.
 //!
-//! What the answer to a HEAD says of a stored GET is heeded, though it is not stored itself (RFC 9111 4.3.5).
-//! Invariant: what belongs to one connection stays on it (RFC 9110 7.6.1); a request with a body is sent
-//! once. Cost: bodies are streamed both ways by reference.
+//! The response to a HEAD updates the stored response to GET, although it is not stored itself (RFC 9111 4.3.5).
+//! Invariant: fields of one connection stay on it (RFC 9110 7.6.1); a request with a body is sent once. Cost: bodies
+//! are streamed both ways by reference.
 
 use std::sync::Arc;
 
@@ -38,23 +38,23 @@ use crate::{
     worker::Worker,
 };
 
-/// Passes a request on as it is.
+/// Forwards a request unchanged.
 ///
 /// # Errors
-/// The origin cannot be reached, or its response makes no sense.
+/// The origin is unreachable, or its response is malformed.
 pub(crate) async fn pass(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
     body: Option<ClientBody>,
     status: CacheStatus,
 ) -> Result<ServedResponse, Failure> {
-    // Rarely what a request comes to, and large: not part of every future that may.
+    // Boxed, because it is large and rarely needed: it should not enlarge every future that may need it.
     let (head, body) = Box::pin(ask(worker, asked, body)).await?;
     let status = with_origin_status(status, head.status);
     Ok(respond(worker, asked, PassedResponse { status: head.status, fields: head.headers, body }, status))
 }
 
-/// Passes a HEAD on, and lets its answer confirm or drop the stored response to GET (RFC 9111 4.3.5).
+/// Forwards a HEAD, and lets its response confirm or drop the stored response to GET (RFC 9111 4.3.5).
 ///
 /// # Errors
 /// As [`pass`].
@@ -79,7 +79,7 @@ pub(crate) async fn pass_head(
     let mut updated = None;
     match validate::judge_head(&found.entry.head, &answer, settings) {
         HeadVerdict::Holds(fresh) => {
-            // With the fields that the answer lacks, as the GET would have them.
+            // With the fields that the HEAD's response lacks, as the GET would have them.
             let mut fields = fresh.fields().clone();
             hit::add(&mut fields, &validate::first_askers_own(&head.headers, &fresh));
             updated = Some(fields);
@@ -99,7 +99,7 @@ pub(crate) async fn pass_head(
     ))
 }
 
-/// Asks the origin, and checks the framing of what comes back.
+/// Sends the request to the origin, and checks the framing of the response.
 ///
 /// # Errors
 /// As [`pass`].

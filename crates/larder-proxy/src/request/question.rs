@@ -27,10 +27,10 @@ pub(super) fn may_be(asked: &RequestHead) -> bool {
         && len.is_some_and(|len| (1..=QUESTION_BYTES_MAX).contains(&len))
 }
 
-/// Reads the body of such a request.
+/// Reads the body of a possible question.
 ///
 /// # Errors
-/// It does not come whole, or too slowly.
+/// The body is incomplete, or too slow.
 pub(super) async fn read(worker: &Worker, body: ClientBody) -> Result<Bytes, Failure> {
     let limits = &worker.shared.config.limits;
     let mut body = RequestBody::of_client(body, None, limits, &worker.watches);
@@ -43,7 +43,7 @@ pub(super) async fn read(worker: &Worker, body: ClientBody) -> Result<Bytes, Fai
     Ok(read.freeze())
 }
 
-/// Returns the request as it is answered, now that its body was read: like a GET of the answer, if it asks a question.
+/// Returns the request as it is answered, now that its body was read: like a GET, if it asks a question.
 pub(super) fn asked(asked: Arc<RequestHead>, body: &Bytes) -> Arc<RequestHead> {
     let question = GitQuestion::of(&asked.fields, body.clone());
     let key = question.as_ref().zip(asked.key.as_ref()).map(|(question, key)| question.key(key));

@@ -54,7 +54,7 @@ pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Resp
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RefusalForm {
     Text,
-    /// As a browser shows it.
+    /// A page for a browser.
     Page,
 }
 

@@ -35,10 +35,10 @@ use crate::{
     worker::Worker,
 };
 
-/// Answers what is ours to answer.
+/// Answers a request that is for the mirror itself.
 ///
 /// # Errors
-/// Neither the registry nor whom it names for tokens can be asked.
+/// Neither the registry nor the token server that it names is reachable.
 pub(crate) async fn answer<B>(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
@@ -165,7 +165,7 @@ fn api_asked(client: &Arc<Client>, worker: &Worker, mirrored: &MirrorRequest) ->
     admission::take_apart(client, &worker.shared, &mut request)
 }
 
-/// Fetches a token at `url`, whose host gets what a client says of itself.
+/// Fetches a token at `url`, whose host gets the client's credentials.
 async fn fetch(
     worker: &Arc<Worker>,
     asked: &RequestHead,
@@ -201,7 +201,7 @@ async fn fetch(
     Ok((head.status, head.headers.get(CONTENT_TYPE).cloned(), body))
 }
 
-/// Notes a token that was given to somebody without credentials.
+/// Records a token that was issued without credentials.
 fn note_open(worker: &Worker, body: &[u8]) {
     let Ok(serde_json::Value::Object(answer)) = serde_json::from_slice(body) else { return };
     let secs = answer.get("expires_in").and_then(serde_json::Value::as_u64).unwrap_or(TOKEN_SECS_USUAL);
@@ -281,7 +281,7 @@ fn broken(asked: &RequestHead, why: &str) -> Failure {
 /// Characters escaped in an argument. The punctuation of scopes need not be escaped (RFC 3986 3.4).
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b':').remove(b',');
-/// Longest answer to a request for a token.
+/// Longest response to a request for a token.
 const TOKEN_BYTES_MAX: usize = 64 << 10;
 /// Lifetime of a token that states none, in seconds.
 const TOKEN_SECS_USUAL: u64 = 60;

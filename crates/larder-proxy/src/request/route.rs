@@ -25,9 +25,9 @@ pub(crate) struct RouteFacts<'a> {
     pub(crate) stored: StoredState,
     /// Whether recent responses of this resource could not be shared between clients.
     pub(crate) is_lonely: bool,
-    /// Whether there is a store, in which parts of bodies can be kept.
+    /// Set if there is a store, in which parts of bodies can be kept.
     pub(crate) has_store: bool,
-    /// Whether the origin can be asked. If not, what is stored was judged accordingly.
+    /// Whether the origin can be contacted. If not, the stored response was judged accordingly.
     pub(crate) line: UplinkState,
 }
 

@@ -48,10 +48,10 @@ struct SeenResponse {
     otherwise: StoredState,
 }
 
-/// Answers from what is stored, or from the origin.
+/// Answers from the store, or from the origin.
 ///
 /// # Errors
-/// Nothing stored may be used and the origin cannot be reached.
+/// No stored response may be used, and the origin is unreachable.
 pub(crate) async fn from_cache(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -151,7 +151,7 @@ impl<'a> AnswerTerms<'a> {
     }
 }
 
-/// Looks what is stored for a request.
+/// Looks up the stored response for a request.
 async fn see(worker: &Arc<Worker>, asked: &Arc<RequestHead>, key: &Arc<[u8]>) -> SeenResponse {
     let nothing =
         |marker, stored| SeenResponse { found: None, presence: Availability::Gone, marker, stored, otherwise: stored };
@@ -213,7 +213,7 @@ pub(crate) fn stored(
     StoredState::Response { decision, extent, covers_what_is_told }
 }
 
-/// Passes a request on for what can have no key.
+/// Forwards a request whose target can have no key.
 ///
 /// # Errors
 /// As [`from_cache`].
@@ -275,7 +275,7 @@ pub(crate) fn age_of(worker: &Worker, head: &StoredHead) -> Age {
     Age { age_secs: (age_millis / 1000).unsigned_abs(), ttl_secs: left.div_euclid(1000) }
 }
 
-/// Answers from a stored response if it may be used as it is.
+/// Answers from a stored response if it may be used without validation.
 pub(crate) async fn if_fresh(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -291,8 +291,8 @@ pub(crate) async fn if_fresh(
     }
 }
 
-/// Answers with what a stale response `served`, and validates it behind (RFC 5861 3); by a flight if it turned out not to be
-/// there.
+/// Answers with a stale response, and validates it in the background (RFC 5861 3); by a flight if its body turned out
+/// to be unavailable.
 async fn meanwhile(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,

@@ -1,4 +1,4 @@
-//! A response and how it came about, as whoever answers a request hands it over.
+//! A response and how it came about, in the form in which all routes return it.
 
 use http::Response;
 
@@ -14,7 +14,7 @@ use crate::{
 pub(crate) struct ServedResponse {
     pub(crate) response: Response<ResponseBody>,
     pub(crate) outcome: Outcome,
-    /// The origin that was asked for it, if one was.
+    /// The origin contacted for it, if any.
     pub(crate) origin: Option<Box<str>>,
     /// The reason why it was not answered from the cache, if the cache could have answered it.
     pub(crate) why: Option<MissReason>,

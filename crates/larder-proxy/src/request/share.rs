@@ -49,7 +49,7 @@ pub(crate) struct FetchPlan {
     pub(crate) primary: Arc<[u8]>,
     /// The stored response that is to be validated or replaced.
     pub(crate) before: Option<FoundResponse>,
-    /// Whether that may stand in for an error of the origin.
+    /// Set if the stored response may be served in place of an error.
     pub(crate) may_serve_on_error: bool,
     /// The marker of the resource's variants.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
@@ -62,7 +62,7 @@ pub(crate) struct FetchPlan {
 }
 
 impl FetchPlan {
-    /// Returns what is known about a request whose client the origin has something of its own for.
+    /// Creates the plan for a request whose client gets a response of its own from the origin.
     pub(crate) fn alone(primary: &Arc<[u8]>, forward: CacheStatus) -> Self {
         Self {
             primary: Arc::clone(primary),
@@ -79,7 +79,7 @@ impl FetchPlan {
 /// Answers by a flight.
 ///
 /// # Errors
-/// The origin cannot be reached, and nothing stale may stand in.
+/// The origin is unreachable, and no stale response may be served.
 pub(crate) async fn fly(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -130,7 +130,7 @@ pub(crate) async fn fly(
 pub(crate) fn refresh(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan) {
     let reader = board(worker, asked, sharing, false);
     if reader.is_first() {
-        // A flight whose first reader leaves may be given up: this one stays to the end.
+        // A flight may be given up when its first reader leaves, so this reader stays to the end.
         tokio::spawn(read_out(reader));
     }
 }
@@ -149,7 +149,8 @@ enum FlightOutcome {
     OtherVariant(Arc<ResourceMarker>),
     /// The response is not for this reader.
     NotForUs,
-    /// The response is older than this reader accepts: one that the origin was asked for after it came is not.
+    /// The response is older than this reader accepts. A response requested from the origin after this request arrived
+    /// never is.
     TooOld,
     /// The response answered another's condition; it says nothing about whether one could be shared.
     Again,

@@ -67,7 +67,7 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
     }
 }
 
-/// Tells where it lies, and when it may go.
+/// Appends the place of the stored response, and when it may be evicted.
 async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundResponse) {
     if cache.shared.hot.find(&found.key).is_some() {
         line(text, "lies", format_args!("in memory, {} hits since it came there", found.entry.hits()));

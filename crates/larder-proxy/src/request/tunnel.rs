@@ -46,7 +46,7 @@ pub(crate) fn target(worker: &Worker, request: &Request<Incoming>) -> Result<Ori
         return Err(Failure::NoSite);
     }
     let malformed = Failure::BadRequest("CONNECT needs a host and a port");
-    // Only the authority stands there (RFC 9112 3.2.3).
+    // Only the authority is allowed here (RFC 9112 3.2.3).
     if request.uri().scheme().is_some() || request.uri().path_and_query().is_some() {
         return Err(malformed);
     }
@@ -74,7 +74,7 @@ pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStr
     opened
 }
 
-/// Carries bytes both ways once the client has been told that the way is open; settles `ticket` at the end.
+/// Copies bytes both ways once the client has been told that the tunnel is open; settles `ticket` at the end.
 pub(crate) fn carry(
     worker: &Arc<Worker>,
     client_side: OnUpgrade,

@@ -60,10 +60,10 @@ fn asks_unknown_version(asked: &RequestHead) -> bool {
         && versions.iter().any(|version| version.as_bytes().trim_ascii() != b"13")
 }
 
-/// Asks the origin.
+/// Sends the request to the origin.
 ///
 /// # Errors
-/// It cannot be reached, its answer makes no sense, or the request is for a WebSocket that nobody speaks.
+/// The origin is unreachable, its response is malformed, or the request is for an unknown version of WebSocket.
 pub(crate) async fn ask(
     worker: &Arc<Worker>,
     asked: &RequestHead,

@@ -128,7 +128,7 @@ impl ConfigFiles {
 }
 
 impl Persistent {
-    /// Returns it as it is at the start.
+    /// Creates the state at start.
     ///
     /// # Errors
     /// The access log cannot be opened.
@@ -159,8 +159,8 @@ impl Persistent {
         })
     }
 
-    /// Takes it over from another configuration, and has it as `config` says: the memory tier is as large as it says if it can be, and
-    /// empty if responses are marked otherwise.
+    /// Takes the state over from another configuration, and changes it as `config` says: the memory cache is resized if
+    /// possible, and emptied if responses are marked differently.
     ///
     /// # Errors
     /// The access log cannot be opened. Then nothing was changed.
@@ -214,7 +214,7 @@ impl Persistent {
 }
 
 impl Assembly {
-    /// Puts together what workers share by `config`, with listeners at these addresses.
+    /// Builds the state that workers share under `config`, with listeners at these addresses.
     pub(super) fn new(
         config: ProxyConfig,
         files: ConfigFiles,
@@ -289,7 +289,7 @@ impl Assembly {
     }
 }
 
-/// Refuses a file of certificate authorities that could not be used when the first origin over TLS is met.
+/// Refuses a file of CAs that could not be used for the first origin over TLS.
 pub(super) fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
     let Some(path) = &config.origin_ca_file else { return Ok(()) };
     let mut roots = rustls::RootCertStore::empty();
@@ -323,7 +323,7 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
         add_x_forwarded: config.add_x_forwarded,
         add_forwarded: config.add_forwarded,
         add_cache_status: config.add_cache_status,
-        // A name that was drawn says nothing to those who read the field.
+        // A random name means nothing to readers of the field.
         cache_name: node_name(config.pseudonym.as_deref().unwrap_or(CACHE_NAME)),
     }
 }

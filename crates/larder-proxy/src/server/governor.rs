@@ -1,9 +1,9 @@
-//! Keeps the process within the memory that it was given: the memory cache gives way when other parts grow.
+//! Keeps the process within its memory limit: the memory cache shrinks when other parts grow.
 //!
-//! Owns: the memory cache's capacity at the moment. Does not: bound the other parts, each of which has bounds of its
-//! own. Design: it compares the process's resident memory, as the system reports it, with the limit, so that nothing
-//! is missing in the sum, not even fragmentation. Memory that the cache lets go of is back with the system after a
-//! few seconds; until then the cache does not shrink further. Cost: one small file read per second.
+//! Owns: the memory cache's present capacity. The other parts have limits of their own. Design: it compares the
+//! process's resident memory, as the system reports it, with the limit, so that the sum is complete, including
+//! fragmentation. Memory that the cache frees is back with the system after a few seconds; until then the cache does
+//! not shrink further. Cost: one small file read per second.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,11 +18,11 @@ struct Governor {
     settling: u32,
 }
 
-/// The figures of one look, in bytes.
+/// The figures of one check, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct MemoryLook {
     resident: u64,
-    /// The most that the process is to have.
+    /// The memory limit of the process.
     limit: u64,
     /// The bytes in the memory cache.
     cached: u64,
@@ -51,7 +51,7 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
 }
 
 impl Governor {
-    /// Returns what the memory cache may have until the next look.
+    /// Returns the capacity of the memory cache until the next check.
     fn next_capacity(&mut self, look: &MemoryLook) -> u64 {
         let MemoryLook { resident, limit, cached, capacity, capacity_max } = *look;
         if resident <= limit {
@@ -70,7 +70,7 @@ impl Governor {
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The number of looks until memory that was let go of is back with the system.
 const SETTLING_LOOKS: u32 = 3;
-/// The part of what is free that the memory cache may grow by at a time.
+/// Divisor of the free memory that gives the growth of the memory cache per check.
 const GROWTH_SHARE: u64 = 8;
 /// The memory cache always may have this, in bytes.
 const CAPACITY_MIN: u64 = 1 << 20;

@@ -31,10 +31,10 @@ pub struct ListeningSocket {
 }
 
 impl ListeningSocket {
-    /// Returns one that is configured by the address it has.
+    /// Creates a socket that is configured by its present address.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn new(socket: TcpListener) -> io::Result<Self> {
         Ok(Self { address: socket.local_addr()?, socket })
     }
@@ -42,7 +42,7 @@ impl ListeningSocket {
     /// Returns the same socket again.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self { address: self.address, socket: self.socket.try_clone()? })
     }
@@ -53,7 +53,7 @@ impl ListeningSocket {
     }
 }
 
-/// A proxy that accepts nothing any more, and lets go of its store.
+/// A proxy that no longer accepts connections, and releases its store.
 pub struct Handover {
     proxy: RunningProxy,
     begun: Instant,
@@ -99,8 +99,8 @@ impl RunningProxy {
         Ok(sockets)
     }
 
-    /// Stops accepting; exchanges go on. The process with the sockets accepts, and continues the connections that the
-    /// receiver yields: those without TLS, each after its last exchange. The others close; those that were accepted
+    /// Stops accepting; exchanges continue. The process with the sockets accepts, and continues the connections that
+    /// the receiver yields: those without TLS, each after its last exchange. The others close; those that were accepted
     /// recently may first send a request.
     pub fn leave(mut self) -> (Handover, mpsc::Receiver<ClientConnection>) {
         self.has_left = true;
@@ -142,7 +142,7 @@ impl Handover {
         }
     }
 
-    /// Waits until the last exchange is over, and cuts short what is not over in time. Blocks.
+    /// Waits until the last exchange has ended, and cuts off those that exceed the time. Blocks.
     pub fn end_within(&self, patience: Duration) {
         let begun = Instant::now();
         let is_over = || self.proxy.threads.iter().all(JoinHandle::is_finished);
@@ -159,7 +159,7 @@ impl Handover {
         self.proxy.join();
     }
 
-    /// Returns what others need to cut it short.
+    /// Returns a handle for others to cut it off.
     pub fn handle(&self) -> ProxyHandle {
         self.proxy.handle()
     }

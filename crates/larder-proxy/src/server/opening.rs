@@ -1,4 +1,4 @@
-//! What is on its way to a worker's thread while it runs.
+//! Messages to a worker's thread while it runs.
 
 use std::{
     io,
@@ -23,22 +23,22 @@ pub(crate) enum WorkerMessage {
     Listener(NewListener),
     /// A connection of the operator's own commands.
     Operator(UnixStream),
-    /// Nothing but a question whether the worker goes on; it is answered after all that was sent before it.
+    /// A check whether the worker responds; answered after all earlier messages.
     Ping(Sender<()>),
-    /// Whether answers are to say that their connections close.
+    /// Starts or stops sending `Connection: close`.
     Goodbye(bool),
     /// The queue for connections without a request, once the proxy stops accepting.
     HandOver(Sender<ClientConnection>),
     /// A connection that another proxy handed over.
     Connection(ClientConnection),
-    /// A question for the sockets that the configuration has it listen on.
+    /// Asks for the sockets of its configured listeners.
     Sockets(Sender<io::Result<Vec<ListeningSocket>>>),
 }
 
-/// A configuration that is to be in force.
+/// A configuration to be put into force.
 pub(crate) struct NewConfiguration {
     pub(crate) shared: Arc<ProxyState>,
-    /// For each of its listeners: the sockets; none if its address was listened on before.
+    /// The sockets of each of its listeners; empty if its address was open before.
     pub(crate) sockets: Vec<Vec<TcpListener>>,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct ServedConfig {
 /// An address that is listened on.
 #[derive(Clone, Copy)]
 struct BoundAddress {
-    /// As it is configured.
+    /// The address as configured.
     address: SocketAddr,
     /// With the port that was taken.
     local_addr: SocketAddr,
@@ -56,12 +56,12 @@ pub enum NeedsRestart {
     WorkerCount,
     /// The address of the admin listener.
     Admin,
-    /// A memory tier, where there was none.
+    /// A memory cache, if there was none.
     HotBytes,
 }
 
 impl ServedConfig {
-    /// Returns it as it is at the start.
+    /// Creates the list at start.
     pub(super) fn new(
         shared: &ProxyState,
         local_addrs: &[SocketAddr],
@@ -96,7 +96,7 @@ impl ProxyHandle {
     pub fn reload(&self, config: ProxyConfig) -> io::Result<ReloadOutcome> {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
         config.check()?;
-        // One after the other.
+        // Reloads are done one after the other.
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force.get().ok_or_else(stopped)?;
         let (config, unchanged) = changeable(config, &before.config);
@@ -128,13 +128,13 @@ impl ProxyHandle {
         }
         self.in_force.set(&shared);
         *served = ServedConfig::new(&shared, &local_addrs, served.admin_addr, caretakers);
-        // A worker that is held up takes it later.
+        // A blocked worker adopts it later.
         let is_taken = self.is_responsive(TAKEN_PATIENCE);
         is_taken.then_some(ReloadOutcome { local_addrs, unchanged }).ok_or_else(stopped)
     }
 }
 
-/// Returns the configuration with all that can change, and what cannot.
+/// Returns the configuration with all changeable settings, and a list of the others that differ.
 fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Vec<NeedsRestart>) {
     let mut unchanged = Vec::new();
     if config.worker_count != before.worker_count {

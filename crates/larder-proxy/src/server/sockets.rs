@@ -49,7 +49,7 @@ pub(super) fn bind_all(
     }
 }
 
-/// Gives every worker some of the sockets, and every socket to one: what waits on it is accepted.
+/// Gives every worker some of the sockets, and every socket to one worker, so that waiting connections are accepted.
 fn share(sockets: &[ListeningSocket], worker_count: usize) -> io::Result<WorkerSockets> {
     let of_worker = |worker: usize| match sockets.len() > worker {
         true => sockets.iter().skip(worker).step_by(worker_count).map(|shared| shared.socket.try_clone()).collect(),
@@ -58,10 +58,10 @@ fn share(sockets: &[ListeningSocket], worker_count: usize) -> io::Result<WorkerS
     (0..worker_count).map(of_worker).collect()
 }
 
-/// Returns a socket that listens on an address, which others of this process may share.
+/// Opens a socket that listens on an address, which others of this process may share.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(super) fn bind(address: SocketAddr, share_port: bool) -> io::Result<TcpListener> {
     let open = || {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;

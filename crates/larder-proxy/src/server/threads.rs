@@ -55,14 +55,14 @@ pub(crate) struct WorkerStart {
     pub(crate) index: usize,
     pub(crate) shared: Arc<ProxyState>,
     pub(crate) metrics: Arc<WorkerMetrics>,
-    /// Those of each of the configuration's listeners.
+    /// The sockets of each of the configuration's listeners.
     pub(crate) sockets: WorkerSockets,
     /// Later additions and changes.
     pub(crate) openings: UnboundedReceiver<WorkerMessage>,
     /// The admin listener, for one of the workers.
     pub(crate) admin: Option<StdListener>,
     pub(crate) pages: admin::AdminPages,
-    /// Says how to drain once the worker is to stop.
+    /// The order to stop, with the way to drain.
     pub(crate) stop: watch::Receiver<Option<StopOrder>>,
 }
 
@@ -81,7 +81,7 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
         accepting.spawn(Arc::clone(&shared.history).keep());
     }
     let mut doors = OpenListeners::open(&thread, index == 0, shared, sockets)?;
-    // As a task of its own: waking the root future costs a system call, waking a task does not.
+    // In a task of its own: waking the root future costs a system call, waking a task does not.
     let drivers = doors.worker.cache.shared.store.as_ref().map(larder_store::Store::attach_thread);
     for driver in drivers.into_iter().flatten() {
         tokio::spawn(drive(watch_ring(driver)?));
@@ -222,7 +222,7 @@ impl OpenListeners {
         }
     }
 
-    /// Returns the sockets of all of them.
+    /// Returns the sockets of all listeners.
     fn sockets(&self) -> io::Result<Vec<ListeningSocket>> {
         let all = self.open.iter().flat_map(|door| door.sockets.iter().map(|socket| (door.listener.address, socket)));
         all.map(|(address, socket)| Ok(ListeningSocket { address, socket: socket.try_clone()? })).collect()
@@ -245,7 +245,7 @@ impl OpenListeners {
         }
     }
 
-    /// Closes all of them. Returns the worker, by which connections that are open still live.
+    /// Closes all listeners. Returns the worker, which open connections still use.
     async fn close(mut self) -> Arc<Worker> {
         for door in self.open {
             door.stop_accepting();
@@ -272,7 +272,7 @@ fn open_listener(accepting: &mut JoinSet<()>, thread: &Arc<WorkerThread>, opened
         Ok(listener) => drop(accepting.spawn(async move {
             tokio::select! {
                 () = accept(thread, listener, door) => {}
-                // Nothing is ever sent: it ends when the other end is gone.
+                // Nothing is ever sent: it ends when the other end is dropped.
                 _ = open.changed() => {}
             }
         })),
@@ -336,7 +336,7 @@ fn serve(
     door: Arc<ListenerAccess>,
 ) {
     let worker = Arc::clone(worker);
-    // Responses are to leave at once; a socket that refuses the option still works.
+    // Responses should leave at once; a socket that refuses the option still works.
     let _ = socket.set_nodelay(true);
     worker.metrics.connections.add(1);
     tokio::spawn(async move {
@@ -415,14 +415,14 @@ async fn keep_pins(cache: Arc<Cache>) {
     }
 }
 
-/// Lets connections finish what they are at, and commits that outlast them, for as long as `told`, or until `stop` says
+/// Lets connections finish their exchanges, and commits that outlast them, for the time in `told`, or until `stop` says
 /// that there is no time left.
 async fn drain(thread: &WorkerThread, told: StopOrder, mut stop: watch::Receiver<Option<StopOrder>>) {
     let cut_short = stop.wait_for(|told| told.is_none_or(|told| told.grace.is_zero()));
     let draining = async {
         if !told.respite.is_zero() {
             thread.watches.give_all(WatchOrder::Leave);
-            // Behind the tasks that were woken by the order, so that each has seen it.
+            // After the tasks that the order woke, so that each has seen it.
             let metrics = Arc::clone(&thread.metrics);
             let noted = tokio::spawn(async move { metrics.has_left.add(1) });
             let _ = noted.await;
@@ -481,7 +481,7 @@ impl AsRawFd for RingDescriptor {
     }
 }
 
-/// Time between two looks whether there is something to write down.
+/// Interval of checks for something to write.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
 /// Seconds after which the most requested names are counted from zero again.

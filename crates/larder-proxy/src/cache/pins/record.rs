@@ -20,7 +20,7 @@ use crate::state_file::{create, new_path};
 /// The keys that are pinned, on record.
 pub(super) struct PinRecord {
     path: Option<PathBuf>,
-    /// For adding to it; `None` before the first line, and where there is no path.
+    /// The file, open for appending; `None` before the first line, and without a path.
     file: Option<File>,
     len_bytes: u64,
     /// Length of the file when it was last rewritten.
@@ -29,7 +29,7 @@ pub(super) struct PinRecord {
     has_failed: bool,
 }
 
-/// One line.
+/// A line of the record.
 pub(super) struct PinLine {
     pub(super) key: Vec<u8>,
     /// Length of the entry's head and body.
@@ -71,7 +71,7 @@ impl PinRecord {
         }
     }
 
-    /// Tells every line, in the order in which they were added; later ones of a key count.
+    /// Calls `tell` with every line, oldest first; the last line of a key counts.
     pub(super) fn each(&self, tell: &mut dyn FnMut(&PinLine)) {
         self.each_from(0, tell);
     }
@@ -116,7 +116,7 @@ impl PinRecord {
         }
     }
 
-    /// Takes back what was added since it was so long, but for the lines that `stays` wants.
+    /// Removes the lines appended after `len_bytes`, except those for which `stays` returns `true`.
     pub(super) fn truncate(&mut self, len_bytes: u64, stays: &mut dyn FnMut(&PinLine) -> bool) {
         let mut kept = Vec::new();
         self.each_from(len_bytes, &mut |line| {
@@ -133,7 +133,7 @@ impl PinRecord {
         self.len_bytes = fs::metadata(&path).map_or(len_bytes, |data| data.len());
     }
 
-    /// Makes what was added durable. Returns whether it has grown so much that it should be rewritten.
+    /// Makes the appended lines durable. Returns whether the record has grown enough to be rewritten.
     pub(super) fn sync(&mut self) -> bool {
         if std::mem::take(&mut self.is_unsynced)
             && let Some(Err(error)) = self.file.as_ref().map(File::sync_data)

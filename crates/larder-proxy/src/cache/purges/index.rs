@@ -25,7 +25,7 @@ use crate::origin::target::host_of;
 pub(crate) enum PurgeScope {
     /// Everything.
     All,
-    /// A host, whatever scheme, port and path.
+    /// A host with any scheme, port and path.
     Site(Box<str>),
     /// URLs that begin so, in the form in which keys have them.
     Prefix(Box<str>),
@@ -44,7 +44,7 @@ pub(crate) enum PurgeMode {
     Soft,
 }
 
-/// One purge.
+/// A purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Purge {
     /// Concerns a response whose request began when fewer purges than this had been made.
@@ -81,7 +81,7 @@ pub(super) struct PurgeIndex {
 /// The purges of one thing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PurgeMarks {
-    /// Number of the last hard one; 0: there was none.
+    /// Number of the last hard purge; 0 if there was none.
     hard: u64,
     /// The soft ones since, in order.
     soft: Vec<SoftPurges>,
@@ -161,7 +161,7 @@ impl PurgeIndex {
         purges
     }
 
-    /// Widens the older ones if there are too many. Returns whether it did.
+    /// Widens older purges if there are too many. Returns whether it did.
     pub(super) fn widen_if_full(&mut self) -> bool {
         self.widen_beyond(COUNT_MAX, BYTES_MAX)
     }
@@ -240,7 +240,7 @@ impl PurgeMarks {
         }
         self.soft.retain(|soft| soft.number > self.hard);
         if self.soft.len() > SOFT_COUNT_MAX {
-            // The two oldest become one: what lies between them is stale for longer than it need be.
+            // The two oldest are merged: responses between them count as stale for longer than necessary.
             let first = self.soft.remove(0);
             self.soft[0].at = self.soft[0].at.min(first.at);
         }
@@ -313,10 +313,10 @@ fn lower_case(tag: &str) -> Cow<'_, str> {
     }
 }
 
-/// Most things that are purged one by one, and most bytes of memory that they take.
+/// Largest number of separate purges, and of the bytes of memory that they take.
 pub(crate) const COUNT_MAX: usize = 16_384;
 const BYTES_MAX: usize = 8 << 20;
-/// Most soft purges of one thing that are told apart.
+/// Largest number of separate soft purges of one scope.
 const SOFT_COUNT_MAX: usize = 8;
 /// Memory for one purge in addition to its name: the table slot, the marks, a soft purge, and allocator rounding.
 const MARKS_BYTES: usize = 256;

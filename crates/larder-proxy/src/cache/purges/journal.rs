@@ -54,7 +54,7 @@ impl PurgeJournal {
         &self.path
     }
 
-    /// Reads what there is.
+    /// Reads the file.
     pub(super) fn read(&self) -> JournalState {
         let octets = match fs::read(&self.path) {
             Ok(octets) => octets,

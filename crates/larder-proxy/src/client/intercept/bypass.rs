@@ -1,6 +1,6 @@
-//! Reasons why the tunnel to a listed host goes past the cache.
+//! Reasons why the tunnel to a listed host bypasses the cache.
 //!
-//! Owns: the reasons and their names. Does not: decide or count (see `request::intercept`).
+//! Owns: the reasons and their names. They are decided and counted in `request::intercept`.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ pub enum BypassReason {
     Refused,
     /// The CA may not sign for the host.
     NotPermitted,
-    /// The origin asks clients for certificates, which only they have.
+    /// The origin requests client certificates, which only the clients have.
     ClientCertificate,
-    /// The client sent nothing, as where the server speaks first.
+    /// The client sent nothing, as in protocols where the server speaks first.
     Silence,
     /// The client sent something else than a TLS handshake.
     NotTls,
@@ -22,7 +22,7 @@ pub enum BypassReason {
 }
 
 impl BypassReason {
-    /// All of them, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 6] =
         [Self::Refused, Self::NotPermitted, Self::ClientCertificate, Self::Silence, Self::NotTls, Self::NotHttp];
 

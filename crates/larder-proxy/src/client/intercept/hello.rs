@@ -1,7 +1,7 @@
-//! What a client sends first through a tunnel: the beginning of a TLS handshake that could lead to HTTP, or something else.
+//! The first bytes of a client in a tunnel: the start of a TLS handshake that could lead to HTTP, or something else.
 //!
-//! Owns: telling these apart. Does not: answer. Invariants: every byte that was read is kept, so that what is no business of ours
-//! goes on as it came; no more than a handshake's first message is read.
+//! Owns: the distinction. Nothing is answered here. Invariants: every byte read is kept, so that other protocols are
+//! forwarded unchanged. At most a handshake's first message is read.
 
 use std::{io, time::Duration};
 
@@ -25,9 +25,10 @@ pub(crate) enum FirstBytes {
     Nothing,
 }
 
-/// Returns how long a client of a tunnel to this port may be silent before the server is taken to speak first.
+/// Returns the time for which a client of a tunnel to this port may be silent before the server is expected to speak
+/// first.
 ///
-/// On the ports of `https://` there is no such limit: a slow client, as on a busy machine, would get a tunnel past the
+/// On the ports of `https://` there is no such limit: otherwise a slow client, as on a busy machine, would bypass the
 /// cache. The deadline of the whole handshake ends the wait.
 pub(crate) fn silence_limit(port: u16) -> Option<Duration> {
     if HTTPS_PORTS.contains(&port) { None } else { Some(SILENCE) }
@@ -85,12 +86,12 @@ fn of_hello(accepted: &Accepted) -> FirstBytes {
 
 /// The first byte of a TLS record that carries a handshake (RFC 8446 5.1).
 const HANDSHAKE: u8 = 0x16;
-/// Longest handshake message that is looked at, in bytes.
+/// Longest handshake message examined, in bytes.
 const HELLO_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 4 << 10;
-/// Ports whose clients speak first, and speak TLS.
+/// Ports whose clients speak first, and use TLS.
 const HTTPS_PORTS: [u16; 2] = [443, 8443];
-/// Longest silence of a client on other ports. After it the server is taken to speak first.
+/// Longest silence of a client on other ports, after which the server is expected to speak first.
 const SILENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

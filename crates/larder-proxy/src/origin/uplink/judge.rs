@@ -17,7 +17,7 @@ use crate::origin::target::Origin;
 pub(super) struct SilenceJudge {
     /// When each began not to answer.
     failing: HashMap<Origin, Silence>,
-    /// Origins that were not asked because the line is down, and of which nothing is known.
+    /// Requested origins that were not contacted because the uplink is down, and whose state is unknown.
     wanted: VecDeque<Origin>,
     down_since: Option<Instant>,
     /// Number of probes so far.
@@ -41,7 +41,8 @@ pub(super) enum SilenceVerdict {
 }
 
 impl SilenceJudge {
-    /// Notes that an origin does not answer, while so many others have answered since the first that does not.
+    /// Notes that an origin does not respond. `answering_count` is the number of origins that responded since the first
+    /// failure.
     pub(super) fn handle_silence(&mut self, origin: &Origin, now: Instant, answering_count: usize) -> SilenceVerdict {
         if self.down_since.is_none() {
             self.failing.retain(|_, silence| now.saturating_duration_since(silence.last) < WINDOW);
@@ -87,7 +88,7 @@ impl SilenceJudge {
         has_answered
     }
 
-    /// Origins to look for now: those that fail in turn, and those that are wanted.
+    /// Returns the origins to probe now: failing ones in turn, and requested ones.
     pub(super) fn next_probes(&mut self) -> Vec<Origin> {
         let mut failing: Vec<(&Origin, &Silence)> = self.failing.iter().collect();
         failing.sort_by_key(|(origin, silence)| (silence.since, origin.to_string()));
