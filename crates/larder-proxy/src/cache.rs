@@ -33,6 +33,7 @@ pub(crate) mod entry;
 pub(crate) mod epochs;
 pub(crate) mod groups;
 pub(crate) mod hot;
+pub(crate) mod invalidation;
 pub(crate) mod lonely;
 pub(crate) mod lookup;
 pub(crate) mod mark;

@@ -1,6 +1,6 @@
 //! PURGE: removes the stored responses of a URL, a prefix, a host or a tag, or all of them, or marks them stale.
 //!
-//! Owns: the syntax of the request in its target and fields, and the response. Purging is in `cache::storing` and
+//! Owns: the syntax of the request in its target and fields, and the response. Purging is in `cache::invalidation` and
 //! `cache::purges`. Invariant: `200` is sent only for a purge that survives a crash.
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use super::page;
 use crate::{
     cache::{
         Cache,
+        invalidation::{self, NotInvalid},
         purges::{COUNT_MAX, PurgeMode, PurgeResult, PurgeScope},
-        storing::{self, NotInvalid},
     },
     client::response_body::ResponseBody,
     origin::target::path_of,
@@ -45,11 +45,11 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     // unreadable now, is purged too.
     let is_stored = !matches!(subject, PurgeSubject::Url) || explain::is_stored(worker, uri).await;
     let done = match (subject, mode) {
-        (PurgeSubject::Url, PurgeMode::Hard) => storing::invalidate(cache, uri).await.map(|()| None),
-        (PurgeSubject::Site, PurgeMode::Hard) => storing::invalidate_many(cache, Some(uri)).await.map(|()| None),
-        (PurgeSubject::All, PurgeMode::Hard) => storing::invalidate_many(cache, None).await.map(|()| None),
+        (PurgeSubject::Url, PurgeMode::Hard) => invalidation::invalidate(cache, uri).await.map(|()| None),
+        (PurgeSubject::Site, PurgeMode::Hard) => invalidation::invalidate_many(cache, Some(uri)).await.map(|()| None),
+        (PurgeSubject::All, PurgeMode::Hard) => invalidation::invalidate_many(cache, None).await.map(|()| None),
         (subject, mode) => match scopes(cache, uri, subject) {
-            Some(scopes) => storing::purge(cache, scopes, mode).await.map(Some),
+            Some(scopes) => invalidation::purge(cache, scopes, mode).await.map(Some),
             None => Err(NotInvalid::NoUrl),
         },
     };
@@ -130,8 +130,8 @@ fn scopes(cache: &Cache, uri: &Uri, subject: PurgeSubject) -> Option<Vec<PurgeSc
     Some(match subject {
         PurgeSubject::All => vec![PurgeScope::All],
         PurgeSubject::Tags(tags) => tags.into_iter().map(PurgeScope::Tag).collect(),
-        PurgeSubject::Site => vec![storing::site_scope(cache, uri)?],
-        PurgeSubject::Url => vec![storing::url_scope(cache, uri)?],
+        PurgeSubject::Site => vec![invalidation::site_scope(cache, uri)?],
+        PurgeSubject::Url => vec![invalidation::url_scope(cache, uri)?],
         PurgeSubject::Prefix => prefixes(cache, uri)?,
     })
 }

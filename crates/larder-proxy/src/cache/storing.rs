@@ -10,22 +10,17 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, Uri, header};
+use http::{HeaderMap, header};
 use larder_http::{BodyPlace, Reason, Settings, Storability, StoredHead, VaryRule, language, storable};
-use larder_store::{Hints, Invalidation, Store, Writer};
-use tokio::task::spawn_blocking;
+use larder_store::{Hints, Store, Writer};
 
-use crate::{
-    cache::{
-        Cache,
-        entry::{CHUNK_BYTES, CachedEntry, EntryBody, ResourceMarker},
-        hot::HotItem,
-        lookup::FoundResponse,
-        patience, pins,
-        purges::{PurgeMode, PurgeResult, PurgeScope, PurgeVerdict, WorkStart, host_of_key},
-    },
-    clock,
-    origin::target::path_of,
+use crate::cache::{
+    Cache,
+    entry::{CHUNK_BYTES, CachedEntry, EntryBody, ResourceMarker},
+    hot::HotItem,
+    lookup::FoundResponse,
+    patience, pins,
+    purges::{PurgeVerdict, WorkStart},
 };
 
 /// The place at which a response is stored.
@@ -269,101 +264,13 @@ async fn freshen(cache: &Arc<Cache>, place: &StorePlace, entry: &CachedEntry, be
     }
 }
 
-/// Why something is not invalid for good.
-#[derive(Debug)]
-pub(crate) enum NotInvalid {
-    /// No response of this URI can be stored.
-    NoUrl,
-    /// The response is hidden, but the store could not make this durable. It may reappear after a crash.
-    NotDurable(String),
-}
-
-/// Makes every stored response of a URI invalid, including variants and fetches in progress (RFC 9111 4.4).
-///
-/// # Errors
-/// The URI has none, or its responses may reappear after a crash.
-pub(crate) async fn invalidate(cache: &Arc<Cache>, uri: &Uri) -> Result<(), NotInvalid> {
-    let primaries = primaries_of(cache, uri).ok_or(NotInvalid::NoUrl)?;
-    let mut outcome = Ok(());
-    for primary in primaries {
-        cache.shared.epochs.advance(&primary);
-        outcome = remove(cache, &primary).await.map_err(NotInvalid::NotDurable).and(outcome);
-    }
-    outcome
-}
-
-/// Makes all stored responses of a URI's host invalid, or all stored responses, including fetches in progress.
-///
-/// # Errors
-/// There is no such host, or its responses may reappear after a crash.
-pub(crate) async fn invalidate_many(cache: &Arc<Cache>, host_of: Option<&Uri>) -> Result<(), NotInvalid> {
-    let which = match host_of {
-        None => Invalidation::All,
-        Some(uri) => {
-            let primary = primary_of(cache, uri).ok_or(NotInvalid::NoUrl)?;
-            Invalidation::Site(site_of(&primary))
-        }
-    };
-    cache.shared.epochs.advance_all();
-    cache.shared.hot.clear();
-    if let Some(store) = cache.shared.store.clone() {
-        let noted = patience::write(cache, async move { store.invalidate(which).await }).await;
-        let outcome = noted.map_or_else(no_answer, |noted| noted.map_err(|error| error.to_string()));
-        cache.shared.hot.clear();
-        return outcome.map_err(NotInvalid::NotDurable);
-    }
-    Ok(())
-}
-
-/// Purges without reading the store, and records the purge.
-///
-/// # Errors
-/// The purge is in effect, but the purged responses may reappear after a crash.
-pub(crate) async fn purge(
-    cache: &Arc<Cache>,
-    scopes: Vec<PurgeScope>,
-    mode: PurgeMode,
-) -> Result<PurgeResult, NotInvalid> {
-    let purges = Arc::clone(&cache.shared.purges);
-    let purging = spawn_blocking(move || purges.purge(scopes, mode, clock::now()));
-    let done = patience::write(cache, async move { Ok(purging.await) }).await;
-    let outcome = match done {
-        Some(Ok(Ok(purged))) => purged,
-        Some(Ok(Err(_)) | Err(_)) | None => Err("the write does not complete".to_owned()),
-    };
-    outcome.map_err(NotInvalid::NotDurable)
-}
-
 /// Returns whether a purge since the response was requested concerns it. If so, the stored response may be newer.
 fn is_purged(cache: &Cache, key: &[u8], head: &StoredHead) -> bool {
     cache.shared.purges.judge_head(head, key) != PurgeVerdict::Stands
 }
 
-/// Returns the purge scope for the whole site of `uri`.
-pub(crate) fn site_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
-    let primary = primary_of(cache, uri)?;
-    Some(PurgeScope::Site(host_of_key(&primary).into()))
-}
-
-/// Returns the purge scope for `uri` and all its variants.
-pub(crate) fn url_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
-    Some(PurgeScope::Url(String::from_utf8(primary_of(cache, uri)?.split_off(1)).ok()?.into()))
-}
-
-fn no_answer() -> Result<(), String> {
+pub(super) fn no_answer() -> Result<(), String> {
     Err("the store does not respond".to_owned())
-}
-
-/// Returns the keys under which responses of `uri` can be stored, or `None` if it has none.
-pub(crate) fn primaries_of(cache: &Cache, uri: &Uri) -> Option<Vec<Vec<u8>>> {
-    let primary = primary_of(cache, uri)?;
-    let marks = cache.shared.key_marks.marks_of(uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri));
-    Some(marks.into_iter().map(|mark| mark.on(primary.clone())).collect())
-}
-
-fn primary_of(cache: &Cache, uri: &Uri) -> Option<Vec<u8>> {
-    let rules = &cache.http.key_rules;
-    rules.key(uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri)).ok()
 }
 
 /// Removes an entry from memory and store, even while the store is left alone.
@@ -497,7 +404,7 @@ pub(crate) fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
 }
 
 /// Returns a number for the host of a key (FNV-1a), the same after every start. The papers call this the server.
-fn site_of(primary: &[u8]) -> u64 {
+pub(super) fn site_of(primary: &[u8]) -> u64 {
     let after_scheme = primary.windows(3).position(|bytes| bytes == b"://").map_or(0, |at| at + 3);
     let authority = &primary[after_scheme..];
     // An IPv6 address has colons of its own.

@@ -25,6 +25,7 @@ use crate::{
         Cache,
         chunks::{BodyKeys, ChunkedBody},
         entry::{CHUNK_BYTES, random},
+        invalidation,
         lookup::{self, LookupResult},
         mark::OriginMark,
         pins::wait,
@@ -245,7 +246,8 @@ impl Unpacker<'_> {
 
     /// Returns the key of a response: under the name of the origin that answered, if the record has one.
     fn primary(&self, uri: &Uri, origin: Option<&str>) -> Result<Arc<[u8]>, RecordRefusal> {
-        let primaries = storing::primaries_of(self.cache, uri).ok_or("its URL is not one of http:// or https://")?;
+        let primaries =
+            invalidation::primaries_of(self.cache, uri).ok_or("its URL is not one of http:// or https://")?;
         let is_it = |primary: &Vec<u8>| origin.is_none_or(|origin| OriginMark::of_key(primary).name() == Some(origin));
         match (primaries.into_iter().find(is_it), origin) {
             (Some(primary), _) => Ok(primary.into()),

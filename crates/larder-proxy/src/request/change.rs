@@ -20,6 +20,7 @@ use crate::{
     asked::RequestHead,
     cache::{
         entry::CHUNK_BYTES,
+        invalidation,
         purges::WorkStart,
         storing::{self, StorePlace},
     },
@@ -55,7 +56,7 @@ pub(crate) async fn change(
     let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
     for target in target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields)) {
         // A removal that the store cannot write takes effect anyway.
-        drop(storing::invalidate(&worker.cache, &target).await);
+        drop(invalidation::invalidate(&worker.cache, &target).await);
     }
     let received = ReceivedHead { status, fields, request_time, response_time: clock::now() };
     let kept = target.and_then(|target| rule_if_kept(worker, asked, &target, &received));

@@ -14,8 +14,8 @@ use larder_http::{
 use crate::{
     cache::{
         entry::{EntryBody, ResourceMarker},
+        invalidation,
         lookup::{self, FoundResponse, LookupResult},
-        storing,
     },
     clock,
     flight::presence::{self, AvailableExtent},
@@ -45,7 +45,7 @@ pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap)
         line(&mut text, "delay", delay);
     }
     let worker = worker.for_site(site);
-    for primary in storing::primaries_of(&worker.cache, uri)? {
+    for primary in invalidation::primaries_of(&worker.cache, uri)? {
         let primary: Arc<[u8]> = primary.into();
         line(&mut text, "key", String::from_utf8_lossy(&primary));
         tell_key(&mut text, worker, &primary, asking).await;
@@ -173,7 +173,7 @@ fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState,
 /// Returns whether any variant of `uri` is stored.
 pub(crate) async fn is_stored(worker: &Arc<Worker>, uri: &Uri) -> bool {
     let worker = worker.for_site(site_of(worker, uri));
-    for primary in storing::primaries_of(&worker.cache, uri).unwrap_or_default() {
+    for primary in invalidation::primaries_of(&worker.cache, uri).unwrap_or_default() {
         if !matches!(lookup::find(&worker.cache, &primary, &HeaderMap::new()).await, LookupResult::Nothing) {
             return true;
         }

@@ -13,6 +13,7 @@ use crate::{
         Cache,
         chunks::ChunkedBody,
         entry::CHUNK_BYTES,
+        invalidation,
         lookup::{self, FoundResponse, LookupResult},
         storing,
     },
@@ -25,7 +26,7 @@ pub(crate) async fn show(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) ->
     let mut text = explain::explain(worker, uri, fields).await?;
     let worker = worker.for_site(explain::site_of(worker, uri));
     let cache = &worker.cache;
-    for primary in storing::primaries_of(cache, uri)? {
+    for primary in invalidation::primaries_of(cache, uri)? {
         let primary: Arc<[u8]> = primary.into();
         let (found, marker) = match lookup::find(cache, &primary, fields).await {
             LookupResult::Nothing => continue,

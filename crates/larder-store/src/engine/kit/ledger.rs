@@ -12,66 +12,28 @@
 //! half of the ring, written in bounded pieces. Source: docs/rfcs/0007-journal-of-the-map.md.
 
 mod reading;
+mod source;
 
-pub(crate) use self::reading::{LedgerArea, read_header, read_journal, read_snapshot};
+pub(crate) use self::{
+    reading::{LedgerArea, read_header, read_journal, read_snapshot},
+    source::{CheckpointSource, KeepsBooks, MapPart},
+};
 use super::{
     effects::completion_for,
     journal::{JournalWrite, MapJournal},
-    numbers::RunNumbers,
-    state_lock::{CheckedState, LockedState},
 };
 use crate::{
     Error, ErrorKind, Result,
     device::AlignedBuffer,
-    engine::Engine,
     format::snapshot::{MapRecovery, PAGE_LISTING_COUNT, PLACE_COUNT, SnapshotEntry, SnapshotHeader, encode_page},
     units::BLOCK_BYTES,
-    volume::{
-        Volume,
-        turn::TaskTurn,
-        waiters::{TaskWaiters, wait_for},
-    },
+    volume::{Volume, turn::TaskTurn, waiters::wait_for},
 };
 use reading::write_headers;
 use std::{io, sync::Arc};
 
 /// Pages of a snapshot that are gathered and written at a time.
 const STEP_PAGE_COUNT: u64 = 64;
-
-/// An engine that keeps its map in this way.
-pub(crate) trait KeepsBooks: Engine {
-    /// The state under its lock.
-    type State: CheckpointSource;
-
-    fn lock_books(&self) -> LockedState<'_, Self::State>;
-}
-
-/// The state of such an engine.
-pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
-    fn ledger(&mut self) -> &mut MapCheckpoint;
-
-    fn numbers(&mut self) -> &mut RunNumbers;
-
-    /// Returns about `count_max` listings of the entries on the volume, from `cursor` on (`None`: from the start). With
-    /// `in_order` they are in the order of use; the caller requests that only while nothing changes.
-    fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> MapPart;
-
-    /// Returns the number of entries in the map.
-    fn entry_count(&self) -> u64;
-
-    /// Returns the write position of records.
-    fn pointer(&self) -> u64;
-
-    /// Returns the lengths of the files of slots.
-    fn slot_counts(&self) -> Vec<u32>;
-}
-
-/// A part of a map.
-pub(crate) struct MapPart {
-    pub(crate) listings: Vec<SnapshotEntry>,
-    /// The start of the next part; `None` after the last.
-    pub(crate) next: Option<u64>,
-}
 
 /// The books of one volume.
 pub(crate) struct MapCheckpoint {
