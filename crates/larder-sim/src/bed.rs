@@ -192,16 +192,35 @@ impl SimStore {
         answer
     }
 
-    /// Stores an entry of `len_bytes`.
+    /// Stores an entry of `len_bytes`, if the policy admits it.
     pub fn store(&mut self, key: u64, len_bytes: u64, site: u64, group: u64) {
-        let body = self.zeros.slice(..len_bytes.min(Writer::BODY_MAX_BYTES) as usize);
-        let store = self.store.clone();
-        let stored = finished(async move {
-            let mut writer =
-                store.insert(&key.to_le_bytes(), Bytes::new(), Hints { site, group, ..Hints::default() })?;
-            writer.write(body)?;
-            writer.offer().await
-        });
+        let hints = Hints { site, group, ..Hints::default() };
+        let stored = self.filled(key, len_bytes, hints).map(|writer| finished(writer.offer()));
+        self.note_stored(stored.ok().flatten());
+    }
+
+    /// Stores an entry of `len_bytes` that is part of a body which the policy has admitted as a whole ([`Self::admits`]).
+    pub fn store_part(&mut self, key: u64, len_bytes: u64, site: u64) {
+        let hints = Hints { site, ..Hints::default() };
+        let stored = self.filled(key, len_bytes, hints).map(|writer| finished(writer.commit()));
+        self.note_stored(stored.ok().flatten().map(|stored| stored.map(|()| true)));
+    }
+
+    /// Returns whether the policy admits a body of `len_bytes`, which is then stored in parts.
+    pub fn admits(&mut self, key: u64, len_bytes: u64) -> bool {
+        let is_admitted = self.store.admits(&key.to_le_bytes(), len_bytes);
+        self.happened.not_admitted += u64::from(!is_admitted);
+        is_admitted
+    }
+
+    fn filled(&self, key: u64, len_bytes: u64, hints: Hints) -> Result<Writer> {
+        let mut writer = self.store.insert(&key.to_le_bytes(), Bytes::new(), hints)?;
+        writer.write(self.zeros.slice(..len_bytes.min(Writer::BODY_MAX_BYTES) as usize))?;
+        Ok(writer)
+    }
+
+    /// Notes what became of an entry: whether it was admitted, or `None` if the writer was refused.
+    fn note_stored(&mut self, stored: Option<Result<bool>>) {
         match stored {
             Some(Ok(true)) => self.happened.stored += 1,
             Some(Ok(false)) => self.happened.not_admitted += 1,

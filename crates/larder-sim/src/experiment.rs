@@ -6,7 +6,7 @@
 
 use crate::{DiskWork, Model, SimStore, SimStoreOptions, pipeline::Lru};
 use larder_store::{Error, Policy, Tuning, Writer};
-use larder_workload::WorkloadRequest;
+use larder_workload::{Request, WorkloadRequest};
 
 /// Bytes of a response in addition to its body.
 const HEAD_BYTES: u64 = 256;
@@ -151,21 +151,21 @@ impl Experiment {
         if request.size_bytes > self.disk_bytes {
             return;
         }
-        let chunk_bytes = Writer::BODY_MAX_BYTES - HEAD_BYTES;
-        let chunk_count = request.size_bytes.div_ceil(chunk_bytes).max(1);
-        let chunks = (0..chunk_count).map(|chunk| {
-            let len_bytes = (request.size_bytes - chunk * chunk_bytes).min(chunk_bytes);
-            (request.key.wrapping_add(chunk.wrapping_mul(0x9E37_79B9_7F4A_7C15)), len_bytes + HEAD_BYTES)
-        });
-        // A read that waits for its batch is a hit.
-        if chunks.clone().all(|(key, _)| bed.look_up(key).unwrap_or(true)) {
+        let chunks = chunks_of(&request);
+        let missing = missing_of(bed, &chunks);
+        if missing.is_empty() {
             counted.disk_hits += 1;
             counted.hit_bytes += request.size_bytes;
-            memory.note_uses(chunks);
-        } else {
-            for (key, len_bytes) in chunks {
-                memory.make_room(bed, key, len_bytes);
-                bed.store(key, len_bytes, request.site, group);
+            memory.note_uses(&chunks);
+        } else if let [whole] = missing[..]
+            && chunks.len() == 1
+        {
+            memory.make_room(bed, whole);
+            bed.store(whole.key, whole.len_bytes, request.site, group);
+        } else if missing.len() < chunks.len() || bed.admits(request.key, request.size_bytes) {
+            for chunk in missing {
+                memory.make_room(bed, chunk);
+                bed.store_part(chunk.key, chunk.len_bytes, request.site);
             }
         }
         bed.take_neighbours(&mut memory.neighbours);
@@ -180,6 +180,35 @@ impl Experiment {
     }
 }
 
+/// A body's entry in the store, or one of several.
+#[derive(Clone, Copy)]
+struct BodyChunk {
+    key: u64,
+    len_bytes: u64,
+}
+
+/// Returns the entries of a body: the proxy stores a long one in chunks.
+fn chunks_of(request: &Request) -> Vec<BodyChunk> {
+    let chunk_bytes = Writer::BODY_MAX_BYTES - HEAD_BYTES;
+    let count = request.size_bytes.div_ceil(chunk_bytes).max(1);
+    let chunk = |number: u64| BodyChunk {
+        key: request.key.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+        len_bytes: (request.size_bytes - number * chunk_bytes).min(chunk_bytes) + HEAD_BYTES,
+    };
+    (0..count).map(chunk).collect()
+}
+
+/// Returns the chunks that the store does not have. Without the first one, which stands for the head, the proxy fetches
+/// the whole body.
+fn missing_of(bed: &mut SimStore, chunks: &[BodyChunk]) -> Vec<BodyChunk> {
+    // What waits for others to be read with is there.
+    let mut is_missing = |chunk: &&BodyChunk| !bed.look_up(chunk.key).unwrap_or(true);
+    match chunks.first().filter(&mut is_missing) {
+        Some(_) => chunks.to_vec(),
+        None => chunks[1..].iter().filter(is_missing).copied().collect(),
+    }
+}
+
 /// The memory cache, and the simulation's own record of the entries on the disk.
 struct MemoryTier {
     lru: Lru,
@@ -190,20 +219,20 @@ struct MemoryTier {
 }
 
 impl MemoryTier {
-    fn note_uses(&mut self, entries: impl Iterator<Item = (u64, u64)>) {
+    fn note_uses(&mut self, chunks: &[BodyChunk]) {
         if let Some(kept) = &mut self.kept {
-            for (key, _) in entries {
-                kept.touch(key);
+            for chunk in chunks {
+                kept.touch(chunk.key);
             }
         }
     }
 
     /// Removes entries until one more may be stored.
-    fn make_room(&mut self, bed: &mut SimStore, key: u64, len_bytes: u64) {
+    fn make_room(&mut self, bed: &mut SimStore, chunk: BodyChunk) {
         if let Some(kept) = &mut self.kept
-            && !kept.touch(key)
+            && !kept.touch(chunk.key)
         {
-            kept.insert(key, len_bytes, |gone| bed.remove(gone));
+            kept.insert(chunk.key, chunk.len_bytes, |gone| bed.remove(gone));
         }
     }
 }
