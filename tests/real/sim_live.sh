@@ -4,7 +4,7 @@
 #   tests/real/sim_live.sh                          four traces of 200,000 requests
 #   REQUESTS=50000 SIZE=64MB tests/real/sim_live.sh a first look
 #
-# Needs the release build (or LARDER_BIN). Passes if they differ by at most half a point on each trace.
+# MEMORY is the memory cache of both: a simulation has no other memory. Needs the release build (or LARDER_BIN). Passes if they differ by at most half a point on each trace.
 . "$(dirname "$0")/stage.sh"
 need python3:python3
 requests=${REQUESTS:-200000} size=${SIZE:-128MB} memory=${MEMORY:-32MB} points=${POINTS:-0.5}
@@ -13,7 +13,7 @@ for workload in zipf-0.8 zipf-1.0 markatos polymix-4; do
   trace=$stage/$workload.trace
   "$LARDER_BIN" sim convert --workload "$workload" --requests "$requests" "$trace" > /dev/null 2>&1
   "$LARDER_BIN" sim run --trace "$trace" --size "$size" --memory "$memory" --output json > "$stage/sim.json" 2> /dev/null
-  "$LARDER_BIN" bench --trace "$trace" --size "$size" --memory "$memory" --larder=--policy=log \
+  "$LARDER_BIN" bench --trace "$trace" --size "$size" --memory 128MB --larder=--memory-cache="$memory" --larder=--policy=log \
     --scratch "$stage" --json "$stage/live.json" > "$stage/live.txt"
   verdict "$workload: the load saw nothing wrong" [ $? -eq 0 ]
   line=$(python3 - "$stage" <<'P'
