@@ -199,7 +199,7 @@ impl SimStore {
         self.note_stored(stored.ok().flatten());
     }
 
-    /// Stores an entry of `len_bytes` that is part of a body which the policy has admitted as a whole ([`Self::admits`]).
+    /// Stores an entry of `len_bytes`: a part of a body that the policy has admitted as a whole ([`Self::admits`]).
     pub fn store_part(&mut self, key: u64, len_bytes: u64, site: u64) {
         let hints = Hints { site, ..Hints::default() };
         let stored = self.filled(key, len_bytes, hints).map(|writer| finished(writer.commit()));
