@@ -117,7 +117,7 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckFin
 pub(super) fn look(path: &Path) -> Result<(StoreInfo, Arc<dyn Device>)> {
     match inspect::look(path)? {
         (inspect::PathContent::Store(info), Some(device)) => Ok((info, device)),
-        _ => Err(Error::new(ErrorKind::Invalid, format!("{} is no larder store", path.display()))),
+        _ => Err(Error::new(ErrorKind::Invalid, format!("{} is not a Larder store", path.display()))),
     }
 }
 

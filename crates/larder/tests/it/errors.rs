@@ -65,7 +65,7 @@ fn wrong_flags_are_refused_with_what_is_right() {
         (&["run", "--tune", "reinsertions=on"], &["not a constant: `reinsertions`", "did you mean `reinsertion`?"]),
         (&["sim", "run", "--policy", "hashcash-log"], &["did you mean `hashcache-log`?"]),
         (&["run", "--memory", "10MB"], &["10 MB are too little", "give at least ", "--memory-cache"]),
-        (&["run", "--memory", "100000TB"], &["--memory is more than the ", "can be had here"]),
+        (&["run", "--memory", "100000TB"], &["--memory is more than the ", "available here"]),
         (&["run", "--disk", "none", "--size", "1GB"], &["a size for a store, and none on disk", "--disk besides"]),
         (&["run", "--listen", "3128", "--listen", "3128"], &["given twice: 127.0.0.1:3128"]),
         (&["start"], &["unknown command: `start`", "see larder --help"]),

@@ -91,7 +91,7 @@ fn a_record_that_is_not_right_is_told_and_left_out_and_the_others_are_stored() {
     let date_at = response_at + text[response_at..].find("WARC-Date: ").unwrap();
     let date = &text[date_at..date_at + 30];
     for (from, to, told) in [
-        (body, format!("X{}", &body[1..]), "does not have the digest that it names"),
+        (body, format!("X{}", &body[1..]), "its body does not have the stated digest"),
         (
             digest,
             "X-No-Digest: nothing of any kind that could be compared at ".to_owned(),
@@ -133,9 +133,7 @@ fn bad_input_is_told_and_leaves_no_file() {
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     assert!(refused(&home, &["pack", &path("x.warc")], 2).contains("missing: "));
     assert!(refused(&home, &["pack", &path("x.warc"), "ftp://a/"], 2).contains("begins with http://"));
-    assert!(
-        refused(&home, &["pack", &path("x.warc"), "--mirror", "pipy"], 2).contains("no mirror is known by this name")
-    );
+    assert!(refused(&home, &["pack", &path("x.warc"), "--mirror", "pipy"], 2).contains("no mirror with this name"));
     assert!(refused(&home, &["pack", &path("none/x.warc"), SITE], 1).contains("cannot write "));
     assert!(refused(&home, &["pack", &path("x.warc"), SITE], 1).contains("nothing of that is stored"));
     larder.get("/a");

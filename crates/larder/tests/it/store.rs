@@ -95,9 +95,9 @@ fn formatting_names_what_it_would_destroy_and_wants_to_be_told_twice() {
     check(&home, &["format", shown, "--force"], 0, &["destroyed a store of 67.1 MB", "an empty store of 67.1 MB"]);
     assert!(fs::read(&path).unwrap() != before, "it is another store");
     fs::write(&letter, "dear").unwrap();
-    check(&home, &["format", letter.to_str().unwrap(), "--force"], 1, &["something that is no store"]);
+    check(&home, &["format", letter.to_str().unwrap(), "--force"], 1, &["is not a Larder store"]);
     assert_eq!(fs::read(&letter).unwrap(), b"dear");
-    check(&home, &["info", letter.to_str().unwrap()], 1, &["is no larder store"]);
+    check(&home, &["info", letter.to_str().unwrap()], 1, &["is not a Larder store"]);
     check(&home, &["check", "/nonexistent/store"], 1, &["/nonexistent/store"]);
 }
 
