@@ -212,13 +212,11 @@ impl LogEngine {
         condition: AppendCondition<'_>,
         waker: Option<&Waker>,
     ) -> std::result::Result<AppendAttempt, NoRoom> {
-        let matches = || self.index.peek(record.meta.hash.key_hash());
         let mut actions = Vec::new();
         let mut log = self.lock_log();
+        let matches = self.index.peek(record.meta.hash.key_hash());
         match condition {
-            AppendCondition::StillAt(from) | AppendCondition::Reinserted { from, .. }
-                if matches().at(from).is_none() =>
-            {
+            AppendCondition::StillAt(from) | AppendCondition::Reinserted { from, .. } if matches.at(from).is_none() => {
                 return Ok(AppendAttempt::Changed);
             }
             // It is being removed, by a record that may be newer than what is at that place.
@@ -228,7 +226,7 @@ impl LogEngine {
                 return Ok(AppendAttempt::Changed);
             }
             AppendCondition::Recognised(recognised)
-                if self.index.holds_false_matches() && !recognised.covers(&matches()) =>
+                if self.index.holds_false_matches() && !recognised.covers(&matches) =>
             {
                 return Ok(AppendAttempt::Unrecognised);
             }
@@ -239,7 +237,7 @@ impl LogEngine {
             | AppendCondition::Part => {}
         }
         let is_newcomer = matches!(condition, AppendCondition::Recognised(_) | AppendCondition::Part)
-            && self.is_newcomer(&log, record, &matches());
+            && self.is_newcomer(&log, record, &matches);
         let appender = if appender == AppendRole::Client && is_newcomer { AppendRole::Newcomer } else { appender };
         if let Some(part_bytes) = log.part_due(record, appender) {
             return Ok(AppendAttempt::InParts(part_bytes));

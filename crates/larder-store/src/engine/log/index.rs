@@ -171,11 +171,7 @@ impl VolumeIndex {
     /// Returns what may be the entry of `key_hash`'s key. If it is one, counts a hit of it.
     pub(crate) fn find(&self, key_hash: KeyHash) -> SlotMatches {
         let (mut partition, place) = self.locate(key_hash);
-        let found = partition.find(place);
-        if found.only().is_some() {
-            partition.count_hit(place, None);
-        }
-        found
+        partition.find_and_count(place)
     }
 
     /// Returns what may be the entry of `key_hash`'s key, without counting.

@@ -58,16 +58,25 @@ impl IndexPartition {
     /// Counts a hit of the address's slot at `position`, or of all its slots.
     pub(super) fn count_hit(&mut self, address: Address, position: Option<Sector>) {
         for at in self.ways_of(address) {
-            let packed = self.read(at);
-            let slot = self.widths.unpack(packed);
-            if slot.hits < IndexSlot::HITS_MAX && position.is_none_or(|position| slot.position == position) {
-                let counted = IndexSlot { hits: slot.hits + 1, ..slot };
-                // Not `write`: a hit is no change that an image has to have.
-                let repacked = self.widths.pack(self.widths.tag_of(packed), counted.to_bits());
-                image::write(&mut self.bytes, self.widths, at, repacked);
-                debug_assert_eq!(self.widths.unpack(self.read(at)), counted, "a hit changes nothing else of a slot");
+            if position.is_none_or(|position| self.widths.unpack(self.read(at)).position == position) {
+                self.count_hit_at(at);
             }
         }
+    }
+
+    /// Counts a hit of the slot at a place. Returns the slot as it was before.
+    fn count_hit_at(&mut self, at: SlotPlace) -> IndexSlot {
+        let packed = self.read(at);
+        assert_ne!(packed, 0, "a hit is of a slot that is there");
+        let slot = self.widths.unpack(packed);
+        if slot.hits < IndexSlot::HITS_MAX {
+            let counted = IndexSlot { hits: slot.hits + 1, ..slot };
+            // Not `write`: a hit is no change that an image has to have.
+            let repacked = self.widths.pack(self.widths.tag_of(packed), counted.to_bits());
+            image::write(&mut self.bytes, self.widths, at, repacked);
+            debug_assert_eq!(self.widths.unpack(self.read(at)), counted, "a hit changes nothing else of a slot");
+        }
+        slot
     }
 
     /// Adds a slot of `key_hash` in the stead of those at `replaced`, which are gone. Slots of the same address
@@ -219,6 +228,18 @@ impl IndexPartition {
     /// All slots of an address, in no order.
     pub(super) fn find(&self, address: Address) -> SlotMatches {
         self.ways_of(address).map(|at| self.widths.unpack(self.read(at))).collect()
+    }
+
+    /// Finds as [`Self::find`], and counts a hit of a slot that is the only one.
+    pub(super) fn find_and_count(&mut self, address: Address) -> SlotMatches {
+        let mut ways = self.ways_of(address);
+        let found = match (ways.next(), ways.next()) {
+            (None, _) => SlotMatches::default(),
+            (Some(only), None) => Some(self.count_hit_at(only)).into(),
+            (Some(_), Some(_)) => self.find(address),
+        };
+        debug_assert_eq!(found.is_empty(), self.find(address).is_empty(), "a hit takes no slot away");
+        found
     }
 
     /// Returns whether the address has a slot, and one of its buckets an empty way.
