@@ -67,15 +67,30 @@ impl FetchContext {
         asked: &RequestHead,
         edits: &RequestEdits,
     ) -> Result<(response::Parts, OriginBody), Failure> {
-        let mut request_time = clock::now();
+        let request_time = clock::now();
         let outgoing = ReplayableRequest {
             origin: asked.origin.clone(),
             choice: asked.choice.clone(),
             repeat: RetryRule::Safe,
             make: || asked.outgoing(&self.marks, edits),
         };
-        let (mut head, mut body) = self.origins.ask(outgoing).await?;
+        let (mut head, body) = self.origins.ask(outgoing).await?;
         asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
+        if next_hop(asked, None, &head).is_none() {
+            return Ok((head, body));
+        }
+        // Redirects are rare, and following them takes kilobytes.
+        Box::pin(self.follow(asked, edits, (head, body), request_time)).await
+    }
+
+    /// Follows redirects from the response to a request of `request_time`.
+    async fn follow(
+        &self,
+        asked: &RequestHead,
+        edits: &RequestEdits,
+        (mut head, mut body): (response::Parts, OriginBody),
+        mut request_time: larder_http::Timestamp,
+    ) -> Result<(response::Parts, OriginBody), Failure> {
         let mut way: Option<RedirectPath> = None;
         while let Some((hop, rule)) = next_hop(asked, way.as_ref().map(|way| &way.url), &head) {
             if way.as_ref().is_some_and(|way| way.fields.len() >= HOP_COUNT_MAX) {
@@ -95,7 +110,7 @@ impl FetchContext {
                 repeat: RetryRule::Safe,
                 make: || request_for(asked, &hop, self, edits),
             };
-            (head, body) = Box::pin(self.origins.ask(outgoing)).await?;
+            (head, body) = self.origins.ask(outgoing).await?;
             asked.put_ruling(&self.cache.shared.rules, head.status, &mut head.headers);
             way = Some(RedirectPath { chain, rule, fields, url: hop.url });
         }

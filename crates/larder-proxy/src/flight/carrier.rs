@@ -234,7 +234,7 @@ impl BodyCarrier {
         {
             let pieces = self.flight.copy_out(self.committed, self.produced - self.committed);
             let arrived = PlacedBytes { start: self.committed, bytes: pieces.concat().into() };
-            chunks.keep(&arrived).await;
+            Box::pin(chunks.keep(&arrived)).await;
         }
     }
 
@@ -252,7 +252,7 @@ impl BodyCarrier {
 
     async fn commit_chunk(&mut self, chunks: &ChunkedBody, len: u64) {
         let pieces = self.flight.copy_out(self.committed, len);
-        let storing = chunks.store_chunk(self.committed / CHUNK_BYTES, pieces);
+        let storing = Box::pin(chunks.store_chunk(self.committed / CHUNK_BYTES, pieces));
         let stored = self.hold_up.bounded(len, storing).await;
         self.turn = None;
         match stored {

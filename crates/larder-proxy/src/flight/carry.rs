@@ -80,7 +80,7 @@ impl<'a> ResponseCarrier<'a> {
         self.carry(body).await;
         if let Some((arrival, chunks)) = self.arrival.take() {
             // The fetch ended, and neither the whole body nor its parts were kept.
-            chunks.forget().await;
+            Box::pin(chunks.forget()).await;
             drop(arrival);
         }
     }
@@ -122,11 +122,11 @@ impl<'a> ResponseCarrier<'a> {
                     }
                     flight.end(Err(error));
                     // The readers get the error first: storing the parts may wait for the disk.
-                    return self.keep_parts().await;
+                    return Box::pin(self.keep_parts()).await;
                 }
                 CarriedPiece::Abandoned => {
                     drop(body);
-                    self.keep_parts().await;
+                    Box::pin(self.keep_parts()).await;
                     return flight.end(Err(BodyError::OriginBroke));
                 }
             }
@@ -135,7 +135,8 @@ impl<'a> ResponseCarrier<'a> {
         let unfinished = Arc::clone(&self.fetch.flights.unfinished);
         // The commit is polled once before the end is announced. If it completes at once, as in memory, the next
         // request finds the response stored. A slow disk must not delay the readers' last bytes.
-        let mut storing = std::pin::pin!(self.commit_rest());
+        // Writes to the store are boxed: they take kilobytes, which a fetch has no use of while the body arrives.
+        let mut storing = Box::pin(self.commit_rest());
         let stored = std::future::poll_fn(|context| Poll::Ready(storing.as_mut().poll(context).is_ready())).await;
         // A stop of the proxy waits for commits that outlive their clients.
         let late = (!stored).then(|| unfinished.begin_late_commit());
@@ -257,7 +258,7 @@ impl<'a> ResponseCarrier<'a> {
         self.arrival = Some((arrival, chunks));
         let head = self.open.head.clone().with_body(BodyPlace::Chunks { len, representation });
         let began = self.fetch.flight.began;
-        let storing = storing::commit(self.fetch.cache(), &self.place, &head, Vec::new(), began);
+        let storing = Box::pin(storing::commit(self.fetch.cache(), &self.place, &head, Vec::new(), began));
         // The body continues whether or not this was stored in time. Without it, a kill loses the bytes that have
         // arrived.
         let _ = self.carrier.hold_up_for(storing).await;

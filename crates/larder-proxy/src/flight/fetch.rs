@@ -277,7 +277,8 @@ impl Fetch {
                 let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, is_admitted, marker });
                 // From here on readers may be served. Everything that depends on the head is final.
                 self.flight.set_stage(FetchStage::Open(Arc::clone(&open)));
-                ResponseCarrier::new(self, &open, place).run(body).await;
+                // Kilobytes that a fetch has no use of while it waits for the origin.
+                Box::pin(ResponseCarrier::new(self, &open, place).run(body)).await;
             }
         }
     }

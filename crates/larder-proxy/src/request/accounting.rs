@@ -83,7 +83,8 @@ pub(super) fn name_of<'a>(
 /// The facts about a request, copied before it is taken apart.
 pub(super) struct RequestStart {
     met: RequestNote,
-    line: Option<LineStart>,
+    /// Boxed, as most exchanges have none, and each has room for it while it waits.
+    line: Option<Box<LineStart>>,
     /// The pacer of the response body.
     pacer: Option<Pacer>,
 }
@@ -144,7 +145,7 @@ struct LineStart {
 
 impl LineStart {
     /// Copies the facts, or returns `None` if there is no access log.
-    fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, started: Instant) -> Option<Self> {
+    fn new(client: &Client, worker: &Arc<Worker>, request: &Request<Incoming>, started: Instant) -> Option<Box<Self>> {
         worker.shared.access_log.as_ref()?;
         let uri = request.uri();
         let url = if request.method() == Method::CONNECT || uri.scheme().is_some() {
@@ -163,7 +164,8 @@ impl LineStart {
         });
         let user = worker.shared.passwords.as_ref().and_then(|passwords| passwords.user(fields));
         let (method, version, fields) = (request.method().clone(), request.version(), wanted.collect());
-        Some(Self { worker: Arc::clone(worker), started, client: client.peer.ip(), method, url, version, user, fields })
+        let (worker, client) = (Arc::clone(worker), client.peer.ip());
+        Some(Box::new(Self { worker, started, client, method, url, version, user, fields }))
     }
 
     fn end(self, served: &ServedResponse) -> Box<LogLine> {

@@ -217,6 +217,7 @@ impl FlightReading<'_> {
     async fn take(self, reader: FlightReader, stage: FetchStage, ended_before: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let stale = sharing.before.as_ref().filter(|_| sharing.may_serve_on_error);
+        // What takes more than an open response needs is not part of what waits for the origin.
         match stage {
             FetchStage::Open(open) => self.take_open(reader, &open, ended_before).await,
             FetchStage::Confirmed(found) => {
@@ -233,18 +234,18 @@ impl FlightReading<'_> {
                 if !reader.is_first() && is_too_old(sharing, &decision) {
                     return FlightOutcome::TooOld;
                 }
-                match self.confirmed(&found, reader.is_first()).await {
+                match Box::pin(self.confirmed(&found, reader.is_first())).await {
                     Some(served) => FlightOutcome::Served(served),
                     None => FlightOutcome::Incomplete,
                 }
             }
-            FetchStage::Part(kept) => self.take_part(&kept, reader.is_first()).await,
+            FetchStage::Part(kept) => Box::pin(self.take_part(&kept, reader.is_first())).await,
             FetchStage::OriginFailing => match stale.and_then(|found| stale_answer(worker, asked, found)) {
                 Some(served) => FlightOutcome::Served(Ok(served)),
                 None => FlightOutcome::NotForUs,
             },
             FetchStage::Private if reader.is_first() => match reader.flight().take_private() {
-                Some(response) => self.private(*response).await,
+                Some(response) => Box::pin(self.private(*response)).await,
                 None => FlightOutcome::NotForUs,
             },
             // The 304 answered the first requester's condition only. It says nothing about what this request needs.
