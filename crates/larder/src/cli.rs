@@ -131,7 +131,7 @@ pub(crate) enum CliCommand {
     /// Manage the local CA, which signs intercepted hosts.
     #[command(subcommand)]
     Ca(CaCommand),
-    /// Check configuration files.
+    /// Check and print configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
     /// List the storage policies and their constants, for --policy and --tune.
@@ -155,6 +155,13 @@ pub(crate) enum CliCommand {
 pub(crate) enum ConfigCommand {
     /// Check a configuration file and show the first error with its place
     Check {
+        /// Configuration file
+        file: PathBuf,
+    },
+    /// Print a configuration file with the default of every key
+    Default,
+    /// Print the settings of a configuration file, with the defaults of all other keys
+    Print {
         /// Configuration file
         file: PathBuf,
     },

@@ -8,9 +8,11 @@ mod delay;
 mod key;
 mod listeners;
 mod mirror;
+mod rows;
 mod rule;
 mod section;
 mod site;
+mod table;
 
 use crate::{
     failure::Failure,
@@ -24,6 +26,7 @@ use larder_proxy::{CacheSettings, HostRules, HostSent, Limits, OriginUrl, ProxyC
 use larder_store::{Tuning, TuningKind, TuningValue};
 use section::{ConfigProblem, ConfigSection, ConfigValue};
 use std::{fs, io::Read, path::Path, time::Duration};
+pub(crate) use table::{default_file, effective_file};
 
 /// Longest configuration file, so that a device or a video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -35,11 +38,15 @@ const HELP: &str = "give an existing, readable text file to --config";
 /// # Errors
 /// A runtime failure if the file cannot be read, a usage failure if something in it is wrong.
 pub(crate) fn apply(path: &Path, settings: &mut RunSettings) -> Result<(), Failure> {
-    let unreadable = |error| Failure::runtime(format!("cannot read configuration {}: {error}", path.display()), HELP);
     let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(unreadable)?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(path, &error))?;
     apply_bytes(path, &bytes, settings)
+}
+
+/// Returns the failure for a configuration file that cannot be read.
+pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::runtime(format!("cannot read configuration {}: {error}", path.display()), HELP)
 }
 
 /// Lays what the file at `path` holds over `settings`.

@@ -100,7 +100,16 @@ fn run(cli: Cli) -> Result<(), Failure> {
         CliCommand::Manual(flags) => manual_command::write_manual(&flags),
         CliCommand::Mirror(command) => mirror_command::run(command),
         CliCommand::Ca(command) => ca_command::run(command),
-        CliCommand::Config(ConfigCommand::Check { file }) => check_config(&file),
+        CliCommand::Config(ConfigCommand::Check { file }) => {
+            check_config(&file)?;
+            print_line!("{}: ok", file.display())
+        }
+        CliCommand::Config(ConfigCommand::Default) => output::print(format_args!("{}", config::default_file())),
+        CliCommand::Config(ConfigCommand::Print { file }) => {
+            check_config(&file)?;
+            let text = std::fs::read_to_string(&file).map_err(|error| config::unreadable(&file, &error))?;
+            output::print(format_args!("{}", config::effective_file(&text)))
+        }
     }
 }
 
@@ -147,6 +156,5 @@ fn check_config(file: &Path) -> Result<(), Failure> {
     let mut settings = RunSettings::default();
     config::apply(file, &mut settings)?;
     warn_of_old_names(&settings.warnings);
-    check(&mut settings)?;
-    print_line!("{}: ok", file.display())
+    check(&mut settings)
 }
