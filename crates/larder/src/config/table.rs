@@ -116,7 +116,7 @@ pub(crate) fn default_file() -> String {
 }
 
 /// Returns the settings of a valid configuration with this text: its values, and the defaults of all other keys.
-/// Passwords in URLs are left out.
+/// Users and passwords in URLs are replaced.
 pub(crate) fn effective_file(text: &str) -> String {
     let Ok(table) = DeTable::parse(text) else { return String::new() };
     let (top, _) = renamed::in_file(text, table.into_inner());
@@ -171,7 +171,7 @@ fn table_of<'v, 'a>(value: &'v Spanned<DeValue<'a>>) -> Option<&'v DeTable<'a>> 
     }
 }
 
-/// Returns a value as one line of TOML, without passwords in URLs.
+/// Returns a value as one line of TOML. Users and passwords in URLs are replaced.
 fn written(text: &str, value: &Spanned<DeValue<'_>>) -> String {
     match value.get_ref() {
         DeValue::Table(table) => {
@@ -184,7 +184,7 @@ fn written(text: &str, value: &Spanned<DeValue<'_>>) -> String {
             format!("[{}]", members.join(", "))
         }
         DeValue::String(words) => match (words.split_once("://"), words.rsplit_once('@')) {
-            (Some((scheme, _)), Some((_, host))) => quoted(&format!("{scheme}://...@{host}")),
+            (Some((scheme, _)), Some((_, host))) => quoted(&format!("{scheme}://user:password@{host}")),
             _ => quoted(words),
         },
         _ => text[value.span()].to_owned(),
