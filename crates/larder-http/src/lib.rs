@@ -21,6 +21,7 @@
 //! | [`interim`] | interim responses (RFC 9110 15.2) |
 //! | [`key`] | cache keys (RFC 9111 2) |
 //! | [`multipart`] | bodies of several parts (RFC 9110 14.6) |
+//! | [`owner`] | the node of a fleet that owns a key |
 //! | [`partial`] | partial content and how it becomes a whole (RFC 9111 3.3, 3.4, RFC 9110 14.4) |
 //! | [`proxy_status`] | the Proxy-Status field (RFC 9209) |
 //! | [`range`] | range requests against a stored response (RFC 9110 14) |
@@ -54,6 +55,7 @@ pub mod key;
 pub mod key_rules;
 pub mod language;
 pub mod multipart;
+pub mod owner;
 pub mod partial;
 pub mod proxy_status;
 pub mod range;

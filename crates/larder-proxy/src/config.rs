@@ -22,8 +22,8 @@ pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
 pub use listener::{Listener, TlsIdentity};
 pub use mirrors::{Mirror, MirrorLink};
 pub use offline::Offline;
-pub use origins::{Balance, HostSent, Origins};
-pub use parent::{Direct, InvalidParent, Parent, Parents};
+pub use origins::{Balance, GroupRules, HostSent, Origins};
+pub use parent::{Direct, DirectFallback, InvalidParent, Parent, Parents};
 pub use sites::{CacheSettings, Site};
 
 use crate::{lists::HostLists, log_format::LogFormat, origin::target::port_of, state_file};
@@ -222,7 +222,7 @@ impl ProxyConfig {
         }
         let listeners: Vec<SocketAddr> = self.listeners.iter().map(|listener| listener.address).collect();
         let fault = self.sites.iter().find_map(|site| site.fault(&listeners, &self.cache));
-        let fault = fault.or_else(|| self.delays.iter().find_map(Delay::fault));
+        let fault = fault.or_else(|| self.parents.fault()).or_else(|| self.delays.iter().find_map(Delay::fault));
         if let Some(fault) = fault.or_else(|| self.cache.fault()) {
             return refuse(fault);
         }

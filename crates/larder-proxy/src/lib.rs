@@ -71,9 +71,9 @@ pub use authority::Authority;
 pub use client::handed::ClientConnection;
 pub use client::intercept::bypass::BypassReason;
 pub use config::{
-    AccessLogTarget, Balance, CacheSettings, Delay, Direct, HostPattern, HostRules, HostSent, Intercept,
-    InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl,
-    Origins, Parent, Parents, ProxyConfig, RateSharing, Site, TargetRules, TlsIdentity,
+    AccessLogTarget, Balance, CacheSettings, Delay, Direct, DirectFallback, GroupRules, HostPattern, HostRules,
+    HostSent, Intercept, InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener, Mirror, MirrorLink,
+    Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, Site, TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;
@@ -84,6 +84,7 @@ pub use overview::{
     AskedFor, Expiry, Latency, LineState, NamedFigure, OriginState, Overview, RequestFigures, VolumeFigures,
 };
 pub use pace::{Bucket, Pace};
+pub use routes::origins_of;
 pub use server::{
     Proxy, ProxyHandle, RunningProxy,
     leaving::{Handover, ListeningSocket, RemainingWork},

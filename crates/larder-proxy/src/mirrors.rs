@@ -224,7 +224,7 @@ impl MirrorRequest {
     pub(crate) fn destination(&self) -> Destination<'_> {
         let (scheme, authority, mark) = self.name();
         let origin = self.mirror.origin.clone();
-        Destination { scheme, authority: authority.into(), origin, choice: None, prefix: "", mark }
+        Destination { scheme, authority: authority.into(), origin, group: None, prefix: "", mark }
     }
 
     /// Returns whether links are rewritten in some of the server's documents.

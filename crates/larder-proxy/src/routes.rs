@@ -15,10 +15,10 @@ use larder_http::{fields::accepted_authority, key::normal_authority};
 
 use crate::{
     cache::mark::{KeyMarks, OriginMark},
-    config::{Mirror, OriginUrl, Origins, ProxyConfig, Site},
+    config::{Mirror, Origins, ProxyConfig, Site},
     errors::Failure,
     origin::{
-        group::{OriginChoice, OriginGroup},
+        group::OriginGroup,
         target::{ODD_HOST, Origin, host_of, is_plain_host, path_of, port_of},
     },
 };
@@ -60,9 +60,10 @@ pub(crate) struct Destination<'a> {
     pub(crate) scheme: &'a str,
     /// Host and port, as the client means it.
     pub(crate) authority: Cow<'a, str>,
+    /// The origin; of a group, one of its members.
     pub(crate) origin: Origin,
-    /// The way to other origins, if there are others.
-    pub(crate) choice: Option<OriginChoice>,
+    /// The origins among which its key decides, if there are several.
+    pub(crate) group: Option<&'a Arc<OriginGroup>>,
     /// Goes before the path at the origin.
     pub(crate) prefix: &'a str,
     pub(crate) mark: OriginMark<'a>,
@@ -70,10 +71,18 @@ pub(crate) struct Destination<'a> {
 
 struct TableRoute {
     group: Arc<OriginGroup>,
+    origins: Arc<Origins>,
     prefix: String,
     authority: String,
     /// The origin's name in keys; of several, the first's.
     name: String,
+}
+
+/// Returns the origins to which a request for this authority, path and query goes: those of the first site that names
+/// them.
+pub fn origins_of(config: &ProxyConfig, authority: &str, path: &str) -> Option<Arc<Origins>> {
+    let routes = SiteRoutes::new(config);
+    routes.route(host_of(authority), path).map(|route| Arc::clone(&route.origins))
 }
 
 impl SiteRoutes {
@@ -81,8 +90,8 @@ impl SiteRoutes {
         let mut groups: HashMap<*const Origins, Arc<OriginGroup>> = HashMap::new();
         let sites = config.sites.iter().map(|site| {
             let route = site.origins.as_ref().map(|origins| {
-                let group = groups.entry(Arc::as_ptr(origins)).or_insert_with(|| Arc::new(OriginGroup::new(origins)));
-                TableRoute::new(Arc::clone(group), &origins.members[0].0)
+                let group = groups.entry(Arc::as_ptr(origins)).or_insert_with(|| Arc::new(group_of(origins)));
+                TableRoute::new(Arc::clone(group), origins)
             });
             SiteRoute::new(site, route)
         });
@@ -94,8 +103,8 @@ impl SiteRoutes {
             of_others,
             has_manners: config.sites.iter().any(|site| site.cache.is_some()),
             default: config.default_origin.as_ref().map(|url| {
-                let group = OriginGroup::new(&Arc::new(Origins::from(url.clone())));
-                TableRoute::new(Arc::new(group), url)
+                let origins = Arc::new(Origins::from(url.clone()));
+                TableRoute::new(Arc::new(group_of(&origins)), &origins)
             }),
             forward: config.forward,
             mirrored: config.mirrors.iter().map(MirroredServer::new).collect(),
@@ -125,12 +134,12 @@ impl SiteRoutes {
         authority: Option<&'a str>,
     ) -> Result<Destination<'a>, Failure> {
         if let Some(route) = authority.and_then(|authority| self.route(host_of(authority), path_of(uri))) {
-            return Ok(route.destination(own_scheme, authority, uri));
+            return Ok(route.destination(own_scheme, authority));
         }
         match (self.asked_scheme(own_scheme, uri, version), authority) {
             (Some(scheme @ ("http" | "https")), Some(authority)) if self.forward => forward(scheme, uri, authority),
             (Some("http" | "https") | None, authority) => match &self.default {
-                Some(route) => Ok(route.destination(own_scheme, authority, uri)),
+                Some(route) => Ok(route.destination(own_scheme, authority)),
                 None => Err(Failure::NoSite),
             },
             (Some(_), _) => Err(Failure::BadRequest("only http and https targets are served")),
@@ -299,9 +308,10 @@ fn by_host(config: &ProxyConfig, sites: &[SiteRoute]) -> (HashMap<Box<str>, Vec<
 }
 
 impl TableRoute {
-    fn new(group: Arc<OriginGroup>, url: &OriginUrl) -> Self {
-        let origin = Origin::of_site(url);
-        Self { authority: origin.to_string(), group, prefix: url.prefix.clone(), name: origin.name(url) }
+    fn new(group: Arc<OriginGroup>, origins: &Arc<Origins>) -> Self {
+        let url = &origins.members[0].0;
+        let (origin, origins) = (Origin::of_site(url), Arc::clone(origins));
+        Self { authority: origin.to_string(), group, origins, prefix: url.prefix.clone(), name: origin.name(url) }
     }
 
     fn mark(&self) -> OriginMark<'_> {
@@ -309,11 +319,16 @@ impl TableRoute {
     }
 
     /// A client of HTTP/1.0 may not say whom it means; then it means this origin.
-    fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>, uri: &Uri) -> Destination<'a> {
-        let (origin, choice) = self.group.choose(path_of(uri));
+    fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>) -> Destination<'a> {
+        let (origin, group) = (self.group.first().clone(), Some(&self.group));
         let authority = Cow::Borrowed(authority.unwrap_or(&self.authority));
-        Destination { scheme, authority, origin, choice, prefix: &self.prefix, mark: self.mark() }
+        Destination { scheme, authority, origin, group, prefix: &self.prefix, mark: self.mark() }
     }
+}
+
+fn group_of(origins: &Origins) -> OriginGroup {
+    let members: Vec<_> = origins.members.iter().map(|(url, weight)| (Origin::of_site(url), *weight)).collect();
+    OriginGroup::new(&members, &origins.rules)
 }
 
 /// The destination that an absolute-form target names itself.
@@ -330,7 +345,7 @@ fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Dest
         scheme,
         authority: Cow::Borrowed(authority),
         origin,
-        choice: None,
+        group: None,
         prefix: "",
         mark: OriginMark::NONE,
     })

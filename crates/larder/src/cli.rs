@@ -7,6 +7,7 @@ mod usage_error;
 
 use crate::{
     ca_command::CaCommand,
+    cluster_command::ClusterCommand,
     duration,
     env_command::EnvFlags,
     exec_command::{ExecFlags, isolated::IsolatedFlags},
@@ -131,6 +132,9 @@ pub(crate) enum CliCommand {
     /// Manage the local CA, which signs intercepted hosts.
     #[command(subcommand)]
     Ca(CaCommand),
+    /// Choose among several Larders that share a load.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Check and print configuration files.
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -248,9 +252,9 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "NAME=URL", value_parser = mirrors::parse_origin_of, help_heading = ORIGINS)]
     origin_of: Vec<OriginOf>,
 
-    /// Proxy that reaches origins, such as http://user:password@proxy.example:3128
+    /// Proxy that reaches origins, such as http://user:password@proxy.example:3128 (repeatable)
     #[arg(long, value_name = "URL", value_parser = value::parent, help_heading = ORIGINS)]
-    parent: Option<Parent>,
+    parent: Vec<Parent>,
 
     /// Host to contact without the parent: a name, *.NAME or a network (repeatable)
     #[arg(long, value_name = "HOST", value_parser = value::direct, help_heading = ORIGINS)]
@@ -323,7 +327,7 @@ impl RunFlags {
         set(&mut proxy.offline, self.offline);
         set_list(&mut proxy.clients, self.allow_client);
         set_list(&mut proxy.targets.allow, self.allow_target);
-        set(&mut proxy.parents.parent, self.parent.map(Some));
+        set_list(&mut proxy.parents.members, self.parent.into_iter().map(|parent| (parent, 1)).collect());
         set_list(&mut proxy.parents.except, self.no_parent);
         set_list(&mut proxy.lists.block, self.block_list);
         set_list(&mut proxy.lists.allow, self.allow_list);

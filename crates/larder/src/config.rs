@@ -8,6 +8,7 @@ mod delay;
 mod key;
 mod listeners;
 mod mirror;
+mod parents;
 mod rows;
 mod rule;
 mod section;
@@ -85,8 +86,7 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
         let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
         proxy.default_origin = Some(url.with_host(host_sent));
     }
-    top.set("parent", &mut proxy.parents.parent, |value| value.parsed("a URL", value::parent).map(Some))?;
-    top.set("no_parent", &mut proxy.parents.except, |value| each(value, "a host or a network", value::direct))?;
+    parents::read(&mut top, &mut proxy.parents)?;
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
     top.set("origin_http2", &mut proxy.origin_http2, ConfigValue::boolean)?;
     top.set("offline", &mut proxy.offline, |value| value.parsed("when to be offline", value::offline))?;
@@ -436,7 +436,7 @@ mod tests {
 
     fn check_sites(proxy: &ProxyConfig) {
         let origin_url = |text: &str| text.parse::<OriginUrl>().unwrap();
-        assert_eq!(proxy.parents.parent.as_ref().map(ToString::to_string).as_deref(), Some("proxy.example:3128"));
+        assert_eq!(proxy.parents.members[0].0.to_string(), "proxy.example:3128");
         assert_eq!(
             proxy.parents.except,
             [Direct::Hosts("*.intranet.example".parse().unwrap()), Direct::Network("10.0.0.0/8".parse().unwrap())]
@@ -465,9 +465,12 @@ mod tests {
         let several = origins(1);
         let urls: Vec<String> = several.members.iter().map(|(url, weight)| format!("{url} {weight}")).collect();
         assert_eq!(urls, ["http://10.0.0.6:8080 1", "http://10.0.0.7:8080 2"]);
-        assert_eq!((several.balance, several.failure_count_max), (larder_proxy::Balance::ConsistentHash, 5));
-        assert_eq!(several.out, Duration::from_secs(30));
-        assert_eq!(several.check, Some(("/health".to_owned(), Duration::from_secs(7))));
+        assert_eq!(
+            (several.rules.balance, several.rules.failure_count_max),
+            (larder_proxy::Balance::ConsistentHash, 5)
+        );
+        assert_eq!(several.rules.out, Duration::from_secs(30));
+        assert_eq!(several.rules.check, Some(("/health".to_owned(), Duration::from_secs(7))));
     }
 
     fn check_rule(rules: &Rules) {

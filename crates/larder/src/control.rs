@@ -99,7 +99,7 @@ impl ControlSummary {
         let intercept = settings.proxy.intercept.as_ref();
         // The file was read when the proxy adopted the settings.
         let certificate = intercept.and_then(|intercept| fs::read_to_string(&intercept.authority.certificate).ok());
-        let parent = settings.proxy.parents.parent.as_ref().map(ToString::to_string);
+        let parent = settings.proxy.parents.members.first().map(|(parent, _)| parent.to_string());
         Self { proxy, listener, certificate, parent }
     }
 }

@@ -107,7 +107,7 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
 /// Tells of a proxy that the environment names if nothing goes through it any more.
 fn warn_of(before: &ProxyBefore, control: &mut Control) {
     let variable = before.variable;
-    let Some(parent) = before.parents.as_ref().and_then(|parents| parents.parent.as_ref()) else {
+    let Some((parent, _)) = before.parents.as_ref().and_then(|parents| parents.members.first()) else {
         tell!("larder: warning: {variable} names a proxy that larder cannot go through, which is by http:// alone");
         return;
     };

@@ -10,6 +10,7 @@ mod authority_files;
 mod automatic;
 mod ca_command;
 mod cli;
+mod cluster_command;
 mod config;
 mod control;
 mod duration;

@@ -6,7 +6,7 @@
 use crate::{
     authority_files, ca_command,
     cli::{self, Cli, CliCommand, ConfigCommand, RunFlags},
-    config, env_command,
+    cluster_command, config, env_command,
     exec_command::{self, isolated},
     exec_server,
     failure::Failure,
@@ -100,6 +100,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         CliCommand::Manual(flags) => manual_command::write_manual(&flags),
         CliCommand::Mirror(command) => mirror_command::run(command),
         CliCommand::Ca(command) => ca_command::run(command),
+        CliCommand::Cluster(command) => cluster_command::run(command),
         CliCommand::Config(ConfigCommand::Check { file }) => {
             check_config(&file)?;
             print_line!("{}: ok", file.display())

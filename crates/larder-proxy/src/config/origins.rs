@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::uri::Authority;
+use larder_http::owner::{OwnerNode, OwnerTable};
 
 use super::OriginUrl;
 
@@ -11,15 +12,22 @@ use super::OriginUrl;
 pub struct Origins {
     /// Each with its weight: with 2, it gets twice as many requests as with 1. From 1 to 100.
     pub members: Vec<(OriginUrl, u32)>,
-    /// Who gets which request. Default [`Balance::RoundRobin`].
+    /// Rules for the choice among them.
+    pub rules: GroupRules,
+}
+
+/// Rules for the choice among the members of a group: the origins of a site, or parents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupRules {
+    /// The order in which members get requests. Default [`Balance::RoundRobin`].
     pub balance: Balance,
-    /// Failures in a row after which an origin is left out. Default 3.
+    /// Failures in a row after which a member is left out. Default 3.
     pub failure_count_max: u32,
-    /// How long it is left out. Longer: clients meet a dead origin less often. Shorter: one that is well again is used
-    /// sooner. Default 10 s.
+    /// Time for which it is left out. Longer: clients meet a dead member less often. Shorter: one that is well again
+    /// is used sooner. Default 10 s.
     pub out: Duration,
-    /// A path that is asked for at intervals; an origin that does not answer it with a status below 400 is left out until it
-    /// does. Default none.
+    /// A path that is requested at intervals; a member that does not answer it with a status below 400 is left out
+    /// until it does. Default none.
     pub check: Option<(String, Duration)>,
 }
 
@@ -29,7 +37,8 @@ pub enum Balance {
     /// One after the other, by weight.
     #[default]
     RoundRobin,
-    /// By the request's target, so that each origin sees the same targets again (rendezvous hashing, by weight).
+    /// By the key of the request after the key rules, so that each member sees the same resources again: it goes to
+    /// the key's owner ([`larder_http::owner`]).
     ConsistentHash,
 }
 
@@ -58,21 +67,44 @@ impl Origins {
         if let Some((url, weight)) = weighty {
             return Some(format!("weight of {url} must be from 1 to {WEIGHT_MAX}: {weight}"));
         }
+        if self.rules.balance == Balance::ConsistentHash
+            && let Some(fault) = OwnerTable::fault(&self.nodes())
+        {
+            return Some(format!("origins of one site: {fault}"));
+        }
+        self.rules.fault()
+    }
+}
+
+impl Origins {
+    /// Returns the nodes that own keys: each origin by its host and port.
+    pub fn nodes(&self) -> Vec<OwnerNode> {
+        let node = |(url, weight): &(OriginUrl, u32)| OwnerNode {
+            name: format!("{}:{}", url.host, url.port),
+            weight: *weight,
+        };
+        self.members.iter().map(node).collect()
+    }
+}
+
+impl GroupRules {
+    /// Returns what is wrong with them, if anything is.
+    pub(crate) fn fault(&self) -> Option<String> {
         let path = self.check.as_ref().map(|(path, _)| path).filter(|path| !path.starts_with('/'));
         path.map(|path| format!("path of a health check must begin with a slash: {path}"))
     }
 }
 
-impl From<OriginUrl> for Origins {
-    fn from(url: OriginUrl) -> Self {
-        Self {
-            members: vec![(url, 1)],
-            balance: Balance::default(),
-            failure_count_max: 3,
-            out: Duration::from_secs(10),
-            check: None,
-        }
+impl Default for GroupRules {
+    fn default() -> Self {
+        Self { balance: Balance::default(), failure_count_max: 3, out: Duration::from_secs(10), check: None }
     }
 }
 
-const WEIGHT_MAX: u32 = 100;
+impl From<OriginUrl> for Origins {
+    fn from(url: OriginUrl) -> Self {
+        Self { members: vec![(url, 1)], rules: GroupRules::default() }
+    }
+}
+
+pub(super) const WEIGHT_MAX: u32 = 100;

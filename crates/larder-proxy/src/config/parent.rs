@@ -5,11 +5,12 @@ use std::{fmt, net::IpAddr, str::FromStr};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderValue, Uri};
 use ipnet::IpNet;
+use larder_http::owner::{OwnerNode, OwnerTable};
 use percent_encoding::percent_decode_str;
 
 use crate::origin::target::port_of;
 
-use super::{HostPattern, normal_host};
+use super::{Balance, GroupRules, HostPattern, normal_host, origins::WEIGHT_MAX};
 
 /// Another proxy through which origins are asked: `http://[user:password@]host[:port]`. What it shows of itself has no password.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -20,13 +21,27 @@ pub struct Parent {
     pub(crate) credentials: Option<HeaderValue>,
 }
 
-/// The parent that requests go through, and hosts that they reach without.
+/// The parents that requests go through, and hosts that they reach without.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parents {
-    /// The parent. Default none.
-    pub parent: Option<Parent>,
+    /// The parents, each with its weight from 1 to 100. Default none.
+    pub members: Vec<(Parent, u32)>,
+    /// Rules for the choice among them.
+    pub rules: GroupRules,
+    /// Whether origins are contacted directly while no parent can be reached.
+    pub direct: DirectFallback,
     /// Hosts to which there is a direct way.
     pub except: Vec<Direct>,
+}
+
+/// Whether origins are contacted directly while no parent can be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirectFallback {
+    /// Requests then fail. For networks whose only way out is the parent, or where it filters.
+    #[default]
+    Never,
+    /// Origins are contacted directly. A parent that answers and refuses is not bypassed.
+    OnFailure,
 }
 
 /// Hosts to which there is a direct way.
@@ -45,16 +60,40 @@ pub struct InvalidParent {
 }
 
 impl Parents {
-    /// The parent through which `host` is asked, if it is through one.
-    pub(crate) fn of(&self, host: &str) -> Option<&Parent> {
-        let parent = self.parent.as_ref()?;
+    /// Returns whether `host` is asked through a parent, where there is one.
+    pub(crate) fn lead_to(&self, host: &str) -> bool {
         let host = normal_host(host);
         let address = host.parse().ok().map(|address: IpAddr| address.to_canonical());
-        let is_direct = self.except.iter().any(|direct| match direct {
+        !self.except.iter().any(|direct| match direct {
             Direct::Hosts(pattern) => pattern.matches_normal(&host),
             Direct::Network(network) => address.is_some_and(|address| network.contains(&address)),
-        });
-        (!is_direct).then_some(parent)
+        })
+    }
+
+    /// Returns the nodes that own keys: each parent by its host and port.
+    pub fn nodes(&self) -> Vec<OwnerNode> {
+        self.members.iter().map(|(parent, weight)| OwnerNode { name: parent.to_string(), weight: *weight }).collect()
+    }
+
+    /// Returns what is wrong with them, if anything is.
+    pub fn fault(&self) -> Option<String> {
+        let weighty = self.members.iter().find(|(_, weight)| !(1..=WEIGHT_MAX).contains(weight));
+        if let Some((parent, weight)) = weighty {
+            return Some(format!("weight of parent {parent} must be from 1 to {WEIGHT_MAX}: {weight}"));
+        }
+        if self.rules.balance == Balance::ConsistentHash
+            && !self.members.is_empty()
+            && let Some(fault) = OwnerTable::fault(&self.nodes())
+        {
+            return Some(format!("parents: {fault}"));
+        }
+        self.rules.fault()
+    }
+}
+
+impl From<Parent> for Parents {
+    fn from(parent: Parent) -> Self {
+        Self { members: vec![(parent, 1)], ..Self::default() }
     }
 }
 
@@ -149,12 +188,12 @@ mod tests {
         let hosts = ["*.company.example", "10.0.0.1"].map(|host| Direct::Hosts(host.parse().unwrap()));
         let networks = ["10.1.0.0/16", "fd00::/8"].map(|network| Direct::Network(network.parse().unwrap()));
         let except = hosts.into_iter().chain(networks).collect();
-        let parents = Parents { parent: Some("http://p:1".parse().unwrap()), except };
-        assert!(parents.of("a.example").is_some() && parents.of("company.example").is_some());
-        assert!(parents.of("a.company.example").is_none() && parents.of("10.0.0.1").is_none());
+        let parents = Parents { except, ..Parents::default() };
+        assert!(parents.lead_to("a.example") && parents.lead_to("company.example"));
+        assert!(!parents.lead_to("a.company.example") && !parents.lead_to("10.0.0.1"));
         for host in ["10.1.2.3", "::ffff:10.1.2.3", "[::ffff:10.1.2.3]", "fd00::1"] {
-            assert!(parents.of(host).is_none(), "{host}");
+            assert!(!parents.lead_to(host), "{host}");
         }
-        assert!(parents.of("10.2.0.1").is_some() && parents.of("fe80::1").is_some());
+        assert!(parents.lead_to("10.2.0.1") && parents.lead_to("fe80::1"));
     }
 }

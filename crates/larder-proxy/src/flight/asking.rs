@@ -71,6 +71,7 @@ impl FetchContext {
         let outgoing = ReplayableRequest {
             origin: asked.origin.clone(),
             choice: asked.choice.clone(),
+            key: asked.key.clone(),
             repeat: RetryRule::Safe,
             make: || asked.outgoing(&self.marks, edits),
         };
@@ -107,6 +108,7 @@ impl FetchContext {
             let outgoing = ReplayableRequest {
                 origin: hop.origin.clone(),
                 choice: None,
+                key: None,
                 repeat: RetryRule::Safe,
                 make: || request_for(asked, &hop, self, edits),
             };

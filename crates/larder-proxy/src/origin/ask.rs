@@ -16,6 +16,7 @@ use crate::{
         origins::OriginRouter,
         pool::{self, Lease, ReplayableRequest},
         request_body::RequestBody,
+        sending,
         target::Origin,
     },
 };
@@ -44,7 +45,7 @@ impl OriginRouter {
         self.metrics.origin_requests.add(1);
         let host = outgoing.origin.clone();
         let started = Instant::now();
-        let answered = pool::send(self, outgoing).await;
+        let answered = sending::send(self, outgoing).await;
         if answered.is_ok() {
             self.metrics.origin_answers.note(started.elapsed());
         }

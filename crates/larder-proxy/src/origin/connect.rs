@@ -38,7 +38,7 @@ pub(crate) struct NewLink {
 pub(crate) async fn connect(origins: &Arc<OriginRouter>, origin: &Origin, http2: bool) -> Result<NewLink, Failure> {
     let stream = match origins.shared.parent_of(origin) {
         // The parent may see requests that are not secret themselves.
-        Some(parent) if !origin.https && !origin.prior_http2 => open_to_parent(origins, origin, parent).await?,
+        Some(parent) if parent::takes_absolute_form(origin) => open_to_parent(origins, origin, parent).await?,
         _ => open(origins, origin).await?,
     };
     let limits = &origins.shared.limits;
@@ -74,8 +74,42 @@ pub(crate) async fn connect(origins: &Arc<OriginRouter>, origin: &Origin, http2:
     Ok(NewLink { stream, watched, requests, http2: agreed })
 }
 
+/// Opens a connection to an origin by one of the ways to it.
+pub(crate) async fn connect_by_a_way(
+    origins: &Arc<OriginRouter>,
+    origin: &Origin,
+    http2: bool,
+) -> Result<NewLink, Failure> {
+    let mut ways = origins.shared.ways(origin, None);
+    loop {
+        match connect(origins, ways.origin(), http2).await {
+            Ok(link) => {
+                ways.note_good();
+                return Ok(link);
+            }
+            Err(failure) if ways.note_failed(&failure) && ways.advance() => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// Opens a connection to an origin by one of the ways to it, without handshakes.
+pub(crate) async fn open_by_a_way(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
+    let mut ways = origins.shared.ways(origin, None);
+    loop {
+        match open(origins, ways.origin()).await {
+            Ok(stream) => {
+                ways.note_good();
+                return Ok(stream);
+            }
+            Err(failure) if ways.note_failed(&failure) && ways.advance() => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
 /// Opens a connection to one of the origin's addresses that the rules allow.
-pub(crate) async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
+async fn open(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
     let limit = origins.shared.limits.origin_connect;
     origins.shared.check_listed(origin)?;
     if let Some(parent) = origins.shared.parent_of(origin) {

@@ -19,11 +19,13 @@ pub(crate) struct FaultReport {
     pub(crate) reason: Option<&'static str>,
     /// Set if a name server reported it, which means that a name server is reachable.
     pub(crate) is_said_by_dns: bool,
+    /// Whether a parent says so, which is then there to be asked: nobody else is asked in its place.
+    pub(crate) is_said_by_parent: bool,
 }
 
 impl FaultReport {
     pub(crate) fn new(error: ProxyError, why: impl Into<String>) -> Self {
-        Self { error, why: why.into(), reason: None, is_said_by_dns: false }
+        Self { error, why: why.into(), reason: None, is_said_by_dns: false, is_said_by_parent: false }
     }
 
     /// Creates the report of a failed name lookup.

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
 use crate::{
     body_budget::BodyBudget,
-    config::{Limits, Parent, Parents, TargetRules},
+    config::{Limits, Parent, TargetRules},
     errors::Failure,
     lists::ActiveLists,
     metrics::WorkerMetrics,
@@ -19,6 +19,7 @@ use crate::{
         target::{Origin, OriginWay},
         tls::OriginTls,
         uplink::Uplink,
+        ways::{OriginWays, ParentGroup},
     },
     watch::WorkerDeadlines,
 };
@@ -45,8 +46,8 @@ pub(crate) struct OriginsShared {
     pub(crate) http2: bool,
     /// Hosts that clients may not reach.
     pub(crate) lists: Option<Arc<ActiveLists>>,
-    /// The proxy that leads out.
-    pub(crate) parents: Parents,
+    /// The proxies that lead out.
+    pub(crate) parents: Option<Arc<ParentGroup>>,
     /// Our own listeners, which nothing may be proxied to.
     pub(crate) own_addresses: Vec<SocketAddr>,
     pub(crate) tls: OriginTls,
@@ -76,13 +77,23 @@ impl OriginRouter {
 }
 
 impl OriginsShared {
-    /// Returns the parent through which an origin is contacted, if there is one.
-    pub(crate) fn parent_of<'a>(&'a self, origin: &'a Origin) -> Option<&'a Parent> {
-        match &origin.way {
-            OriginWay::Usual => self.parents.of(&origin.host),
-            OriginWay::Direct => None,
-            OriginWay::By(parent) => Some(parent),
+    /// Returns the ways to an origin for a request with this key.
+    pub(crate) fn ways(&self, origin: &Origin, key: Option<&[u8]>) -> OriginWays {
+        OriginWays::new(self.parents.as_ref(), origin, key)
+    }
+
+    /// Returns the parents through which an origin is asked.
+    pub(crate) fn parents_of<'a>(&'a self, origin: &'a Origin) -> &'a [Arc<Parent>] {
+        match (&origin.way, &self.parents) {
+            (OriginWay::By(parent), _) => std::slice::from_ref(parent),
+            (OriginWay::Usual, Some(parents)) => parents.leading_to(origin),
+            (OriginWay::Direct, _) | (OriginWay::Usual, None) => &[],
         }
+    }
+
+    /// Returns the parent through which an origin is asked by the way that was taken.
+    pub(crate) fn parent_of<'a>(&'a self, origin: &'a Origin) -> Option<&'a Parent> {
+        self.parents_of(origin).first().map(|parent| &**parent)
     }
 
     /// Checks that no list of hosts is against a target that a client named.

@@ -1,8 +1,10 @@
-//! Asking an origin through a parent, which is another proxy: by a tunnel (RFC 9110 9.3.6), or in absolute form (RFC 9112 3.2.2).
+//! Asking an origin through a parent, which is another proxy: by a tunnel (RFC 9110 9.3.6), or in absolute form
+//! (RFC 9112 3.2.2).
 //!
-//! Owns: what is said to a parent, and what it makes of it. Does not: connect to it, see `connect`. Invariants: what a parent wants to know
-//! of us goes to it alone, never to an origin, a client or a log; what it says of us (407) never gets to a client as if it were said of it.
-//! Rules for targets hold for addresses; the addresses of names are the parent's to look up.
+//! Owns: what is said to a parent, and what it makes of it. Does not: connect to it, see `connect`. Invariants:
+//! what a parent wants to know of us goes to it alone, never to an origin, a client or a log; what it says of us
+//! (407) never gets to a client as if it were said of it. Rules for targets hold for addresses; the addresses of
+//! names are the parent's to look up.
 
 use std::net::IpAddr;
 
@@ -16,12 +18,15 @@ use tokio::{
 use crate::{
     config::{Parent, TargetRules},
     errors::Failure,
-    origin::{fault::FaultReport, target::Origin},
+    origin::{
+        fault::FaultReport,
+        target::{Origin, OriginWay},
+    },
 };
 
 /// Where a parent is.
 pub(crate) fn origin_of(parent: &Parent) -> Origin {
-    Origin { trusted: true, ..Origin::of_client(&parent.host, parent.port) }
+    Origin { trusted: true, way: OriginWay::Direct, ..Origin::of_client(&parent.host, parent.port) }
 }
 
 /// Whether a client may have itself led to an origin whose address is not looked up here.
@@ -34,13 +39,18 @@ pub(crate) fn check_target(rules: &TargetRules, origin: &Origin) -> Result<(), F
     if origin.trusted { Ok(()) } else { rules.check(address).map_err(denied) }
 }
 
+/// Returns whether a parent gets requests for an origin in absolute form, rather than a tunnel to it.
+pub(crate) fn takes_absolute_form(origin: &Origin) -> bool {
+    !origin.https && !origin.prior_http2
+}
+
 /// Makes a request for an origin one to its parent, if it goes there in absolute form. Returns the parent then.
 pub(crate) fn address<'a, B>(
     parent: Option<&'a Parent>,
     origin: &Origin,
     request: &mut Request<B>,
 ) -> Option<&'a Parent> {
-    let parent = parent.filter(|_| !origin.https && !origin.prior_http2)?;
+    let parent = parent.filter(|_| takes_absolute_form(origin))?;
     let path = request.uri().path_and_query().filter(|path| path.as_str().starts_with('/')).cloned();
     // A request about the server as a whole has no path in this form (RFC 9112 3.2.4).
     let path = path.map_or_else(String::new, |path| path.to_string());
@@ -112,7 +122,8 @@ fn refused(parent: &Parent, status: StatusCode) -> Failure {
         504 => (ProxyError::ConnectionTimeout, "the parent has no answer in time"),
         _ => (ProxyError::DestinationUnavailable, "the parent opens no tunnel"),
     };
-    unusable(parent, FaultReport::new(error, format!("{why} (its status is {})", status.as_u16())))
+    let fault = FaultReport::new(error, format!("{why} (its status is {})", status.as_u16()));
+    unusable(parent, FaultReport { is_said_by_parent: true, ..fault })
 }
 
 fn unusable(parent: &Parent, fault: FaultReport) -> Failure {

@@ -61,7 +61,7 @@ pub(crate) struct OwnConnection {
 }
 
 /// A connection on which a request can be sent.
-enum PooledConnection {
+pub(super) enum PooledConnection {
     Own(OwnConnection),
     Shared(SharedStream),
 }
@@ -81,6 +81,8 @@ pub(crate) struct ReplayableRequest<M> {
     pub(crate) origin: Origin,
     /// The choice of another origin, if there are several.
     pub(crate) choice: Option<OriginChoice>,
+    /// The key of the resource, by which one of several parents is chosen.
+    pub(crate) key: Option<Arc<[u8]>>,
     pub(crate) repeat: RetryRule,
     /// Makes it. Called again only if `repeat` allows it.
     pub(crate) make: M,
@@ -98,95 +100,14 @@ pub(crate) enum RetryRule {
 }
 
 /// Why an attempt came to nothing.
-struct SendFailure {
-    failure: Failure,
+pub(super) struct SendFailure {
+    pub(super) failure: Failure,
     /// The request, if it never left.
-    unsent: Option<Request<RequestBody>>,
+    pub(super) unsent: Option<Request<RequestBody>>,
     /// Whether the origin says that it did not process the request.
-    unprocessed: bool,
+    pub(super) unprocessed: bool,
     /// Set if bytes of a response came, but no valid ones.
-    answered: bool,
-}
-
-/// Sends a request and waits for the head of its response.
-pub(crate) async fn send<M>(
-    origins: &Arc<OriginRouter>,
-    mut outgoing: ReplayableRequest<M>,
-) -> Result<(Response<Incoming>, Lease), Failure>
-where
-    M: FnMut() -> Request<RequestBody> + Send,
-{
-    let mut request = (outgoing.make)();
-    let mut tried = Vec::new();
-    loop {
-        let sent = send_to(origins, &mut outgoing, request).await;
-        origins.shared.note(&outgoing.origin, sent.as_ref().map_err(|failed| &failed.failure));
-        let Some(choice) = &outgoing.choice else { return sent.map_err(|failed| failed.failure) };
-        let SendFailure { failure, unsent, unprocessed, .. } = match sent {
-            Ok(answered) => {
-                choice.note(&outgoing.origin, true);
-                return Ok(answered);
-            }
-            Err(failed) => failed,
-        };
-        if !failure.is_origin_failure() {
-            return Err(failure);
-        }
-        choice.note(&outgoing.origin, false);
-        // A request that has timed out once must not wait again.
-        let may = match outgoing.repeat {
-            _ if unsent.is_some() => true,
-            RetryRule::Safe => unprocessed || !matches!(failure, Failure::Timeout { .. }),
-            RetryRule::IfUnprocessed => unprocessed,
-            RetryRule::Never => false,
-        };
-        tried.push(outgoing.origin.clone());
-        let other = choice.other(&tried).filter(|_| may && tried.len() < ORIGIN_COUNT_MAX);
-        outgoing.origin = other.ok_or(failure)?;
-        request = unsent.unwrap_or_else(&mut outgoing.make);
-    }
-}
-
-/// Sends a request to the origin that was chosen.
-async fn send_to<M>(
-    origins: &Arc<OriginRouter>,
-    outgoing: &mut ReplayableRequest<M>,
-    mut request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), SendFailure>
-where
-    M: FnMut() -> Request<RequestBody> + Send,
-{
-    let mut is_resent = false;
-    loop {
-        let kept = if is_resent { None } else { origins.pool.take(&outgoing.origin) };
-        let (connection, is_kept) = match kept {
-            Some(connection) => (connection, true),
-            None => match Box::pin(obtain(origins, &outgoing.origin)).await {
-                Ok(obtained) => obtained,
-                Err(failure) => {
-                    return Err(SendFailure { failure, unsent: Some(request), unprocessed: true, answered: false });
-                }
-            },
-        };
-        let failed = match attempt(origins, &outgoing.origin, connection, request).await {
-            Ok(answered) => return Ok(answered),
-            Err(failed) => failed,
-        };
-        let died = is_kept && !failed.answered && !matches!(failed.failure, Failure::Timeout { .. });
-        let SendFailure { unprocessed, answered, .. } = failed;
-        request = match (failed.unsent, outgoing.repeat) {
-            (Some(request), _) if is_kept => request,
-            (_, RetryRule::Safe) if !is_resent && (died || unprocessed) => {
-                is_resent = true;
-                (outgoing.make)()
-            }
-            (_, RetryRule::IfUnprocessed) if !is_resent && unprocessed => {
-                is_resent = true;
-                (outgoing.make)()
-            }
-            (unsent, _) => return Err(SendFailure { failure: failed.failure, unsent, unprocessed, answered }),
-        };
-    }
+    pub(super) answered: bool,
 }
 
 /// Sends a request to leave HTTP, on a connection of its own (RFC 9110 7.8).
@@ -210,7 +131,7 @@ pub(crate) async fn send_upgrade(
 }
 
 impl ConnectionPool {
-    fn take(&self, origin: &Origin) -> Option<PooledConnection> {
+    pub(super) fn take(&self, origin: &Origin) -> Option<PooledConnection> {
         let idle = &mut *self.lock();
         if let Some(shared) = idle.shared.get_mut(origin) {
             shared.retain(SharedConnection::is_open);
@@ -328,7 +249,7 @@ impl Lease {
     }
 }
 
-async fn attempt(
+pub(super) async fn attempt(
     origins: &Arc<OriginRouter>,
     origin: &Origin,
     connection: PooledConnection,
@@ -412,7 +333,7 @@ fn note_answered(fate: Option<&Arc<BodyFate>>) {
 
 /// Opens a connection, or waits for one that is given back if there is no room. Returns whether it is such a reused
 /// one.
-async fn obtain(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<(PooledConnection, bool), Failure> {
+pub(super) async fn obtain(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<(PooledConnection, bool), Failure> {
     let room = origins.shared.rooms.of(origin);
     let turn = match room.enter(origins.worker) {
         RoomEntry::Now(place) => RoomTurn::Open(place),
@@ -492,8 +413,6 @@ impl<C: Future + Unpin> Future for PooledTask<C> {
     }
 }
 
-/// Most origins of a group that one request is tried with.
-const ORIGIN_COUNT_MAX: usize = 3;
 /// Read buffer per connection; larger pieces make long bodies cheaper, and cost memory per fetch.
 const ORIGIN_BUFFER_BYTES_MAX: usize = 256 << 10;
 /// Most unused connections a worker keeps, to all origins together.

@@ -190,7 +190,7 @@ pub(crate) async fn probe(origins: Arc<OriginRouter>) {
 /// Looks whether an origin takes a connection.
 async fn look_for(origins: &Arc<OriginRouter>, origin: &Origin) {
     let uplink = &origins.shared.uplink;
-    match connect::connect(origins, origin, origins.shared.http2).await {
+    match connect::connect_by_a_way(origins, origin, origins.shared.http2).await {
         Ok(_) => uplink.note(origin, None),
         Err(failure) if is_of_the_line(&failure) => uplink.note(origin, Some(&failure)),
         // The origin responds, but repeated probes would tell nothing more.

@@ -73,6 +73,7 @@ pub(crate) async fn ask(
     let outgoing = ReplayableRequest {
         origin: asked.origin.clone(),
         choice: asked.choice.clone(),
+        key: asked.key.clone(),
         repeat: RetryRule::Safe,
         make: || {
             let mut request = asked.outgoing(&worker.shared.marks, &edits);

@@ -108,8 +108,9 @@ pub(crate) fn take_apart(
     shared.origins.check_listed(&destination.origin)?;
     let rules = &shared.config.cache.http.key_rules;
     let key = rules.key(destination.scheme, &destination.authority, path_of(request.uri())).ok();
-    let key = key.map(|key| destination.mark.on(key));
-    let Destination { scheme, authority, origin, choice, prefix, .. } = destination;
+    let Destination { scheme, authority, origin, group, prefix, mark } = destination;
+    let (origin, choice) = group.map_or((origin, None), |group| group.choose(key.as_deref()));
+    let key = key.map(|key| mark.on(key));
     let scheme = if scheme == "https" { Scheme::HTTPS } else { Scheme::HTTP };
     let path = match request.uri().path_and_query() {
         Some(_) if request.extensions().get::<AboutServer>().is_some() => PathAndQuery::from_static("*"),

@@ -77,7 +77,7 @@ fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
         ListVerdict::NotAllowed => line(text, "list", "403, for no list of allow_lists names the host (default_deny)"),
         ListVerdict::Allowed => line(text, "list", "served, for a list of allow_lists names the host"),
     }
-    if let Some(parent) = origins.parent_of(origin) {
+    for parent in origins.parents_of(origin) {
         line(text, "parent", parent);
     }
 }

@@ -123,6 +123,7 @@ pub(crate) async fn ask(
     let outgoing = ReplayableRequest {
         origin: asked.origin.clone(),
         choice: asked.choice.clone(),
+        key: asked.key.clone(),
         repeat,
         make: || {
             let request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());

@@ -142,6 +142,7 @@ async fn challenge_of(
     let outgoing = ReplayableRequest {
         origin: asked.origin.clone(),
         choice: None,
+        key: None,
         repeat: RetryRule::Safe,
         make: || asked.outgoing(&worker.shared.marks, &RequestEdits::default()),
     };
@@ -181,6 +182,7 @@ async fn fetch(
     let outgoing = ReplayableRequest {
         origin: if is_registry { asked.origin.clone() } else { named },
         choice: None,
+        key: None,
         repeat: RetryRule::Safe,
         make: || {
             let mut request = asked.outgoing(&worker.shared.marks, &RequestEdits::default());

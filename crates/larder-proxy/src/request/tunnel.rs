@@ -69,7 +69,7 @@ pub(crate) fn target(worker: &Worker, request: &Request<Incoming>) -> Result<Ori
 /// # Errors
 /// The rules refuse the target, or it does not take the connection.
 pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
-    let opened = connect::open(&worker.origins, origin).await;
+    let opened = connect::open_by_a_way(&worker.origins, origin).await;
     worker.shared.origins.note(origin, opened.as_ref());
     opened
 }

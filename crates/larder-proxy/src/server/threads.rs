@@ -38,7 +38,7 @@ use crate::{
     config::Listener,
     metrics::WorkerMetrics,
     missing::MissingList,
-    origin::uplink,
+    origin::{checks, uplink},
     server::{
         StopOrder, governor,
         leaving::ListeningSocket,
@@ -240,8 +240,9 @@ impl OpenListeners {
         self.looking_after.spawn(keep_pins(Arc::clone(cache)));
         self.looking_after.spawn(governor::keep_within(Arc::clone(shared)));
         self.looking_after.spawn(keep_purges(Arc::clone(&cache.shared.purges)));
-        for group in shared.routes.groups() {
-            self.looking_after.spawn(group.check_all(Arc::clone(origins)));
+        let parents = origins.shared.parents.iter().map(|parents| Arc::clone(&parents.group));
+        for group in shared.routes.groups().into_iter().chain(parents) {
+            self.looking_after.spawn(checks::check_all(group, Arc::clone(origins)));
         }
     }
 

@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use larder_proxy::{OriginUrl, Origins, Site};
+use larder_http::{
+    key_rules::{KeyRule, KeyRules},
+    owner::{OwnerTable, slot_of},
+};
+use larder_proxy::{Balance, GroupRules, OriginUrl, Origins, Site};
 
 use crate::support::{Fixture, Origin, Reply, eventually};
 
@@ -35,6 +39,36 @@ fn origins_take_turns() {
         assert_eq!(fixture.get(&format!("/{number}"), &[]).status, 200);
     }
     assert_eq!((a.count(), b.count()), (5, 5));
+}
+
+/// A balancer that hashes the raw path sends each spelling elsewhere, and each of those origins fetches the resource.
+#[test]
+fn spellings_of_one_key_go_to_the_owner_that_others_name_too() {
+    let origins = [good(), good(), good()];
+    let members = origins.iter().map(|origin| (url(origin.address), 1)).collect();
+    let rules = GroupRules { balance: Balance::ConsistentHash, ..GroupRules::default() };
+    let group = Origins { members, rules };
+    let table = OwnerTable::new(&group.nodes()).unwrap();
+    let urls = ["http://site.example".to_owned()];
+    let rules = KeyRules::new(vec![KeyRule::new(&urls, &["utm_*".to_owned()], None).unwrap()]);
+    let site = Site::of_host("site.example", Arc::new(group));
+    let fixture = Fixture::with(
+        |_, _| Reply::default(),
+        |config| {
+            config.sites.push(site);
+            config.cache.http.key_rules = rules.clone();
+        },
+    );
+    let mut expected = [0; 3];
+    for number in 0..20 {
+        let key = rules.key("http", "site.example", &format!("/{number}")).unwrap();
+        expected[table.owner(slot_of(&key))] += 5;
+        for spelling in 0..5 {
+            assert_eq!(fixture.get(&format!("/{number}?utm_source={spelling}"), &[]).status, 200);
+        }
+        assert_eq!(origins.each_ref().map(Origin::count), expected, "{number}");
+    }
+    assert!(expected.iter().all(|count| *count > 0), "{expected:?}");
 }
 
 #[test]
@@ -79,7 +113,7 @@ fn origin_that_fails_its_checks_gets_no_requests() {
     });
     let well = good();
     let fixture = fixture(&[unwell.address, well.address], |origins| {
-        origins.check = Some(("/health".into(), Duration::from_millis(20)));
+        origins.rules.check = Some(("/health".into(), Duration::from_millis(20)));
     });
     let asked = |origin: &Origin| origin.received().iter().filter(|received| received.target != "/health").count();
     eventually("both were checked twice", || unwell.count() >= 2 && well.count() >= 2);

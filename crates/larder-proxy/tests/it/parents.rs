@@ -1,8 +1,14 @@
 //! A parent: origins are asked through another proxy, and what it wants to know of us is told to nobody else.
 
-use larder_proxy::{Direct, Parents, Proxy, ProxyConfig, RunningProxy};
+use std::time::Duration;
 
-use crate::support::{Connection, Fixture, Origin, Received, Reply, request_text};
+use larder_http::{
+    key::primary_key,
+    owner::{OwnerNode, OwnerTable, slot_of},
+};
+use larder_proxy::{Balance, Direct, DirectFallback, Parent, Parents, Proxy, ProxyConfig, RunningProxy};
+
+use crate::support::{Connection, Fixture, Origin, Received, Reply, eventually, request_text};
 
 /// Answers with what it was asked for, as a proxy or a server gets it; of a tunnel, with what comes through it.
 fn parent(received: &Received, _: usize) -> Reply {
@@ -23,8 +29,8 @@ fn parent(received: &Received, _: usize) -> Reply {
 fn below(parent: &Origin, user: &str, change: impl FnOnce(&mut ProxyConfig)) -> RunningProxy {
     let mut config = ProxyConfig { default_origin: None, forward: true, ..Fixture::config(parent) };
     let url = format!("http://{user}{}", parent.address);
-    config.parents =
-        Parents { parent: Some(url.parse().unwrap()), except: vec![Direct::Hosts("127.0.0.1".parse().unwrap())] };
+    let except = vec![Direct::Hosts("127.0.0.1".parse().unwrap())];
+    config.parents = Parents { except, ..url.parse::<Parent>().unwrap().into() };
     change(&mut config);
     Proxy::start(config, None).unwrap()
 }
@@ -144,4 +150,114 @@ fn operator_is_told_which_parent_and_which_list_decide() {
     assert!(told.contains(&through) && !told.contains("list ") && !told.contains("secret"), "{told}");
     assert!(!explain("http://10.1.2.3/").contains("parent "));
     assert!(explain("http://www.ads.example/").contains("list     403, for a list of block_lists names the host"));
+}
+
+/// A parent that answers everybody.
+fn open_parent() -> Origin {
+    Origin::start(|received, _| match received.method.as_str() {
+        "CONNECT" => Reply::head("200 OK", &[]).echo(),
+        _ => Reply::ok(&["Cache-Control: no-store"], format!("for {}", received.target)),
+    })
+}
+
+fn nobody() -> std::net::SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A forward proxy with these parents.
+fn below_all(addresses: &[std::net::SocketAddr], change: impl FnOnce(&mut ProxyConfig)) -> RunningProxy {
+    let some = Origin::start(|_, _| Reply::default());
+    let mut config = ProxyConfig { default_origin: None, forward: true, ..Fixture::config(&some) };
+    let parent = |address| (format!("http://{address}").parse().unwrap(), 1);
+    config.parents.members = addresses.iter().map(parent).collect();
+    change(&mut config);
+    Proxy::start(config, None).unwrap()
+}
+
+/// One parent of several is down, or dies with requests on it: with one parent, each of these was a 502.
+#[test]
+fn nothing_fails_that_another_parent_can_answer() {
+    let broken = Origin::start(|_, _| Reply::default().close());
+    let well = open_parent();
+    let proxy = below_all(&[nobody(), broken.address, well.address], |_| {});
+    for number in 0..30 {
+        let answer = get(&proxy, "GET", &format!("http://far.example/{number}"));
+        assert_eq!((answer.status, answer.text()), (200, format!("for http://far.example:80/{number}")));
+    }
+    // Three failures in a row, and it is left out.
+    assert_eq!(broken.count(), 3);
+    let proxy = below_all(&[nobody(), well.address], |_| {});
+    for _ in 0..6 {
+        let mut connection = Connection::open(proxy.local_addrs()[0]);
+        connection.send("CONNECT far.example:443 HTTP/1.1\r\nHost: far.example:443\r\n\r\n");
+        assert_eq!(connection.read_head().status, 200);
+    }
+}
+
+/// Children that spread keys as the parents' owners have it make each parent fetch its own keys only.
+#[test]
+fn key_goes_to_the_parent_that_owns_it_while_that_is_well() {
+    let parents = [open_parent(), open_parent(), open_parent()];
+    let addresses = parents.each_ref().map(|parent| parent.address);
+    let proxy = below_all(&addresses, |config| config.parents.rules.balance = Balance::ConsistentHash);
+    let names = addresses.map(|address| OwnerNode { name: address.to_string(), weight: 1 });
+    let table = OwnerTable::new(&names).unwrap();
+    let mut expected = [0; 3];
+    for number in 0..20 {
+        let key = primary_key("http", "far.example", &format!("/{number}")).unwrap();
+        expected[table.owner(slot_of(&key))] += 3;
+        for _ in 0..3 {
+            assert_eq!(get(&proxy, "GET", &format!("http://far.example/{number}")).status, 200);
+        }
+        assert_eq!(parents.each_ref().map(Origin::count), expected, "{number}");
+    }
+}
+
+#[test]
+fn origins_are_contacted_directly_only_where_that_is_allowed_and_no_parent_is_there() {
+    let direct = Origin::start(|received, _| Reply::ok(&["Cache-Control: no-store"], &received.target));
+    let url = format!("http://{}/a", direct.address);
+    let refusing = Origin::start(parent);
+    let fallback = |config: &mut ProxyConfig| config.parents.direct = DirectFallback::OnFailure;
+    assert_eq!(get(&below_all(&[nobody(), nobody()], |_| {}), "GET", &url).status, 502);
+    let proxy = below_all(&[nobody(), nobody()], fallback);
+    for _ in 0..6 {
+        assert_eq!(get(&proxy, "GET", &url).text(), "/a");
+    }
+    // A parent that refuses is there, and may be there to refuse.
+    assert_eq!(get(&below_all(&[refusing.address], fallback), "GET", &url).status, 502);
+    assert_eq!((refusing.count(), direct.count()), (1, 6));
+    assert!(direct.received().iter().all(|received| received.field("proxy-authorization").is_none()));
+}
+
+#[test]
+fn credentials_of_a_parent_that_failed_go_to_no_other() {
+    let (broken, well) = (Origin::start(|_, _| Reply::default().close()), open_parent());
+    let proxy = below_all(&[broken.address, well.address], |config| {
+        config.parents.members[0].0 = format!("http://me:secret@{}", broken.address).parse().unwrap();
+    });
+    for number in 0..4 {
+        assert_eq!(get(&proxy, "GET", &format!("http://far.example/{number}")).status, 200);
+    }
+    assert!(broken.count() >= 1 && broken.received().iter().all(|it| it.field("proxy-authorization").is_some()));
+    assert!(well.received().iter().all(|received| received.field("proxy-authorization").is_none()));
+}
+
+#[test]
+fn parent_that_fails_its_checks_gets_no_requests() {
+    let unwell = Origin::start(|received, _| match received.target.as_str() {
+        "/-/ready" => Reply::status("503 Service Unavailable", &[], ""),
+        target => Reply::ok(&["Cache-Control: no-store"], target),
+    });
+    let well = open_parent();
+    let proxy = below_all(&[unwell.address, well.address], |config| {
+        config.parents.rules.check = Some(("/-/ready".into(), Duration::from_millis(20)));
+    });
+    let is_check = |received: &&Received| received.target == "/-/ready";
+    let checks = |origin: &Origin| origin.received().iter().filter(is_check).count();
+    eventually("both were checked twice", || checks(&unwell) >= 2 && checks(&well) >= 2);
+    for number in 0..6 {
+        assert_eq!(get(&proxy, "GET", &format!("http://far.example/{number}")).status, 200);
+    }
+    assert!(unwell.received().iter().all(|received| received.target == "/-/ready"));
 }

@@ -6,7 +6,7 @@ use super::{
     section::{ConfigProblem, ConfigSection, ConfigValue},
 };
 use crate::value::{self, BadValue};
-use larder_proxy::{Balance, CacheSettings, OriginUrl, Origins, Site};
+use larder_proxy::{Balance, CacheSettings, GroupRules, OriginUrl, Origins, Site};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 /// What the sites before this one have taken.
@@ -76,13 +76,7 @@ fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Opti
         None => return Err(section.missing("origin", help)),
     };
     let mut origins = Origins { members, ..Origins::from(first) };
-    section.set("balance", &mut origins.balance, |value| value.parsed("round_robin or consistent_hash", balance))?;
-    let failures = &mut origins.failure_count_max;
-    section.set("max_fails", failures, |value| value.parsed("a count", value::small_count))?;
-    section.set("fail_timeout", &mut origins.out, duration)?;
-    let pause = section.take("check_interval", duration)?.unwrap_or(CHECK_PAUSE).max(Duration::from_millis(100));
-    let path = section.take("check_path", |value| value.parsed("a path", check_path))?;
-    origins.check = path.map(|path| (path, pause));
+    read_group(section, &mut origins.rules)?;
     if let Some(fault) = origins.fault() {
         let help = "the origins of a site hold the same, under the same path; a weight is from 1 to 100";
         return Err(section.refused(BadValue::new(fault, help)));
@@ -90,12 +84,28 @@ fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Opti
     Ok(Some(origins))
 }
 
+/// Reads which member of a group gets a request, and when one is left out: of origins, or of parents.
+pub(super) fn read_group(section: &mut ConfigSection<'_>, rules: &mut GroupRules) -> Result<(), ConfigProblem> {
+    section.set("balance", &mut rules.balance, |value| value.parsed("round_robin or consistent_hash", balance))?;
+    let failures = &mut rules.failure_count_max;
+    section.set("max_fails", failures, |value| value.parsed("a count", value::small_count))?;
+    section.set("fail_timeout", &mut rules.out, duration)?;
+    let pause = section.take("check_interval", duration)?.unwrap_or(CHECK_PAUSE).max(Duration::from_millis(100));
+    let path = section.take("check_path", |value| value.parsed("a path", check_path))?;
+    rules.check = path.map(|path| (path, pause));
+    Ok(())
+}
+
+/// Reads the weight of a member of a group.
+pub(super) fn weight(section: &mut ConfigSection<'_>) -> Result<u32, ConfigProblem> {
+    Ok(section.take("weight", |value| value.parsed("a weight", value::small_count))?.unwrap_or(1))
+}
+
 /// One of several origins.
 fn member(section: &mut ConfigSection<'_>) -> Result<(OriginUrl, u32), ConfigProblem> {
     let url = section.take("url", origin)?;
     let url = url.ok_or_else(|| section.missing("url", "say where it is, such as url = \"http://10.0.0.5:8080\""))?;
-    let weight = section.take("weight", |value| value.parsed("a weight", value::small_count))?;
-    Ok((url, weight.unwrap_or(1)))
+    Ok((url, weight(section)?))
 }
 
 fn balance(text: &str) -> Result<Balance, BadValue> {

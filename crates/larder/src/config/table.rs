@@ -83,6 +83,14 @@ impl Setting {
         self.name.rsplit_once('.').unwrap_or(("", self.name))
     }
 
+    /// Returns a description of the accepted values, with the equivalent flag and whether a change needs a restart.
+    fn form_shown(&self) -> String {
+        let range = if self.range.is_empty() { String::new() } else { format!(" ({})", self.range) };
+        let flag = if self.flag.is_empty() { String::new() } else { format!(", flag `{}`", self.flag) };
+        let restart = if self.reload == ReloadBehavior::Restart { ", *restart*" } else { "" };
+        format!("{}{range}{flag}{restart}", self.kind.shown())
+    }
+
     /// Returns a description of the default.
     fn default_shown(&self) -> String {
         match self.default {
@@ -110,9 +118,19 @@ fn sections() -> Vec<(&'static str, Vec<&'static Setting>)> {
     sections
 }
 
-/// Returns a configuration file that sets every key to its default, or names the default in a comment.
+/// Columns of a comment in a configuration file, without its mark.
+const COMMENT_COLUMNS: usize = 98;
+
+/// Returns a configuration file that sets every key to its default, or names the default in a comment. Each key has its
+/// meaning, its values and an example above it.
 pub(crate) fn default_file() -> String {
-    file_with(|_| None)
+    let described = |setting: &Setting| {
+        let (_, key) = setting.place();
+        let facts = format!("{}; example: {key} = {}", setting.form_shown(), setting.example);
+        let lines = wrapped(setting.about, COMMENT_COLUMNS).into_iter().chain([facts]);
+        lines.map(|line| format!("# {line}\n")).collect()
+    };
+    file_with(|_| None, described)
 }
 
 /// Returns the settings of a valid configuration with this text: its values, and the defaults of all other keys.
@@ -120,11 +138,12 @@ pub(crate) fn default_file() -> String {
 pub(crate) fn effective_file(text: &str) -> String {
     let Ok(table) = DeTable::parse(text) else { return String::new() };
     let (top, _) = renamed::in_file(text, table.into_inner());
-    let mut shown = file_with(|setting| {
+    let given = |setting: &Setting| {
         let (section, key) = setting.place();
         let table = if section.is_empty() { Some(&top) } else { top.get(section).and_then(|value| table_of(value)) };
         table.and_then(|table| table.get(key)).map(|value| written(text, value))
-    });
+    };
+    let mut shown = file_with(given, |_| String::new());
     let constants = top.get("store").and_then(table_of).and_then(|store| store.get("tuning")).and_then(table_of);
     if let Some(constants) = constants {
         shown += "\n[store.tuning]\n";
@@ -139,8 +158,8 @@ pub(crate) fn effective_file(text: &str) -> String {
     shown
 }
 
-/// Returns all sections that occur once, with the values that `given` has or the defaults.
-fn file_with(given: impl Fn(&Setting) -> Option<String>) -> String {
+/// Returns all sections that occur once, with the values that `given` has or the defaults, each below its comment.
+fn file_with(given: impl Fn(&Setting) -> Option<String>, comment: impl Fn(&Setting) -> String) -> String {
     let mut file = String::new();
     for (section, settings) in sections().into_iter().filter(|(section, _)| !REPEATED.contains(section)) {
         if !section.is_empty() {
@@ -153,6 +172,7 @@ fn file_with(given: impl Fn(&Setting) -> Option<String>) -> String {
                 (None, DefaultValue::Toml(value)) => format!("{key} = {value}"),
                 (None, _) => format!("# {key}: {}", setting.default_shown()),
             };
+            file += &comment(setting);
             file += &line;
             file.push('\n');
         }
@@ -194,6 +214,20 @@ fn written(text: &str, value: &Spanned<DeValue<'_>>) -> String {
 /// Returns a string as TOML. The escapes of JSON are valid there.
 fn quoted(words: &str) -> String {
     serde_json::Value::from(words).to_string()
+}
+
+/// Returns the lines of a paragraph, at most `columns` long each.
+fn wrapped(words: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words.split(' ') {
+        let line = lines.last_mut().expect("there is one");
+        match line.len() {
+            0 => line.push_str(word),
+            len if len + 1 + word.len() <= columns => write!(line, " {word}").expect("a string takes all"),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -320,15 +354,12 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
             write!(page, "\n## {title}\n").unwrap();
             for setting in settings {
                 let (_, key) = setting.place();
-                let flag = if setting.flag.is_empty() { String::new() } else { format!(", flag `{}`", setting.flag) };
-                let range = if setting.range.is_empty() { String::new() } else { format!(" ({})", setting.range) };
-                let restart = if setting.reload == ReloadBehavior::Restart { ", *restart*" } else { "" };
                 write!(page, "\n### `{}`\n\n", setting.name).unwrap();
-                for line in wrapped(setting.about) {
+                for line in wrapped(setting.about, 119) {
                     writeln!(page, "{line}").unwrap();
                 }
-                let (kind, default) = (setting.kind.shown(), setting.default_shown());
-                write!(page, "\n- {kind}{range}{flag}{restart}\n- default: {default}\n").unwrap();
+                let default = setting.default_shown();
+                write!(page, "\n- {}\n- default: {default}\n", setting.form_shown()).unwrap();
                 writeln!(page, "- example: `{key} = {}`", setting.example).unwrap();
             }
         }
@@ -338,19 +369,5 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
         }
         let is_current = fs::read_to_string(&path).is_ok_and(|text| text == page);
         assert!(is_current, "{PAGE} is not made from the table: write it as its first paragraph says");
-    }
-
-    /// Returns the lines of a paragraph, at most 119 columns each.
-    fn wrapped(words: &str) -> Vec<String> {
-        let mut lines = vec![String::new()];
-        for word in words.split(' ') {
-            let line = lines.last_mut().expect("there is one");
-            match line.len() {
-                0 => line.push_str(word),
-                len if len + 1 + word.len() < 120 => write!(line, " {word}").unwrap(),
-                _ => lines.push(word.to_owned()),
-            }
-        }
-        lines
     }
 }

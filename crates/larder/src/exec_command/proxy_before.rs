@@ -35,7 +35,7 @@ fn of(variable: impl Fn(&str) -> Option<String>) -> Option<ProxyBefore> {
     }
     let parents = url.trim().parse::<Parent>().ok().map(|parent| {
         let except = direct.split([',', ' ']).flat_map(directs).collect();
-        Parents { parent: Some(parent), except }
+        Parents { except, ..Parents::from(parent) }
     });
     Some(ProxyBefore { variable: name, parents })
 }
@@ -75,14 +75,14 @@ mod tests {
             ("NO_PROXY", "localhost, .company.example,10.0.0.0/8,[::1],a.example:8080,,999/8"),
         ]);
         let parents = found.unwrap().parents.unwrap();
-        assert_eq!(parents.parent.as_ref().unwrap().to_string(), "proxy.example:3128");
+        assert_eq!(parents.members[0].0.to_string(), "proxy.example:3128");
         let shown: Vec<String> = parents.except.iter().map(|direct| format!("{direct:?}")).collect();
         for (at, text) in [(0, "localhost"), (2, "company.example"), (4, "10.0.0.0/8")] {
             assert!(shown[at].contains(text), "{shown:?}");
         }
         assert!(shown.iter().any(|direct| direct.contains("\"a.example\"")), "{shown:?}");
         let plain = before(&[("all_proxy", "proxy:8080")]).unwrap();
-        assert_eq!(plain.parents.unwrap().parent.unwrap().to_string(), "proxy:8080");
+        assert_eq!(plain.parents.unwrap().members[0].0.to_string(), "proxy:8080");
     }
 
     #[test]

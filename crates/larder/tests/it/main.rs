@@ -5,6 +5,7 @@
 
 mod authority;
 mod bench;
+mod cluster;
 mod control;
 mod documents;
 mod errors;

@@ -1,0 +1,298 @@
+//! The owner of a key: the one of several nodes that every Larder, balancer and program agrees on.
+//!
+//! Owns: the function from a key and a list of nodes to a node. Does not: know which nodes are alive; the caller
+//! leaves some out. Invariants: the owner depends on the key and on the names and weights of the nodes, never on
+//! their order, on the machine or on the version of Rust; a node that comes or goes moves its own share of the
+//! keys only. Cost: one SipHash of the key and one load. Building the table takes one multiplication for each slot
+//! and node.
+//!
+//! docs/reference/owner.md describes the function for other programs; `fixtures/owner.tsv` has test vectors.
+//! Sources: Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates" (1998), for rendezvous
+//! hashing; the weights are those of Schindelhauer and Schomaker (2005).
+
+use std::{fmt, hash::Hasher as _};
+
+use siphasher::sip::SipHasher13;
+
+use crate::key::KIND_PRIMARY;
+
+/// Slots that keys are spread over. More slots even out the shares of many nodes: with 100 nodes the largest share is
+/// 1.03 times the mean.
+pub const SLOT_COUNT: u32 = 1 << SLOT_BITS;
+/// Nodes that one table can have.
+pub const NODE_COUNT_MAX: usize = u16::MAX as usize;
+/// Largest weight of a node.
+pub const WEIGHT_MAX: u32 = 100;
+
+/// A node and its weight: with weight 2 it owns twice as many keys as with weight 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnerNode {
+    /// Name, the same for all that choose an owner, such as `10.0.0.1:8080`.
+    pub name: String,
+    /// From 1 to [`WEIGHT_MAX`].
+    pub weight: u32,
+}
+
+/// The owners of all slots.
+pub struct OwnerTable {
+    /// By their weights, the smallest first.
+    groups: Vec<WeightGroup>,
+    /// For each slot its owner's place in the list that the table was made from.
+    owners: Box<[u16]>,
+}
+
+/// Why nodes make no table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnerError {
+    /// There is none.
+    NoNode,
+    /// There are more than [`NODE_COUNT_MAX`].
+    TooMany(usize),
+    /// A name is empty.
+    NoName,
+    /// Two have this name.
+    Twice(String),
+    /// The weight of this node is out of range.
+    Weight(OwnerNode),
+}
+
+/// The nodes of one weight: among them the largest rank wins, so that logarithms are for the winners alone. They are
+/// sorted by name, which decides between equal ranks.
+struct WeightGroup {
+    weight: f64,
+    /// The hashes of the nodes' names.
+    hashes: Vec<u64>,
+    /// Places of the nodes in the list that the table was made from.
+    places: Vec<u16>,
+}
+
+/// Returns the slot of a resource's primary key, as [`crate::key_rules::KeyRules::key`] returns it: its URL decides,
+/// not the byte before it.
+pub fn slot_of(primary_key: &[u8]) -> u32 {
+    let url = primary_key.strip_prefix(&[KIND_PRIMARY]).unwrap_or(primary_key);
+    (sip_hash(url) >> (u64::BITS - SLOT_BITS)) as u32
+}
+
+impl OwnerTable {
+    /// Decides the owner of every slot.
+    ///
+    /// # Errors
+    /// The nodes are none, too many or not all different, or a weight is out of range.
+    ///
+    /// # Cost
+    /// Two bytes for each slot; with 3 nodes a few milliseconds, with 1,000 less than a second.
+    pub fn new(nodes: &[OwnerNode]) -> Result<Self, OwnerError> {
+        if let Some(error) = Self::fault(nodes) {
+            return Err(error);
+        }
+        let mut sorted: Vec<(&OwnerNode, u16)> = nodes.iter().zip(0..).collect();
+        sorted.sort_by(|(a, _), (b, _)| (a.weight, &a.name).cmp(&(b.weight, &b.name)));
+        let groups = sorted.chunk_by(|(a, _), (b, _)| a.weight == b.weight).map(|of_weight| WeightGroup {
+            weight: f64::from(of_weight[0].0.weight),
+            hashes: of_weight.iter().map(|(node, _)| sip_hash(node.name.as_bytes())).collect(),
+            places: of_weight.iter().map(|(_, place)| *place).collect(),
+        });
+        let groups: Vec<WeightGroup> = groups.collect();
+        let owners = (0..SLOT_COUNT).map(|slot| best(&groups, slot, |_| true).expect("there is a node"));
+        let owners = owners.collect();
+        Ok(Self { groups, owners })
+    }
+
+    /// Returns why these nodes make no table, if they make none.
+    pub fn fault(nodes: &[OwnerNode]) -> Option<OwnerError> {
+        if nodes.is_empty() {
+            return Some(OwnerError::NoNode);
+        }
+        if nodes.len() > NODE_COUNT_MAX {
+            return Some(OwnerError::TooMany(nodes.len()));
+        }
+        if nodes.iter().any(|node| node.name.is_empty()) {
+            return Some(OwnerError::NoName);
+        }
+        if let Some(node) = nodes.iter().find(|node| !(1..=WEIGHT_MAX).contains(&node.weight)) {
+            return Some(OwnerError::Weight(node.clone()));
+        }
+        let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        names.sort_unstable();
+        names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| OwnerError::Twice(pair[0].to_owned()))
+    }
+
+    /// Returns the place of a slot's owner in the list of nodes.
+    pub fn owner(&self, slot: u32) -> usize {
+        usize::from(self.owners[slot as usize])
+    }
+
+    /// Returns the place of the node that owns a slot while only those nodes are there that `may` names.
+    pub fn owner_among(&self, slot: u32, may: impl Fn(usize) -> bool) -> Option<usize> {
+        let owner = self.owner(slot);
+        if may(owner) {
+            return Some(owner);
+        }
+        best(&self.groups, slot, may).map(usize::from)
+    }
+}
+
+/// Returns the place of the best of those nodes that `may` names.
+fn best(groups: &[WeightGroup], slot: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
+    let slot_hash = sip_hash(&slot.to_le_bytes());
+    let mut winner: Option<(f64, u16)> = None;
+    for group in groups {
+        let Some((rank, place)) = group.largest(slot_hash, &may) else { continue };
+        // No logarithm where the bound `-ln(u) >= 1 - u` already decides.
+        let unit = unit(rank);
+        let loses = |best: f64| (1.0 - unit) / group.weight > best || -unit.ln() / group.weight >= best;
+        if !winner.is_some_and(|(best, _)| loses(best)) {
+            winner = Some((-unit.ln() / group.weight, place));
+        }
+    }
+    winner.map(|(_, place)| place)
+}
+
+impl WeightGroup {
+    /// Returns the largest rank among those nodes that `may` names, and its node's place. Of equals the first has it.
+    fn largest(&self, slot_hash: u64, may: impl Fn(usize) -> bool) -> Option<(u64, u16)> {
+        let mut largest: Option<(u64, u16)> = None;
+        for (hash, place) in self.hashes.iter().zip(&self.places) {
+            let rank = fold(*hash, slot_hash) >> RANK_SHIFT;
+            if largest.is_none_or(|(best, _)| rank > best) && may(usize::from(*place)) {
+                largest = Some((rank, *place));
+            }
+        }
+        largest
+    }
+}
+
+/// Returns the number between 0 and 1 that a rank stands for.
+fn unit(rank: u64) -> f64 {
+    (rank as f64 + 0.5) / (1_u64 << (u64::BITS - RANK_SHIFT)) as f64
+}
+
+/// Returns both halves of the product of two hashes, one upon the other.
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> u64::BITS) as u64
+}
+
+fn sip_hash(bytes: &[u8]) -> u64 {
+    let mut hasher = SipHasher13::new_with_key(&KEY);
+    hasher.write(bytes);
+    hasher.finish()
+}
+
+/// The published key of the hash. It spreads load and protects nothing: a client that aims at one owner can as well
+/// connect to it.
+const KEY: [u8; 16] = *b"larder owner key";
+const SLOT_BITS: u32 = 20;
+/// Bits of a hash that its rank leaves out, so that a rank and a half is exact in an `f64`.
+const RANK_SHIFT: u32 = 12;
+
+impl fmt::Display for OwnerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNode => f.write_str("there is no node"),
+            Self::TooMany(count) => write!(f, "there are {count} nodes, and can be {NODE_COUNT_MAX}"),
+            Self::NoName => f.write_str("a node has no name"),
+            Self::Twice(name) => write!(f, "two nodes have the name {name}"),
+            Self::Weight(node) => {
+                write!(f, "weight of {} must be from 1 to {WEIGHT_MAX}: {}", node.name, node.weight)
+            }
+        }
+    }
+}
+
+impl std::error::Error for OwnerError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::primary_key;
+
+    fn nodes(weights: &[u32]) -> Vec<OwnerNode> {
+        let node = |(at, weight): (usize, &u32)| OwnerNode { name: format!("10.0.0.{at}:8080"), weight: *weight };
+        weights.iter().enumerate().map(node).collect()
+    }
+
+    fn shares(table: &OwnerTable, count: usize) -> Vec<f64> {
+        let mut counts = vec![0_u32; count];
+        (0..SLOT_COUNT).for_each(|slot| counts[table.owner(slot)] += 1);
+        counts.iter().map(|count| f64::from(*count) / f64::from(SLOT_COUNT)).collect()
+    }
+
+    /// Whoever reimplements the function checks it against this file; a change of it moves the keys of every fleet.
+    #[test]
+    fn owners_are_those_of_the_published_vectors() {
+        let text = include_str!("../../../fixtures/owner.tsv");
+        let mut table = None;
+        let mut count = 0;
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let fields: Vec<&str> = line.split('\t').collect();
+            match fields[..] {
+                ["nodes", listed] => {
+                    let node = |text: &str| {
+                        let (name, weight) = text.split_once('=').unwrap();
+                        OwnerNode { name: name.to_owned(), weight: weight.parse().unwrap() }
+                    };
+                    let nodes: Vec<OwnerNode> = listed.split(' ').map(node).collect();
+                    table = Some((OwnerTable::new(&nodes).unwrap(), nodes));
+                }
+                [url, slot, owner] => {
+                    let (scheme, rest) = url.split_once("://").unwrap();
+                    let (authority, path) = rest.split_at(rest.find('/').unwrap());
+                    let found = slot_of(&primary_key(scheme, authority, path).unwrap());
+                    assert_eq!(found.to_string(), slot, "{url}");
+                    let (table, nodes) = table.as_ref().unwrap();
+                    assert_eq!(nodes[table.owner(found)].name, owner, "{url}");
+                    count += 1;
+                }
+                _ => panic!("not a vector: {line}"),
+            }
+        }
+        assert!(count >= 60, "{count}");
+    }
+
+    #[test]
+    fn shares_are_weights() {
+        for weights in [&[3, 1][..], &[100, 50, 50, 1]] {
+            let table = OwnerTable::new(&nodes(weights)).unwrap();
+            let total: u32 = weights.iter().sum();
+            for (share, weight) in shares(&table, weights.len()).iter().zip(weights) {
+                let ideal = f64::from(*weight) / f64::from(total);
+                assert!((share - ideal).abs() < 0.003, "{weights:?}: {share} instead of {ideal}");
+            }
+        }
+    }
+
+    #[test]
+    fn fourth_node_takes_its_share_and_moves_nothing_else() {
+        let three = OwnerTable::new(&nodes(&[1, 1, 1])).unwrap();
+        let four = OwnerTable::new(&nodes(&[1, 1, 1, 1])).unwrap();
+        let moved: Vec<u32> = (0..SLOT_COUNT).filter(|slot| three.owner(*slot) != four.owner(*slot)).collect();
+        assert!(moved.iter().all(|slot| four.owner(*slot) == 3));
+        let share = moved.len() as f64 / f64::from(SLOT_COUNT);
+        assert!((share - 0.25).abs() < 0.003, "{share}");
+        // A node that is left out is the same as one that is not there.
+        for slot in (0..SLOT_COUNT).step_by(97) {
+            assert_eq!(four.owner_among(slot, |place| place != 3), Some(three.owner(slot)));
+        }
+        assert_eq!(four.owner_among(0, |_| false), None);
+    }
+
+    #[test]
+    fn order_of_the_list_makes_no_difference() {
+        let listed = nodes(&[1, 2, 1]);
+        let turned: Vec<OwnerNode> = listed.iter().rev().cloned().collect();
+        let (one, other) = (OwnerTable::new(&listed).unwrap(), OwnerTable::new(&turned).unwrap());
+        assert!((0..SLOT_COUNT).all(|slot| listed[one.owner(slot)] == turned[other.owner(slot)]));
+    }
+
+    #[test]
+    fn nodes_that_make_no_table_are_refused() {
+        let refused = |nodes: &[OwnerNode]| OwnerTable::new(nodes).err().unwrap().to_string();
+        assert_eq!(refused(&[]), "there is no node");
+        assert_eq!(refused(&nodes(&[1, 0])), "weight of 10.0.0.1:8080 must be from 1 to 100: 0");
+        assert_eq!(refused(&nodes(&[101])), "weight of 10.0.0.0:8080 must be from 1 to 100: 101");
+        let twice = [nodes(&[1]), nodes(&[2])].concat();
+        assert_eq!(refused(&twice), "two nodes have the name 10.0.0.0:8080");
+        assert_eq!(refused(&[OwnerNode { name: String::new(), weight: 1 }]), "a node has no name");
+    }
+}

@@ -1,0 +1,48 @@
+//! Health checks of the members of a group: a path that is requested from each at intervals.
+//!
+//! Owns: the requests. Does not: leave anything out, see `group`. Cost: one request for each member, interval and worker.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderValue, Request, header::HOST};
+
+use crate::origin::{
+    group::OriginGroup,
+    origins::OriginRouter,
+    pool::{ReplayableRequest, RetryRule},
+    request_body::RequestBody,
+    sending,
+    target::Origin,
+};
+
+/// Checks every origin of a group at intervals, for as long as the worker runs.
+pub(crate) async fn check_all(group: Arc<OriginGroup>, origins: Arc<OriginRouter>) {
+    let Some((path, pause)) = group.check() else { return };
+    let mut interval = tokio::time::interval(pause);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        for (place, origin) in group.origins().enumerate() {
+            group.note_check(place, is_well(&origins, origin, &path).await);
+        }
+    }
+}
+
+async fn is_well(origins: &Arc<OriginRouter>, origin: &Origin, path: &str) -> bool {
+    let (Ok(target), Ok(host)) = (path.parse::<http::Uri>(), HeaderValue::try_from(origin.to_string())) else {
+        return false;
+    };
+    let make = || {
+        let mut request = Request::new(RequestBody::none());
+        *request.uri_mut() = target.clone();
+        request.headers_mut().insert(HOST, host.clone());
+        request
+    };
+    let outgoing = ReplayableRequest { origin: origin.clone(), choice: None, key: None, repeat: RetryRule::Safe, make };
+    let asking = tokio::time::timeout(CHECK_PATIENCE, sending::send(origins, outgoing));
+    // The body is of no interest; its connection ends with it.
+    matches!(asking.await, Ok(Ok((response, _))) if response.status().as_u16() < 400)
+}
+
+/// How long an origin may take to answer a check.
+const CHECK_PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,53 @@
+//! The proxies through which origins are asked: `parent`, `[parents]` and `no_parent`.
+//!
+//! Owns: how these go together. Invariant: `parent` and `[parents] members` are not both there, so that nothing written
+//! is ignored.
+
+use super::{
+    each,
+    section::{ConfigProblem, ConfigSection},
+    site::{self, read_group},
+};
+use crate::value::{self, BadValue};
+use larder_proxy::{DirectFallback, Parent, Parents};
+
+/// Reads the keys at the top of the file into `parents`.
+pub(super) fn read(top: &mut ConfigSection<'_>, parents: &mut Parents) -> Result<(), ConfigProblem> {
+    let alike = top.take("parent", |value| value.one_or_each("a URL", value::parent))?;
+    let is_given = alike.is_some();
+    if let Some(alike) = alike {
+        parents.members = alike.into_iter().map(|parent| (parent, 1)).collect();
+    }
+    top.table("parents", |section| {
+        let members = section.tables("members", member)?;
+        if is_given && !members.is_empty() {
+            let help = "list all parents in one place: `parent` for parents of one weight, `members` for others";
+            return Err(section.refused(BadValue::new("parents are listed twice, in `parent` and here", help)));
+        }
+        if !members.is_empty() {
+            parents.members = members;
+        }
+        read_group(section, &mut parents.rules)?;
+        section.set("direct", &mut parents.direct, |value| value.parsed("never or on-failure", fallback))?;
+        let help = "give each parent once, with a weight from 1 to 100";
+        parents.fault().map_or(Ok(()), |fault| Err(section.refused(BadValue::new(fault, help))))
+    })?;
+    top.set("no_parent", &mut parents.except, |value| each(value, "a host or a network", value::direct))
+}
+
+/// Reads one of several parents.
+fn member(section: &mut ConfigSection<'_>) -> Result<(Parent, u32), ConfigProblem> {
+    let url = section.take("url", |value| value.parsed("a URL", value::parent))?;
+    let url = url.ok_or_else(|| section.missing("url", "say where it is, such as url = \"http://10.0.0.1:3128\""))?;
+    Ok((url, site::weight(section)?))
+}
+
+fn fallback(text: &str) -> Result<DirectFallback, BadValue> {
+    match text {
+        "never" => Ok(DirectFallback::Never),
+        "on-failure" => Ok(DirectFallback::OnFailure),
+        _ => {
+            Err(BadValue::new(format!("not a time to go past the parents: `{text}`"), "it can be never or on-failure"))
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! At stake: programs that each believe another node to own a key, and fetch it as often as there are programs.
+
+use crate::process::{command, errors};
+use std::{fs, process::Output};
+use tempfile::TempDir;
+
+fn owner(home: &TempDir, arguments: &[&str]) -> Output {
+    command(home.path()).args(["cluster", "owner"]).args(arguments).output().unwrap()
+}
+
+fn printed(home: &TempDir, arguments: &[&str]) -> String {
+    let output = owner(home, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn refused(home: &TempDir, arguments: &[&str], told: &str) {
+    let output = owner(home, arguments);
+    let said = errors(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+    assert!(said.contains(told) && said.contains("help: "), "{arguments:?}: {said}");
+}
+
+/// The first vectors of `fixtures/owner.tsv`, which another implementation wrote.
+#[test]
+fn owner_is_printed_as_the_published_vectors_have_it() {
+    let home = TempDir::new().unwrap();
+    let vectors = include_str!("../../../../fixtures/owner.tsv");
+    let mut lines = vectors.lines().filter(|line| !line.starts_with('#'));
+    let nodes = lines.next().and_then(|line| line.strip_prefix("nodes\t")).unwrap().replace(' ', ",");
+    for line in lines.take(3) {
+        let [url, slot, owner] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        assert_eq!(printed(&home, &["--nodes", &nodes, url]), format!("{owner}  slot {slot}  {url}\n"));
+    }
+}
+
+#[test]
+fn owner_by_the_configuration_is_the_origin_of_the_key_under_its_rules() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("larder.toml");
+    let site = |balance: &str| {
+        format!(
+            "[[site]]\nhosts = [\"a.example\"]\nbalance = \"{balance}\"\n\
+             origins = [{{ url = \"http://10.0.0.1\" }}, {{ url = \"http://10.0.0.2:81\", weight = 2 }}]\n\
+             [[key]]\nurls = [\"http://a.example\"]\nstrip = [\"utm_*\"]\n"
+        )
+    };
+    let config = ["--config", file.to_str().unwrap()];
+    let by_nodes = printed(&home, &["--nodes", "10.0.0.2:81=2,10.0.0.1:80", "http://a.example/x"]);
+    for balance in ["consistent_hash", "hash"] {
+        fs::write(&file, site(balance)).unwrap();
+        let spellings = ["http://a.example/x?utm_source=1", "http://A.example:80/x?utm_medium=2&utm_id=3"];
+        let printed = printed(&home, &[&config[..], &spellings].concat());
+        for (line, spelling) in printed.lines().zip(spellings) {
+            assert_eq!(line, by_nodes.trim_end().replace("http://a.example/x", spelling));
+        }
+        assert_eq!(printed.lines().count(), 2);
+    }
+    fs::write(&file, site("round_robin")).unwrap();
+    refused(&home, &[&config[..], &["http://a.example/x"]].concat(), "take turns, so that no key has an owner");
+    refused(&home, &[&config[..], &["http://b.example/x"]].concat(), "no [[site]] has origins for http://b.example/x");
+}
+
+#[test]
+fn nodes_and_urls_that_have_no_owner_are_refused() {
+    let home = TempDir::new().unwrap();
+    refused(&home, &["http://a.example/"], "no nodes are given");
+    refused(&home, &["--nodes", "a,b,a", "http://a.example/"], "two nodes have the name a");
+    refused(&home, &["--nodes", "a=0", "http://a.example/"], "weight of a must be from 1 to 100: 0");
+    refused(&home, &["--nodes", "a=x", "http://a.example/"], "not a weight from 1 to 100: `a=x`");
+    refused(&home, &["--nodes", "a,,b", "http://a.example/"], "a node has no name");
+    refused(&home, &["--nodes", "a,b", "/path"], "not a URL: `/path`");
+    refused(&home, &["--nodes", "a,b", "ftp://a.example/"], "has no key: scheme is neither http nor https");
+}
+
+fn check_config(home: &TempDir, text: &str) -> Output {
+    let file = home.path().join("larder.toml");
+    fs::write(&file, text).unwrap();
+    command(home.path()).args(["config", "check", file.to_str().unwrap()]).output().unwrap()
+}
+
+#[test]
+fn wrong_parents_are_refused_with_the_place() {
+    let home = TempDir::new().unwrap();
+    let member = "members = [{ url = \"http://a:1\" }, { url = \"http://a:1\" }]";
+    for (text, told) in [
+        ("parent = [\"http://a:1\", \"https://b:1\"]", "parent must begin with http://"),
+        ("parent = \"http://a:1\"\n[parents]\nmembers = [{ url = \"http://b:1\" }]", "parents are listed twice"),
+        (&format!("[parents]\n{member}\nbalance = \"consistent_hash\""), "two nodes have the name a:1"),
+        ("[parents]\nmembers = [{ weight = 2 }]", "say where it is"),
+        ("[parents]\nmembers = [{ url = \"http://a:1\", weight = 101 }]", "must be from 1 to 100"),
+        ("parent = \"http://a:1\"\n[parents]\ndirect = \"always\"", "it can be never or on-failure"),
+        ("parent = \"http://a:1\"\n[parents]\nbalance = \"random\"", "it can be round_robin or consistent_hash"),
+        ("parent = \"http://a:1\"\n[parents]\ncheck_path = \"ready\"", "a path begins with a slash"),
+    ] {
+        let output = check_config(&home, text);
+        let said = errors(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(2), "{text}: {said}");
+        assert!(said.contains(told) && said.contains("larder.toml:"), "{text}: {said}");
+    }
+    let right = "parent = [\"http://a:1\", \"http://b:1\"]\n[parents]\nbalance = \"consistent_hash\"\n\
+                 direct = \"on-failure\"\ncheck_path = \"/-/ready\"\ncheck_interval = \"2s\"\nmax_fails = 2\nfail_timeout = \"5s\"";
+    assert!(check_config(&home, right).status.success(), "{}", errors(&check_config(&home, right)));
+}
