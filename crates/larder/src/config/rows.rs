@@ -55,7 +55,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "When to contact origins: `off` (always), `auto` (unless the uplink is down), `on` (never), \
          `on-even-forbidden` (never, and serve stale responses that forbid it). See [offline.md](../offline.md)."),
     row!("parent", "--parent", Text, "", Prose("none"), Reload, "\"http://user:password@proxy.example:3128\"",
-        "A proxy through which to reach the origins of forward requests and mirrors: \
+        "A proxy, or a list of proxies, through which to reach the origins of forward requests and mirrors: \
          `http://[user:password@]host[:port]`. See [Parent proxies](../configuration.md#parent-proxies)."),
     row!("no_parent", "--no-parent", List, "", Prose("none"), Reload, "[\"*.intranet.example\", \"10.0.0.0/8\"]",
         "Hosts to contact directly: names such as `*.company.example`, addresses, and networks such as \
@@ -96,8 +96,8 @@ pub(super) const SETTINGS: &[Setting] = &[
          retries on another origin if a request failed before it was processed or is safe to repeat."),
     row!("site.balance", "",
         Text, "round_robin, consistent_hash", Toml("\"round_robin\""), Reload, "\"consistent_hash\"",
-        "`round_robin`: in turn, by weight. `consistent_hash`: consistent hashing of the path, so that each \
-         origin sees the same paths again."),
+        "`round_robin`: in turn, by weight. `consistent_hash`: each request goes to the [owner](owner.md) of its key \
+         after the `[[key]]` rules, so that each origin sees the same resources again."),
     row!("site.max_fails", "", Count, "1 to 65535", Toml("3"), Reload, "5",
         "Consecutive failures after which an origin is left out."),
     row!("site.fail_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"30s\"",
@@ -183,6 +183,28 @@ pub(super) const SETTINGS: &[Setting] = &[
         "URL of one of several origins."),
     row!("site.origins.weight", "", Count, "1 to 100", Toml("1"), Reload, "2",
         "Share of the requests that this origin gets, in relation to the others."),
+    row!("parents.members", "", Tables, "", Prose("none"), Reload, "[{ url = \"http://10.0.0.9:3128\", weight = 2 }]",
+        "Parents with weights, each with `url` and `weight`. Either this or `parent`."),
+    row!("parents.balance", "",
+        Text, "round_robin, consistent_hash", Toml("\"round_robin\""), Reload, "\"consistent_hash\"",
+        "`round_robin`: in turn, by weight. `consistent_hash`: each request goes to the [owner](owner.md) of its key, \
+         so that each parent stores its own share."),
+    row!("parents.max_fails", "", Count, "1 to 65535", Toml("3"), Reload, "5",
+        "Consecutive failures after which a parent is left out."),
+    row!("parents.fail_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"30s\"",
+        "How long such a parent is left out."),
+    row!("parents.check_path", "", Text, "", Prose("none"), Reload, "\"/-/ready\"",
+        "A path to request from each parent periodically. A parent whose response has a status of 400 or more, or that \
+         does not respond, is left out until it recovers."),
+    row!("parents.check_interval", "", Duration, "at least 100ms", Toml("\"10s\""), Reload, "\"7s\"",
+        "Time between two such requests."),
+    row!("parents.direct", "", Text, "never, on-failure", Toml("\"never\""), Reload, "\"on-failure\"",
+        "`on-failure`: while no parent can be reached, origins are contacted directly. A parent that responds and \
+         refuses is never bypassed."),
+    row!("parents.members.url", "", Text, "", Required, Reload, "\"http://10.0.0.9:3128\"",
+        "URL of one of several parents."),
+    row!("parents.members.weight", "", Count, "1 to 100", Toml("1"), Reload, "2",
+        "Share of the requests that this parent gets, in relation to the others."),
     row!("cache.object_size_max", "", Size, "", Toml("\"4GiB\""), Reload, "\"8GB\"",
         "Longest body that is stored. Longer ones pass through."),
     row!("cache.heuristic_fraction", "", Share, "0 to 1", Toml("0.1"), Reload, "0.2",

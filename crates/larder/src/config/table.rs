@@ -102,8 +102,18 @@ impl Setting {
 }
 
 /// Sections that a file can have several times.
-const REPEATED: [&str; 9] =
-    ["certificate", "delay", "key", "listener", "mirror", "rule", "site", "site.cache", "site.origins"];
+const REPEATED: [&str; 10] = [
+    "certificate",
+    "delay",
+    "key",
+    "listener",
+    "mirror",
+    "parents.members",
+    "rule",
+    "site",
+    "site.cache",
+    "site.origins",
+];
 
 /// Returns the sections in the order of the table, each with its settings.
 fn sections() -> Vec<(&'static str, Vec<&'static Setting>)> {
@@ -262,7 +272,7 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
             "delay" => "rate = \"1MB\"\n",
             "listener" => "address = \"127.0.0.1:1\"\n",
             "certificate" => "file = \"a\"\nkey = \"b\"\n",
-            "site.origins" => "url = \"http://b\"\n",
+            "parents.members" | "site.origins" => "url = \"http://b\"\n",
             _ => "",
         }
     }
