@@ -1,4 +1,4 @@
-//! The table of settings: what `larder config default` and `print` show, and what docs/reference/configuration.md lists.
+//! The table of settings, from which `larder config default`, `print` and docs/reference/configuration.md are made.
 //!
 //! Owns: the form of a row and the texts made from the rows. Does not: read a configuration (see `config`). Invariant,
 //! kept by tests: every key that is read has a row, and every row's example and default are accepted.
@@ -13,7 +13,7 @@ use toml::{
 
 /// A key of the configuration file.
 pub(super) struct Setting {
-    /// Its section and key, such as `limits.streams`.
+    /// Section and key, such as `limits.streams`.
     pub(super) name: &'static str,
     /// The equivalent flag of `larder run`, or empty.
     pub(super) flag: &'static str,
