@@ -15,11 +15,11 @@ use std::path::PathBuf;
 
 const OWNER_EXAMPLES: &str = "\
 Examples:
-  larder cluster owner --nodes 10.0.0.1:8080,10.0.0.2:8080 http://www.example.com/style.css
-  larder cluster owner --config edge.toml http://www.example.com/a?utm_source=mail
+  larder cluster owner --nodes a.example:80,b.example:80 http://c.example/x.css
+  larder cluster owner --config edge.toml http://c.example/a?utm_source=mail
 
-Without --nodes, the nodes are the origins of the site that the configuration has for each URL. The key
-rules of the configuration apply to the URLs. docs/reference/owner.md describes the function.";
+Without --nodes, the nodes are the origins of the site that the configuration has for each URL. The key rules of the \
+configuration apply to the URLs. docs/reference/owner.md describes the function.";
 
 /// A command for several Larders.
 #[derive(Debug, Subcommand)]
