@@ -41,7 +41,7 @@ const HARDEST: [(&str, &str); 30] = [
 ];
 
 /// Comments in these functions, at least. May only rise.
-const COMMENT_COUNT_MIN: usize = 0;
+const COMMENT_COUNT_MIN: usize = 119;
 
 /// Comments in a hundred lines of these functions, at least.
 const PER_HUNDRED_MIN: usize = 4;

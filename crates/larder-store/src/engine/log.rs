@@ -2,9 +2,11 @@
 //!
 //! Owns: index, log and segment table of one volume, and the order in which they change. Invariant: log order is commit
 //! order, because index and log change together under the log's lock. Lock order: log, then one index partition; no
-//! lock is held across I/O. Cost: one read a hit, none for (nearly all) misses, nothing for what is not written yet
+//! lock is held across I/O.
+//!
+//! Cost: one read per hit, none for (nearly all) misses, nothing for data that is not written yet
 //! (`a_hit_costs_one_read_and_a_miss_none`, `an_entry_that_waits_for_its_unit_costs_no_read_and_no_write`); HashCache's
-//! rows on the log: `rows_with_a_log_take_the_papers_bits_and_write_in_batches`,
+//! policies on the log: `rows_with_a_log_take_the_papers_bits_and_write_in_batches`,
 //! `log_lru_takes_35_bits_and_a_second_read_for_what_was_not_used_lately`.
 
 pub(crate) mod admission;
@@ -80,7 +82,7 @@ const ENTRIES_PER_WAITING_POSITION: u64 = 256;
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// The shape of a new volume of this family.
+/// Returns the shape of a new volume of this family.
 pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let form = if row == LogRow::Packed(LogEviction::Worth) { LogForm::Packed } else { LogForm::Plain };
@@ -113,7 +115,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShap
     Ok(shape)
 }
 
-/// What a checkpoint of the index takes on a volume.
+/// Returns the bytes of a checkpoint of the index on a volume.
 fn checkpoint_bytes(options: &StoreOptions, geometry: &SegmentGeometry) -> u64 {
     let shape = IndexShape::new(geometry.size_bytes / SECTOR_BYTES);
     let entries = geometry.size_bytes / options.mean_entry_bytes;
@@ -154,7 +156,7 @@ fn located_sets(
     LocatedSets::new(shape, entries, waiting, unknown_size, Box::new(generation))
 }
 
-/// How many positions wait for the file before they are written in a store of `entries`.
+/// Returns the number of positions that wait before they are written to the file, in a store of `entries`.
 pub(crate) fn positions_waiting(tuning: &Tuning, entries: u64) -> usize {
     tuning.hashcache_positions_waiting.min((entries / ENTRIES_PER_WAITING_POSITION) as usize).max(1)
 }
@@ -172,14 +174,14 @@ pub(crate) struct LogEngine {
     positions: Option<PositionFile>,
     /// `None` where everything is admitted.
     gate: Option<LogGate>,
-    /// How many failed units have been told to those who flushed.
+    /// Number of failed units already reported to a flush.
     reported_failures: AtomicU64,
     /// Whether a task is reclaiming a segment.
     reclaiming: AtomicBool,
 }
 
 impl LogEngine {
-    /// `None` if the superblock tells of no segments.
+    /// Creates the engine, or returns `None` if the superblock describes no segments.
     pub(crate) fn new(volume: Arc<Volume>, row: LogRow) -> Option<Self> {
         let geometry = volume.shape.geometry()?;
         let segments = Arc::new(SegmentTable::new(geometry.segment_count));
@@ -291,9 +293,10 @@ impl LogEngine {
         (self.geometry.segment_count as usize).div_ceil(SEGMENTS_PER_RESERVED).clamp(RESERVE_SEGMENTS_MIN, 8)
     }
 
-    /// Segments that clients leave to reclaim, lest what they append meanwhile takes the room of what is to be spared.
+    /// Returns the number of segments that clients leave to reclaim. Otherwise clients' appends could take the room of
+    /// protected entries.
     fn reclaim_only_segments(&self) -> usize {
-        // A volume of few segments would lose more by it than what is held is worth.
+        // On a volume of few segments, the reserve would cost more than the protected entries are worth.
         let SegmentGeometry { segment_count, segment_bytes, .. } = self.geometry;
         let spares_held = segment_count >= SPARING_SEGMENTS_MIN && !self.volume.holds.is_empty();
         if !spares_held && self.volume.pins.is_empty() {
@@ -304,7 +307,7 @@ impl LogEngine {
         (RECLAIM_ONLY_SEGMENTS + for_parts).min(segment_count as usize / 4).max(RECLAIM_ONLY_SEGMENTS)
     }
 
-    /// Has clients leave to reclaim what it needs for what is to be spared now.
+    /// Reserves for reclaim the segments that protected entries need now.
     fn keep_for_reclaim(&self) {
         let woken = self.lock_log().keep_for_reclaim(self.reclaim_only_segments());
         woken.wake();
@@ -312,7 +315,7 @@ impl LogEngine {
 }
 
 impl Engine for LogEngine {
-    /// Where the entry's record begins.
+    /// The position of the entry's record.
     type Found = Sector;
 
     fn volume(&self) -> &Arc<Volume> {
@@ -375,7 +378,7 @@ impl Engine for LogEngine {
         let woken = self.flush_due(self.volume.clock.now());
         self.sync_segments_begun().await;
         self.keep_for_reclaim();
-        // Once around at most: a segment whose entries are all spared frees nothing.
+        // Once around at most: a segment whose entries are all kept frees nothing.
         for _ in 0..self.geometry.segment_count {
             if self.lock_log().free_count() >= self.reserve_segments() || !self.reclaim_oldest().await {
                 break;
@@ -399,13 +402,14 @@ impl Engine for LogEngine {
 
     async fn flush(self: &Arc<Self>) -> Result<()> {
         let (last, failed) = self.lock_log().last_ticket_and_failures();
-        // A unit that failed since the last flush failed for this one: whoever asked for it was not told yet.
+        // A unit that failed since the last flush counts as a failure of this one: it was not reported yet.
         let told = self.reported_failures.swap(failed, Ordering::AcqRel);
         self.flush_through(last, told).await
     }
 
     async fn finish(self: &Arc<Self>) -> Result<()> {
-        // A unit that failed earlier is none of this stop's: what it had replaced is removed, or the close says so.
+        // A unit that failed earlier does not concern this stop: the entry it had replaced is removed, or the close
+        // reports it.
         self.reported_failures.store(self.lock_log().failed_units(), Ordering::Release);
         self.seal_and_wait().await;
         self.flush().await?;

@@ -28,17 +28,17 @@ pub(crate) enum NoRoom {
     Spent,
 }
 
-/// How long a commit waits for room before the entry is not stored.
+/// Longest wait of a commit for room before the entry is not stored.
 pub(crate) const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is said when there is none.
+/// Error text for a lack of room.
 pub(crate) const NO_ROOM: &str = "the store has no room now";
 
-/// What is said while changes cannot be written down.
+/// Error text while changes cannot be written to the journal.
 const STALLED: &str = "the store takes nothing until what has changed in it can be written";
 
 impl Volume {
-    /// Until when a commit that begins now waits for room.
+    /// Returns the deadline until which a commit that begins now waits for room.
     pub(crate) fn room_deadline(&self) -> Duration {
         let is_maintenance = self.maintenance_thread.get() == Some(&thread::current().id());
         self.clock.now() + if self.options.background && !is_maintenance { ROOM_PATIENCE } else { Duration::ZERO }
@@ -87,14 +87,14 @@ impl Volume {
     }
 }
 
-/// What is said of a volume that has numbered all it can.
+/// Returns the error of a volume that has used all its numbers.
 pub(crate) fn spent() -> Error {
     let place =
         "the store takes nothing more, as it has used all its sequence numbers: start it again, and it begins empty";
     Error::new(ErrorKind::Unavailable, place)
 }
 
-/// What a flush answers: whether all that was committed before is with the device.
+/// Returns the result of a flush: whether everything committed before is on the device.
 ///
 /// # Errors
 /// `Unavailable`: some of it could not be written.
@@ -114,7 +114,7 @@ pub(crate) struct HeadRenewal {
 }
 
 impl HeadRenewal {
-    /// With the body that `reader` has; `None` if it turns out to be damaged.
+    /// Creates a renewal with the body that `reader` has, or returns `None` if the body is damaged.
     pub(crate) async fn whole(reader: &Reader, hints: Hints) -> Result<Option<Self>> {
         let Some(body) = reader.read(0..reader.len()).await? else { return Ok(None) };
         let body = vec![body];
@@ -130,7 +130,7 @@ impl HeadRenewal {
         Self { meta, parts: Vec::new(), checksums, body: Vec::new() }
     }
 
-    /// With a body that stands in these parts, all of it: those that it has, and what stands with its record.
+    /// Creates a renewal of a body in parts: the listed parts, and the remainder with its record.
     pub(crate) fn in_parts(reader: &Reader, hints: Hints, parts: Vec<BodyPart>) -> Self {
         let mut renewal = Self::without_body(reader, hints, RecordKind::InParts(parts.len() as u8));
         renewal.checksums.resize(checksum_count(reader.len(), parts.len()), 0);

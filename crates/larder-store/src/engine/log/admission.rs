@@ -1,15 +1,17 @@
-//! Admission: which of the entries that are offered get the room of others, once there is no free room.
+//! Admission: decides which offered entries displace others, once there is no free room.
 //!
-//! Pure decision over plain data. A long one is let in with the probability that its length leaves it, because a hit of
-//! it costs the hits of all the short ones that would have its room; how much length counts, the objective says. What
-//! was refused or evicted lately is remembered: offered again, it goes to a main segment of the log and not on
-//! probation. Owns: that memory ([`SeenPlacings`]), the addresses the index dropped although their records are still in
-//! the log, and those of entries that were removed a moment ago. Invariant: an entry is refused, or put on probation,
-//! only if no older record of its address can come back after a crash: those of a dropped address would, so it is
-//! admitted, to a main segment. Cost: [`SeenPlacings`]'s bits for every entry the volume holds, 128 bits for each
-//! dropped address (fewer than 0.5% of the entries) and each entry removed within the last segments. No constant is to
-//! be tuned by anybody. Ideas: AdaptSize's odds by size (NSDI 2017), S3-FIFO's ghost queue (SOSP 2023), with the
-//! filters of Maggs and Sitaraman (CCR 2015).
+//! Pure decision over plain data. A long entry is admitted with a probability that falls with its length, because one
+//! hit of it costs the hits of all the short entries that would fit in its room; the objective says how much length
+//! counts. Recently refused or evicted entries are remembered: if offered again, they go to a main segment instead of
+//! probation. Owns: that memory ([`SeenPlacings`]), the addresses that the index dropped although their records are
+//! still in the log, and those of recently removed entries.
+//!
+//! Invariant: an entry is refused, or put on probation, only if no older record of its address can resurface after a
+//! crash. Those of a dropped address would, so such an entry is admitted, to a main segment.
+//!
+//! Cost: [`SeenPlacings`]'s bits for every entry the volume holds, 128 bits for each dropped address (fewer than 0.5%
+//! of the entries) and each entry removed within the last segments. There are no constants to tune. Ideas: AdaptSize's
+//! odds by size (NSDI 2017), S3-FIFO's ghost queue (SOSP 2023), with the filters of Maggs and Sitaraman (CCR 2015).
 
 mod seen;
 
@@ -35,7 +37,7 @@ const MEAN_SHARE: f64 = 1.0 / 1024.0;
 /// In how many steps odds are told apart.
 const DICE_SIDES: u64 = 1 << 20;
 
-/// For how large a store admission decides.
+/// The size of the store for which admission decides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdmissionScale {
     /// Sectors there are for entries.
@@ -53,7 +55,7 @@ pub(crate) fn seen_bits_per_entry(index: &IndexShape, entries: u64) -> u64 {
 /// An entry that somebody wants to store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryOffer {
-    /// Its key's key_hash.
+    /// The hash of its key.
     pub(crate) key_hash: KeyHash,
     pub(crate) sectors: u64,
 }
@@ -76,7 +78,7 @@ pub(crate) struct LogAdmission {
     /// Addresses of entries that were removed, and the use of the segment whose record says so: as long as that counts
     /// more than what is on probation.
     removed: HashMap<u64, SegmentUse>,
-    /// So many are tidied up next.
+    /// Number of removed addresses at which the list is next tidied.
     removed_max: usize,
 }
 
@@ -116,8 +118,8 @@ impl LogAdmission {
         is_admitted
     }
 
-    /// With which probability an entry gets others' room: shorter ones than the mean surely. One of twice the length
-    /// has the room of two, and is as often asked for as one of them.
+    /// Returns the probability with which an entry displaces others; 1 for those shorter than the mean. An entry of
+    /// twice the length takes the room of two, and is requested as often as one of them.
     fn odds(&self, sectors: u64) -> f64 {
         let exponent = 2.0 * self.objective.length_exponent();
         (self.mean_sectors.max(1.0) / sectors.max(1) as f64).powf(exponent).min(1.0)
@@ -228,7 +230,7 @@ mod tests {
         assert!((0..2_000).all(|n| admission.admits(EntryOffer { sectors: 2_000, ..offer(n) }, n, true)));
     }
 
-    /// How many of 20,000 entries of 112 sectors are admitted, among as many of 16.
+    /// Returns how many of 20,000 entries of 112 sectors are admitted, among as many of 16.
     fn admitted(objective: Objective) -> usize {
         let mut admission = admission(objective);
         let mut is_admitted = |n, sectors| admission.admits(EntryOffer { sectors, ..offer(n) }, n, false);

@@ -1,8 +1,8 @@
 //! Admission, as the engine of the log uses it.
 //!
-//! Owns: the lock around [`LogAdmission`], and whether room is short. Does not: decide. Every entry is admitted while
-//! there are free segments beyond the reserve, or if the segment that was reclaimed last was less than half full of
-//! entries. Cost: a lock for each entry that is offered, stored or evicted; none for a hit.
+//! Owns: the lock around [`LogAdmission`], and whether room is short. The decision is elsewhere. Every entry is
+//! admitted while there are free segments beyond the reserve, or if the last segment reclaimed was less than half full
+//! of entries. Cost: a lock for each entry that is offered, stored or evicted; none for a hit.
 
 use super::{
     LogEngine,
@@ -23,7 +23,7 @@ use crate::{
     volume::counters::add,
 };
 
-/// What stands before the log.
+/// The gate in front of the log.
 pub(super) struct LogGate {
     admission: Mutex<LogAdmission>,
     /// Whether whatever comes in pushes out something that is of use.
@@ -31,7 +31,8 @@ pub(super) struct LogGate {
 }
 
 impl LogGate {
-    /// For a volume of this geometry; `None` where the index cannot tell what was dropped.
+    /// Creates the gate for a volume of this geometry, or returns `None` if the index cannot tell which entries were
+    /// dropped.
     pub(super) fn new(index: &LogIndex, geometry: &SegmentGeometry, objective: Objective) -> Option<Self> {
         let LogIndex::Buckets(buckets) = index else { return None };
         let scale = AdmissionScale {
@@ -86,8 +87,8 @@ impl LogEngine {
         !gate.is_short_of_room.load(Ordering::Relaxed) || self.lock_log().free_count() > self.reserve_segments()
     }
 
-    /// Whether an entry that the index does not have is one that was not offered or evicted lately, and no record of
-    /// its address stays in the log.
+    /// Returns whether an entry that the index lacks was not recently offered or evicted, and no record of its address
+    /// remains in the log.
     pub(super) fn is_unknown(&self, key_hash: KeyHash) -> bool {
         let Some(gate) = &self.gate else { return false };
         !gate.lock().knows(key_hash, self.index.address(key_hash))
@@ -130,7 +131,7 @@ impl LogEngine {
     pub(super) fn note_removed(&self, key_hash: KeyHash, segment: Option<SegmentId>, log: &LogState) {
         if let (Some(gate), Some(segment), true) = (&self.gate, segment, log.has_probation()) {
             let (address, of) = (self.index.address(key_hash), self.segments.segment_use(segment));
-            // What follows on probation counts more than what is there already.
+            // A later probation segment takes precedence over this one's records.
             if of.generation() == SegmentRow::Main {
                 gate.lock().note_removed(address, of, log.first_sequence_over_probation());
             }

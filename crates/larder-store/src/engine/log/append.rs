@@ -26,10 +26,10 @@ use crate::{
 };
 use std::{io, sync::Arc, task::Waker};
 
-/// How often an append finds out anew which slots are its key's, while others change them.
+/// Number of times an append determines its key's slots again while others change them.
 const RECOGNISED_MAX: u32 = 4;
 
-/// Under what condition a record is appended, and what it replaces.
+/// The condition of an append, and the entries it replaces.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AppendCondition<'a> {
     /// All that may be the key's was recognised; its own are replaced.
@@ -38,13 +38,13 @@ pub(super) enum AppendCondition<'a> {
     StillAt(Sector),
     /// The same, by itself: it begins with these hits.
     Reinserted { from: Sector, hits: u8 },
-    /// None, and nothing is replaced: whatever may be the key's is older, and stays beside until it was read.
+    /// No condition, and nothing is replaced: a possible older entry of the key stays until its record has been read.
     Beside,
     /// None: it is a part of a body, which the index does not know.
     Part,
 }
 
-/// What became of an append for which there was room.
+/// The outcome of an append that had room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppendAttempt {
     Appended(AppendedRecord),
@@ -57,8 +57,8 @@ pub(super) enum AppendAttempt {
 }
 
 impl LogEngine {
-    /// Appends an entry's record and makes it the key's entry, but only if that is still the one at `still_at`, where that is told; `false`
-    /// if it is not.
+    /// Appends an entry's record and makes it the key's entry. With `still_at`, only if the entry there is still the
+    /// key's; otherwise returns `false`.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -105,7 +105,7 @@ impl LogEngine {
         let is_older = |other: Sector| self.age(other) < end;
         let older = self.index.peek(key_hash).iter().filter(|slot| is_older(slot.position)).collect();
         let recognised = self.recognise_among(hash, &older).await;
-        // No segment is used again while the log is locked, and what is still older is what was read.
+        // No segment is reused while the log is locked, so the records read are still the older ones.
         let log = self.lock_log();
         for &unreadable in recognised.unreadable.iter().filter(|&&unreadable| is_older(unreadable)) {
             self.forget_through(key_hash, unreadable);
@@ -123,7 +123,7 @@ impl LogEngine {
         reader: &Reader,
         hints: Hints,
     ) -> Result<Option<HeadRenewal>> {
-        // A body that may still move to the others of its group cannot be told where it is.
+        // A body that may still move to the others of its group has no final place.
         if reader.len() <= BODY_BLOCK_BYTES || self.may_move(position) {
             return HeadRenewal::whole(reader, hints).await;
         }
@@ -213,18 +213,21 @@ impl LogEngine {
         waker: Option<&Waker>,
     ) -> std::result::Result<AppendAttempt, NoRoom> {
         let mut actions = Vec::new();
+        // Index and log change together under this lock, so log order is commit order, which recovery relies on.
         let mut log = self.lock_log();
         let matches = self.index.peek(record.meta.hash.key_hash());
         match condition {
             AppendCondition::StillAt(from) | AppendCondition::Reinserted { from, .. } if matches.at(from).is_none() => {
                 return Ok(AppendAttempt::Changed);
             }
-            // It is being removed, by a record that may be newer than what is at that place.
+            // A pending removal may be newer than the record at that place. Appending would bring the key back.
             AppendCondition::StillAt(_) | AppendCondition::Reinserted { .. }
                 if self.volume.arrears.hides(record.key) =>
             {
                 return Ok(AppendAttempt::Changed);
             }
+            // A slot added since the caller read the records may be the key's own. Appending now could leave two
+            // entries of one key.
             AppendCondition::Recognised(recognised)
                 if self.index.holds_false_matches() && !recognised.covers(&matches) =>
             {
@@ -239,10 +242,13 @@ impl LogEngine {
         let is_newcomer = matches!(condition, AppendCondition::Recognised(_) | AppendCondition::Part)
             && self.is_newcomer(&log, record, &matches);
         let appender = if appender == AppendRole::Client && is_newcomer { AppendRole::Newcomer } else { appender };
+        // The caller appends a part first and comes back. Under one lock, a long body would stop all other commits.
         if let Some(part_bytes) = log.part_due(record, appender) {
             return Ok(AppendAttempt::InParts(part_bytes));
         }
         let outcome = log.append(record, appender, self.volume.clock.moment(), &mut actions);
+        // Sealing a unit may have reordered its groups. Before the lock is released, the index must know the new
+        // places.
         self.follow_moves(&mut log);
         match outcome {
             Ok(appended) => {
@@ -252,6 +258,7 @@ impl LogEngine {
                     self.note_removed(record.meta.hash.key_hash(), segment, &log);
                 }
             }
+            // Registered under the lock that every release of a segment takes, so that no wakeup is lost.
             Err(NoRoom::Now) => waker.into_iter().for_each(|waker| log.as_mut().add(waker)),
             Err(NoRoom::Ever | NoRoom::Spent | NoRoom::Stalled) => {}
         }
@@ -259,6 +266,7 @@ impl LogEngine {
             assert!(self.geometry.segment_of(appended.position).is_some(), "a record lies within a segment");
         }
         let reclaim_due = log.free_count() < RESERVE_SEGMENTS_MIN;
+        // I/O starts without the lock.
         drop(log);
         self.perform(actions);
         if reclaim_due || outcome.is_err() {
@@ -269,8 +277,8 @@ impl LogEngine {
         outcome.map(AppendAttempt::Appended)
     }
 
-    /// Whether a record goes to probation: nobody is known to want its entry again, and no older record of its key can come back, so that it is
-    /// as well if it goes before what was stored earlier.
+    /// Returns whether a record goes to probation: its entry is not known to be wanted, and no older record of its key
+    /// can resurface, so it may be evicted before entries stored earlier.
     fn is_newcomer(&self, log: &LogState, record: &RecordParts<'_>, matches: &SlotMatches) -> bool {
         let key_hash = record.meta.hash.key_hash();
         log.has_probation()
@@ -291,9 +299,9 @@ impl LogEngine {
         let size = SizeClass::holding(appended.sectors);
         let hits = match condition {
             AppendCondition::Reinserted { hits, .. } => hits,
-            // An index that is full displaces what has the fewest.
+            // A full index drops the entry with the fewest hits. A pinned one must not be dropped.
             _ if self.volume.pins.contains(key_hash) => IndexSlot::HITS_MAX,
-            // What gets a new head was asked for, and its body may be on probation.
+            // An entry that gets a new head was requested, and its body may be on probation, where one hit saves it.
             AppendCondition::StillAt(_) => 1,
             AppendCondition::Recognised(_) | AppendCondition::Beside | AppendCondition::Part => 0,
         };
@@ -302,6 +310,8 @@ impl LogEngine {
             AppendCondition::StillAt(from) | AppendCondition::Reinserted { from, .. } => std::slice::from_ref(from),
             AppendCondition::Beside | AppendCondition::Part => &[],
             AppendCondition::Recognised(recognised) => {
+                // An unreadable record may be an older one of this key. If its slot stayed, it could resurface once it
+                // is readable again.
                 recognised.unreadable.iter().for_each(|&position| _ = self.forget_through(key_hash, position));
                 &recognised.own
             }
@@ -311,7 +321,7 @@ impl LogEngine {
             self.index.note_removed(key_hash, Some(slot));
         } else if let InsertOutcome::Displaced(slot, address) = self.index.insert(key_hash, slot, replaced) {
             let counters = &self.volume.counters;
-            // A set that is full forgets what was used least recently: that is its row's eviction.
+            // A full set drops its least recently used entry: that is its policy's eviction, not a loss.
             let is_set = matches!(self.index, LogIndex::Sets(_));
             add(if is_set { &counters.evicted } else { &counters.displaced }, 1);
             let segment = self.geometry.segment_of(slot.position);

@@ -1,21 +1,25 @@
-//! Checkpoints: the index's image is written bit by bit while the store works, and at its close.
+//! Checkpoints: the index's image is written in pieces while the store works, and at its close.
 //!
-//! A checkpoint has a *stamp*: the sequence up to which every segment was with the device and synced when it began.
-//! Each partition is copied in its turn, without the slots that lie in newer segments; then a sync, the root that names
-//! the images, a sync. Why a slot brought back from it is never a lie, wherever the machine stops: let a key be looked
-//! at when its partition was copied. (1) Its slot lay in a segment up to the stamp: no newer record of the key existed
-//! then, and all that came later is in segments beyond the stamp, which recovery replays *before* it loads images, and
-//! which count more. (2) It had a newer slot, or was removed by a newer tombstone: the image has nothing for it, or an
-//! older slot that nobody had told apart yet (see `index`); the replay brings what became durable, which is found
-//! first. (3) The slot's segment was used again since: its sequence is beyond the stamp now, and recovery drops the
-//! slot. What the replay needs cannot be gone before the slots it buries: what replaces or removes something stands in
-//! main segments, which are used again after all older ones. All that is covered is older
-//! ([`crate::format::SegmentUse::order`]) than all that is replayed: the stamp is below the anchors of what is not
-//! clean.
+//! A checkpoint has a *stamp*: the sequence up to which every segment was on the device and synced when it began. Each
+//! partition is copied in turn, without the slots that lie in newer segments. Then come a sync, the root that names the
+//! images, and a sync.
 //!
-//! Owns: when a checkpoint begins, and its transfers. Does not: say where parts lie (`layout::checkpoint`) or
-//! load them (`recovery`). Cost: the share `checkpoint_share` of the log's bytes; the maintenance thread writes at most
-//! [`STEP_BYTES`] every [`STEP`], so that reads do not notice; a partition's lock is held while 128 KiB are copied.
+//! A slot restored from a checkpoint is correct wherever the machine stops. Consider a key when its partition was
+//! copied:
+//!
+//! 1. Its slot lay in a segment up to the stamp. No newer record of the key existed then. All later ones are in
+//!    segments beyond the stamp. Recovery replays these *before* it loads images, and they take precedence.
+//! 2. It had a newer slot, or was removed by a newer tombstone. The image has nothing for it, or an older slot not yet
+//!    recognized as the key's (see `index`). The replay brings the durable newer record, which is found first.
+//! 3. The slot's segment was reused since. Its sequence is beyond the stamp now, and recovery drops the slot.
+//!
+//! Records that the replay needs cannot be gone before the slots they supersede: replacements and removals are in main
+//! segments, which are reused after all older ones. Everything covered is older ([`crate::format::SegmentUse::order`])
+//! than everything replayed: the stamp is below the anchors of all segments that are not clean.
+//!
+//! Owns: the start of a checkpoint, and its I/O. The places of parts are in `layout::checkpoint`, loading in
+//! `recovery`. Cost: the share `checkpoint_share` of the log's bytes. The maintenance thread writes at most
+//! [`STEP_BYTES`] every [`STEP`], so that reads are not slowed. A partition's lock is held while 128 KiB are copied.
 
 use super::{
     LogEngine,
@@ -52,7 +56,7 @@ const CLOSE_BATCH: usize = 16;
 
 /// The checkpoints of one volume.
 pub(super) struct LogCheckpoints {
-    /// Where they lie; `None` on a volume without room for them.
+    /// The place of checkpoints; `None` on a volume without room for them.
     pub(super) area: Option<CheckpointArea>,
     shared: Mutex<CheckpointShared>,
     writing: AtomicBool,
@@ -63,14 +67,14 @@ pub(super) struct LogCheckpoints {
 struct CheckpointShared {
     /// Taken out while somebody advances it.
     state: Option<CheckpointState>,
-    /// Who waits for its return.
+    /// The tasks that wait for its return.
     waiting: TaskWaiters,
 }
 
 struct CheckpointState {
     places: CheckpointPlaces,
     sweep: Option<CheckpointSweep>,
-    /// What checkpoints have written, in bytes.
+    /// Bytes written by checkpoints.
     spent_bytes: u64,
     /// The stamp that was last found not worth a checkpoint.
     considered: u32,
@@ -231,6 +235,7 @@ impl LogEngine {
     async fn step(&self, area: &CheckpointArea, state: &mut CheckpointState, now: Duration) -> Result<()> {
         let Some(sweep) = state.sweep else { return Ok(()) };
         state.stepped_at = now;
+        // A step is limited, so that reads wait for at most this much I/O of a checkpoint.
         let mut left_bytes = STEP_BYTES;
         let fits = |partition: &u32| {
             let fits = left_bytes > 0;
@@ -245,6 +250,7 @@ impl LogEngine {
                 state.sweep = Some(CheckpointSweep { next_partition: last + 1, ..sweep });
                 Ok(())
             }
+            // The root comes last. A crash before it leaves the previous checkpoint, whose images are untouched.
             None => self.write_root(area, state, sweep.stamp).await,
         }
     }
@@ -282,7 +288,8 @@ impl LogEngine {
         join_all(writes).await.into_iter().collect()
     }
 
-    /// A frame with a partition's image, without what is newer than the stamp; `None` if the partition is empty.
+    /// Returns a frame with a partition's image, without slots newer than the stamp, or `None` if the partition is
+    /// empty.
     fn frame(&self, partition: u32, stamp: u32) -> Option<PartitionFrame> {
         let index = self.index.buckets();
         let mut frame = index.take_image(partition, |image, bucket_count| {
@@ -297,7 +304,7 @@ impl LogEngine {
         Some(frame)
     }
 
-    /// Whether a slot lies in a segment in use that was complete at the stamp.
+    /// Returns whether a slot lies in a segment in use that was complete at the stamp.
     pub(super) fn is_of_stamp(&self, slot: IndexSlot, stamp: u32) -> bool {
         let sequence = self.geometry.segment_of(slot.position).map(|segment| self.segments.sequence(segment));
         sequence.is_some_and(|sequence| (1..=stamp).contains(&sequence))

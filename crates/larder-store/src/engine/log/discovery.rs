@@ -32,7 +32,7 @@ use futures_util::{StreamExt, future::join, stream};
 /// Segments looked at together.
 const DEPTH: usize = 64;
 
-/// What is known of the segments.
+/// The known state of the segments.
 pub(super) struct DiscoveredSegments {
     /// Those not in use, in the order of their next use.
     pub(super) free: Vec<SegmentId>,
@@ -46,7 +46,7 @@ pub(super) struct DiscoveredSegments {
     pub(super) void_through: u32,
 }
 
-/// What a segment shows of its last use.
+/// Evidence of a segment's last use.
 #[derive(Clone, Copy)]
 enum SegmentEvidence {
     /// The header of its first unit, and no newer trailer.
@@ -57,7 +57,7 @@ enum SegmentEvidence {
     Nothing,
 }
 
-/// What was looked at of a segment.
+/// The data read from a segment.
 #[derive(Clone, Copy)]
 struct ProbedSegment {
     shown: SegmentEvidence,
@@ -82,7 +82,7 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) 
         oldest: OldestUse { main: 0, probation: 0 },
         is_any_blank: false,
     };
-    // They are used again in the order of the list: the free ones first, then those of either generation by turns.
+    // They are reused in the order of the list: the free ones first, then those of either generation in turn.
     let (free, used): (Vec<_>, Vec<_>) = listed.into_iter().partition(|(_, of)| of.sequence == 0);
     let is_main = |(_, of): &(SegmentId, SegmentUse)| of.generation() == SegmentRow::Main;
     let (main, probation): (Vec<_>, Vec<_>) = used.into_iter().partition(is_main);
@@ -95,8 +95,8 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) 
     let stamp = root.map_or(0, |root| root.stamp);
     let written = engine.volume.superblock().written.clone();
     let last_sequence = sequences.last().copied().unwrap_or(0).max(stamp).max(written.last());
-    // Of two generations it cannot be told which of them a sequence was of: a missing one may be of a use that was
-    // over and overwritten. Then a segment without any use is needed to show that one was erased.
+    // With two generations, it is unknown to which of them a missing sequence belonged: it may be of a use that was
+    // over and overwritten. Then only a segment without any use shows that one was erased.
     let can_miss = is_any_blank || !engine.volume.shape.has_probation();
     let missing = written.newest_missing(&sequences, oldest.main.max(stamp + 1)).filter(|_| can_miss);
     if let Some(missing) = missing {
@@ -116,8 +116,8 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) 
     DiscoveredSegments { free, used, last_sequence, sequences, void_through }
 }
 
-/// The segments as a root lists them: the used ones from the oldest to the newest, so that the main segment behind a probation one tells its
-/// anchor as well as the one that was open then.
+/// Returns the segments in the order of a root: the used ones from the oldest to the newest. So the main segment after
+/// a probation segment gives its anchor as well as the one that was open at that time.
 fn listed_by(root: &CheckpointRoot) -> Vec<(SegmentId, SegmentUse)> {
     let mut next_main = None;
     let mut listed: Vec<_> = root
@@ -136,12 +136,12 @@ fn listed_by(root: &CheckpointRoot) -> Vec<(SegmentId, SegmentUse)> {
     listed
 }
 
-/// What is found out by looking at segments.
+/// The state of a search through segments.
 struct SegmentSearch<'a> {
     engine: &'a LogEngine,
     /// The greatest sequence that the root lists.
     newest_listed: u32,
-    /// So many unchanged in a row end the search in a list.
+    /// Number of consecutive unchanged segments that end the search in a list.
     window: usize,
     known: Vec<(SegmentId, SegmentUse)>,
     /// The uses, as far as known, of segments with a damaged header.
@@ -178,8 +178,8 @@ impl SegmentSearch<'_> {
                 SegmentEvidence::Unit(_) => (listed_use, true),
                 SegmentEvidence::Trailer(of) if of.sequence > self.newest_listed => (of, false),
                 SegmentEvidence::Trailer(_) => (listed_use, false),
-                // Never begun; or begun and torn, or damaged: what is left of the use that is listed is known by its
-                // sequence all the same.
+                // Never begun; or begun and torn, or damaged: the remains of the listed use are still recognized by its
+                // sequence.
                 SegmentEvidence::Nothing => (listed_use, listed_use.sequence == 0),
             };
             self.is_any_blank |= matches!(shown, SegmentEvidence::Nothing) && !is_damaged;
@@ -204,8 +204,9 @@ fn is_in_use(of: SegmentUse, oldest: OldestUse) -> bool {
     of.sequence > 0 && of.sequence >= oldest
 }
 
-/// Whether the last use of a segment with a damaged header is not known: none is told, or it may have been begun
-/// again since. It was not as long as an older one is in use, for segments of a generation are used again oldest first.
+/// Returns whether the last use of a segment with a damaged header is unknown: it is not recorded, or the segment may
+/// have been reused since. It was not reused while an older one is in use, because segments of a generation are reused
+/// oldest first.
 fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damaged: &[SegmentUse]) -> bool {
     let is_unknown = |damaged: &SegmentUse| {
         let alike = known.iter().map(|&(_, of)| of).filter(|of| of.generation() == damaged.generation());
@@ -215,7 +216,7 @@ fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damage
     damaged.iter().any(is_unknown)
 }
 
-/// What a segment shows of its last use. The header of the first unit is the first thing written in a new one.
+/// Returns the evidence of a segment's last use. The header of the first unit is the first thing written in a new one.
 async fn probe(engine: &LogEngine, segment: SegmentId) -> ProbedSegment {
     let (geometry, id) = (&engine.geometry, engine.volume.id);
     let first = read_blocks(engine, geometry.segment_start_bytes(segment), BLOCK_BYTES);

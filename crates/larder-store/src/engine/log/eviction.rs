@@ -1,9 +1,9 @@
-//! What of a segment is kept when it is reclaimed: one pure function for each eviction, which the row names.
+//! Decides what is kept when a segment is reclaimed: one pure function for each eviction, which the policy names.
 //!
-//! Owns: what the functions are told ([`ReclaimedSegment`]) and what they answer ([`EvictionChoice`]). Does not: read,
-//! write or know the index; reclaim executes what is chosen. Invariant: what is kept takes at most the room it is
-//! given, so that writing again has a bound. Entries that are pinned, or that somebody is about to read, are all kept:
-//! of either the volume has a bound, so that some segment frees room.
+//! Owns: the functions' input ([`ReclaimedSegment`]) and result ([`EvictionChoice`]). Reading, writing and the index
+//! are elsewhere; reclaim executes the choice. Invariant: kept entries take at most the given room, so that rewriting
+//! is bounded. Entries that are pinned, or that a reader protects, are all kept: both are limited on a volume, so some
+//! segment frees room.
 
 mod clock;
 mod worth;
@@ -19,18 +19,18 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EvictionCandidate {
     pub(crate) listing: TrailerRecord,
-    /// How often it was hit.
+    /// Number of hits.
     pub(crate) hits: u8,
     /// Whether somebody is about to read it.
     pub(crate) held: bool,
-    /// Whether it is to be spared.
+    /// Set if the entry must be kept.
     pub(crate) pinned: bool,
 }
 
 /// A segment that is about to be reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReclaimedSegment<'a> {
-    /// Its live entries, in log order.
+    /// The live entries, in log order.
     pub(crate) live: &'a [EvictionCandidate],
     /// Bytes that may be kept, without pinned and held entries.
     pub(crate) room_bytes: u64,
@@ -46,7 +46,8 @@ pub(crate) struct EvictionStandard {
     pub(crate) generation: SegmentRow,
     /// Mean length of what is offered, in sectors.
     pub(crate) mean_sectors: f64,
-    /// What is worth as much as an entry of one sector has this power of its own sectors in hits ([`crate::Objective`]).
+    /// The exponent that weighs length: an entry of n sectors must have n to this power times the hits of an entry of
+    /// one sector ([`crate::Objective`]).
     pub(crate) length_exponent: f64,
     /// Another one for each use of a segment.
     pub(crate) seed: u64,
@@ -59,7 +60,7 @@ pub(crate) struct KeptEntry {
     pub(crate) hits: u8,
 }
 
-/// What is written again, in log order; everything else of the segment is forgotten.
+/// The entries to rewrite, in log order; the others are dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EvictionChoice {
     pub(crate) kept: Vec<KeptEntry>,
@@ -71,7 +72,7 @@ pub(crate) fn choose(eviction: LogEviction, reclaimed: &ReclaimedSegment<'_>) ->
     let useful = |entry: &&EvictionCandidate| !has_expired(entry.listing.expires_at, now_s);
     let (spared, others): (Vec<EvictionCandidate>, Vec<EvictionCandidate>) =
         live.iter().filter(useful).partition(|entry| entry.pinned || entry.held);
-    // What is pinned has as many hits as there can be: an index that is full displaces what has the fewest.
+    // A full index drops the entry with the fewest hits, so a pinned entry gets the maximum.
     let hits = |entry: &EvictionCandidate| if entry.pinned { IndexSlot::HITS_MAX } else { 0 };
     let mut kept: Vec<KeptEntry> =
         spared.iter().map(|entry| KeptEntry { listing: entry.listing, hits: hits(entry) }).collect();
@@ -121,7 +122,7 @@ mod tests {
         EvictionCandidate { listing, hits, held: false, pinned: false }
     }
 
-    /// What is kept at second 100, each by its sector, with the hits it begins with.
+    /// Returns the entries kept at second 100, by sector, with the hits they start with.
     pub(super) fn kept(eviction: LogEviction, live: &[EvictionCandidate], room_sectors: u64) -> Vec<(u32, u8)> {
         let chosen = choose(
             eviction,
@@ -130,7 +131,7 @@ mod tests {
         chosen.kept.iter().map(|kept| (kept.listing.start_bytes / 512, kept.hits)).collect()
     }
 
-    /// What the default row keeps by this standard.
+    /// Returns the entries that the default policy keeps by this standard.
     pub(super) fn kept_by(standard: EvictionStandard, live: &[EvictionCandidate], room: u64) -> Vec<(u32, u8)> {
         let reclaimed = ReclaimedSegment { live, room_bytes: room * 512, standard, now_s: 100 };
         choose(LogEviction::Worth, &reclaimed)

@@ -1,7 +1,7 @@
-//! Groups: what lies beside an entry that was read is handed to whoever keeps entries in memory.
+//! Groups: offers the entries next to one that was read to the neighbours' sink.
 //!
-//! Invariant: an entry is handed over only if its head is verified and it is still its key's entry.
-//! Cost: a copy of each neighbour, so that none keeps the memory of all. Source: HashCache (NSDI 2009), Log.
+//! Invariant: an entry is offered only if its head is verified and it is still its key's entry. Cost: a copy of each
+//! neighbour, so that none keeps the memory of all. Source: HashCache (NSDI 2009), Log.
 
 use super::{
     LogEngine,

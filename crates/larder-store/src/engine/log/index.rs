@@ -1,21 +1,21 @@
-//! The `log` row's index: memory for every entry on the volume, and for no more.
+//! The index of `log`: memory for the entries on the volume, and for no more.
 //!
 //! Partitions by the first bits of a key's hash, each a table of two-choice buckets of 16 packed slots (as in a cuckoo
-//! filter) that grows by a 24th when it is full and shrinks when a seventh of it is empty: no mean length of entries is
-//! assumed. A slot knows a tag, where the record begins, how long it is (so that one read fetches it), how often it was
-//! hit, and whether it is short-lived. Tag and bucket together are the *address*, some bits of the key's hash, so that
-//! a table is rebuilt without its keys. Where the memory of the index is spent, a table that is full loses the entry
-//! that was hit least.
+//! filter). A table grows by a 24th when it is full, and shrinks when a seventh of it is empty: no mean length of
+//! entries is assumed. A slot has a tag, the position of the record, its length (so that one read fetches it), its
+//! number of hits, and whether it is short-lived. Tag and bucket together are the *address*, some bits of the key's
+//! hash, so a table is rebuilt without its keys. When the index's memory is used up, a full table drops the entry with
+//! the fewest hits.
 //!
-//! Two keys of a partition with the same address cannot be told apart in memory. Their slots stay side by side: a
-//! lookup gets all [`SlotMatches`] and reads their records, newest first, until one has its key; who inserts reads them
-//! to know which of them it replaces. After a crash two slots may be of one key: what the checkpoint had, and the newer
-//! one that was replayed, which nobody has told apart yet. Invariant: if a key has slots, one of them is that of its
-//! newest record (an entry, or the tombstone of its removal). Hence who removes a slot without knowing whose it is
-//! removes the older ones of its address with it. A table's image is complete in itself and can be kept on the volume
-//! (see `format::checkpoint`). Cost: one or two adjacent cache lines per bucket, a lock of one partition held for
-//! nanoseconds (for some microseconds while its image is copied, up to a millisecond while its table is rebuilt), never
-//! across I/O.
+//! Two keys of a partition with the same address cannot be distinguished in memory. Both slots are kept. A lookup gets
+//! all [`SlotMatches`] and reads their records, newest first, until one has its key. An insertion reads them to find
+//! out which of them it replaces. After a crash two slots may belong to one key: the checkpoint's, and a newer one that
+//! was replayed and not yet recognized. Invariant: if a key has slots, one of them is that of its newest record (an
+//! entry, or the tombstone of its removal). Hence the removal of a slot of an unknown key removes the older ones of its
+//! address too. A table's image is complete in itself and can be kept on the volume (see `format::checkpoint`).
+//!
+//! Cost: one or two adjacent cache lines per bucket, and the lock of one partition, held for nanoseconds (some
+//! microseconds while its image is copied, up to a millisecond while its table is rebuilt), never across I/O.
 
 mod budget;
 mod choice;
@@ -70,7 +70,7 @@ pub(crate) struct LoadedRecord {
 /// Set in [`LoadedRecord::packed`] of a removal's record. Slots are shorter.
 pub(super) const REMOVAL: u64 = 1 << 63;
 
-/// What became of an insertion.
+/// The outcome of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InsertOutcome {
     /// Nothing is gone.
@@ -163,7 +163,7 @@ impl VolumeIndex {
         (self.budget.max_bytes() as f64 * 8.0 / bits) as u64
     }
 
-    /// How many entries there are. Cost: takes every lock once.
+    /// Returns the number of entries. Cost: takes every lock once.
     pub(crate) fn entries(&self) -> u64 {
         self.partitions.iter().map(|partition| lock(partition).entries()).sum()
     }
@@ -203,27 +203,27 @@ impl VolumeIndex {
         partition.remove(place, positions)
     }
 
-    /// While loading: nothing that is loaded later of `key_hash`'s key counts, as the record of `tombstone` removed it;
-    /// without one, nothing of its address counts.
+    /// While loading: ignores everything loaded later for `key_hash`'s key, because the record of `tombstone` removed
+    /// it. Without a tombstone, ignores everything of its address.
     pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<IndexSlot>) {
         let (mut partition, place) = self.locate(key_hash);
         partition.note_removed(key_hash, place, tombstone.map(IndexSlot::to_bits));
     }
 
-    /// Returns whether `key_hash`'s address has a slot, and another one finds room beside it.
+    /// Returns whether `key_hash`'s address has a slot, and room for another one.
     pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         let (partition, place) = self.locate(key_hash);
         partition.has_room_beside(place)
     }
 
-    /// A number for `key_hash`'s address; no two have the same.
+    /// Returns a number for `key_hash`'s address; no two addresses have the same.
     pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
         let (partition, address) = self.shape.place(key_hash);
         (partition as u64) << 40 | u64::from(address)
     }
 
-    /// Starts loading what an earlier run left, newest first: from now on whatever happens to a
-    /// key counts more than what is loaded for it later.
+    /// Starts loading the entries of an earlier run, newest first. From now on, every change of a key takes precedence
+    /// over data loaded for it later.
     pub(crate) fn begin_loading(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).begin_loading());
     }
@@ -258,7 +258,7 @@ impl VolumeIndex {
         }
     }
 
-    /// Whether a partition changed (hit bits do not count) since its image was last taken or loaded.
+    /// Returns whether a partition has changed (apart from hit bits) since its image was last taken or loaded.
     pub(crate) fn is_changed(&self, partition: u32) -> bool {
         lock(&self.partitions[partition as usize]).is_changed()
     }

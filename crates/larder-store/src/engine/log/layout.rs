@@ -1,10 +1,10 @@
 //! The segmented log: places records, and hands out the writes that are due.
 //!
-//! Owns: the open unit and segment, units on their way to the device, the order of segments. Does not: do I/O (it hands
-//! out [`LogTransfer`]s) or know the index. Invariants: records stand on the volume in the order they were appended. A
-//! segment is used again only after every older one of its generation was, and a main one only after every older one,
-//! so that a tombstone outlives the record it removes (see [`generations`]). Idea: STREAM and its packetizer (Markatos
-//! et al., USITS 1999), whole segments as in CacheLib's large-object cache.
+//! Owns: the open unit and segment, units in flight, and the order of segments. I/O is done elsewhere (it hands out
+//! [`LogTransfer`]s), and the index is unknown here. Invariants: records are on the volume in the order of their
+//! appends. A segment is reused only after every older one of its generation, and a main one only after every older
+//! one, so that a tombstone outlives the record it removes (see [`generations`]). Idea: STREAM and its packetizer
+//! (Markatos et al., USITS 1999), whole segments as in CacheLib's large-object cache.
 
 mod buffers;
 mod check;
@@ -79,11 +79,11 @@ pub(crate) struct LogState {
     dirty_bytes_max: u64,
     failed_units: u64,
     trailers_in_flight: Vec<TrailerInFlight>,
-    /// Whether it is known which segments are free, and which sequences.
+    /// Set once free segments and sequences are known.
     ready: bool,
     /// Whether there is no sequence to be used: nothing is appended or reclaimed until one is there.
     is_barred: bool,
-    /// Free segments of which the last so many, and what is left of the open one then, are for reclaim.
+    /// Number of free segments reserved for reclaim, together with the remainder of the open one at that time.
     reclaim_only_count: usize,
     /// Unit buffers kept for reuse, one of each generation.
     spare: Vec<AlignedBuffer>,
@@ -94,7 +94,7 @@ pub(crate) struct LogState {
     grouped: bool,
     /// A unit is sent off when it has this many bytes.
     unit_bytes: u64,
-    /// What that moved since it was last taken.
+    /// Records moved by the reordering of groups since the last call.
     moved: Vec<MovedRecord>,
 }
 
@@ -104,7 +104,8 @@ pub(crate) enum LogTransfer {
     WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
 }
 
-/// Who appends, and where: reclaim may use the last free segment, others may not, so that it always can go on.
+/// The caller of an append. Reclaim may use the last free segments; others may not, so that reclaim can always
+/// continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendRole {
     Client,
@@ -122,7 +123,7 @@ impl AppendRole {
     }
 }
 
-/// Where a record went.
+/// The place of an appended record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AppendedRecord {
     pub(crate) position: Sector,
@@ -151,7 +152,7 @@ struct UnitInFlight {
 }
 
 impl LogState {
-    /// A log that accepts nothing until [`LogState::begin`].
+    /// Creates a log that accepts nothing until [`LogState::begin`].
     pub(crate) fn new(
         geometry: SegmentGeometry,
         volume: VolumeId,
@@ -189,7 +190,7 @@ impl LogState {
         }
     }
 
-    /// Keeps two generations; else everything goes to main segments.
+    /// Turns on two generations; otherwise everything goes to main segments.
     pub(crate) fn keep_probation(&mut self) {
         assert!(!self.ready && self.open_segments().next().is_none(), "a volume has probation or not");
         self.has_probation = true;
@@ -213,7 +214,8 @@ impl LogState {
         self.spare.iter_mut().for_each(|buffer| *buffer = spare_buffer(self.unit_bytes));
     }
 
-    /// The records that moved since this was last asked: to be followed before the log's lock is given up.
+    /// Returns the records that moved since the last call. The index must follow them before the log's lock is
+    /// released.
     pub(crate) fn take_moved(&mut self) -> Vec<MovedRecord> {
         std::mem::take(&mut self.moved)
     }
@@ -257,7 +259,7 @@ impl LogState {
         self.dirty_bytes
     }
 
-    /// Whether nothing can be appended for want of a sequence; the greatest that was used.
+    /// Returns the greatest used sequence if nothing can be appended because sequences have run out.
     pub(crate) fn is_barred(&self) -> Option<u32> {
         self.is_barred.then_some(self.last_sequence)
     }
@@ -388,10 +390,10 @@ impl LogState {
         open.is_some_and(OpenSegment::begin_again)
     }
 
-    /// A record of a unit that could not be written.
+    /// Returns a record of a unit that could not be written.
     fn lost(&self, unit: &UnitInFlight, listing: &TrailerRecord) -> Option<LostRecord> {
         if listing.kind == ListedKind::Part {
-            // Its entry finds out when it is read.
+            // Its entry notices when it is read.
             return None;
         }
         let start_bytes = u64::from(listing.start_bytes);
@@ -415,7 +417,7 @@ impl LogState {
         if is_lowered { self.waiting.take() } else { WokenTasks::default() }
     }
 
-    /// How many segments hold records.
+    /// Returns the number of segments that hold records.
     pub(crate) fn segments_in_use(&self) -> u64 {
         let sealed: usize = self.sealed.iter().map(VecDeque::len).sum();
         (sealed + self.open_segments().count()) as u64

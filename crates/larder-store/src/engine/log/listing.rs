@@ -1,10 +1,10 @@
-//! What records a segment holds: from its trailer, or where there is none, from its units.
+//! Lists the records of a segment: from its trailer, or if there is none, from its units.
 //!
-//! Does not: judge which of them are still anybody's entry. Invariants: only records of the segment's present
-//! use are listed; one flipped bit leaves out none; where more is damaged or cannot be read, so that a removal may be
-//! among what is not listed, nothing older is listed either, and the list says so. Units that a power cut kept from
-//! the device look like what an earlier use left there, and count as never written. Cost: one read of a trailer (two
-//! of a long one), or the whole segment.
+//! Which of them are current is decided elsewhere. Invariants: only records of the segment's present use are listed.
+//! One flipped bit hides none. If more is damaged or unreadable, a removal may be among the unlisted records. Then
+//! nothing older is listed either, and the list says so. Units that a power loss kept from the device look like remains
+//! of an earlier use, and count as never written. Cost: one read of a trailer (two of a long one), or the whole
+//! segment.
 
 use super::LogEngine;
 use crate::{
@@ -17,9 +17,9 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// What is read of a segment's end: the trailer of 1,600 entries fits.
+/// Bytes first read of a segment's end: the trailer of 1,600 entries fits.
 const TRAILER_GUESS_BYTES: u64 = 32 << 10;
-/// What is read of a segment without a trailer at once.
+/// Bytes read at once of a segment without a trailer.
 const AHEAD_BYTES: u64 = 1 << 20;
 
 /// The records of a segment's present use, in log order.
@@ -129,7 +129,7 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
     }
 }
 
-/// What was read of a segment last.
+/// The bytes of a segment that were read last.
 struct ReadAhead {
     offset_bytes: u64,
     bytes: Bytes,
@@ -143,7 +143,8 @@ struct SegmentReader<'a> {
 }
 
 impl SegmentReader<'_> {
-    /// `len_bytes` from `offset_bytes` of the segment, both whole blocks within it; `None` if they cannot be read.
+    /// Reads `len_bytes` from `offset_bytes` of the segment, both whole blocks within it. Returns `None` if they are
+    /// unreadable.
     async fn bytes(&mut self, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
         let geometry = &self.engine.geometry;
         assert!(offset_bytes + len_bytes <= geometry.segment_bytes);

@@ -1,12 +1,13 @@
-//! The index of the rows whose entries lie in the log: per set tags, ranks, generations and positions.
+//! The index of policies with entries in the log: per set, the tags, ranks, generations and positions.
 //!
-//! Does not: know segments. Whether a position was overwritten is told by its *generation*, how often the log has
-//! gone round there, which is asked of the log; so nothing needs to be done here when the log overwrites. Four bits
-//! of it come round after 16 rounds: the reader of the record compares the whole sequence.
-//! Where the shape has places for the most recently used ways only, the others' are in the position file, or wait
-//! to be written there ([`Demoted`]); who looks for one of these reads the file and brings the place back.
-//! Invariant: at most one way of a set has a tag. Cost: one set unpacked and packed under the lock of a
-//! partition; no transfer. Source: HashCache (NSDI 2009), LogN, Log and LogLRU.
+//! Segments are unknown here. A position was overwritten if its *generation*, the number of times the log has wrapped
+//! there, has changed. The log knows that number, so nothing is updated here when the log overwrites. The index keeps
+//! four bits of it, which repeat after 16 rounds; the reader of the record compares the whole sequence.
+//!
+//! If a shape has places for the most recently used ways only, the other places are in the position file, or wait to be
+//! written there ([`Demoted`]); a lookup of one reads the file and restores the place. Invariant: at most one way of a
+//! set has a tag. Cost: one set unpacked and packed under the lock of a partition, without I/O. Source: HashCache (NSDI
+//! 2009), LogN, Log and LogLRU.
 
 pub(crate) mod demoted;
 mod elsewhere;
@@ -39,11 +40,11 @@ pub(crate) struct LocatedSets {
     shape: SetShape,
     set_count: u64,
     generation: Generation,
-    /// What is read of an entry whose length is not kept.
+    /// Size to read for an entry of unknown length.
     unknown_size: SizeClass,
     /// Entries found to be overwritten since this was last taken.
     overwritten: AtomicU64,
-    /// Where the shape has not all places.
+    /// The places outside memory, if the shape does not keep all.
     demoted: Option<DemotedPlaces>,
 }
 
@@ -53,7 +54,7 @@ struct LocatedPartition {
     superseded: Option<HashSet<(SetNumber, u16)>>,
 }
 
-/// Where an address is.
+/// The place of an address.
 #[derive(Clone, Copy)]
 struct AddressPlace {
     partition: usize,
@@ -62,25 +63,25 @@ struct AddressPlace {
 }
 
 impl AddressPlace {
-    /// Where the entries of a set of the volume with this tag are.
+    /// Returns the place of entries with this tag in a set of the volume.
     fn of(set: SetNumber, tag: u16) -> Self {
         Self { partition: (set.0 / PARTITION_SETS) as usize, set: SetNumber(set.0 % PARTITION_SETS), tag }
     }
 
-    /// The number of its set in the volume.
+    /// Returns the number of its set in the volume.
     fn number(self) -> SetNumber {
         SetNumber(self.partition as u64 * PARTITION_SETS + self.set.0)
     }
 
-    /// Another tag of the set.
+    /// Returns the place of another tag in the same set.
     fn with_tag(self, tag: u16) -> Self {
         Self { tag, ..self }
     }
 }
 
 impl LocatedSets {
-    /// An index with room for `entries`, of which `unknown_size` is read if the shape keeps no lengths. At most about
-    /// `waiting` places wait for the position file.
+    /// Creates an index with room for `entries`. If the shape keeps no lengths, `unknown_size` is read per entry. At
+    /// most about `waiting` places wait for the position file.
     pub(crate) fn new(
         shape: SetShape,
         entries: u64,
@@ -98,12 +99,12 @@ impl LocatedSets {
         Self { partitions, shape, set_count, generation, unknown_size, overwritten: AtomicU64::new(0), demoted }
     }
 
-    /// How many sets have room for `entries`.
+    /// Returns the number of sets needed for `entries`.
     pub(crate) fn sets_for(ways: u32, entries: u64) -> u64 {
         entries.div_ceil(u64::from(ways)).max(1)
     }
 
-    /// Memory when full, in bytes.
+    /// Returns the memory when full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let partitions = self.partitions.iter();
         let sets = partitions
@@ -111,17 +112,17 @@ impl LocatedSets {
         sets.sum::<u64>() + self.demoted.as_ref().map_or(0, DemotedPlaces::memory_bytes)
     }
 
-    /// How many entries there is room for.
+    /// Returns the largest number of entries.
     pub(crate) fn entries_max(&self) -> u64 {
         self.set_count * u64::from(self.shape.ways)
     }
 
-    /// How many entries there are, with those that the log has overwritten since they were last looked for.
+    /// Returns the number of entries, including those that the log has overwritten since their last lookup.
     pub(crate) fn entries(&self) -> u64 {
         self.partitions.iter().map(|partition| lock(partition).sets.entries()).sum()
     }
 
-    /// The entry of `key_hash`'s address, which becomes the most recently used.
+    /// Returns the entry at `key_hash`'s address, and makes it the most recently used.
     pub(crate) fn find(&self, key_hash: KeyHash) -> Option<IndexSlot> {
         let (mut partition, at) = self.locate(key_hash);
         let (mut set, way) = self.present(&mut partition, at)?;
@@ -133,14 +134,14 @@ impl LocatedSets {
         Some(self.slot(place))
     }
 
-    /// The entry of `key_hash`'s address, without counting this as a use.
+    /// Returns the entry at `key_hash`'s address, without counting a use.
     pub(crate) fn peek(&self, key_hash: KeyHash) -> Option<IndexSlot> {
         let (mut partition, at) = self.locate(key_hash);
         let (set, way) = self.present(&mut partition, at)?;
         self.place_of(at, &set, way).map(|place| self.slot(place))
     }
 
-    /// Whether `key_hash`'s address has an entry, whether or not memory knows where.
+    /// Returns whether `key_hash`'s address has an entry, even if memory does not know its place.
     pub(crate) fn knows(&self, key_hash: KeyHash) -> bool {
         let (mut partition, at) = self.locate(key_hash);
         self.present(&mut partition, at).is_some()
@@ -177,7 +178,7 @@ impl LocatedSets {
         inserted
     }
 
-    /// A number for `key_hash`'s address.
+    /// Returns a number for `key_hash`'s address.
     pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
         let set = set_of(key_hash, self.set_count);
         set.0 << u16::BITS | u64::from(self.shape.tag(key_hash))
@@ -193,9 +194,9 @@ impl LocatedSets {
         self.remove_if(key_hash, |slot| slot.position == position).is_some()
     }
 
-    /// How many entries were found to be overwritten since this was last asked.
+    /// Returns the number of entries found overwritten since the last call.
     pub(crate) fn take_overwritten(&self) -> u64 {
-        // Nearly always there are none, and who only looks takes no line of memory from others.
+        // There are nearly always none, and a plain load takes no cache line from others.
         if self.overwritten.load(Ordering::Relaxed) == 0 { 0 } else { self.overwritten.swap(0, Ordering::Relaxed) }
     }
 
@@ -208,7 +209,8 @@ impl LocatedSets {
                 set.set_place(way, self.place(&IndexSlot { position: to, ..self.slot(place) }, sectors));
                 partition.sets.write(at.set, &set);
             }
-            // What the file has by now is not followed: the record found there is another's, which is a miss.
+            // A place that is in the file by now is not followed: the lookup finds another record there, which is a
+            // miss.
             None => self.demoted.iter().for_each(|demoted| demoted.relocate(at.number(), at.tag, from.0, to.0)),
             Some(_) => {}
         }
@@ -265,7 +267,7 @@ impl LocatedSets {
         Some(slot)
     }
 
-    /// The set and way of an address; what the log has overwritten is cleared.
+    /// Returns the set and way of an address, and clears overwritten entries.
     fn present(&self, partition: &mut LocatedPartition, at: AddressPlace) -> Option<(UnpackedSet, usize)> {
         let mut set = partition.read(at);
         let way = set.find(at.tag)?;
@@ -284,7 +286,7 @@ impl LocatedSets {
         tag != 0 && self.generation_bits(Sector(place.position)) != generation
     }
 
-    /// The address of another tag in the same set.
+    /// Returns the address of another tag in the same set.
     fn address_of(&self, at: AddressPlace, tag: u16) -> u64 {
         at.number().0 << u16::BITS | u64::from(tag)
     }
@@ -317,8 +319,8 @@ impl LocatedPartition {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
     }
 
-    /// While loading: whatever is loaded for this address later is older than what is known now. `false`: this
-    /// was so already.
+    /// While loading: marks everything loaded later for this address as older than the known entry. Returns `false` if
+    /// it was marked already.
     fn supersede(&mut self, at: AddressPlace) -> bool {
         self.superseded.as_mut().is_none_or(|superseded| superseded.insert((at.set, at.tag)))
     }

@@ -1,9 +1,9 @@
-//! The position file: places that memory has no room for are written to it, and read when they are looked for.
+//! The position file: places for which memory has no room are written to it, and read when their keys are looked up.
 //!
-//! Owns: where a set's sheet lies, and the transfers. Does not: decide whose place memory keeps (`located`).
-//! Invariant: recovery fills the index from the segments and writes the file anew, so nothing of an earlier run is
-//! looked for in it. Cost: a block is read and written for the sets of a batch that are in it; a place that is looked
-//! for is one read of a block. Source: HashCache (NSDI 2009), LogLRU.
+//! Owns: the place of a set's sheet, and the I/O. The choice of places in memory is in `located`. Invariant: recovery
+//! fills the index from the segments and writes the file again, so nothing of an earlier run is looked up in it. Cost:
+//! for a batch, a read and a write of each block with one of its sets; for a lookup, one read of a block. Source:
+//! HashCache (NSDI 2009), LogLRU.
 
 use super::{LogEngine, index::LogIndex, located::LocatedSets};
 use crate::{
@@ -20,7 +20,7 @@ use std::{ops::Range, sync::Arc};
 /// Blocks that are read and written at once.
 const DEPTH: usize = 16;
 
-/// Where the file lies.
+/// The location of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PositionFile {
     start_bytes: u64,
@@ -28,20 +28,20 @@ pub(super) struct PositionFile {
 }
 
 impl PositionFile {
-    /// What it takes on a new volume.
+    /// Returns its bytes on a new volume.
     pub(super) fn bytes_for(options: &StoreOptions) -> u64 {
         let ways = options.tuning.hashcache_ways;
         let sets = LocatedSets::sets_for(ways, options.size_bytes / options.mean_entry_bytes);
         sets.div_ceil(sheets_per_block(ways)) * BLOCK_BYTES
     }
 
-    /// The file of a volume, if its row has one.
+    /// Returns the file of a volume, if its policy has one.
     pub(super) fn of(volume: &Volume, row: LocatedRow) -> Option<Self> {
         let (start_bytes, ways) = (volume.shape.index_area().start, volume.options.tuning.hashcache_ways);
         (row == LocatedRow::Recent).then_some(Self { start_bytes, ways })
     }
 
-    /// How many entries it has room for.
+    /// Returns the largest number of entries.
     pub(super) fn entries_max(&self, volume: &Volume) -> u64 {
         volume.shape.index_bytes / BLOCK_BYTES * sheets_per_block(self.ways) * u64::from(self.ways)
     }
@@ -50,7 +50,7 @@ impl PositionFile {
         self.start_bytes + set.0 / sheets_per_block(self.ways) * BLOCK_BYTES
     }
 
-    /// Where in its block a set's sheet is.
+    /// Returns the range of a set's sheet in its block.
     fn sheet_of(&self, set: SetNumber) -> Range<usize> {
         let (per_block, bytes) = (sheets_per_block(self.ways), sheet_bytes(self.ways) as usize);
         let at = (set.0 % per_block) as usize * bytes;

@@ -26,12 +26,12 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// What [`ReadExtent::Front`] reads of a long entry, in sectors.
+/// Sectors that [`ReadExtent::Front`] reads of a long entry.
 const FRONT_SECTORS: u64 = 32;
-/// What is read of a record to tell whose it is, in sectors: a block.
+/// Sectors read of a record to recognize its key: one block.
 pub(super) const RECOGNISED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 
-/// When a record was written, beside others: by the use of its segment, and by its place in it.
+/// The age of a record relative to others: the use of its segment, and its place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RecordAge {
     order: LogOrder,
@@ -41,7 +41,7 @@ pub(super) struct RecordAge {
 /// A record, and where it is.
 type Found = (Sector, Bytes, DecodedRecord);
 
-/// What may be a key's entries, and what their records say.
+/// The entries that may be a key's, and their records.
 #[derive(Debug, Default)]
 pub(super) struct RecognisedEntries {
     pub(super) own: Vec<Sector>,
@@ -65,7 +65,7 @@ impl RecognisedEntries {
 
 impl LogEngine {
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(Sector, Reader)>> {
-        // Who only looks whether an entry is there has no use of it: it counts for nothing, least of all at reclaim.
+        // A check for existence is no use of the entry, so it must not count, least of all at reclaim.
         let counts = extent != ReadExtent::Key;
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, counts, || self.look(key, hash, extent)).await?;
@@ -105,10 +105,14 @@ impl LogEngine {
         let key_hash = hash.key_hash();
         for slot in matches.iter() {
             let Some((record, decoded)) = self.read_record(key_hash, slot, extent).await? else {
+                // Reclaim may have moved the entry during the read. Then the bytes prove nothing, and the lookup starts
+                // again.
                 if !self.still_at(key_hash, slot.position) {
                     return Ok(LookStep::Moved);
                 }
                 add(&self.volume.counters.corrupt, 1);
+                // A damaged newest record may be a removal. An older record of the key must not be served in its place,
+                // so the older slots go too.
                 self.forget_through(key_hash, slot.position);
                 return Ok(LookStep::Nothing);
             };
@@ -124,7 +128,8 @@ impl LogEngine {
             }
             let is_only = matches.only().is_some();
             if self.volume.is_useless(&decoded) {
-                // Beside others it stays, lest one of them that is older be believed.
+                // An expired entry with others at its address stays. Without it, an older record of the key would count
+                // as the newest.
                 if is_only {
                     self.forget_useless(key_hash, slot.position);
                 }
@@ -166,7 +171,7 @@ impl LogEngine {
         recognised
     }
 
-    /// Whether no record newer than the one at `position` is of this key, as far as can be told.
+    /// Returns whether no record of this key newer than the one at `position` is known.
     pub(super) async fn is_newest(&self, hash: FullHash, position: Sector) -> bool {
         let matches = self.index.peek(hash.key_hash());
         for slot in matches.iter().filter(|slot| self.age(slot.position) > self.age(position)) {
@@ -189,7 +194,7 @@ impl LogEngine {
         let older: Vec<Sector> = positions.filter(|other| self.age(*other) <= self.age(position)).collect();
         let was_there = self.index.remove(key_hash, &older) > 0;
         if was_there {
-            // It, or an older record of the key, is in some segment up to this one.
+            // The entry, or an older record of the key, is in some segment up to this one.
             self.note_dropped(self.index.address(key_hash), self.geometry.segment_of(position));
         }
         was_there
@@ -200,7 +205,7 @@ impl LogEngine {
         matches
     }
 
-    /// What is greater was written later.
+    /// Returns the age of a record. A greater value was written later.
     pub(super) fn age(&self, position: Sector) -> RecordAge {
         let segment = self.geometry.segment_of(position);
         RecordAge { order: segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position }
@@ -281,8 +286,8 @@ impl LogEngine {
         Some(self.geometry.segment_start_bytes(segment) + u64::from(decoded.meta.place) * self.geometry.step_bytes)
     }
 
-    /// Whether a record is what was written at `position` in its segment's present use: not left from an earlier use
-    /// by a write that was lost, nor come from elsewhere by a transfer that went astray.
+    /// Returns whether a record was written at `position` in its segment's present use: neither left from an earlier
+    /// use by a lost write, nor placed there by a misdirected one.
     pub(super) fn belongs(&self, position: Sector, decoded: &DecodedRecord) -> bool {
         let start_bytes = self.start_bytes_of(position, decoded);
         self.geometry.segment_of(position).is_some_and(|segment| {
@@ -291,7 +296,7 @@ impl LogEngine {
         })
     }
 
-    /// `sectors` from `position`, fewer at the end of a dirty unit or of the segment; `None` if the
+    /// Reads `sectors` from `position`, fewer at the end of a dirty unit or of the segment. Returns `None` if the
     /// position lies in no segment.
     pub(crate) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
         let Some(segment) = self.geometry.segment_of(position) else { return Ok(None) };
@@ -314,12 +319,12 @@ impl LogEngine {
         let useless = |segment, short_lived| self.segments.is_useless(segment, short_lived, now_s);
         self.geometry.segment_of(slot.position).is_none_or(|segment| match &self.index {
             LogIndex::Buckets(_) => useless(segment, slot.short_lived),
-            // It does not keep how long an entry lives.
+            // The listing does not keep the lifetime of an entry.
             LogIndex::Sets(_) => useless(segment, true) && useless(segment, false),
         })
     }
 
-    /// What is remembered of a record that was found at `position`.
+    /// Returns the location of a record that was found at `position`.
     pub(super) fn sight_at(&self, position: Sector) -> Location {
         let segment = self.geometry.segment_of(position);
         Location::At { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }

@@ -44,18 +44,21 @@ struct NeededRecord {
 impl LogEngine {
     /// Reclaims the next segment; `false` if there is none that can be, or somebody is at it.
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
+        // Two reclaims at once could free the same segment, or a newer one before an older one.
         let Some(_turn) = TaskTurn::take(&self.reclaiming) else { return false };
         let mut actions = Vec::new();
         let next = self.lock_log().next_to_reclaim(&mut actions);
         self.perform(actions);
         let Some(segment) = next else { return false };
         if matches!(self.index, LogIndex::Sets(_)) {
-            // Overwritten without being read: the index finds out by the generation, and is counted then.
+            // Freed without being read: the index notices by the generation, and counts the entries then.
             self.note_overwritten();
+            // Last: once released, the segment may be overwritten.
             let woken = self.lock_log().release(segment);
             woken.wake();
             return true;
         }
+        // Before anything is read: clients could otherwise take the free segments that rewriting needs.
         self.keep_for_reclaim();
         let listings = listing::listings(self, segment).await.records;
         let in_parts = self.needed_in_parts(segment, &listings).await;
@@ -68,11 +71,13 @@ impl LogEngine {
         for batch in kept.chunks(READ_BATCH) {
             self.reinsert(segment, &needed, batch).await;
         }
+        // A pinned entry must survive a kill at any time, so its new copy is on the device before the old segment can
+        // be overwritten. Other rewritten entries may be lost.
         if listings.iter().any(|listing| self.volume.pins.contains(listing.key_hash)) {
             self.await_reinserted().await;
         }
         let position = |listing: &TrailerRecord| self.listed_position(segment, listing);
-        // What needs only a body from here is found out when it is read.
+        // A head elsewhere that needs only a body from this segment is dropped when it is read.
         let gone = listings
             .iter()
             .filter(|listing| {
@@ -80,7 +85,7 @@ impl LogEngine {
             })
             .inspect(|listing| self.note_gone(listing));
         add(&self.volume.counters.evicted, gone.count() as u64);
-        // What was written again has another slot by now.
+        // Rewritten entries have another slot by now, so this removes only the dropped ones.
         for NeededRecord { listing, slot } in in_parts {
             if self.forget_through(listing.key_hash, slot.position) {
                 add(&self.volume.counters.evicted, 1);
@@ -93,11 +98,11 @@ impl LogEngine {
         true
     }
 
-    /// Waits until what was written again is with the device: else the segment could be overwritten first, and a killed process would have
-    /// lost what was to be spared.
+    /// Waits until rewritten entries are on the device. Otherwise the segment could be overwritten first, and a kill
+    /// would lose entries that were to be kept.
     async fn await_reinserted(self: &Arc<Self>) {
         let (last, failed_before) = self.lock_log().last_ticket_and_failures();
-        // What could not be written is owed, as any unit that failed.
+        // An entry that could not be written becomes a pending removal, as in any failed unit.
         let _ = self.flush_through(last, failed_before).await;
     }
 
@@ -127,8 +132,8 @@ impl LogEngine {
         }
     }
 
-    /// What of a segment may be written again because it is worth it. Of one on probation few entries were hit, and those go to a main one
-    /// only once: most of it may be.
+    /// Returns the bytes of a segment that may be rewritten because of their worth. Most of a probation segment may:
+    /// few of its entries were hit, and they go to a main one only once.
     fn room_for_hits_bytes(&self, generation: SegmentRow) -> u64 {
         let tuning = &self.volume.options.tuning;
         let share = match generation {
@@ -149,7 +154,7 @@ impl LogEngine {
         ((allowed - written as f64).max(0.0) as u64).min(self.wear_left_bytes())
     }
 
-    /// The slot that needs a listed record: its own, or possibly that of a new head for its body.
+    /// Returns the slot that needs a listed record: its own, or possibly that of a new head for its body.
     fn needed(&self, segment: SegmentId, listing: TrailerRecord) -> Option<NeededRecord> {
         if listing.kind != ListedKind::Entry {
             return None;
@@ -221,7 +226,7 @@ impl LogEngine {
                 body: &body,
                 meta: RecordMeta { kind: RecordKind::Entry, ..decoded.meta },
             };
-            // Once invalidated it is nobody's, however long it is to be spared.
+            // An invalidated entry is useless, however long it was to be kept.
             if !self.volume.admits(record.meta.site, record.meta.epoch) {
                 continue;
             }
@@ -236,7 +241,7 @@ impl LogEngine {
         }
     }
 
-    /// The body of the record at `position`, if it stands in this segment, or in parts that are all there.
+    /// Returns the body of the record at `position`, if it is in this segment, or in parts that all exist.
     async fn body_in(
         self: &Arc<Self>,
         segment: SegmentId,

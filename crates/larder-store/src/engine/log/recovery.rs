@@ -1,12 +1,12 @@
-//! What an earlier run left: the index is loaded from its checkpoint and from the segments that are newer.
+//! Loads the data of an earlier run: the index is restored from its checkpoint and from the newer segments.
 //!
-//! First the segments' present uses are found (`discovery`) and the log goes on; then, newest first, the records
-//! of segments beyond the checkpoint's stamp are replayed; then the checkpoint's images are loaded beneath. Where
-//! there is no checkpoint, or for partitions whose image is damaged, all segments are replayed. Meanwhile the
-//! store is in use: what is not loaded yet is a miss, and whatever happens to a key now counts more than what is
-//! loaded for it. That this brings back no older entry is argued in `checkpoint`. Where a segment's list is cut, what
-//! is missing may have removed anything older: then nothing older is loaded, and its segments are given back. Cost: a
-//! trailer per segment replayed; images are read once, from start to end.
+//! First the segments' present uses are found (`discovery`) and the log continues. Then the records of segments beyond
+//! the checkpoint's stamp are replayed, newest first. Then the checkpoint's images are loaded beneath. Without a
+//! checkpoint, or for partitions with a damaged image, all segments are replayed. Meanwhile the store is in use: an
+//! entry that is not loaded yet misses, and new changes of a key take precedence over data loaded for it. `checkpoint`
+//! explains why no older entry resurfaces. If a segment's list is cut off, the missing part may have removed anything
+//! older: then nothing older is loaded, and its segments are freed. Cost: a trailer per replayed segment; images are
+//! read once, from start to end.
 
 use super::{
     LogEngine,
@@ -79,7 +79,7 @@ pub(super) async fn run(engine: &Arc<LogEngine>) {
     engine.index.end_loading();
 }
 
-/// The newer of the roots that fit this volume and index, and whether it stands in the second place.
+/// Returns the newer of the roots that fit this volume and index, and whether it is in the second place.
 async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(CheckpointRoot, bool)> {
     let shape = engine.index.buckets().shape();
     let read = async |second| {
@@ -124,7 +124,7 @@ pub(super) async fn retry(engine: &LogEngine) {
         return;
     }
     let Some(_turn) = engine.volume.start_turn() else { return };
-    // As it is now: somebody else may just have been done.
+    // The present state: another task may just have finished.
     let Some(last_sequence) = engine.lock_log().is_barred() else { return };
     if let Ok(first_sequence) = reserve_sequences(engine, RunStart { last_sequence, ..RunStart::default() }).await {
         let woken = engine.lock_log().lift_bar(first_sequence);
@@ -132,13 +132,13 @@ pub(super) async fn retry(engine: &LogEngine) {
     }
 }
 
-/// The first sequence of this run; an error if it could not be made sure that no other run takes the same ones.
+/// Returns the first sequence of this run, or an error if it cannot be guaranteed that no other run uses the same ones.
 ///
-/// After a power cut parts of segments may be on the volume whose first unit is not, so that nobody knows their
-/// sequences; used again, those parts would pass for new. Hence no two runs share one: where the last run began is
-/// in the superblock, and how far it can have come without a trace is bounded.
+/// After a power loss the volume may have parts of segments without their first unit, so that their sequences are
+/// unknown. If these were used again, the parts would be taken for new ones. Hence no two runs share a sequence: the
+/// superblock has the start of the last run, and the distance it can have covered without a trace is bounded.
 ///
-/// After that the superblock vouches for the segments that were found: a later start misses one that was erased.
+/// After that the superblock vouches for the segments that were found: a later start notices one that was erased.
 async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u32> {
     let first = first_sequence_after(engine, start.last_sequence).ok_or_else(spent)?;
     // A floor without anything above it ends the volume's numbers.
@@ -180,14 +180,14 @@ impl<'a> RunStart<'a> {
     }
 }
 
-/// The first sequence of a run that finds `last_sequence`; `None` if there is none left.
+/// Returns the first sequence of a run that finds `last_sequence`, or `None` if there is none left.
 fn first_sequence_after(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
     let floor = engine.volume.superblock().sequence_floor;
     let after_last = if last_sequence == 0 { Some(1) } else { last_sequence.checked_add(unknown_count(engine)) };
     after_last.map(|first| first.max(floor)).filter(|&first| first <= SEQUENCE_LAST)
 }
 
-/// How many sequences beyond the last that is found may have been used.
+/// Returns the number of sequences beyond the last one found that may have been used.
 fn unknown_count(engine: &LogEngine) -> u32 {
     unknown_count_max(&engine.geometry)
 }
@@ -218,7 +218,7 @@ pub(super) async fn start_over_when_spent(engine: &LogEngine) {
     }
 }
 
-/// Nothing older than what `segment` holds counts any more: it may have been removed there.
+/// Ignores everything older than the content of `segment`: it may have been removed there.
 fn forget_before(engine: &LogEngine, segment: SegmentId) {
     tracing::error!("a segment of the store is damaged, and may have held removals: nothing older is believed");
     let woken = engine.lock_log().forget_before(engine.segments.order(segment));
@@ -233,7 +233,7 @@ fn forget_before(engine: &LogEngine, segment: SegmentId) {
 async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyHash) -> bool) -> Option<SegmentId> {
     let mut newest_first = segments.iter().rev();
     let list = async |&segment: &SegmentId| (segment, listings(engine, segment).await);
-    // The newest has the device to itself: it has no trailer, so all of it is read, and it is asked for first.
+    // The newest segment has the device to itself: it has no trailer, so all of it is read, and it is requested first.
     let newest = stream::iter(newest_first.next()).then(list);
     let mut listed = pin!(newest.chain(stream::iter(newest_first).map(list).buffered(DEPTH)));
     let (mut news, mut limit, mut cut) = (Vec::new(), NEWS_FIRST, None);
@@ -368,7 +368,7 @@ mod tests {
         (end - 1, error)
     }
 
-    /// At stake: an abort in the middle of a run, or a store that refuses for ever.
+    /// At stake: an abort in the middle of a run, or a store that refuses forever.
     #[test]
     fn when_sequences_end_hits_go_on_and_the_next_start_begins_anew() {
         let device = volume_with_floor(u32::MAX - 40);
@@ -394,7 +394,7 @@ mod tests {
         assert!(has(&later, b"new") && engine.lock_log().next_sequence() < 1 << 20 && !engine.volume.starts_over());
     }
 
-    /// At stake: a store that refuses for ever to store anything.
+    /// At stake: a store that refuses forever to store anything.
     #[test]
     fn start_for_which_no_sequence_is_left_serves_hits_and_says_what_to_do() {
         let device = volume_with_floor(u32::MAX);

@@ -1,8 +1,8 @@
-//! Every record of a log volume, verified: what `store check` does, segment by segment.
+//! Verifies every record of a log volume, segment by segment, for `store check`.
 //!
-//! Owns: telling what is damaged from what is merely old. Does not: need the index, or believe it: what units and
-//! trailers say is compared with what is there. Invariant: a flipped bit in a record, a unit's header or a trailer
-//! that is in use is found. Cost: one read of each whole segment.
+//! Owns: the distinction between damaged and merely old data. The index is neither needed nor trusted: units and
+//! trailers are compared with the records. Invariant: a flipped bit in a record, a unit's header or a trailer in use is
+//! found. Cost: one read of each whole segment.
 
 use crate::{
     device::block_on,
@@ -107,7 +107,7 @@ impl SegmentWalk<'_> {
         }
     }
 
-    /// The records of a unit of which nothing lists them.
+    /// Scans the records of a unit that nothing lists.
     fn walk_records(&mut self, unit_offset: u64, end: u64, sequence: u32) {
         let mut offset = unit_offset + unit_header_bytes(&self.geometry);
         while offset < end {
@@ -156,8 +156,8 @@ impl SegmentWalk<'_> {
         UnitHeader::decode(self.id, &self.geometry, &self.bytes[offset as usize..])
     }
 
-    /// Whether a unit's header of this volume begins at `offset` that is not whole. What an earlier volume left
-    /// there is none of ours.
+    /// Returns whether a damaged unit header of this volume begins at `offset`. Remains of an earlier volume do not
+    /// count.
     fn is_broken_header(&self, offset: u64) -> bool {
         let bytes = &self.bytes[offset as usize..];
         self.is_ours(bytes, *b"LDRu")
@@ -181,12 +181,12 @@ impl SegmentWalk<'_> {
     }
 }
 
-/// Whether no record begins at the start of `bytes`.
+/// Returns whether no record begins at the start of `bytes`.
 fn is_free(bytes: &[u8]) -> bool {
     bytes.iter().take(PACKED_STEP_BYTES as usize).all(|byte| *byte == 0)
 }
 
-/// The volume that a header or footer says it is of.
+/// Returns the volume that a header or footer claims to belong to.
 fn owner_of(bytes: &[u8]) -> Option<VolumeId> {
     bytes.get(8..24)?.try_into().ok().map(VolumeId)
 }

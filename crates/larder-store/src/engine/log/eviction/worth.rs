@@ -1,18 +1,18 @@
-//! What is worth most for its length is written again, most of all what was hit: whatever room there is holds as many hits, or bytes of hits,
-//! as it can.
+//! Rewrites the entries with the greatest worth for their length, mainly those with hits, so that any given room holds
+//! as many hits, or bytes of hits, as possible.
 //!
-//! On probation one hit is enough. In main segments entries go round once for each hit, those first that were hit most for their
-//! length. What was not hit is worth a share of a hit: where it is so short that even that is more than the entries have that
-//! would come in its stead, it stays as well, for some rounds. Ideas: S3-FIFO (SOSP 2023), generalised CLOCK (Smith, ACM TODS 1978),
-//! the order of GDSF (Cherkasova, 1998).
+//! On probation one hit is enough. In main segments an entry stays one round per hit, those with the most hits for
+//! their length first. An entry without hits is worth a fraction of a hit. If it is so short that even that exceeds the
+//! worth of the entries that would replace it, it stays as well, for some rounds. Ideas: S3-FIFO (SOSP 2023),
+//! generalised CLOCK (Smith, ACM TODS 1978), the order of GDSF (Cherkasova, 1998).
 
 use super::{EvictionCandidate, EvictionStandard, KeptEntry};
 use crate::{format::SegmentRow, units::SECTOR_BYTES};
 
-/// What an entry that was not hit is worth, in hits: in a main segment it was hit before, on probation it never was.
+/// Worth of an entry without hits, in hits: in a main segment it was hit before, on probation it never was.
 const UNHIT_MAIN: f64 = 0.25;
 const UNHIT_PROBATION: f64 = 0.1;
-/// Of 256 entries that were not hit and are short enough so many stay for another round.
+/// Chance, in 1/256, that a short entry without hits survives a round.
 const LUCKY_OF_256: u64 = 230;
 
 /// Returns what is worth keeping, most wanted first.

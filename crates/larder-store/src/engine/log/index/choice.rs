@@ -1,8 +1,8 @@
-//! The index of the log's rows: two-choice buckets, or HashCache's sets.
+//! The index of the log's policies: two-choice buckets, or HashCache's sets.
 //!
-//! Does not: anything of its own. Invariant: both answer alike but for what they forget: sets when they are full, and
-//! where two keys have one address, as HashCache does. An enum, so that the engine, its readers and its recovery are
-//! not generic over it (docs/rfcs). Cost: one match a call.
+//! Nothing is decided here. Invariant: both give the same answers, except for what they forget: sets forget when they
+//! are full, and when two keys have the same address, as in HashCache. An enum, so that the engine, its readers and its
+//! recovery are not generic over it (docs/rfcs). Cost: one match per call.
 
 use super::{IndexSlot, InsertOutcome, LoadedRecord, SlotMatches, VolumeIndex};
 use crate::{
@@ -28,7 +28,7 @@ macro_rules! each {
 }
 
 impl LogIndex {
-    /// The index whose image checkpoints keep.
+    /// Returns the index whose image checkpoints keep.
     ///
     /// # Panics
     /// With sets, which have no checkpoints.
@@ -39,7 +39,7 @@ impl LogIndex {
         }
     }
 
-    /// Whether slots of other keys with the same address stay beside a key's own.
+    /// Returns whether slots of other keys with the same address are kept together with a key's own.
     pub(crate) fn holds_false_matches(&self) -> bool {
         matches!(self, Self::Buckets(_))
     }
@@ -91,7 +91,7 @@ impl LogIndex {
         }
     }
 
-    /// Whether `key_hash`'s key may have an entry.
+    /// Returns whether `key_hash`'s key may have an entry.
     pub(crate) fn knows(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => !index.peek(key_hash).is_empty(),

@@ -1,10 +1,10 @@
-//! One lock's share of the index: a table of buckets as packed bytes, which grows and shrinks with what is in it.
+//! One lock's share of the index: a table of buckets as packed bytes, which grows and shrinks with its content.
 //!
-//! Does not: know keys, only the bits of their hashes that tell them apart here: an *address*. It has as many slots as
-//! there are records that may be its: of different keys, or of one key whose older record nobody has told apart yet. A
-//! slot's bucket and tag give its address back, so the table is rebuilt without a key ([`IndexPartition::rebuild`]).
+//! Keys are unknown here, only the bits of their hashes that distinguish them: an *address*. It has as many slots as
+//! there are records that may belong to it: of different keys, or of one key whose older record was not recognized yet.
+//! A slot's bucket and tag give its address, so the table is rebuilt without a key ([`IndexPartition::rebuild`]).
 //! Invariant: as for [`super::VolumeIndex`]. Cost of an operation: two buckets scanned, up to 32 more when both are
-//! full; of a table that grows by a 24th, each slot is moved once, about 24 moves for each slot that comes.
+//! full. A table that grows by a 24th moves each slot once, about 24 moves for each new slot.
 
 mod table;
 
@@ -116,7 +116,8 @@ impl IndexPartition {
         removed
     }
 
-    /// While loading: what is loaded later of this key is older than its removal, whose record is at `tombstone`.
+    /// While loading: marks everything loaded later for this key as older than its removal, whose record is at
+    /// `tombstone`.
     pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: Address, tombstone: Option<u64>) {
         if let Some(loading) = &mut self.loading {
             loading.note_removed(key_hash, address.into(), tombstone);
@@ -225,7 +226,7 @@ impl IndexPartition {
         true
     }
 
-    /// All slots of an address, in no order.
+    /// Returns all slots of an address, in no order.
     pub(super) fn find(&self, address: Address) -> SlotMatches {
         self.ways_of(address).map(|at| self.widths.unpack(self.read(at))).collect()
     }
@@ -273,7 +274,7 @@ impl IndexPartition {
         u64::from(self.bucket_count) * WAYS as u64
     }
 
-    /// Where the slots of an address are.
+    /// Returns the places of an address's slots.
     fn ways_of(&self, address: Address) -> impl Iterator<Item = SlotPlace> + use<> {
         let [first, second] = self.buckets_of(address);
         let tag = self.remainder(address) << 1;
@@ -376,13 +377,13 @@ impl IndexPartition {
         image::ways_in_use(&self.bytes, self.widths, bucket)
     }
 
-    /// All slots with where they are.
+    /// Returns all slots with their places.
     fn slots(&self) -> impl Iterator<Item = (SlotPlace, u64)> + '_ {
         let all = (0..self.bucket_count).flat_map(|bucket| (0..WAYS).map(move |way| (bucket, way)));
         all.map(|at| (at, self.read(at))).filter(|&(_, packed)| packed != 0)
     }
 
-    /// An empty slot in the emptier of two buckets, or one freed by moving a neighbour to that neighbour's
+    /// Returns an empty slot in the emptier of two buckets, or one freed by moving a neighbour to that neighbour's
     /// other bucket.
     fn room(&mut self, [first, second]: [u32; 2]) -> Option<SlotPlace> {
         let (in_first, in_second) = (self.ways_in_use(first), self.ways_in_use(second));
@@ -411,7 +412,8 @@ impl IndexPartition {
         None
     }
 
-    /// The least hit of the 32 slots; the address decides where the search begins, so that no way is favoured.
+    /// Returns the slot with the fewest hits of the 32. The address decides where the search begins, so that no way is
+    /// favoured.
     fn least_hit(&self, address: Address) -> SlotPlace {
         let first = self.first_bucket(address);
         let remainder = self.remainder(address);
@@ -448,17 +450,17 @@ impl IndexPartition {
     }
 }
 
-/// The number of a way in its partition.
+/// Returns the number of a way in its partition.
 fn slot_number((bucket, way): SlotPlace) -> usize {
     bucket as usize * WAYS + way
 }
 
-/// The first way of a set.
+/// Returns the first way of a set.
 fn way(ways: u16) -> Option<usize> {
     (ways != 0).then(|| ways.trailing_zeros() as usize)
 }
 
-/// The ways of a set.
+/// Returns the ways of a set.
 fn ways(mut set: u16) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let next = way(set)?;

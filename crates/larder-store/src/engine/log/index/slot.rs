@@ -1,4 +1,4 @@
-//! A slot of the index: its fields, and how they are packed into as few bits as the volume allows.
+//! A slot of the index: its fields, and their packing into as few bits as the volume allows.
 //!
 //! Owns: [`VolumeWidths`] and [`SlotWidths`], the one place where widths are decided. Invariant: a packed slot is never
 //! 0, which stands for an empty one.
@@ -6,7 +6,7 @@
 use super::WAYS;
 use crate::{format::record::SPAN_SECTORS_MAX, hash::INDEX_HASH_BITS_MIN, units::Sector};
 
-/// What the index knows of an entry.
+/// The index's data about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexSlot {
     /// The sector in which the record begins.
@@ -14,7 +14,7 @@ pub(crate) struct IndexSlot {
     pub(crate) size: SizeClass,
     /// Hits since it was written, at most [`IndexSlot::HITS_MAX`].
     pub(crate) hits: u8,
-    /// Whether it is of no use soon after it was written (see the segment's deadlines).
+    /// Set if the entry expires soon after it was written (see the segment's deadlines).
     pub(crate) short_lived: bool,
 }
 
@@ -36,13 +36,13 @@ const _: () = assert!(CLASS_SECTORS[CLASS_SECTORS.len() - 1] as u64 >= SPAN_SECT
 const _: () = assert!(VolumeWidths::ALL[VolumeWidths::ALL.len() - 1].hash_bits >= INDEX_HASH_BITS_MIN);
 
 impl SizeClass {
-    /// The smallest class that holds `sectors`.
+    /// Returns the smallest class that holds `sectors`.
     pub(crate) fn holding(sectors: u64) -> Self {
         assert!(sectors <= SPAN_SECTORS_MAX);
         Self(CLASS_SECTORS.partition_point(|&class| u64::from(class) < sectors) as u8)
     }
 
-    /// How many sectors to read.
+    /// Returns the number of sectors to read.
     pub(crate) fn sectors(self) -> u64 {
         u64::from(CLASS_SECTORS[usize::from(self.0)])
     }

@@ -22,7 +22,7 @@ impl CheckedState for LogState {
 }
 
 impl LogState {
-    /// Every segment is free, sealed or open, and only one of them.
+    /// Checks that every segment is free, sealed or open, and only one of them.
     fn check_segments(&self) {
         let mut seen = vec![false; self.geometry.segment_count as usize];
         let open = self.open_segments().map(|open| open.segment);
@@ -36,7 +36,7 @@ impl LogState {
         }
     }
 
-    /// Within a generation, log order is the order of sequences.
+    /// Checks that within a generation, log order is the order of sequences.
     fn check_sequences(&self) {
         let sequence = |segment: &SegmentId| self.segments.sequence(*segment);
         for generation in SegmentRow::ALL {
@@ -61,7 +61,7 @@ impl LogState {
         }
     }
 
-    /// What is not on the device is counted, and lies within its segment.
+    /// Checks that all data not on the device is counted, and lies within its segment.
     fn check_units(&self) {
         let header_bytes = unit_header_bytes(&self.geometry);
         let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));

@@ -1,10 +1,10 @@
-//! Where the parts of a checkpoint lie in the index area, and which of them the next one may overwrite.
+//! The places of a checkpoint's parts in the index area, and which of them the next one may overwrite.
 //!
-//! Owns: the two places of the root, and which blocks behind them the images' frames have. Does not: do I/O, or know
-//! what is in an image. Images are as long as their tables, so each gets the first run of free blocks that holds it;
-//! one for which there is none is left out, and what it would have held is read from the segments. Invariant: no block
-//! that the last durable root names is written before the next root is durable, so that at any moment one whole
-//! checkpoint is on the volume. Idea: shadow paging (Lorie, 1977).
+//! Owns: the two places of the root, and the blocks after them that hold the images' frames. I/O and the content of
+//! images are elsewhere. Images are as long as their tables, so each gets the first run of free blocks that holds it.
+//! An image without such a run is left out, and its content is read from the segments. Invariant: a block named by the
+//! last durable root is not written before the next root is durable, so that one whole checkpoint is on the volume at
+//! any moment. Idea: shadow paging (Lorie, 1977).
 
 use crate::{
     format::checkpoint::{ImageAt, frame_bytes, root_bytes},
@@ -21,7 +21,7 @@ pub(crate) struct CheckpointArea {
 }
 
 impl CheckpointArea {
-    /// The places in `area`, if two roots and an image fit into it.
+    /// Creates the places in `area`, if two roots and an image fit into it.
     pub(crate) fn new(area: Range<u64>, segment_count: u32, partition_count: u32) -> Option<Self> {
         let root_bytes = root_bytes(segment_count, partition_count);
         let blocks = (area.end - area.start).checked_sub(2 * root_bytes)? / BLOCK_BYTES;
@@ -60,7 +60,7 @@ struct ImagePlace {
     block_count: u32,
 }
 
-/// Which images and root count now, and which the next checkpoint will name.
+/// The images and root that count now, and those that the next checkpoint will name.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckpointPlaces {
     durable: Vec<ImagePlace>,
@@ -74,14 +74,14 @@ pub(crate) struct CheckpointPlaces {
 }
 
 impl CheckpointPlaces {
-    /// No checkpoint yet.
+    /// Creates the places without a checkpoint yet.
     pub(crate) fn new(area: Option<&CheckpointArea>, partition_count: u32) -> Self {
         let none = vec![ImagePlace::default(); partition_count as usize];
         let used = vec![false; area.map_or(0, |area| area.block_count as usize)];
         Self { durable: none.clone(), next: none, used, cursor: 0, stamp: 0, root_second: true }
     }
 
-    /// The checkpoint of a root that was found in this place, with the length of each of its images.
+    /// Creates the places of a checkpoint whose root was found, with the length of each of its images.
     pub(crate) fn found(
         area: &CheckpointArea,
         images: impl Iterator<Item = (ImageAt, usize)>,
@@ -134,7 +134,7 @@ impl CheckpointPlaces {
         }
     }
 
-    /// The first of so many free blocks in a row, behind the last that were taken if there are any.
+    /// Returns the first of `block_count` consecutive free blocks, after the last ones taken if possible.
     fn free_run(&self, block_count: usize) -> Option<usize> {
         let search = |blocks: Range<usize>| {
             let mut run = 0;
@@ -158,12 +158,12 @@ impl CheckpointPlaces {
         }
     }
 
-    /// The images the next root names.
+    /// Returns the images that the next root names.
     pub(crate) fn next_images(&self) -> Vec<ImageAt> {
         self.next.iter().map(|placed| placed.at).collect()
     }
 
-    /// Whether the next root goes to the second place.
+    /// Returns whether the next root goes to the second place.
     pub(crate) fn next_root_second(&self) -> bool {
         !self.root_second
     }
@@ -188,7 +188,7 @@ impl CheckpointPlaces {
         written
     }
 
-    /// The stamp of the last durable checkpoint, 0 for none.
+    /// Returns the stamp of the last durable checkpoint, 0 for none.
     pub(crate) fn stamp(&self) -> u32 {
         self.stamp
     }
@@ -204,7 +204,7 @@ mod tests {
         CheckpointArea::new(4096..4096 + roots + blocks * BLOCK_BYTES, 100, 3).unwrap()
     }
 
-    /// Bytes of an image whose frame has so many blocks.
+    /// Returns the bytes of an image whose frame has this many blocks.
     fn image_bytes(blocks: u64) -> usize {
         (blocks * BLOCK_BYTES - 64) as usize
     }

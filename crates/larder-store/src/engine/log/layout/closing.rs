@@ -54,12 +54,12 @@ impl LogState {
         if let Some(at) = self.trailers_in_flight.iter().position(|trailer| trailer.segment == segment) {
             let trailer = self.trailers_in_flight.swap_remove(at);
             if !ok {
-                // It may be the only trace of this use: nobody vouches for that.
+                // This unit may be the only trace of the use, and it failed.
                 self.untraced.push(self.segments.sequence(segment));
                 self.untraced.sort_unstable();
             }
             if !ok && trailer.hidden_from.is_some() {
-                // Whoever asks next whether all is written has to hear of it.
+                // The next caller that asks whether everything is written must be informed.
                 self.failed_units += 1;
             }
             self.keep_for_reuse(trailer.buffer);

@@ -1,9 +1,9 @@
-//! The two rows of segments, main and probation: which segment is reclaimed next, and what is the oldest.
+//! The two series of segments, main and probation: the next segment to reclaim, and the oldest in use.
 //!
-//! Invariants: each row is reclaimed oldest first, and a main segment only when no probation segment is older
-//! ([`SegmentUse::order`]): what removes or replaces something stands in main segments, and goes after what it buries. Probation has at
-//! most its share of the segments, as far as whole ones allow, and whatever main leaves. Idea: the small and the main queue of
-//! S3-FIFO (Yang et al., SOSP 2023).
+//! Invariants: each series is reclaimed oldest first, and a main segment only when no probation segment is older
+//! ([`SegmentUse::order`]). So removals and replacements, which are in main segments, are reclaimed after the records
+//! they supersede. Probation has at most its share of the segments, rounded to whole ones, plus all segments that main
+//! does not use. Idea: the small and the main queue of S3-FIFO (Yang et al., SOSP 2023).
 
 use super::{
     LogState, LogTransfer,
@@ -16,21 +16,22 @@ use crate::{
 };
 use std::ops::RangeInclusive;
 
-/// One part in so many of the segments in use is for probation.
+/// Divisor of the segments in use that gives probation's share.
 const PROBATION_DIVISOR: usize = 10;
-/// At least so many are: what was stored a moment ago is not evicted at once.
+/// Least number of probation segments, so that new entries are not evicted at once.
 const PROBATION_SEGMENTS_MIN: usize = 2;
-/// A segment that is being filled is sealed when so many were begun after it, half of all within these bounds, so that it keeps checkpoints
-/// waiting for so long only. Fewer: more segments that are not full.
+/// Number of segments begun after an open one at which it is sealed, half of all segments within these limits, so that
+/// it does not delay checkpoints any longer. Fewer: more segments that are not full.
 const LAG_SEGMENTS: RangeInclusive<u32> = 16..=256;
 
 impl LogState {
-    /// The segments that are being filled.
+    /// Returns the segments that are being filled.
     pub(super) fn open_segments(&self) -> impl Iterator<Item = &OpenSegment> {
         self.open.iter().flatten()
     }
 
-    /// The segment to be reclaimed next, if it can be now. Ends one that is being filled and would have to go first.
+    /// Returns the segment to reclaim next, if it can be reclaimed now. Ends an open segment that would have to be
+    /// reclaimed first.
     pub(crate) fn next_to_reclaim(&mut self, actions: &mut Vec<LogTransfer>) -> Option<SegmentId> {
         if !self.ready {
             return None;
@@ -88,8 +89,8 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// The sequence up to which everything is with the device and will not change, nor be replaced by what is on a later probation
-    /// segment's main one.
+    /// Returns the sequence up to which everything is on the device and will neither change nor be superseded by
+    /// records of a later probation segment's main one.
     pub(crate) fn clean_through(&self) -> u32 {
         let open = self.open_segments().map(|open| open.of);
         let closing = self.closing.iter().map(|closing| closing.of);
@@ -98,13 +99,14 @@ impl LogState {
         unclean.map_or(self.last_sequence, |unclean| unclean.saturating_sub(1))
     }
 
-    /// The first sequence of a main segment whose records count more than those of the probation segment that is open, or would be opened now.
+    /// Returns the first sequence of a main segment whose records take precedence over those of the open probation
+    /// segment, or of one opened now.
     pub(crate) fn first_sequence_over_probation(&self) -> u32 {
         let open = self.open[SegmentRow::Probation as usize].as_ref().or(self.open[SegmentRow::Main as usize].as_ref());
         open.map_or(self.next_sequence, |open| open.of.first_sequence())
     }
 
-    /// All segments: those that are free in the order of their next use, then the others, oldest first.
+    /// Returns all segments: the free ones in the order of their next use, then the others, oldest first.
     pub(crate) fn order(&self) -> Vec<(SegmentId, SegmentUse)> {
         let open = self.open_segments().map(|open| open.segment);
         let used = self.sealed.iter().flatten().copied().chain(open);
@@ -113,7 +115,7 @@ impl LogState {
         self.free.iter().map(|&segment| (segment, SegmentUse::default())).chain(used).collect()
     }
 
-    /// The use that begins now with a segment of this generation, of `sequence`.
+    /// Returns the use that begins now with a segment of this generation and `sequence`.
     pub(super) fn use_of(&self, generation: SegmentRow, sequence: u32) -> SegmentUse {
         let main = self.open[SegmentRow::Main as usize].as_ref().map(|open| open.of.sequence);
         match generation {
@@ -122,7 +124,7 @@ impl LogState {
         }
     }
 
-    /// The oldest sequences in use, where there are none `next`.
+    /// Returns the oldest sequences in use, or `next` where there are none.
     pub(super) fn oldest(&self, next: u32) -> OldestInUse {
         let oldest = |generation: SegmentRow| {
             let sealed = self.sealed[generation as usize].front().map(|&segment| self.segments.sequence(segment));

@@ -1,9 +1,9 @@
-//! The order of a unit's records: those of one group side by side, so that one read brings them all.
+//! The order of a unit's records: those of one group are adjacent, so that one read brings them all.
 //!
-//! Pure decision, taken when the unit is sent off: until then its records stand in the order of their commits.
-//! Invariant: two records of one key keep their order (they are left out of their groups), so that what is
-//! newer is still told by where it stands. Cost: a copy of the unit in memory if anything moves.
-//! Source: HashCache (NSDI 2009), Log's grouped prefetch: what was asked for together is written together.
+//! Pure decision, made when the unit is sent: until then its records are in the order of their commits. Invariant: two
+//! records of one key keep their order (they are left out of their groups), so their places still show which is newer.
+//! Cost: a copy of the unit in memory if anything moves. Source: HashCache (NSDI 2009), Log's grouped prefetch: entries
+//! requested together are written together.
 
 use crate::{
     format::trailer::TrailerRecord,
@@ -18,7 +18,7 @@ pub(crate) struct MovedRecord {
     pub(crate) key_hash: KeyHash,
     pub(crate) from: Sector,
     pub(crate) to: Sector,
-    /// How much is to be read there: the record with the rest of its group.
+    /// Sectors to read there: the record with the remainder of its group.
     pub(crate) sectors: u64,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct UnitOrder {
     groups: Vec<u32>,
 }
 
-/// The order in which records are to stand, given the group of each (0 is none); `None` if as they do.
+/// Returns the new order of records, given the group of each (0 is none), or `None` if it does not change.
 pub(super) fn arrange(groups: &[u32], listings: &[TrailerRecord]) -> Option<UnitOrder> {
     assert_eq!(groups.len(), listings.len());
     let mut key_hashes = HashMap::new();

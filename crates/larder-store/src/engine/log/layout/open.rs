@@ -32,7 +32,7 @@ pub(super) struct OpenSegment {
     /// The ticket of the segment's first unit, if that could not be written: only the trailer shows what comes after
     /// it.
     pub(super) hidden_from: Option<u64>,
-    /// Where the open unit begins, or the next one will, from the segment's start.
+    /// Start of the open unit, or of the next one, from the segment's start.
     unit_start_bytes: u64,
     unit_count: u32,
 }
@@ -83,7 +83,7 @@ impl OpenUnit {
 }
 
 impl OpenSegment {
-    /// An empty segment; `listings` is empty too, and brings its memory.
+    /// Creates an empty segment; `listings` is empty too, and brings its memory.
     pub(super) fn new(segment: SegmentId, of: SegmentUse, oldest: OldestInUse, listings: Vec<TrailerRecord>) -> Self {
         assert!(listings.is_empty() && oldest.main.max(oldest.probation.unwrap_or(0)) <= of.sequence);
         Self {
@@ -111,12 +111,12 @@ impl OpenSegment {
         true
     }
 
-    /// Whether a unit of it was sent off.
+    /// Returns whether a unit of it was sent.
     pub(super) fn has_units(&self) -> bool {
         self.unit_count > 0
     }
 
-    /// Whether a record of `len_bytes` fits into an empty segment.
+    /// Returns whether a record of `len_bytes` fits into an empty segment.
     pub(super) fn fits_empty(geometry: &SegmentGeometry, len_bytes: u64) -> bool {
         let unit_bytes = (unit_header_bytes(geometry) + len_bytes).next_multiple_of(BLOCK_BYTES);
         unit_bytes + trailer_bytes(LISTING_BYTES) <= geometry.segment_bytes
@@ -150,19 +150,19 @@ impl OpenSegment {
         in_open_unit.max(in_unit_at(next_start))
     }
 
-    /// Whether the open unit takes a record, or there is none that could be in its way.
+    /// Returns whether the open unit takes a record, or no unit is open.
     pub(super) fn unit_takes(&self, len_bytes: u64) -> bool {
         self.unit.as_ref().is_none_or(|unit| unit.used_bytes + len_bytes <= unit.capacity_bytes)
     }
 
-    /// Whether the segment takes a record, in the open unit or a new one.
+    /// Returns whether the segment takes a record, in the open unit or a new one.
     pub(super) fn takes(&self, geometry: &SegmentGeometry, len_bytes: u64) -> bool {
         let used = self.unit.as_ref().map_or(unit_header_bytes(geometry), |unit| unit.used_bytes);
         let unit_end = self.unit_start_bytes + (used + len_bytes).next_multiple_of(BLOCK_BYTES);
         unit_end + trailer_bytes(self.list_bytes + LISTING_BYTES) <= geometry.segment_bytes
     }
 
-    /// How long a new unit may become whose first record has `len_bytes`, where others have `unit_bytes`.
+    /// Returns the largest length of a new unit whose first record has `len_bytes`; other units have `unit_bytes`.
     pub(super) fn unit_capacity(&self, geometry: &SegmentGeometry, unit_bytes: u64, len_bytes: u64) -> u64 {
         let left = geometry.segment_bytes - self.unit_start_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
         let wanted = unit_bytes.max((unit_header_bytes(geometry) + len_bytes).next_multiple_of(BLOCK_BYTES));
@@ -273,7 +273,7 @@ impl OpenSegment {
         })
     }
 
-    /// Where the open unit begins on the volume, and its bytes so far.
+    /// Returns the place of the open unit on the volume, and its bytes so far.
     pub(super) fn unit_bytes(&self, geometry: &SegmentGeometry) -> Option<(Sector, &[u8])> {
         let unit = self.unit.as_ref()?;
         let start = Sector((geometry.segment_start_bytes(self.segment) + self.unit_start_bytes) / SECTOR_BYTES);

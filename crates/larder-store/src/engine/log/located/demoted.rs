@@ -1,8 +1,8 @@
-//! Places that memory has no more room for, until the position file has them.
+//! Places for which memory has no room, until they are in the position file.
 //!
-//! Owns: the waiting places, in order of their sets, and the right to write them. Does not: I/O. Invariant: a place
-//! leaves only when it is written, given anew, or its entry is gone; so an entry whose place is neither in its set nor
-//! here has it in the file. Bound: twice [`DemotedPlaces::new`]'s room, but for what is loaded at start.
+//! Owns: the waiting places, in order of their sets, and the right to write them. I/O is elsewhere. Invariant: a place
+//! leaves only when it is written or replaced, or its entry is gone. So an entry whose place is neither in its set nor
+//! here has it in the file. Limit: twice [`DemotedPlaces::new`]'s room, except for places loaded at start.
 
 use crate::{
     format::positions::TagPlace,
@@ -23,7 +23,7 @@ pub(crate) struct DemotedPlaces {
     waiting: Mutex<WaitingPlace>,
     room: usize,
     is_writing: AtomicBool,
-    /// How often the file has been written.
+    /// Number of writes of the file.
     version: AtomicU64,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct DemotedPlaces {
 struct WaitingPlace {
     /// By set and tag.
     places: BTreeMap<(SetNumber, u16), u64>,
-    /// Where the last batch ended.
+    /// The end of the last batch.
     hand: (SetNumber, u16),
     is_loading: bool,
 }
@@ -50,13 +50,13 @@ impl Drop for DemotedBatch<'_> {
 }
 
 impl DemotedPlaces {
-    /// Writing is due when `room` places wait.
+    /// Creates an empty list. Writing is due when `room` places wait.
     pub(crate) fn new(room: usize) -> Self {
         let waiting = Mutex::new(WaitingPlace::default());
         Self { waiting, room, is_writing: AtomicBool::new(false), version: AtomicU64::new(0) }
     }
 
-    /// `false` if there is no room for it.
+    /// Adds a place, or returns `false` if there is no room for it.
     pub(super) fn put(&self, set: SetNumber, pair: TagPlace) -> bool {
         let mut waiting = self.lock();
         if waiting.places.len() >= self.room * 2 && !waiting.is_loading {
@@ -70,7 +70,7 @@ impl DemotedPlaces {
         self.lock().places.get(&(set, tag)).copied()
     }
 
-    /// Notes that what lay at `from` lies at `to`, if that is what waits.
+    /// Moves the waiting place of a tag from `from` to `to`, if it is at `from`.
     pub(super) fn relocate(&self, set: SetNumber, tag: u16, from: u64, to: u64) {
         let mut waiting = self.lock();
         if let Some(position) = waiting.places.get_mut(&(set, tag)).filter(|position| **position == from) {
@@ -102,7 +102,7 @@ impl DemotedPlaces {
         self.lock().places.len() >= self.room
     }
 
-    /// What is to be written now, if enough waits and nobody is at it.
+    /// Returns the places to write now, if enough wait and no batch is in progress.
     pub(super) fn batch(&self) -> Option<DemotedBatch<'_>> {
         let mut waiting = self.lock();
         if waiting.places.len() < self.room || self.is_writing.swap(true, Ordering::AcqRel) {

@@ -27,7 +27,8 @@ pub(crate) struct FiledPlace {
 }
 
 impl LocatedSets {
-    /// Where to look in the position file, if only that tells where the entry of `key_hash`'s address lies.
+    /// Returns the place to look in the position file, if only that knows the place of the entry of `key_hash`'s
+    /// address.
     pub(crate) fn elsewhere(&self, key_hash: KeyHash) -> Option<FiledPlace> {
         let version = self.demoted.as_ref()?.version();
         let (mut partition, at) = self.locate(key_hash);
@@ -59,7 +60,7 @@ impl LocatedSets {
         partition.sets.write(at.set, &set);
     }
 
-    /// Whether places are due to be written to the position file.
+    /// Returns whether places are due to be written to the position file.
     pub(crate) fn demoted_are_due(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
@@ -69,7 +70,7 @@ impl LocatedSets {
         self.demoted.as_ref()?.batch()
     }
 
-    /// The tags of a set's entries.
+    /// Returns the tags of a set's entries.
     pub(crate) fn tags(&self, set: SetNumber) -> Vec<u16> {
         let at = AddressPlace::of(set, 0);
         let set = lock(&self.partitions[at.partition]).sets.read(at.set).expect("nothing is forgotten of these sets");
@@ -81,7 +82,7 @@ impl LocatedSets {
         self.demoted.iter().for_each(|demoted| demoted.written(places));
     }
 
-    /// Forgets the entries of these places, unless they were given anew: they could not be written.
+    /// Forgets the entries of places that could not be written, unless they were replaced since.
     pub(crate) fn demoted_lost(&self, places: &[(SetNumber, TagPlace)]) {
         for &(set, TagPlace { tag, position }) in places {
             let at = AddressPlace::of(set, tag);
@@ -97,7 +98,7 @@ impl LocatedSets {
         }
     }
 
-    /// The place of an address's entry, as far as memory knows it.
+    /// Returns the place of an address's entry, as far as memory knows it.
     pub(super) fn place_of(&self, at: AddressPlace, set: &UnpackedSet, way: usize) -> Option<SetPlace> {
         set.place(way).or_else(|| {
             let position = self.demoted.as_ref()?.get(at.number(), at.tag)?;
