@@ -56,7 +56,7 @@ verdicts again
 end TERM "$larder_pid"
 printf 'damaged' > "$stage/store.larder.figures"
 start
-verdict "figures: a damaged file is told" grep -q 'cannot be read and begin anew' "$stage/larder.log"
+verdict "figures: a damaged file is told" grep -q 'cannot be read; they start from zero' "$stage/larder.log"
 verdict "figures: and counting begins anew" [ "$(overview "['ever']['hits']")" -eq 0 ]
 traffic 400
 
