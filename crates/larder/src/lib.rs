@@ -40,7 +40,6 @@ mod passing;
 mod pin_command;
 mod private_larder;
 mod program;
-#[cfg(feature = "lab")]
 mod progress;
 mod purge_command;
 mod reload;
