@@ -119,15 +119,12 @@ impl HeadRenewal {
         let Some(body) = reader.read(0..reader.len()).await? else { return Ok(None) };
         let body = vec![body];
         let checksums = reader.decoded().checksums_in_one_piece(reader.record(), &body);
-        Ok(Some(Self { checksums, body, ..Self::without_body(reader, hints, RecordKind::Entry) }))
+        Ok(Some(Self { body, ..Self::with_checksums(reader, hints, RecordKind::Entry, checksums) }))
     }
 
-    /// With the body where it stands, which `kind` says.
+    /// Creates a renewal that leaves the body where it is on the device.
     pub(crate) fn without_body(reader: &Reader, hints: Hints, kind: RecordKind) -> Self {
-        let decoded = reader.decoded();
-        let meta = RecordMeta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
-        let checksums = decoded.checksums(reader.record());
-        Self { meta, parts: Vec::new(), checksums, body: Vec::new() }
+        Self::with_checksums(reader, hints, kind, reader.decoded().checksums(reader.record()))
     }
 
     /// Creates a renewal of a body in parts: the listed parts, and the remainder with its record.
@@ -136,6 +133,12 @@ impl HeadRenewal {
         renewal.checksums.resize(checksum_count(reader.len(), parts.len()), 0);
         renewal.parts = parts;
         renewal
+    }
+
+    fn with_checksums(reader: &Reader, hints: Hints, kind: RecordKind, checksums: Vec<u32>) -> Self {
+        let decoded = reader.decoded();
+        let meta = RecordMeta::new(kind, decoded.meta.hash, hints, decoded.meta.epoch, reader.len());
+        Self { meta, parts: Vec::new(), checksums, body: Vec::new() }
     }
 
     pub(crate) fn record<'a>(&'a self, key: &'a [u8], head: &'a [u8]) -> RecordParts<'a> {
