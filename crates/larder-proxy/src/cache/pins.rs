@@ -289,18 +289,17 @@ impl Pins {
     }
 }
 
-/// Pins an entry that is about to be stored if a pattern matches it, and returns whether it is pinned. `len_bytes` is
+/// Pins an entry that a pattern matches and that is about to be stored, and returns whether it is pinned. `len_bytes` is
 /// the length of head and body.
 pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_bytes: u64) -> bool {
-    let pins = &cache.shared.pins;
-    if !pins.name(key) || !store.can_pin() {
+    if !store.can_pin() {
         return false;
     }
     let (owner, own_store, key) = (Arc::clone(cache), store.clone(), Box::<[u8]>::from(key));
     // On record before it is stored: a file is written.
     let pinned = spawn_blocking(move || owner.shared.pins.pin(&own_store, &key, len_bytes)).await;
     let is_pinned = pinned.unwrap_or(false);
-    if !is_pinned && !pins.is_refusal_told.swap(true, Relaxed) {
+    if !is_pinned && !cache.shared.pins.is_refusal_told.swap(true, Relaxed) {
         tracing::warn!(
             "the limit on pins is reached: further responses that the patterns match are stored and evicted like others (pin_share)"
         );
