@@ -58,7 +58,7 @@ pub(crate) struct FormatFlags {
     /// The file or block device; a directory for policies that keep a file per entry.
     path: PathBuf,
 
-    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_policy, 
+    #[arg(long, value_name = "POLICY", value_parser = tuning::parse_policy,
         help = "Storage policy; `larder help tuning` lists them [default: log]")]
     policy: Option<&'static Policy>,
 
@@ -70,7 +70,7 @@ pub(crate) struct FormatFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, 
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
         help = "Constant of the policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 

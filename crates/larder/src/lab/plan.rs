@@ -90,7 +90,7 @@ pub(crate) struct PlanFlags {
     #[arg(long)]
     store_only: bool,
 
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, 
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
         help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 

@@ -98,7 +98,7 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, 
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
         help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
@@ -132,7 +132,7 @@ pub(crate) struct EvictionsFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, 
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
         help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 

@@ -55,7 +55,7 @@ pub(crate) struct StoreFlags {
     #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
     io: Option<IoChoice>,
 
-    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned, 
+    #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
         help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 }
