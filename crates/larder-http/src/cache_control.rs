@@ -1,11 +1,12 @@
-//! Cache-Control directives of requests and responses, and Pragma (RFC 9111 5.2, 5.4).
+//! Parses the Cache-Control directives of requests and responses, and Pragma (RFC 9111 5.2, 5.4).
 //!
-//! A real list and quoted-string parser: a directive's name inside another's quoted string is not a
-//! directive. Where a value is malformed the stricter reading is taken: a lifetime counts as zero, an
-//! argument of `private` or `no-cache` that is not a quoted list of field names counts as absent.
-//! Of repeated directives with different values the first counts (4.2.1). A response's directives come
-//! from a field aimed at this cache alone where one is there and well-formed ([`crate::targeted`]).
-//! Cost: one pass over the field, no allocation unless field names are listed.
+//! The parser handles lists and quoted strings: a directive's name inside another directive's quoted string is not a
+//! directive. A malformed value gets the stricter reading: a lifetime counts as zero, and an argument of `private` or
+//! `no-cache` that is not a quoted list of field names counts as absent. If a directive is repeated with different
+//! values, the first counts (4.2.1). A valid field that is targeted at this cache replaces Cache-Control
+//! ([`crate::targeted`]).
+//!
+//! Cost: one pass over the field. It allocates only if field names are listed.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -20,7 +21,7 @@ use crate::{
     targeted::{self, TargetList},
 };
 
-/// One directive with its argument, as it stands in a line.
+/// A directive and its argument, as written in the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directive<'a> {
     /// The directive's name as received. It may contain octets that no token allows.
@@ -32,13 +33,13 @@ pub struct Directive<'a> {
 /// The argument of a [`Directive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument<'a> {
-    /// There is none.
+    /// The directive has no argument.
     Absent,
     /// A token.
     Token(&'a [u8]),
     /// The octets between the quotes, with escapes unresolved.
     Quoted(&'a [u8]),
-    /// Anything else, also one with white space around `=`.
+    /// An argument of any other form, including one with white space around `=`.
     Malformed,
 }
 
@@ -67,24 +68,25 @@ pub struct ResponseDirectives {
     pub proxy_revalidate: bool,
     /// `must-understand`.
     pub must_understand: bool,
-    /// The fields `no-cache` and `private` name: not to be stored, the rest of the response may be.
+    /// The fields that `no-cache` and `private` name. They are not stored, but the rest of the response may be.
     pub withheld: Vec<HeaderName>,
     /// The directives come from a targeted field, so Expires does not count (RFC 9213 2.1).
     pub targeted: bool,
-    /// An operator's lifetime in seconds, counted from the receipt of the response: it takes the place of every other.
+    /// A lifetime that an operator's rule sets, in seconds from the receipt of the response. It overrides every other
+    /// lifetime.
     pub fresh_after_receipt: Option<u32>,
     /// Upper bound on the freshness lifetime from the redirects that led to this response, in seconds after its
     /// receipt.
     pub fresh_within: Option<u32>,
-    /// Whether one of them forbids that it is served stale.
+    /// Whether a redirect that led to this response forbids serving it stale.
     pub chain_forbids_stale: bool,
-    /// Whether an operator lets no client ask for validation.
+    /// Whether an operator's rule ignores a client's demand for validation.
     pub ignores_client: bool,
     /// An operator's rule allows serving the response stale although the response forbids it.
     pub ignores_must_revalidate: bool,
-    /// Whether an operator has the response shared though the request for it carried credentials.
+    /// Whether an operator's rule allows sharing the response although its request carried credentials.
     pub ignores_authorization: bool,
-    /// Whether the origin is asked about each client before the response is given to it.
+    /// Whether the origin must permit each client before the client receives the response.
     pub checks_authorization: bool,
 }
 
@@ -95,7 +97,7 @@ pub struct RequestDirectives {
     pub max_age: Option<u32>,
     /// `min-fresh` in seconds.
     pub min_fresh: Option<u32>,
-    /// `max-stale` in seconds; without an argument any staleness is accepted, `u32::MAX`.
+    /// `max-stale` in seconds. Without an argument it is `u32::MAX`: any staleness is accepted.
     pub max_stale: Option<u32>,
     /// `stale-if-error` in seconds (RFC 5861 4); zero when malformed.
     pub stale_if_error: Option<u32>,
@@ -105,7 +107,7 @@ pub struct RequestDirectives {
     pub no_store: bool,
     /// `only-if-cached`.
     pub only_if_cached: bool,
-    /// `Pragma: no-cache`, looked at only when there is no Cache-Control (RFC 9111 5.4).
+    /// `Pragma: no-cache`. It counts only if there is no Cache-Control (RFC 9111 5.4).
     pub pragma_no_cache: bool,
 }
 
@@ -122,7 +124,7 @@ impl ResponseDirectives {
         found
     }
 
-    /// Returns the directives that the origin has given.
+    /// Returns the origin's directives, before any operator's rule.
     fn of_origin(fields: &HeaderMap, targets: &TargetList) -> Self {
         if let Some(targeted) = targeted::directives(fields, targets) {
             return targeted;
@@ -194,7 +196,7 @@ impl RequestDirectives {
         found
     }
 
-    /// Takes `no-store` out of a request's Cache-Control; the other directives stay.
+    /// Removes `no-store` from a request's Cache-Control and keeps the other directives.
     pub fn drop_no_store(fields: &mut HeaderMap) {
         let is_no_store =
             |element: &&[u8]| directives(element).any(|directive| directive.name.eq_ignore_ascii_case(b"no-store"));
@@ -240,8 +242,10 @@ impl Argument<'_> {
         }
     }
 
-    /// Adds the field names a quoted argument lists. False, and nothing added, when it is no such list
-    /// or names a field the cache itself cannot do without: then the directive covers the whole response.
+    /// Adds the field names that a quoted argument lists.
+    ///
+    /// Returns false and adds nothing if the argument is not such a list, or if it names a field that the cache needs.
+    /// The directive then covers the whole response.
     fn withholds(&self, withheld: &mut Vec<HeaderName>) -> bool {
         let Self::Quoted(names) = self else { return false };
         withhold(names, withheld)
@@ -263,7 +267,7 @@ pub fn first_askers_own(fields: &HeaderMap, targets: &TargetList) -> HeaderMap {
     own.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Adds the field names of a list; false, and nothing added, as for [`Argument::withholds`].
+/// Adds the field names of a list. Returns false and adds nothing in the same cases as [`Argument::withholds`].
 pub(crate) fn withhold(names: &[u8], withheld: &mut Vec<HeaderName>) -> bool {
     let parsed: Result<Vec<_>, _> = list::elements(names).map(HeaderName::from_bytes).collect();
     match parsed {
@@ -284,8 +288,8 @@ pub fn directives(line: &[u8]) -> Directives<'_> {
 #[derive(Clone, Debug)]
 pub struct Directives<'a> {
     rest: &'a [u8],
-    /// False once a quote was found that does not close: none after it does either, and looking
-    /// again for each would make the parser quadratic.
+    /// False once a quote without a closing quote was found. No later quote can close either, and searching again for
+    /// each would make the parser quadratic.
     quotes_close: bool,
 }
 
@@ -352,7 +356,8 @@ pub(crate) fn quoted_string_length(value: &[u8]) -> Option<usize> {
     None
 }
 
-/// Fields that frame, select or date the response: without them a stored response means something else.
+/// Returns whether a field frames, selects or dates the response. Without it, a stored response would mean something
+/// else.
 fn is_essential(name: &HeaderName) -> bool {
     const ESSENTIAL: [&str; 13] = [
         "cache-control",

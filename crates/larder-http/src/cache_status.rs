@@ -9,7 +9,7 @@ use crate::{
     decimal::{push_i64, push_u64},
 };
 
-/// The name of a cache that has no other, in Cache-Status.
+/// The default name of this cache in Cache-Status.
 pub const CACHE_NAME: &str = "Larder";
 
 /// Why a request went to the origin (RFC 9211 2.2).
@@ -19,13 +19,13 @@ pub enum Forward {
     Bypass,
     /// The request's method is always forwarded.
     Method,
-    /// Nothing is stored for its URI.
+    /// No response is stored for its URI.
     UriMiss,
-    /// Something is stored for its URI, but not for its selecting fields.
+    /// Responses are stored for its URI, but none for its selecting fields.
     VaryMiss,
-    /// Nothing usable is stored, and more is not known.
+    /// No usable response is stored, for a reason that is not known more exactly.
     Miss,
-    /// The request demanded it.
+    /// The request demanded a fetch.
     Request,
     /// The stored response is stale.
     Stale,
@@ -33,23 +33,23 @@ pub enum Forward {
     Partial,
 }
 
-/// The handling of a request.
+/// How a request was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestHandling {
     /// Answered from the cache.
     Hit {
-        /// Seconds of lifetime left; negative when it is over.
+        /// Seconds of lifetime left; negative once the response is stale.
         ttl_secs: i64,
     },
     /// Sent to the origin.
     Forwarded {
-        /// Why.
+        /// The reason for the request to the origin.
         why: Forward,
         /// The origin's status.
         status: Option<StatusCode>,
-        /// Whether the answer was stored.
+        /// Whether the response was stored.
         stored: bool,
-        /// Set if another request's exchange answered it.
+        /// Whether the response came from another request's fetch.
         collapsed: bool,
     },
 }
@@ -70,7 +70,7 @@ pub struct CacheStatus {
     pub handling: RequestHandling,
     /// The rule that decided it.
     pub detail: Option<Reason>,
-    /// The storage that a hit came from: its detail, if no rule is.
+    /// The storage that a hit came from. It is the member's detail if `detail` is not set.
     pub tier: Option<Tier>,
 }
 
@@ -91,16 +91,17 @@ impl CacheStatus {
         Self { detail: Some(reason), ..self }
     }
 
-    /// Returns this status of a hit from there.
+    /// Returns this status with the storage that the hit came from.
     pub fn from_tier(self, tier: Tier) -> Self {
         Self { tier: Some(tier), ..self }
     }
 
-    /// Returns the member of a cache with this name, as [`node_name`] writes it. It is appended after the members of
-    /// caches nearer to the origin.
+    /// Returns the member for a cache with this name, which must be in the form of [`node_name`].
+    ///
+    /// Append it after the members of caches nearer to the origin.
     ///
     /// # Panics
-    /// The name is no field value, which [`node_name`] sees to.
+    /// If the name is not a valid field value. [`node_name`] returns only valid ones.
     pub fn to_value(&self, name: &str) -> HeaderValue {
         let mut text = Vec::with_capacity(VALUE_SIZE_USUAL);
         text.extend_from_slice(name.as_bytes());
@@ -142,8 +143,8 @@ impl Tier {
     }
 }
 
-/// Returns a node's name as Cache-Status and Proxy-Status have it (RFC 9211 2, RFC 9209 2): a token, or a string if
-/// it is none (RFC 9651 3.3.3, 3.3.4).
+/// Returns a node's name in the form of Cache-Status and Proxy-Status (RFC 9211 2, RFC 9209 2): as a token, or as a
+/// quoted string if it is not a token (RFC 9651 3.3.3, 3.3.4).
 pub fn node_name(name: &str) -> String {
     let is_token = |octet: u8| octet.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~:/".contains(&octet);
     match name.bytes().next() {
@@ -160,7 +161,7 @@ pub fn node_name(name: &str) -> String {
 }
 
 impl Forward {
-    /// Every one, in the order of their numbers.
+    /// Every reason, in the order of their numbers.
     pub const ALL: [Self; 8] = [
         Self::Bypass,
         Self::Method,
@@ -187,7 +188,7 @@ impl Forward {
     }
 }
 
-/// Room that holds most values without growing, in bytes.
+/// Initial buffer size, in bytes. Most values fit without growing it.
 const VALUE_SIZE_USUAL: usize = 80;
 /// Largest magnitude of a structured-field integer (RFC 9651 3.3.1).
 const INTEGER_MAX: i64 = 999_999_999_999_999;

@@ -1,4 +1,4 @@
-//! Constraints that followed redirects put on the response they led to. They are stored with that response.
+//! The constraints that followed redirects impose on the final response. They are stored with that response.
 
 use sfv::{BareItem, Dictionary, ListEntry};
 
@@ -7,20 +7,20 @@ use crate::cache_control::ResponseDirectives;
 /// The combined constraints of all redirects that led to a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// The shortest freshness lifetime of the redirects, in seconds after the receipt of the response.
+    /// The shortest freshness lifetime among the redirects, in seconds after the receipt of the response.
     pub fresh_secs: u32,
-    /// Whether one of them may not be used without validation once it is stale.
+    /// Whether a redirect may not be used without validation once it is stale.
     pub forbids_stale: bool,
-    /// Whether each of them may be stored.
+    /// Whether every redirect may be stored.
     pub is_storable: bool,
-    /// The mark of the URL that the first of them names, see [`crate::redirects::mark_of`].
+    /// The mark of the URL that the first redirect names, see [`crate::redirects::mark_of`].
     pub first_to: u64,
-    /// The mark of the URL that the last of them names.
+    /// The mark of the URL that the last redirect names.
     pub led_to: u64,
 }
 
 impl Chain {
-    /// Tightens a response's directives by the constraints of the redirects.
+    /// Restricts a response's directives by the constraints of the redirects.
     pub(crate) fn apply(&self, directives: &mut ResponseDirectives) {
         directives.fresh_within = Some(self.fresh_secs);
         directives.chain_forbids_stale = self.forbids_stale;
@@ -47,7 +47,7 @@ impl Chain {
         };
         let led_to = number("led-to")?;
         Some(Self {
-            // Stored before the first redirect was noted: most chains have only one.
+            // Older entries lack the first mark. Most chains have only one redirect, so the last mark stands in for it.
             first_to: number("led-first").unwrap_or(led_to),
             fresh_secs: u32::try_from(number("led-within")?).ok()?,
             forbids_stale: member("led-strictly").is_some(),

@@ -1,8 +1,8 @@
-//! The bytes of stored heads: numbers, field names and values, written compactly and read with distrust.
+//! Encodes and decodes the parts of stored heads: numbers, field names and values.
 //!
-//! A field name among the common ones is one byte; the table is part of the format, so entries are only
-//! ever added at its end. Values read back share the buffer they came in.
-//! Invariant: no input makes a reader panic, loop, or allocate more than a constant times its length.
+//! A common field name takes one byte. The table of these names is part of the format, so new names are only added at
+//! its end. Decoded values share the input buffer. Invariant: no input makes a reader panic, loop, or allocate more
+//! than a constant times its length.
 
 use std::fmt;
 
@@ -14,13 +14,13 @@ use http::{HeaderName, HeaderValue, header};
 pub enum DecodeError {
     /// The bytes end too early.
     Truncated,
-    /// The kind or its version is not known here.
+    /// The kind or its version is unknown.
     Version,
     /// A number, name, value or status is not valid.
     Invalid,
     /// A count or length exceeds its bound.
     Bound,
-    /// Bytes follow the end.
+    /// Extra bytes follow the end.
     Trailing,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Appends a number, seven bits a byte, low bits first.
+/// Appends a number in groups of seven bits, the lowest group first.
 pub(crate) fn push_number(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -47,12 +47,12 @@ pub(crate) fn push_number(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends a signed number: small magnitudes are short.
+/// Appends a signed number. Numbers near zero take few bytes.
 pub(crate) fn push_signed(out: &mut Vec<u8>, value: i64) {
     push_number(out, ((value << 1) ^ (value >> 63)).cast_unsigned());
 }
 
-/// Appends bytes with their length before them.
+/// Appends the length of `bytes`, then the bytes.
 pub(crate) fn push_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     push_number(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -69,7 +69,7 @@ pub(crate) fn push_name(out: &mut Vec<u8>, name: &HeaderName) {
     }
 }
 
-/// Reads what the functions above wrote.
+/// Reads the values that the `push_` functions write.
 #[derive(Debug)]
 pub(crate) struct CodecReader {
     bytes: Bytes,
@@ -139,10 +139,10 @@ impl CodecReader {
     }
 }
 
-/// Code of a name that is written out.
+/// The code that precedes a name written in full.
 const LITERAL_NAME: u8 = 0;
 
-/// Names with a code of one byte: their place here, plus one.
+/// Names with a one-byte code, which is the index in this table plus one.
 static COMMON_NAMES: [HeaderName; 64] = [
     header::CACHE_CONTROL,
     header::CONTENT_TYPE,

@@ -1,11 +1,11 @@
 //! Chooses content codings for responses to clients (RFC 9110 8.4, 12.5.3).
 //!
 //! These functions decide which coding a client prefers, which responses are encoded, and how their fields change. The
-//! encoding itself is done elsewhere, and bodies that an origin has encoded stay as they are.
+//! encoding itself is done elsewhere. Bodies that an origin has already encoded stay unchanged.
 //!
 //! Invariants: an encoded response keeps no length, ranges, digests or strong entity tag of the unencoded form. Every
-//! response that could have been encoded has `Vary: Accept-Encoding`. `no-transform` of either side is obeyed (RFC 9111
-//! 5.2.1.6, 5.2.2.6).
+//! response that could have been encoded has `Vary: Accept-Encoding`. `no-transform` in the request or the response is
+//! obeyed (RFC 9111 5.2.1.6, 5.2.2.6).
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version,
@@ -33,31 +33,32 @@ pub enum ContentCoding {
     Gzip,
 }
 
-/// The responses to encode, and the codings to use.
+/// The operator's choice of responses to encode and codings to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compression {
     /// The codings offered to clients, best first. An empty list, the default, turns encoding off.
     pub codings: Vec<ContentCoding>,
-    /// Media types that are, in lower case: `text/html`, or `text/*`. Default text, and what is written as text.
+    /// Media types to encode, in lower case: `text/html`, or `text/*`. The default is text and text-based formats such
+    /// as JSON.
     pub types: Vec<String>,
-    /// Shortest body to encode, in bytes, where the length is known. Default 1 KiB: a shorter body fits a packet
-    /// unencoded.
+    /// Shortest body to encode, in bytes. It applies if the length is known. Default 1 KiB: a shorter body fits one
+    /// packet unencoded.
     pub size_min: u64,
 }
 
-/// The parts of a request that decide on the coding of its response.
+/// The parts of a request that determine the coding of its response.
 #[derive(Clone, Debug)]
 pub struct CodingWish {
     /// The request's method, GET or HEAD.
     pub method: Method,
-    /// The lines of Accept-Encoding; none where no coding may be put on.
+    /// The lines of Accept-Encoding. Empty if the response must not be encoded.
     accepted: Vec<HeaderValue>,
     /// The lines of If-None-Match.
     asked_about: Vec<HeaderValue>,
 }
 
 impl ContentCoding {
-    /// All of them, as [`ContentCoding::token`] has them.
+    /// All codings.
     pub const ALL: [Self; 3] = [Self::Zstd, Self::Brotli, Self::Gzip];
 
     /// Returns the coding's name in fields.
@@ -71,7 +72,7 @@ impl ContentCoding {
 }
 
 impl Compression {
-    /// Returns whether a response with this status, these fields and a body of this length is encoded for clients that
+    /// Returns whether a response with this status, these fields and this body length is encoded for clients that
     /// accept a coding.
     pub fn is_about(&self, status: StatusCode, fields: &HeaderMap, len: Option<u64>) -> bool {
         let essence = media_type(fields).unwrap_or_default().to_ascii_lowercase();
@@ -95,7 +96,7 @@ impl Default for Compression {
 }
 
 impl CodingWish {
-    /// Returns what a request says; `None` for one whose response gets none, whatever it says.
+    /// Returns a request's wish. `None` if the response to such a request is never encoded.
     pub fn of<T>(request: &Request<T>) -> Option<Self> {
         let (method, fields) = (request.method(), request.headers());
         if method != Method::GET && method != Method::HEAD {
@@ -109,13 +110,12 @@ impl CodingWish {
         Some(Self { method: method.clone(), accepted, asked_about: lines(IF_NONE_MATCH) })
     }
 
-    /// Returns the coding that a response gets, if it may have one.
+    /// Returns the coding to use for the response. `None` if it stays unencoded.
     pub fn coding(&self, compression: &Compression) -> Option<ContentCoding> {
         preferred(&self.accepted, &compression.codings)
     }
 
-    /// Gives a 304 the fields that its response had when it was encoded, if the request's validator names the encoded
-    /// form.
+    /// Gives a 304 the fields of the encoded response, if the request's validator names the encoded form.
     ///
     /// A 304 does not show whether its response could have been encoded, so every 304 gets `Vary` (RFC 9110 15.4.5).
     pub fn confirm(&self, fields: &mut HeaderMap) {
@@ -133,7 +133,7 @@ impl CodingWish {
     }
 }
 
-/// Makes the fields of a response that is encoded those that it has then.
+/// Changes the fields of a response to those of its encoded form.
 pub fn encode(coding: ContentCoding, fields: &mut HeaderMap) {
     for name in [CONTENT_LENGTH, ACCEPT_RANGES].into_iter().chain(BODY_DIGESTS) {
         fields.remove(name);
@@ -144,7 +144,7 @@ pub fn encode(coding: ContentCoding, fields: &mut HeaderMap) {
     }
 }
 
-/// Says that a response varies by Accept-Encoding.
+/// Adds Accept-Encoding to Vary.
 pub fn vary(fields: &mut HeaderMap) {
     let is_said = tokens(fields, &VARY).any(|name| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding"));
     if !is_said {
@@ -152,8 +152,8 @@ pub fn vary(fields: &mut HeaderMap) {
     }
 }
 
-/// Returns the coding that a request prefers among those offered, best first. `None` if it prefers the unencoded form
-/// or names no coding.
+/// Returns the coding that a request prefers among `offered`, which lists the best first. `None` if it prefers the
+/// unencoded form or names no coding.
 fn preferred(accepted: &[HeaderValue], offered: &[ContentCoding]) -> Option<ContentCoding> {
     let listed: Vec<(&[u8], u16)> = accepted.iter().flat_map(|line| elements(line.as_bytes())).map(weighted).collect();
     let weight = |name: &str| {
@@ -167,7 +167,7 @@ fn preferred(accepted: &[HeaderValue], offered: &[ContentCoding]) -> Option<Cont
         listed.iter().find(|(token, _)| token.eq_ignore_ascii_case(b"identity")).map_or(0, |(_, weight)| *weight);
     let weighed = offered.iter().filter_map(|coding| Some((*coding, weight(coding.token())?)));
     let wanted = weighed.filter(|(_, weight)| *weight > 0 && *weight >= identity);
-    // Of equals the first.
+    // Among codings of equal weight, the first in `offered` wins.
     wanted
         .fold(None, |best: Option<(ContentCoding, u16)>, next| best.filter(|best| best.1 >= next.1).or(Some(next)))
         .map(|(coding, _)| coding)
@@ -191,13 +191,13 @@ fn forbids_transformation(fields: &HeaderMap) -> bool {
         .any(|directive| directive.name.eq_ignore_ascii_case(b"no-transform"))
 }
 
-/// Returns the weak form of a strong tag.
+/// Returns the weak form of a strong tag. `None` if the tag is weak or malformed.
 fn weakened(tag: &HeaderValue) -> Option<HeaderValue> {
     let parsed = EntityTag::parse(tag.as_bytes()).filter(|tag| !tag.weak);
     parsed.and_then(|_| HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).ok())
 }
 
-/// Media types that are encoded if nothing else is said.
+/// Media types that are encoded by default.
 const TYPES: [&str; 8] = [
     "text/*",
     "application/javascript",

@@ -1,8 +1,8 @@
-//! A client's preconditions, answered from a stored response (RFC 9111 4.3.2, RFC 9110 13.1, 13.2).
+//! Evaluates a client's preconditions against a stored response (RFC 9111 4.3.2, RFC 9110 13.1, 13.2).
 //!
-//! For a stored response that may be served as it is. If-Match and If-Unmodified-Since are for the origin
-//! to judge: where the stored response does not meet them the request is forwarded, never answered 412.
-//! Cost: four look-ups in the request's fields when there are no preconditions.
+//! The stored response must be usable without validation. If it does not meet If-Match or If-Unmodified-Since, the
+//! request is forwarded and never answered with 412, because only the origin can judge these two. Cost: four lookups in
+//! the request's fields if there are no preconditions.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -22,17 +22,18 @@ use crate::{
 /// The outcome of a request's preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// Nothing: serve the stored response.
+    /// No precondition decides: serve the stored response.
     Pass,
-    /// The client has it already: answer 304 with [`not_modified_fields`].
+    /// The client already has the response: send a 304 with [`not_modified_fields`].
     NotModified,
-    /// If-Match or If-Unmodified-Since is not met here: forward, the origin decides (RFC 9111 4.3.2).
+    /// The stored response does not meet If-Match or If-Unmodified-Since: forward the request, so that the origin
+    /// decides (RFC 9111 4.3.2).
     Failed,
 }
 
 /// Evaluates the preconditions of a GET or HEAD in the order of RFC 9110 13.2.2.
 pub fn evaluate(request_fields: &HeaderMap, stored: &StoredHead) -> Precondition {
-    // 13.2.1: preconditions are ignored where the answer without them would not be a success.
+    // 13.2.1: preconditions are ignored if the response without them would not be a success.
     if !stored.status().is_success() || !request_fields.keys().any(is_condition) {
         return Precondition::Pass;
     }
@@ -64,7 +65,7 @@ fn is_condition(name: &HeaderName) -> bool {
 
 /// Returns the stored fields that a 304 carries (RFC 9110 15.4.5). The caller adds Age.
 pub fn not_modified_fields(stored: &StoredHead) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    // Last-Modified only guides a client's update when there is no entity tag to do it.
+    // Last-Modified helps a client only if there is no entity tag.
     let with_modified = !stored.fields().contains_key(ETAG);
     stored
         .fields()
@@ -91,7 +92,7 @@ fn date(request_fields: &HeaderMap, name: &HeaderName, stored: &StoredHead) -> O
     single(request_fields, name).and_then(|value| parse_http_date(value.as_bytes(), stored.response_time()))
 }
 
-/// Returns the best known time of the last modification: Last-Modified, then Date, then the time of receipt.
+/// Returns the best known time of the last change: Last-Modified, else Date, else the time of receipt.
 fn modified(stored: &StoredHead) -> Timestamp {
     stored.freshness().last_modified.unwrap_or(stored.freshness().date)
 }

@@ -1,8 +1,8 @@
-//! HTTP dates (RFC 9110 5.6.7): strict reading of the three forms, writing of the preferred one.
+//! Parses HTTP dates in all three forms and formats them in the preferred form (RFC 9110 5.6.7).
 //!
-//! Names of days, months and zone are taken in any case; every other deviation makes the date invalid,
-//! and an invalid `Expires` means expired. The weekday is not checked against the date.
-//! Cost: tens of nanoseconds to read, no allocation; writing allocates once.
+//! The case of day, month and zone names is ignored. Any other deviation makes the date invalid, and an invalid
+//! `Expires` means expired. The weekday is not checked against the date. Cost: parsing takes tens of nanoseconds and
+//! does not allocate; formatting allocates once.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,9 +10,9 @@ use http::HeaderValue;
 
 use crate::Timestamp;
 
-/// Reads an HTTP date in IMF-fixdate, RFC 850 or asctime form.
+/// Parses an HTTP date in IMF-fixdate, RFC 850 or asctime form.
 ///
-/// `now` settles the century of a two-digit year: one that seems more than 50 years ahead is the most
+/// `now` determines the century of a two-digit year: a year that seems more than 50 years ahead is taken as the most
 /// recent past year with the same digits.
 pub fn parse_http_date(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     match value.iter().position(|byte| *byte == b',') {
@@ -22,7 +22,7 @@ pub fn parse_http_date(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     }
 }
 
-/// Writes a date in the preferred form. Moments outside 1970 to 9999 are written as the nearer end.
+/// Formats a date in the preferred form. A moment outside 1970 to 9999 is clamped to that range.
 pub fn format_http_date(moment: Timestamp) -> HeaderValue {
     let secs = moment.as_secs().clamp(0, LAST_SECOND);
     let text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(secs.unsigned_abs()));
@@ -38,7 +38,7 @@ pub fn format_instant(moment: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// Reads a moment as `1994-11-06T08:49:37Z`, with a fraction of the second or without.
+/// Parses a moment such as `1994-11-06T08:49:37Z`, with or without a fraction of a second.
 pub fn parse_instant(text: &str) -> Option<Timestamp> {
     let (whole, fraction) = text.strip_suffix('Z')?.split_at_checked(19)?;
     let &[_, _, _, _, b'-', _, _, b'-', _, _, b'T', ..] = whole.as_bytes() else { return None };
@@ -82,7 +82,7 @@ fn parse_rfc850(value: &[u8], now: Timestamp) -> Option<Timestamp> {
     let (month, day) = (month(&rest[5..8])?, number(&rest[2..4])?);
     let (year_now, _, _) = civil_from_days(now.as_secs().div_euclid(DAY_SECS));
     let mut year = year_now - year_now.rem_euclid(100) + in_century;
-    // The year meant lies between 50 years back and 50 years ahead of now.
+    // The year lies between 50 years before and 50 years after now.
     if year > year_now + 50 {
         year -= 100;
     } else if year <= year_now - 50 {
@@ -101,7 +101,7 @@ fn parse_asctime(value: &[u8]) -> Option<Timestamp> {
     moment(number(&value[20..])?, month(&value[4..7])?, number(day)?, &value[11..19])
 }
 
-/// Returns the moment of a date and an `hh:mm:ss`, which may be a leap second.
+/// Returns the moment of a date and a time of the form `hh:mm:ss`, which may be a leap second.
 fn moment(year: i64, month: i64, day: i64, time: &[u8]) -> Option<Timestamp> {
     let &[_, _, b':', _, _, b':', _, _] = time else { return None };
     let (hour, minute, second) = (number(&time[..2])?, number(&time[3..5])?, number(&time[6..])?);
@@ -137,8 +137,10 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days from 1970-01-01 to a date of the proleptic Gregorian calendar. Years are counted from March, so
-/// that the leap day is the last of its year and month lengths follow one linear rule.
+/// Returns the days from 1970-01-01 to a date of the proleptic Gregorian calendar.
+///
+/// Years are counted from March. The leap day is then the last day of its year, and one linear rule gives the month
+/// lengths.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let day_of_year = (153 * month + 2) / 5 + day - 1;
@@ -161,9 +163,9 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
 const WEEKDAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const DAY_SECS: i64 = 86_400;
-/// Days of 400 years.
+/// Days in 400 years.
 const ERA_DAYS: i64 = 146_097;
-/// Days from 1 March of the year 0 to 1 January 1970.
+/// Days from 1 March of year 0 to 1 January 1970.
 const DAYS_TO_EPOCH: i64 = 719_468;
 /// 31 December 9999, 23:59:59.
 const LAST_SECOND: i64 = 253_402_300_799;
@@ -174,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// 2026-11-21, when a year of two digits up to 76 lies ahead.
+    /// 2026-11-21. Two-digit years up to 76 then lie ahead.
     const NOW: Timestamp = Timestamp::from_secs(1_795_230_000);
     const EXAMPLE: Timestamp = Timestamp::from_secs(784_111_777);
 

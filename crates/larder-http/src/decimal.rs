@@ -1,11 +1,11 @@
-//! Decimal numbers of header fields: strict reading, cheap writing.
+//! Parses decimal numbers in header fields strictly, and formats them.
 //!
-//! Reading saturates instead of wrapping (RFC 9111 1.2.2); signs, white space and fractions are refused.
+//! Parsing saturates instead of wrapping (RFC 9111 1.2.2). Signs, white space and fractions are refused.
 
-/// The longest a `u64` is in decimal, in bytes.
+/// Longest decimal form of a `u64`, in bytes.
 pub(crate) const DIGITS_MAX: usize = 20;
 
-/// Reads a run of ASCII digits; more than `u64::MAX` reads as `u64::MAX`.
+/// Parses a run of ASCII digits. A larger number reads as `u64::MAX`.
 pub(crate) fn parse_u64(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -15,7 +15,7 @@ pub(crate) fn parse_u64(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Reads delta-seconds (RFC 9111 1.2.2); more than `u32::MAX` (136 years) reads as `u32::MAX`.
+/// Parses delta-seconds (RFC 9111 1.2.2). A number above `u32::MAX` (136 years) reads as `u32::MAX`.
 pub(crate) fn parse_seconds(digits: &[u8]) -> Option<u32> {
     parse_u64(digits).map(|value| u32::try_from(value).unwrap_or(u32::MAX))
 }
@@ -35,7 +35,7 @@ pub(crate) fn push_u64(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// Appends `value` in decimal, with a minus sign when negative.
+/// Appends `value` in decimal, with a minus sign if it is negative.
 pub(crate) fn push_i64(out: &mut Vec<u8>, value: i64) {
     if value < 0 {
         out.push(b'-');

@@ -1,24 +1,25 @@
-//! Entity tags (RFC 9110 8.8.3): strict form, octets above 0x7F included, and the two comparisons.
+//! Parses and compares entity tags (RFC 9110 8.8.3).
 //!
-//! Comparison is of octets; a tag without its quotes, or with a lower-case `w/`, is no tag and equals none.
+//! Parsing is strict, but octets above 0x7F are accepted. Comparison is by octets. A value without quotes, or with a
+//! lower-case `w/`, is not a tag and equals none.
 
 /// A well-formed entity tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntityTag<'a> {
-    /// The tag is weak (`W/`).
+    /// Whether the tag is weak (`W/`).
     pub weak: bool,
     /// The octets between the quotes.
     pub opaque: &'a [u8],
 }
 
-/// The tags of a list, as If-Match and If-None-Match carry them.
+/// Iterator over the tags of a list in If-Match or If-None-Match.
 #[derive(Clone, Debug)]
 pub struct EntityTags<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> EntityTag<'a> {
-    /// Reads a value that is one entity tag and nothing else.
+    /// Parses a value that consists of one entity tag.
     pub fn parse(value: &'a [u8]) -> Option<Self> {
         let (tag, rest) = Self::parse_prefix(value)?;
         rest.is_empty().then_some(tag)
@@ -29,12 +30,12 @@ impl<'a> EntityTag<'a> {
         EntityTags { rest: value }
     }
 
-    /// Compares strongly: equal, and neither tag is weak (RFC 9110 8.8.3.2).
+    /// Returns whether the tags are equal and neither is weak (RFC 9110 8.8.3.2).
     pub fn matches_strongly(&self, other: &EntityTag<'_>) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// Compares weakly: equal, whether weak or not (RFC 9110 8.8.3.2).
+    /// Returns whether the tags are equal, weak or not (RFC 9110 8.8.3.2).
     pub fn matches_weakly(&self, other: &EntityTag<'_>) -> bool {
         self.opaque == other.opaque
     }

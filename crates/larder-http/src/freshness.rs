@@ -1,8 +1,8 @@
-//! How long a response is fresh and how old it is (RFC 9111 4.2, 5.1, 5.3).
+//! Computes how long a response is fresh and how old it is (RFC 9111 4.2, 5.1, 5.3).
 //!
-//! Everything the response itself says is reduced once to [`Freshness`], a few plain numbers; a hit then
-//! costs additions and comparisons. All arithmetic is in milliseconds and saturates, and an age is
-//! rounded once, at the very end, so no second is lost by rounding both ends of a difference.
+//! The response's fields are reduced once to [`Freshness`], a few plain numbers, so a hit needs only additions and
+//! comparisons. All arithmetic is in milliseconds and saturates. An age is rounded once, at the end: rounding both
+//! operands of a difference could lose a second.
 
 use std::time::Duration;
 
@@ -22,17 +22,17 @@ use crate::{
 /// The source of a lifetime, strongest first (RFC 9111 4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// The response states it: `s-maxage`, `max-age`, or `Expires` less `Date`.
+    /// The response states a lifetime: `s-maxage`, `max-age`, or `Expires` minus `Date`.
     Explicit {
-        /// The lifetime; zero for one that is malformed or over before it began.
+        /// The lifetime. Zero if it is malformed or ended before it began.
         millis: i64,
     },
-    /// The response does not, but its status or `public` lets a cache guess (RFC 9111 4.2.2).
+    /// The response states none, but its status or `public` permits a heuristic lifetime (RFC 9111 4.2.2).
     Heuristic {
-        /// Time from Last-Modified to Date; zero when that is not known, so that there is nothing to guess from.
+        /// Time from Last-Modified to Date. Zero if it is unknown, so that the heuristic lifetime is zero.
         unmodified_millis: i64,
     },
-    /// There is none, and none may be guessed.
+    /// The response states none, and no heuristic applies.
     Absent,
 }
 
@@ -41,7 +41,7 @@ pub enum Lifetime {
 pub struct Freshness {
     /// The lifetime and its source.
     pub lifetime: Lifetime,
-    /// The status, by which the settings may give an error a lifetime.
+    /// The status. The settings may give an error a lifetime by its status.
     pub status: StatusCode,
     /// `corrected_initial_age` (RFC 9111 4.2.3): how old the response was when it was received.
     pub initial_age_millis: i64,
@@ -51,20 +51,22 @@ pub struct Freshness {
     pub date: Timestamp,
     /// Last-Modified, if valid.
     pub last_modified: Option<Timestamp>,
-    /// No use at all without validation (RFC 9111 5.2.2.4).
+    /// Whether the response may never be used without validation (RFC 9111 5.2.2.4).
     pub no_cache: bool,
-    /// Whether the operator lets no client ask for its validation.
+    /// Whether an operator's rule ignores a client's demand for validation.
     pub ignores_client: bool,
-    /// Each client needs the origin's permission before it receives this response.
+    /// Whether the origin must permit each client before the client receives the response.
     pub checks_authorization: bool,
-    /// The lifetime was set by an operator's rule.
+    /// Whether an operator's rule set the lifetime.
     is_ruled: bool,
-    /// The longest lifetime that the redirections allow that led to it.
+    /// The longest lifetime that the redirects to this response allow.
     lifetime_millis_max: i64,
-    /// No use once stale without validation (RFC 9111 4.2.4).
+    /// Whether the response may not be used without validation once it is stale (RFC 9111 4.2.4).
     forbids_stale: bool,
-    /// The response may have been made for one client, so no lifetime is guessed for it. It sets a cookie, or its
-    /// request had one and the response does not say `public`, and it states no lifetime.
+    /// Whether the response may have been made for one client, so that no lifetime is guessed for it.
+    ///
+    /// Such a response states no lifetime, and either sets a cookie, or answers a request with a cookie and does not
+    /// say `public`.
     is_personal: bool,
     /// The time of a soft purge.
     purged_at: Option<Timestamp>,
@@ -81,7 +83,7 @@ pub struct Receipt {
     pub status: StatusCode,
     /// The received Age in seconds, as [`received_age`] reads it.
     pub age_secs: u32,
-    /// When the request for it was sent.
+    /// When the request was sent.
     pub request_time: Timestamp,
     /// The time at which the head was received.
     pub response_time: Timestamp,
@@ -124,7 +126,8 @@ impl Freshness {
         }
     }
 
-    /// Returns `current_age` (RFC 9111 4.2.3). If the clock was set back since the receipt, no time has passed.
+    /// Returns `current_age` (RFC 9111 4.2.3). If the clock was set back after the receipt, the time since then counts
+    /// as zero.
     pub fn age_millis(&self, now: Timestamp) -> i64 {
         self.initial_age_millis.saturating_add(now.millis_since(self.response_time).max(0))
     }
@@ -137,7 +140,7 @@ impl Freshness {
     /// Returns the remaining lifetime at `now`. It is zero or negative once the response is stale.
     pub fn left_millis(&self, now: Timestamp, settings: &Settings) -> i64 {
         let left = self.lifetime_millis(settings).saturating_sub(self.age_millis(now));
-        // A clock that is set back does not make it fresh again.
+        // After a soft purge the response stays stale, even if the clock is set back.
         if self.purged_at.is_some() { left.min(0) } else { left }
     }
 
@@ -171,8 +174,8 @@ impl Freshness {
 
     /// Returns whether a stale response must be validated before use (RFC 9111 4.2.4).
     ///
-    /// The response demands it, or it may have been made for one client, and only the origin knows whether it suits
-    /// another.
+    /// It must if the response demands it. It also must if the response may have been made for one client, because only
+    /// the origin knows whether it suits another.
     pub fn forbids_stale(&self, settings: &Settings) -> bool {
         self.forbids_stale || self.forbids_guess(settings)
     }
@@ -224,8 +227,8 @@ fn lifetime(
         return Lifetime::Explicit { millis: i64::from(secs) * 1000 };
     }
     if fields.contains_key(EXPIRES) && !directives.targeted {
-        // An Expires that is repeated or no date means already expired (RFC 9111 5.3). It is compared with
-        // Date, never with our clock: an origin whose clock is off still says how long it meant.
+        // A repeated or invalid Expires means already expired (RFC 9111 5.3). Expires is compared with Date, not with
+        // our clock, so an origin whose clock is wrong still states the intended lifetime.
         let expires = single(fields, &EXPIRES);
         let expires = expires.and_then(|value| parse_http_date(value.as_bytes(), receipt.response_time));
         return Lifetime::Explicit { millis: expires.map_or(0, |expires| expires.millis_since(date).max(0)) };

@@ -1,8 +1,8 @@
-//! Every parser of untrusted input, as functions that accept any bytes.
+//! Every parser of untrusted input, as a function that accepts any bytes.
 //!
-//! There is one [`Target`] for each parser: the parser, the properties of every input that it accepts, and samples. The
-//! fuzz targets in `fuzz/` call these functions. A test calls them with mutated samples on the stable toolchain.
-//! Compiled for tests and fuzzing only.
+//! There is one [`Target`] for each parser: the parser, the properties that hold for every input it accepts, and
+//! samples. The fuzz targets in `fuzz/` call these functions. A test calls them with mutated samples on the stable
+//! toolchain. Compiled for tests and fuzzing only.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
 
@@ -19,18 +19,18 @@ use crate::{
     range::{self, RangeOutcome, RangeRequest},
 };
 
-/// One reader.
+/// A parser to fuzz.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Also the name of the fuzz target.
+    /// Name of the parser and of its fuzz target.
     pub name: &'static str,
-    /// Reads anything. Panics where what was made of it is not as it must be.
+    /// Parses any bytes. Panics if the result violates a property that must hold.
     pub run: fn(&[u8]),
     /// Valid inputs from which fuzzing starts.
     pub samples: &'static [&'static str],
 }
 
-/// Every reader.
+/// All parsers.
 pub const TARGETS: [Target; 8] = [
     Target {
         name: "cache_control",
@@ -65,7 +65,7 @@ pub const TARGETS: [Target; 8] = [
 /// Runs the target of this name.
 ///
 /// # Panics
-/// There is none, or a reader made something of the bytes that it must not.
+/// If there is no such target, or if a parser's result violates a property that must hold.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("the fuzz targets are named as these are");
     (target.run)(bytes);
@@ -73,7 +73,7 @@ pub fn run(name: &str, bytes: &[u8]) {
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-/// Creates fields with these bytes as values. Bytes that no value allows are left out.
+/// Creates fields with these bytes as values. Bytes that a field value must not contain are dropped.
 fn fields(lines: &[(HeaderName, &[u8])]) -> HeaderMap {
     let mut fields = HeaderMap::new();
     for (name, bytes) in lines {
@@ -184,7 +184,7 @@ mod tests {
 
     const MUTATIONS: u64 = 20_000;
 
-    /// Numbers by seed (xorshift), the same on every machine.
+    /// Returns the next number of a xorshift generator, the same on every machine.
     fn next(state: &mut u64) -> usize {
         *state ^= *state << 13;
         *state ^= *state >> 7;
@@ -192,7 +192,7 @@ mod tests {
         (*state >> 16) as usize
     }
 
-    /// At stake: a panic or an endless loop on what strangers send.
+    /// A panic or an endless loop would let a remote peer stop the proxy.
     #[test]
     fn no_reader_panics_on_its_samples_or_on_mutations_of_them() {
         for (target, seed) in TARGETS.iter().zip(1..) {

@@ -1,4 +1,4 @@
-//! What the answer to an unsafe request makes invalid (RFC 9111 4.4, RFC 9110 9.2.1).
+//! Lists the URIs that the response to an unsafe request invalidates (RFC 9111 4.4, RFC 9110 9.2.1).
 
 use http::{
     HeaderMap, Method, StatusCode, Uri,

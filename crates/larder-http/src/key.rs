@@ -1,8 +1,8 @@
-//! Cache keys (RFC 9111 2): bytes that are equal exactly when the resource, variant or chunk is.
+//! Builds and parses cache keys (RFC 9111 2). Two keys are equal exactly if the resource, variant or chunk is the same.
 //!
-//! Invariant: no two different inputs give one key. Every key begins with a byte that names its kind, and
-//! every part is delimited or has its length before it. Equivalences are only those of RFC 9110 4.2.3
-//! that are always safe: the host's case, the default port, the empty path. Cost: one allocation.
+//! Invariant: different inputs never give the same key. Every key begins with a byte that names its kind, and every
+//! part is delimited or preceded by its length. Only the equivalences of RFC 9110 4.2.3 that are always safe are
+//! applied: the host's case, the default port, the empty path. Cost: one allocation.
 
 use std::{borrow::Cow, fmt, net::Ipv6Addr};
 
@@ -15,21 +15,21 @@ pub const PRIMARY_KEY_SIZE_MAX: usize = 8 << 10;
 /// Longest variant key in bytes; requests with longer selecting fields are not answered from the cache.
 pub const VARIANT_KEY_SIZE_MAX: usize = 16 << 10;
 
-/// First byte of a key of a whole resource.
+/// First byte of the key of a whole resource.
 pub const KIND_PRIMARY: u8 = b'P';
-/// First byte of a key of one variant.
+/// First byte of the key of a variant.
 pub const KIND_VARIANT: u8 = b'V';
-/// First byte of a key of one chunk of a body.
+/// First byte of the key of a body's chunk.
 pub const KIND_CHUNK: u8 = b'C';
-/// First byte of a key of a fragment of one chunk.
+/// First byte of the key of a chunk's fragment.
 pub const KIND_FRAGMENT: u8 = b'F';
 
-/// Why there is no key.
+/// Why a request has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
     /// The scheme is neither `http` nor `https`.
     Scheme,
-    /// The authority is empty, has user information or a port that is no port.
+    /// The authority is empty, has user information, or has an invalid port.
     Authority,
     /// The path does not begin with a slash.
     Path,
@@ -39,7 +39,8 @@ pub enum KeyError {
     Star,
 }
 
-/// Room in a primary key for the origin's name, which a proxy may append: with less, each such request moves its key.
+/// Spare capacity of a primary key. A proxy may append the origin's name; with less, that would reallocate the key on
+/// every such request.
 const SUFFIX_BYTES: usize = 48;
 
 /// Returns the key of a resource: its URI with scheme and host in lower case, without default port and fragment.
@@ -101,7 +102,7 @@ pub fn variant_key(
     if key.len() > VARIANT_KEY_SIZE_MAX { Err(KeyError::TooLong) } else { Ok(key) }
 }
 
-/// Returns the key of one chunk of the body that belongs to a primary or variant key.
+/// Returns the key of a chunk of the body that belongs to `entry`, a primary or variant key.
 pub fn chunk_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(entry.len() + 17);
     key.push(KIND_CHUNK);
@@ -111,7 +112,7 @@ pub fn chunk_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
     key
 }
 
-/// Returns the key of a chunk's fragment, which is stored while the whole chunk is not.
+/// Returns the key of a fragment, which holds part of a chunk until the whole chunk is stored.
 pub fn fragment_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
     let mut key = chunk_key(entry, representation, chunk);
     key[0] = KIND_FRAGMENT;
@@ -123,14 +124,14 @@ pub fn fragment_key(entry: &[u8], representation: u64, chunk: u64) -> Vec<u8> {
 pub struct KeyOf<'a> {
     /// The resource's key.
     pub primary: &'a [u8],
-    /// The key of the entry that has the head: the primary key, or that of a variant.
+    /// The key of the entry that holds the head: the primary key or a variant key.
     pub entry: &'a [u8],
-    /// Of a chunk, or a fragment of one: the representation it is of.
+    /// The representation that a chunk or fragment belongs to. `None` for other kinds.
     pub representation: Option<u64>,
 }
 
 impl<'a> KeyOf<'a> {
-    /// Takes a key apart; `None` if it is none of those made here.
+    /// Parses a key. Returns `None` if it has none of the forms that this module builds.
     pub fn parse(key: &'a [u8]) -> Option<Self> {
         match key.split_first()? {
             (&KIND_PRIMARY, _) => Some(Self { primary: key, entry: key, representation: None }),
@@ -149,10 +150,10 @@ impl<'a> KeyOf<'a> {
         }
     }
 
-    /// Returns the URL of the resource, as keys have it.
+    /// Returns the URL of the resource, in its normal form.
     pub fn url(&self) -> Option<&'a str> {
         let text = std::str::from_utf8(self.primary.get(1..)?).ok()?;
-        // The part after a space distinguishes keys of one URL.
+        // A suffix after a space distinguishes several keys of one URL.
         text.split(' ').next().filter(|url| url.contains("://"))
     }
 }
@@ -184,7 +185,7 @@ pub(crate) fn default_port(scheme: &str) -> Option<u16> {
     }
 }
 
-/// The octets of a registered name (RFC 3986 3.2.2). Anything else could end the authority, a user's name or a
+/// The octets of a registered name (RFC 3986 3.2.2). Any other octet could end the authority, the user information or a
 /// quoted string.
 const IS_OF_HOST: [bool; 256] = {
     let mut is_of_host = [false; 256];
@@ -198,16 +199,17 @@ const IS_OF_HOST: [bool; 256] = {
     is_of_host
 };
 
-/// Returns host and port of an authority. User information is refused (RFC 9110 4.2.4 distrusts it).
+/// Splits an authority into host and port. User information is refused, because it is often used to deceive (RFC 9110
+/// 4.2.4).
 pub(crate) fn split_authority(authority: &str) -> Option<(&str, Option<u16>)> {
     let mut host_end = authority.len();
     if let Some(inner) = authority.strip_prefix('[') {
-        // The brackets are the host's, and stand around an IPv6 address.
+        // Brackets belong to the host and enclose an IPv6 address.
         let inner = &inner[..inner.find(']')?];
         inner.parse::<Ipv6Addr>().ok()?;
         host_end = inner.len() + 2;
     } else {
-        // Authorities are short: one pass over their octets is quicker than searches.
+        // Authorities are short, so one pass over their octets is faster than searching.
         for (at, octet) in authority.bytes().enumerate() {
             if octet == b':' {
                 host_end = at;

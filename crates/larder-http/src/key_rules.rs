@@ -1,45 +1,45 @@
-//! The operator's rules for keys: query arguments that make no difference, and alternative names of one place.
+//! Applies the operator's rules for keys: query arguments to ignore, and alternative URL prefixes of the same content.
 //!
-//! Owns: the effect of the rules on a primary key. The request goes to its origin unchanged. Invariants: without a rule
-//! that names a URL, its key is unchanged. A rule removes whole arguments by name, and replaces a prefix only at the
-//! end of a path segment, so keys that it does not name are never merged. Cost: one comparison of octets per rule.
+//! The rules change only the primary key. The request goes to its origin unchanged. Invariants: if no rule names a URL,
+//! its key is unchanged. A rule removes whole arguments by name, and replaces a prefix only at the end of a path
+//! segment, so it never merges keys that it does not name. Cost: one comparison of octets per rule.
 
 use http::Uri;
 
 use crate::key::{KeyError, normal_authority, primary_key};
 
-/// Rules in the order in which they are looked at; the first that names a URL counts.
+/// Rules in order of precedence. Only the first rule that names a URL applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyRules(Vec<KeyRule>);
 
 /// A change of the keys of some URLs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRule {
-    /// URLs that begin so are meant: primary keys of the prefixes.
+    /// Primary keys of the URL prefixes that the rule applies to.
     prefixes: Vec<Vec<u8>>,
     stripped: Vec<StrippedArgument>,
-    /// The prefix that stands for all of them in keys.
+    /// The prefix that replaces all of them in keys.
     stands: Option<Vec<u8>>,
-    /// Whether what a registry of containers has by its digest is one, whichever repository it is asked for in.
+    /// Whether a container registry's blob has the same key in every repository, because its digest identifies it.
     joins_blobs: bool,
 }
 
-/// A query argument that makes no difference.
+/// A query argument that is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum StrippedArgument {
     Named(Box<[u8]>),
-    /// Every one whose name begins so.
+    /// Every argument whose name begins with this.
     Beginning(Box<[u8]>),
 }
 
-/// Why a text is no part of a rule.
+/// Why a rule is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyRuleError {
     /// Not a URL of `http` or `https` without a query.
     Url,
     /// Not the name of a query argument, or the beginning of one followed by `*`.
     Argument,
-    /// There is no URL it is about, or nothing it does.
+    /// The rule names no URL, or changes nothing.
     Empty,
 }
 
@@ -49,7 +49,7 @@ impl KeyRules {
         Self(rules)
     }
 
-    /// Adds a rule that is looked at after these.
+    /// Adds a rule after all others.
     pub fn push(&mut self, rule: KeyRule) {
         self.0.push(rule);
     }
@@ -57,7 +57,7 @@ impl KeyRules {
     /// Returns the key of a resource under these rules; see [`primary_key`].
     ///
     /// # Errors
-    /// As for [`primary_key`].
+    /// The same as for [`primary_key`].
     pub fn key(&self, scheme: &str, authority: &str, path_and_query: &str) -> Result<Vec<u8>, KeyError> {
         let key = primary_key(scheme, authority, path_and_query)?;
         let matched =
@@ -67,8 +67,10 @@ impl KeyRules {
 }
 
 impl KeyRule {
-    /// Creates a rule for the URLs that begin with one of `urls`. The arguments that `stripped` names (`utm_*` matches
-    /// all with this prefix) are removed from their keys. `stands`, if given, replaces the prefix.
+    /// Creates a rule for the URLs that begin with one of `urls`.
+    ///
+    /// The rule removes the arguments that `stripped` names (`utm_*` names all with this prefix) from their keys. If
+    /// `stands` is given, it replaces the prefix.
     ///
     /// # Errors
     /// A text is invalid, or the rule matches nothing or does nothing.
@@ -84,8 +86,9 @@ impl KeyRule {
         })
     }
 
-    /// Creates a rule for a container registry whose API is below `url`: a blob has one key, whichever repository it is
-    /// requested from, because its digest identifies it.
+    /// Creates a rule for a container registry whose API is below `url`.
+    ///
+    /// A blob has one key in all repositories, because its digest identifies it.
     ///
     /// # Errors
     /// `url` is not a URL.
@@ -101,7 +104,7 @@ impl KeyRule {
             return at.filter(names_digest).map_or_else(|| key.to_vec(), |at| [prefix, &key[at..]].concat());
         }
         let mut new = match &self.stands {
-            // Both without their last slash, so that what follows begins with one, or with a query, or is nothing.
+            // Both prefixes lose their last slash. The remainder then begins with a slash or a query, or is empty.
             Some(stands) => [without_slash(stands), &key[without_slash(prefix).len()..]].concat(),
             None => key.to_vec(),
         };
@@ -137,7 +140,7 @@ impl StrippedArgument {
 /// The part of a blob's path before the digest.
 const BLOBS: &[u8] = b"/blobs/";
 
-/// Returns whether a key is that of the prefix, or of something below it.
+/// Returns whether a key equals the prefix or lies below it.
 fn begins(key: &[u8], prefix: &[u8]) -> bool {
     let prefix = without_slash(prefix);
     key.strip_prefix(prefix).is_some_and(|rest| matches!(rest, [] | [b'/' | b'?', ..]))

@@ -1,8 +1,8 @@
 //! Selects a stored variant by language (RFC 9111 4.1, RFC 9110 12.5.4, 8.5).
 //!
-//! A request that prefers one language above all others is answered by a variant in exactly that language, whatever
-//! else its Accept-Language says. Prefixes and languages of equal weight are left to the origin, which alone knows the
-//! answer. Cost: one pass over the field, one allocation.
+//! If a request prefers one language above all others, a variant in exactly that language answers it, and the rest of
+//! its Accept-Language is ignored. Prefixes and languages of equal weight are left to the origin, because only the
+//! origin knows which variant it would choose. Cost: one pass over the field, one allocation.
 
 use http::{
     HeaderMap,
@@ -63,7 +63,7 @@ fn parse_weight(parameter: &[u8]) -> Option<u16> {
     }
 }
 
-/// Longest language tag that is looked at, in bytes.
+/// Longest language tag that is compared, in bytes.
 pub const TAG_SIZE_MAX: usize = 35;
 const WEIGHT_MAX: u16 = 1000;
 

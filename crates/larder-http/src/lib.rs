@@ -1,11 +1,11 @@
 //! HTTP caching rules of a shared cache (RFC 9110, 9111, 9209, 9211, 9213, 5861) as pure functions and plain types.
 //!
-//! Every decision is a function of (request, stored head, now, settings) and returns data with its
-//! [`Reason`]; the caller acts on it. No sockets, no clock, no store. What a response says about its
-//! own freshness is parsed once, when the head is made or decoded; a hit reads those facts and the
-//! few request fields that matter, and allocates nothing.
+//! Every decision is a function of (request, stored head, now, settings) and returns data with its [`Reason`]; the
+//! caller acts on it. The crate has no sockets, no clock and no store. The freshness of a response is parsed once, when
+//! its head is created or decoded. A hit reads the result and the few request fields that matter, and does not
+//! allocate.
 //!
-//! One module is one part of the RFCs:
+//! Each module covers one part of the RFCs:
 //!
 //! | module | rule |
 //! |---|---|
@@ -17,23 +17,23 @@
 //! | [`entity_tag`] | entity tags and their two comparisons (RFC 9110 8.8.3) |
 //! | [`fields`] | hop-by-hop fields, framing, Via, Host (RFC 9110 7.2, 7.6; RFC 9112 6, 7) |
 //! | [`freshness`] | lifetime and age (RFC 9111 4.2, 5.1, 5.3) |
-//! | [`invalidate`] | what an unsafe request makes invalid (RFC 9111 4.4) |
+//! | [`invalidate`] | the URIs that an unsafe request invalidates (RFC 9111 4.4) |
 //! | [`interim`] | interim responses (RFC 9110 15.2) |
 //! | [`key`] | cache keys (RFC 9111 2) |
 //! | [`multipart`] | bodies of several parts (RFC 9110 14.6) |
 //! | [`owner`] | the node of a fleet that owns a key |
-//! | [`partial`] | partial content and how it becomes a whole (RFC 9111 3.3, 3.4, RFC 9110 14.4) |
+//! | [`partial`] | partial content and how parts are combined (RFC 9111 3.3, 3.4, RFC 9110 14.4) |
 //! | [`proxy_status`] | the Proxy-Status field (RFC 9209) |
 //! | [`range`] | range requests against a stored response (RFC 9110 14) |
-//! | [`redirects`], [`chain`] | redirections that are followed for a client (RFC 9110 15.4) |
-//! | [`rules`], [`ruling`] | what the operator says of responses in place of their origins |
-//! | [`reuse`] | may a stored response answer this request (RFC 9111 4) |
-//! | [`storable`] | may this response be stored (RFC 9111 3) |
+//! | [`redirects`], [`chain`] | redirects that the proxy follows for a client (RFC 9110 15.4) |
+//! | [`rules`], [`ruling`] | the operator's rules, which override responses |
+//! | [`reuse`] | whether a stored response may answer a request (RFC 9111 4) |
+//! | [`storable`] | whether a response may be stored (RFC 9111 3) |
 //! | [`span`] | spans of bytes and sets of them |
 //! | [`stored`] | a stored response's head and its bytes |
 //! | [`tags`] | names by which responses are purged together (Surrogate-Key, Cache-Tag) |
-//! | [`targeted`] | CDN-Cache-Control and its kin (RFC 9213) |
-//! | [`telling`] | request fields that origins go by though no Vary says so |
+//! | [`targeted`] | CDN-Cache-Control and other targeted fields (RFC 9213) |
+//! | [`telling`] | request fields that origins use without naming them in Vary |
 //! | [`validate`] | validation towards the origin (RFC 9111 4.3.1, 4.3.4, 4.3.5, 3.2) |
 //! | [`vary`] | selecting among variants (RFC 9111 4.1) |
 

@@ -1,6 +1,6 @@
-//! Comma-separated field values (RFC 9110 5.6.1): elements trimmed, empty ones skipped, lines joined.
+//! Splits comma-separated field values (RFC 9110 5.6.1): trims elements, skips empty ones, and joins lines.
 //!
-//! For lists of tokens only; lists whose elements may hold quoted commas have parsers of their own
+//! These functions are for lists of tokens only. Lists whose elements may contain quoted commas have their own parsers
 //! ([`crate::cache_control`], [`crate::entity_tag`]).
 
 use http::{HeaderMap, HeaderName, HeaderValue};

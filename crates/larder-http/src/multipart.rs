@@ -1,9 +1,10 @@
-//! The body of a 206 with several parts: multipart/byteranges (RFC 9110 14.6, 15.3.7.2).
+//! Frames the body of a 206 with several parts: multipart/byteranges (RFC 9110 14.6, 15.3.7.2).
 //!
-//! Gives the texts between the parts and the length of the whole beforehand; the parts' bytes are the
-//! caller's. Invariant: the announced length is the sum of all pieces. The boundary is made of 128 bits that
-//! the caller takes from a generator nobody can predict, so that no body can be made to contain it: bodies
-//! are never searched for it. Cost: one short allocation a part.
+//! It creates the text between the parts and computes the total length beforehand. The caller supplies the bytes of the
+//! parts. Invariant: the announced length is the sum of all pieces.
+//!
+//! The caller draws the 128-bit boundary from an unpredictable generator. Nobody can then craft a body that contains
+//! it, so bodies are not searched for it. Cost: one short allocation per part.
 
 use bytes::Bytes;
 use http::HeaderValue;
@@ -27,7 +28,7 @@ pub enum Piece {
 }
 
 impl Multipart {
-    /// Creates the body from these parts, in this order, of a representation of `total_len` bytes.
+    /// Creates a body with these parts, in this order, of a representation of `total_len` bytes.
     pub fn new(parts: &[Span], total_len: u64, content_type: Option<&HeaderValue>, boundary: u128) -> Self {
         let boundary = format!("{boundary:032x}");
         let mut pieces = Vec::with_capacity(parts.len() * 2 + 1);
@@ -66,7 +67,7 @@ impl Piece {
         }
     }
 
-    /// Never: every piece has bytes.
+    /// Returns false: every piece has bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -93,5 +94,5 @@ fn part_head(index: usize, part: &Span, total_len: u64, content_type: Option<&He
     text
 }
 
-/// Room that holds most part heads without growing, in bytes.
+/// Initial buffer size of a part's head, in bytes. Most heads fit without growing it.
 const PART_HEAD_SIZE_USUAL: usize = 160;

@@ -1,14 +1,13 @@
-//! The owner of a key: the one of several nodes that every Larder, balancer and program agrees on.
+//! Decides which of several nodes owns a key, so that every Larder, load balancer and program agrees.
 //!
-//! Owns: the function from a key and a list of nodes to a node. Does not: know which nodes are alive; the caller
-//! leaves some out. Invariants: the owner depends on the key and on the names and weights of the nodes, never on
-//! their order, on the machine or on the version of Rust; a node that comes or goes moves its own share of the
-//! keys only. Cost: one SipHash of the key and one load. Building the table takes one multiplication for each slot
-//! and node.
+//! The module does not know which nodes are alive; the caller excludes the others. Invariants: the owner depends only
+//! on the key and on the names and weights of the nodes, not on their order, the machine or the Rust version. When a
+//! node joins or leaves, only its own share of the keys moves. Cost: one SipHash of the key and one load. Building the
+//! table takes one multiplication per slot and node.
 //!
-//! docs/reference/owner.md describes the function for other programs; `fixtures/owner.tsv` has test vectors.
-//! Sources: Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates" (1998), for rendezvous
-//! hashing; the weights are those of Schindelhauer and Schomaker (2005).
+//! docs/reference/owner.md describes the function for other programs, and `fixtures/owner.tsv` has test vectors.
+//! Sources: Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates" (1998), for rendezvous hashing;
+//! Schindelhauer and Schomaker (2005) for the weights.
 
 use std::{fmt, hash::Hasher as _};
 
@@ -16,71 +15,73 @@ use siphasher::sip::SipHasher13;
 
 use crate::key::KIND_PRIMARY;
 
-/// Slots that keys are spread over. More slots even out the shares of many nodes: with 100 nodes the largest share is
-/// 1.03 times the mean.
+/// Number of slots that keys are hashed into. More slots even out the shares of many nodes: with 100 nodes the largest
+/// share is 1.03 times the mean.
 pub const SLOT_COUNT: u32 = 1 << SLOT_BITS;
-/// Nodes that one table can have.
+/// Most nodes in one table.
 pub const NODE_COUNT_MAX: usize = u16::MAX as usize;
 /// Largest weight of a node.
 pub const WEIGHT_MAX: u32 = 100;
 
-/// A node and its weight: with weight 2 it owns twice as many keys as with weight 1.
+/// A node and its weight. A node with weight 2 owns twice as many keys as one with weight 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerNode {
-    /// Name, the same for all that choose an owner, such as `10.0.0.1:8080`.
+    /// The node's name, such as `10.0.0.1:8080`. All programs that choose an owner must use the same name.
     pub name: String,
     /// From 1 to [`WEIGHT_MAX`].
     pub weight: u32,
 }
 
-/// The owners of all slots.
+/// A table of the owner of every slot.
 pub struct OwnerTable {
-    /// By their weights, the smallest first.
+    /// The nodes grouped by weight, the smallest weight first.
     groups: Vec<WeightGroup>,
-    /// For each slot its owner's place in the list that the table was made from.
+    /// The owner of each slot, as an index in the list of nodes.
     owners: Box<[u16]>,
 }
 
-/// Why nodes make no table.
+/// Why a list of nodes is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OwnerError {
-    /// There is none.
+    /// The list is empty.
     NoNode,
     /// There are more than [`NODE_COUNT_MAX`].
     TooMany(usize),
     /// A name is empty.
     NoName,
-    /// Two have this name.
+    /// Two nodes have this name.
     Twice(String),
     /// The weight of this node is out of range.
     Weight(OwnerNode),
 }
 
-/// The nodes of one weight: among them the largest rank wins, so that logarithms are for the winners alone. They are
-/// sorted by name, which decides between equal ranks.
+/// The nodes of one weight, sorted by name.
+///
+/// Among them the node with the largest rank wins, so logarithms are needed only to compare the winners of different
+/// weights. The order by name decides between equal ranks.
 struct WeightGroup {
     weight: f64,
     /// The hashes of the nodes' names.
     hashes: Vec<u64>,
-    /// Places of the nodes in the list that the table was made from.
+    /// Indexes of the nodes in the list that the table was made from.
     places: Vec<u16>,
 }
 
-/// Returns the slot of a resource's primary key, as [`crate::key_rules::KeyRules::key`] returns it: its URL decides,
-/// not the byte before it.
+/// Returns the slot of a resource. `primary_key` is the result of [`crate::key_rules::KeyRules::key`]; only the URL in
+/// it counts, not its first byte.
 pub fn slot_of(primary_key: &[u8]) -> u32 {
     let url = primary_key.strip_prefix(&[KIND_PRIMARY]).unwrap_or(primary_key);
     (sip_hash(url) >> (u64::BITS - SLOT_BITS)) as u32
 }
 
 impl OwnerTable {
-    /// Decides the owner of every slot.
+    /// Computes the owner of every slot.
     ///
     /// # Errors
-    /// The nodes are none, too many or not all different, or a weight is out of range.
+    /// The list is empty or too long, two nodes have the same name, a name is empty, or a weight is out of range.
     ///
     /// # Cost
-    /// Two bytes for each slot; with 3 nodes a few milliseconds, with 1,000 less than a second.
+    /// Two bytes per slot. With 3 nodes it takes a few milliseconds, with 1,000 less than a second.
     pub fn new(nodes: &[OwnerNode]) -> Result<Self, OwnerError> {
         if let Some(error) = Self::fault(nodes) {
             return Err(error);
@@ -98,7 +99,7 @@ impl OwnerTable {
         Ok(Self { groups, owners })
     }
 
-    /// Returns why these nodes make no table, if they make none.
+    /// Returns why the list of nodes is invalid, or `None` if it is valid.
     pub fn fault(nodes: &[OwnerNode]) -> Option<OwnerError> {
         if nodes.is_empty() {
             return Some(OwnerError::NoNode);
@@ -117,12 +118,12 @@ impl OwnerTable {
         names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| OwnerError::Twice(pair[0].to_owned()))
     }
 
-    /// Returns the place of a slot's owner in the list of nodes.
+    /// Returns the index of a slot's owner in the list of nodes.
     pub fn owner(&self, slot: u32) -> usize {
         usize::from(self.owners[slot as usize])
     }
 
-    /// Returns the place of the node that owns a slot while only those nodes are there that `may` names.
+    /// Returns the index of the node that owns a slot among the nodes for which `may` returns true.
     pub fn owner_among(&self, slot: u32, may: impl Fn(usize) -> bool) -> Option<usize> {
         let owner = self.owner(slot);
         if may(owner) {
@@ -132,13 +133,13 @@ impl OwnerTable {
     }
 }
 
-/// Returns the place of the best of those nodes that `may` names.
+/// Returns the index of the best node among those for which `may` returns true.
 fn best(groups: &[WeightGroup], slot: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
     let slot_hash = sip_hash(&slot.to_le_bytes());
     let mut winner: Option<(f64, u16)> = None;
     for group in groups {
         let Some((rank, place)) = group.largest(slot_hash, &may) else { continue };
-        // No logarithm where the bound `-ln(u) >= 1 - u` already decides.
+        // The bound `-ln(u) >= 1 - u` often decides without computing a logarithm.
         let unit = unit(rank);
         let loses = |best: f64| (1.0 - unit) / group.weight > best || -unit.ln() / group.weight >= best;
         if !winner.is_some_and(|(best, _)| loses(best)) {
@@ -149,7 +150,8 @@ fn best(groups: &[WeightGroup], slot: u32, may: impl Fn(usize) -> bool) -> Optio
 }
 
 impl WeightGroup {
-    /// Returns the largest rank among those nodes that `may` names, and its node's place. Of equals the first has it.
+    /// Returns the largest rank among the nodes for which `may` returns true, and that node's index. Of equal ranks the
+    /// first wins.
     fn largest(&self, slot_hash: u64, may: impl Fn(usize) -> bool) -> Option<(u64, u16)> {
         let mut largest: Option<(u64, u16)> = None;
         for (hash, place) in self.hashes.iter().zip(&self.places) {
@@ -162,12 +164,12 @@ impl WeightGroup {
     }
 }
 
-/// Returns the number between 0 and 1 that a rank stands for.
+/// Converts a rank to a number between 0 and 1.
 fn unit(rank: u64) -> f64 {
     (rank as f64 + 0.5) / (1_u64 << (u64::BITS - RANK_SHIFT)) as f64
 }
 
-/// Returns both halves of the product of two hashes, one upon the other.
+/// Multiplies two hashes and combines the halves of the product with XOR.
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     product as u64 ^ (product >> u64::BITS) as u64
@@ -179,11 +181,11 @@ fn sip_hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The published key of the hash. It spreads load and protects nothing: a client that aims at one owner can as well
-/// connect to it.
+/// The published key of the hash. It spreads load and protects nothing: a client that wants to reach a certain owner
+/// can connect to it directly.
 const KEY: [u8; 16] = *b"larder owner key";
 const SLOT_BITS: u32 = 20;
-/// Bits of a hash that its rank leaves out, so that a rank and a half is exact in an `f64`.
+/// Low bits of a hash that its rank drops, so that `rank + 0.5` is exact in an `f64`.
 const RANK_SHIFT: u32 = 12;
 
 impl fmt::Display for OwnerError {
@@ -218,7 +220,8 @@ mod tests {
         counts.iter().map(|count| f64::from(*count) / f64::from(SLOT_COUNT)).collect()
     }
 
-    /// Whoever reimplements the function checks it against this file; a change of it moves the keys of every fleet.
+    /// Other implementations are checked against this file. A change of the function would move the keys of every
+    /// fleet.
     #[test]
     fn owners_are_those_of_the_published_vectors() {
         let text = include_str!("../../../fixtures/owner.tsv");
@@ -270,7 +273,7 @@ mod tests {
         assert!(moved.iter().all(|slot| four.owner(*slot) == 3));
         let share = moved.len() as f64 / f64::from(SLOT_COUNT);
         assert!((share - 0.25).abs() < 0.003, "{share}");
-        // A node that is left out is the same as one that is not there.
+        // A node that is left out must have the same effect as a node that does not exist.
         for slot in (0..SLOT_COUNT).step_by(97) {
             assert_eq!(four.owner_among(slot, |place| place != 3), Some(three.owner(slot)));
         }

@@ -1,9 +1,8 @@
-//! Partial content: reads 206 responses and combines parts of one representation (RFC 9111 3.3, 3.4, RFC 9110 14.4,
-//! 15.3.7).
+//! Reads 206 responses and combines parts of one representation (RFC 9111 3.3, 3.4, RFC 9110 14.4, 15.3.7).
 //!
-//! Only parts with the same strong validator are combined. A part without one is kept alone. A part counts only if its
-//! Content-Range agrees with its length. A number too large for `u64` makes a Content-Range invalid: saturating it
-//! would put a part in the wrong place, and its bytes would be wrong. The caller stores the bytes.
+//! Parts are combined only if they have the same strong validator. A part without one is kept alone. A part is used
+//! only if its Content-Range agrees with its length. A number too large for `u64` makes a Content-Range invalid,
+//! because a saturated number would put the part in the wrong place. The caller stores the bytes.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
@@ -29,12 +28,12 @@ pub enum ContentRange {
     Part {
         /// The bytes of the part.
         span: Span,
-        /// Length of the whole in bytes.
+        /// Length of the whole representation in bytes.
         total_len: Option<u64>,
     },
-    /// No range that was asked for is inside the whole.
+    /// No requested range lies inside the representation.
     Unsatisfied {
-        /// Length of the whole in bytes.
+        /// Length of the whole representation in bytes.
         total_len: u64,
     },
 }
@@ -44,22 +43,22 @@ pub enum ContentRange {
 pub struct Part {
     /// The bytes of the part.
     pub span: Span,
-    /// Length of the whole in bytes, greater than the last byte's place.
+    /// Length of the whole representation in bytes, greater than the position of the part's last byte.
     pub total_len: u64,
 }
 
-/// The relation of a response to the stored representation whose missing part was requested.
+/// How a response to a request for the missing part relates to the stored representation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuation {
-    /// A span of the stored representation.
+    /// The response has this span of the stored representation.
     Same(Span),
-    /// The resource has changed: nothing stored is of use with what comes now.
+    /// The resource has changed: the stored parts cannot be combined with this response.
     Changed,
-    /// The answer says nothing about the representation.
+    /// The response says nothing about the representation.
     Unknown,
 }
 
-/// Reads a Content-Range value strictly: `bytes`, one space, plain numbers, and a range inside its whole.
+/// Parses a Content-Range value strictly: `bytes`, one space, plain numbers, and a range inside the total length.
 pub fn parse_content_range(value: &[u8]) -> Option<ContentRange> {
     let (unit, rest) = value.split_at_checked(b"bytes ".len())?;
     if !unit.eq_ignore_ascii_case(b"bytes ") {
@@ -94,8 +93,8 @@ pub fn part(status: StatusCode, fields: &HeaderMap) -> Result<Part, Reason> {
     Ok(Part { span, total_len })
 }
 
-/// Returns the head for storing parts of a representation: the head of the 206, turned into that of a 200 with the
-/// whole.
+/// Returns the head under which parts of a representation are stored: the head of the 206, turned into that of a 200
+/// for the whole representation.
 pub fn whole_head(
     received: ReceivedHead,
     part: &Part,
@@ -112,9 +111,9 @@ pub fn whole_head(
 
 /// Returns a response's strong validator in the form of If-Range (RFC 9110 13.1.5), if it has one.
 ///
-/// Two responses to requests for one resource with the same strong validator have the same bytes.
+/// Two responses for the same resource with the same strong validator have the same bytes.
 pub fn validator(fields: &HeaderMap, response_time: Timestamp) -> Option<&HeaderValue> {
-    // Tags are in quotes and dates are not: the values of both kinds can be compared as they are.
+    // Tags are quoted and dates are not, so values of both kinds can be compared directly.
     strong_validator(fields, response_time).map(|(StrongValidator::Tag(value) | StrongValidator::Date(value))| value)
 }
 
@@ -158,14 +157,16 @@ pub fn continuation(
     }
 }
 
-/// Returns whether a response has the stored representation: both have the same strong validator (RFC 9111 3.4).
+/// Returns whether a response has the stored representation, which means that both have the same strong validator (RFC
+/// 9111 3.4).
 pub fn is_same_representation(stored: &StoredHead, fields: &HeaderMap, response_time: Timestamp) -> bool {
     let stored = strong_validator(stored.fields(), stored.response_time());
     stored.is_some() && stored == strong_validator(fields, response_time)
 }
 
-/// Returns the stored head, updated by a part of the same representation. It takes the newest fields, but keeps the
-/// framing of the whole (RFC 9111 3.4, 3.2).
+/// Returns the stored head, updated by a part of the same representation.
+///
+/// It takes the part's fields, but keeps the framing of the whole representation (RFC 9111 3.4, 3.2).
 pub fn combined(stored: &StoredHead, part: &Exchange<'_>, settings: &Settings) -> StoredHead {
     let mut updates = part.response_fields.clone();
     updates.remove(CONTENT_RANGE);

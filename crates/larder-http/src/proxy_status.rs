@@ -1,7 +1,7 @@
-//! The Proxy-Status field (RFC 9209): what this proxy met on the way, as a member of a structured list.
+//! Formats the Proxy-Status field (RFC 9209), which reports an error on the way to the origin.
 //!
-//! Cost: one allocation or two. Invariant: what is written is always a valid structured field; octets that a
-//! string cannot hold are left out of `details`.
+//! Cost: one or two allocations. Invariant: the result is always a valid structured field. Octets that a string must
+//! not contain are left out of `details`.
 
 use http::{HeaderValue, StatusCode};
 use sfv::{Item, KeyRef, ListSerializer, Parser, TokenRef};
@@ -13,7 +13,7 @@ pub enum ProxyError {
     DnsTimeout,
     /// The resolver answered with an error (2.3.2).
     DnsError,
-    /// There is no origin for what was asked (2.3.3).
+    /// There is no origin for the request (2.3.3).
     DestinationNotFound,
     /// The origin is known to be out of service (2.3.4).
     DestinationUnavailable,
@@ -29,9 +29,9 @@ pub enum ProxyError {
     ConnectionTimeout,
     /// The origin was silent for too long (2.3.10).
     ConnectionReadTimeout,
-    /// The origin took in nothing for too long (2.3.11).
+    /// The origin accepted no data for too long (2.3.11).
     ConnectionWriteTimeout,
-    /// There are as many connections as there may be (2.3.12).
+    /// The limit on connections is reached (2.3.12).
     ConnectionLimitReached,
     /// TLS with the origin failed (2.3.13).
     TlsProtocolError,
@@ -47,15 +47,15 @@ pub enum ProxyError {
     HttpResponseIncomplete,
     /// The response's head is too long (2.3.19).
     HttpResponseHeaderSectionSize,
-    /// The response makes no sense as HTTP (2.3.27).
+    /// The response violates HTTP (2.3.27).
     HttpProtocolError,
-    /// The proxy itself answered (2.3.28).
+    /// The proxy itself created the response (2.3.28).
     ProxyInternalResponse,
     /// The proxy itself failed (2.3.29).
     ProxyInternalError,
     /// The configuration is at fault (2.3.30).
     ProxyConfigurationError,
-    /// The request came round (2.3.31).
+    /// The request has passed this proxy before (2.3.31).
     ProxyLoopDetected,
 }
 
@@ -66,9 +66,9 @@ pub struct ProxyStatus<'a> {
     pub error: Option<ProxyError>,
     /// The destination of the request: a host with an optional port (2.1.2).
     pub next_hop: Option<&'a str>,
-    /// The status the origin sent, where the client gets another (2.1.4).
+    /// The origin's status, if the client receives a different one (2.1.4).
     pub received_status: Option<StatusCode>,
-    /// More for people to read (2.1.5).
+    /// A text for people (2.1.5).
     pub details: Option<&'a str>,
 }
 
@@ -78,11 +78,11 @@ impl ProxyStatus<'_> {
         Self { error: Some(error), ..Self::default() }
     }
 
-    /// Formats the member of a proxy with this name, as [`node_name`] writes it. It belongs after the members of
-    /// proxies nearer to the origin.
+    /// Formats the member for a proxy with this name, which must be in the form of [`node_name`]. It belongs after the
+    /// members of proxies nearer to the origin.
     ///
     /// # Panics
-    /// The name is neither a token nor a string, which [`node_name`] sees to.
+    /// If the name is neither a token nor a string. [`node_name`] returns only valid names.
     ///
     /// [`node_name`]: crate::cache_status::node_name
     pub fn to_value(&self, name: &str) -> HeaderValue {

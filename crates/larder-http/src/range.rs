@@ -1,10 +1,10 @@
-//! Range requests against a complete stored response (RFC 9110 13.1.5, 14).
+//! Selects ranges of a complete stored response (RFC 9110 13.1.5, 14).
 //!
-//! One range is selected as it is; several are put in order of asking and joined where they overlap or lie
-//! closer than a part's head is long (15.3.7.2). What looks like abuse (14.2: too many, overlapping more than
-//! once, small and out of order) or would be longer than the whole gets the whole. A field that is not valid
-//! is ignored. Numbers saturate, so no range is ever larger than it reads. Cost: at most [`RANGE_COUNT_MAX`]
-//! ranges are looked at, sorted twice.
+//! A single range is returned as requested. Several ranges keep the order of the request; ranges that overlap, or whose
+//! gap is shorter than a part's head, are joined (15.3.7.2). The whole response is sent instead if the ranges look like
+//! abuse (14.2: too many, more than one overlap, or small and out of order), or if they would be longer than the whole.
+//! An invalid field is ignored. Numbers saturate, so a range is never larger than requested. Cost: at most
+//! [`RANGE_COUNT_MAX`] ranges, sorted twice.
 
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode,
@@ -21,13 +21,13 @@ use crate::{
     span::Span,
 };
 
-/// Most ranges of one request; a request for more is answered with the whole.
+/// Most ranges in a request. A request for more receives the whole response.
 pub const RANGE_COUNT_MAX: usize = 64;
 
 /// A Range field, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeRequest {
-    /// Nothing: absent, of another unit, repeated, not valid, or of too many ranges.
+    /// No usable range: the field is absent, of another unit, repeated or invalid, or it has too many ranges.
     Absent,
     /// One range.
     Single(ByteRange),
@@ -35,7 +35,7 @@ pub enum RangeRequest {
     Many(Vec<ByteRange>),
 }
 
-/// One range as asked for, before the length is known.
+/// One requested range. The length of the representation is not known yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
     /// From a byte to a byte, both included, or to the end.
@@ -55,25 +55,25 @@ pub enum ByteRange {
 /// The response to a request with a Range field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RangeOutcome {
-    /// The whole, with its own status.
+    /// The whole response, with its own status.
     Whole,
-    /// 206 with these bytes, both included, and [`content_range`].
+    /// A 206 with the bytes from `first` to `last`, both included, and [`content_range`].
     Single {
         /// The first byte.
         first: u64,
         /// The last byte, below the total length.
         last: u64,
     },
-    /// 206 with these parts in this order, as [`crate::multipart::Multipart`] writes them; at least two, no two
-    /// of which overlap.
+    /// A 206 with these parts in this order, as [`crate::multipart::Multipart`] formats them. There are at least two
+    /// parts, and none overlap.
     Many(Vec<Span>),
-    /// 416 with [`content_range_unsatisfied`].
+    /// A 416 with [`content_range_unsatisfied`].
     NotSatisfiable,
 }
 
-/// Selects the response to a request from a usable stored response of `total_len` bytes.
+/// Selects the ranges of a usable stored response of `total_len` bytes that a request asks for.
 pub fn select(method: &Method, request_fields: &HeaderMap, stored: &StoredHead, total_len: u64) -> RangeOutcome {
-    // 14.2: Range is defined for GET only, and only a 200 has a whole body to take parts of.
+    // 14.2: Range is defined only for GET, and only a 200 holds the whole representation.
     if method != Method::GET || !request_fields.contains_key(RANGE) || stored.status() != StatusCode::OK {
         return RangeOutcome::Whole;
     }
@@ -97,8 +97,8 @@ pub fn parse(request_fields: &HeaderMap) -> RangeRequest {
 /// Returns whether If-Range permits a part of the stored response (RFC 9110 13.1.5). A request without If-Range permits
 /// it.
 ///
-/// A tag must match strongly. A date must equal Last-Modified, and Last-Modified must lie at least a second before
-/// Date: otherwise it is too weak to distinguish two versions (8.8.2.2).
+/// A tag must match strongly. A date must equal Last-Modified, and Last-Modified must be at least a second before Date,
+/// because otherwise it cannot distinguish two versions (8.8.2.2).
 pub fn if_range_holds(request_fields: &HeaderMap, stored: &StoredHead) -> bool {
     if !request_fields.contains_key(IF_RANGE) {
         return true;
@@ -122,7 +122,7 @@ pub fn resolve(range: ByteRange, total_len: u64) -> RangeOutcome {
             RangeOutcome::Single { first, last: last.unwrap_or(u64::MAX).min(total_len - 1) }
         }
         ByteRange::Suffix { len: 0 } => RangeOutcome::NotSatisfiable,
-        // Satisfiable by 14.1.2, but there is no byte a Content-Range could name.
+        // Satisfiable by 14.1.2, but Content-Range cannot name an empty range.
         ByteRange::Suffix { .. } if total_len == 0 => RangeOutcome::Whole,
         ByteRange::Suffix { len } => RangeOutcome::Single { first: total_len.saturating_sub(len), last: total_len - 1 },
     }
@@ -145,7 +145,7 @@ pub fn resolve_many(ranges: &[ByteRange], total_len: u64) -> RangeOutcome {
         return RangeOutcome::Whole;
     }
     let parts = joined(&spans);
-    // Parts with gaps between them are shorter than the whole; their heads may make up for that.
+    // Even with gaps between them, the parts can be longer than the whole because of their heads.
     let len = parts.iter().fold(0u64, |len, part| len.saturating_add(part.len()).saturating_add(PART_HEAD_BYTES));
     match parts[..] {
         [Span { first, last }] => RangeOutcome::Single { first, last },
@@ -243,7 +243,7 @@ fn parse_range(element: &[u8]) -> Option<ByteRange> {
 const OVERLAPPING_COUNT_MAX: usize = 2;
 /// A range shorter than this is small.
 const SMALL_RANGE_BYTES: u64 = 1024;
-/// Small ranges that may come in any order.
+/// Small ranges that may come in any order. More of them must be ascending.
 const SMALL_COUNT_MAX: usize = 8;
 /// Overhead of a part in bytes. RFC 9110 15.3.7.2 calls 80 typical.
 const PART_HEAD_BYTES: u64 = 80;

@@ -1,17 +1,17 @@
-//! Why a decision came out as it did: one short token each, for Cache-Status, logs and `explain`.
+//! The reasons for decisions. Each has a short token for Cache-Status, logs and `explain`.
 //!
 //! Invariant: every token is a structured-field token (RFC 9651 3.3.4), so it needs no quoting.
 
-/// The rule that settled a decision.
+/// The rule that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// An explicit lifetime covers it (RFC 9111 4.2.1).
+    /// The response has an explicit lifetime that is not over (RFC 9111 4.2.1).
     ExplicitLifetime,
-    /// A lifetime that the operator's rule gives covers it.
+    /// An operator's rule gives the response a lifetime that is not over.
     RuledLifetime,
-    /// A heuristic lifetime covers it (RFC 9111 4.2.2).
+    /// The response has a heuristic lifetime that is not over (RFC 9111 4.2.2).
     HeuristicLifetime,
-    /// The settings give errors of its status a lifetime (RFC 9111 4.2.2).
+    /// The settings give errors with this status a lifetime (RFC 9111 4.2.2).
     NegativeLifetime,
     /// The response is stale and is served during its validation (RFC 5861 3).
     StaleWhileRevalidate,
@@ -27,7 +27,7 @@ pub enum Reason {
     RequestMaxStale,
     /// The response is older than the request's `max-age` (RFC 9111 5.2.1.1).
     RequestMaxAge,
-    /// Less of its lifetime is left than the request's min-fresh asks (RFC 9111 5.2.1.3).
+    /// The remaining lifetime is shorter than the request's min-fresh (RFC 9111 5.2.1.3).
     RequestMinFresh,
     /// The request says no-cache (RFC 9111 5.2.1.4).
     RequestNoCache,
@@ -41,27 +41,27 @@ pub enum Reason {
     NoStore,
     /// The response says private (RFC 9111 5.2.2.7).
     Private,
-    /// The response says must-understand and its status is not known here (RFC 9111 5.2.2.3).
+    /// The response says must-understand, and Larder does not know its status (RFC 9111 5.2.2.3).
     MustUnderstand,
     /// The request carries credentials and the response does not allow sharing (RFC 9111 3.5).
     Authorization,
-    /// The response sets a cookie, and does not say that it is for everybody.
+    /// The response sets a cookie and does not say that it may be shared.
     SetCookie,
-    /// The response varies on something no request can match (RFC 9111 4.1).
+    /// The response varies on a property that no request can match (RFC 9111 4.1).
     VaryStar,
     /// The request's selecting fields differ from the stored ones (RFC 9111 4.1).
     VaryMismatch,
-    /// The method is not answered from, or stored in, this cache (RFC 9111 3, 4).
+    /// The cache neither stores nor answers requests with this method (RFC 9111 3, 4).
     Method,
-    /// The status is not final, or not one a lifetime may be guessed for (RFC 9111 3).
+    /// The status is not final, or permits no heuristic lifetime (RFC 9111 3).
     Status,
-    /// The response is partial and cannot be made whole (RFC 9111 3.3, 3.4).
+    /// The response is partial and cannot be completed (RFC 9111 3.3, 3.4).
     Partial,
-    /// A response to POST that does not say that it stands for its own URI (RFC 9110 9.3.3).
+    /// The response to a POST does not say that it stands for its own URI (RFC 9110 9.3.3).
     PostWithoutLocation,
-    /// The head is larger than a stored head may be.
+    /// The head exceeds the limit for stored heads.
     HeadTooLarge,
-    /// The store cannot keep up, and nobody is to wait for it.
+    /// The store cannot keep up with writes, and the response is not delayed for it.
     StoreBehind,
     /// The response is stale, and its origin cannot be reached (RFC 9111 4.2.4).
     Offline,

@@ -24,7 +24,8 @@ use crate::{
     storable::{self, Exchange},
 };
 
-/// Returns where a response redirects a GET or HEAD of `url`; `None` if it does not, or to nothing that is served here.
+/// Returns the target of a redirect of a GET or HEAD for `url`. `None` if the response is not a redirect, or if its
+/// target is not an `http` or `https` URL.
 pub fn target(url: &Uri, status: StatusCode, fields: &HeaderMap) -> Option<Uri> {
     if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return None;
@@ -51,14 +52,15 @@ pub fn is_same_origin(left: &Uri, right: &Uri) -> bool {
     reference::is_same_origin(left, right)
 }
 
-/// Returns a number that tells a URL from others. Its query is left out: in it are signatures that are new each time.
+/// Returns a hash of a URL, for comparison with others. The query is left out, because it often contains a signature
+/// that is new each time.
 pub fn mark_of(url: &Uri) -> u64 {
     let mut hasher = DefaultHasher::new();
     (url.scheme_str(), url.authority().map(http::uri::Authority::as_str), url.path()).hash(&mut hasher);
     hasher.finish() & MARK_MASK
 }
 
-/// Returns what follows from one more redirection, to `target`, and from those before it.
+/// Returns the constraints of one more redirect, to `target`, combined with those before it.
 pub fn through(before: Option<Chain>, redirection: &Exchange<'_>, target: &Uri, settings: &Settings) -> Chain {
     let fields = redirection.response_fields;
     let directives = ResponseDirectives::from_fields(fields, &settings.targets);
@@ -75,7 +77,7 @@ pub fn through(before: Option<Chain>, redirection: &Exchange<'_>, target: &Uri, 
     let exchange = Exchange { method: &http::Method::GET, ..*redirection };
     let is_storable = match storable::decide(&exchange, settings) {
         Storability::Store { .. } => true,
-        // These reasons mean that storing is not worthwhile, not that it is forbidden.
+        // These reasons mean that storing is not worthwhile. They do not forbid it.
         Storability::Refuse { reason } => {
             matches!(reason, Reason::Status | Reason::NothingToReuse | Reason::NoCache)
         }
@@ -92,9 +94,9 @@ pub fn through(before: Option<Chain>, redirection: &Exchange<'_>, target: &Uri, 
     }
 }
 
-/// Adds fields of a redirect to those of the response it led to: its Vary, and `X-...` fields that the response lacks.
+/// Adds fields of a redirect to those of the final response: its Vary, and `X-...` fields that the response lacks.
 ///
-/// References relative to the URL that answered become absolute.
+/// References relative to the URL of the final response become absolute.
 pub fn complete(fields: &mut HeaderMap, redirection: &HeaderMap, answered: &Uri) {
     for value in redirection.get_all(VARY) {
         fields.append(VARY, value.clone());
@@ -109,7 +111,7 @@ pub fn complete(fields: &mut HeaderMap, redirection: &HeaderMap, answered: &Uri)
     }
 }
 
-/// The values that fit an integer of a structured field (RFC 9651 3.3.1).
+/// Mask that limits a mark to the integers of a structured field (RFC 9651 3.3.1).
 const MARK_MASK: u64 = (1 << 49) - 1;
 
 #[cfg(test)]

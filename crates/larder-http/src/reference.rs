@@ -1,6 +1,6 @@
-//! Resolving a URI reference against a request's URI (RFC 3986 5.2), and comparing origins.
+//! Resolves a URI reference against a request's URI (RFC 3986 5.2), and compares origins.
 //!
-//! Only `http` and `https`; whatever does not resolve to such a URI is no target.
+//! Only `http` and `https` URIs are valid results.
 
 use http::Uri;
 
@@ -55,7 +55,7 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
-/// RFC 3986 5.2.4, for a path that begins with a slash.
+/// Removes dot segments (RFC 3986 5.2.4) from a path that begins with a slash.
 fn without_dot_segments(path: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut segments = path.split('/').skip(1).peekable();

@@ -1,8 +1,8 @@
-//! May a stored response answer this request, and how (RFC 9111 4, 4.2.4, 5.2.1)?
+//! Decides whether and how a stored response may answer a request (RFC 9111 4, 4.2.4, 5.2.1).
 //!
-//! Assumes that key and selecting fields match. Decides by freshness, the response's prohibitions and,
-//! when the settings honour them, the request's directives. Preconditions and ranges come after.
-//! Cost: two look-ups in the request's fields and a few comparisons on the usual hit; no allocation.
+//! The key and the selecting fields have already matched. The decision depends on freshness, on the response's
+//! prohibitions and, if the settings honour them, on the request's directives. Preconditions and ranges are evaluated
+//! afterwards. Cost: two lookups in the request's fields and a few comparisons for a usual hit; no allocation.
 
 use http::{
     HeaderMap, Method,
@@ -14,20 +14,20 @@ use crate::{Reason, Settings, StoredHead, Timestamp, cache_control::RequestDirec
 /// The permitted use of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// Serve it without asking the origin: it is fresh, or the request accepts it as stale as it is.
+    /// Serve the response without contacting the origin. It is fresh, or the request accepts its staleness.
     Fresh {
         /// The response's age and remaining lifetime.
         age: Age,
         /// The rule that permits the use.
         reason: Reason,
     },
-    /// The lifetime is over: validate the response, or fetch it again if it has no validator.
+    /// The response is stale: validate it, or fetch it again if it has no validator.
     Stale {
         /// The response's age, and the time since its lifetime ended.
         age: Age,
-        /// Whether to serve it at once and validate it behind the client's back (RFC 5861 3).
+        /// Whether to serve the response at once and validate it in the background (RFC 5861 3).
         may_serve_meanwhile: bool,
-        /// Whether to serve it all the same when the origin cannot be reached.
+        /// Whether to serve the response if the origin cannot be reached.
         may_serve_on_error: bool,
         /// The response can be validated.
         has_validator: bool,
@@ -38,14 +38,14 @@ pub enum Reuse {
     MustValidate {
         /// The response's age and remaining lifetime.
         age: Age,
-        /// Whether to serve it all the same when the origin cannot be reached.
+        /// Whether to serve the response if the origin cannot be reached.
         may_serve_on_error: bool,
         /// The response can be validated.
         has_validator: bool,
         /// The deciding rule.
         reason: Reason,
     },
-    /// Not by this request: forward it as if nothing were stored.
+    /// This request cannot use the response: forward it as if nothing were stored.
     NotUsable {
         /// The deciding rule.
         reason: Reason,
@@ -55,13 +55,13 @@ pub enum Reuse {
 /// The stale responses that may be served while the origin cannot be reached (RFC 9111 4.2.4: "disconnected").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StaleAllowed {
-    /// Responses that could also replace an error of the origin, for as long.
+    /// Responses that may also replace an error of the origin, for the same time.
     #[default]
     AsOnError,
-    /// However old, but nothing that its origin forbids to serve stale.
+    /// Responses of any age, except those whose origin forbids serving them stale.
     HoweverOld,
-    /// Also responses that the origin forbids to serve stale, at the operator's order, except those that may have been
-    /// made for one client.
+    /// Also responses whose origin forbids serving them stale, if the operator orders it. Responses that may have been
+    /// made for one client stay excluded.
     EvenForbidden,
 }
 
@@ -70,7 +70,7 @@ pub enum StaleAllowed {
 pub struct Age {
     /// The value of the Age field (RFC 9111 5.1), in seconds.
     pub age_secs: u64,
-    /// Seconds of lifetime left; negative when it is over.
+    /// Seconds of lifetime left; negative once the response is stale.
     pub ttl_secs: i64,
 }
 
@@ -131,7 +131,7 @@ pub fn decide_disconnected(
     let may = match allowed {
         StaleAllowed::AsOnError => situation.may_serve_on_error(),
         StaleAllowed::HoweverOld => !freshness.no_cache && !freshness.forbids_stale(settings),
-        // The operator cannot force the use of a response that may be for one client alone.
+        // Even the operator cannot permit a response that may be meant for one client.
         StaleAllowed::EvenForbidden => !freshness.forbids_guess(settings),
     };
     match (is_fresh, may) {
@@ -142,8 +142,7 @@ pub fn decide_disconnected(
     }
 }
 
-/// Returns whether the request accepts a response from the cache only. If there is none, it gets a 504 (RFC 9111
-/// 5.2.1.7).
+/// Returns whether the request accepts only a cached response. If there is none, it gets a 504 (RFC 9111 5.2.1.7).
 pub fn is_only_if_cached(request_fields: &HeaderMap, settings: &Settings) -> bool {
     settings.honour_request_directives
         && request_fields.contains_key(CACHE_CONTROL)
@@ -162,7 +161,7 @@ pub fn is_reload(request_fields: &HeaderMap, settings: &Settings) -> bool {
     asked.no_cache || asked.pragma_no_cache || asked.max_age == Some(0)
 }
 
-/// A stored response at the moment of a request.
+/// A stored response and the request that it may answer.
 struct ReuseSituation<'a> {
     stored: &'a StoredHead,
     settings: &'a Settings,
@@ -197,7 +196,9 @@ impl ReuseSituation<'_> {
         }
     }
 
-    /// RFC 5861 3: only in the time the response itself gives, and never what it forbids to be served stale.
+    /// Returns whether to serve a stale response during its validation (RFC 5861 3).
+    ///
+    /// It is served only within the time that the response states, and never if the response forbids serving it stale.
     fn may_serve_meanwhile(&self) -> bool {
         let freshness = self.stored.freshness();
         let window = freshness.stale_while_revalidate_secs.map_or(0, |secs| i64::from(secs) * 1000);
@@ -224,7 +225,7 @@ impl ReuseSituation<'_> {
     }
 }
 
-/// Returns the directive of request or response that demands more than freshness, if there is one.
+/// Returns the directive of the request or the response that prevents use of the response, if there is one.
 fn asked_otherwise(asked: &RequestDirectives, situation: &ReuseSituation<'_>) -> Option<Reason> {
     if asked.no_store {
         return Some(Reason::RequestNoStore);

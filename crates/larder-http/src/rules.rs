@@ -1,8 +1,8 @@
-//! The operator's rules: the responses they match, and what they override.
+//! The operator's rules: which responses they match, and what they override.
 //!
-//! Owns: the search for the rule of a response. The overrides are in [`Ruling`]. Invariant: only the first rule that
-//! matches a response counts. Cost: paid for responses of origins, never for a hit: a comparison of the host per rule,
-//! then of path, method, status and type for the rules that name them.
+//! This module finds the rule for a response. The overrides are in [`Ruling`]. Invariant: only the first matching rule
+//! applies. Cost: a hit pays nothing. An origin's response costs a host comparison per rule, then comparisons of path,
+//! method, status and type for the rules that name them.
 
 use globset::{GlobBuilder, GlobMatcher};
 use http::{HeaderMap, Method, StatusCode};
@@ -13,7 +13,7 @@ use crate::{
     ruling::{self, Ruling},
 };
 
-/// Rules in the order in which they are looked at; the first that names a response counts.
+/// Rules in order of precedence. Only the first that matches a response applies.
 #[derive(Clone, Debug, Default)]
 pub struct Rules(Vec<Rule>);
 
@@ -22,11 +22,11 @@ pub struct Rules(Vec<Rule>);
 pub struct Rule {
     matches: RuleMatches,
     ruling: Ruling,
-    /// The ruling for statuses to which it gives no lifetime, unless the operator named them.
+    /// The ruling for errors, which get no lifetime unless the operator named their status.
     of_errors: Option<Ruling>,
 }
 
-/// The responses that a rule matches. An unnamed property matches all.
+/// The responses that a rule matches. A property that is not given matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct RuleMatches {
     hosts: Vec<ServerPattern>,
@@ -37,34 +37,35 @@ pub struct RuleMatches {
     test: Option<RequestTest>,
 }
 
-/// Tells requests apart that no pattern can describe.
+/// A test of a request for cases that patterns cannot describe.
 pub type RequestTest = fn(&RuledRequest<'_>) -> bool;
 
-/// The responses that a rule matches, as an operator writes it.
+/// The responses that a rule matches, in the operator's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchTexts {
     /// Names of hosts, each with or without a port; `*.example.com` is every name below `example.com`.
     pub hosts: Vec<String>,
-    /// Patterns of whole paths, without query: `*` is anything but a slash, `**` anything, `{a,b}` either.
+    /// Patterns of whole paths without query. `*` matches anything but a slash, `**` anything, `{a,b}` either.
     pub paths: Vec<String>,
     /// Methods; GET if none is named.
     pub methods: Vec<String>,
-    /// Statuses: `404`, or `5xx` for all that begin so. If none is named, a lifetime is for 2xx, 301 and 308 only.
+    /// Statuses, such as `404`, or `5xx` for a whole class. If none is named, the rule's lifetime applies to 2xx, 301
+    /// and 308 only.
     pub statuses: Vec<String>,
     /// Media types: `image/png`, or `image/*`.
     pub types: Vec<String>,
 }
 
-/// A text of a rule that is not what it should be.
+/// An invalid text in a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRule {
     /// The expected kind of value, such as "a status".
     pub expected: &'static str,
-    /// The text.
+    /// The invalid text.
     pub found: String,
 }
 
-/// A request as far as rules look at it.
+/// The properties of a request that rules compare.
 #[derive(Clone, Copy, Debug)]
 pub struct RuledRequest<'a> {
     /// The request's method.
@@ -79,7 +80,7 @@ pub struct RuledRequest<'a> {
     pub accept: &'a str,
 }
 
-/// A host, and a port if only one is meant.
+/// A host, and a port if the rule is limited to one.
 #[derive(Clone, Debug)]
 struct ServerPattern {
     host: HostPattern,
@@ -89,25 +90,25 @@ struct ServerPattern {
 #[derive(Clone, Debug)]
 enum HostPattern {
     Named(String),
-    /// Every name that ends so; it begins with a dot.
+    /// Every name with this suffix, which begins with a dot.
     Below(String),
 }
 
 #[derive(Clone, Copy, Debug)]
 enum StatusPattern {
     Exact(StatusCode),
-    /// All of one hundred, by their first digit.
+    /// All statuses with this first digit.
     Class(u16),
 }
 
 #[derive(Clone, Debug)]
 enum TypePattern {
     Exact(String),
-    /// All of one kind; it ends with a slash.
+    /// All types with this prefix, which ends with a slash.
     Kind(String),
 }
 
-/// Something that a rule can name of a response.
+/// A property that a rule can match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MatchedPart {
     /// One of [`MatchTexts::hosts`].
@@ -123,10 +124,10 @@ pub enum MatchedPart {
 }
 
 impl MatchedPart {
-    /// Checks that `text` can stand for it in a rule.
+    /// Checks that `text` is valid for this property.
     ///
     /// # Errors
-    /// It cannot; says what it should be.
+    /// It is not; the error says what is expected.
     pub fn check(self, text: &str) -> Result<(), BadRule> {
         match self {
             Self::Host => server(text).map(drop),
@@ -143,10 +144,10 @@ pub fn literal_path(text: &str) -> String {
     globset::escape(text)
 }
 
-/// Checks that a text can name a rule.
+/// Checks that a text is a valid rule name.
 ///
 /// # Errors
-/// It cannot; says what it should be.
+/// It is not; the error says what is expected.
 pub fn check_name(text: &str) -> Result<(), BadRule> {
     if ruling::is_name(text) {
         return Ok(());
@@ -155,12 +156,12 @@ pub fn check_name(text: &str) -> Result<(), BadRule> {
 }
 
 impl Rules {
-    /// Returns these rules, the first first.
+    /// Creates the rules, in order of precedence.
     pub fn new(rules: Vec<Rule>) -> Self {
         Self(rules)
     }
 
-    /// Adds rules that are looked at after these.
+    /// Adds rules with lower precedence than these.
     pub fn extend(&mut self, rules: impl IntoIterator<Item = Rule>) {
         self.0.extend(rules);
     }
@@ -170,15 +171,16 @@ impl Rules {
         self.0.is_empty()
     }
 
-    /// Returns what the first rule that is about a response says of it.
+    /// Returns the ruling of the first rule that matches a response.
     pub fn find(&self, request: &RuledRequest<'_>, status: StatusCode, fields: &HeaderMap) -> Option<&Ruling> {
         let rule = self.0.iter().find(|rule| rule.matches.is_about(request, status, fields))?;
         Some(rule.of_errors.as_ref().filter(|_| !is_kept_unnamed(status)).unwrap_or(&rule.ruling))
     }
 
-    /// Returns the overrides that are known before there is a response: those of the first rule that would match a
-    /// response with status 200 and any type. A rule that names types is left out, because it is not known whether it
-    /// would match.
+    /// Returns the ruling to apply before there is a response: that of the first rule that would match a response with
+    /// status 200.
+    ///
+    /// Rules that name types are left out, because the type is not known yet.
     pub fn find_before(&self, request: &RuledRequest<'_>) -> Option<&Ruling> {
         let is_meant = |rule: &&Rule| {
             let RuleMatches { statuses, types, .. } = &rule.matches;
@@ -195,7 +197,7 @@ impl Rule {
     /// Creates a rule that applies `ruling` to the responses that `texts` describes.
     ///
     /// # Errors
-    /// The name or one of the texts is invalid; says which, and what is expected.
+    /// The name or one of the texts is invalid. The error says which, and what is expected.
     pub fn new(texts: &MatchTexts, ruling: Ruling) -> Result<Self, BadRule> {
         check_name(&ruling.name)?;
         let gives_lifetime = ruling.fresh.is_some() || ruling.immutable;
@@ -214,14 +216,16 @@ impl Rule {
     }
 }
 
-/// Returns whether a rule that names no status gives a response of this one a lifetime. An error or a temporary
-/// redirect would stay long after its cause is gone, and no client could reload it.
+/// Returns whether a response with this status gets a lifetime from a rule that names no status.
+///
+/// An error or a temporary redirect does not: it would outlast its cause, and no client could reload it.
 fn is_kept_unnamed(status: StatusCode) -> bool {
     let status = about(status);
     status.is_success() || matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::PERMANENT_REDIRECT)
 }
 
-/// Returns the status that a response is about: one that confirms a stored response, or is a part of one, is about 200.
+/// Returns the status that matching uses. A 304 and a 206 count as 200, because they stand for a response with that
+/// status.
 fn about(status: StatusCode) -> StatusCode {
     if matches!(status, StatusCode::PARTIAL_CONTENT | StatusCode::NOT_MODIFIED) { StatusCode::OK } else { status }
 }
@@ -390,7 +394,7 @@ mod tests {
         texts.iter().map(|text| (*text).to_owned()).collect()
     }
 
-    /// The name of the rule for a response of this status and type to a GET of this URL.
+    /// Returns the name of the rule for a response of this status and type to a GET of this URL.
     fn found(rules: &Rules, url: &str, (status, content_type): (u16, &str)) -> String {
         let (authority, path) = url.split_at(url.find('/').unwrap_or(url.len()));
         let mut fields = HeaderMap::new();

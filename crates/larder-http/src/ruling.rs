@@ -1,13 +1,13 @@
-//! An operator's rule for a response, which overrides its origin (RFC 9111 leaves both lifetime and obedience to the
-//! operator; RFC 9213 1 names such a gateway's own control).
+//! An operator's ruling on a response, which overrides the origin.
 //!
-//! Owns: the properties that a rule can change, and the field in which they stay with a stored response. The applicable
-//! rule is found in [`crate::rules`].
+//! RFC 9111 leaves lifetimes and obedience to the operator, and RFC 9213 1 describes such a gateway's own control. This
+//! module has the properties that a rule can change, and the field that keeps them with a stored response.
+//! [`crate::rules`] finds the rule.
 //!
 //! Invariants: the caller ensures that the field never comes from an origin and never goes to a client ([`FIELD`]).
-//! Everything that a rule does not name stays as the origin says, above all `private`, `no-store`, cookies and
-//! credentials. Cost: one lookup for a response without a rule; otherwise a short dictionary is parsed when its head is
-//! created or decoded.
+//! Whatever a rule does not name stays as the origin says, above all `private`, `no-store`, cookies and credentials.
+//! Cost: one lookup for a response without a rule. Otherwise a short dictionary is parsed when the head is created or
+//! decoded.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -16,7 +16,7 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use crate::{cache_control::ResponseDirectives, chain::Chain};
 
-/// The field in which a ruling stays with a response's head, on this side of the client and of the origin alone.
+/// The internal field that keeps a ruling with a stored head. It is never received from an origin or sent to a client.
 pub const FIELD: HeaderName = HeaderName::from_static("larder-ruling");
 
 /// The overrides of a rule for its responses. `Default` overrides nothing.
@@ -24,84 +24,88 @@ pub const FIELD: HeaderName = HeaderName::from_static("larder-ruling");
 pub struct Ruling {
     /// The rule's name, for explanations.
     pub name: String,
-    /// Whether such a response is never stored, whatever it says.
+    /// Whether the response is never stored.
     pub is_never_stored: bool,
-    /// Time after receipt for which the response is fresh, whatever lifetime it states and even if it says `no-cache`.
+    /// Time after receipt for which the response is fresh. It overrides the response's own lifetime and `no-cache`.
     pub fresh: Option<Duration>,
-    /// Set if the response never changes: it is fresh for a year unless stated otherwise, and a client cannot force a
-    /// validation.
+    /// Whether the response never changes. It is then fresh for a year unless `fresh` is set, and a client cannot force
+    /// a validation.
     pub immutable: bool,
-    /// Time after the lifetime for which it is served while it is being validated (RFC 5861 3).
+    /// Time after the lifetime during which the response is served while it is validated (RFC 5861 3).
     pub stale_while_revalidate: Option<Duration>,
-    /// Time after the lifetime for which it may be served in place of an error of its origin (RFC 5861 4).
+    /// Time after the lifetime during which the response may replace an error of its origin (RFC 5861 4).
     pub stale_on_error: Option<Duration>,
-    /// The parts that are ignored.
+    /// The parts of the request and the response that are ignored.
     pub ignored: IgnoredParts,
     /// The redirects that the proxy follows itself, so that the target's response answers the request.
     pub following: RedirectPolicy,
     /// Request fields on which the response varies, in addition to those in its Vary.
     pub varies: Vec<HeaderName>,
-    /// Longest body that is stored, in bytes; a longer one is passed on.
+    /// Longest body to store, in bytes. A longer body is passed on without storing it.
     pub size_max: Option<u64>,
-    /// Whether a fetch goes on that its clients have given up; if nothing is said, one that is small or nearly there.
+    /// Whether a fetch continues after its clients have gone. `None`: only if the body is short or almost complete.
     pub finishes_abandoned: Option<bool>,
-    /// Whether what answered a request with credentials is kept for others, each of whom the origin is asked about first.
+    /// Whether the response to a request with credentials is stored for others. The origin must then permit each
+    /// client.
     pub checks_authorization: bool,
-    /// Whether the body must have the digest that its URL names.
+    /// Whether the body is checked against the digest in its URL.
     pub checks_digest: bool,
-    /// Set if git's POST requests are answered from the cache. Packs are cached by the objects that they contain.
-    /// References are requested from the origin each time; stored ones are served only while the origin is unavailable.
+    /// Whether git's POST requests are answered from the cache.
+    ///
+    /// Packs are cached by the objects that they contain. References are requested from the origin each time; stored
+    /// references are served only while the origin is unavailable.
     pub caches_git: bool,
-    /// Whether the response answered a request with credentials. No operator says this: it is found out.
+    /// Whether the request had credentials. The proxy determines this; the operator does not set it.
     pub answers_credentials: bool,
-    /// The redirections that led to the response, if some were followed. No operator says this: it is found out.
+    /// The redirects that led to the response, if some were followed. The proxy determines this; the operator does not
+    /// set it.
     pub chain: Option<Chain>,
 }
 
 /// The redirects that are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RedirectPolicy {
-    /// None: the client gets them.
+    /// No redirects: the client receives them.
     #[default]
     None,
-    /// Those that do not lead from `https` to `http`.
+    /// Redirects that do not lead from `https` to `http`.
     Safe,
-    /// All.
+    /// All redirects.
     All,
 }
 
 /// The parts of a request or response that a rule ignores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoredParts {
-    /// A client's Cache-Control and Pragma: it cannot force the validation of a fresh response.
+    /// The client's Cache-Control and Pragma, so that it cannot force the validation of a fresh response.
     pub client_directives: bool,
-    /// That the request carried credentials: the response is given to those who carry others, or none.
+    /// The credentials of the request: the response may be served to clients with other credentials, or with none.
     pub authorization: bool,
-    /// That the response sets a cookie: it is stored without, and only who it came for gets the cookie.
+    /// The cookie that the response sets: it is stored without the cookie, which only the first client receives.
     pub set_cookie: bool,
-    /// `no-store` of the response.
+    /// The response's `no-store`.
     pub no_store: bool,
-    /// `private` of the response: it is given to others.
+    /// The response's `private`, so that other clients may receive it.
     pub private: bool,
-    /// `must-revalidate` and its like: once stale the response may be served as any other.
+    /// The response's `must-revalidate` and similar directives, so that it may be served stale.
     pub must_revalidate: bool,
-    /// Fields that Vary names.
+    /// Names of fields in the response's Vary.
     pub vary: Vec<HeaderName>,
 }
 
-/// A word for something that a rule does not heed, as operators write it.
+/// The error for a word that names no ignorable part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownWord;
 
 impl IgnoredParts {
-    /// The words by which [`Self::add`] knows what is meant.
+    /// The words that [`Self::add`] accepts.
     pub const WORDS: &'static [&'static str] =
         &["client no-cache", "authorization", "set-cookie", "no-store", "private", "must-revalidate", "vary: FIELD"];
 
-    /// Adds what `word` means.
+    /// Adds the part that `word` names.
     ///
     /// # Errors
-    /// It is none of [`Self::WORDS`].
+    /// `word` is none of [`Self::WORDS`].
     pub fn add(&mut self, word: &str) -> Result<(), UnknownWord> {
         match word {
             "client no-cache" => self.client_directives = true,
@@ -120,7 +124,7 @@ impl IgnoredParts {
 }
 
 impl Ruling {
-    /// Returns whether it overrides anything that matters before there is a response.
+    /// Returns whether the ruling changes anything before there is a response.
     pub(crate) fn says_something_before(&self) -> bool {
         self.checks_authorization || self.checks_digest || self.caches_git || self.ignores_client()
     }
@@ -130,7 +134,7 @@ impl Ruling {
         self.ignored.client_directives || self.immutable
     }
 
-    /// Puts this ruling in the place of another on a response's fields.
+    /// Sets this ruling on a response's fields, in place of any other.
     pub fn put(&self, fields: &mut HeaderMap) {
         fields.insert(FIELD, self.to_value());
     }
@@ -138,7 +142,7 @@ impl Ruling {
     /// Returns the ruling as the value of [`FIELD`]: a dictionary (RFC 9651 3.2).
     ///
     /// # Panics
-    /// Its name has characters that no field has, which [`is_name`] tells.
+    /// If [`is_name`] is false for its name.
     pub fn to_value(&self) -> HeaderValue {
         assert!(is_name(&self.name), "a rule's name is checked when the rule is made");
         let mut text = format!("rule=\"{}\"", self.name);
@@ -188,7 +192,7 @@ impl Ruling {
         HeaderValue::try_from(text).expect("names of rules and fields are characters that a field may have")
     }
 
-    /// Returns the ruling that a response's fields carry, if they carry one that can be read.
+    /// Returns the ruling in a response's fields. `None` if there is none, or none that can be parsed.
     pub fn of(fields: &HeaderMap) -> Option<Self> {
         let value = fields.get(&FIELD)?;
         let dictionary: Dictionary = Parser::new(value.as_bytes()).parse().ok()?;
@@ -229,7 +233,7 @@ impl Ruling {
         }
     }
 
-    /// Changes a response's directives as this rule says.
+    /// Applies this ruling to a response's directives.
     pub(crate) fn apply(&self, directives: &mut ResponseDirectives) {
         let ignored = &self.ignored;
         directives.no_store &= !ignored.no_store;
@@ -261,8 +265,7 @@ impl Ruling {
     }
 }
 
-/// Returns whether a text can be the name of a rule: printable, short enough, and without characters that need an
-/// escape.
+/// Returns whether a text is a valid rule name: printable, short enough, and without characters that need escaping.
 pub fn is_name(name: &str) -> bool {
     (1..=NAME_LEN_MAX).contains(&name.len())
         && name.bytes().all(|octet| (b' '..=b'~').contains(&octet) && octet != b'"' && octet != b'\\')
@@ -285,7 +288,7 @@ fn seconds(secs: i64) -> Option<Duration> {
 const INTEGER_MAX: u64 = 999_999_999_999_999;
 /// Longest name of a rule, in bytes.
 const NAME_LEN_MAX: usize = 200;
-/// The longest lifetime that a directive can say.
+/// The largest number of seconds in a directive.
 const SECONDS_MAX: u32 = 1 << 31;
 /// Lifetime of a response that never changes.
 const YEAR: Duration = Duration::from_hours(365 * 24);

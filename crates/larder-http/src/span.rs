@@ -1,9 +1,9 @@
-//! Spans of a body's bytes, and sets of them: which parts are there, and which are missing.
+//! Spans of a body's bytes, and sets of spans that record which parts are present.
 //!
-//! Invariant: a set is sorted, and its spans neither overlap nor touch. Sets are small (a bound on their
-//! count is the caller's), so inserting is linear. Cost: asking is a binary search.
+//! Invariant: a set is sorted, and its spans neither overlap nor touch. The caller limits the number of spans, so
+//! insertion is linear. A lookup is a binary search.
 
-/// Bytes of a body from `first` to `last`, both included, as ranges name them (RFC 9110 14.1.2).
+/// The bytes of a body from `first` to `last`, both included, like a range of RFC 9110 14.1.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span {
     /// The first byte.
@@ -22,12 +22,12 @@ impl Span {
         (first <= last).then_some(Self { first, last })
     }
 
-    /// Returns the number of bytes. Saturates for all of `u64`.
+    /// Returns the number of bytes. Saturates for the span of all `u64` values.
     pub fn len(&self) -> u64 {
         (self.last - self.first).saturating_add(1)
     }
 
-    /// Never: a span has at least one byte.
+    /// Returns false: a span has at least one byte.
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -37,18 +37,18 @@ impl Span {
         self.first <= other.first && other.last <= self.last
     }
 
-    /// Returns whether the two share a byte.
+    /// Returns whether the two spans share a byte.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.first <= other.last && other.first <= self.last
     }
 
-    /// Bytes between the two; zero when they touch or overlap.
+    /// Returns the number of bytes between the two spans. Zero if they touch or overlap.
     pub fn gap(&self, other: &Self) -> u64 {
         let (left, right) = if self.first <= other.first { (self, other) } else { (other, self) };
         right.first.saturating_sub(left.last).saturating_sub(1)
     }
 
-    /// Returns the smallest span that contains both.
+    /// Returns the smallest span that contains both spans.
     pub fn hull(&self, other: &Self) -> Self {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
@@ -79,7 +79,7 @@ impl SpanSet {
         total_len.checked_sub(1).is_none_or(|last| self.contains(&Span { first: 0, last }))
     }
 
-    /// Returns the parts of `wanted` that are not in the set, in ascending order. These are to be requested (RFC 9111
+    /// Returns the parts of `wanted` that are not in the set, in ascending order. The caller requests them (RFC 9111
     /// 3.4).
     pub fn missing(&self, wanted: &Span) -> Vec<Span> {
         let mut missing = Vec::new();

@@ -1,8 +1,8 @@
-//! May this response be stored (RFC 9111 3)?
+//! Decides whether a response may be stored (RFC 9111 3).
 //!
-//! Decides on the head alone; that the body arrives whole is for the caller to see to. A response that
-//! nobody could ever reuse (no lifetime and no validator) is not worth a place and not stored. What answers
-//! the conditions or the range of one request says nothing to others, so such a 412 or 416 is not stored.
+//! The decision depends on the head alone; the caller ensures that the body arrives complete. A response with neither a
+//! lifetime nor a validator could never be reused, so it is not stored. A 412 or 416 that results from the request's
+//! own conditions or range is not stored either, because it means nothing to other requests.
 
 use http::{
     HeaderMap, Method, StatusCode, Uri,
@@ -20,20 +20,20 @@ use crate::{
     stored::{FIELD_COUNT_MAX, FIELDS_SIZE_MAX},
 };
 
-/// A request that went to the origin and the head of its answer, hop-by-hop fields removed from both.
+/// A request to the origin and the head of its response. Hop-by-hop fields are removed from both.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The request's method.
     pub method: &'a Method,
     /// The request's fields as forwarded.
     pub request_fields: &'a HeaderMap,
-    /// The answer's status.
+    /// The response's status.
     pub status: StatusCode,
-    /// The answer's fields.
+    /// The response's fields.
     pub response_fields: &'a HeaderMap,
     /// When the request was sent.
     pub request_time: Timestamp,
-    /// When the answer's head was received.
+    /// When the response's head was received.
     pub response_time: Timestamp,
 }
 
@@ -42,14 +42,14 @@ pub struct Exchange<'a> {
 pub enum Storability {
     /// Store the response.
     Store {
-        /// The use of a stored copy.
+        /// How a stored copy can be used.
         reason: Reason,
         /// The fields on which the response varies; never `*`.
         rule: VaryRule,
     },
     /// Do not store the response.
     Refuse {
-        /// The rule against storing.
+        /// The rule that forbids storing.
         reason: Reason,
     },
 }
@@ -65,7 +65,7 @@ pub fn decide(exchange: &Exchange<'_>, settings: &Settings) -> Storability {
     decide_by_head(exchange, settings)
 }
 
-/// Decides whether to store what a 206 brings of a whole, under the head the whole would have (RFC 9111 3.3).
+/// Decides whether to store the part in a 206, under the head that the whole response would have (RFC 9111 3.3).
 pub fn decide_part(exchange: &Exchange<'_>, part: &Part, settings: &Settings) -> Storability {
     if exchange.method != Method::GET {
         return Storability::Refuse { reason: Reason::Method };
@@ -76,8 +76,9 @@ pub fn decide_part(exchange: &Exchange<'_>, part: &Part, settings: &Settings) ->
     decide_by_head(&Exchange { status: StatusCode::OK, ..*exchange }, settings)
 }
 
-/// Decides whether a response to a POST answers later GETs of its target (RFC 9110 9.3.3): a success with a
-/// lifetime of its own and a Content-Location that is the target itself.
+/// Decides whether a response to a POST may answer later GETs of its target (RFC 9110 9.3.3).
+///
+/// It must be a success with a lifetime of its own and a Content-Location that equals the target.
 pub fn decide_post(exchange: &Exchange<'_>, target: &Uri, settings: &Settings) -> Storability {
     if exchange.method != Method::POST || !exchange.status.is_success() {
         return Storability::Refuse { reason: Reason::Method };
@@ -140,7 +141,7 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &
         return Some(Reason::RequestNoStore);
     }
     if directives.must_understand {
-        // 5.2.2.3: with a status whose caching rules are known here, no-store does not apply.
+        // 5.2.2.3: with must-understand and a known status, no-store does not apply.
         if !is_understood(exchange.status) {
             return Some(Reason::MustUnderstand);
         }
@@ -166,7 +167,7 @@ fn refusal(exchange: &Exchange<'_>, directives: &ResponseDirectives, settings: &
     None
 }
 
-/// Returns the use of a stored copy. The error says why there is none.
+/// Returns how a stored copy can be used. The error says why it cannot.
 fn worth(
     exchange: &Exchange<'_>,
     answered_cookie: bool,
@@ -185,7 +186,7 @@ fn worth(
     let has_entity_tag = single(fields, &ETAG).is_some_and(|tag| EntityTag::parse(tag.as_bytes()).is_some());
     let has_validator = has_entity_tag || freshness.last_modified.is_some();
     match freshness.lifetime {
-        // 3: without explicit freshness or public, only statuses defined as cacheable may be stored.
+        // 3: without an explicit lifetime or `public`, only a status that is heuristically cacheable may be stored.
         Lifetime::Absent => Err(Reason::Status),
         _ if freshness.lifetime_millis(settings) > 0 && !freshness.no_cache => Ok(freshness.lifetime_reason(settings)),
         _ if has_validator => Ok(Reason::ValidatorOnly),
@@ -196,21 +197,21 @@ fn worth(
     }
 }
 
-/// Returns whether a response with this status can answer other requests than its own.
+/// Returns whether a response with this status can answer requests other than its own.
 fn is_storable_status(exchange: &Exchange<'_>) -> bool {
     let asked = |names: &[http::HeaderName]| names.iter().any(|name| exchange.request_fields.contains_key(name));
     match exchange.status.as_u16() {
         100..=199 | 304 => false,
         412 => !asked(&[IF_MATCH, IF_UNMODIFIED_SINCE]),
         416 => !asked(&[RANGE]),
-        // RFC 6585 3 to 6: they are about one client's requests, and no cache may store them.
+        // RFC 6585 3 to 6: these concern one client's requests, and no cache may store them.
         428 | 429 | 431 | 511 => false,
         _ => true,
     }
 }
 
-/// Returns whether Larder knows the caching rules of a status (RFC 9111 5.2.2.3): those of RFC 9110 15, and 451 of RFC
-/// 7725. A 206 is not stored as such.
+/// Returns whether Larder knows the caching rules of a status (RFC 9111 5.2.2.3): those of RFC 9110 15, and 451. A 206
+/// is not stored as such.
 fn is_understood(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200..=205 | 300..=305 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 451 | 500..=505)
 }

@@ -1,9 +1,9 @@
-//! The head of a stored response: everything a shared cache keeps with the body.
+//! The head of a stored response: everything that a shared cache stores besides the body.
 //!
-//! It holds the status, the end-to-end fields, the times of request and response, and the place of the body. Everything
-//! that reuse needs is derived from them once. Its bytes are in `encoding`. Invariants: the fields contain no Age (it
-//! is kept as a number and counted into the age), no hop-by-hop field, and always a valid Date. Derived values agree
-//! with the fields.
+//! The head holds the status, the end-to-end fields, the times of request and response, and the place of the body.
+//! Everything that reuse needs is derived from them once. `encoding` has the byte format. Invariants: the fields
+//! contain no Age, which is kept as a number and added to the age, no hop-by-hop field, and always a valid Date.
+//! Derived values agree with the fields.
 
 use http::{
     HeaderMap, HeaderValue, StatusCode,
@@ -25,9 +25,9 @@ mod encoding;
 
 pub use crate::codec::DecodeError;
 
-/// Most fields a stored head may have.
+/// Most fields in a stored head.
 pub const FIELD_COUNT_MAX: usize = 512;
-/// Most bytes the names and values of a stored head's fields may have together.
+/// Longest sum of the names and values of a stored head's fields, in bytes.
 pub const FIELDS_SIZE_MAX: usize = 64 << 10;
 
 /// The entry under a primary or variant key.
@@ -39,7 +39,7 @@ pub const FIELDS_SIZE_MAX: usize = 64 << 10;
 pub enum Head {
     /// A response.
     Response(StoredHead),
-    /// The rules by which the resource's variants are found.
+    /// The rules that lead to the resource's variants.
     VaryMarker(VaryMarker),
 }
 
@@ -51,11 +51,11 @@ pub enum BodyPlace {
         /// The body's length in bytes.
         len: u64,
     },
-    /// In entries of its own, one for each chunk.
+    /// In separate entries, one for each chunk.
     Chunks {
-        /// Length of the whole in bytes.
+        /// Length of the whole body in bytes.
         len: u64,
-        /// Names this representation's chunks in [`crate::key::chunk_key`].
+        /// The number of this representation, which is part of its chunks' keys ([`crate::key::chunk_key`]).
         representation: u64,
     },
 }
@@ -67,7 +67,7 @@ pub struct ReceivedHead {
     pub status: StatusCode,
     /// The response's fields, with or without hop-by-hop fields.
     pub fields: HeaderMap,
-    /// When the request for it was sent.
+    /// When the request was sent.
     pub request_time: Timestamp,
     /// The time at which the head was received.
     pub response_time: Timestamp,
@@ -113,7 +113,7 @@ impl StoredHead {
         Self::from_parts(&receipt, fields, body, selecting, targets)
     }
 
-    /// Moves the head to memory of its own: see [`crate::fields::detach`].
+    /// Moves the head's fields to their own memory; see [`crate::fields::detach`].
     pub fn detached(mut self) -> Self {
         detach(&mut self.fields);
         self
@@ -124,12 +124,12 @@ impl StoredHead {
         Self { body, ..self }
     }
 
-    /// Returns this head, with the number of purges that had been made when the response was requested.
+    /// Returns this head with `purge_count`, the number of purges that had been made when the response was requested.
     pub fn after_purges(self, purge_count: u64) -> Self {
         Self { purge_count, ..self }
     }
 
-    /// Returns this head, stale from `moment` on whatever its fields say, because of a soft purge.
+    /// Returns this head, stale from `moment` on because of a soft purge, whatever its fields say.
     ///
     /// The purge is not stored with the head. Each lookup finds it again.
     pub fn stale_since(self, moment: Timestamp) -> Self {
@@ -137,7 +137,7 @@ impl StoredHead {
         Self { freshness, ..self }
     }
 
-    /// Returns the number of purges at the time of the last fetch or validation. It is a count, because a clock can be
+    /// Returns the number of purges at the time of the last fetch or validation. A count is used because a clock can be
     /// set back.
     pub fn purge_count(&self) -> u64 {
         self.purge_count
@@ -173,7 +173,7 @@ impl StoredHead {
         self.freshness.response_time
     }
 
-    /// Returns the place of the body.
+    /// Returns where the body is stored.
     pub fn body(&self) -> BodyPlace {
         self.body
     }

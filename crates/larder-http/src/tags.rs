@@ -1,4 +1,4 @@
-//! Reads the tags of responses, by which several are purged together: `Surrogate-Key` and `Cache-Tag`.
+//! Reads the tags of responses from `Surrogate-Key` and `Cache-Tag`. One purge can remove all responses with a tag.
 //!
 //! Fastly separates tags by spaces. Cloudflare separates them by commas and ignores case. Here both characters separate
 //! tags in both fields, and case is ignored. Every tag that either vendor would find is found, so a purge may remove
@@ -9,10 +9,10 @@ use http::{HeaderMap, HeaderName};
 /// The fields that list tags.
 pub static TAG_FIELDS: [HeaderName; 2] =
     [HeaderName::from_static("surrogate-key"), HeaderName::from_static("cache-tag")];
-/// Longest tag that can be purged by, in bytes.
+/// Longest tag that a purge can name, in bytes.
 pub const TAG_SIZE_MAX: usize = 1024;
 
-/// Returns the tags that these fields list, as they stand there; what is no UTF-8 has none.
+/// Returns the tags in these fields as written. A value that is not UTF-8 has none.
 pub fn tags_of(fields: &HeaderMap) -> impl Iterator<Item = &str> {
     let lines = TAG_FIELDS.iter().flat_map(|name| fields.get_all(name));
     lines.filter_map(|line| std::str::from_utf8(line.as_bytes()).ok()).flat_map(split_tags)

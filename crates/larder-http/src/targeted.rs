@@ -1,10 +1,10 @@
-//! Directives targeted at caches like this one, above all CDN-Cache-Control (RFC 9213). Each field is a structured
-//! dictionary (RFC 9651).
+//! Reads directives that are targeted at caches like this one, such as CDN-Cache-Control (RFC 9213). Each field is a
+//! structured dictionary (RFC 9651).
 //!
-//! A valid, non-empty field replaces Cache-Control and Expires. Any other field is ignored. A lifetime that is no
-//! integer makes the field malformed, and a negative one counts as zero. Of a repeated key the last counts, as in
-//! dictionaries. Unknown parameters and directives are skipped. Cost: one lookup if there is no such field; otherwise
-//! the dictionary is parsed.
+//! A valid, non-empty field replaces Cache-Control and Expires; any other field is ignored. A lifetime that is not an
+//! integer makes the field malformed, and a negative one counts as zero. The last value of a repeated key counts, as in
+//! every dictionary. Unknown parameters and directives are skipped. Cost: one lookup if there is no such field;
+//! otherwise the dictionary is parsed.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use crate::cache_control::{ResponseDirectives, withhold};
 
-/// The field for every cache that works for an origin (RFC 9213 3).
+/// The field for all caches that serve an origin (RFC 9213 3).
 pub const CDN_CACHE_CONTROL: HeaderName = HeaderName::from_static("cdn-cache-control");
 
-/// The fields that are aimed at this cache, the first the strongest: the target list of RFC 9213 2.1. By default
-/// [`CDN_CACHE_CONTROL`] alone.
+/// The fields that are targeted at this cache, the strongest first: the target list of RFC 9213 2.1. By default only
+/// [`CDN_CACHE_CONTROL`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetList(Arc<[HeaderName]>);
 
 impl TargetList {
-    /// Creates a list of these fields. With an empty list only Cache-Control and Expires count.
+    /// Creates a list of these fields. If it is empty, only Cache-Control and Expires count.
     pub fn new(names: impl Into<Arc<[HeaderName]>>) -> Self {
         Self(names.into())
     }
@@ -55,7 +55,7 @@ fn directives_of(fields: &HeaderMap, name: &HeaderName) -> Option<ResponseDirect
     Some(found)
 }
 
-/// A value of a type that its directive does not have.
+/// The error for a value of the wrong type for its directive.
 struct WrongType;
 
 fn apply(found: &mut ResponseDirectives, key: &str, value: &ListEntry) -> Result<(), WrongType> {
@@ -89,12 +89,12 @@ fn seconds(value: &ListEntry) -> Result<u32, WrongType> {
     }
 }
 
-/// Returns whether a directive without argument is set. Only an explicit false unsets it.
+/// Returns whether a directive without argument is set. Only an explicit false value clears it.
 fn is_set(value: &ListEntry) -> bool {
     !matches!(value, ListEntry::Item(item) if matches!(item.bare_item, BareItem::Boolean(false)))
 }
 
-/// Withholds the fields that the value lists. Returns whether it is a string of field names.
+/// Withholds the fields that the value lists. Returns false if the value is not a string of field names.
 fn withholds(value: &ListEntry, found: &mut ResponseDirectives) -> bool {
     match value {
         ListEntry::Item(item) => match &item.bare_item {

@@ -13,9 +13,9 @@ use http::HeaderName;
 /// A field or a family of fields, and the software that uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TellingField {
-    /// The field's name in lower case, or with `*` behind it how the names of a family begin.
+    /// The field's name in lower case. With `*` at its end it is the prefix of a family's names.
     pub name: &'static str,
-    /// Fields of the family that describe the client or the route, and change no response.
+    /// Fields of the family that only describe the client or the route and do not change the response.
     pub except: &'static [&'static str],
     /// The property of a request that origins take from the field.
     pub tells: &'static str,

@@ -1,8 +1,8 @@
-//! Moments as the caller's clock gives them. Owns no clock: time is always an argument.
+//! Moments in time. This crate has no clock: the caller passes the time as an argument.
 //!
 //! Arithmetic saturates, so hostile dates never wrap.
 
-/// Milliseconds since the Unix epoch; before it when negative.
+/// Milliseconds since the Unix epoch; negative before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
@@ -17,7 +17,7 @@ impl Timestamp {
         Self(secs.saturating_mul(1000))
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     pub const fn as_millis(self) -> i64 {
         self.0
     }
@@ -37,7 +37,7 @@ impl Timestamp {
         Self(self.0.saturating_add(millis))
     }
 
-    /// Milliseconds from `earlier` to this moment; negative when it is later.
+    /// Returns the milliseconds from `earlier` to this moment; negative if `earlier` is later.
     pub const fn millis_since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
     }

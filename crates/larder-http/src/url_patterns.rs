@@ -1,7 +1,7 @@
-//! Patterns of URLs, by which operators select stored responses.
+//! Patterns of URLs, with which operators select stored responses.
 //!
-//! A pattern names URLs in the form that keys use: the host in lower case, no default port, no fragment. Cost: one pass
-//! over the URL for all patterns together.
+//! A pattern uses the normal form of keys: the host in lower case, no default port, no fragment. Cost: one pass over
+//! the URL for all patterns together.
 
 use std::{fmt, str::FromStr};
 
@@ -16,14 +16,14 @@ use crate::key::{default_port, split_authority};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UrlPattern(Box<str>);
 
-/// Several of them.
+/// A set of URL patterns.
 #[derive(Clone, Debug, Default)]
 pub struct UrlPatterns {
     patterns: Vec<UrlPattern>,
     set: GlobSet,
 }
 
-/// A text that is no pattern of URLs; why.
+/// The error for an invalid URL pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadUrlPattern {
     why: &'static str,
@@ -36,7 +36,7 @@ impl UrlPattern {
         &self.0
     }
 
-    /// As a pattern of `globset`, in which nothing but `*` stands for others.
+    /// Returns the pattern in the syntax of `globset`, with everything but `*` escaped.
     fn glob(&self) -> String {
         let literals: Vec<_> = self.0.split('*').map(globset::escape).collect();
         let glob = literals.join("*");
@@ -64,7 +64,7 @@ impl FromStr for UrlPattern {
             return bad("it begins with http://, https:// or a host");
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        // A star is part of no host, but stands for one.
+        // A star stands for any host here, although no host may contain one.
         let Some((host, port)) = split_authority(authority).filter(|_| !authority.contains('?')) else {
             return bad("it names no host");
         };
@@ -125,9 +125,9 @@ impl fmt::Display for BadUrlPattern {
 
 impl std::error::Error for BadUrlPattern {}
 
-/// Longest pattern.
+/// Longest pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 4096;
-/// So much of a text is shown that is none.
+/// Longest excerpt of an invalid text in an error, in characters.
 const SHOWN_CHARS: usize = 100;
 
 #[cfg(test)]

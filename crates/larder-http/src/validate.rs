@@ -1,7 +1,7 @@
-//! Validation of a stored response with its origin (RFC 9111 4.3.1, 4.3.3, 4.3.4, 4.3.5, 3.2).
+//! Validates a stored response with its origin (RFC 9111 4.3.1, 4.3.3, 4.3.4, 4.3.5, 3.2).
 //!
-//! Makes the preconditions to send, tells whether a 304 or the answer to a HEAD speaks of the stored
-//! response, and merges the two.
+//! The module creates the preconditions, decides whether a 304 or a response to HEAD applies to the stored response,
+//! and merges the two.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, StatusCode,
@@ -43,10 +43,11 @@ pub fn request_fields(stored: &StoredHead) -> Vec<(HeaderName, HeaderValue)> {
 /// Returns whether a 304 to our own precondition confirms the stored response (RFC 9111 4.3.4).
 ///
 /// A strong tag must equal the stored strong tag. A weak tag must match the stored tag by weak comparison. A lone
-/// Last-Modified must equal the stored one. A 304 without validators can only mean the response that we asked about.
+/// Last-Modified must equal the stored one. A 304 without validators can only refer to the response that the
+/// precondition named.
 ///
-/// If the 304 varies on more than was known, it needs an entity tag: a page made for another client may have the same
-/// date.
+/// If the 304 names more fields in Vary than the stored response, an entity tag is required, because a page made for
+/// another client may have the same date.
 pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
     if varies_on_more(not_modified_fields, stored) && stored.entity_tag_value().is_none() {
         return false;
@@ -56,7 +57,7 @@ pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
         return match (tag, stored_tag) {
             (Some(tag), Some(stored_tag)) if tag.weak => tag.matches_weakly(&stored_tag),
             (Some(tag), Some(stored_tag)) => tag.matches_strongly(&stored_tag),
-            // A tag that is none on either side says nothing, unless it is the same octets.
+            // If either value is not a valid tag, only identical octets count as a match.
             _ => stored.fields().get(ETAG) == Some(value),
         };
     }
@@ -68,21 +69,21 @@ pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
     }
 }
 
-/// The consequence of a response to HEAD for a stored response to GET (RFC 9111 4.3.5).
+/// How a response to HEAD affects a stored response to GET (RFC 9111 4.3.5).
 #[derive(Clone, Debug, PartialEq)]
 pub enum HeadVerdict {
-    /// The stored response holds. It is returned with the fields and the lifetime of the new response.
+    /// The stored response is still valid. The head has the fields and the lifetime of the new response.
     Holds(Box<StoredHead>),
     /// The stored response has changed: remove it, or treat it as stale.
     Changed,
-    /// Nothing: the answer is not a 200, or the stored response is another kind of answer.
+    /// The response to HEAD says nothing: it is not a 200, or the stored response has another status.
     Silent,
 }
 
 /// Judges a stored response by the response to a HEAD with the same key.
 ///
-/// Each validator and the length in the new response must equal those stored. If the response varies on more than was
-/// known, the entity tag must be present.
+/// Each validator and the length in the new response must equal those stored. If it names more fields in Vary than the
+/// stored response, the entity tag must be present.
 pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) -> HeadVerdict {
     let fields = answer.response_fields;
     if answer.status != StatusCode::OK || stored.status() != StatusCode::OK {
@@ -100,10 +101,11 @@ pub fn judge_head(stored: &StoredHead, answer: &Exchange<'_>, settings: &Setting
     }
 }
 
-/// Returns whether the answer to a HEAD describes a response to GET with this head and body length, if that is known.
+/// Returns whether the response to a HEAD describes a response to GET with this head and, if known, this body length.
 ///
-/// Both must have the same 2xx status, the same validators and the same media type. A length in the answer must be the
-/// body's. Where the URL names the digest of its content (`names_digest`), only the length counts, and must be there.
+/// Both must have the same 2xx status, the same validators and the same media type. A length in the response to HEAD
+/// must equal the body's length. If the URL contains the digest of its content (`names_digest`), only the length is
+/// compared, and it must be present.
 pub fn is_described(
     head: &StoredHead,
     body_len: Option<u64>,
@@ -125,21 +127,21 @@ pub fn is_described(
 /// Updates the stored response by a 304 that [`selects`] it (RFC 9111 3.2).
 ///
 /// Each end-to-end field of the 304 replaces the stored field of that name, except Content-Length. Content-Encoding,
-/// Content-Type and Content-Range are updated too, because messages are stored as received. A stored Warning of the 1xx
-/// kind described the old freshness and is dropped (RFC 7234 4.3.4; RFC 9111 5.5 abolished it). A Set-Cookie that is
-/// not meant for everybody is left out, see [`first_askers_own`].
+/// Content-Type and Content-Range are updated too, because messages are stored as received. A stored Warning with a 1xx
+/// code described the old freshness, so it is dropped (RFC 7234 4.3.4; RFC 9111 5.5 abolished the field). A Set-Cookie
+/// is left out unless the response may be shared, see [`first_askers_own`].
 ///
-/// If the response now varies on more, its selecting fields become those of the request that was answered. If there can
-/// be none, [`crate::storable::decide_updated`] refuses the response.
+/// If the 304 names more fields in Vary, the selecting fields are taken from its request. If no request can match,
+/// [`crate::storable::decide_updated`] refuses the response.
 pub fn freshen(stored: &StoredHead, answer: &Exchange<'_>, settings: &Settings) -> StoredHead {
     let (request_time, response_time) = (answer.request_time, answer.response_time);
     let mut updates = answer.response_fields.clone();
     strip_hop_by_hop(&mut updates);
     updates.remove(CONTENT_LENGTH);
     let mut fields = stored.fields().clone();
-    // The rule that holds now is among the updates, if one does.
+    // The updates contain the rule that applies now, if there is one.
     fields.remove(ruling::FIELD);
-    // Without a Date of its own the 304 was made when it came in (RFC 9110 6.6.1), not at the stored Date.
+    // A 304 without Date counts as created on receipt (RFC 9110 6.6.1), not at the stored Date.
     if !updates.contains_key(http::header::DATE) {
         updates.insert(http::header::DATE, format_http_date(response_time));
     }
@@ -176,7 +178,7 @@ pub fn first_askers_own(answer_fields: &HeaderMap, updated: &StoredHead) -> Head
     own
 }
 
-/// Returns whether a response varies on more than the stored selecting fields (RFC 9111 4.1).
+/// Returns whether a response names more fields in Vary than the stored selecting fields (RFC 9111 4.1).
 fn varies_on_more(answer_fields: &HeaderMap, stored: &StoredHead) -> bool {
     answer_fields.contains_key(VARY) && !stored.selecting().cover(&VaryRule::from_fields(answer_fields))
 }

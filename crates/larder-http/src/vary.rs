@@ -3,10 +3,11 @@
 //! A resource whose responses vary has a [`VaryMarker`] under its primary key. The marker lists the most recent rules.
 //! Each variant is stored under a key made of the rule and the request's selecting fields.
 //!
-//! Fields are compared in a normal form: lines joined with a comma, the same white space around every comma outside
-//! quotes. On the operator's request Accept-Language is also compared without case and white space. Selecting fields
-//! also record whether the request had a Cookie that selects nothing, because that restricts heuristics (see
-//! `freshness`). Cost: matching compares octets, and allocates only if they differ from the stored normal form.
+//! Fields are compared in a normal form: lines are joined with commas, and every comma outside quotes has the same
+//! white space around it. If the operator asks for it, Accept-Language is compared without case and white space.
+//! Selecting fields also record whether the request had a Cookie on which the response does not vary, because that
+//! restricts heuristics (see `freshness`). Cost: matching compares octets, and allocates only if they differ from the
+//! stored normal form.
 
 use bytes::Bytes;
 use http::{
@@ -22,21 +23,21 @@ use crate::{
     telling::{FORWARDED_TARGET, is_telling},
 };
 
-/// Most selecting fields of one rule; a response that names more is taken as `*`.
+/// Most selecting fields of one rule. A response that names more counts as `*`.
 pub const SELECTING_COUNT_MAX: usize = 16;
-/// Most rules a marker lists; an older one is forgotten, and its variants with it.
+/// Most rules in a marker. When a rule is added beyond this, the oldest is dropped, and its variants are lost.
 pub const RULE_COUNT_MAX: usize = 4;
 
 /// The fields on which a response varies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VaryRule {
-    /// The named request fields: sorted, each once. None of them: every request matches.
+    /// The named request fields, sorted and without duplicates. If empty, every request matches.
     Fields(Box<[HeaderName]>),
-    /// Something outside the request: no request ever matches.
+    /// A property outside the request: no request ever matches.
     Star,
 }
 
-/// The selecting fields of the request a response was stored for, sorted by name, in normal form.
+/// The selecting fields of the request whose response was stored, sorted by name, in normal form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectingFields {
     fields: Vec<(HeaderName, Option<Bytes>)>,
@@ -50,8 +51,8 @@ pub struct VaryMarker(Vec<VaryRule>);
 impl VaryRule {
     /// Returns the rule of a response's Vary field.
     ///
-    /// A `*`, or an element that is no field name, makes it [`VaryRule::Star`]. An operator's rule may ignore elements
-    /// or add some.
+    /// A `*`, or an element that is not a field name, makes it [`VaryRule::Star`]. An operator's rule may ignore or add
+    /// elements.
     pub fn from_fields(response_fields: &HeaderMap) -> Self {
         let names: Result<Vec<_>, _> = list::tokens(response_fields, &VARY).map(parse_name).collect();
         let Ok(mut names) = names else { return Self::Star };
@@ -62,18 +63,16 @@ impl VaryRule {
         Self::from_names(names)
     }
 
-    /// Returns the rule for storing the response to a request: the response's own Vary, and the telling fields of the
-    /// request.
+    /// Returns the rule for storing a response: its own Vary, and the request fields of [`crate::telling`].
     ///
-    /// [`crate::telling`] lists those. Including them keeps a response to a request that has them away from all other
-    /// requests.
+    /// A response to a request with such a field then never answers a request without it.
     pub fn for_exchange(request_fields: &HeaderMap, response_fields: &HeaderMap) -> Self {
         let rule = Self::from_fields(response_fields);
         let told: Vec<_> = told(request_fields).cloned().collect();
         if told.is_empty() { rule } else { rule.and(&Self::from_names(told)) }
     }
 
-    /// Returns the rule with the fields of both.
+    /// Returns a rule with the fields of both rules.
     pub fn and(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Fields(names), Self::Fields(others)) => Self::from_names([&names[..], &others[..]].concat()),
@@ -109,15 +108,16 @@ impl SelectingFields {
     pub fn matches(&self, request_fields: &HeaderMap, settings: &Settings) -> bool {
         self.fields.iter().all(|(name, stored)| {
             let Some(stored) = stored else { return !is_in(request_fields, name) };
-            // The usual request repeats the stored octets, and a normal form is its own normal form.
+            // Most requests have exactly the stored octets, and normalizing a normal form does not change it.
             list::single(request_fields, name).is_some_and(|value| value.as_bytes() == stored)
                 || normal_form(name, request_fields, settings).is_some_and(|value| value == *stored)
         })
     }
 
-    /// Returns whether these fields cover every telling field (see [`crate::telling`]) of a request.
+    /// Returns whether these fields include every field of the request that [`crate::telling`] lists.
     ///
-    /// A request with more of them may get a response made for it alone. That response must change nothing for others.
+    /// If they do not, the response may have been made for this request alone, so it must not change anything for
+    /// others.
     pub fn cover_what_is_told(&self, request_fields: &HeaderMap) -> bool {
         told(request_fields).all(|name| self.has(name))
     }
@@ -130,9 +130,9 @@ impl SelectingFields {
     /// Returns the selecting fields of a stored response after a 304 confirmed it for this request (RFC 9111 4.1,
     /// 4.3.4).
     ///
-    /// Fields that cover `rule` are returned unchanged. Otherwise the 304 brought a wider Vary, and the result also has
-    /// the request's fields under it. `None` if no request could ever match. Invariant: a request that matches the
-    /// result also matches `self`.
+    /// If these fields already cover `rule`, they are returned unchanged. Otherwise the 304 has a wider Vary, and the
+    /// result also has the request's values for its fields. `None` if no request can match. Invariant: a request that
+    /// matches the result also matches `self`.
     pub fn renewed(&self, rule: &VaryRule, request_fields: &HeaderMap, settings: &Settings) -> Option<Self> {
         if self.cover(rule) {
             return Some(self.clone());
@@ -142,13 +142,13 @@ impl SelectingFields {
         Some(Self { answered_cookie, ..selected })
     }
 
-    /// Returns whether the request had a Cookie that is not a selecting field. The response may then be made for its
+    /// Returns whether the request had a Cookie that is not a selecting field. The response may then be meant for its
     /// client alone, even if it does not say so.
     pub fn answered_cookie(&self) -> bool {
         self.answered_cookie
     }
 
-    /// Names and values; no value for a field the request did not have.
+    /// Iterates over names and values. The value is `None` for a field that the request did not have.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&HeaderName, Option<&Bytes>)> {
         self.fields.iter().map(|(name, value)| (name, value.as_ref()))
     }
@@ -162,7 +162,7 @@ impl SelectingFields {
         self.fields.iter().any(|(selecting, _)| selecting == name)
     }
 
-    /// Returns the parts to store. The presence of a Cookie is one of them, under a name that no field can have.
+    /// Returns the parts to store. The presence of a Cookie is stored as a part, under a name that no field can have.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (&HeaderName, Option<&Bytes>)> {
         self.iter().chain(self.answered_cookie.then_some((&ANSWERED_COOKIE, None)))
     }
@@ -207,7 +207,7 @@ fn parse_name(element: &[u8]) -> Result<HeaderName, ()> {
     }
 }
 
-/// Iterates over the telling fields of a request.
+/// Iterates over the request's fields that [`crate::telling`] lists.
 fn told(fields: &HeaderMap) -> impl Iterator<Item = &HeaderName> {
     let target = forwarded_target(fields).map(|_| &FORWARDED_TARGET);
     fields.keys().filter(|name| is_telling(name)).chain(target)
@@ -310,7 +310,7 @@ fn push_tightened(joined: &mut Vec<u8>, line: &[u8]) {
     }
 }
 
-/// Separator of elements in normal form. Nearly all clients send this one, so that their values need no rewriting.
+/// Separator of elements in normal form. Nearly all clients send this separator, so their values need no rewriting.
 const SEPARATOR: &[u8] = b", ";
-/// Says in a stored head that the request had a Cookie.
+/// Name of the stored part that records a Cookie in the request.
 static ANSWERED_COOKIE: HeaderName = HeaderName::from_static("!answered-cookie");

@@ -1,4 +1,4 @@
-//! Copies fields into memory of their own.
+//! Copies fields into their own memory.
 //!
 //! An HTTP library returns field values as slices of its read buffer. Keeping one value would keep the whole buffer,
 //! often several kilobytes. Cost: one allocation, and a copy of the values.
@@ -6,7 +6,7 @@
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue};
 
-/// Copies the values into memory that holds nothing else, so that what they were read into can be used again.
+/// Copies the values into a new buffer, so that the buffer they were read into can be freed.
 pub fn detach(fields: &mut HeaderMap) {
     let mut copied = BytesMut::with_capacity(fields.values_mut().map(|value| value.len()).sum());
     fields.values_mut().for_each(|value| copied.extend_from_slice(value.as_bytes()));

@@ -1,6 +1,6 @@
-//! Strict framing (RFC 9112 6): a message whose length could be read in two ways is refused.
+//! Checks a message's framing strictly (RFC 9112 6): a message whose length is ambiguous is refused.
 //!
-//! Everything here is what request smuggling lives on, so nothing is repaired.
+//! Ambiguous framing enables request smuggling, so nothing is repaired.
 
 use std::fmt;
 
@@ -11,14 +11,14 @@ use http::{
 
 use crate::decimal::{DIGITS_MAX, parse_u64};
 
-/// The framing of a body according to its fields.
+/// The framing of a body, according to the message's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
     /// No length is stated: a request has no body, and a response's body ends with the connection.
     Unstated,
-    /// By its length in bytes.
+    /// The body has this length in bytes.
     Length(u64),
-    /// In chunks.
+    /// The body is sent in chunks.
     Chunked,
 }
 
@@ -31,18 +31,18 @@ pub enum FramingError {
     Length,
     /// A Transfer-Encoding other than exactly `chunked` (RFC 9112 6.1).
     Encoding,
-    /// Transfer-Encoding in a message of HTTP/1.0, which does not have it (RFC 9112 6.1).
+    /// Transfer-Encoding in an HTTP/1.0 message, which must not have one (RFC 9112 6.1).
     EncodingInHttp10,
-    /// A body where the status has none.
+    /// A body with a status that permits none.
     Content,
-    /// 101 to a request that asked for no other protocol.
+    /// A 101 to a request that did not ask for another protocol.
     Switch,
 }
 
 /// Checks a request's framing.
 ///
 /// # Errors
-/// The framing is ambiguous: answer 400 and close the connection.
+/// The framing is ambiguous: respond with 400 and close the connection.
 pub fn check_request(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingError> {
     check(fields, version)
 }
@@ -50,17 +50,16 @@ pub fn check_request(fields: &HeaderMap, version: Version) -> Result<BodyLength,
 /// Checks a response's framing.
 ///
 /// # Errors
-/// The framing is ambiguous: answer 502 and close the origin's connection.
+/// The framing is ambiguous: respond with 502 and close the connection to the origin.
 pub fn check_response(fields: &HeaderMap, version: Version) -> Result<BodyLength, FramingError> {
     check(fields, version)
 }
 
-/// Checks a response's framing, and leaves one Content-Length where there were several that agree
-/// (RFC 9110 8.6).
+/// Checks a response's framing, and reduces several equal Content-Length fields to one (RFC 9110 8.6).
 ///
 /// # Errors
-/// As for [`check_response`]; or the status has no body and the fields say there is one (RFC 9110 15.3.5), or it
-/// changes the protocol, which nobody asked for (RFC 9110 15.2.2).
+/// The framing is ambiguous, the status permits no body but the fields announce one (RFC 9110 15.3.5), or the response
+/// switches to a protocol that the request did not ask for (RFC 9110 15.2.2).
 pub fn settle_response(
     status: StatusCode,
     fields: &mut HeaderMap,

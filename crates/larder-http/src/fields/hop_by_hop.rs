@@ -1,4 +1,4 @@
-//! Removing what belongs to one connection only (RFC 9110 7.6.1).
+//! Removes the fields that belong to one connection only (RFC 9110 7.6.1).
 
 use http::{
     HeaderMap, HeaderName,
@@ -9,10 +9,10 @@ use http::{
 
 use crate::list;
 
-/// Removes the fields that Connection names and those that never leave a connection, in place.
+/// Removes the fields that Connection names, and those that are always hop-by-hop, in place.
 ///
-/// Framing, routing and loop detection rest on Host, Content-Length, Via and CDN-Loop: these stay though
-/// Connection name them. Cost: nothing is allocated unless Connection names a field.
+/// Host, Content-Length, Via and CDN-Loop stay even if Connection names them: framing, routing and loop detection
+/// depend on them. Cost: allocates only if Connection names a field.
 pub fn strip_hop_by_hop(fields: &mut HeaderMap) {
     strip_named(fields);
     for name in &HOP_BY_HOP {
@@ -20,7 +20,7 @@ pub fn strip_hop_by_hop(fields: &mut HeaderMap) {
     }
 }
 
-/// Removes the fields that Connection names, except those that belong to the connection anyway.
+/// Removes the fields that Connection names, except those that are always hop-by-hop.
 ///
 /// Later decisions about the request then see the same fields as the origin.
 pub fn strip_named(fields: &mut HeaderMap) {

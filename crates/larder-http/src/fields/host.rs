@@ -1,4 +1,4 @@
-//! Whom a request is for (RFC 9110 7.2, RFC 9112 3.2, 3.3).
+//! Determines the host and port that a request is for (RFC 9110 7.2, RFC 9112 3.2, 3.3).
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use http::{HeaderMap, Uri, Version, header::HOST};
 
 use crate::key::split_authority;
 
-/// Why a request names no one host: answer 400 (RFC 9112 3.2).
+/// Why a request does not name exactly one host: respond with 400 (RFC 9112 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostError {
-    /// No Host in a request of HTTP/1.1, or neither that nor an authority in one of HTTP/2.
+    /// An HTTP/1.1 request without Host, or an HTTP/2 request with neither Host nor an authority.
     Missing,
     /// More than one Host.
     Repeated,
@@ -19,12 +19,11 @@ pub enum HostError {
 
 /// Returns the host and port that a request is for.
 ///
-/// They are those of a target in absolute form, because a proxy must then ignore Host (RFC 9112 3.2.2). Otherwise
-/// they are those of Host. Returns `None` for an HTTP/1.0 request without either.
+/// A target in absolute form provides them, because a proxy must then ignore Host (RFC 9112 3.2.2). Otherwise Host
+/// provides them. Returns `None` for an HTTP/1.0 request without either.
 ///
 /// # Errors
-/// Host is missing, repeated or malformed, or the target's authority is malformed. The response to all of them is a
-/// 400.
+/// Host is missing, repeated or malformed, or the target's authority is malformed: respond with 400.
 pub fn effective_authority<'a>(
     target: &'a Uri,
     fields: &'a HeaderMap,
@@ -32,7 +31,8 @@ pub fn effective_authority<'a>(
 ) -> Result<Option<&'a str>, HostError> {
     let host = host_field(target, fields, version)?;
     match target.authority() {
-        // An authority alone is a target for CONNECT (RFC 9112 3.2.3); elsewhere it is a path that lacks its slash.
+        // Only CONNECT may have an authority alone as its target (RFC 9112 3.2.3). In other requests it is a path
+        // without its slash.
         Some(_) if target.scheme().is_none() => Err(HostError::Invalid),
         Some(authority) if split_authority(authority.as_str()).is_none() => Err(HostError::Invalid),
         Some(authority) => Ok(Some(authority.as_str())),
@@ -42,7 +42,8 @@ pub fn effective_authority<'a>(
 }
 
 /// Returns the host and port of a request that [`effective_authority`] has accepted, without checking them again.
-/// Returns `None` for a CONNECT too.
+///
+/// Returns `None` for a CONNECT.
 pub fn accepted_authority<'a>(target: &'a Uri, fields: &'a HeaderMap) -> Option<&'a str> {
     match target.authority() {
         Some(authority) => target.scheme().map(|_| authority.as_str()),
@@ -50,10 +51,10 @@ pub fn accepted_authority<'a>(target: &'a Uri, fields: &'a HeaderMap) -> Option<
     }
 }
 
-/// Checks the Host of a request whose target is checked by itself, as that of a CONNECT.
+/// Checks the Host of a request whose target is checked elsewhere, such as a CONNECT.
 ///
 /// # Errors
-/// Host is missing, repeated or malformed: answer 400.
+/// Host is missing, repeated or malformed: respond with 400.
 pub fn check_host(target: &Uri, fields: &HeaderMap, version: Version) -> Result<(), HostError> {
     host_field(target, fields, version).map(|_| ())
 }

@@ -1,11 +1,13 @@
-//! How many more times a request may be forwarded: Max-Forwards (RFC 9110 7.6.2).
+//! Limits how often a request is forwarded: Max-Forwards (RFC 9110 7.6.2).
 
 use http::{HeaderMap, HeaderValue, Method, header::MAX_FORWARDS};
 
 use crate::{decimal::parse_u64, list::single};
 
-/// Counts a request that is about to be forwarded in its Max-Forwards; false: it must not be, and its recipient here is
-/// its last. Only TRACE and OPTIONS are counted; a field that is repeated or no number says nothing and stays.
+/// Decrements Max-Forwards in a request that is about to be forwarded.
+///
+/// Returns false if the request must not be forwarded, because this proxy is its final recipient. Only TRACE and
+/// OPTIONS are counted. A repeated or malformed field is ignored and kept.
 pub fn count_down(method: &Method, fields: &mut HeaderMap) -> bool {
     if method != Method::TRACE && method != Method::OPTIONS {
         return true;

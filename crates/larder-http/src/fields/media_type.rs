@@ -1,6 +1,4 @@
-//! The media type of a response's content (RFC 9110 8.3).
-//!
-//! Owns: taking it from Content-Type. Does not: read its parameters. Cost: none but a look-up.
+//! Reads the media type of a response from Content-Type, without parameters (RFC 9110 8.3).
 
 use http::{HeaderMap, header::CONTENT_TYPE};
 

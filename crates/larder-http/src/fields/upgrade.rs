@@ -1,4 +1,4 @@
-//! Whether a request asks to leave HTTP for something that is passed through (RFC 9110 7.8).
+//! Detects requests to switch from HTTP to another protocol, which the proxy passes through (RFC 9110 7.8).
 
 use http::{
     HeaderMap,

@@ -1,15 +1,15 @@
-//! The way a message came: Via (RFC 9110 7.6.3) and CDN-Loop (RFC 8586), and loops found by them.
+//! Adds this proxy to Via (RFC 9110 7.6.3) and CDN-Loop (RFC 8586), and detects loops by both.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header::VIA};
 
 use crate::list::elements;
 
-/// Most intermediaries a message may have passed; beyond, it is taken to run in a loop.
+/// Most intermediaries that a message may have passed. A message with more is taken to be in a loop.
 pub const HOP_COUNT_MAX: usize = 32;
 
 static CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
 
-/// Names this proxy in Via and CDN-Loop.
+/// The name of this proxy in Via and CDN-Loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pseudonym(String);
 
@@ -57,7 +57,7 @@ pub fn loops(fields: &HeaderMap, pseudonym: &Pseudonym) -> bool {
     let mut via_count = 0;
     for member in fields.get_all(VIA).iter().flat_map(|line| elements(line.as_bytes())) {
         via_count += 1;
-        // received-protocol, white space, received-by; a comment may follow.
+        // A member is the received protocol, white space, and the receiver's name. A comment may follow.
         let mut parts = member.split(|byte| matches!(byte, b' ' | b'\t')).filter(|part| !part.is_empty());
         if parts.nth(1).is_some_and(|received_by| received_by.eq_ignore_ascii_case(name)) {
             return true;

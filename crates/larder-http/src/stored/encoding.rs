@@ -1,8 +1,8 @@
-//! The bytes of a stored head and of a marker of variants, as they lie in an entry.
+//! Encodes and decodes stored heads and markers of variants.
 //!
-//! The first byte names kind and version: bytes of a version not known here are an entry that is absent.
-//! What is derived from the fields is not stored but derived again, so the two never disagree.
-//! Cost: decoding shares the buffer it is given (and keeps it alive) and allocates one map of fields.
+//! The first byte names the kind and version. An entry of an unknown version counts as absent. Values that can be
+//! derived from the fields are not stored, so they cannot disagree with the fields. Cost: decoding shares the input
+//! buffer, keeps it alive, and allocates one map of fields.
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
@@ -17,7 +17,7 @@ use crate::{
 };
 
 impl Head {
-    /// Encodes the entry's bytes.
+    /// Encodes the entry.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Response(head) => head.encode(),
@@ -25,11 +25,11 @@ impl Head {
         }
     }
 
-    /// Reads what [`Head::encode`] wrote. Field values share `bytes` and keep them alive; what they say of
-    /// freshness is read by `targets`.
+    /// Decodes an entry that [`Head::encode`] wrote. Field values share `bytes` and keep them alive. Directives are
+    /// read from the fields in `targets`.
     ///
     /// # Errors
-    /// The bytes are damaged or of another version: the caller treats the entry as absent.
+    /// The bytes are corrupt or of another version: the caller treats the entry as absent.
     pub fn decode(bytes: Bytes, targets: &TargetList) -> Result<Self, DecodeError> {
         let mut reader = CodecReader::new(bytes);
         let head = match reader.byte()? {
@@ -61,10 +61,10 @@ impl StoredHead {
         out
     }
 
-    /// Reads a response's head.
+    /// Decodes a response's head.
     ///
     /// # Errors
-    /// As [`Head::decode`], and when it is the head of something else.
+    /// The same as for [`Head::decode`], or the entry is not a response.
     pub fn decode(bytes: Bytes, targets: &TargetList) -> Result<Self, DecodeError> {
         match Head::decode(bytes, targets)? {
             Head::Response(head) => Ok(head),
@@ -145,7 +145,7 @@ impl VaryMarker {
 }
 
 fn decode_selecting(reader: &mut CodecReader) -> Result<SelectingFields, DecodeError> {
-    // One more than a rule can name: whether the request had a Cookie.
+    // The limit is one more than a rule can name: the extra part records that the request had a Cookie.
     let count = reader.count(SELECTING_COUNT_MAX + 1)?;
     let mut parts = Vec::with_capacity(count);
     for _ in 0..count {
@@ -172,12 +172,12 @@ fn decode_marker(reader: &mut CodecReader) -> Result<VaryMarker, DecodeError> {
 }
 
 const KIND_RESPONSE_1: u8 = 0x11;
-/// As the first, with the number of purges before it.
+/// Like the first version, with the number of purges in front.
 const KIND_RESPONSE_2: u8 = 0x12;
 const KIND_VARY_MARKER_1: u8 = 0x21;
 const BODY_WHOLE: u8 = 0;
 const BODY_CHUNKS: u8 = 1;
 const RULE_STAR: u8 = 0;
 const RULE_FIELDS: u8 = 1;
-/// Room that holds most heads without growing, in bytes.
+/// Initial buffer size, in bytes. Most heads fit without growing it.
 const ENCODED_SIZE_USUAL: usize = 384;
