@@ -1,9 +1,9 @@
-//! The access log.
+//! Writes the access log.
 //!
-//! Owns: one buffer per worker, and one writing thread. The format of lines is in `log_format`. Invariants: a slow or
-//! full disk never delays an exchange: lines that the writer cannot take are dropped and counted. Lines in the buffers
-//! when the proxy stops are written. Cost: an exchange appends one line to its worker's buffer; a buffer goes to the
-//! writer when it is full or once a second.
+//! Owns: one buffer per worker, and the writer thread. The format of lines is in `log_format`. Invariants: a slow or
+//! full disk never delays an exchange, because lines that the writer cannot accept are dropped and counted. Lines in
+//! the buffers when the proxy stops are written. Cost: an exchange appends one line to its worker's buffer. A buffer
+//! goes to the writer when it is full, or once a second.
 
 use std::{
     fs::File,
@@ -25,22 +25,22 @@ use crate::{
     outcome::{MissReason, Outcome},
 };
 
-/// The writing thread.
+/// The buffers' queue to the writer thread.
 pub(crate) struct AccessLog {
-    /// Gone at the end, which ends the thread.
+    /// `None` once the log is closed, which ends the thread.
     sender: Option<SyncSender<LogJob>>,
     writer: Option<JoinHandle<()>>,
 }
 
-/// The next task of the writer.
+/// A task for the writer.
 enum LogJob {
-    /// Writes these lines.
+    /// Write these lines.
     Write(Vec<u8>),
-    /// Opens the file again, and says how that went.
+    /// Open the file again, and send the result.
     Reopen(Sender<io::Result<()>>),
 }
 
-/// A worker's lines that are not with the writer yet.
+/// A worker's lines that the writer has not received yet.
 #[derive(Default)]
 pub(crate) struct LineBuffer(Mutex<Vec<u8>>);
 
@@ -62,7 +62,7 @@ pub(crate) struct OpenLogLine {
     pub(crate) content_type: Option<String>,
     /// Size of the response's head.
     pub(crate) head_bytes: u64,
-    /// The fields that the format wants, in its order.
+    /// The fields that the format contains, in its order.
     pub(crate) request_fields: Vec<Option<String>>,
     pub(crate) response_fields: Vec<Option<String>>,
 }
@@ -78,10 +78,10 @@ impl AccessLog {
         Ok(Self { sender: Some(sender), writer: Some(writer) })
     }
 
-    /// Opens the file again, so that the old one can be moved away. Lines written meanwhile go to either.
+    /// Opens the file again, so that the old one can be moved away. Lines written meanwhile go to either file.
     ///
     /// # Errors
-    /// The file cannot be opened, or the disk blocks the writer: then lines continue in the old file.
+    /// The file cannot be opened, or the disk blocks the writer. Later lines then go to the old file.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         let held_up = || io::Error::new(io::ErrorKind::TimedOut, "access log is held up by its disk");
         let sender = self.sender.as_ref().expect("it is there until the log is dropped");
@@ -90,7 +90,7 @@ impl AccessLog {
         is_done.recv_timeout(REOPEN_PATIENCE).map_err(|_| held_up())?
     }
 
-    /// Hands a batch of lines over; gives back how many lines were dropped instead.
+    /// Hands a batch of lines to the writer. Returns the number of lines that were dropped instead.
     fn offer(&self, batch: Vec<u8>) -> u64 {
         let Some(sender) = &self.sender else { return 0 };
         let line_count = batch.iter().filter(|byte| **byte == b'\n').count() as u64;
@@ -102,14 +102,14 @@ impl Drop for AccessLog {
     fn drop(&mut self) {
         self.sender = None;
         if let Some(writer) = self.writer.take() {
-            // The thread ends when its lines are written. A panic in it has nothing left to report.
+            // The thread ends once its lines are written. If it panicked, the panic has already been reported.
             let _ = writer.join();
         }
     }
 }
 
 impl LineBuffer {
-    /// Adds a line, and hands the buffer over when it is full; gives back how many lines were dropped.
+    /// Adds a line, and hands the buffer to the writer when it is full. Returns the number of lines that were dropped.
     pub(crate) fn push(&self, log: &AccessLog, format: &LogFormat, line: &OpenLogLine, sent: SentResponse) -> u64 {
         let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Writing to memory cannot fail.
@@ -117,17 +117,17 @@ impl LineBuffer {
         if buffer.len() < BATCH_BYTES { 0 } else { log.offer(std::mem::take(&mut *buffer)) }
     }
 
-    /// Passes the buffered lines on.
+    /// Hands the buffered lines to the writer.
     pub(crate) fn flush(&self, log: &AccessLog) -> u64 {
         let batch = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if batch.is_empty() { 0 } else { log.offer(batch) }
     }
 
-    /// Passes the last lines on, after which the writer gets nothing more.
+    /// Hands the last lines to the writer. No more follow.
     pub(crate) fn flush_last(&self, log: &AccessLog) {
         let batch = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         if let Some(sender) = log.sender.as_ref().filter(|_| !batch.is_empty()) {
-            // The writer ends after its senders, unless it panicked, which it has reported.
+            // The writer outlives its senders, unless it panicked, which it has reported.
             let _ = sender.send(LogJob::Write(batch));
         }
     }
@@ -170,7 +170,8 @@ fn write_all(receiver: &Receiver<LogJob>, target: &AccessLogTarget, mut output: 
 const BATCH_BYTES: usize = 32 << 10;
 /// Longest wait for the file to be reopened.
 const REOPEN_PATIENCE: Duration = Duration::from_secs(1);
-/// Batches that may wait for the writer, over all workers; with their size the log's memory: 4 MiB.
+/// Batches that may wait for the writer, over all workers. Times [`BATCH_BYTES`], this limits the log's memory to 4
+/// MiB.
 const BATCH_COUNT_MAX: usize = 128;
 
 #[cfg(test)]
@@ -196,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Adds a line to a buffer; gives back how many were dropped.
+    /// Adds a line to a buffer. Returns the number of lines that were dropped.
     fn push(buffer: &LineBuffer, log: &AccessLog) -> u64 {
         buffer.push(log, &LogFormat::default(), &line(), SentResponse { bytes: 1, complete: true })
     }

@@ -1,12 +1,12 @@
 //! The admin listener: the dashboard, `/metrics`, `/healthz`, PURGE and EXPLAIN.
 //!
-//! Owns: the choice of the page (`/healthz` is 503 until the store is loaded), and `EXPLAIN http://host/path HTTP/1.1`,
-//! which describes what would happen to a GET with the same fields, and why. `SHOW` adds what is stored. PURGE is in
-//! `purging`, other commands of the operator in `operator`. Removal is in `cache::storing`.
+//! Owns: the choice of the page, and `EXPLAIN http://host/path HTTP/1.1`, which describes how a GET with the same
+//! fields would be handled, and why. `SHOW` also describes the stored response. `/healthz` is 503 until the store is
+//! loaded. PURGE is in `purging`, other commands of the operator in `operator`. Removal is in `cache::storing`.
 //!
-//! The listener has an address of its own, so that clients and operators can be given different access. A web page
-//! cannot send these commands from a browser, because their methods and targets are not available to it. The user who
-//! runs the proxy can use the control socket, without a listener.
+//! The listener has its own address, so that clients and operators can have different access. A web page cannot send
+//! these commands, because browsers do not let it use their methods and targets. The user who runs the proxy can use
+//! the control socket without a listener.
 
 mod connections;
 mod dashboard;
@@ -90,8 +90,10 @@ impl AdminPages {
     }
 }
 
-/// Returns whether this proxy should receive requests. It answers them from the start, but until the store is loaded
-/// every lookup misses, and the load would go to the origins.
+/// Returns 200 if this proxy should receive requests, else 503.
+///
+/// The proxy answers requests from its start. But until the store is loaded every lookup misses, and the load would go
+/// to the origins.
 fn health(worker: &Worker) -> Response<ResponseBody> {
     let is_loaded = worker.cache.shared.store.as_ref().is_none_or(|store| store.stats().loaded);
     if is_loaded {
@@ -102,7 +104,8 @@ fn health(worker: &Worker) -> Response<ResponseBody> {
     response
 }
 
-/// Answers EXPLAIN or SHOW. Its own Host and Connection describe the connection to this listener.
+/// Answers EXPLAIN or SHOW. The request's own Host and Connection are left out, because they describe the connection to
+/// this listener.
 async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -> Response<ResponseBody> {
     let mut fields = request.headers.clone();
     fields.remove(header::HOST);
@@ -120,12 +123,12 @@ async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -
     }
 }
 
-/// The way by which a request arrives.
+/// How a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ComesBy {
-    /// Through the listener, to which anyone who reaches it can connect.
+    /// Through the listener. Anyone who can reach it can connect.
     Listener,
-    /// From the operator, as verified.
+    /// From a verified operator.
     Operator,
 }
 

@@ -1,8 +1,8 @@
-//! Decides which clients may use the admin listener, and for what.
+//! Decides which clients may use the admin listener, and with which commands.
 //!
 //! Owns: the tokens of a file, and the role that each request requires. Invariants: a token is kept as its digest and
-//! never shown. The time of a comparison reveals nothing about a token, because digests are compared. Cost: one digest
-//! per request.
+//! never shown. Comparing digests instead of tokens keeps the comparison's duration from revealing a token. Cost: one
+//! digest per request.
 
 use std::{
     collections::HashMap,
@@ -19,11 +19,11 @@ use ring::digest::{SHA256, digest};
 /// A role. Each role includes the lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TokenRole {
-    /// Read metrics, and list the store.
+    /// May read metrics and list the store.
     Read,
-    /// Purge, too.
+    /// May also purge.
     Purge,
-    /// Everything else: pin, pack, change the offline mode.
+    /// May also pin, pack and change the offline mode.
     Control,
 }
 
@@ -47,7 +47,7 @@ impl AdminTokens {
     /// `#` are ignored.
     ///
     /// # Errors
-    /// Names the bad line and what is wrong with it, but shows no token.
+    /// The error names the bad line and the reason, but shows no token.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         let name = path.display();
         let text = read_own(path).map_err(|error| format!("admin tokens {name}: {error}"))?;
@@ -79,7 +79,7 @@ impl AdminTokens {
         if roles.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self { roles }) }
     }
 
-    /// Returns whether the sender of a request may send it.
+    /// Returns whether the request's sender has the required role.
     pub(crate) fn judge(&self, request: &request::Parts) -> TokenAccess {
         match (needed(request), self.role_of(&request.headers)) {
             (None, _) => TokenAccess::Granted,

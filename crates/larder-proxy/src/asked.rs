@@ -1,7 +1,7 @@
 //! A request as it is answered and forwarded: its target, its origin and its cache key.
 //!
-//! Owns: the request's head, parsed once. Invariant: a request to an origin carries no field of the client's
-//! connection, one Host, and this proxy's own marks (RFC 9110 7.6).
+//! Owns: the request's head, parsed once. Invariant: a request to an origin carries none of the fields that belong to
+//! the client's connection. It has one Host and this proxy's own marks (RFC 9110 7.6).
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -39,20 +39,20 @@ pub(crate) struct RequestHead {
     pub(crate) fields: HeaderMap,
     pub(crate) version: Version,
     pub(crate) origin: Origin,
-    /// The choice of another origin, if there are several.
+    /// The chosen origin, if the site has several.
     pub(crate) choice: Option<OriginChoice>,
     pub(crate) client: IpAddr,
     /// The state of the uplink to its origin.
     pub(crate) line: UplinkState,
-    /// Set if the request may be forwarded. If not, this proxy is its last recipient (RFC 9110 7.6.2).
+    /// Whether the request may be forwarded. If not, this proxy is its final recipient (RFC 9110 7.6.2).
     pub(crate) goes_on: bool,
     /// The receiver of interim responses, if the client wants any.
     pub(crate) interim: Option<InterimTaker>,
     /// The expectation that holds back the body until the origin asks for it (RFC 9110 10.1.1).
     pub(crate) expectation: Option<Arc<Expectation>>,
-    /// The key of the resource; `None` if it can have none.
+    /// The resource's key; `None` if it cannot have one.
     pub(crate) key: Option<Arc<[u8]>>,
-    /// Returns the path and query that the client meant.
+    /// The path and query in the client's request.
     pub(crate) path: PathAndQuery,
     /// The request target sent to the origin.
     pub(crate) target: Uri,
@@ -62,51 +62,51 @@ pub(crate) struct RequestHead {
     pub(crate) before: RequestRules,
     /// The rules of its client's session, which apply after those of the configuration.
     pub(crate) session_rules: Option<Arc<Rules>>,
-    /// The git question in the body of a POST that is answered like a GET.
+    /// The git question in the body, if this is a POST that is answered like a GET.
     pub(crate) question: Option<GitQuestion>,
 }
 
 /// The rules that apply to a request before there is a response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestRules {
-    /// Set if the origin must grant each client access to responses that were fetched with other credentials.
+    /// Whether the origin must permit each client to receive responses that were fetched with other credentials.
     pub(crate) checks_authorization: bool,
-    /// Set if the client's credentials are ones that any client can get.
+    /// Whether the client's credentials are ones that any client can get.
     pub(crate) is_anybodys: bool,
     /// The digest that the body must have.
     pub(crate) digest: Option<NamedDigest>,
-    /// Set if git's POST requests are answered from the cache.
+    /// Whether git's POST requests are answered from the cache.
     pub(crate) caches_git: bool,
 }
 
-/// Takes an interim response on its way to the client.
+/// Passes an interim response to the client.
 pub(crate) type InterimTaker = Arc<dyn Fn(StatusCode, &HeaderMap) + Send + Sync>;
 
 /// The changes to a request on its way to the origin.
 #[derive(Default)]
 pub(crate) struct RequestEdits {
-    /// Whether the client's preconditions and ranges are left out, because the whole is wanted.
+    /// Whether the client's preconditions and ranges are removed, because the whole response is wanted.
     pub(crate) whole: bool,
-    /// Fields that are added: preconditions or a range of our own.
+    /// Preconditions or a range that the proxy itself adds.
     pub(crate) added: Vec<(HeaderName, HeaderValue)>,
-    /// The mark of the URL to which the edits apply, if redirects led there (see [`larder_http::redirects::mark_of`]).
-    /// Requests for other URLs get none of them.
+    /// The mark of the only URL to which the edits apply, if redirects led there (see
+    /// [`larder_http::redirects::mark_of`]). Requests for other URLs are not edited.
     pub(crate) only_at: Option<u64>,
 }
 
 impl RequestHead {
-    /// Returns the absolute URI that the client means, or `None` for a target without one, such as that of `OPTIONS *`.
+    /// Returns the absolute URI of the request, or `None` for a target without one, such as that of `OPTIONS *`.
     pub(crate) fn uri(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
         builder.path_and_query(self.path.clone()).build().ok()
     }
 
-    /// Returns the failure of a request whose origin cannot be contacted and that nothing stored can answer.
+    /// Returns the failure of a request that no stored response can answer while its origin cannot be contacted.
     pub(crate) fn offline(&self) -> Failure {
         Failure::Offline { host: self.origin.to_string() }
     }
 
-    /// Returns the URL requested from the origin, with the host name that the origin uses, or `None` for a target
+    /// Returns the URL of the request to the origin, with the host name that the origin uses. `None` for a target
     /// without a URL.
     pub(crate) fn url_at_origin(&self) -> Option<Uri> {
         let builder = Uri::builder().scheme(self.scheme.clone()).authority(self.host.as_bytes());
@@ -126,10 +126,11 @@ impl RequestHead {
             for name in [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, IF_RANGE, RANGE] {
                 fields.remove(name);
             }
-            // Bodies of these methods have no meaning (RFC 9110 9.3.1), and none is sent.
+            // A body has no meaning with these methods (RFC 9110 9.3.1), so none is sent.
             fields.remove(CONTENT_LENGTH);
         } else if is_chunked {
-            // Otherwise the HTTP library would take a GET of unknown length for one without a body.
+            // Without this field the HTTP library would take a GET with a body of unknown length for one without a
+            // body.
             fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         for (name, value) in edits.added.iter().filter(|_| edits.only_at.is_none()) {
@@ -197,7 +198,7 @@ impl RequestHead {
         let of_session = || self.session_rules.as_ref()?.find(&request, about, fields);
         let Some(ruling) = rules.find(&request, about, fields).or_else(of_session) else { return };
         if !ruling.varies.is_empty() && (status != StatusCode::NOT_MODIFIED || fields.contains_key(VARY)) {
-            // Downstream caches must know them too.
+            // The fields are added to Vary, because downstream caches must know them too.
             for name in &ruling.varies {
                 fields.append(VARY, HeaderValue::from(name.clone()));
             }
@@ -213,7 +214,7 @@ impl RequestHead {
         }
     }
 
-    /// Returns the kind of git request, if responses of that kind are known to change or never to change.
+    /// Returns the kind of git request, if it is known whether responses of that kind can change.
     fn git_wants(&self) -> Option<GitRequest> {
         match &self.question {
             Some(question) => Some(question.wanted),
@@ -221,7 +222,7 @@ impl RequestHead {
         }
     }
 
-    /// Returns the path and query that the client meant.
+    /// Returns the path and query in the client's request.
     pub(crate) fn path(&self) -> &str {
         self.path.as_str()
     }
@@ -247,8 +248,10 @@ pub(crate) fn accept_of(fields: &HeaderMap) -> &str {
     fields.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// Returns a rule for the response to a git request, from the rule that caches git. Packs never change. References are
-/// requested from the origin each time, but the last known ones are served while the origin is unavailable.
+/// Returns the ruling on the response to a git request, based on the rule that caches git.
+///
+/// Packs never change. References are requested from the origin each time, but the last known ones are served while the
+/// origin is unavailable.
 fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
     let mut ruling = ruling.clone();
     match wanted {
@@ -262,7 +265,7 @@ fn ruling_on(wanted: GitRequest, ruling: &Ruling) -> Ruling {
     ruling
 }
 
-/// Longest time that stored references replace those of an unavailable origin.
+/// Longest time that stored references are served while the origin is unavailable.
 const REFERENCES_STAND_IN: Duration = Duration::from_hours(30 * 24);
 
 /// Returns whether a request with these fields has a body.

@@ -1,10 +1,11 @@
 //! The local CA: its key and certificate, and the certificates it signs for intercepted hosts.
 //!
-//! Owns: the content of these certificates. Files are kept elsewhere; `client::intercept` presents the certificates.
+//! Owns: the content of these certificates. The caller keeps the files, and `client::intercept` presents the
+//! certificates.
 //!
 //! Invariants: a CA signs certificates for servers only, and never for another CA. If hosts are listed, it signs for
-//! those hosts alone, and its own certificate says so (RFC 5280 4.2.1.10), so a thief of the key can do no more. Keys
-//! are generated on this machine and never shown. Cost: one signature per host.
+//! those hosts only. Its own certificate states this limit (RFC 5280 4.2.1.10), so a stolen key is useless for other
+//! hosts. Keys are generated on this machine and never shown. Cost: one signature per host.
 
 use std::{
     fmt, io,
@@ -29,25 +30,25 @@ use x509_parser::{
 
 use crate::config::HostPattern;
 
-/// A CA that this machine keeps for itself.
+/// A CA of this machine.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
     pem: String,
     from_secs: i64,
     until_secs: i64,
-    /// The names it may sign for; `None`: any.
+    /// The names that the CA may sign for. `None`: any name.
     permitted: Option<Vec<Box<str>>>,
-    /// The key of all that it signs.
+    /// The private key of all host certificates.
     leaf_key: KeyPair,
 }
 
 impl Authority {
-    /// Creates a CA, valid for `lifetime`, that may sign for `hosts` only, or for any host if there are none or one is
-    /// [`HostPattern::All`].
+    /// Creates a CA that is valid for `lifetime`. It may sign for `hosts` only, or for any host if the list is empty or
+    /// contains [`HostPattern::All`].
     ///
     /// # Errors
-    /// The system gives no random numbers, or a host cannot be put into a certificate.
+    /// The system provides no random numbers, or a certificate cannot express a host.
     pub fn generate(hosts: &[HostPattern], lifetime: Duration) -> io::Result<Self> {
         let mut number = [0; 4];
         fill(&mut number)?;
@@ -67,8 +68,8 @@ impl Authority {
     /// Reads a CA created earlier, from its certificate and its private key in PEM.
     ///
     /// # Errors
-    /// `InvalidData` with the reason: these are not a certificate and its key, or not those of a CA that
-    /// [`Authority::generate`] created.
+    /// `InvalidData` with the reason: the texts are not a certificate and its key, or [`Authority::generate`] did not
+    /// create this CA.
     pub fn from_pem(certificate: &str, key: &str) -> io::Result<Self> {
         let refused = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
         let der = CertificateDer::from_pem_slice(certificate.as_bytes())
@@ -140,7 +141,7 @@ impl Authority {
         UNIX_EPOCH + Duration::from_secs(self.until_secs.max(0).unsigned_abs())
     }
 
-    /// Returns the names it may sign for, each including all names below it; `None` means any name.
+    /// Returns the names that the CA may sign for, each including all names below it. `None` means any name.
     pub fn permitted(&self) -> Option<&[Box<str>]> {
         self.permitted.as_deref()
     }
@@ -151,8 +152,10 @@ impl Authority {
         self.permitted.as_ref().is_none_or(|names| names.iter().any(|name| is_within(name)))
     }
 
-    /// Returns whether clients would accept its certificates for all hosts that `pattern` matches. A CA limited to some
-    /// names never covers a pattern for all hosts. That is no error: hosts it may not sign for are not intercepted.
+    /// Returns whether clients would accept the CA's certificates for all hosts that `pattern` matches.
+    ///
+    /// A CA limited to some names never covers a pattern for all hosts. That is not an error: hosts that the CA may not
+    /// sign for are not intercepted.
     pub(crate) fn permits_all_of(&self, pattern: &HostPattern) -> bool {
         match pattern {
             HostPattern::All => true,
@@ -160,10 +163,10 @@ impl Authority {
         }
     }
 
-    /// Creates a certificate for a host, with its key.
+    /// Creates a certificate and its key for a host.
     ///
     /// # Errors
-    /// The host cannot be put into a certificate.
+    /// The certificate cannot express the host.
     pub(crate) fn certify(&self, host: &str) -> io::Result<CertifiedKey> {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.leaf_key.serialize_der()));
         let chain = vec![self.sign(host)?];
@@ -175,7 +178,7 @@ impl Authority {
         let from = (now - CLOCK_SLACK_SECS).max(self.from_secs);
         let mut params = base_params(from, (now + secs(LEAF_LIFETIME)).min(self.until_secs))?;
         let mut name = DistinguishedName::new();
-        // Longer names do not fit there (RFC 5280, ub-common-name); clients use the alternative name only.
+        // The common name has a maximum length (RFC 5280, ub-common-name). Clients check only the alternative name.
         name.push(DnType::CommonName, if host.len() <= COMMON_NAME_BYTES_MAX { host } else { NAME });
         params.distinguished_name = name;
         params.subject_alt_names = vec![match host.parse::<IpAddr>() {
@@ -188,7 +191,7 @@ impl Authority {
     }
 }
 
-/// Never the key.
+/// The output never contains the key.
 impl fmt::Debug for Authority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authority").field("permitted", &self.permitted).finish_non_exhaustive()
@@ -200,7 +203,7 @@ impl fmt::Debug for Authority {
 fn base_params(from_secs: i64, until_secs: i64) -> io::Result<CertificateParams> {
     let mut serial = [0; SERIAL_BYTES];
     fill(&mut serial)?;
-    // Positive, and of one length.
+    // The number is positive and always has the same length.
     serial[0] = serial[0] & 0x7f | 0x40;
     let start = rcgen::date_time_ymd(1970, 1, 1);
     let at = |secs: i64| start + Duration::from_secs(secs.max(0).unsigned_abs());
@@ -245,7 +248,7 @@ fn constraints(hosts: &[HostPattern]) -> Option<NameConstraints> {
     Some(NameConstraints { permitted_subtrees: permitted, excluded_subtrees: excluded })
 }
 
-/// Returns the names that a certificate's constraints permit, or `None` if it has none.
+/// Returns the names that a certificate's constraints permit. `None` if it has no constraints.
 fn permitted(parsed: &X509Certificate<'_>) -> Option<Vec<Box<str>>> {
     let constraints = parsed.extensions().iter().find_map(|extension| match extension.parsed_extension() {
         ParsedExtension::NameConstraints(constraints) => Some(constraints),
@@ -285,9 +288,9 @@ fn secs(duration: Duration) -> i64 {
 pub(crate) const LEAF_LIFETIME: Duration = Duration::from_hours(7 * 24);
 /// Start of the names of local CAs.
 const NAME: &str = "Larder local authority";
-/// A name that never exists (RFC 6761 6.4).
+/// A name that is guaranteed not to exist (RFC 6761 6.4).
 const NOBODY: &str = "invalid";
-/// Largest lag of a client's clock that certificates allow for.
+/// Largest error of a client's clock that certificates tolerate.
 const CLOCK_SLACK_SECS: i64 = 24 * 3600;
 const SERIAL_BYTES: usize = 16;
 const COMMON_NAME_BYTES_MAX: usize = 64;

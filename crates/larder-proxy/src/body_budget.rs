@@ -1,9 +1,9 @@
-//! The memory of all bodies' bytes, and the share of each body.
+//! Limits the memory of all bodies, and the share of each body.
 //!
-//! Owns: the count of the bytes in memory, and the turns of bodies that exceed their share. Nothing is freed here.
-//! Invariant: a piece of a body is counted from its arrival in memory until its last reference is dropped, by a window,
-//! a reader, or the HTTP library. Every body may always have [`SHARE_BYTES_MIN`], so none waits for another forever.
-//! Cost: an allocation and two atomic additions for each piece.
+//! Owns: the count of bytes in memory, and the turns of bodies that exceed their share. The module frees nothing
+//! itself. Invariant: a piece of a body is counted from its arrival until a window, a reader or the HTTP library drops
+//! its last reference. Every body may always have [`SHARE_BYTES_MIN`], so no body waits for another forever. Cost: an
+//! allocation and two atomic additions per piece.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ use tokio::{
     time::Instant,
 };
 
-/// The memory for bytes of bodies on their way, of all workers together.
+/// The memory for the bodies in transfer, of all workers together.
 #[derive(Debug)]
 pub(crate) struct BodyBudget {
     held_bytes: AtomicU64,
@@ -28,8 +28,8 @@ pub(crate) struct BodyBudget {
     reads: Semaphore,
 }
 
-/// The right of one fetch to go beyond its share while the budget is used up, so that it comes to a place where it
-/// can let go.
+/// Permission for one fetch to exceed its share while the budget is used up, so that it can reach a point where it can
+/// free memory.
 #[derive(Debug)]
 pub(crate) struct FillTurn {
     /// The end of the turn.
@@ -38,7 +38,7 @@ pub(crate) struct FillTurn {
 }
 
 impl BodyBudget {
-    /// Returns a budget of `max_bytes` of which nothing is used.
+    /// Creates an unused budget of `max_bytes`.
     pub(crate) fn new(max_bytes: u64) -> Self {
         let turns = Arc::new(Semaphore::new(TURNS_AT_ONCE));
         let reads = Semaphore::new(READS_AT_ONCE);
@@ -55,7 +55,7 @@ impl BodyBudget {
         self.held_bytes.load(Relaxed)
     }
 
-    /// Returns the bytes beyond which each body has the least share.
+    /// Returns the limit. Bodies that grow beyond it have the smallest share.
     pub(crate) fn max_bytes(&self) -> u64 {
         self.max_bytes.load(Relaxed)
     }
@@ -65,35 +65,35 @@ impl BodyBudget {
         self.held_bytes() > self.max_bytes()
     }
 
-    /// Returns the bytes that one more body, or a growing one, may have: a fraction of the free bytes.
+    /// Returns the share of a new or growing body: a fraction of the free bytes.
     pub(crate) fn share_bytes(&self) -> u64 {
         let free = self.max_bytes().saturating_sub(self.held_bytes());
         (free / FREE_SHARE).clamp(SHARE_BYTES_MIN, SHARE_BYTES_MAX)
     }
 
-    /// Returns whether bodies have to do with less than a block of the store.
+    /// Returns whether a body's share is less than a block of the store.
     pub(crate) fn is_scarce(&self) -> bool {
         self.share_bytes() < SCARCE_BYTES
     }
 
-    /// Counts a piece until its last reference is gone.
+    /// Counts a piece until its last reference is dropped.
     pub(crate) fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.reserve(bytes.len() as u64).hold(bytes)
     }
 
-    /// Counts bytes that are about to come into memory.
+    /// Counts bytes before they are in memory.
     pub(crate) fn reserve(self: &Arc<Self>, len: u64) -> Reservation {
         self.held_bytes.fetch_add(len, Relaxed);
         Reservation { len, budget: Arc::clone(self) }
     }
 
-    /// Waits until few others read from the store, if memory is short.
+    /// Waits until few other reads of the store are running, if memory is short.
     pub(crate) async fn begin_read(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
         if self.is_scarce() { self.reads.acquire().await.ok() } else { None }
     }
 
-    /// Waits for a turn; `None` if others take too long. The caller then looks again whether it needs one.
+    /// Waits for a turn. Returns `None` after [`TURN_PATIENCE`]; the caller then checks whether it still needs one.
     pub(crate) async fn take_turn(&self) -> Option<FillTurn> {
         let permit = tokio::time::timeout(TURN_PATIENCE, Arc::clone(&self.turns).acquire_owned()).await.ok()?;
         // The semaphore is never closed.
@@ -101,7 +101,7 @@ impl BodyBudget {
     }
 }
 
-/// Bytes that are counted, whether they are there already or not.
+/// Counted bytes, which may not be in memory yet.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     len: u64,
@@ -109,7 +109,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Returns a piece of as many bytes, which is counted until its last reference is gone.
+    /// Returns a piece with the reserved number of bytes, which is counted until its last reference is dropped.
     pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
         debug_assert_eq!(self.len, bytes.len() as u64);
         Bytes::from_owner(CountedPiece { bytes, _reservation: self })
@@ -123,7 +123,7 @@ impl Drop for Reservation {
     }
 }
 
-/// A piece that is counted.
+/// A counted piece.
 struct CountedPiece {
     bytes: Bytes,
     _reservation: Reservation,
@@ -135,22 +135,22 @@ impl AsRef<[u8]> for CountedPiece {
     }
 }
 
-/// Divisor of the free bytes that gives the share of one body.
+/// The share of one body is the number of free bytes divided by this.
 const FREE_SHARE: u64 = 4;
-/// The most that one body may have in memory.
+/// Largest share of a body.
 pub(crate) const SHARE_BYTES_MAX: u64 = 4 << 20;
-/// Least share of a body, whatever others take.
+/// Smallest share of a body, which it always has.
 pub(crate) const SHARE_BYTES_MIN: u64 = 16 << 10;
-/// With fewer bytes than this for each body, no more are read before the client has received those read.
+/// If a body's share is below this, it reads no more before the client has received the bytes read so far.
 const SCARCE_BYTES: u64 = 64 << 10;
-/// Number of fetches that may exceed their share at once. More would fill memory; with one, a slow origin would delay
-/// all.
+/// Most fetches that may exceed their share at once. With more, memory would fill up; with only one, a slow origin
+/// would delay all others.
 const TURNS_AT_ONCE: usize = 4;
-/// Blocks that are read at once while memory is short.
+/// Most reads of the store at once while memory is short.
 const READS_AT_ONCE: usize = 16;
-/// The time that a fetch has for it.
+/// Length of a turn.
 const TURN_LENGTH: Duration = Duration::from_secs(1);
-/// The time after which a fetch that waits for a turn looks whether it still needs one.
+/// Time after which a fetch that waits for a turn checks whether it still needs one.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The cache: the memory cache, the store, the facts remembered about stored responses, and the pauses in which the
-//! store is not used.
+//! The cache: the memory cache, the store, the facts remembered about stored responses, and the pauses during which a
+//! failing store is not used.
 //!
-//! Requests, flights and origins are outside. Invariant: a fault of the store never reaches the cache's callers.
+//! Requests, flights and origins are elsewhere. Invariant: the cache's callers never see a fault of the store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -59,13 +59,13 @@ pub(crate) struct Cache {
 pub(crate) struct SitePolicy {
     pub(crate) http: Arc<Settings>,
     pub(crate) groups: Arc<PageGroups>,
-    /// The longest body that is stored.
+    /// Longest body to store, in bytes.
     pub(crate) entry_bytes_max: u64,
 }
 
 impl SitePolicy {
-    /// Creates the policy that these settings describe. Key rules are shared by all sites. `groups` are shared by sites
-    /// with the same time window.
+    /// Creates the policy from the site's settings. All sites share the key rules in `all`. Sites with the same time
+    /// window share `groups`.
     pub(crate) fn new(settings: &CacheSettings, all: &CacheSettings, groups: &Arc<PageGroups>) -> Self {
         let http = Settings { key_rules: all.http.key_rules.clone(), ..settings.http.clone() };
         let groups = match settings.group_window == all.group_window {
@@ -80,22 +80,22 @@ impl SitePolicy {
 pub(crate) struct CacheShared {
     pub(crate) hot: Arc<HotTier>,
     pub(crate) store: Option<Store>,
-    /// The memory for bytes of bodies on their way.
+    /// The memory for bodies in transfer.
     pub(crate) bodies: Arc<BodyBudget>,
-    /// Pieces of long bodies that several clients may want at once.
+    /// Pieces of long bodies that several clients are reading.
     pub(crate) reads: Arc<SharedReads>,
     /// The known locations of the chunks of long bodies.
     pub(crate) sightings: Arc<ChunkSightings>,
-    /// Long bodies whose heads are not shown yet.
+    /// Long bodies whose heads are hidden because the bodies are still arriving.
     pub(crate) arrivals: Arc<Arrivals>,
-    /// Invalidations, by the resource's key.
+    /// The invalidations, by resource key.
     pub(crate) epochs: Arc<ChangeEpochs>,
     pub(crate) lonely: Arc<Uncollapsible>,
     pub(crate) patience: StorePatience,
     pub(crate) pins: Arc<Pins>,
     pub(crate) purges: Arc<Purges>,
     pub(crate) rules: Rules,
-    /// The origins that may answer for a URL.
+    /// The origins that can respond for a URL.
     pub(crate) key_marks: Arc<dyn KeyMarks>,
     /// Longest body that is stored, in bytes.
     pub(crate) entry_bytes_max: u64,
@@ -109,8 +109,9 @@ impl CacheShared {
         self.purges.begin(self.epochs.now())
     }
 
-    /// Returns whether the result of work that started at `began`, on the resource under `primary`, may serve a request
-    /// that arrives now: the resource was neither invalidated nor purged since.
+    /// Returns whether the result of work that started at `began` may answer a request that arrives now.
+    ///
+    /// It may if the resource under `primary` was neither invalidated nor purged since then.
     pub(crate) fn is_current(&self, primary: &[u8], began: WorkStart) -> bool {
         self.epochs.is_unchanged(primary, began.moment) && !self.purges.may_concern(primary, began)
     }

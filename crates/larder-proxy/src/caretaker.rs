@@ -1,6 +1,6 @@
 //! A thread that watches files for changes and triggers a reload.
 //!
-//! Owns: the thread. The content of the files is known elsewhere. Cost: it reads the files' times once a second.
+//! It does not know the content of the files. Cost: it reads the files' times once a second.
 
 use std::{
     fs, io,
@@ -11,9 +11,9 @@ use std::{
     time::Duration,
 };
 
-/// Looks after some files until it is dropped.
+/// Watches some files until it is dropped.
 pub(crate) struct FileWatcher {
-    /// Gone at the end, which ends the thread.
+    /// `None` once the watcher is dropped, which ends the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -28,11 +28,12 @@ pub(crate) fn stamp(path: &Path) -> FileStamp {
 }
 
 impl FileWatcher {
-    /// Starts a thread that calls `reload` whenever the `stamps` of the files change. `what` names the files in the
-    /// log. If `reload` fails, the previous content is to stay in use.
+    /// Starts a thread that calls `reload` whenever the `stamps` of the files change.
+    ///
+    /// `what` names the files in the log. If `reload` fails, it must keep the previous content.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// The thread could not be started.
     pub(crate) fn start(
         what: &'static str,
         stamps: impl Fn() -> Vec<FileStamp> + Send + 'static,
@@ -62,7 +63,7 @@ impl Drop for FileWatcher {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in the thread has nothing left to report.
+            // If the thread panicked, the panic has already been reported.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The clients' side: connections, responses on their way out, and their accounting.
+//! Connections of clients, the responses sent on them, and their accounting.
 
 pub(crate) mod answer;
 pub(crate) mod certificates;

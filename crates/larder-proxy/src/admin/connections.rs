@@ -1,8 +1,9 @@
 //! The admin listener's connections.
 //!
 //! Owns: their number, and the time limit for a request's head. Requests are answered elsewhere. Invariant: `/healthz`
-//! is always answered. Idle connections never keep a new one out: the oldest of them is closed for it. While all
-//! connections are busy, a few more are accepted that get only `/healthz`. Cost: a search among 64 for each connection.
+//! is always answered. Idle connections never block a new one, because the oldest idle connection is closed for it.
+//! While all connections are busy, a few more are accepted for `/healthz` only. Cost: a search among 64 for each
+//! connection.
 
 use std::{
     collections::VecDeque,
@@ -94,7 +95,8 @@ impl OpenConnections {
     }
 }
 
-/// The number of a connection's running exchanges, each from a request's head to the last byte of its response.
+/// The number of exchanges in progress on a connection. An exchange lasts from the request's head to the last byte of
+/// the response.
 #[derive(Clone, Default)]
 struct OpenExchanges(Arc<AtomicUsize>);
 
@@ -109,7 +111,7 @@ impl OpenExchanges {
     }
 }
 
-/// A running exchange.
+/// Counts one exchange until it is dropped.
 struct ExchangeGuard(OpenExchanges);
 
 impl Drop for ExchangeGuard {
@@ -118,7 +120,7 @@ impl Drop for ExchangeGuard {
     }
 }
 
-/// The body of a response, whose end is that of its exchange.
+/// A response body that ends its exchange when it is dropped.
 struct GuardedBody {
     body: ResponseBody,
     _exchange: ExchangeGuard,
@@ -165,12 +167,12 @@ async fn serve_socket(
     }
 }
 
-/// Returns the time for a request's head, for a handshake, and for the wait before a request.
+/// Returns the time limit for a request's head, for a handshake, and for the wait between requests.
 fn head_patience(limits: &Limits) -> Duration {
     limits.header.min(HEAD_PATIENCE)
 }
 
-/// Serves the pages on a connection that the operator has by the control socket.
+/// Serves the pages on an operator's connection through the control socket.
 pub(crate) async fn serve_operator(
     thread: Arc<WorkerThread>,
     socket: impl AsyncRead + AsyncWrite + Unpin + Send,
@@ -187,7 +189,7 @@ struct PageServer {
     comes_by: ComesBy,
     scope: PageScope,
     exchanges: OpenExchanges,
-    /// The time for a request's head.
+    /// The time limit for a request's head.
     patience: Duration,
 }
 
@@ -222,7 +224,7 @@ const CONNECTION_COUNT_MAX: usize = 64;
 /// Most further connections, for `/healthz`.
 const RESERVE_COUNT_MAX: usize = 8;
 const BUSY: &str = "all connections of this listener are busy: only /healthz is answered\n";
-/// The longest that a request's head may take.
+/// Time limit for a request's head.
 const HEAD_PATIENCE: Duration = Duration::from_secs(5);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 

@@ -1,9 +1,9 @@
 //! The dashboard: a page that shows `/overview.json` and sends the commands of its buttons.
 //!
-//! Owns: the page's three files, which load nothing from elsewhere, and the list of commands that it may send. Figures
-//! are collected, and purges done, elsewhere. Invariants: the page runs no script and loads no file but its own,
-//! whatever the figures contain (Content-Security-Policy). A page of another site can change nothing: `guard` refuses
-//! its requests, and a browser does not let it send the field that is required here.
+//! Owns: the page's three files, which load nothing from elsewhere, and the list of commands that it may send. Other
+//! modules collect the figures and execute purges. Invariants: the page runs only its own script and loads only its own
+//! files, whatever the figures contain (Content-Security-Policy). A page of another site cannot send commands: `guard`
+//! refuses its requests, and a browser does not let it send the required field.
 
 use http::{HeaderValue, Response, StatusCode, Uri, header, request};
 
@@ -51,7 +51,7 @@ pub(super) fn command(mut request: request::Parts) -> Result<request::Parts, Box
     Ok(request)
 }
 
-/// Files of its own, figures from where it is from, and nothing else; shown in no frame.
+/// Allows the page its own files and figures from its own origin, and nothing else. No frame may show it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const OPERATOR: &str = "larder-operator";

@@ -1,7 +1,7 @@
-//! `/metrics`: the metrics in a format that the client can read.
+//! Serves `/metrics` in a format that the client can read.
 //!
-//! Owns: OpenMetrics for clients that accept it, and Prometheus' text format, version 0.0.4, for all others: in it a
-//! counter's name includes `_total`, and there is no end mark. The metrics are collected in `exposition`.
+//! Clients that accept OpenMetrics receive it. All others receive Prometheus' text format, version 0.0.4, in which a
+//! counter's name includes `_total` and there is no end mark. The metrics are collected in `exposition`.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use prometheus_client::{encoding::text, registry::Registry};
 use super::page;
 use crate::client::response_body::ResponseBody;
 
-/// Answers a request for the figures.
+/// Answers a request for the metrics.
 pub(super) fn answer(registry: &Registry, fields: &HeaderMap) -> Response<ResponseBody> {
     let mut figures = String::new();
     if text::encode(&mut figures, registry).is_err() {
@@ -34,7 +34,7 @@ fn accepts_open_metrics(fields: &HeaderMap) -> bool {
     })
 }
 
-/// Returns figures in OpenMetrics as Prometheus' own text has them.
+/// Converts metrics from OpenMetrics to Prometheus' own text format.
 fn as_prometheus_text(figures: &str) -> String {
     let counters: Vec<&str> =
         figures.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();

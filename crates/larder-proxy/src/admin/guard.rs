@@ -1,8 +1,9 @@
-//! Decides which requests the admin listener answers: none that a page of another site can make a browser send.
+//! Decides which requests the admin listener accepts. It refuses requests that a page of another site can make a
+//! browser send.
 //!
-//! Owns: the checks of tokens, Host, Origin and Sec-Fetch-Site. The control socket, which no browser reaches, is not
-//! guarded. Invariants: everything except `/healthz` is checked. A name that leads here by a trick of name servers (DNS
-//! rebinding) does not count as a name of this machine.
+//! Owns: the checks of tokens, Host, Origin and Sec-Fetch-Site. The control socket is not guarded, because browsers
+//! cannot reach it. Invariants: every request except `/healthz` is checked. A foreign name that resolves to this
+//! machine (DNS rebinding) does not count as this machine's name.
 
 use std::net::IpAddr;
 
@@ -23,8 +24,8 @@ pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Respo
     match worker.shared.admin_tokens.as_ref().map(|tokens| tokens.judge(request)) {
         None if is_for_this_machine(worker, request) => {}
         None => return Some(page(StatusCode::MISDIRECTED_REQUEST, MISDIRECTED.into())),
-        // Allowed with any Host: operators choose the proxies and names that lead here. A browser sends a token only to
-        // the name that its user gave it for.
+        // With a token, any Host is accepted: operators may reach the listener through proxies and under other names. A
+        // browser sends a token only to the name for which its user entered it.
         Some(TokenAccess::Granted) => {}
         Some(TokenAccess::TooLittle) => {
             return Some(page(StatusCode::FORBIDDEN, "this token is for less than that\n".into()));
@@ -34,7 +35,7 @@ pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Respo
     (!is_from_here(worker, request)).then(|| page(StatusCode::FORBIDDEN, FOREIGN.into()))
 }
 
-/// Says whether a request is for `/healthz`, which everybody may send.
+/// Returns whether a request is for `/healthz`, which is open to everybody.
 pub(super) fn is_about_health(request: &request::Parts) -> bool {
     matches!(request.method, Method::GET | Method::HEAD) && request.uri.path() == "/healthz"
 }
@@ -48,8 +49,10 @@ fn unauthorized() -> Response<ResponseBody> {
     response
 }
 
-/// Returns whether the Host of a request is this machine's: a loopback address or name, the listener's own address, or
-/// a name that our certificate covers, since no other site has a certificate for it.
+/// Returns whether a request's Host is this machine: a loopback address or name, the listener's own address, or a name
+/// in our certificate.
+///
+/// No other site has a certificate for such a name.
 fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
     let Some(host) = request.headers.get(header::HOST) else { return true };
     let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
@@ -63,8 +66,8 @@ fn is_for_this_machine(worker: &Worker, request: &request::Parts) -> bool {
         || certificates.is_some_and(|certificates| certificates.speak_for(Some(name), name))
 }
 
-/// Returns whether a browser states that a request comes from a page of this listener or from its user, or states
-/// nothing.
+/// Returns whether a request comes from a page of this listener or directly from the browser's user. A request without
+/// the browser's fields passes too.
 fn is_from_here(worker: &Worker, request: &request::Parts) -> bool {
     let site = request.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     let is_ours = matches!(site, None | Some(b"same-origin" | b"none"));

@@ -1,8 +1,8 @@
-//! LIST: the stored responses, one by one.
+//! Lists the stored responses one by one: the command LIST.
 //!
 //! Owns: the command's syntax, the output and its order. The store is scanned in `cache::responses`. The body of `LIST
-//! /` is a line with options, followed by patterns, one per line; no pattern means everything. Cost: a sorted list
-//! takes memory for all its lines.
+//! /` is a line with options, followed by patterns, one per line. Without a pattern everything is listed. Cost: a
+//! sorted list keeps all its lines in memory.
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
@@ -39,11 +39,11 @@ struct ListingRequest {
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum SortOrder {
-    /// The longest body.
+    /// The longest body first.
     Size,
-    /// The longest since its origin sent or confirmed it.
+    /// The longest time since the origin sent or confirmed it first.
     Age,
-    /// The most hits since it came into memory.
+    /// The most hits from memory first.
     Hits,
 }
 
@@ -93,11 +93,11 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
     })
 }
 
-/// The first of many.
+/// The first entries of a sorted list.
 struct TopEntries {
     sort: Option<SortOrder>,
     limit: usize,
-    /// The last of them on top.
+    /// The last of these entries is on top.
     heap: BinaryHeap<Reverse<RankedEntry>>,
 }
 
@@ -107,7 +107,7 @@ struct RankedEntry {
 }
 
 impl TopEntries {
-    /// Adds a response if it is among the first. Returns whether to continue.
+    /// Adds a response if it ranks among the first. Returns whether to continue.
     fn note(&mut self, sort: SortOrder, cache: &Cache, response: &Response<'_>) -> bool {
         let rank = match sort {
             SortOrder::Size => response.head.body().len(),
@@ -168,7 +168,7 @@ fn describe(cache: &Cache, response: &Response<'_>) -> Value {
     })
 }
 
-/// Hits since it came into memory; `None` if it is not there.
+/// Returns the entry's hits from memory; `None` if it is not in memory.
 fn hits(cache: &Cache, key: &[u8]) -> Option<u32> {
     match cache.shared.hot.find(key)? {
         HotItem::Response(entry) => Some(entry.hits()),

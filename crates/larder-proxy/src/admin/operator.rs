@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use super::{listing, packing, page, pinning};
 use crate::{client::response_body::ResponseBody, config::Offline, origin::uplink::LineStatus, worker::Worker};
 
-/// Answers a request of an operator's command; `None` if it is none.
+/// Answers an operator's command. Returns `None` if the request is not a command.
 pub(super) async fn answer(
     worker: &Arc<Worker>,
     request: &request::Parts,
@@ -90,7 +90,7 @@ async fn whole(mut body: Incoming) -> Option<Bytes> {
 /// Longest list of patterns.
 const LIST_BYTES_MAX: usize = 16 << 20;
 
-/// Sets the offline mode, unless the argument is `status`, and returns the present state.
+/// Sets the offline mode, unless the argument is `status`. Returns the current state.
 fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> {
     let uplink = &worker.shared.origins.uplink;
     let word = request.uri.path().trim_start_matches('/');
@@ -102,7 +102,7 @@ fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> 
     Ok(told(&uplink.status()))
 }
 
-/// Lists the missing resources as lines of JSON, or removes one URL, or all, from the list.
+/// Lists the missing resources as lines of JSON, or removes one URL or all URLs from the list.
 fn missing(worker: &Worker, request: &request::Parts) -> Result<String, String> {
     let missing = &worker.shared.missing;
     if request.uri.scheme().is_some() {
@@ -127,7 +127,7 @@ fn missing(worker: &Worker, request: &request::Parts) -> Result<String, String> 
     }
 }
 
-/// Returns a text about the state of the uplink.
+/// Describes the state of the uplink.
 fn told(status: &LineStatus) -> String {
     let LineStatus { mode, down_for, failing } = status;
     match (mode, down_for) {

@@ -1,7 +1,7 @@
-//! `/overview.json`: the metrics for people, for the dashboard and `larder top`.
+//! Serves `/overview.json`, the figures for the dashboard and `larder top`.
 //!
-//! They are collected in `overview`. Invariant: a page of another site gets none of them, because URLs are private:
-//! `guard` checks the request, and no field permits another site to read the response.
+//! They are collected in `overview`. Invariant: a page of another site cannot read them, because URLs are private.
+//! `guard` checks the request, and no response field lets another site read the response.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use super::page;
 use crate::{client::response_body::ResponseBody, overview::Overview, worker::Worker};
 
-/// Answers a request for it.
+/// Answers a request for the figures.
 pub(super) fn answer(worker: &Arc<Worker>) -> Response<ResponseBody> {
     let Ok(text) = serde_json::to_vec(&Overview::of(&worker.shared)) else {
         return page(StatusCode::INTERNAL_SERVER_ERROR, "the overview cannot be encoded\n".into());

@@ -1,7 +1,7 @@
-//! PACK and UNPACK: stored responses in a file for another store.
+//! Packs stored responses into a file for another store, and unpacks such a file: the commands PACK and UNPACK.
 //!
 //! Owns: the commands' syntax and output. Packing is in `pack`. The body of `PACK /` is a line with options, followed
-//! by patterns, one per line; that of `UNPACK /` is the file.
+//! by patterns, one per line. The body of `UNPACK /` is the file.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read},
@@ -68,7 +68,7 @@ pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody>
     })
 }
 
-/// Unpacks the file that the body is.
+/// Unpacks the file in the body.
 pub(super) fn unpack(worker: &Arc<Worker>, body: Incoming) -> Response<ResponseBody> {
     let cache = Arc::clone(&worker.cache);
     let (sender, pieces) = mpsc::channel(PIECE_COUNT_MAX);

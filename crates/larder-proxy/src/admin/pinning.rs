@@ -1,7 +1,7 @@
-//! PIN and UNPIN: protects stored responses from eviction on the operator's order.
+//! Protects stored responses from eviction: the commands PIN and UNPIN.
 //!
-//! Owns: the commands' syntax and output. Pinning is in `cache::pins`. The body of a request is patterns, one per line:
-//! `PIN /` without patterns lists the pins.
+//! Owns: the commands' syntax and output. Pinning is in `cache::pins`. The body of a request has patterns, one per
+//! line. `PIN /` without patterns lists the pins.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ fn list(cache: &Cache, store: &Store, teller: &ProgressTeller) -> Value {
     json!({ "responses": sum.responses, "bytes": sum.bytes, "all": figures(store) })
 }
 
-/// Returns the amount that is pinned in the store, and the limit.
+/// Returns how much is pinned in the store, and the limit.
 fn figures(store: &Store) -> Value {
     let stats = store.stats();
     json!({ "entries": stats.pinned_entries, "bytes": stats.pinned_bytes, "bytes_max": stats.pinned_bytes_max })

@@ -1,7 +1,8 @@
-//! PURGE: removes the stored responses of a URL, a prefix, a host or a tag, or all of them, or marks them stale.
+//! Removes stored responses, or marks them stale: the command PURGE. It concerns a URL, a prefix, a host, a tag, or
+//! everything.
 //!
-//! Owns: the syntax of the request in its target and fields, and the response. Purging is in `cache::invalidation` and
-//! `cache::purges`. Invariant: `200` is sent only for a purge that survives a crash.
+//! Owns: the command's syntax and the response. Purging is in `cache::invalidation` and `cache::purges`. Invariant:
+//! `200` is sent only for a purge that survives a crash.
 
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ use crate::{
     worker::Worker,
 };
 
-/// The responses that a PURGE concerns.
+/// The responses that a PURGE names.
 enum PurgeSubject {
     Url,
     Prefix,
@@ -41,8 +42,8 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
         Err(text) => return page(StatusCode::BAD_REQUEST, Bytes::from(text)),
     };
     let (cache, uri) = (&worker.cache, &request.uri);
-    // Looked up before the purge. The purge is done even if the answer is no: a response that is being fetched, or is
-    // unreadable now, is purged too.
+    // The lookup comes before the purge and only affects the status. Even if nothing is found, the purge is executed,
+    // because a response that is being fetched or is unreadable now must be purged too.
     let is_stored = !matches!(subject, PurgeSubject::Url) || explain::is_stored(worker, uri).await;
     let done = match (subject, mode) {
         (PurgeSubject::Url, PurgeMode::Hard) => invalidation::invalidate(cache, uri).await.map(|()| None),
@@ -155,7 +156,7 @@ fn prefixes(cache: &Cache, uri: &Uri) -> Option<Vec<PurgeScope>> {
 const SCOPE: &str = "purge-scope";
 /// The field that selects a hard or a soft purge.
 const MODE: &str = "purge-mode";
-/// The same, as clients of Fastly say it.
+/// The field with which clients of Fastly select a soft purge.
 const FASTLY_SOFT: &str = "fastly-soft-purge";
 const NO_URL: &str = "PURGE takes a whole URL, as in PURGE http://example.com/path HTTP/1.1\n";
 /// Number of bytes shown of a tag that is too long.

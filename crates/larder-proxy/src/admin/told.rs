@@ -1,9 +1,8 @@
-//! Responses to long-running commands of operators: progress is sent while the command runs.
+//! Streams progress to the client of a long-running operator's command.
 //!
-//! Owns: the framing of the pieces, each with its kind and length, so that a reader can distinguish a truncated
-//! response from a complete one. The content is known elsewhere. Invariant: the last piece of a complete response is a
-//! line with `done` or `failed`. Cost: at most a few pieces are queued; a reader that has gone is noticed at the next
-//! piece.
+//! Owns: the framing. Each piece has a kind and a length, so that a reader can tell a truncated response from a
+//! complete one. Invariant: the last piece of a complete response is a line with `done` or `failed`. Cost: a few pieces
+//! are queued at most. A client that has disconnected is noticed at the next piece.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::Response;
@@ -23,7 +22,7 @@ pub(crate) struct OperatorFailure {
     pub(crate) help: String,
 }
 
-/// Responds with the progress that `work` reports while it runs on a thread that may block, and ends with its result.
+/// Responds with the progress of `work`, which runs on a thread that may block, and then with its result.
 pub(super) fn answer(
     work: impl FnOnce(&ProgressTeller) -> Result<Value, OperatorFailure> + Send + 'static,
 ) -> Response<ResponseBody> {
@@ -64,9 +63,9 @@ impl ProgressTeller {
     }
 }
 
-/// Kinds of pieces: a line of JSON, and bytes. `larder`'s `admin_client` has the same.
+/// Kinds of pieces: a line of JSON, and bytes. `larder`'s `admin_client` has the same numbers.
 const KIND_LINE: u8 = b'L';
 const KIND_DATA: u8 = b'D';
 const DATA_BYTES_MAX: usize = 256 << 10;
-/// Pieces that wait to be sent.
+/// Most pieces that wait to be sent.
 const PIECE_COUNT_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! At stake: that the key of an authority for some hosts is of no use for any other, and that only authorities made here are used.
+//! The key of a CA for some hosts must be useless for any other host, and only CAs that were made here may be used.
 
 use rustls::pki_types::{ServerName, UnixTime};
 use webpki::{EndEntityCert, KeyUsage};
@@ -11,7 +11,7 @@ fn patterns(hosts: &[&str]) -> Vec<HostPattern> {
     hosts.iter().map(|host| host.parse().unwrap()).collect()
 }
 
-/// Whether a strict client that trusts `authority` takes its certificate for `host`, `after` from now.
+/// Returns whether a strict client that trusts `authority` accepts its certificate for `host`, `after` from now.
 fn is_taken(authority: &Authority, host: &str, after: Duration) -> bool {
     let certified = authority.certify(host).unwrap();
     let anchors = [webpki::anchor_from_trusted_cert(&authority.certificate).unwrap()];

@@ -1,19 +1,19 @@
-//! Long bodies that are still arriving, although their heads are stored already.
+//! Long bodies that are still arriving although their heads are already stored.
 //!
-//! Such a head makes the part that has arrived usable after a kill. Until the body is complete, or has broken off, this
-//! process does not show it: requests share the fetch instead. Cost: for a stored response in chunks that is not in
-//! memory, one lock.
+//! The early head makes the received part usable after a crash. Until the body is complete or has broken off, this
+//! process hides the head, and requests share the fetch instead. Cost: one lock for a stored response in chunks that is
+//! not in memory.
 
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// The representations that still arrive.
+/// The representations whose bodies are still arriving.
 #[derive(Default)]
 pub(crate) struct Arrivals(Mutex<HashSet<u64>>);
 
-/// An arriving body, until this is dropped.
+/// Marks a body as arriving until it is dropped.
 pub(crate) struct Arrival {
     arrivals: Arc<Arrivals>,
     representation: u64,

@@ -1,9 +1,9 @@
-//! Long bodies, which are stored in chunks with an entry each: their keys, and reading and storing the chunks.
+//! Stores and reads long bodies, which are stored in chunks with one entry each.
 //!
-//! Owns: the chunks' keys, and reads from memory and store. Streaming is in `chunk_reader`, finding out beforehand
-//! which chunks exist in `presence`, fetching missing ones in `flight::rest`.
+//! Owns: the chunks' keys, and reads from memory and the store. `chunk_reader` streams a body, `presence` determines
+//! beforehand which chunks exist, and `flight::rest` fetches missing ones.
 //!
-//! Invariant: the bytes handed out are exactly the bytes at that place in that representation. Either the store
+//! Invariant: the bytes returned are exactly the bytes at that position of that representation. Either the store
 //! verified them under the representation's own key, or the origin sent them under the same strong validator and length
 //! (RFC 9110 14.4, 15.3.7.3). A missing chunk may have one stored fragment (RFC 9111 3.4). If memory is short, parts of
 //! chunks are read instead of whole ones.
@@ -35,18 +35,18 @@ use crate::{
 pub(crate) struct ChunkedBody {
     pub(crate) cache: Arc<Cache>,
     pub(crate) place: BodyKeys,
-    /// Length of the whole, once known.
+    /// Length of the whole body, once known.
     pub(crate) len: Option<u64>,
-    /// The validator that tells it from other representations (RFC 9110 8.8.1), if it has one.
+    /// The validator that distinguishes this representation from others (RFC 9110 8.8.1), if it has one.
     pub(crate) validator: Option<HeaderValue>,
 }
 
-/// The keys that lead to the chunks of a body.
+/// The keys of a body's resource and entry.
 #[derive(Clone)]
 pub(crate) struct BodyKeys {
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
-    /// The key of the entry that has the head.
+    /// The key of the entry that holds the head.
     pub(crate) key: Arc<[u8]>,
     pub(crate) representation: u64,
 }
@@ -56,7 +56,7 @@ pub(crate) struct BodyKeys {
 pub(crate) enum AbsenceReason {
     /// The bytes are not stored.
     Gap,
-    /// The store failed, or did not answer in time: they may be there.
+    /// The store failed or timed out, so the bytes may be stored.
     Trouble,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn strong_tag(fields: &http::HeaderMap) -> Option<HeaderValue> {
     EntityTag::parse(value.as_bytes()).filter(|tag| !tag.weak).map(|_| value.clone())
 }
 
-/// Bytes and their place in the whole.
+/// Bytes and their position in the body.
 #[derive(Clone)]
 pub(crate) struct PlacedBytes {
     pub(crate) start: u64,
@@ -86,26 +86,25 @@ impl ChunkedBody {
         Self { cache: Arc::clone(cache), place, len, validator }
     }
 
-    /// Returns the body of a stored response of the resource `primary`, or `None` if it is in one piece.
+    /// Returns the body of a stored response of the resource `primary`. `None` if the body is not in chunks.
     pub(crate) fn of(cache: &Arc<Cache>, primary: &Arc<[u8]>, key: &Arc<[u8]>, entry: &CachedEntry) -> Option<Self> {
         let EntryBody::Chunks { len, representation } = entry.body else { return None };
         let place = BodyKeys { primary: Arc::clone(primary), key: Arc::clone(key), representation };
         Some(Self::new(cache, place, &entry.head, Some(len)))
     }
 
-    /// Returns this body in a form that never asks the origin for its remainder. Only a complete body can be checked
-    /// against its digest.
+    /// Returns this body in a form that never asks the origin for the remainder. A digest check needs a complete body.
     pub(crate) fn without_rest(self) -> Self {
         Self { validator: None, ..self }
     }
 
-    /// Returns whether the origin can be asked for missing parts, that is, whether length and validator are known.
+    /// Returns whether missing parts can be requested from the origin, which needs a known length and validator.
     pub(crate) fn can_go_on(&self) -> bool {
         self.len.is_some() && self.validator.is_some()
     }
 
-    /// Returns bytes of chunk `number` from memory or store, including the first of `wanted` in it. Their number
-    /// depends on the free memory.
+    /// Returns bytes of chunk `number` from memory or the store, which include the first of the `wanted` bytes in it.
+    /// Their number depends on the free memory.
     pub(crate) async fn read(
         &self,
         number: u64,
@@ -172,8 +171,9 @@ impl ChunkedBody {
         Ok(reserved.hold(bytes))
     }
 
-    /// Returns one reader's part of a piece, from its start or from `position`. If memory is short, a reader that
-    /// shares the piece with no other keeps only its start in memory.
+    /// Returns one reader's part of a piece, from its start or from `position`.
+    ///
+    /// If memory is short, a reader that shares the piece with no other keeps only the start of it in memory.
     fn share_of(&self, piece: SharedPiece, place: PiecePlace, position: u64) -> PlacedBytes {
         let bodies = &self.cache.shared.bodies;
         let bytes = piece.as_ref();
@@ -211,7 +211,7 @@ impl ChunkedBody {
         self.len.map(|len| self.cache.shared.sightings.of(self.place.representation, len))
     }
 
-    /// Returns whether chunk `number` appears to be stored, judging from memory only.
+    /// Returns whether chunk `number` appears to be stored. Looks only in memory.
     pub(crate) fn seems_there(&self, number: u64) -> bool {
         let Some(store) = &self.cache.shared.store else { return false };
         match self.known().map_or(ChunkSighting::Nothing, |known| known.known(number)) {
@@ -220,20 +220,21 @@ impl ChunkedBody {
         }
     }
 
-    /// Returns whether chunk `number` was seen and is still where it was.
+    /// Returns whether chunk `number` was seen and has not moved since.
     pub(crate) fn was_seen(&self, number: u64) -> bool {
         let Some((store, known)) = self.cache.shared.store.as_ref().zip(self.known()) else { return false };
         matches!(known.known(number), ChunkSighting::Seen(sighting) if store.is_in_sight(&self.chunk_key(number), sighting))
     }
 
-    /// Stores chunk `number`, and remembers where it is.
+    /// Stores chunk `number`, and remembers its location.
     pub(crate) async fn store_chunk(&self, number: u64, pieces: Vec<Bytes>) -> bool {
         let key = self.chunk_key(number);
         if !storing::commit_chunk(&self.cache, &self.place.primary, &key, pieces).await {
             return false;
         }
         if let (Some(store), Some(known)) = (&self.cache.shared.store, self.known()) {
-            // The entry is dirty, so this needs no I/O. If it does, the location is found later by whoever needs it.
+            // The new entry is still in memory, so one poll is usually enough. If not, a later reader finds the
+            // location.
             let mut looking = pin!(store.sight(&key));
             let seen = poll_fn(|context| Poll::Ready(looking.as_mut().poll(context))).await;
             let seen = if let Poll::Ready(Ok(Some(sighting))) = seen {
@@ -246,7 +247,7 @@ impl ChunkedBody {
         true
     }
 
-    /// Stores the arrived part of the body, chunk by chunk, and an incomplete chunk as its fragment.
+    /// Stores the received part of the body chunk by chunk, and an incomplete chunk as a fragment.
     pub(crate) async fn keep(&self, arrived: &PlacedBytes) {
         let mut start = arrived.start;
         while start < arrived.span().end {
@@ -264,7 +265,7 @@ impl ChunkedBody {
         }
     }
 
-    /// Drops the head, if it is still this body's: the origin has another representation now.
+    /// Removes the head if it still belongs to this body. Called when the origin has another representation.
     pub(crate) async fn forget(&self) {
         if lookup::representation(&self.cache, &self.place.key).await == Some(self.place.representation) {
             drop(storing::remove(&self.cache, &self.place.key).await);
@@ -277,7 +278,7 @@ impl PlacedBytes {
         self.start..self.start + self.bytes.len() as u64
     }
 
-    /// Returns the bytes of this range of the body, if all of them are here.
+    /// Returns the bytes of this range of the body if all of them are present.
     pub(crate) fn slice(&self, span: Range<u64>) -> Option<Bytes> {
         let first = usize::try_from(span.start.checked_sub(self.start)?).ok()?;
         let end = usize::try_from(span.end.checked_sub(self.start)?).ok()?;
@@ -285,7 +286,7 @@ impl PlacedBytes {
     }
 }
 
-/// The length of a read if there is no memory for a whole chunk: the store has a checksum for each such block.
+/// Length of a read if there is no memory for a whole chunk. The store has a checksum for each block of this size.
 const BLOCK_BYTES: u64 = 64 << 10;
 
 pub(crate) fn covers(outer: &Range<u64>, inner: &Range<u64>) -> bool {

@@ -1,6 +1,6 @@
-//! A stored response in memory, and the marker that leads to a resource's variants.
+//! Stored responses in memory, and the markers that lead to a resource's variants.
 //!
-//! Owns: the decoded head, and the body or its place. Invariant: head and body belong to one representation; a whole
+//! Owns: the decoded head, and the body or its place. Invariant: head and body belong to one representation. A whole
 //! body has exactly the length that its head states.
 
 use std::sync::{
@@ -15,11 +15,11 @@ use larder_store::Writer;
 
 use crate::marks::ResponseMarkers;
 
-/// A stored response, shared by everybody who serves it.
+/// A stored response, shared by all requests that it answers.
 pub(crate) struct CachedEntry {
     pub(crate) head: StoredHead,
     pub(crate) body: EntryBody,
-    /// The fields to send, but for the values that change with time; made at the first hit.
+    /// The fields to send, without the values that change with time. They are built at the first hit.
     ready: OnceLock<HeaderMap>,
     hit_count: AtomicU32,
     /// See [`CachedEntry::judged_count`].
@@ -30,15 +30,15 @@ pub(crate) struct CachedEntry {
 pub(crate) enum EntryBody {
     /// The whole body.
     Whole(Bytes),
-    /// In chunks of its own.
+    /// The body is in chunks, each an entry of its own.
     Chunks { len: u64, representation: u64 },
 }
 
 /// The entry that leads from a resource to its variants.
 pub(crate) struct ResourceMarker {
     pub(crate) rules: VaryMarker,
-    /// Part of the variants' keys, new for each new marker: when a resource is invalidated its marker is
-    /// dropped, and no later marker leads to the variants of before.
+    /// Part of the variants' keys, new for each marker. Invalidating a resource drops its marker, and no later marker
+    /// leads to the old variants.
     pub(crate) generation: u64,
     /// Languages of stored variants, newest first, each with the Accept-Language that selects it.
     pub(crate) languages: Vec<(Vec<u8>, HeaderValue)>,
@@ -50,7 +50,7 @@ impl CachedEntry {
         Self { head, body, ready: OnceLock::new(), hit_count: AtomicU32::new(0), judged_count }
     }
 
-    /// Creates a response with its whole body, or returns `None` if the two do not belong together.
+    /// Creates a response with its whole body. Returns `None` if the body does not match the head.
     pub(crate) fn whole(head: StoredHead, body: Bytes) -> Option<Self> {
         let fits = matches!(head.body(), BodyPlace::Whole { len } if len == body.len() as u64);
         fits.then(|| Self::new(head, EntryBody::Whole(body)))
@@ -67,19 +67,19 @@ impl CachedEntry {
         Self::new(head, body)
     }
 
-    /// Returns this response as a soft purge leaves it: stale since `moment`, and judged by `judged_count` purges.
+    /// Returns this response after a soft purge: stale since `moment`, and judged by `judged_count` purges.
     pub(crate) fn stale_since(&self, moment: Timestamp, judged_count: u64) -> Self {
         let stale = self.with_head(self.head.clone().stale_since(moment));
         stale.note_judged(judged_count);
         stale
     }
 
-    /// Returns the number of purges that this entry has been judged by.
+    /// Returns the number of purges that were already applied to this entry.
     pub(crate) fn judged_count(&self) -> u64 {
         self.judged_count.load(Relaxed)
     }
 
-    /// Records that this entry has been judged by `purge_count` purges.
+    /// Records that `purge_count` purges were applied to this entry.
     pub(crate) fn note_judged(&self, purge_count: u64) {
         self.judged_count.fetch_max(purge_count, Relaxed);
     }
@@ -92,23 +92,25 @@ impl CachedEntry {
         }
     }
 
-    /// Returns the fields to send, with slots for Age and Cache-Status. They are built once and shared by all hits.
-    /// Content-Length is left to the HTTP library, which knows how much it sends.
+    /// Returns the fields to send, with slots for Age and Cache-Status.
+    ///
+    /// They are built once and shared by all hits. The HTTP library adds Content-Length, because it knows how much it
+    /// sends.
     pub(crate) fn fields(&self, marks: &ResponseMarkers) -> HeaderMap {
         self.ready.get_or_init(|| outgoing_fields(self.head.fields(), marks)).clone()
     }
 
-    /// Counts a hit from memory. Returns `true` now and then, when the store should be informed.
+    /// Counts a hit from memory. Returns `true` if this hit should be reported to the store.
     pub(crate) fn count_hit(&self) -> bool {
         self.hit_count.fetch_add(1, Relaxed) % HITS_PER_TOUCH == HITS_PER_TOUCH - 1
     }
 
-    /// Hits from memory so far.
+    /// Returns the number of hits from memory.
     pub(crate) fn hits(&self) -> u32 {
         self.hit_count.load(Relaxed)
     }
 
-    /// Bytes of memory it takes, about: the stored fields and those ready to send are a map each.
+    /// Returns the entry's approximate memory in bytes. The stored fields and the fields to send are two maps.
     pub(crate) fn weight(&self) -> u64 {
         let fields = self.head.fields();
         let text: usize = fields.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
@@ -121,7 +123,7 @@ impl CachedEntry {
     }
 }
 
-/// Returns a stored response's fields as they are sent, with slots for Age and Cache-Status.
+/// Returns a stored response's fields in the form to send, with slots for Age and Cache-Status.
 pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &ResponseMarkers) -> HeaderMap {
     let mut fields = stored.clone();
     fields.remove(header::CONTENT_LENGTH);
@@ -137,7 +139,7 @@ pub(crate) fn outgoing_fields(stored: &HeaderMap, marks: &ResponseMarkers) -> He
 }
 
 impl ResourceMarker {
-    /// Creates the marker for a response that varies by `rule`, based on the previous marker.
+    /// Creates a marker for a response that varies by `rule`, based on the previous marker.
     pub(crate) fn including(rule: larder_http::VaryRule, before: Option<&Arc<Self>>) -> Self {
         match before {
             Some(before) => {
@@ -148,7 +150,7 @@ impl ResourceMarker {
         }
     }
 
-    /// Returns this marker with a link from a language to the variant that `accepted` selects, or `None` if the link
+    /// Returns this marker with a link from a language to the variant that `accepted` selects. `None` if the link
     /// exists.
     pub(crate) fn with_language(&self, language: &[u8], accepted: &HeaderValue) -> Option<Self> {
         let known = self.languages.iter().any(|(known, leading)| known == language && leading == accepted);
@@ -217,13 +219,13 @@ pub(crate) fn random() -> u64 {
 
 /// The Cache-Status field (RFC 9211).
 pub(crate) static CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
-/// Most languages a marker leads to.
+/// Most languages in a marker.
 const LANGUAGE_COUNT_MAX: usize = 16;
 /// Longest Accept-Language that a marker keeps, in bytes.
 const ACCEPTED_SIZE_MAX: usize = 512;
-/// Every this many hits from memory, one is reported to the store, so that the store keeps the entry at reclaim.
+/// One in this many hits from memory is reported to the store, so that reclaim keeps the entry.
 const HITS_PER_TOUCH: u32 = 32;
-/// Memory of an entry in addition to its bytes and maps: the decoded facts and allocator rounding.
+/// Memory of an entry besides its bytes and maps: the decoded facts, and rounding by the allocator.
 const ENTRY_BYTES: u64 = 768;
 /// Memory that a header map takes per slot. Its number of slots is a power of two.
 const FIELD_BYTES: usize = 112;

@@ -1,12 +1,12 @@
-//! Distinguishes work that began before a key changed from work that began after.
+//! Distinguishes work that began before a change of a key from work that began after it.
 //!
 //! Owns: the number of the last change for each of many groups of keys, and two ways to group them. Invariant: work
-//! that began before a change of its key always sees that change. Two keys that share both groups share their changes;
-//! then a result is discarded without need. (With one grouping only, a fetch during which a hundred other keys change
-//! would be discarded once in forty times.)
+//! that began before a change of its key always sees that change. Two keys that share both groups share their changes,
+//! and then a result is discarded without need. (With only one grouping, a fetch during which a hundred other keys
+//! change would be discarded once in forty times.)
 //!
-//! Used for invalidations (RFC 9111 4.4) and for removals from memory. Cost: fixed memory, two loads. The grouping is
-//! that of a count-min sketch (Cormode and Muthukrishnan, 2005), with the latest number in place of sums.
+//! Invalidations (RFC 9111 4.4) and removals from memory use it. Cost: fixed memory, two loads. The grouping is that of
+//! a count-min sketch (Cormode and Muthukrishnan, 2005), with the latest number in place of sums.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -16,12 +16,12 @@ use std::{
     },
 };
 
-/// Counts changes.
+/// The changes of all keys, in order.
 pub(crate) struct ChangeEpochs {
     hasher: RandomState,
     /// Number of changes so far.
     change_count: AtomicU64,
-    /// Number of the last change, by group of keys.
+    /// Number of the last change in each group of keys.
     last: [Box<[AtomicU64]>; 2],
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct ChangeEpochs {
 pub(crate) struct EpochMoment(u64);
 
 impl ChangeEpochs {
-    /// Returns the present moment.
+    /// Returns the current moment.
     pub(crate) fn now(&self) -> EpochMoment {
         EpochMoment(self.change_count.load(Acquire))
     }
@@ -40,17 +40,17 @@ impl ChangeEpochs {
         self.groups_of(key).into_iter().any(|last| last.load(Acquire) <= since.0)
     }
 
-    /// Notes a change of a key.
+    /// Records a change of a key.
     pub(crate) fn advance(&self, key: &[u8]) {
         let number = self.change_count.fetch_add(1, AcqRel) + 1;
         for last in self.groups_of(key) {
-            // A later change of the group may have stored its number first. Work that began after that one also began
-            // after this one.
+            // A later change in the group may already have stored its number. That number also covers all work that
+            // began before this change.
             last.fetch_max(number, AcqRel);
         }
     }
 
-    /// Notes a change of every key.
+    /// Records a change of every key.
     pub(crate) fn advance_all(&self) {
         let number = self.change_count.fetch_add(1, AcqRel) + 1;
         for last in self.last.iter().flatten() {
@@ -90,7 +90,7 @@ mod tests {
         assert!(!epochs.is_unchanged(b"b", before));
     }
 
-    /// At stake: that what is fetched while other things change is stored.
+    /// A response that is fetched while other keys change must still be stored.
     #[test]
     fn hundred_changes_of_others_are_hardly_ever_taken_for_ones_own() {
         let epochs = ChangeEpochs::default();
@@ -101,7 +101,7 @@ mod tests {
             (0..100).for_each(|other| epochs.advance(&key(1 + round * 100 + other)));
             wrong_count += usize::from(!epochs.is_unchanged(&key(0), before));
         }
-        // One group would make it about 24; two, less than one.
+        // One grouping would discard about 24 of them, two discard less than one.
         assert!(wrong_count <= 8, "{wrong_count}");
     }
 }

@@ -1,11 +1,10 @@
-//! Finds out which responses belong to one page view: those that one client requested with the same Referer within a
-//! short time.
+//! Groups responses by page view: those that one client requested with the same Referer within a short time.
 //!
-//! Owns: a fixed table of page views and their numbers. Pages are not parsed. The store gets the number as
+//! Owns: a fixed table of page views and their numbers. Pages are not parsed. The store receives the number as
 //! [`larder_store::Hints::group`].
 //!
-//! Invariants: a number is never 0, and two page views get the same number only after 2^32 others. A page view that was
-//! dropped from the table starts again with a new number, so at worst it becomes two groups.
+//! Invariants: a number is never 0, and numbers repeat only after 2^32 page views. A page view that was dropped from
+//! the table starts again with a new number, so at worst it becomes two groups.
 //!
 //! Cost: 106 KB; one hash and one short lock per fetch with a Referer, three for a document. Idea: HashCache (NSDI'09):
 //! same client, small time window, same Referer.
@@ -25,7 +24,7 @@ use larder_http::{Timestamp, fields::media_type, key};
 
 use crate::origin::target::path_of;
 
-/// The page views of the last moments, of all clients and workers.
+/// The recent page views of all clients and workers.
 pub(crate) struct PageGroups {
     hasher: RandomState,
     window_millis: u64,
@@ -43,23 +42,23 @@ pub(crate) struct PageAsker {
 /// A requested page, and its group.
 #[derive(Clone, Copy, Default)]
 struct PageView {
-    /// Hash of client and URL; 0 marks an unused place.
+    /// Hash of client and URL. 0 marks an unused slot.
     hash: u64,
     begun_millis: i64,
     group: u32,
 }
 
 impl PageGroups {
-    /// Creates the table with this time window; zero makes no groups.
+    /// Creates the table with this time window. If it is zero, no groups are formed.
     pub(crate) fn new(window: Duration) -> Self {
         let hasher = RandomState::new();
-        // Groups of an earlier run are still in the store.
+        // The first number is random, because the store still has groups of earlier runs.
         let next = AtomicU32::new(hasher.hash_one("first group") as u32);
         let sets = (0..SET_COUNT).map(|_| Mutex::default()).collect();
         Self { hasher, window_millis: u64::try_from(window.as_millis()).unwrap_or(u64::MAX), next, sets }
     }
 
-    /// Returns the group for a request with these fields; 0 without a Referer.
+    /// Returns the group for a request with these fields, or 0 without a Referer.
     pub(crate) fn of_referred(&self, asker: PageAsker, request_fields: &HeaderMap) -> u32 {
         if self.window_millis == 0 {
             return 0;
@@ -78,8 +77,10 @@ impl PageGroups {
         }
     }
 
-    /// Returns the group of a document whose head has just arrived, and of the requests that will refer to it. `group`
-    /// is the group that its own Referer gave it; `primary` is its key.
+    /// Returns the group of a document whose head has just arrived, and of the requests that will name it as their
+    /// Referer.
+    ///
+    /// `group` is the group that the document's own Referer gave it. `primary` is its key.
     pub(crate) fn of_document(&self, asker: PageAsker, primary: &[u8], group: u32) -> u32 {
         if self.window_millis == 0 {
             return 0;
@@ -104,7 +105,7 @@ impl PageGroups {
     }
 
     fn is_live(&self, page: &PageView, now: Timestamp) -> bool {
-        // Either way: the clock may have been set back.
+        // The difference is absolute, because the clock may have been set back.
         page.begun_millis.abs_diff(now.as_millis()) <= self.window_millis
     }
 
@@ -122,7 +123,7 @@ pub(crate) fn is_document(response_fields: &HeaderMap) -> bool {
     media_type(response_fields).is_some_and(|kind| DOCUMENT_TYPES.iter().any(|known| kind.eq_ignore_ascii_case(known)))
 }
 
-/// Puts a page in its own place, or in that of the farthest in time.
+/// Puts a page view in its own slot, or in place of the one farthest in time.
 fn put(set: &mut [PageView; WAY_COUNT], page: PageView) {
     let own = set.iter().position(|known| known.hash == page.hash);
     let distance = |way: &usize| set[*way].begun_millis.abs_diff(page.begun_millis);
@@ -130,15 +131,15 @@ fn put(set: &mut [PageView; WAY_COUNT], page: PageView) {
     set[own.unwrap_or_else(farthest)] = page;
 }
 
-/// Returns host, port and path of a Referer, as in the key of the page it names.
+/// Returns host, port and path of a Referer, in the form of the key of the page that it names.
 fn name_of_referer(referer: &str) -> Option<Vec<u8>> {
     let uri: Uri = referer.parse().ok()?;
     let key = key::primary_key(uri.scheme_str()?, uri.authority()?.as_str(), path_of(&uri)).ok()?;
     Some(without_scheme(&key).to_vec())
 }
 
-/// Returns the URL of a primary key from its host on. If a proxy in front ends TLS, clients use another scheme for the
-/// page.
+/// Returns the URL in a primary key, starting with its host. The scheme is left out because clients use another one if
+/// a proxy in front ends TLS.
 fn without_scheme(primary: &[u8]) -> &[u8] {
     let url = primary.split(|octet| *octet == b' ').next().unwrap_or(primary);
     let slashes = url.windows(3).position(|bytes| bytes == b"://");
@@ -146,7 +147,7 @@ fn without_scheme(primary: &[u8]) -> &[u8] {
 }
 
 const WAY_COUNT: usize = 4;
-/// Page views remembered: 4,096.
+/// Sets in the table. With [`WAY_COUNT`] slots each, 4,096 page views are remembered.
 const SET_COUNT: usize = 1024;
 const DOCUMENT_TYPES: [&str; 3] = ["text/html", "application/xhtml+xml", "text/css"];
 

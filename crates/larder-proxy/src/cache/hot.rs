@@ -1,7 +1,7 @@
 //! The memory cache: whole responses, ready to send, in front of the store.
 //!
-//! Invariants: its content stays within its capacity, and one entry never takes more than a small share. A response
-//! read from the store before it was replaced or removed there does not stay in memory afterwards.
+//! Invariants: its content stays within its capacity, and one entry never takes more than a small share. If a response
+//! is replaced or removed in the store while it is being read, it does not stay in memory.
 //!
 //! Cost: a lookup is one hash and one short shared lock of one shard. The replacement policy (Clock-PRO with ghosts,
 //! from the library) resists scans.
@@ -19,15 +19,15 @@ use crate::cache::{
     epochs::{ChangeEpochs, EpochMoment},
 };
 
-/// The memory tier.
+/// The memory cache.
 pub(crate) struct HotTier {
     cache: Option<Cache<Box<[u8]>, HotItem, ByteWeights>>,
     weight_max: AtomicU64,
-    /// Counts replacements and removals.
+    /// The replacements and removals so far.
     changes: ChangeEpochs,
 }
 
-/// An item that the memory cache can hold under a key.
+/// An item in the memory cache.
 #[derive(Clone)]
 pub(crate) enum HotItem {
     Response(Arc<CachedEntry>),
@@ -40,15 +40,16 @@ pub(crate) enum HotItem {
 pub(crate) enum AdmissionRule {
     /// Entries that were requested, and are likely to be requested again.
     AskedFor,
-    /// Also many neighbours that were not requested, see [`HotTier::offer`].
+    /// Also many neighbours that were not requested; see [`HotTier::offer`].
     ManyUnasked,
 }
 
 impl AdmissionRule {
     /// Returns the share of the capacity that is reserved for entries requested more than once.
     ///
-    /// Neighbours need room until they are requested, one page view later. Without neighbours, room for newcomers costs
-    /// hits (Zipf 0.9, a memory cache of a twentieth: 62.4% with 3% of room, 61.7% with 10%, 60.7% with 20%).
+    /// Neighbours need room until they are requested, which is one page view later. Without neighbours, room for new
+    /// entries costs hits (Zipf 0.9, a memory cache of a twentieth of the objects: 62.4% with 3% of room, 61.7% with
+    /// 10%, 60.7% with 20%).
     fn hot_share(self) -> f64 {
         match self {
             Self::AskedFor => 0.97,
@@ -58,7 +59,7 @@ impl AdmissionRule {
 }
 
 impl HotTier {
-    /// Creates a memory cache of `bytes` bytes; with 0, it keeps nothing.
+    /// Creates a memory cache of `bytes` bytes. With 0 it keeps nothing.
     pub(crate) fn new(bytes: u64, newcomers: AdmissionRule) -> Self {
         let entries = usize::try_from(bytes / USUAL_ENTRY_BYTES).unwrap_or(usize::MAX).max(ENTRY_COUNT_MIN);
         let mut options = OptionsBuilder::new();
@@ -88,7 +89,8 @@ impl HotTier {
         self.cache.is_some() && len as u64 <= self.weight_max.load(Relaxed)
     }
 
-    /// Keeps an item that was read from the store since `moment`, if it is not too large and nothing has changed.
+    /// Keeps an item that was read from the store since `moment`, if it is not too large and its key has not changed
+    /// since.
     pub(crate) fn insert(&self, key: &[u8], hot: HotItem, moment: EpochMoment) {
         let Some(cache) = &self.cache else { return };
         if weight(key, &hot) > self.weight_max.load(Relaxed) || !self.changes.is_unchanged(key, moment) {
@@ -100,8 +102,10 @@ impl HotTier {
         }
     }
 
-    /// Returns the present moment, for a later insert or offer. Take it before reading the store for an insert, and
-    /// before finding out which of the entries read are current for an offer.
+    /// Returns the current moment, for a later insert or offer.
+    ///
+    /// Take it before reading the store for an insert, and before determining which of the entries read are current for
+    /// an offer.
     pub(crate) fn moment(&self) -> EpochMoment {
         self.changes.now()
     }
@@ -116,15 +120,17 @@ impl HotTier {
         len <= self.weight_max.load(Relaxed) && self.cache.as_ref().is_some_and(|cache| !cache.contains_key(key))
     }
 
-    /// Keeps an item that was not requested, read since `moment`, at the cold end: in a full cache it displaces the
-    /// oldest item without a second request. Items requested more than once are in the library's hot ring and stay;
-    /// like all others, the neighbour gets there with its second hit.
+    /// Keeps an item that was read since `moment` but not requested.
+    ///
+    /// It is inserted at the cold end, so in a full cache it displaces the oldest item without a second request. Items
+    /// requested more than once are in the library's hot ring and stay. The new item enters that ring with its second
+    /// hit, like any other.
     pub(crate) fn offer(&self, key: &[u8], hot: HotItem, moment: EpochMoment) {
         if !self.changes.is_unchanged(key, moment) {
             return;
         }
         if let Some(cache) = self.cache.as_ref().filter(|cache| !cache.contains_key(key)) {
-            // A ghost of an earlier stay would make it hot at once, although it was not requested.
+            // A ghost from an earlier stay would make the item hot at once, although it was not requested.
             cache.remove(key);
             self.insert(key, hot, moment);
         }
@@ -136,7 +142,7 @@ impl HotTier {
         self.insert(key, hot, self.moment());
     }
 
-    /// Forgets `key`, because the store's entry was replaced or removed.
+    /// Removes `key`, because the store's entry was replaced or removed.
     pub(crate) fn remove(&self, key: &[u8]) {
         self.changes.advance(key);
         if let Some(cache) = &self.cache {
@@ -144,7 +150,7 @@ impl HotTier {
         }
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(crate) fn clear(&self) {
         self.changes.advance_all();
         if let Some(cache) = &self.cache {
@@ -152,7 +158,7 @@ impl HotTier {
         }
     }
 
-    /// Returns the bytes that its entries may take.
+    /// Returns the capacity in bytes.
     pub(crate) fn capacity(&self) -> u64 {
         self.cache.as_ref().map_or(0, Cache::capacity)
     }
@@ -162,13 +168,13 @@ impl HotTier {
         self.cache.as_ref().map_or(0, |cache| cache.len() as u64)
     }
 
-    /// Bytes they take, as weighed.
+    /// Returns the weight of all entries in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.cache.as_ref().map_or(0, Cache::weight)
     }
 }
 
-/// Weighs by bytes of memory.
+/// Weighs entries by their memory in bytes.
 #[derive(Clone)]
 struct ByteWeights;
 
@@ -187,9 +193,9 @@ fn weight(key: &[u8], hot: &HotItem) -> u64 {
     content + key.len() as u64 + SLOT_BYTES
 }
 
-/// Divisor of the capacity that limits one entry.
+/// The largest entry is the capacity divided by this.
 const ENTRY_SHARE: u64 = 32;
-/// Assumed entry size for the first table, which grows as needed.
+/// Assumed entry size, from which the initial table size is computed. The table grows as needed.
 const USUAL_ENTRY_BYTES: u64 = 16 << 10;
 const ENTRY_COUNT_MIN: usize = 64;
 /// Memory per entry in the library's tables.
@@ -250,7 +256,7 @@ mod tests {
             tier.offer(&number.to_le_bytes(), chunk(), tier.moment());
         }
         assert!(tier.find(&19_999_u32.to_le_bytes()).is_some(), "the newest neighbour is there");
-        // Few enough at a time that those that went have left ghosts when they come again.
+        // The batches are small enough that evicted items still have ghosts when they are requested again.
         for first in (20_000..70_000_u32).step_by(16) {
             for number in (first..first + 16).cycle().take(48) {
                 tier.offer(&number.to_le_bytes(), chunk(), tier.moment());

@@ -1,9 +1,9 @@
-//! Invalidation and purges: responses of a URI, of a host, or all.
+//! Invalidates or purges the responses of a URI, of a host, or all.
 //!
-//! Owns: which keys a URI has, and the order of the steps: an epoch advances before anything is removed, so that a
+//! Owns: the keys of a URI, and the order of the steps: an epoch advances before anything is removed, so that a
 //! response that is being fetched meanwhile is not stored.
 //!
-//! Does not: remove a single entry ([`remove`]), or keep the list of purges ([`crate::cache::purges`]).
+//! [`remove`] removes a single entry, and [`crate::cache::purges`] keeps the list of purges.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
     origin::target::path_of,
 };
 
-/// Why something is not invalid for good.
+/// Why an invalidation is not permanent.
 #[derive(Debug)]
 pub(crate) enum NotInvalid {
     /// No response of this URI can be stored.
@@ -33,7 +33,7 @@ pub(crate) enum NotInvalid {
 /// Makes every stored response of a URI invalid, including variants and fetches in progress (RFC 9111 4.4).
 ///
 /// # Errors
-/// The URI has none, or its responses may reappear after a crash.
+/// The URI can have no stored responses, or they may reappear after a crash.
 pub(crate) async fn invalidate(cache: &Arc<Cache>, uri: &Uri) -> Result<(), NotInvalid> {
     let primaries = primaries_of(cache, uri).ok_or(NotInvalid::NoUrl)?;
     let mut outcome = Ok(());
@@ -97,7 +97,7 @@ pub(crate) fn url_scope(cache: &Cache, uri: &Uri) -> Option<PurgeScope> {
     Some(PurgeScope::Url(String::from_utf8(primary_of(cache, uri)?.split_off(1)).ok()?.into()))
 }
 
-/// Returns the keys under which responses of `uri` can be stored, or `None` if it has none.
+/// Returns the keys under which responses of `uri` can be stored. `None` if it has no keys.
 pub(crate) fn primaries_of(cache: &Cache, uri: &Uri) -> Option<Vec<Vec<u8>>> {
     let primary = primary_of(cache, uri)?;
     let marks = cache.shared.key_marks.marks_of(uri.scheme_str()?, uri.authority()?.as_str(), path_of(uri));

@@ -1,15 +1,15 @@
-//! Remembers resources whose responses cannot be shared, so that requests for them do not queue behind one another's
-//! fetches in vain.
+//! Remembers resources whose responses cannot be shared. Requests for them then do not wait in vain for one another's
+//! fetches.
 //!
-//! Owns: a fixed table of key hashes. It may forget, and two keys may share a place; then one request waits in vain, or
-//! requests are not collapsed. Cost: 128 KiB, one load per miss.
+//! Owns: a fixed table of key hashes. It may forget a key, and two keys may share a slot. Then one request waits in
+//! vain, or requests are not collapsed. Cost: 128 KiB, and one load per miss.
 
 use std::{
     hash::{BuildHasher, RandomState},
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-/// Resources whose responses are not for sharing.
+/// The keys of resources whose responses cannot be shared.
 pub(crate) struct Uncollapsible {
     hasher: RandomState,
     hashes: Box<[AtomicU64]>,

@@ -1,4 +1,5 @@
-//! Finds the stored response for a request: first in memory, then in the store; first the marker, then its variants.
+//! Finds the stored response for a request. It looks in memory before the store, and for the marker before its
+//! variants.
 //!
 //! Whether the response may be used is decided elsewhere. Invariant: it was stored for this resource and these
 //! selecting fields (RFC 9111 4.1). A damaged entry, a store error, or a store that does not respond counts as a miss.
@@ -28,7 +29,7 @@ pub(crate) enum LookupResult {
     Found(FoundResponse),
     /// The resource varies, and no response is stored for these selecting fields.
     OtherVariants(Arc<ResourceMarker>),
-    /// Nothing stored.
+    /// No response is stored.
     Nothing,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct FoundResponse {
     pub(crate) from_memory: bool,
 }
 
-/// Finds a response in memory alone; with the key it is stored under, if that is a variant's.
+/// Finds a response in memory only. Also returns its key if that is a variant's.
 pub(crate) fn find_hot(
     cache: &Cache,
     primary: &[u8],
@@ -101,7 +102,8 @@ pub(crate) async fn find_variant(
     None
 }
 
-/// Finds a variant in the language that a request prefers, though it was stored for other preferences (RFC 9111 4.1).
+/// Finds a variant in the one language that a request prefers, although it was stored for other preferences (RFC 9111
+/// 4.1).
 pub(crate) async fn find_by_language(
     cache: &Cache,
     primary: &[u8],
@@ -134,8 +136,9 @@ impl One {
     }
 }
 
-/// Returns the entry under one key, and whether it was in memory. An entry from the store is put in memory. A head
-/// whose body still arrives is not shown.
+/// Returns the entry under one key, and whether it was in memory.
+///
+/// An entry from the store is put in memory. A head whose body is still arriving is not returned.
 async fn find_one(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     find_any(cache, key).await.filter(|(one, _)| !still_arrives(cache, one))
 }
@@ -157,7 +160,7 @@ async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     let mut head = reader.head();
     let admitted = cache.shared.hot.admits(head.len() + body.len());
     if admitted {
-        // Copies of their own size: the bytes read are part of a larger buffer, which returns to the device.
+        // Copied to release the larger buffer, which the device reuses.
         head = Bytes::copy_from_slice(&head);
         body = Bytes::copy_from_slice(&body);
     }
@@ -170,7 +173,7 @@ async fn find_any(cache: &Cache, key: &[u8]) -> Option<(One, bool)> {
     after_purges(cache, key, one, moment).map(|one| (one, false))
 }
 
-/// Returns the item under a key as the purges leave it, or `None` if it was purged. Updates the copy in memory.
+/// Applies all purges to the item under a key. Returns `None` if it was purged. Updates the copy in memory.
 fn after_purges(cache: &Cache, key: &[u8], one: One, moment: EpochMoment) -> Option<One> {
     let One::Response(entry) = &one else { return Some(one) };
     let judged_count = cache.shared.purges.latest();
@@ -196,8 +199,7 @@ pub(crate) async fn is_purged(cache: &Cache, key: &[u8]) -> bool {
     cache.shared.purges.judge_head(&head, key) == PurgeVerdict::Gone
 }
 
-/// Returns the representation whose chunks the response under a key promises, if its body is in chunks. It may still be
-/// arriving.
+/// Returns the representation of the response under a key, if its body is in chunks. The body may still be arriving.
 pub(crate) async fn representation(cache: &Cache, key: &[u8]) -> Option<u64> {
     match find_any(cache, key).await? {
         (One::Response(entry), _) => match entry.body {
@@ -208,7 +210,7 @@ pub(crate) async fn representation(cache: &Cache, key: &[u8]) -> Option<u64> {
     }
 }
 
-/// The store failed or does not respond, so its content is unknown.
+/// The error if the store failed or does not respond, so that its content is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoreTrouble;
 
@@ -233,7 +235,7 @@ pub(crate) async fn try_read(
     ask(cache, waiting, reading).await
 }
 
-/// Waits for a read of the store and returns its result.
+/// Awaits a read of the store and returns its result.
 pub(crate) async fn ask<T>(
     cache: &Cache,
     waiting: ReadPatience,

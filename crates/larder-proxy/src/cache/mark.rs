@@ -1,14 +1,14 @@
-//! The part of a key that names the responding origin.
+//! Marks a key with the origin that responds.
 //!
-//! Owns: its form. The origin is chosen in `routes` and `mirrors`. Invariant: two origins never share a key. The URL
-//! alone is the key of a response from the URL's own server. A configured origin responds to any Host, so the keys of
-//! its responses also contain the origin's name.
+//! `routes` and `mirrors` choose the origin. Invariant: two origins never share a key. If the URL's own server
+//! responds, the key is the URL alone. A configured origin responds to any Host, so the keys of its responses also
+//! contain the origin's name.
 
-/// The name of an origin that is not a URL's own server, as keys have it.
+/// The name in a key of an origin that is not the URL's own server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OriginMark<'a>(Option<&'a str>);
 
-/// Knows the origins that may answer for a URL.
+/// Determines the origins that can respond for a URL.
 pub(crate) trait KeyMarks: Send + Sync {
     /// Returns the marks of the keys under which responses of a URL can be found. The URL's own server comes first, if
     /// it can be contacted.
@@ -16,22 +16,22 @@ pub(crate) trait KeyMarks: Send + Sync {
 }
 
 impl<'a> OriginMark<'a> {
-    /// The mark of responses from a URL's own server.
+    /// The mark for responses from a URL's own server, which is empty.
     pub(crate) const NONE: Self = Self(None);
 
-    /// Returns the mark of an origin with this name, which has no spaces.
+    /// Returns the mark of an origin with this name, which must not contain spaces.
     pub(crate) fn of_origin(name: &'a str) -> Self {
         debug_assert!(!name.contains(' '), "names of origins are made of URLs");
         Self(Some(name))
     }
 
-    /// Returns the mark of a resource's key.
+    /// Returns the mark in a resource's key.
     pub(crate) fn of_key(primary: &'a [u8]) -> Self {
         let at = primary.windows(BEGINNING.len()).position(|window| window == BEGINNING);
         Self(at.and_then(|at| std::str::from_utf8(&primary[at + BEGINNING.len()..]).ok()))
     }
 
-    /// Returns the key of a resource with this mark.
+    /// Adds this mark to a resource's key.
     pub(crate) fn on(self, mut key: Vec<u8>) -> Vec<u8> {
         if let Some(name) = self.0 {
             key.extend_from_slice(BEGINNING);
@@ -46,5 +46,5 @@ impl<'a> OriginMark<'a> {
     }
 }
 
-/// Precedes the name. No URL contains a space.
+/// Separates the URL from the name. No URL contains a space.
 const BEGINNING: &[u8] = b" @";

@@ -1,11 +1,11 @@
-//! Moves neighbours into memory: entries that the store read together with a requested one.
+//! Keeps neighbours in memory: entries that the store read together with a requested one.
 //!
 //! Invariants: an entry that was replaced or removed since the read is not kept, because the memory cache's moment is
-//! taken before the store finds out which entries are current. No entry that was requested twice is evicted for a
-//! neighbour, see [`HotTier::offer`].
+//! taken before the store determines which entries are current. An entry that was requested twice is never evicted for
+//! a neighbour; see [`HotTier::offer`].
 //!
-//! Cost: a copy and a decoded head per entry kept, on the thread that read; one lookup per entry that is in memory
-//! already. Idea: HashCache-Log's groups (NSDI'09), UCFS's clusters.
+//! Cost: a copy and a decoded head per entry kept, on the thread that read; one lookup per entry that is already in
+//! memory. Idea: HashCache-Log's groups (NSDI'09), UCFS's clusters.
 
 use std::{
     pin::pin,
@@ -41,7 +41,7 @@ fn begin(hot: &Weak<HotTier>, targets: &TargetList) -> NeighbourSink {
     })
 }
 
-/// Returns the item that a hit under the neighbour's key would find, copied into memory of its own.
+/// Returns the item that a hit under the neighbour's key would find, copied into its own memory.
 fn content_of(neighbour: &NeighbourEntry, targets: &TargetList) -> Option<HotItem> {
     let body = Bytes::copy_from_slice(&body_at_hand(&neighbour.reader)?);
     if neighbour.key.first() == Some(&KIND_CHUNK) {
@@ -115,7 +115,8 @@ mod tests {
         assert!(left.upgrade().is_none());
     }
 
-    /// A store in memory and a tier in front of it. The sink is called by hand: which rows read neighbours is their own affair.
+    /// A store in memory with a memory cache in front of it. The test calls the sink directly, because only some
+    /// policies read neighbours.
     struct Bench {
         store: Store,
         hot: Arc<HotTier>,

@@ -1,8 +1,8 @@
-//! Limits the time that the store may take. A store that does not respond is paused, and a store that falls behind gets
-//! no long responses.
+//! Limits the time that the store may take. A store that does not respond is not used for a while, and a store that
+//! falls behind gets no long responses.
 //!
 //! Owns: the limits and the state of the pause. Invariants: nothing waits for the store longer than the limit. A pause
-//! begins only if the store completed no operation for that long. During a pause, one lookup or commit per pause tries
+//! begins only if the store completed no operation for that long. At the end of each pause, one lookup or commit checks
 //! whether the store responds again. The number of operations left running is bounded.
 //!
 //! Cost: a timer for each operation that is not complete at its first poll.
@@ -22,21 +22,21 @@ use larder_store::Result;
 
 use crate::cache::Cache;
 
-/// The state of the store, judging from the waits for it.
+/// Whether the store responds, as far as its callers have seen.
 pub(crate) struct StorePatience {
     limit: Duration,
-    /// Set during a pause, so that no lock is needed otherwise.
+    /// Whether there is a pause. While this is false, no lock is needed.
     resting: AtomicBool,
     rest: Mutex<StorePause>,
-    /// Answers so far that took waiting: a silent device gives none.
+    /// Number of operations that completed after a wait. An unresponsive device completes none.
     answer_count: AtomicU64,
-    /// Number of operations that continue without a waiting task.
+    /// Number of operations that continue although no task waits for them.
     detached: AtomicUsize,
-    /// A time in which it gets no long responses.
+    /// The pause during which the store gets no long responses.
     behind: Mutex<StorePause>,
 }
 
-/// A time in which the store is left alone.
+/// A time during which the store is not used.
 #[derive(Clone, Copy, Default)]
 struct StorePause {
     until: Option<Instant>,
@@ -45,7 +45,7 @@ struct StorePause {
 }
 
 impl StorePatience {
-    /// Waits `limit` at most.
+    /// Creates the state with a time limit of `limit` per operation.
     pub(crate) fn new(limit: Duration) -> Self {
         Self {
             limit,
@@ -62,12 +62,13 @@ impl StorePatience {
         !self.resting.load(Relaxed) || self.lock().admits(Instant::now())
     }
 
-    /// Returns whether the store is left alone.
+    /// Returns whether the store is paused.
     pub(crate) fn is_resting(&self) -> bool {
         self.resting.load(Relaxed)
     }
 
-    /// Notes that the store could not keep up with a response: for a while, longer each time, no long one is stored.
+    /// Records that the store could not keep up with a response. For a while, longer each time, no long response is
+    /// stored.
     pub(crate) fn note_behind(&self) {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).begin(Instant::now(), self.limit);
     }
@@ -77,8 +78,10 @@ impl StorePatience {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner).holds(Instant::now())
     }
 
-    /// Notes an operation that took too long. Begins a pause unless other operations have completed since it began:
-    /// then the store is slow, not silent.
+    /// Records an operation that took too long.
+    ///
+    /// Begins a pause unless other operations have completed since this one began: in that case the store is slow, but
+    /// it responds.
     fn note_overdue(&self, answers_before: u64) -> bool {
         let silent = self.answer_count.load(Relaxed) == answers_before;
         if silent {
@@ -106,7 +109,7 @@ impl StorePatience {
 }
 
 impl StorePause {
-    /// Returns whether an operation may be tried at `now`. After each pause this allows one trial and begins a longer
+    /// Returns whether an operation may be tried at `now`. After each pause, this permits one trial and begins a longer
     /// pause.
     fn admits(&mut self, now: Instant) -> bool {
         match self.until {
@@ -120,7 +123,7 @@ impl StorePause {
         }
     }
 
-    /// Returns whether the pause lasts at `now`, and ends it if its time is over.
+    /// Returns whether the pause continues at `now`. Ends it if its time is over.
     fn holds(&mut self, now: Instant) -> bool {
         match self.until {
             Some(until) if now < until => true,
@@ -132,7 +135,7 @@ impl StorePause {
         }
     }
 
-    /// Begins a pause, unless there is one. If the last ended recently, its length continues to grow.
+    /// Begins a pause, unless there is one. If the last pause ended recently, the new one is longer.
     fn begin(&mut self, now: Instant, limit: Duration) {
         if self.until.is_some() {
             return;
@@ -150,9 +153,9 @@ impl StorePause {
 /// The time limit for a read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadPatience {
-    /// The store's own time limit; a paused store is not used. The origin has the data too.
+    /// The store's own time limit. A paused store is not used. For reads whose data the origin has too.
     Short,
-    /// The time that a client may be without progress: no other source has the data.
+    /// The time that a client may wait without progress. For reads whose data exists nowhere else.
     Long,
 }
 
@@ -175,7 +178,8 @@ pub(crate) async fn read<T>(
     let answers_before = patience.answer_count.load(Relaxed);
     let mut work = pin!(work);
     if let Poll::Ready(done) = poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
-        // The index knows without I/O that an entry is absent, or still dirty. A device in memory has responded.
+        // The index knows without I/O that an entry is absent, or that it is still in memory. So only a completed read
+        // proves that the device responds.
         if matches!(done, Ok(Some(_))) {
             patience.end_rest();
         }
@@ -195,13 +199,13 @@ pub(crate) async fn read<T>(
     }
 }
 
-/// Waits for a write to the store. Returns `None` if it takes too long; it then continues alone, as long as the number
-/// of such writes is below its limit.
+/// Awaits a write to the store. Returns `None` if it takes too long. The write then continues in the background, as
+/// long as the number of such writes is below its limit.
 pub(crate) fn write<T: Send + 'static>(
     cache: &Arc<Cache>,
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Option<Result<T>>> + Send {
-    // Boxed first: it would add a kilobyte to every future that may write.
+    // Boxed first, because it would add a kilobyte to every future that may write.
     wait_for_write(cache, Box::pin(work))
 }
 
@@ -223,14 +227,14 @@ async fn wait_for_write<T: Send + 'static>(
     let task = tokio::spawn(async move {
         let done = work.await;
         owner.shared.patience.detached.fetch_sub(1, Relaxed);
-        // The lack of room is known without I/O.
+        // The store knows without I/O that it has no room.
         if done.is_ok() {
             owner.shared.patience.note_answer();
         }
         done
     });
     match tokio::time::timeout(patience.limit, pin!(task)).await {
-        // The error is of a runtime that stops.
+        // An error here means that the runtime is stopping.
         Ok(done) => done.ok(),
         Err(_) => {
             overdue(cache, answers_before);
@@ -248,7 +252,7 @@ fn overdue(cache: &Cache, answers_before: u64) {
 
 const REST_MIN: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(60);
-/// Each may hold the body of an entry.
+/// Most writes in the background. Each may hold the body of an entry.
 const DETACHED_COUNT_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Pinned responses: URL patterns set by the operator, and the keys that match them. Eviction spares pinned entries.
 //!
-//! Owns: the patterns and the keys, in two files next to the store. The store does the sparing.
+//! Owns: the patterns and the keys, in two files next to the store. The store itself spares the entries.
 //!
 //! Invariants: a key is recorded before its entry is stored, so pins survive a kill. All recorded keys are reported to
 //! the store before anything new is stored. Keys that nothing refers to any more (chunks of a replaced body, variants
@@ -45,17 +45,17 @@ pub(crate) struct Pins {
     record: Mutex<PinRecord>,
     /// Set while the patterns are being changed, or the record rewritten.
     is_changing: AtomicBool,
-    /// Number of entries that matched a pattern and found no room.
+    /// Number of entries that matched a pattern but could not be pinned because the pin limit was reached.
     refused_count: AtomicU64,
     is_refusal_told: AtomicBool,
 }
 
-/// The amount pinned under one pattern, or under all patterns.
+/// The amount pinned by one pattern, or by all patterns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PinTotals {
-    /// Responses.
+    /// Number of responses.
     pub(crate) responses: u64,
-    /// Bytes of their entries.
+    /// Total size of their entries.
     pub(crate) bytes: u64,
 }
 
@@ -107,7 +107,7 @@ impl Pins {
         !patterns.is_empty() && is_named(&patterns, key)
     }
 
-    /// Returns the number of entries that matched a pattern and found no room.
+    /// Returns the number of entries that matched a pattern but could not be pinned because the pin limit was reached.
     pub(crate) fn refused_count(&self) -> u64 {
         self.refused_count.load(Relaxed)
     }
@@ -143,7 +143,7 @@ impl Pins {
         if outcome.is_err() {
             self.set_patterns_shared(before);
             let patterns = self.patterns();
-            // This includes entries that others stored in the meantime.
+            // This includes entries that other tasks stored in the meantime.
             self.record().truncate(recorded_before, &mut |line| {
                 let stays = is_named(&patterns, &line.key);
                 if !stays {
@@ -187,8 +187,8 @@ impl Pins {
         }
     }
 
-    /// Unpins what only these patterns match, or everything if no pattern is given. Returns the patterns that were not
-    /// pinned. Blocks to read the record.
+    /// Unpins entries that only these patterns match. If no pattern is given, unpins everything. Returns the patterns
+    /// that were not pinned. Blocks to read the record.
     ///
     /// # Errors
     /// On an error, nothing is unpinned.
@@ -209,7 +209,7 @@ impl Pins {
         Ok(unknown)
     }
 
-    /// Returns how much is pinned under each pattern, and in all. Blocks for reading the record.
+    /// Returns how much each pattern pins, and the total. Blocks to read the record.
     pub(crate) fn figures(&self, store: &Store) -> (Vec<(UrlPattern, PinTotals)>, PinTotals) {
         let patterns = self.patterns();
         let mut by_pattern = vec![PinTotals::default(); patterns.all().len()];
@@ -224,8 +224,8 @@ impl Pins {
         (patterns.all().iter().cloned().zip(by_pattern).collect(), sum)
     }
 
-    /// Unpins entries that nothing refers to any more, as long as `owner` exists. Blocks to read the record, and an
-    /// entry of the store for each chunk and variant.
+    /// Unpins entries that nothing refers to any more. Stops once `owner` is dropped. Blocks to read the record, and
+    /// one entry of the store per chunk and variant.
     pub(crate) fn tidy(&self, store: &Store, targets: &TargetList, owner: &Weak<()>) {
         if let Ok(_turn) = PinChangeGuard::begin(&self.is_changing) {
             self.tidy_record(store, targets, &|| owner.strong_count() > 0);
@@ -253,7 +253,7 @@ impl Pins {
         self.record().replace(rewritten);
     }
 
-    /// Pins a key and puts it on record.
+    /// Pins a key and records it.
     fn pin(&self, store: &Store, key: &[u8], len_bytes: u64) -> bool {
         if store.pin(key, len_bytes) {
             self.record().append(key, len_bytes);
@@ -296,7 +296,7 @@ pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_byt
         return false;
     }
     let (owner, own_store, key) = (Arc::clone(cache), store.clone(), Box::<[u8]>::from(key));
-    // On record before it is stored: a file is written.
+    // The key is recorded before the entry is stored. This writes to a file, so it runs on a blocking thread.
     let pinned = spawn_blocking(move || owner.shared.pins.pin(&own_store, &key, len_bytes)).await;
     let is_pinned = pinned.unwrap_or(false);
     if !is_pinned && !cache.shared.pins.is_refusal_told.swap(true, Relaxed) {
@@ -307,8 +307,10 @@ pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_byt
     is_pinned
 }
 
-/// Pins the chunks of a body whose head has just been stored. [`Pins::add`] misses a chunk that is stored before a
-/// matching pattern is added and whose head comes later: only a head shows whether a chunk belongs to a response.
+/// Pins the chunks of a body whose head has just been stored.
+///
+/// [`Pins::add`] misses a chunk that is stored before a matching pattern is added and whose head is stored later,
+/// because only a head shows whether a chunk belongs to a response.
 pub(crate) async fn spare_chunks(cache: &Arc<Cache>, store: &Store, head_key: &[u8], body: BodyPlace) {
     let BodyPlace::Chunks { len, representation } = body else { return };
     if !cache.shared.pins.name(head_key) {
@@ -319,8 +321,10 @@ pub(crate) async fn spare_chunks(cache: &Arc<Cache>, store: &Store, head_key: &[
     }
 }
 
-/// Pins a stored entry that a pattern matches. Closes the gap between [`spare`], which runs before an entry is written,
-/// and the scan of [`Pins::add`]: a pattern may be added, and its scan may pass, while the entry is being written.
+/// Pins a stored entry that a pattern matches.
+///
+/// [`spare`] runs before an entry is written, and [`Pins::add`] scans what is stored. If a pattern is added and its
+/// scan finishes while the entry is being written, both miss it.
 pub(crate) async fn spare_stored(cache: &Arc<Cache>, store: &Store, key: &[u8]) {
     if !cache.shared.pins.name(key) || store.is_pinned(key) || !store.may_contain(key) {
         return;
@@ -338,7 +342,7 @@ impl PinTotals {
     }
 }
 
-/// The right to change the patterns, or to tidy.
+/// The exclusive right to change the patterns or to tidy.
 struct PinChangeGuard<'a>(&'a AtomicBool);
 
 impl<'a> PinChangeGuard<'a> {
@@ -367,16 +371,16 @@ fn check(store: &Store) -> std::result::Result<(), NotPinned> {
 }
 
 fn is_named(patterns: &UrlPatterns, key: &[u8]) -> bool {
-    // A fragment is there until its chunk is.
+    // A fragment is removed once its whole chunk is stored.
     key.first() != Some(&KIND_FRAGMENT)
         && KeyOf::parse(key).and_then(|of| of.url()).is_some_and(|url| patterns.contain(url))
 }
 
-/// Returns the length of the entry under a key, head and body, or `None` if there is none, or nothing refers to it any
-/// more. Blocks.
+/// Returns the length of the entry under a key, head and body together. `None` if there is no entry, or if nothing
+/// refers to it any more. Blocks.
 ///
 /// # Errors
-/// The store cannot be read, so the answer is unknown.
+/// The store cannot be read, so the result is unknown.
 pub(crate) fn stored_len(store: &Store, targets: &TargetList, key: &[u8]) -> Result<Option<u64>> {
     let Some((of, entry)) = KeyOf::parse(key).zip(wait(store.front(key))?) else { return Ok(None) };
     if let Some(representation) = of.representation {
@@ -399,7 +403,7 @@ pub(crate) fn stored_len(store: &Store, targets: &TargetList, key: &[u8]) -> Res
     Ok(Some(entry.head().len() as u64 + entry.len()))
 }
 
-/// Waits on a thread that may block.
+/// Waits for a future, on a thread that may block.
 pub(crate) fn wait<F: Future>(work: F) -> F::Output {
     Handle::current().block_on(work)
 }

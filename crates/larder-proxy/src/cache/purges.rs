@@ -1,8 +1,7 @@
-//! Purges: makes all stored responses of a site, a prefix, a URL or a tag unusable or stale, without reading any of
-//! them.
+//! Makes all stored responses of a site, a prefix, a URL or a tag unusable or stale, without reading any of them.
 //!
-//! Owns: the purges, in memory and in a file next to the store, and their count. Each stored head keeps the count at the
-//! moment its request was sent to the origin. Heads are judged when `lookup` finds them; nothing is removed here.
+//! Owns: the purges, in memory and in a file next to the store, and their count. Each stored head keeps the count at
+//! the moment its request was sent to the origin. Heads are judged when `lookup` finds them; nothing is removed here.
 //!
 //! Invariants:
 //! - A response that was requested before a purge is judged by it even if it arrives later, from memory, the store or
@@ -43,11 +42,11 @@ use crate::cache::{
     epochs::EpochMoment,
 };
 
-/// All purges so far.
+/// The purges so far.
 pub(crate) struct Purges {
-    /// Number of the last one.
+    /// Number of the last purge.
     latest: AtomicU64,
-    /// Number of the last one that is on record.
+    /// Number of the last recorded purge.
     recorded: AtomicU64,
     known: RwLock<PurgeCheck>,
     record: Mutex<PurgeRecordPlace>,
@@ -56,7 +55,7 @@ pub(crate) struct Purges {
 #[derive(Default)]
 struct PurgeCheck {
     index: PurgeIndex,
-    /// The purges that are not on record yet.
+    /// The purges that are not recorded yet.
     unrecorded: Vec<Purge>,
     /// Whether the record must be rewritten.
     must_rewrite: bool,
@@ -64,9 +63,9 @@ struct PurgeCheck {
 
 /// The place where purges are recorded.
 enum PurgeRecordPlace {
-    /// Nothing stored outlives the process.
+    /// No record is needed, because no stored response outlives the process.
     NotNeeded,
-    /// There is no place for the record.
+    /// There is no file for the record.
     NoPlace,
     Beside(PurgeRecordFile),
 }
@@ -76,25 +75,25 @@ struct PurgeRecordFile {
     store: Store,
     journal: PurgeJournal,
     label: u64,
-    /// Set if the store must be emptied before anything is recorded.
+    /// Whether the store must be emptied before any purge is recorded.
     must_empty: bool,
 }
 
-/// When work began that may store something.
+/// The moment at which some work that may store a response began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkStart {
     /// The moment, for comparing changes of single keys.
     pub(crate) moment: EpochMoment,
-    /// Number of purges that were on record. A stored head keeps this number.
+    /// Number of purges that were recorded. A stored head keeps this number.
     pub(crate) purge_count: u64,
-    /// Number of purges that had been made.
+    /// Number of purges that had been made, whether recorded or not.
     pub(crate) seen_count: u64,
 }
 
 /// The outcome of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PurgeResult {
-    /// Set if older purges were widened because there were too many.
+    /// Whether older purges were widened because there were too many.
     pub(crate) is_widened: bool,
 }
 
@@ -123,7 +122,7 @@ impl Purges {
         WorkStart { moment, purge_count: self.recorded.load(Acquire), seen_count: self.latest.load(Acquire) }
     }
 
-    /// Returns the state of an entry under this key after all purges so far.
+    /// Applies all purges so far to an entry under this key.
     pub(crate) fn judge(&self, entry: &CachedEntry, key: &[u8]) -> PurgeVerdict {
         let latest = self.latest.load(Acquire);
         if entry.judged_count() >= latest && entry.head.purge_count() <= latest {
@@ -136,17 +135,17 @@ impl Purges {
         verdict
     }
 
-    /// Returns the state of a response with this head, under this key, after all purges so far.
+    /// Applies all purges so far to a response with this head and key.
     pub(crate) fn judge_head(&self, head: &StoredHead, key: &[u8]) -> PurgeVerdict {
         let known = self.known();
         if head.purge_count() > known.index.last_number() {
-            // The entry was judged by purges that are not on record, so it is unknown which purges it precedes.
+            // The entry's count includes purges that were never recorded, so it is unknown which purges it precedes.
             return PurgeVerdict::Gone;
         }
         known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count())
     }
 
-    /// Returns whether a purge since `began` may concern the response under this key, whatever its tags will be.
+    /// Returns whether a purge since `began` may concern the response under this key, whatever its tags.
     pub(crate) fn may_concern(&self, key: &[u8], began: WorkStart) -> bool {
         self.latest.load(Acquire) > began.seen_count && self.known().index.may_concern(url_of(key), began.seen_count)
     }
@@ -156,10 +155,11 @@ impl Purges {
         self.latest.load(Acquire)
     }
 
-    /// Purges `scopes`. Takes effect for every lookup at once; blocks until it is on record.
+    /// Purges `scopes`. The purge affects every lookup at once. Blocks until it is recorded.
     ///
     /// # Errors
-    /// Why it is not on record, for the operator. It is in effect until the process ends, and the record is retried.
+    /// The purge could not be recorded, with the reason for the operator. It stays in effect until the process ends,
+    /// and recording is retried.
     pub(crate) fn purge(&self, scopes: Vec<PurgeScope>, mode: PurgeMode, at: Timestamp) -> Result<PurgeResult, String> {
         let mut known = self.known_mut();
         let number = known.index.last_number() + 1;
@@ -188,12 +188,12 @@ impl Purges {
         known.must_rewrite || !known.unrecorded.is_empty()
     }
 
-    /// Records the purges that are not on record. Blocks.
+    /// Records the purges that are not recorded yet. Blocks.
     ///
     /// # Errors
-    /// Why they are not on record, for the operator.
+    /// The purges could not be recorded, with the reason for the operator.
     pub(crate) fn save(&self) -> Result<(), String> {
-        // Tasks that wait for this lock find their purges recorded by the one before: one sync serves all.
+        // Tasks that wait for this lock find their purges recorded by the task before them, so one sync serves all.
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         let beside = match &mut *record {
             PurgeRecordPlace::NotNeeded => {
@@ -225,7 +225,7 @@ impl Purges {
         };
         match saved {
             Ok(()) => self.recorded.store(number, Release),
-            // A failed write may have left part of a line. The next one rewrites the file with all purges.
+            // A failed write may have left part of a line, so the next attempt rewrites the file with all purges.
             Err(_) => self.known_mut().must_rewrite = true,
         }
         saved
@@ -268,7 +268,7 @@ impl PurgeRecordFile {
         beside
     }
 
-    /// Returns whether purges can be appended: every volume must name this file as the store's record.
+    /// Returns whether purges can be appended. Every volume must name this file as its record.
     fn takes_more(&self) -> bool {
         !self.must_empty && self.journal.takes_more() && self.store.labels().all(|label| label == self.label)
     }
@@ -280,12 +280,12 @@ impl PurgeRecordFile {
             self.must_empty = false;
         }
         self.journal.rewrite(self.label, purges).map_err(|error| error.to_string())?;
-        // Not before: the label says that there is a record.
+        // The label is set only now, because it states that there is a record.
         block_on(self.store.set_label(self.label))
     }
 }
 
-/// Empties a store whose purges are unknown. Returns whether that is durable.
+/// Empties a store whose purges are unknown. Returns whether the removal is durable.
 fn empty(store: &Store, why: &str) -> bool {
     tracing::error!(%why, "the record of purges is unusable: the store is emptied");
     let emptied = block_on(store.invalidate(Invalidation::All));
@@ -306,7 +306,7 @@ fn url_of(key: &[u8]) -> &str {
     KeyOf::parse(key).and_then(|of| of.url()).unwrap_or_default()
 }
 
-/// Returns the host in a key, in the form that purges of sites use.
+/// Returns the host in a key, in the form that site purges use.
 pub(crate) fn host_of_key(key: &[u8]) -> &str {
     host_of_url(url_of(key))
 }

@@ -1,7 +1,7 @@
 //! Lists the stored responses one by one while the store is in use, by scanning the whole store.
 //!
-//! Owns: the selection of the keys that a request can be answered from, each once. Bodies are not read. Invariant:
-//! purged responses, and variants that no marker leads to, are not listed.
+//! Owns: the selection of the keys that can answer a request, each once. Bodies are not read. Invariant: purged
+//! responses, and variants that no marker leads to, are not listed.
 //!
 //! Cost: one read of the whole store, one more of the front of each response, and eight bytes of memory per response
 //! listed.
@@ -32,12 +32,12 @@ pub(crate) enum WalkStep<'a> {
 pub(crate) struct Response<'a> {
     pub(crate) url: &'a str,
     pub(crate) key: &'a [u8],
-    /// The head as the purges leave it.
+    /// The head, with all purges applied.
     pub(crate) head: StoredHead,
     pub(crate) reader: Reader,
 }
 
-/// Calls `meet` with each stored response that `patterns` match, until it returns `false`. Blocks to read the whole
+/// Calls `meet` with each stored response that `patterns` match, until `meet` returns `false`. Blocks to read the whole
 /// store.
 ///
 /// # Errors
@@ -62,7 +62,8 @@ pub(crate) fn each(
     })
 }
 
-/// Returns whether a key is that of a GET of its URL. The keys of git's POST requests follow an origin's name.
+/// Returns whether a key belongs to a GET of its URL. The key of a git POST request has the origin's name in front of
+/// more text.
 fn is_of_get(of: &KeyOf<'_>) -> bool {
     !OriginMark::of_key(of.primary).name().is_some_and(|name| name.contains('#'))
 }

@@ -1,8 +1,9 @@
-//! Pieces of long bodies that are being sent or read, shared by all readers that need them.
+//! Shares the pieces of long bodies among all readers that need them at the same time.
 //!
-//! Owns: the table of those pieces. None is kept here; a piece is freed with its last reader. Invariant: a range of a
-//! representation always has the same bytes, so nothing here is ever invalidated. If many clients need a piece at once,
-//! one reads it; if it gives up, the next one does. Cost: a short lock and an allocation for each piece.
+//! Owns: the table of pieces that are being read or sent. The table keeps no piece alive; a piece is freed with its
+//! last reader. Invariant: a range of a representation always has the same bytes, so nothing here is ever invalidated.
+//! If many clients need a piece at once, one of them reads it. If that client gives up, the next one reads it. Cost: a
+//! short lock and an allocation per piece.
 
 use std::{
     collections::HashMap,
@@ -19,11 +20,12 @@ pub(crate) struct SharedReads(Mutex<PieceTable>);
 #[derive(Default)]
 struct PieceTable {
     by_place: HashMap<PiecePlace, Weak<SharedRead>>,
-    /// Number of places at which the table is searched for freed pieces.
+    /// Number of entries at which the table is next searched for freed pieces.
     sweep_count: usize,
 }
 
-/// The place of a piece. Clients that wait a short time for the store do not wait for others that wait longer.
+/// The key of a piece in the table. Readers that wait for the store only briefly do not share with readers that wait
+/// longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PiecePlace {
     pub(crate) representation: u64,
@@ -32,7 +34,7 @@ pub(crate) struct PiecePlace {
     pub(crate) is_patient: bool,
 }
 
-/// One piece, read or being read.
+/// One piece, whether read or being read.
 #[derive(Default)]
 pub(crate) struct SharedRead(OnceCell<Bytes>);
 
@@ -42,7 +44,7 @@ impl SharedReads {
         self.lock().by_place.get(place)?.upgrade()
     }
 
-    /// Returns the read of a piece, which the caller may be the first to want.
+    /// Returns the read of a piece, or creates it if the caller is the first to need it.
     pub(crate) fn find_or_begin(&self, place: PiecePlace) -> Arc<SharedRead> {
         let mut pieces = self.lock();
         if let Some(read) = pieces.by_place.get(&place).and_then(Weak::upgrade) {
@@ -66,7 +68,7 @@ impl SharedRead {
     /// Returns the piece. `reading` reads it unless another reader does.
     ///
     /// # Errors
-    /// That of `reading`; others then read for themselves.
+    /// The error of `reading`. Other readers then read for themselves.
     pub(crate) async fn get<E>(
         self: Arc<Self>,
         reading: impl Future<Output = Result<Bytes, E>>,
@@ -76,16 +78,16 @@ impl SharedRead {
     }
 }
 
-/// A piece that is in memory as long as this or another of it is there.
+/// A reference to a piece, which stays in memory while any reference exists.
 pub(crate) struct SharedPiece(Arc<SharedRead>);
 
 impl SharedPiece {
-    /// Returns whether others have it, or want it.
+    /// Returns whether other readers have the piece or wait for it.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Returns its bytes, which keep it in memory.
+    /// Returns the piece's bytes. They keep the piece in memory.
     pub(crate) fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -97,7 +99,7 @@ impl AsRef<[u8]> for SharedPiece {
     }
 }
 
-/// Least number of places at which the table is searched for freed pieces.
+/// Smallest number of entries at which the table is searched for freed pieces.
 const SWEEP_COUNT_MIN: usize = 64;
 
 #[cfg(test)]

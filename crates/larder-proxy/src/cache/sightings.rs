@@ -3,11 +3,12 @@
 //! Owns: the locations, by representation. Probing is done in `presence`.
 //!
 //! Invariant: a chunk counts as seen only if the store confirms, without I/O, that it is still where it was. Reclaim,
-//! removal, replacement and invalidation of a volume change that by themselves, so no event has to clear anything here.
+//! removal, replacement and the invalidation of a volume all change the store's answer, so no event has to clear
+//! anything here.
 //!
-//! Why: after a start, a hit of 1 GB probes 1,000 records of 4 KiB, 4 MB in all, 64 at a time. For chunks stored since
-//! the start, or probed once, it costs 1,000 lookups in memory. Memory: 24 bytes per chunk, for at most
-//! [`CHUNK_COUNT_MAX`] chunks: 3 MiB for 128 GiB of long bodies.
+//! Why: without known locations, a hit on a body of 1 GB reads 4 KiB of each of 1,000 records, 4 MB in all, 64 at a
+//! time. With them, the hit costs 1,000 lookups in memory. A location is known once a chunk was stored or probed since
+//! the start. Memory: 24 bytes per chunk, for at most [`CHUNK_COUNT_MAX`] chunks: 3 MiB for 128 GiB of long bodies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -34,7 +35,7 @@ pub(crate) enum ChunkSighting {
 }
 
 impl ChunkSightings {
-    /// Returns the known locations for a body of `len` bytes; all unknown at the first call.
+    /// Returns the known locations for a body of `len` bytes. At the first call, none are known.
     pub(crate) fn of(&self, representation: u64, len: u64) -> Arc<BodySightings> {
         let count = usize::try_from(len.div_ceil(CHUNK_BYTES)).unwrap_or(usize::MAX).min(CHUNK_COUNT_MAX);
         if let Some(chunks) = self.0.get(&representation) {
@@ -77,9 +78,9 @@ impl Weighter<u64, Arc<BodySightings>> for ChunkCount {
     }
 }
 
-/// Chunks of all bodies of which something is remembered.
+/// Most chunks with a remembered state, over all bodies.
 const CHUNK_COUNT_MAX: usize = 128 << 10;
-/// Bodies the table is made for at first.
+/// Number of bodies for which the table is sized initially.
 const BODY_COUNT_USUAL: usize = 256;
 
 #[cfg(test)]
@@ -92,7 +93,7 @@ mod tests {
         sightings.of(1, 3 << 20).note(2, ChunkSighting::Absent);
         assert_eq!(sightings.of(1, 3 << 20).known(2), ChunkSighting::Absent);
         assert_eq!(sightings.of(1, 3 << 20).known(3), ChunkSighting::Nothing);
-        // As much as a hundred bodies of 4 GiB, more than there is room for.
+        // These are as large as a hundred bodies of 4 GiB, which exceeds the limit.
         for representation in 2..102 {
             sightings.of(representation, 4 << 30).note(0, ChunkSighting::Absent);
         }

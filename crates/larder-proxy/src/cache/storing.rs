@@ -1,6 +1,6 @@
 //! Stores responses, replaces their heads, and removes them.
 //!
-//! Owns: the place of a response, and the order in which its parts become visible: chunks before the head that promises
+//! Owns: the keys of a response, and the order in which its parts become visible: chunks before the head that refers to
 //! them, a variant before the marker that leads to it.
 //!
 //! Invariant: a response fetched before its resource was invalidated is not found afterwards (RFC 9111 4.4). Clients do
@@ -23,32 +23,33 @@ use crate::cache::{
     purges::{PurgeVerdict, WorkStart},
 };
 
-/// The place at which a response is stored.
+/// The keys under which a response is stored.
 pub(crate) struct StorePlace {
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
-    /// The response's: the same, or that of a variant.
+    /// The response's key: the resource's key, or that of a variant.
     pub(crate) key: Arc<[u8]>,
-    /// The marker that leads to the variant, and whether it has to be written.
+    /// The marker that leads to the variant, and whether it must be written.
     pub(crate) marker: Option<(Arc<ResourceMarker>, bool)>,
     /// The page group that the response belongs to, see [`crate::cache::groups`]; 0 for none.
     pub(crate) group: u32,
-    /// The decision about its room.
+    /// Whether the store has admitted the response.
     pub(crate) admission: StoreAdmission,
 }
 
-/// The store's decision about room for a response.
+/// Whether the store has admitted a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoreAdmission {
-    /// Decided when the whole body is there.
+    /// The store decides once the whole body has arrived.
     Open,
     Granted,
-    /// Refused: the response stays in memory, as long as there is room.
+    /// The store refused it. The response stays in memory only, as long as there is room.
     Refused,
 }
 
-/// Decides before a body comes whether it will be stored, so that its head can say so. Whether a body of unknown length
-/// will be is known only while the store lets everything in.
+/// Decides before a body arrives whether it will be stored, so that the response's head can say so.
+///
+/// For a body of unknown length, this is known only while the store admits everything.
 pub(crate) fn admission(cache: &Cache, place: &StorePlace, head: &StoredHead, body_len: Option<u64>) -> StoreAdmission {
     let Some(store) = &cache.shared.store else {
         let is_kept = body_len.is_some_and(|len| cache.shared.hot.can_keep(len));
@@ -102,9 +103,10 @@ impl StorePlace {
         })
     }
 
-    /// Returns the place of a stored response that gets a new head. It is the present place, unless the new head varies
-    /// on more fields than the response was stored by. `None` means that no request could select the response, or that
-    /// its body is in chunks, which cannot move.
+    /// Returns the place of a stored response that gets a new head.
+    ///
+    /// The place stays the same unless the new head varies on more fields than before. `None` means that no request
+    /// could select the response, or that its body is in chunks, which cannot move.
     pub(crate) fn renewed(
         primary: &Arc<[u8]>,
         before: &FoundResponse,
@@ -120,7 +122,7 @@ impl StorePlace {
         Self::new(primary, &head.selecting().rule(), request_fields, before.marker.as_ref(), settings)
     }
 
-    /// Returns this place for a response in one language, so that requests which prefer that language select it too.
+    /// Returns this place for a response in one language, so that requests that prefer that language select it, too.
     pub(crate) fn in_language_of(self, response_fields: &HeaderMap, request_fields: &HeaderMap) -> Self {
         let mut lines = request_fields.get_all(header::ACCEPT_LANGUAGE).iter();
         let (Some((marker, _)), Some(accepted), None) = (&self.marker, lines.next(), lines.next()) else { return self };
@@ -140,8 +142,8 @@ pub(crate) async fn commit(
     body: Vec<Bytes>,
     began: WorkStart,
 ) -> bool {
-    // Checked before the write, which spares it, and again after it (`undo_if_invalidated`), because an invalidation
-    // may come in between.
+    // Checked before the write, to save it. `undo_if_invalidated` checks again after the write, because an invalidation
+    // may happen in between.
     if !cache.shared.epochs.is_unchanged(&place.primary, began.moment) || is_purged(cache, &place.key, head) {
         return false;
     }
@@ -149,8 +151,8 @@ pub(crate) async fn commit(
         commit_to_memory(cache, place, head, &body);
         return undo_if_invalidated(cache, place, began).await;
     };
-    // The chunks of a body were admitted together, so their head is stored unconditionally: chunks without a head are
-    // never found.
+    // The chunks of a body were all admitted, so their head is stored unconditionally. Without a head, the chunks would
+    // never be found.
     let is_whole = matches!(head.body(), BodyPlace::Whole { .. });
     let (is_offer, is_refused) =
         (is_whole && place.admission == StoreAdmission::Open, is_whole && place.admission == StoreAdmission::Refused);
@@ -163,7 +165,7 @@ pub(crate) async fn commit(
     }
     pins::spare_chunks(cache, store, &place.key, head.body()).await;
     // The variant is stored before the marker that leads to it. A crash in between leaves an entry that nobody finds,
-    // never a marker without its variant.
+    // but never a marker without its variant.
     if let Some((marker, true)) = &place.marker {
         let (head, body) = (marker.rules.encode(), vec![marker.encode_rest()]);
         let hints = Hints { expires_at: 0, ..hints };
@@ -172,12 +174,14 @@ pub(crate) async fn commit(
         }
         cache.shared.hot.remove(&place.primary);
     }
-    // Only after the write: removed before, the old entry could be read back into memory meanwhile.
+    // Memory is cleared only after the write. If it were cleared before, a reader could load the old entry into memory
+    // again meanwhile.
     cache.shared.hot.remove(&place.key);
     undo_if_invalidated(cache, place, began).await
 }
 
-/// Stores one chunk of a response of the resource `primary`. It is in no group: it is as long as many others together.
+/// Stores one chunk of a response of the resource `primary`. A chunk belongs to no page group, because it is as long as
+/// many other entries together.
 pub(crate) async fn commit_chunk(cache: &Arc<Cache>, primary: &[u8], key: &[u8], body: Vec<Bytes>) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &cache.shared.store {
@@ -188,7 +192,7 @@ pub(crate) async fn commit_chunk(cache: &Arc<Cache>, primary: &[u8], key: &[u8],
     }
 }
 
-/// Stores a fragment of a chunk, with its place in the whole.
+/// Stores a fragment of a chunk, with its position in the body.
 pub(crate) async fn commit_fragment(cache: &Arc<Cache>, primary: &[u8], key: &[u8], start: u64, bytes: Bytes) -> bool {
     let hints = Hints { site: site_of(primary), ..Hints::default() };
     match &cache.shared.store {
@@ -200,7 +204,7 @@ pub(crate) async fn commit_fragment(cache: &Arc<Cache>, primary: &[u8], key: &[u
     }
 }
 
-/// A stored response as an origin's confirmation (304) changes it.
+/// A stored response that an origin has just confirmed with a 304.
 pub(crate) struct Confirmation {
     /// The new place, or `None` if the response can no longer be stored.
     pub(crate) place: Option<StorePlace>,
@@ -211,12 +215,13 @@ pub(crate) struct Confirmation {
 }
 
 /// Stores the new head of a response that the origin confirmed, at the place that the head calls for (see
-/// [`StorePlace::renewed`]). Removes the response if its new fields forbid storing it (RFC 9111 3.2), or if there is no
-/// such place.
+/// [`StorePlace::renewed`]).
 ///
-/// A confirmation of a request with credentials changes nothing for other clients (RFC 9111 3.5). Nor does the
-/// confirmation of a request that tells the origin more than the requests the response is stored for. But a response
-/// that varies on more fields than were known is not kept under the old rule (RFC 9111 4.1).
+/// Removes the response if its new fields forbid storing it (RFC 9111 3.2), or if there is no such place.
+///
+/// The response stays unchanged if the confirmed request had credentials (RFC 9111 3.5), or had fields of
+/// [`larder_http::telling`] that are not selecting fields. If the response varies on more fields than before, it is not
+/// kept under the old rule (RFC 9111 4.1).
 pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, before: &FoundResponse, now: Confirmation) {
     let Confirmation { place, head, began } = now;
     let selecting = before.entry.head.selecting();
@@ -230,7 +235,7 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
             freshen(cache, &place, &entry, began).await;
         }
         (Storability::Store { .. }, Some(place)) => {
-            // First it is gone from where it was: there it would be found by requests that it does not answer.
+            // The old entry is removed first, because requests that the response no longer matches would find it there.
             drop(remove(cache, &before.key).await);
             if let EntryBody::Whole(body) = &before.entry.body {
                 commit(cache, &place, &head, vec![body.clone()], began).await;
@@ -242,7 +247,7 @@ pub(crate) async fn confirm(cache: &Arc<Cache>, request_fields: &HeaderMap, befo
     }
 }
 
-/// Replaces the head of a stored response that the origin confirmed; in memory it is replaced already.
+/// Replaces the head of a confirmed response in the store. The head in memory is already replaced.
 async fn freshen(cache: &Arc<Cache>, place: &StorePlace, entry: &CachedEntry, began: WorkStart) {
     if cache.shared.epochs.is_unchanged(&place.primary, began.moment)
         && let Some(store) = &cache.shared.store
@@ -264,7 +269,7 @@ async fn freshen(cache: &Arc<Cache>, place: &StorePlace, entry: &CachedEntry, be
     }
 }
 
-/// Returns whether a purge since the response was requested concerns it. If so, the stored response may be newer.
+/// Returns whether a purge since the response was requested concerns it. In that case a newer response may be stored.
 fn is_purged(cache: &Cache, key: &[u8], head: &StoredHead) -> bool {
     cache.shared.purges.judge_head(head, key) != PurgeVerdict::Stands
 }
@@ -273,10 +278,11 @@ pub(super) fn no_answer() -> Result<(), String> {
     Err("the store does not respond".to_owned())
 }
 
-/// Removes an entry from memory and store, even while the store is left alone.
+/// Removes an entry from memory and the store, even while the store is paused.
 ///
 /// # Errors
-/// The store could not write it down, in words for the operator. The entry is not shown all the same, and this is tried again.
+/// The store could not record the removal, with the reason for the operator. The entry is hidden nevertheless, and
+/// recording is retried.
 pub(crate) async fn remove(cache: &Arc<Cache>, key: &[u8]) -> Result<(), String> {
     cache.shared.hot.remove(key);
     let Some(store) = cache.shared.store.clone() else { return Ok(()) };
@@ -293,7 +299,7 @@ pub(crate) async fn remove(cache: &Arc<Cache>, key: &[u8]) -> Result<(), String>
     outcome
 }
 
-/// Removes what was just stored if its resource was invalidated between the check and the commit.
+/// Removes the response just stored if its resource was invalidated between the check and the commit.
 async fn undo_if_invalidated(cache: &Arc<Cache>, place: &StorePlace, began: WorkStart) -> bool {
     if cache.shared.epochs.is_unchanged(&place.primary, began.moment) {
         return true;
@@ -305,7 +311,7 @@ async fn undo_if_invalidated(cache: &Arc<Cache>, place: &StorePlace, began: Work
 fn commit_to_memory(cache: &Cache, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
     let mut whole = BytesMut::with_capacity(body.iter().map(Bytes::len).sum());
     body.iter().for_each(|piece| whole.extend_from_slice(piece));
-    // The copy shares no memory with the read buffers, which are larger than the weight counted.
+    // The copy shares no memory with the read buffers, which are larger than the weight that is counted.
     if let Some(entry) = CachedEntry::whole(head.clone().detached(), whole.freeze()) {
         cache.shared.hot.replace(&place.key, HotItem::Response(Arc::new(entry)));
     }
@@ -314,7 +320,7 @@ fn commit_to_memory(cache: &Cache, place: &StorePlace, head: &StoredHead, body: 
     }
 }
 
-/// Keeps a response in memory that could not be stored, and removes the older one from the store.
+/// Keeps a response that could not be stored in memory, and removes the older response from the store.
 async fn replace_in_memory(cache: &Arc<Cache>, place: &StorePlace, head: &StoredHead, body: &[Bytes]) {
     if let Some(store) = &cache.shared.store
         && store.may_contain(&place.key)
@@ -327,20 +333,20 @@ async fn replace_in_memory(cache: &Arc<Cache>, place: &StorePlace, head: &Stored
 /// An entry to be written.
 struct UnwrittenEntry<'a> {
     key: &'a [u8],
-    /// Skips the write if the store has no room for entries like this one.
+    /// Whether to skip the write if the store has no room for entries like this one.
     is_offer: bool,
     head: Vec<u8>,
     body: Vec<Bytes>,
     hints: Hints,
 }
 
-/// Writes an entry. Returns whether it did.
+/// Writes an entry. Returns whether it was written.
 async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> bool {
     let UnwrittenEntry { key, mut is_offer, head, body, mut hints } = entry;
     if head.len() > Writer::HEAD_MAX_BYTES {
         return false;
     }
-    // A paused store is not even asked: each call would wait for its own time limit.
+    // A paused store is not called at all, because each call would wait for its own time limit.
     if !cache.shared.patience.admits() {
         cache.metrics.store_bypassed.add(1);
         return false;
@@ -348,11 +354,11 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
     let len_bytes = (head.len() + body.iter().map(Bytes::len).sum::<usize>()) as u64;
     let was_named = cache.shared.pins.name(key);
     if was_named && pins::spare(cache, store, key, len_bytes).await {
-        // A pin is for a time without uplink, whose length nobody knows. So a pinned entry is no mere offer, and never
-        // expires.
+        // Pinned entries must survive a time without uplink, however long it lasts. So the store may not skip a pinned
+        // entry, and it never expires.
         (is_offer, hints.expires_at) = (false, 0);
     }
-    // Within a closure, so that the writer is dropped on any error before the commit. A dropped writer stores nothing.
+    // In a closure, so that any error drops the writer before the commit. A dropped writer stores nothing.
     let filled = || {
         let mut writer = store.insert(key, head.into(), hints)?;
         body.into_iter().try_for_each(|piece| writer.write(piece))?;
@@ -365,7 +371,8 @@ async fn write(cache: &Arc<Cache>, store: &Store, entry: UnwrittenEntry<'_>) -> 
     };
     match written {
         Some(Ok(is_stored)) => {
-            // The pattern may have been added while the entry was being written. Then nobody else pins it.
+            // The pattern may have been added while the entry was being written. In that case the pin is set here,
+            // because no other code would set it.
             if is_stored && !was_named {
                 pins::spare_stored(cache, store, key).await;
             }
@@ -388,7 +395,7 @@ fn hints(cache: &Cache, place: &StorePlace, head: &StoredHead) -> Hints {
     Hints { site: site_of(&place.primary), group: u64::from(place.group), expires_at: expires_at(cache, head) }
 }
 
-/// Returns the time until which a response can be useful. It is unlimited if the origin can be asked to validate it.
+/// Returns the time until which a response can be useful. It is unlimited if the origin can validate the response.
 pub(crate) fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
     if head.has_validator() {
         return 0;
@@ -403,11 +410,12 @@ pub(crate) fn expires_at(cache: &Cache, head: &StoredHead) -> u32 {
     u32::try_from(last.max(1)).unwrap_or(0)
 }
 
-/// Returns a number for the host of a key (FNV-1a), the same after every start. The papers call this the server.
+/// Returns a hash of a key's host (FNV-1a), which is the same after every start. The papers call this number the
+/// server.
 pub(super) fn site_of(primary: &[u8]) -> u64 {
     let after_scheme = primary.windows(3).position(|bytes| bytes == b"://").map_or(0, |at| at + 3);
     let authority = &primary[after_scheme..];
-    // An IPv6 address has colons of its own.
+    // An IPv6 address contains colons itself.
     let address = authority.iter().position(|byte| *byte == b']').filter(|_| authority.starts_with(b"[")).unwrap_or(0);
     let end = authority[address..].iter().position(|byte| matches!(byte, b':' | b'/'));
     let host = &authority[..end.map_or(authority.len(), |end| address + end)];

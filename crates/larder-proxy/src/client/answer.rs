@@ -1,4 +1,4 @@
-//! The result of a request, in the form that the HTTP library awaits.
+//! The response to a request, in the form that the HTTP library awaits.
 
 use std::{
     future::Future,
@@ -10,14 +10,14 @@ use http::Response;
 
 use crate::client::response_body::ResponseBody;
 
-/// A response that is ready, or a future of one.
+/// A complete response, or a future that produces one.
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 pub(crate) enum ClientAnswer {
-    /// Ready; taken at the first poll.
+    /// A complete response. The first poll takes it.
     Ready(Option<Response<ResponseBody>>),
-    /// None: the stream is reset, for its request is malformed (RFC 9113 8.1.1).
+    /// No response: the stream is reset, because its request is malformed (RFC 9113 8.1.1).
     Reset,
-    /// Being worked on.
+    /// A response that is not complete yet.
     Later(Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>),
 }
 

@@ -1,8 +1,8 @@
-//! The certificates presented to clients: read from files, chosen by name, read again when the files change.
+//! Selects the certificates for clients by name, and reloads them when their files change.
 //!
 //! Owns: the certificates. Files are watched in `caretaker`. Invariants: a certificate stays in use until a valid
 //! replacement has been read, so a broken file never takes a listener down. Open connections are not affected. Cost: a
-//! handshake takes one lock and one lookup by name; the watcher reads the files' times once a second.
+//! handshake takes one lock and one lookup by name. The watcher reads the files' times once a second.
 
 use std::{
     collections::HashMap,
@@ -31,25 +31,26 @@ pub(crate) struct CertificateSet {
     table: RwLock<CertificateNames>,
 }
 
-/// The certificates by the names they are good for.
+/// The certificates by the names that they cover.
 struct CertificateNames {
     by_name: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// For clients that name no known host, or none.
+    /// The certificate for clients that name no known host, or no host at all.
     first: Arc<CertifiedKey>,
 }
 
 impl CertificateSet {
-    /// Reads every identity; the first is for clients that name no known host.
+    /// Reads every identity. The first is for clients that name no known host.
     ///
     /// # Errors
-    /// There is none, or a file is unreadable or has other content; says which and why.
+    /// The list is empty, or a file is unreadable or invalid. The error says which file and why.
     pub(crate) fn load(identities: &[TlsIdentity]) -> Result<Self, String> {
         let table = CertificateNames::load(identities)?;
         Ok(Self { identities: identities.to_vec(), table: RwLock::new(table) })
     }
 
-    /// Returns whether the certificate for clients that request `name` covers `host`, a name or an address. It must,
-    /// for requests to `host` on that connection (RFC 9110 7.4).
+    /// Returns whether the certificate for clients that request `name` covers `host`, which is a name or an address.
+    ///
+    /// Requests to `host` on that connection require this (RFC 9110 7.4).
     pub(crate) fn speak_for(&self, name: Option<&str>, host: &str) -> bool {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.covers(table.choose(name), host)
@@ -58,7 +59,7 @@ impl CertificateSet {
     /// Reads the files again.
     ///
     /// # Errors
-    /// One of them is invalid; says which and why. The present certificates stay in use.
+    /// A file is invalid; the error says which and why. The current certificates stay in use.
     pub(crate) fn reload(&self) -> Result<(), String> {
         let table = CertificateNames::load(&self.identities)?;
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = table;
@@ -111,7 +112,8 @@ impl CertificateNames {
         Ok(Self { by_name, first })
     }
 
-    /// Returns the certificate for exactly this name, or with a wildcard that covers it (RFC 6125 6.4.3), or the first.
+    /// Returns the certificate for exactly this name, else one whose wildcard covers it (RFC 6125 6.4.3), else the
+    /// first.
     fn choose(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
         name.and_then(|name| self.named(name).next()).unwrap_or(&self.first)
     }
@@ -124,7 +126,7 @@ impl CertificateNames {
             let name = ServerName::from(address);
             return certificate.is_some_and(|certificate| certificate.verify_is_valid_for_subject_name(&name).is_ok());
         }
-        // Certificates have names without the dot of the root; a host is no pattern.
+        // Names in certificates do not end with the dot of the root. A host with a wildcard is invalid.
         let name = host.strip_suffix('.').unwrap_or(host);
         !name.contains('*') && self.named(name).any(|good| Arc::ptr_eq(good, shown))
     }
@@ -142,13 +144,13 @@ impl TlsIdentity {
     /// Reads the host names that the certificate covers, in lower case, including patterns such as `*.example.com`.
     ///
     /// # Errors
-    /// The file is unreadable or has other content; says why.
+    /// The file is unreadable or invalid. The error says why.
     pub fn host_names(&self) -> Result<Vec<String>, String> {
         Ok(read_chain(&self.certificate)?.1)
     }
 }
 
-/// Reads a certificate and those between it and its CA, and the names of hosts that it covers, in lower case.
+/// Reads a certificate chain, and the host names that its first certificate covers, in lower case.
 fn read_chain(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<String>), String> {
     let unreadable = |error: &dyn fmt::Display| format!("cannot read certificate: {error}: {}", path.display());
     let chain = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
@@ -159,7 +161,7 @@ fn read_chain(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<String>)
     Ok((chain, names))
 }
 
-/// Reads a certificate with its key, and the names of hosts that it covers, in lower case.
+/// Reads a certificate with its key, and the host names that it covers, in lower case.
 fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
     let TlsIdentity { certificate, key } = identity;
     let say = |what: &str, path: &Path, error: &dyn fmt::Display| format!("{what}: {error}: {}", path.display());
@@ -175,8 +177,7 @@ fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
     Ok((certified, names))
 }
 
-/// Returns whether a certificate has alternative names, the only kind that counts (RFC 9110 4.3.4); the common name
-/// does not.
+/// Returns whether a certificate has alternative names. Clients check only these (RFC 9110 4.3.4), not the common name.
 fn has_alternative_names(certificate: &CertificateDer<'_>) -> bool {
     let parsed = X509Certificate::from_der(certificate);
     parsed.is_ok_and(|(_, parsed)| matches!(parsed.subject_alternative_name(), Ok(Some(_))))

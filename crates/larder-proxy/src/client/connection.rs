@@ -1,9 +1,9 @@
-//! One client connection's task, and the HTTP library that serves it.
+//! The task of one client connection, which drives the HTTP library.
 //!
-//! Owns: the order in which it is opened, drained, handed over and closed. The client's state is in `peer`; requests
-//! are answered in `exchange`. Memory: a connection that has been idle for a second is parked: only its socket is kept,
-//! and a new connection of the HTTP library is created when bytes arrive. Cost: no timer and no allocation per request;
-//! whole hits are answered within the call, without a future of their own.
+//! Owns: opening, draining, handover and closing. The client's state is in `peer`; requests are answered in `exchange`.
+//! Memory: a connection that has been idle for a second is parked. Only its socket is kept, and the HTTP library's
+//! state is created again when bytes arrive. Cost: no timer and no allocation per request. Whole hits are answered
+//! within the call, without a separate future.
 
 use std::{
     future::Future,
@@ -52,7 +52,7 @@ use crate::{
     worker::Worker,
 };
 
-/// A listener, and whose it is if not everybody's.
+/// A listener, and the session whose clients may use it. Without a session, all clients may.
 pub(crate) struct ListenerAccess {
     pub(crate) listener: Listener,
     pub(crate) session: Option<Arc<SessionState>>,
@@ -64,7 +64,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
     let config = &worker.shared.config;
     let is_fresh = worker.watches.says_goodbye();
     let watched = worker.watches.register();
-    // A handshake is due at once; the first request has time.
+    // A handshake must begin at once, but the first request may come later.
     watched.arm(if listener.tls || !listener.proxied_by.is_empty() {
         config.limits.header
     } else {
@@ -80,7 +80,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
         }
         return;
     }
-    // After its first byte it is unmovable until it proves to be HTTP/1 without TLS.
+    // After the first byte, the connection cannot be handed over until it proves to be HTTP/1 without TLS.
     let opening_count = count_unmovable(worker);
     let opening = opening::open(worker, listener, socket, peer);
     let opened = match OrderWatch::new(opening, &watched, &[WatchOrder::Drain, WatchOrder::Expire]).await {
@@ -101,11 +101,11 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
     serve_opened(worker, opened, about).await;
 }
 
-/// Waits for the client's first byte. Returns false if the connection must be handed over or closed before it comes.
+/// Waits for the client's first byte. Returns false if the connection must be handed over or closed before that.
 async fn await_first(watched: &WatchedConnection, socket: &TcpStream) -> bool {
     let ends_on: &[WatchOrder] = &[WatchOrder::Leave, WatchOrder::Drain, WatchOrder::Expire];
     let mut first = [0];
-    // Not `readable`, which is true at once for a newly accepted socket.
+    // `readable` is unsuitable, because it completes at once for a newly accepted socket.
     let arrived = OrderWatch::new(socket.peek(&mut first), watched, ends_on).await;
     if let Some(Err(error)) = &arrived {
         tracing::debug!(%error, "client connection was not opened");
@@ -142,13 +142,13 @@ pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunnelledConnecti
     drop(kept);
 }
 
-/// The facts about a connection, apart from the bytes it carried.
+/// The facts about a connection that do not depend on its requests.
 struct ConnectionContext {
     inside: Option<Origin>,
     session: Option<Arc<SessionState>>,
     watched: WatchedConnection,
     listener: SocketAddr,
-    /// Set if it was accepted after the handover began. Then its first response is its last.
+    /// Whether the connection was accepted after the handover began. In that case, its first response is its last.
     is_fresh: bool,
 }
 
@@ -193,7 +193,7 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
     ConnectionTask { connection, client, is_fresh, started: false, draining: false, late_head: None }.await;
 }
 
-/// Makes the HTTP library's connection on a socket, of which `first` was read.
+/// Creates the HTTP library's connection on a socket. `first` has been read from it.
 fn connect_http1(client: &Arc<Client>, socket: ClientSocket, first: Bytes) -> HttpConnection {
     let limits = &client.worker.shared.config.limits;
     let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(client)));
@@ -232,7 +232,7 @@ struct ConnectionTask {
     is_fresh: bool,
     started: bool,
     draining: bool,
-    /// Counts the connection as unmovable while a request that arrives late is answered here.
+    /// Counts the connection as unmovable while it answers a request that arrived late.
     late_head: Option<CountGuard>,
 }
 
@@ -245,7 +245,7 @@ enum HttpConnection {
         socket: ClientSocket,
         _counting: CountGuard,
     },
-    /// No socket: it was sent to another process, or is closed.
+    /// The socket was sent to another process or closed.
     Gone,
 }
 
@@ -262,7 +262,7 @@ impl Future for ConnectionTask {
             WatchOrder::Run => {}
             WatchOrder::Expire if !self.is_idle_http2() || self.draining => return Poll::Ready(()),
             WatchOrder::Expire => {
-                // Said before it is done, so that no request is lost on its way (RFC 9113 9.1).
+                // Noted before the connection closes, so that no request is lost (RFC 9113 9.1).
                 self.client.watched.pardon();
                 self.client.watched.arm(GOODBYE);
                 self.drain();
@@ -273,7 +273,7 @@ impl Future for ConnectionTask {
             }
             WatchOrder::Leave if self.is_fresh && !self.client.is_http2() => {}
             WatchOrder::Leave => {
-                // A request that is there already is answered.
+                // A request that has already arrived is answered.
                 if let Poll::Ready(ended) = self.turn(context) {
                     return self.told(ended);
                 }
@@ -295,7 +295,7 @@ impl ConnectionTask {
                 HttpConnection::Http1(connection) => Pin::new(connection).poll(context),
                 HttpConnection::Http2(connection) => Pin::new(connection).poll(context),
                 HttpConnection::Parked { socket, .. } => {
-                    // An error shows at the next read.
+                    // The next read returns the error.
                     let _ = ready!(socket.poll_arrival(context));
                     self.client.watched.expect_rest();
                     if let Some(socket) = self.take_socket() {
@@ -317,8 +317,10 @@ impl ConnectionTask {
         }
     }
 
-    /// Takes the socket of a connection that is between two requests. Returns `None` if the HTTP library has read bytes
-    /// that are not answered yet, because the next owner of the socket would miss them.
+    /// Takes the socket of a connection that is between two requests.
+    ///
+    /// Returns `None` if the HTTP library has read bytes that are not answered yet, because the next owner of the
+    /// socket would miss them.
     fn take_socket(&mut self) -> Option<ClientSocket> {
         match std::mem::replace(&mut self.connection, HttpConnection::Gone) {
             HttpConnection::Http1(connection) => {
@@ -340,13 +342,13 @@ impl ConnectionTask {
             return self.go_over();
         }
         if client.is_in_head() {
-            // The client had time for the rest of the head. From here on, no request that changes something may begin.
+            // The client had time to send the rest of the head. From here on, no request with side effects may begin.
             if order == WatchOrder::Drain {
                 return Poll::Ready(());
             }
             self.late_head.get_or_insert_with(|| count_unmovable(&client.worker));
         } else if client.has_pipelined() {
-            // Pipelined requests are lost, as on every connection that closes; the client repeats them.
+            // Pipelined requests are lost, as whenever a connection closes. The client repeats them.
             self.drain();
             return self.turn(context).map(drop);
         }
@@ -385,5 +387,5 @@ impl ConnectionTask {
     }
 }
 
-/// Time for an HTTP/2 client to close a connection that was idle for too long.
+/// Time in which an HTTP/2 client must close a connection that was idle for too long.
 const GOODBYE: Duration = Duration::from_secs(2);

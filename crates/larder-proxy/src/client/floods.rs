@@ -1,9 +1,9 @@
-//! Limits the HTTP/2 frames of a client that request nothing (RFC 9113 10.5).
+//! Limits the HTTP/2 frames with which a client causes work without requesting anything (RFC 9113 10.5).
 //!
-//! Owns: the count of recent frames. The connection is closed by its owner. A frame that the library answers or records
-//! costs a client nothing and the proxy a few microseconds; so does a refused stream. Honest clients send such frames
-//! along with requests and with the responses they receive, so both raise the limit. Invariant: the counts cover the
-//! last [`STRETCH_TICKS`]. Cost: one short lock per read or write.
+//! Owns: the count of recent frames. The connection's owner closes it. A frame that the library answers or records
+//! costs the client nothing and the proxy a few microseconds, and so does a refused stream. Honest clients send such
+//! frames along with requests and received data, so both raise the limit. Invariant: the counts cover the last
+//! [`STRETCH_TICKS`]. Cost: one short lock per read or write.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::{
     config::Limits,
 };
 
-/// Recent frames on one connection.
+/// The recent frames on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct FloodGuard {
     state: Mutex<FloodState>,
@@ -28,17 +28,17 @@ struct FloodState {
     sent_bytes: u64,
 }
 
-/// Facts about the octets that arrived.
+/// The result of checking received octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ArrivedFrames {
-    /// Whether the head of a request has begun and is not whole yet.
+    /// Whether the head of a request has begun and is incomplete.
     pub(crate) in_head: bool,
-    /// The kind of frame of which there are too many, if any.
+    /// The fault if there are too many frames of a kind.
     pub(crate) flood: Option<HeadFault>,
 }
 
 impl FloodGuard {
-    /// Counts the frames that arrived at `tick`, in seconds.
+    /// Counts the frames received at `tick`, in seconds.
     pub(crate) fn push(&self, octets: &[u8], tick: u32, limits: &Limits) -> ArrivedFrames {
         let mut state = self.lock();
         state.turn(tick);
@@ -49,12 +49,12 @@ impl FloodGuard {
         ArrivedFrames { in_head: state.frames.is_in_block(), flood: state.flood(limits) }
     }
 
-    /// Notes that a stream that was opened became a request.
+    /// Records that an opened stream became a request.
     pub(crate) fn note_begun(&self) {
         self.lock().begun_count += 1;
     }
 
-    /// Notes bytes that went out.
+    /// Records sent bytes.
     pub(crate) fn note_sent(&self, bytes: usize) {
         self.lock().sent_bytes += bytes as u64;
     }
@@ -84,9 +84,9 @@ impl FloodState {
 
 /// Seconds over which frames are counted together.
 const STRETCH_TICKS: u32 = 10;
-/// Number of frames without a request that each request allows.
+/// Frames without a request that each request permits.
 const FRAMES_PER_REQUEST: u64 = 16;
-/// Bytes sent for which a client may open its windows once more; both, so for twice as many.
+/// Sent bytes that permit a client to update its windows once. It updates two windows, so they permit two frames.
 const BYTES_PER_FRAME: u64 = 64;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Counts how often all output for a client has been written.
 //!
 //! A body that cannot be completed ends with an error. The HTTP library then drops everything that it has not written
-//! yet, even the response's head if the body breaks at once. So a body waits with its error until the output before it
-//! is written. Owns: the count, and the wakers. Cost: one plain addition and load per flush.
+//! yet, even the response's head. So a body delays its error until the earlier output is written. Owns: the count, and
+//! the wakers. Cost: one plain addition and load per flush.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ pub(crate) struct FlushCounter {
 }
 
 impl FlushCounter {
-    /// Notes that all output has been written.
+    /// Records that all output has been written.
     pub(crate) fn note(&self) {
         self.count.fetch_add(1, SeqCst);
         if self.awaited.load(SeqCst) {
@@ -41,19 +41,20 @@ impl FlushCounter {
         self.count() as u32
     }
 
-    /// Returns whether a flush completed since the count was `before`. If not, the caller is woken when one does.
+    /// Returns whether a flush completed since the count was `before`. If not, the next flush wakes the caller.
     pub(crate) fn is_after(&self, before: u64, context: &Context<'_>) -> bool {
         self.remember(context);
         self.count() > before
     }
 
-    /// Returns whether it has since the lower bits of the count were `before`; if not, the caller is woken then.
+    /// Returns whether a flush completed since the lower bits of the count were `before`. If not, the next flush wakes
+    /// the caller.
     pub(crate) fn has_moved(&self, before: u32, context: &Context<'_>) -> bool {
         self.remember(context);
         self.low_count() != before
     }
 
-    /// Wakes the caller with the next flush. Call it before looking at the count.
+    /// Registers the caller to be woken by the next flush. Call this before reading the count.
     fn remember(&self, context: &Context<'_>) {
         let mut wakers = self.lock();
         if !wakers.iter().any(|waker| waker.will_wake(context.waker())) {

@@ -1,16 +1,16 @@
-//! A client's connection that moves to the next process.
+//! A client's connection that is handed over to the next process.
 //!
-//! Owns: the parts of a connection that the next process needs. Sending is elsewhere. Invariant: no byte of a request
-//! was read from it, so the next process reads the request from its start.
+//! Owns: the parts of the connection that the next process needs. Sending is elsewhere. Invariant: no byte of a request
+//! was read from the socket, so the next process reads the request from its start.
 
 use std::net::{SocketAddr, TcpStream};
 
-/// A client's connection without TLS on which no request is under way.
+/// A client's connection without TLS and without a request in progress.
 #[derive(Debug)]
 pub struct ClientConnection {
-    /// The listener that the client came through, by its address in the configuration.
+    /// The client's listener, by its address in the configuration.
     pub listener: SocketAddr,
-    /// The client's address; `None` if nothing was read yet, not even a PROXY header.
+    /// The client's address. `None` if nothing was read yet, not even a PROXY header.
     pub client: Option<SocketAddr>,
     /// The client's socket.
     pub socket: TcpStream,

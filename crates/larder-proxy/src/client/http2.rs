@@ -1,7 +1,7 @@
-//! HTTP/2 with clients: its limits, and its differences from HTTP/1.1 in a request's head (RFC 9113 8).
+//! Sets the limits of HTTP/2 with clients, and handles the differences from HTTP/1.1 in a request's head (RFC 9113 8).
 //!
-//! Framing is done by the HTTP library. It sends no interim responses over HTTP/2 (103 included), so none are passed on
-//! there. Cost: one task per stream.
+//! The HTTP library does the framing. It sends no interim responses over HTTP/2, not even 103. Cost: one task per
+//! stream.
 
 use http::{HeaderMap, HeaderValue, Request, Uri, Version, header};
 use http_body::Body as _;
@@ -17,7 +17,8 @@ pub(crate) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .max_concurrent_streams(limits.stream_count_max)
         .max_header_list_size(u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX))
         .max_pending_accept_reset_streams(PENDING_RESET_COUNT_MAX)
-        // Each stream too many is refused, not the connection ended; how many there may be is for `floods`.
+        // Each stream beyond the limit is refused, but the connection stays open. `floods` limits the number of such
+        // streams.
         .max_local_error_reset_streams(None)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
@@ -25,7 +26,7 @@ pub(crate) fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     builder
 }
 
-/// Gives a request's fields the form they have in HTTP/1.1: a Cookie may come in pieces (RFC 9113 8.2.3).
+/// Joins the pieces of a Cookie, in which HTTP/2 may send it (RFC 9113 8.2.3), as in HTTP/1.1.
 pub(crate) fn join_cookies(fields: &mut HeaderMap) {
     let mut pieces = fields.get_all(header::COOKIE).iter();
     if pieces.next().is_none() || pieces.next().is_none() {
@@ -43,7 +44,7 @@ pub(crate) fn frame_body(request: &mut Request<Incoming>) {
     }
 }
 
-/// Refuses requests that the HTTP library accepts over HTTP/2 and not over HTTP/1.1, with the reason.
+/// Returns why a request is refused that the HTTP library would accept over HTTP/2 but not over HTTP/1.1.
 pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), &'static str> {
     if request.version() != Version::HTTP_2 {
         return Ok(());
@@ -57,8 +58,8 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), &'st
     Ok(())
 }
 
-/// Returns whether a request is malformed in a way that the HTTP library accepts: white space around a value (RFC 9113
-/// 8.2.1).
+/// Returns whether a request is malformed in a way that the HTTP library does not check: white space around a value
+/// (RFC 9113 8.2.1).
 pub(crate) fn is_malformed<B>(request: &Request<B>) -> bool {
     let is_space = |octet: Option<&u8>| octet.is_some_and(|octet| b" \t".contains(octet));
     request.headers().values().any(|value| is_space(value.as_bytes().first()) || is_space(value.as_bytes().last()))
@@ -70,11 +71,12 @@ fn agrees(target: &Uri, fields: &HeaderMap) -> bool {
     fields.get_all(header::HOST).iter().all(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()))
 }
 
-/// Number of streams that a client may have opened and reset before they were processed; more ends the connection.
+/// Streams that a client may have opened and reset before they were processed. More streams end the connection.
 const PENDING_RESET_COUNT_MAX: usize = 32;
-/// Bytes that a client may send ahead on one stream.
+/// Bytes that a client may send on one stream before the proxy reads them.
 const STREAM_WINDOW_BYTES: u32 = 512 << 10;
-/// Bytes that a client may send ahead on all streams together. This is the most body data that a connection holds.
+/// Bytes that a client may send on all streams together before the proxy reads them. This limits the request data held
+/// per connection.
 const CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 /// Bytes of a response's body that are buffered beyond the client's window.
 const SEND_BYTES_MAX: usize = 256 << 10;

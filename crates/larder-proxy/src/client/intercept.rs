@@ -1,8 +1,9 @@
-//! Interception: selects the tunnels to decrypt, and the certificates presented in them.
+//! Selects the tunnels to decrypt, and the certificates to present in them.
 //!
-//! Owns: the CA, its recent certificates, and the clients that refused them. Tunnels are read in `request::intercept`.
-//! Invariants: a client never accepts a presented certificate for longer than a week. The number of kept certificates
-//! is bounded. Cost: a host's first connection waits for one signature, made on a thread that serves no clients.
+//! Owns: the CA, its recent certificates, and the list of clients that refused them. Tunnels are read in
+//! `request::intercept`. Invariants: a presented certificate is valid for a week at most. The number of kept
+//! certificates is bounded. Cost: a host's first connection waits for one signature, which is computed on a thread that
+//! serves no clients.
 
 pub(crate) mod bypass;
 pub(crate) mod hello;
@@ -31,7 +32,7 @@ use crate::{
     config::{HostRules, Intercept},
 };
 
-/// The interceptor of tunnels.
+/// Decrypts the tunnels to listed hosts.
 pub(crate) struct Interceptor {
     rules: HostRules,
     authority: Arc<Authority>,
@@ -48,12 +49,12 @@ struct ShownCertificate {
 }
 
 impl Interceptor {
-    /// Creates the interceptor of tunnels to these hosts.
+    /// Creates an interceptor for tunnels to these hosts.
     ///
     /// # Errors
-    /// The system gives no random numbers.
+    /// The system provides no random numbers.
     pub(crate) fn new(rules: HostRules, authority: Authority) -> io::Result<Self> {
-        // Clients resume with tickets that they keep, on any worker.
+        // Clients resume with tickets that they keep themselves, on any worker.
         let ticketer = rustls::crypto::ring::Ticketer::new().map_err(io::Error::other)?;
         let (shown, refusals) = (Cache::new(SHOWN_COUNT_MAX), ClientRefusals::default());
         Ok(Self { rules, authority: Arc::new(authority), shown, refusals, ticketer })
@@ -62,7 +63,7 @@ impl Interceptor {
     /// Reads the CA of a configuration.
     ///
     /// # Errors
-    /// `InvalidInput` with the fault of its files, or the host it may not sign for.
+    /// `InvalidInput`, with the fault in its files or the host for which it may not sign.
     pub(crate) fn open(config: &Intercept) -> io::Result<Self> {
         let refused = |what: String| io::Error::new(io::ErrorKind::InvalidInput, what);
         let (certificate, key) = (&config.authority.certificate, &config.authority.key);
@@ -86,7 +87,8 @@ impl Interceptor {
         self.rules.contain(host)
     }
 
-    /// Returns why a client's tunnels to `host`, which is listed, are passed on unread, if they are.
+    /// Returns why a client's tunnels to `host`, which is listed, are passed on without decryption. `None` if they are
+    /// decrypted.
     pub(crate) fn bypass(&self, client: IpAddr, host: &str) -> Option<BypassReason> {
         if !self.authority.permits(host) {
             return Some(BypassReason::NotPermitted);
@@ -107,7 +109,7 @@ impl Interceptor {
     /// Returns the TLS configuration for clients that request `host`.
     ///
     /// # Errors
-    /// The host's name cannot be put into a certificate.
+    /// A certificate cannot express the host's name.
     pub(crate) async fn server_config(self: &Arc<Self>, host: &str) -> io::Result<Arc<ServerConfig>> {
         if let Some(shown) = self.shown.get(host)
             && shown.made.elapsed().is_ok_and(|age| age < SHOWN_FOR)
@@ -130,7 +132,7 @@ impl Interceptor {
         })
     }
 
-    /// Notes that a client refused the certificate for `host`, and logs advice for the operator.
+    /// Records that a client refused the certificate for `host`, and logs advice for the operator.
     pub(crate) fn note_refusal(&self, client: IpAddr, host: &str, why: &str) {
         let Some(count) = self.refusals.note(client, host, Instant::now()) else { return };
         let hours = refusals::LET_THROUGH_FOR.as_secs() / 3600;
@@ -157,7 +159,7 @@ impl fmt::Debug for Interceptor {
     }
 }
 
-/// Returns a TLS configuration whose handshakes fail, so that the client gets an alert.
+/// Returns a TLS configuration whose handshakes fail, so that the client receives an alert.
 ///
 /// # Errors
 /// The TLS library refuses its own defaults.
@@ -187,7 +189,8 @@ impl ResolvesServerCert for FixedCertificate {
     }
 }
 
-/// Hosts whose certificates are kept.
+/// Most hosts whose certificates are kept.
 const SHOWN_COUNT_MAX: usize = 1024;
-/// Time for which a certificate is presented before it is renewed, so that no client gets one that is about to expire.
+/// Time for which a certificate is presented before it is replaced, so that no client receives one that is about to
+/// expire.
 const SHOWN_FOR: Duration = Duration::from_secs(LEAF_LIFETIME.as_secs() / 7 * 6);

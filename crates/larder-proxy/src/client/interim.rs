@@ -1,10 +1,10 @@
-//! Interim responses on their way to a client (RFC 9110 15.2, RFC 8297).
+//! Sends interim responses to a client (RFC 9110 15.2, RFC 8297).
 //!
-//! The HTTP library sends only 100, so these are written directly to the socket: when the library flushes, and before
-//! anything else is written. Owns: the queued responses, and their exchange. Invariants: only the present exchange adds
-//! interim responses, and only until its final response is handed over. So none of them lands inside or after a final
-//! response. Memory: [`WAITING_BYTES_MAX`] per connection. Cost: one plain load per write and flush while there are
-//! none.
+//! The HTTP library sends only 100, so other interim responses are written directly to the socket: when the library
+//! flushes, and before any other output. Owns: the queued responses, and the exchange they belong to. Invariant: only
+//! the current exchange adds interim responses, and only until its final response is handed over, so none is written
+//! inside or after a final response. Memory: [`WAITING_BYTES_MAX`] per connection. Cost: one plain load per write and
+//! flush while the queue is empty.
 
 use std::{
     io,
@@ -22,7 +22,7 @@ use tokio::io::AsyncWrite;
 
 use crate::client::peer::Client;
 
-/// The queue of one connection.
+/// The queued interim responses of one connection.
 #[derive(Default)]
 pub(crate) struct InterimQueue {
     waiting: AtomicBool,
@@ -31,13 +31,13 @@ pub(crate) struct InterimQueue {
 
 #[derive(Default)]
 struct InterimState {
-    /// The exchange that may add, if one may.
+    /// The exchange that may add to the queue, if any.
     open: Option<u64>,
     exchange_count: u64,
     bytes: Vec<u8>,
 }
 
-/// Adds interim responses to the queue, for one exchange.
+/// Adds the interim responses of one exchange to the queue.
 pub(crate) struct InterimSink {
     client: Weak<Client>,
     exchange: u64,
@@ -45,7 +45,7 @@ pub(crate) struct InterimSink {
 }
 
 impl InterimQueue {
-    /// Takes interim responses for an exchange that begins.
+    /// Opens the queue for an exchange that begins.
     pub(crate) fn open(client: &Arc<Client>, version: Version) -> InterimSink {
         let mut state = client.interim.lock();
         state.exchange_count += 1;
@@ -53,7 +53,7 @@ impl InterimQueue {
         InterimSink { client: Arc::downgrade(client), exchange: state.exchange_count, version }
     }
 
-    /// Closes the queue, because the final response has come.
+    /// Closes the queue, because the final response has arrived.
     pub(crate) fn close(&self) {
         self.lock().open = None;
     }
@@ -90,10 +90,10 @@ impl InterimSink {
         self.version == Version::HTTP_11
     }
 
-    /// Passes one on, if it is for this client and its exchange is still waiting.
+    /// Queues an interim response, if this client may receive it and its exchange is still waiting.
     pub(crate) fn push(&self, status: StatusCode, fields: &HeaderMap) {
         let Some(client) = self.client.upgrade() else { return };
-        // The HTTP library answers an expectation when the request's body is read.
+        // The HTTP library itself answers an expectation when the request's body is read.
         if !goes_on(status, self.version, false) {
             return;
         }
@@ -109,11 +109,11 @@ impl InterimSink {
     }
 }
 
-/// Returns the encoded head.
+/// Encodes the head of an interim response.
 fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     let mut fields = fields.clone();
     strip_hop_by_hop(&mut fields);
-    // A 1xx has no content, and says nothing of its length (RFC 9110 8.6).
+    // A 1xx response has no content and must not state a length (RFC 9110 8.6).
     fields.remove(CONTENT_LENGTH);
     let reason = status.canonical_reason().unwrap_or("Interim");
     let mut text = format!("HTTP/1.1 {} {reason}\r\n", status.as_u16()).into_bytes();
@@ -127,5 +127,5 @@ fn head(status: StatusCode, fields: &HeaderMap) -> Vec<u8> {
     text
 }
 
-/// Largest number of queued bytes for one client; further interim responses are dropped.
+/// Most bytes queued for one client. Interim responses beyond it are dropped.
 const WAITING_BYTES_MAX: usize = 64 << 10;

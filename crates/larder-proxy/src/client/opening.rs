@@ -1,9 +1,9 @@
 //! Turns an accepted socket into a connection with a known protocol: the PROXY header, the TLS handshake, and HTTP/1.1
 //! or HTTP/2.
 //!
-//! Serving is done elsewhere. Invariant: no byte from the client is lost; the bytes read to distinguish the protocols
-//! are read again by the chosen one. Cost: on a plain connection, one short copy of the first bytes; no buffer before
-//! they arrive.
+//! Serving is done elsewhere. Invariant: no byte from the client is lost. The chosen protocol reads the bytes again
+//! that were read to detect it. Cost: on a plain connection, one short copy of the first bytes; no buffer before they
+//! arrive.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -26,7 +26,7 @@ pub(crate) struct OpenedConnection {
     /// The client's address.
     pub(crate) peer: SocketAddr,
     pub(crate) socket: ClientSocket,
-    /// The bytes that were read already.
+    /// The bytes that have been read already.
     pub(crate) first: Bytes,
     pub(crate) protocol: ClientProtocol,
 }
@@ -36,7 +36,7 @@ pub(crate) struct OpenedConnection {
 pub(crate) enum PeerAddress {
     /// The socket's peer address. It may be a proxy that names its client in a PROXY header.
     Accepted(SocketAddr),
-    /// The client's address, found by the process that handed the connection over.
+    /// The client's address, as the process determined it that handed the connection over.
     Known(SocketAddr),
 }
 
@@ -48,7 +48,7 @@ impl PeerAddress {
     }
 }
 
-/// Determines the client's protocol. Returns `None` if the client left without sending anything.
+/// Determines the client's protocol. Returns `None` if the client disconnected without sending anything.
 ///
 /// # Errors
 /// The connection or its handshake failed.
@@ -85,12 +85,12 @@ pub(crate) fn acceptor(certificates: Arc<CertificateSet>) -> Result<TlsAcceptor,
     let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(certificates);
     config.alpn_protocols = ALPN_PROTOCOLS.map(<[u8]>::to_vec).to_vec();
-    // Clients resume with tickets that they keep, on any worker.
+    // Clients resume with tickets that they keep themselves, on any worker.
     config.ticketer = rustls::crypto::ring::Ticketer::new()?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Reads until it is clear whether the preface of HTTP/2 comes (RFC 9113 3.4).
+/// Reads until it is clear whether the client sends the preface of HTTP/2 (RFC 9113 3.4).
 async fn listen_first(socket: TcpStream, peer: SocketAddr) -> io::Result<Option<OpenedConnection>> {
     let mut first = BytesMut::new();
     loop {
@@ -112,7 +112,7 @@ async fn listen_first(socket: TcpStream, peer: SocketAddr) -> io::Result<Option<
     }
 }
 
-/// Reads without being asynchronous, so that the buffer is not part of the waiting future.
+/// Reads synchronously, so that the buffer is not part of the waiting future.
 fn read_some(socket: &TcpStream, first: &mut BytesMut) -> io::Result<usize> {
     let mut buffer = [0; FIRST_BYTES_MAX];
     let count = socket.try_read(&mut buffer)?;
@@ -120,7 +120,7 @@ fn read_some(socket: &TcpStream, first: &mut BytesMut) -> io::Result<usize> {
     Ok(count)
 }
 
-/// Returns the protocol of a client that starts with these bytes, or `None` while it may still be either.
+/// Returns the protocol of a client whose first bytes these are. `None` while both are possible.
 fn told(first: &[u8]) -> Option<ClientProtocol> {
     let compared = first.len().min(PREFACE.len());
     match first[..compared] == PREFACE[..compared] {

@@ -34,7 +34,7 @@ struct PasswordFile {
     hashes: HashMap<String, String>,
 }
 
-/// A user who has shown the right password.
+/// A user who has sent the right password.
 struct KnownUser {
     credentials: u64,
     until: Instant,
@@ -44,7 +44,7 @@ impl PasswordList {
     /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read, or a line is not a user and a hash of a kind that is safe; says which.
+    /// The file cannot be read, or a line is not a user and a hash of an accepted kind. The error says which.
     pub(crate) fn load(path: &Path) -> Result<Self, String> {
         Ok(Self {
             path: path.to_owned(),
@@ -84,7 +84,7 @@ impl PasswordList {
         self.credentials(fields).map(|(user, ..)| user)
     }
 
-    /// Returns user, password, and a keyed hash of both.
+    /// Returns the user, the password, and a keyed hash of both.
     fn credentials(&self, fields: &HeaderMap) -> Option<(String, Vec<u8>, u64)> {
         let value = fields.get(PROXY_AUTHORIZATION)?.as_bytes();
         let (scheme, encoded) = value.split_at_checked(b"basic ".len())?;
@@ -97,7 +97,7 @@ impl PasswordList {
         Some((user, decoded[colon + 1..].to_vec(), self.hasher.hash_one(&decoded)))
     }
 
-    /// Returns the file's content, or its last valid content.
+    /// Returns the file's content. If the file is invalid now, returns its last valid content.
     fn current(&self) -> Arc<PasswordFile> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if modified(&self.path) != file.modified {
@@ -127,10 +127,10 @@ impl PasswordFile {
         Ok(Self { modified, hashes })
     }
 
-    /// Computes slowly. An unknown user takes as long as a known one.
+    /// Checks a password with a slow hash. An unknown user takes as long as a known one.
     fn is_right(&self, user: &str, password: &[u8]) -> bool {
         let Some(hash) = self.hashes.get(user) else {
-            // Only its time matters, not its result.
+            // This hash only takes the same time. Its result is ignored.
             let _ = self.hashes.values().next().map(|hash| verify(password, hash));
             return false;
         };
@@ -149,13 +149,13 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|data| data.modified()).ok()
 }
 
-/// Kinds of hashes that are slow enough.
+/// Kinds of hashes that are slow enough to be accepted.
 const KINDS: [&str; 5] = ["$2a$", "$2b$", "$2y$", "$5$", "$6$"];
 /// Time for which verified credentials are accepted without another check.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
-/// Number of slow hashes computed at a time.
+/// Most slow hashes computed at once.
 const AT_ONCE: usize = 2;
-/// Longest credentials examined.
+/// Longest credentials that are checked, in bytes.
 const CREDENTIALS_BYTES_MAX: usize = 1 << 10;
 
 #[cfg(test)]
@@ -170,7 +170,7 @@ mod tests {
     #[tokio::test]
     async fn both_kinds_of_hashes_are_checked_and_what_is_right_is_remembered() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        // `ann` by bcrypt, `bob` by SHA-512 crypt (the example of its specification).
+        // `ann` has a bcrypt hash, `bob` a SHA-512 crypt hash (the example in its specification).
         let ann = bcrypt::hash("secret", 4).unwrap();
         let bob =
             "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1";

@@ -1,9 +1,8 @@
 //! A client as its requests see it: the facts about its connection, the connection's phase, and the reasons to close
 //! it.
 //!
-//! Owns: the phase and its deadline. The connection is driven in `connection`. Invariant: a connection is always in a
-//! phase with a deadline, except while it waits for an origin, which has deadlines of its own. Cost: no timers and no
-//! allocation per request.
+//! Owns: the phase and its deadline. `connection` drives the connection. Invariant: every phase of a connection has a
+//! deadline, except the wait for an origin, which has its own deadlines. Cost: no timers and no allocation per request.
 
 use std::{
     net::SocketAddr,
@@ -38,34 +37,35 @@ use crate::{
 
 /// A client connection, as its requests see it.
 pub(crate) struct Client {
-    /// The worker at the time of accepting, for the connection's own state. Each request uses its latest configuration.
+    /// The worker that accepted the connection, for the connection's own state. Each request uses the worker's current
+    /// configuration.
     pub(crate) worker: Arc<Worker>,
     pub(crate) peer: SocketAddr,
-    /// The listener it came through, by its address in the configuration.
+    /// The client's listener, by its address in the configuration.
     pub(crate) listener: SocketAddr,
-    /// Whether the connection is TLS.
+    /// Whether the connection uses TLS.
     pub(crate) secure: bool,
-    /// The name requested in a TLS handshake.
+    /// The name that the client requested in its TLS handshake.
     pub(super) server_name: Option<Box<str>>,
     pub(super) protocol: ClientProtocol,
-    /// The origin that the client addresses, if this is inside an intercepted tunnel.
+    /// The origin that the client addresses, if the connection is inside an intercepted tunnel.
     pub(crate) inside: Option<Origin>,
-    /// The session that it belongs to, if it came through one's listener.
+    /// The session of the client, if it connected through a session's listener.
     pub(crate) session: Option<Arc<SessionState>>,
     /// Whether another process can continue the connection: HTTP/1 without TLS, through a configured listener.
     pub(crate) is_movable: bool,
     /// Whether written bytes wait for the socket.
     pub(super) is_unsent: AtomicBool,
     pub(super) phase: AtomicU8,
-    /// Requests that are being answered; over HTTP/1.1 one at most.
+    /// Requests that are being answered. Over HTTP/1.1, there is at most one.
     pub(super) exchange_count: AtomicU32,
     pub(super) abandoned: AbandonedRequests,
     pub(super) raw: Mutex<RawRequests>,
     /// Counts of HTTP/2 frames, to detect floods.
     pub(super) floods: Option<Box<FloodGuard>>,
-    /// Whether a request's head over HTTP/2 is arriving: its deadline is nothing else's to put off.
+    /// Whether the head of an HTTP/2 request is arriving. In that case nothing else may extend its deadline.
     pub(super) in_head: AtomicBool,
-    /// The reason why nothing more is read, once there is one: checked before every read.
+    /// The reason to read nothing more, once there is one. It is checked before every read.
     pub(super) fatal_fault: OnceLock<HeadFault>,
     pub(super) watched: WatchedConnection,
     /// Interim responses to send before the final response.
@@ -85,8 +85,9 @@ pub(super) enum ConnectionPhase {
     Busy,
 }
 
-/// The number of requests that a client has recently abandoned. Opening streams and resetting them at once costs a
-/// client nothing and Larder a request each ("rapid reset").
+/// The requests that a client has recently abandoned.
+///
+/// Opening streams and resetting them at once costs a client nothing, but each costs Larder a request ("rapid reset").
 #[derive(Default)]
 pub(super) struct AbandonedRequests {
     since_tick: AtomicU32,
@@ -108,7 +109,7 @@ impl Client {
         }
     }
 
-    /// Ends an exchange: the response was handed over completely, or the client gave it up.
+    /// Ends an exchange. `abandoned` says that the client gave it up before the response was complete.
     pub(crate) fn end(&self, abandoned: bool) {
         let limits = &self.worker.shared.config.limits;
         if self.exchange_count.fetch_sub(1, Relaxed) == 1 {
@@ -123,7 +124,7 @@ impl Client {
         }
     }
 
-    /// Returns whether the client's connection is TLS with one of our certificates, and not inside a tunnel.
+    /// Returns whether the client's connection uses TLS with one of our certificates and is not inside a tunnel.
     pub(crate) fn shows_certificate(&self) -> bool {
         self.secure && self.inside.is_none()
     }
@@ -134,9 +135,10 @@ impl Client {
         certificates.is_some_and(|certificates| certificates.speak_for(self.server_name(), host_of(authority)))
     }
 
-    /// Returns whether a target is in the form for an origin server (RFC 9112 3.2.1), not for a proxy. Over HTTP/2 both
-    /// forms look alike. There, a target counts as one for a server if it names the host that the connection was made
-    /// to or, without such a name, a host that the certificate covers.
+    /// Returns whether a target is in the form for an origin server (RFC 9112 3.2.1), not for a proxy.
+    ///
+    /// Over HTTP/2 both forms look alike. There, a target counts as one for a server if it names the host that the
+    /// client requested in its handshake. Without such a name, the certificate must cover the target's host.
     pub(crate) fn is_server_for(&self, version: Version, target: &Uri) -> bool {
         let is_for_name = |authority: &Authority| match self.server_name() {
             Some(name) => authority.host().eq_ignore_ascii_case(name),
@@ -145,14 +147,14 @@ impl Client {
         target.scheme().is_none() || version == Version::HTTP_2 && target.authority().is_some_and(is_for_name)
     }
 
-    /// Returns whether responses must say that their connection closes, because another process replaces this one.
+    /// Returns whether responses must announce that their connection closes, because another process replaces this one.
     pub(crate) fn says_goodbye(&self) -> bool {
         !self.is_http2() && !self.is_movable && self.worker.watches.says_goodbye()
     }
 
-    /// Returns whether the process that replaces this one answers the next request.
+    /// Returns whether the next request must be left to the process that replaces this one.
     pub(crate) fn is_for_successor(&self) -> bool {
-        // The order is checked first: before most reads this is the only cost.
+        // The order is checked first, because before most reads it is the only cost.
         matches!(self.watched.order(), WatchOrder::Leave | WatchOrder::Drain)
             && self.is_movable
             && self.worker.watches.has_successor()
@@ -173,12 +175,14 @@ impl Client {
         self.phase.load(Relaxed) == ConnectionPhase::Head as u8
     }
 
-    /// Returns whether the last response is sent and no byte of another request was read.
+    /// Returns whether the connection can be handed over: the last response is sent, and no byte of another request was
+    /// read.
     pub(super) fn can_go_over(&self) -> bool {
         self.is_for_successor() && self.is_between_requests()
     }
 
-    /// Returns whether the connection has been between two requests for a second, so that all it needs is its socket.
+    /// Returns whether the connection can be parked: it has been between two requests for a second, so only its socket
+    /// must be kept.
     pub(super) fn can_park(&self) -> bool {
         self.watched.is_at_rest() && !self.is_http2() && self.inside.is_none() && self.is_between_requests()
     }
@@ -207,18 +211,18 @@ impl Client {
         !networks.is_empty() && !is_within(networks, self.peer.ip())
     }
 
-    /// Returns whether the client need not name a user. It did so when it opened its tunnel, or its session belongs to
-    /// a user.
+    /// Returns whether the client needs no credentials. It gave them when it opened its tunnel, or its session belongs
+    /// to a user.
     pub(crate) fn is_admitted(&self) -> bool {
         self.inside.is_some() || self.session.is_some()
     }
 
-    /// Returns whether `origin` can be contacted for this client.
+    /// Returns the state of the uplink to `origin`, as far as this client is concerned.
     pub(crate) fn line_to(&self, origin: &Origin) -> UplinkState {
         let is_offline = self.session.as_ref().is_some_and(|session| session.offline);
         match self.worker.shared.origins.uplink.line_to(origin) {
             UplinkState::Up if is_offline => UplinkState::Down(StaleAllowed::HoweverOld),
-            // A client that accepts stored responses of any age gets them, whatever the state of the uplink.
+            // A session that is offline accepts stored responses of any age, whatever the mode of the proxy.
             UplinkState::Down(StaleAllowed::AsOnError) if is_offline => UplinkState::Down(StaleAllowed::HoweverOld),
             line => line,
         }
@@ -229,12 +233,12 @@ impl Client {
         self.protocol == ClientProtocol::Http2
     }
 
-    /// Returns the scheme of requests on this connection that name none.
+    /// Returns the scheme of requests on this connection that do not name one.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.secure { "https" } else { "http" }
     }
 
-    /// Notes received bytes. Returns how many of them may be passed on, see [`RawRequests::push`].
+    /// Records received bytes. Returns how many of them may be passed on, see [`RawRequests::push`].
     pub(crate) fn note_received(&self, bytes: &mut [u8]) -> usize {
         let limits = &self.worker.shared.config.limits;
         if let Some(floods) = &self.floods {
@@ -255,8 +259,9 @@ impl Client {
         accepted
     }
 
-    /// Notes received HTTP/2 frames. Returns how many of their bytes may be passed on. Frames that are no request do
-    /// not keep the connection open.
+    /// Records received HTTP/2 frames. Returns how many of their bytes may be passed on.
+    ///
+    /// Frames that belong to no request do not extend the connection's deadline.
     fn note_frames(&self, ArrivedFrames { in_head, flood }: ArrivedFrames, count: usize) -> usize {
         let limits = &self.worker.shared.config.limits;
         let is_busy = self.phase.load(Relaxed) == ConnectionPhase::Busy as u8;
@@ -273,28 +278,28 @@ impl Client {
         0
     }
 
-    /// Returns the reason why nothing more may be read, if there is one: a fault in the body of the present request, a
+    /// Returns the reason to read nothing more, if there is one: a fault in the body of the current request, a
     /// connection that did not begin with a request, or a flood.
     pub(crate) fn fatal_fault(&self) -> Option<HeadFault> {
         self.fatal_fault.get().copied()
     }
 
-    /// Returns whether the present request, over HTTP/1.1, is about the server as a whole (RFC 9112 3.2.4).
+    /// Returns whether the current HTTP/1.1 request concerns the server as a whole (RFC 9112 3.2.4).
     pub(crate) fn asks_server(&self) -> bool {
         self.raw().asks_server()
     }
 
-    /// Notes that the following bytes are no longer requests.
+    /// Records that the following bytes are not requests.
     pub(crate) fn note_opaque(&self) {
         self.raw().stop();
     }
 
-    /// Notes whether written bytes wait for the socket.
+    /// Records whether written bytes wait for the socket.
     pub(crate) fn note_unsent(&self, is_unsent: bool) {
         self.is_unsent.store(is_unsent, Relaxed);
     }
 
-    /// Bytes went out.
+    /// Records sent bytes.
     pub(crate) fn note_sent(&self, bytes: usize) {
         if let Some(floods) = &self.floods {
             floods.note_sent(bytes);
@@ -304,7 +309,7 @@ impl Client {
         }
     }
 
-    /// Puts the deadline off.
+    /// Moves the deadline to `after` from now.
     fn arm(&self, after: Duration) {
         if !self.in_head.load(Relaxed) {
             self.watched.arm(after);
@@ -322,7 +327,7 @@ impl Client {
 }
 
 impl AbandonedRequests {
-    /// Counts one more; gives back how many they are in this stretch of time.
+    /// Counts one more abandoned request. Returns the number within the current interval.
     fn count(&self, tick: u32) -> u32 {
         if tick.saturating_sub(self.since_tick.load(Relaxed)) >= ABANDONED_TICKS {
             self.since_tick.store(tick, Relaxed);

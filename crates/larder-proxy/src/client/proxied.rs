@@ -1,4 +1,5 @@
-//! The PROXY protocol, versions 1 and 2: a header that names the client behind a load balancer, before all other bytes.
+//! Reads the header of the PROXY protocol, versions 1 and 2. A load balancer sends it before all other bytes, to name
+//! the client.
 //!
 //! Owns: reading exactly the header and nothing after it. The configuration says which peers may send one, see
 //! [`Listener`]. Invariant: where a header is required, a connection without a valid one is closed. Cost: version 1 has
@@ -14,7 +15,7 @@ use std::{
 use ppp::{v1, v2};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Reads the header. Returns `None` if the connection speaks for itself, as a health check does.
+/// Reads the header. Returns `None` if the load balancer itself is the client, as in a health check.
 ///
 /// # Errors
 /// There is no header, or it is malformed.
@@ -67,18 +68,18 @@ fn malformed(why: &'static str) -> io::Error {
 }
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The part of version 2 that is always there.
+/// Length of the fixed part of a version 2 header.
 const FIXED_BYTES: usize = 16;
 /// Longest remainder of a version 2 header: addresses and extensions.
 const VERSION_2_BYTES_MAX: usize = 2 << 10;
-/// Longest header of version 1, line end included.
+/// Longest header of version 1, including the line end.
 const VERSION_1_BYTES_MAX: usize = 107;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The source a header names, and what stands behind it.
+    /// Returns the client that a header names, and the bytes after the header.
     async fn taken(bytes: &[u8]) -> io::Result<(Option<String>, Vec<u8>)> {
         let mut rest = bytes;
         let source = read(&mut rest).await?;

@@ -1,39 +1,39 @@
 //! Checks the octets of a chunked body more strictly than the HTTP library does (RFC 9112 7.1).
 //!
-//! The library accepts white space after a chunk's size, and any octet in its extensions. Others read these
-//! differently: some take a malformed extension for the next line, and then see the end of the body elsewhere. The body
-//! is not kept.
+//! The library accepts white space after a chunk's size, and any octet in its extensions. Other implementations read
+//! these differently: some take a malformed extension for the next line, and then see the end of the body elsewhere.
+//! The body is not kept.
 //!
-//! Invariant: a body without a fault ends at the same octet by any reading of the RFC. Cost: one step per octet of
+//! Invariant: a body that passes ends at the same octet in every interpretation of the RFC. Cost: one step per octet of
 //! sizes and trailers; data is skipped.
 
 use crate::client::raw_head::HeadFault;
 
-/// The position in a chunked body.
+/// The parser's position in a chunked body.
 #[derive(Debug)]
 pub(crate) enum RawChunks {
     /// In the digits of a size.
     Size { size: u64, digit_count: usize },
-    /// In a chunk's extensions, after this many octets.
+    /// In a chunk's extensions, of which `len` octets have been read.
     Extension { size: u64, len: usize, part: ExtensionPart },
     /// After the CR of a size's line.
     SizeLf { size: u64 },
     /// In data.
     Data { left: u64 },
-    /// After data: its CR.
+    /// After data, before its CR.
     DataCr,
-    /// After data: its LF.
+    /// After data, before its LF.
     DataLf,
-    /// In a line after the last chunk, after this many octets.
+    /// In a line of the trailer section, of which `len` octets have been read.
     Trailer { line_len: usize, len: usize },
-    /// After the CR of such a line.
+    /// After the CR of a trailer line.
     TrailerLf { line_len: usize, len: usize },
     /// After the body.
     End,
 }
 
-/// The position in a chunk's extensions (RFC 9112 7.1.1): `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string )
-/// ] )`.
+/// The parser's position in a chunk's extensions (RFC 9112 7.1.1): `*( BWS ";" BWS name [ BWS "=" BWS ( token /
+/// quoted-string ) ] )`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ExtensionPart {
     /// Before a name.
@@ -93,10 +93,10 @@ impl Default for RawChunks {
 }
 
 impl RawChunks {
-    /// Skips the octets of the body. Returns the octets after it, if the body has ended.
+    /// Skips the octets of the body. Returns the octets after the body if it has ended.
     ///
     /// # Errors
-    /// The body can be read in two ways, from the returned octets on.
+    /// The body is ambiguous. The returned octets begin at the fault.
     pub(crate) fn skip<'a>(&mut self, mut octets: &'a [u8]) -> Result<Option<&'a [u8]>, (HeadFault, &'a [u8])> {
         loop {
             if let Self::Data { left } = self {
@@ -152,18 +152,18 @@ fn after_size(size: u64, digit_count: usize, octet: u8) -> Result<RawChunks, Hea
     }
 }
 
-/// Digits of the longest size that is read: more would not fit the signed numbers others count in.
+/// Most digits of a chunk's size. A longer size would not fit the signed numbers of other implementations.
 const SIZE_DIGITS_MAX: usize = 15;
-/// Longest extensions of one chunk; they say nothing that is passed on (RFC 9112 7.1.1).
+/// Longest extensions of one chunk, in bytes. They carry nothing that is passed on (RFC 9112 7.1.1).
 const EXTENSION_BYTES_MAX: usize = 1 << 10;
-/// Longest trailer section.
+/// Longest trailer section, in bytes.
 const TRAILERS_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Returns the octets after a body, which is fed in pieces of every length, or `None` if it has not ended.
+    /// Returns the octets after a body, or `None` if it has not ended. The body is fed in pieces of every length.
     fn after(text: &str) -> Result<Option<String>, String> {
         let mut outcomes = (1..=text.len()).map(|piece_len| {
             let mut chunks = RawChunks::default();

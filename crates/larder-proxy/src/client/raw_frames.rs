@@ -1,32 +1,32 @@
-//! Follows a connection's HTTP/2 frames from head to head, in parallel with the HTTP library (RFC 9113 4.1, 10.5).
+//! Tracks a connection's HTTP/2 frames, in parallel with the HTTP library (RFC 9113 4.1, 10.5).
 //!
-//! The library answers frames that request nothing as fast as they arrive, and waits for the end of a header block as
-//! long as the connection lasts; it reports neither. Owns: the position in the octets, and the counts in the present
-//! interval. Frames are checked by the library; the connection is closed elsewhere. Invariant: only a frame's head is
-//! kept. Cost: a few comparisons per frame; payloads are skipped.
+//! The library answers frames that request nothing as fast as they arrive. It also waits for the end of a header block
+//! for as long as the connection lasts. It reports neither. Owns: the position in the octets, and the counts in the
+//! current interval. The library checks the frames, and the connection is closed elsewhere. Invariant: only a frame's
+//! head is kept. Cost: a few comparisons per frame; payloads are skipped.
 
-/// The state of a connection's octets so far.
+/// The parser's state after the octets so far.
 #[derive(Debug)]
 pub(crate) struct RawFrames {
     preface_left: usize,
-    /// The octets of a frame's head so far, and how many they are.
+    /// The octets of a frame's head so far, and their number.
     head: [u8; HEAD_BYTES],
     head_len: usize,
     payload_left: usize,
-    /// Whether a header block has begun and not ended.
+    /// Whether a header block has begun and has not ended.
     in_block: bool,
-    /// Whether the frame whose payload comes is the last of a header block.
+    /// Whether the current frame is the last of a header block.
     ends_block: bool,
     last_stream: u32,
     counted: FrameCounts,
 }
 
-/// Frames since they were last taken.
+/// The frames since the last call of `take`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FrameCounts {
-    /// Frames without a request: neither a request nor part of one.
+    /// Frames that neither are a request nor belong to one.
     pub(crate) idle: u32,
-    /// Streams that were opened.
+    /// Opened streams.
     pub(crate) opened: u32,
 }
 
@@ -46,7 +46,7 @@ impl Default for RawFrames {
 }
 
 impl RawFrames {
-    /// Processes arrived octets.
+    /// Processes received octets.
     pub(crate) fn push(&mut self, mut octets: &[u8]) {
         let count = self.preface_left.min(octets.len());
         self.preface_left -= count;
@@ -126,8 +126,8 @@ mod tests {
         frame
     }
 
-    /// Returns the counts of these frames, fed in pieces of every length, and whether a header block is open at the
-    /// end.
+    /// Returns the counts for these frames, and whether a header block is open at the end. The frames are fed in pieces
+    /// of every length.
     fn counted(frames: &[Vec<u8>]) -> (FrameCounts, bool) {
         let octets = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), frames.concat()].concat();
         let mut outcomes = (1..=octets.len()).map(|piece_len| {

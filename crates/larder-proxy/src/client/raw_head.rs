@@ -1,27 +1,27 @@
 //! Checks the octets of a request's head more strictly than the HTTP library does (RFC 9112 2.2, 5, 6).
 //!
-//! The library silently resolves constructs that others resolve differently: lines that end in LF alone, a
-//! Content-Length together with a Transfer-Encoding (it drops the former), two equal Content-Lengths. A sender of these
-//! intends two readings, so they are refused. Faults that the library refuses itself (names, values, versions) are not
-//! checked again.
+//! The library accepts constructs that other implementations read differently: lines that end in LF alone, a
+//! Content-Length together with a Transfer-Encoding (the library drops the former), two equal Content-Lengths.
+//! Attackers use these to give a message two readings, so they are refused. Faults that the library itself refuses
+//! (names, values, versions) are not checked again.
 //!
-//! Invariant: a head without a fault has one framing by any reading of the RFC. Cost: one search for line ends and a
-//! few comparisons per line; nothing is copied.
+//! Invariant: a head that passes has one framing in every interpretation of the RFC. Cost: one search for line ends and
+//! a few comparisons per line; nothing is copied.
 
 use memchr::memchr;
 
 /// The framing of the octets after a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFraming {
-    /// This many octets of body, then the next head.
+    /// A body of this many octets, then the next head.
     Length(u64),
     /// A body in chunks.
     Chunked,
-    /// Another protocol.
+    /// Octets of another protocol.
     Opaque,
 }
 
-/// Why a request is refused, in words for the client.
+/// Why a request is refused, as text for the client.
 pub(crate) type HeadFault = &'static str;
 
 /// The content of the head's lines so far.
@@ -37,17 +37,17 @@ pub(crate) struct RawHead {
 }
 
 impl RawHead {
-    /// Takes the next line, without its LF. The framing comes with the empty line that ends the head.
+    /// Processes the next line, without its LF. Returns the framing at the empty line that ends the head.
     ///
     /// # Errors
-    /// The head can be read in two ways.
+    /// The head is ambiguous.
     pub(crate) fn push_line(&mut self, line: &[u8]) -> Result<Option<BodyFraming>, HeadFault> {
         let Some(line) = line.strip_suffix(b"\r") else { return Err("a line ends in a line feed alone") };
         if memchr(b'\r', line).is_some() {
             return Err("a carriage return is within a line");
         }
         if line.is_empty() {
-            // Empty lines before a request are passed over (RFC 9112 2.2).
+            // Empty lines before a request are skipped (RFC 9112 2.2).
             return if self.line_count == 0 { Ok(None) } else { self.framing().map(Some) };
         }
         self.line_count += 1;
@@ -55,7 +55,8 @@ impl RawHead {
             self.is_connect = line.starts_with(b"CONNECT ");
             self.is_http10 = line.ends_with(b"HTTP/1.0");
             self.is_preface = line == b"PRI * HTTP/2.0";
-            // The library would cut it off, and request another target than the line names (RFC 9112 3.2).
+            // The library would cut off the fragment, and request a target other than the one in the line (RFC 9112
+            // 3.2).
             if memchr(b'#', line).is_some() {
                 return Err("its target has a fragment");
             }
@@ -82,8 +83,7 @@ impl RawHead {
         self.is_http10
     }
 
-    /// Returns whether the request is an OPTIONS about the server as a whole, with a URI without a path (RFC 9112
-    /// 3.2.4).
+    /// Returns whether the request is an OPTIONS for the server as a whole, with a URI without a path (RFC 9112 3.2.4).
     pub(crate) fn asks_server(&self) -> bool {
         self.asks_server
     }
@@ -122,14 +122,14 @@ impl RawHead {
     }
 }
 
-/// Returns whether `rest` begins with an absolute URI that ends with its authority.
+/// Returns whether `rest` begins with an absolute URI without a path.
 fn has_no_path(rest: &[u8]) -> bool {
     let target = rest.split(|octet| *octet == b' ').next().unwrap_or_default();
     let authority = memchr::memmem::find(target, b"://").map(|at| &target[at + b"://".len()..]);
     authority.is_some_and(|authority| !authority.iter().any(|octet| b"/?#".contains(octet)))
 }
 
-/// Digits of the longest length accepted: no body needs more, and they would not fit.
+/// Most digits of a length. No body needs more, and they would not fit.
 const LENGTH_DIGITS_MAX: usize = 18;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Follows a connection's requests in its octets, from head to head, in parallel with the HTTP library.
+//! Tracks the requests in a connection's octets, in parallel with the HTTP library.
 //!
-//! Owns: the position in the octets, and the first request that has a fault. Heads and chunks are checked in `raw_head`
-//! and `raw_chunks`. Invariant: the library and this module count requests alike. Wherever they might not, there is a
-//! fault, and nothing after a fault is followed or answered. Memory: the incomplete line. Cost: one pass over heads,
+//! Owns: the position in the octets, and the first request that has a fault. `raw_head` and `raw_chunks` check heads
+//! and chunks. Invariant: the library and this module count requests alike. Wherever they might not, there is a fault,
+//! and octets after a fault are neither parsed nor answered. Memory: the incomplete line. Cost: one pass over heads,
 //! none over bodies with a length.
 
 use std::borrow::Cow;
@@ -14,22 +14,22 @@ use crate::client::{
     raw_head::{BodyFraming, HeadFault, RawHead},
 };
 
-/// The state of a connection's octets so far.
+/// The parser's state after the octets so far.
 #[derive(Debug, Default)]
 pub(crate) struct RawRequests {
     place: ParsePlace,
-    /// The octets of a line that has not ended yet.
+    /// The octets of an incomplete line.
     partial: Vec<u8>,
     head: RawHead,
-    /// Heads that ended without a fault.
+    /// Heads without a fault.
     good_count: u64,
     head_fault: Option<HeadFault>,
     fatal_fault: Option<HeadFault>,
-    /// Requests the library has handed over.
+    /// Requests that the library has handed over.
     taken_count: u64,
-    /// Bytes to be overwritten in the octets that have just arrived, and their positions.
+    /// Positions in the octets just received, and the bytes to write there.
     rewrites: Vec<(usize, &'static [u8])>,
-    /// The requests that the library has not handed over yet and that are about the server as a whole, counted from 1.
+    /// Requests for the server as a whole that the library has not handed over yet, counted from 1.
     server_wide: Vec<u64>,
 }
 
@@ -39,19 +39,19 @@ enum ParsePlace {
     Head,
     Length(u64),
     Chunks(RawChunks),
-    /// Not followed any more.
+    /// The octets are no longer parsed.
     Off,
 }
 
 impl RawRequests {
-    /// Takes arrived octets, and returns how many of them may be passed on.
+    /// Processes received octets. Returns how many of them may be passed on to the library.
     ///
-    /// The others follow a fault in a body, or are no HTTP/1.1 to begin with; there the connection ends. (A fault in a
-    /// head is reported with the request, see [`RawRequests::take`].)
+    /// The rest follow a fault in a body, or are not HTTP/1.1 at all; the connection ends there. A fault in a head is
+    /// reported with its request, see [`RawRequests::take`].
     ///
-    /// A later minor version of HTTP/1 is replaced by 1.1, as which it is to be treated (RFC 9110 2.5); the library
-    /// would refuse it. `Proxy-Connection: keep-alive` of a client of HTTP/1.0, which the library does not know,
-    /// becomes `Connection: keep-alive`, its meaning (RFC 9112 C.2.2).
+    /// Two constructs are rewritten because the library does not know them. A later minor version of HTTP/1 becomes 1.1
+    /// (RFC 9110 2.5). `Proxy-Connection: keep-alive` of an HTTP/1.0 client becomes `Connection: keep-alive` (RFC 9112
+    /// C.2.2).
     pub(crate) fn push(&mut self, received: &mut [u8], line_bytes_max: usize) -> usize {
         let accepted = self.follow(received, line_bytes_max);
         for (at, octets) in self.rewrites.drain(..) {
@@ -100,13 +100,13 @@ impl RawRequests {
         self.head_fault.filter(|_| self.taken_count > self.good_count)
     }
 
-    /// Returns whether the last request handed over is about the server as a whole, with a URI that the library reads
-    /// as that of the root.
+    /// Returns whether the last request handed over concerns the server as a whole. The library reports its URI as that
+    /// of the root.
     pub(crate) fn asks_server(&self) -> bool {
         self.server_wide.contains(&self.taken_count)
     }
 
-    /// Stops following: the following bytes are no requests.
+    /// Stops parsing, because the following bytes are not requests.
     pub(crate) fn stop(&mut self) {
         *self = Self { place: ParsePlace::Off, ..Self::default() };
     }
@@ -127,7 +127,7 @@ impl RawRequests {
         self.fatal_fault
     }
 
-    /// Notes the position of the digit of a later version, if one ends the first line of a head here.
+    /// Records the position of the version digit, if a head's first line ends here with a later version.
     fn note_version(&mut self, start: usize, piece: &[u8]) {
         if !self.head.is_at_start() || self.partial.len() + piece.len() > VERSION_LINE_BYTES_MAX {
             return;
@@ -138,13 +138,13 @@ impl RawRequests {
         self.rewrites.extend(at.map(|at| (start + at, &b"1"[..])));
     }
 
-    /// Takes one line, or the part of it that has arrived, from position `start` of the arrived octets. Returns the
-    /// octets after it.
+    /// Processes one line, or the part of it that has arrived, from position `start` of the received octets. Returns
+    /// the octets after it.
     fn push_to_head<'a>(&mut self, start: usize, octets: &'a [u8], line_bytes_max: usize) -> &'a [u8] {
         let line_end = memchr(b'\n', octets);
         self.note_version(start, &octets[..line_end.unwrap_or(octets.len())]);
         let Some(line_end) = line_end else {
-            // The library refuses a head this long; until it does, this must not grow.
+            // The library refuses a head this long, but only later. Until then this buffer must not grow.
             if self.partial.len() + octets.len() <= line_bytes_max {
                 self.partial.extend_from_slice(octets);
             } else {
@@ -153,7 +153,7 @@ impl RawRequests {
             return &[];
         };
         let (line, rest) = (&octets[..line_end], &octets[line_end + 1..]);
-        // A line that came in pieces has been handed on in part.
+        // If the line came in pieces, part of it has already been passed on and cannot be rewritten.
         if self.partial.is_empty() && self.head.is_http10() && asks_proxy_to_stay(line) {
             self.rewrites.push((start, CONNECTION));
         }
@@ -208,15 +208,16 @@ fn asks_proxy_to_stay(line: &[u8]) -> bool {
     name.eq_ignore_ascii_case(PROXY_CONNECTION) && value.trim_ascii().eq_ignore_ascii_case(b"keep-alive")
 }
 
-/// A field's name, and another that takes its place, octet for octet.
+/// A field name, and a replacement of the same length.
 const PROXY_CONNECTION: &[u8] = b"Proxy-Connection:";
 const CONNECTION: &[u8] = b"Connection:      ";
 
-/// Longest first line in which a version is searched. The line is assembled again with each piece that arrives.
+/// Longest first line that is searched for a version, in bytes. The line is assembled again with each piece that
+/// arrives.
 const VERSION_LINE_BYTES_MAX: usize = 16 << 10;
 
-/// Returns whether a connection's first line is no request line at all, not even a malformed one: it contains neither a
-/// possible target nor a version (RFC 9112 3).
+/// Returns whether a connection's first line is not a request line at all: it contains neither a possible target nor a
+/// version (RFC 9112 3).
 fn is_foreign(line: &[u8]) -> bool {
     let mut words = line.trim_ascii_end().split(|octet| *octet == b' ');
     let (Some(method), Some(target)) = (words.next(), words.next()) else { return false };
@@ -229,7 +230,7 @@ fn is_foreign(line: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Returns whether each of `count` requests is reported as faulty, with the input in pieces of every length.
+    /// Returns whether each of `count` requests is reported as faulty. The input is fed in pieces of every length.
     fn taken(text: &str, count: usize) -> Vec<bool> {
         let mut outcomes = (1..=text.len()).map(|piece_len| {
             let mut requests = RawRequests::default();
@@ -319,8 +320,8 @@ mod tests {
         assert_eq!((requests.take(), requests.fatal_fault().is_some()), (None, true));
     }
 
-    /// RFC 9113 3.4: an invalid HTTP/2 preface may be closed without a response; octets meant as HTTP/1.1 get a
-    /// response.
+    /// RFC 9113 3.4: after an invalid HTTP/2 preface the connection may close without a response. Malformed HTTP/1.1
+    /// gets a response.
     #[test]
     fn connection_that_begins_with_no_request_goes_no_further() {
         for line in

@@ -1,9 +1,9 @@
-//! Bodies of responses on their way to a client, from any source.
+//! The body of a response to a client, from any source.
 //!
-//! Owns: the one body type that the connection uses, and the ticket that is settled when the body ends. The sources
-//! fetch and read. Invariant: a body that cannot be completed ends with an error, so the connection is broken off and
-//! the client notices the loss, but only after it has received the head and everything before the break. A body never
-//! ends early without an error. Cost: whole bodies are passed by reference, without a copy or an allocation.
+//! Owns: the only body type that connections use, and the ticket that is settled when the body ends. The sources fetch
+//! and read the data. Invariant: a body that cannot be completed ends with an error, so the connection is broken off
+//! and the client notices the loss, but only after it has received the head and everything before the break. A body
+//! never ends early without an error. Cost: whole bodies are passed by reference, without a copy or an allocation.
 
 use std::{
     pin::Pin,
@@ -31,27 +31,27 @@ pub(crate) struct ResponseBody {
 }
 
 enum Source {
-    /// Nothing (left) to send.
+    /// No data is left to send.
     Empty,
     /// The whole body, in memory.
     Whole(Bytes),
-    /// From an origin, not shared.
+    /// From an origin, for this client only.
     Origin(Box<OriginBody>),
-    /// From a flight, shared.
+    /// From a flight, shared with other clients.
     Flight(Box<FlightReader>),
     /// A stored body in chunks.
     Chunks(Box<ChunkReader>),
     /// Several parts of a stored body.
     Parts(Box<PartsReader>),
-    /// From a running command, piece by piece.
+    /// The progress of a running command.
     Told(Receiver<Bytes>),
-    /// Another, in which links are replaced on the way.
+    /// Another body, in which links are replaced.
     Replaced(Box<ReplacedBody>),
-    /// Another, which gets a coding on the way.
+    /// Another body, which is encoded.
     Encoded(Box<EncodedBody>),
-    /// Another, of which pieces wait for their turn.
+    /// Another body, whose pieces wait for the rate limit.
     Paced(Box<PacedBody>),
-    /// No more bytes, with the error; and the number of flushes at the time it became known.
+    /// The body broke off with this error. The number of flushes is the one at that time.
     Breaking { error: BodyError, flushed_before: u64 },
 }
 
@@ -62,24 +62,24 @@ struct ReplacedBody {
     is_over: bool,
 }
 
-/// A body of which pieces wait for their turn.
+/// A body whose pieces wait for the rate limit.
 struct PacedBody {
     inner: Source,
-    /// A piece taken from the body that waits for its turn.
+    /// A piece of the body that waits.
     piece: Bytes,
     pacer: Pacer,
 }
 
-/// A body that gets a coding.
+/// A body that is encoded.
 struct EncodedBody {
     inner: Source,
-    /// A piece taken from the body that is not encoded yet.
+    /// A piece of the body that is not encoded yet.
     piece: Bytes,
-    /// `None` after the end.
+    /// `None` once the end has been encoded.
     encoder: Option<Encoder>,
-    /// Set if input may still be inside the encoder.
+    /// Whether the encoder may still hold input.
     is_holding: bool,
-    /// Bytes encoded since other tasks had their turn.
+    /// Bytes encoded since this task last yielded.
     turn_bytes: usize,
 }
 
@@ -109,7 +109,7 @@ impl ResponseBody {
         Self::of(Source::Parts(Box::new(reader)))
     }
 
-    /// Creates a body from the pieces that the other end of a channel sends, until that end is dropped.
+    /// Creates a body from the pieces that a channel receives, until its sender is dropped.
     pub(crate) fn told(pieces: Receiver<Bytes>) -> Self {
         Self::of(Source::Told(pieces))
     }
@@ -119,7 +119,7 @@ impl ResponseBody {
         matches!(self.source, Source::Empty | Source::Whole(_))
     }
 
-    /// Returns this body with links replaced while it passes. Its length is then unknown.
+    /// Returns this body with links replaced. Its length is then unknown.
     pub(crate) fn replacing(self, replacing: LinkReplacer) -> Self {
         match self.source {
             Source::Empty => self,
@@ -127,10 +127,10 @@ impl ResponseBody {
         }
     }
 
-    /// Returns this body in a content coding. The length is known if the body is short and in memory.
+    /// Encodes this body. The length is known if the body is short and in memory.
     ///
     /// # Errors
-    /// Returns the unchanged body if it cannot be encoded.
+    /// The body cannot be encoded; it is returned unchanged.
     pub(crate) fn encoded(self, encoder: Encoder) -> Result<Self, Self> {
         if let Source::Whole(bytes) = &self.source
             && bytes.len() <= TURN_BYTES_MAX
@@ -163,7 +163,7 @@ impl ResponseBody {
         Self { source, ticket: None }
     }
 
-    /// Breaks off once all earlier output has been written: the client gets the head and the part of the body before
+    /// Breaks off once all earlier output has been written, so that the client receives the head and the data before
     /// the error.
     fn poll_breaking(&mut self, context: &Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Source::Breaking { error, flushed_before } = self.source else { return Poll::Pending };
@@ -178,7 +178,7 @@ impl ResponseBody {
 }
 
 impl Source {
-    /// Returns whether the end of the body is known to be reached.
+    /// Returns whether the body is known to have ended.
     fn is_over(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -281,12 +281,13 @@ impl EncodedBody {
                         if !std::mem::take(&mut self.is_holding) {
                             return Poll::Pending;
                         }
-                        // More may be long in coming, so the client gets all that has come.
+                        // The next data may take long to arrive, so the client receives everything up to here.
                         encoder.flush()
                     }
                 }
             } else if self.turn_bytes >= TURN_BYTES_MAX {
-                // The library requests as much as its buffer takes, which is a lot for data that compresses well.
+                // The library asks for as much as its buffer holds, which is a lot of input if the data compresses
+                // well.
                 self.turn_bytes = 0;
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -310,9 +311,9 @@ fn not_encoded(error: std::io::Error) -> BodyError {
     BodyError::NotEncoded
 }
 
-/// Longest piece of a body that is encoded at once.
+/// Longest piece that is encoded at once, in bytes.
 const PIECE_BYTES_MAX: usize = 16 << 10;
-/// Bytes of a body that are encoded before other tasks have their turn: half a millisecond of the slowest coding.
+/// Bytes encoded before the task yields to others. This takes half a millisecond with the slowest coding.
 const TURN_BYTES_MAX: usize = 64 << 10;
 
 impl Body for ResponseBody {
@@ -332,7 +333,7 @@ impl Body for ResponseBody {
         let piece = ready!(self.source.poll(context));
         if let (Some(Err(error)), Some(ticket)) = (&piece, &self.ticket) {
             let breaking = Source::Breaking { error: *error, flushed_before: ticket.client().flushed.count() };
-            // Over HTTP/2 it is another task that writes.
+            // Over HTTP/2, a different task writes the data.
             ticket.client().wake();
             self.source = breaking;
             return self.poll_breaking(context);

@@ -1,7 +1,7 @@
 //! Refuses connections beyond the limit with a response, and closes them.
 //!
 //! Requests are not read. Invariant: at most [`AT_ONCE`] refusals are in progress over all workers, each for at most
-//! [`PATIENCE`]; further connections are closed without a response. Cost: a small task each.
+//! [`PATIENCE`]. Connections beyond that are closed without a response. Cost: a small task each.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
@@ -13,7 +13,7 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Tells a client over HTTP/1.1 to come back later, if there is time for it.
+/// Sends an HTTP/1.1 client a response that asks it to retry later, if the time suffices.
 pub(crate) fn shed(mut socket: TcpStream) {
     if TELLING.fetch_add(1, Relaxed) >= AT_ONCE {
         TELLING.fetch_sub(1, Relaxed);
@@ -33,7 +33,7 @@ pub(crate) fn shed(mut socket: TcpStream) {
             }
             Ok::<_, std::io::Error>(())
         };
-        // A client that is gone has no use for it.
+        // An error is ignored, because it means that the client has disconnected.
         let _ = tokio::time::timeout(PATIENCE, tell).await;
     });
 }
@@ -54,5 +54,5 @@ const ANSWER: &str = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConn
 const AT_ONCE: usize = 256;
 /// Longest time to send one refusal.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Number of reads of bytes that the client sent in the meantime.
+/// Most reads that discard bytes the client has sent meanwhile.
 const READ_COUNT_MAX: usize = 8;

@@ -1,7 +1,6 @@
-//! A client's connection as bytes: plain, TLS, or TLS inside a tunnel that it requested.
+//! A client's connection as a byte stream: plain, TLS, or TLS inside a tunnel.
 //!
-//! Owns: the common interface of these. They are opened in `opening` and `request::intercept`; `stream` records
-//! progress.
+//! Owns: the common interface of these. `opening` and `request::intercept` open them; `stream` records progress.
 
 use std::{
     io,
@@ -26,24 +25,24 @@ use crate::{origin::target::Origin, session::SessionState};
 pub(crate) enum ClientSocket {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
-    /// TLS that ends here, although the client addresses an origin.
+    /// TLS with our certificate for an origin, inside a tunnel to that origin.
     Intercepted(Box<TlsStream<TunnelStream>>),
 }
 
-/// The bytes in a tunnel, from the first on.
+/// The bytes in a tunnel, including those that were already read.
 pub(crate) type TunnelStream = RewoundStream<TokioIo<Upgraded>>;
 
-/// A connection inside a tunnel, which is to be served.
+/// A connection inside a tunnel that is to be served.
 pub(crate) struct TunnelledConnection {
     pub(crate) stream: Box<TlsStream<TunnelStream>>,
     /// The client's address.
     pub(crate) peer: SocketAddr,
-    /// The listener that the client came through.
+    /// The client's listener.
     pub(crate) listener: SocketAddr,
     /// The origin that the client addresses.
     pub(crate) origin: Origin,
     pub(crate) session: Option<Arc<SessionState>>,
-    /// A value that is dropped when the connection has ended.
+    /// Dropped when the connection ends.
     pub(crate) kept: Box<dyn Send>,
 }
 
@@ -70,7 +69,7 @@ impl ClientSocket {
         }
     }
 
-    /// Waits until something can be read, or the connection has ended. Not used inside a tunnel.
+    /// Waits until data can be read or the connection has ended. Not used inside a tunnel.
     pub(crate) fn poll_arrival(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(socket) => socket.poll_read_ready(context),
@@ -90,7 +89,7 @@ impl ClientSocket {
     }
 }
 
-/// A stream of which some was read already, which is read first.
+/// A stream that first returns bytes that were already read.
 pub(crate) struct RewoundStream<S> {
     first: Bytes,
     inner: S,

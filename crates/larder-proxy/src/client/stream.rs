@@ -1,6 +1,6 @@
-//! A client's socket, plain or TLS, that notes progress for the connection's deadlines.
+//! A client's socket, plain or TLS, that records progress for the connection's deadlines.
 //!
-//! Owns: the socket, and the rule that interim responses are written first. The decision to close is elsewhere. Cost: a
+//! Owns: the socket, and the rule that interim responses are written first. `connection` decides when to close. Cost: a
 //! few plain loads and stores per read or write. A head and a small body are copied together and sent in one plain
 //! write, which costs less than gathering in the kernel. (The HTTP library's own option for that, `pipeline_flush`,
 //! holds everything back while another request waits in its buffer: whole bodies pile up in memory, and the response to
@@ -22,7 +22,7 @@ use crate::client::{peer::Client, socket::ClientSocket};
 /// A client's socket.
 pub(crate) struct ClientStream {
     socket: ClientSocket,
-    /// Bytes that were read already, and are returned first.
+    /// Bytes that were already read. They are returned first.
     first: Bytes,
     client: Arc<Client>,
 }
@@ -32,12 +32,12 @@ impl ClientStream {
         Self { socket, first, client }
     }
 
-    /// Returns the socket if no byte that was read waits.
+    /// Returns the socket, unless bytes that were read are still unreturned.
     pub(crate) fn into_socket(self) -> Option<ClientSocket> {
         self.first.is_empty().then_some(self.socket)
     }
 
-    /// Writes the interim responses that wait, before anything else.
+    /// Writes the queued interim responses before any other output.
     fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.client.interim.poll_write(Pin::new(&mut self.socket), cx)
     }
@@ -49,7 +49,8 @@ impl AsyncRead for ClientStream {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
         }
         if self.first.is_empty() && self.client.is_left_unread() {
-            // No waker is registered: the connection's task checks after every turn, and hands the connection over.
+            // No waker is registered, because the connection's task checks after every turn and hands the connection
+            // over.
             return Poll::Pending;
         }
         let before = buf.filled().len();
@@ -116,20 +117,20 @@ impl AsyncWrite for ClientStream {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_interim(cx))?;
         ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
-        // The HTTP library flushes once it has written all it had.
+        // The HTTP library flushes only after it has written all its output.
         self.client.note_unsent(false);
         self.client.flushed.note();
         Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Until the connection has ended, it does not count as idle.
+        // The connection does not count as idle until it has been shut down.
         self.client.note_unsent(true);
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }
 
-/// A buffer in which the parts of a small response are assembled, on pages of its own.
+/// A page-aligned buffer in which the parts of a small response are assembled.
 #[repr(align(4096))]
 struct GatherBuffer([u8; GATHER_BYTES_MAX]);
 
@@ -137,5 +138,5 @@ thread_local! {
     static GATHERED: RefCell<Box<GatherBuffer>> = RefCell::new(Box::new(GatherBuffer([0; GATHER_BYTES_MAX])));
 }
 
-/// Longest response that is put together before it is written, in bytes.
+/// Longest response that is assembled before it is written, in bytes.
 const GATHER_BYTES_MAX: usize = 16 << 10;

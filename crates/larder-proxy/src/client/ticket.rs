@@ -1,5 +1,4 @@
-//! The accounting of a response that has been sent or broken off: the connection's phase, the counters, the access
-//! log's line.
+//! Accounts for a response that has been sent or broken off: the connection's phase, the counters, and the access log.
 
 use std::{
     num::NonZeroU32,
@@ -15,7 +14,7 @@ use crate::{
     metrics::ExchangeSummary, outcome::Outcome, popular::PopularitySubject, times::TimeBucket, worker::Worker,
 };
 
-/// A line for the access log of the worker that answers, whose configuration says where that is.
+/// A line for the access log of the worker that answers.
 pub(crate) struct LogLine {
     pub(crate) worker: Arc<Worker>,
     pub(crate) line: OpenLogLine,
@@ -24,7 +23,7 @@ pub(crate) struct LogLine {
 /// The facts about an exchange once its response has a head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeContext {
-    /// When the request's head was there.
+    /// When the request's head had arrived.
     pub(crate) started: Instant,
     /// Time to the response's head in microseconds, if the body was not available with it.
     pub(crate) first_byte_us: Option<u32>,
@@ -33,7 +32,7 @@ pub(crate) struct ExchangeContext {
     pub(crate) status: StatusCode,
 }
 
-/// Settles one exchange when dropped.
+/// Accounts for one exchange when it is dropped.
 pub(crate) struct Ticket {
     client: Arc<Client>,
     line: Option<Box<LogLine>>,
@@ -41,7 +40,7 @@ pub(crate) struct Ticket {
     sent_bytes: u64,
     complete: bool,
     broken: bool,
-    /// The count of flushes, by its lower bits, when a piece was handed over that has to be out before the next.
+    /// Lower bits of the flush count when a piece was handed over that must be written before the next.
     flushed_before: Option<NonZeroU32>,
 }
 
@@ -50,21 +49,23 @@ impl Ticket {
         Self { client, line, about, sent_bytes: 0, complete: false, broken: false, flushed_before: None }
     }
 
-    /// Notes bytes handed over, and whether they were the last.
+    /// Records bytes handed over, and whether they were the last.
     pub(crate) fn note_sent(&mut self, bytes: usize, last: bool) {
         self.sent_bytes += bytes as u64;
         self.complete |= last;
     }
 
-    /// Notes that a piece was handed over. If memory is short, only one piece of a body at a time is on its way to a
-    /// client; over HTTP/2 the client's own window has that effect.
+    /// Records that a piece was handed over and must be written before the next.
+    ///
+    /// If memory is short, only one piece of a body at a time is in transfer to a client. Over HTTP/2 the client's own
+    /// window has that effect.
     pub(crate) fn await_flush(&mut self) {
         let client = &self.client;
         let waits = !self.complete && !client.is_http2() && client.worker.cache.shared.bodies.is_scarce();
         self.flushed_before = if waits { NonZeroU32::new(client.flushed.low_count()) } else { None };
     }
 
-    /// Returns whether the next piece may be handed over; if not, the caller is woken then.
+    /// Returns whether the last piece is written. If not, the caller is woken when it is.
     pub(crate) fn is_out(&mut self, context: &Context<'_>) -> bool {
         let Some(before) = self.flushed_before else { return true };
         if !self.client.flushed.has_moved(before.get(), context) {
@@ -79,7 +80,7 @@ impl Ticket {
         &self.client
     }
 
-    /// Notes that the body ended in an error.
+    /// Records that the body ended with an error.
     pub(crate) fn note_broken(&mut self, error: BodyError) {
         tracing::debug!(%error, peer = %self.client.peer, "response broken off");
         self.client.worker.metrics.broken[error as usize].add(1);

@@ -17,10 +17,10 @@ use std::{
 use super::fingerprint;
 use crate::state_file::{create, new_path};
 
-/// The keys that are pinned, on record.
+/// The record of pinned keys.
 pub(super) struct PinRecord {
     path: Option<PathBuf>,
-    /// The file, open for appending; `None` before the first line, and without a path.
+    /// The file, open for appending. `None` before the first line is appended, and without a path.
     file: Option<File>,
     len_bytes: u64,
     /// Length of the file when it was last rewritten.
@@ -58,7 +58,7 @@ impl PinRecord {
         self.len_bytes
     }
 
-    /// Returns a copy for reading the present content.
+    /// Returns a copy that reads the current content.
     pub(super) fn snapshot(&self) -> Self {
         let Self { path, len_bytes, tidy_bytes, .. } = self;
         Self {
@@ -71,7 +71,7 @@ impl PinRecord {
         }
     }
 
-    /// Calls `tell` with every line, oldest first; the last line of a key counts.
+    /// Calls `tell` with every line, oldest first. The last line of a key counts.
     pub(super) fn each(&self, tell: &mut dyn FnMut(&PinLine)) {
         self.each_from(0, tell);
     }
@@ -144,7 +144,7 @@ impl PinRecord {
     }
 
     /// Rewrites the record with each key once, keeping the lines for which `stays` returns `true`. Returns `None` on
-    /// failure or when told to stop.
+    /// failure or if it is told to stop.
     pub(super) fn rewrite(
         &self,
         stays: &dyn Fn(&PinLine) -> bool,
@@ -251,9 +251,9 @@ fn parse(line: &[u8]) -> Option<PinLine> {
     Some(PinLine { key, len_bytes })
 }
 
-/// A key is 16 KiB at most, each octet of it three characters.
+/// A key has at most 16 KiB, and each octet takes up to three characters.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// Shorter records are not rewritten because they have grown.
+/// A record shorter than this is not rewritten because of growth.
 const GROWN_BYTES_MIN: u64 = 1 << 20;
 
 #[cfg(test)]

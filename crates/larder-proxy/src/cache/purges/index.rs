@@ -27,7 +27,7 @@ pub(crate) enum PurgeScope {
     All,
     /// A host with any scheme, port and path.
     Site(Box<str>),
-    /// URLs that begin so, in the form in which keys have them.
+    /// URLs with this prefix, in the normal form of keys.
     Prefix(Box<str>),
     /// A URL, with all its variants.
     Url(Box<str>),
@@ -47,7 +47,7 @@ pub(crate) enum PurgeMode {
 /// A purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Purge {
-    /// Concerns a response whose request began when fewer purges than this had been made.
+    /// The purge's number. It concerns responses whose request began when fewer purges than this had been made.
     pub(crate) number: u64,
     pub(crate) mode: PurgeMode,
     pub(crate) at: Timestamp,
@@ -57,15 +57,15 @@ pub(crate) struct Purge {
 /// The state of a response after all purges so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PurgeVerdict {
-    /// None concerns it.
+    /// No purge concerns it.
     Stands,
-    /// Marked stale by a soft purge at this time.
+    /// A soft purge marked it stale at this time.
     StaleSince(Timestamp),
-    /// Purged: must not be served.
+    /// It was purged and must not be served.
     Gone,
 }
 
-/// All purges that may still concern something.
+/// All purges that may still concern a response.
 #[derive(Default)]
 pub(super) struct PurgeIndex {
     all: PurgeMarks,
@@ -78,12 +78,12 @@ pub(super) struct PurgeIndex {
     last_tag_number: u64,
 }
 
-/// The purges of one thing.
+/// The purges of one scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PurgeMarks {
     /// Number of the last hard purge; 0 if there was none.
     hard: u64,
-    /// The soft ones since, in order.
+    /// The soft purges since the last hard one, in order.
     soft: Vec<SoftPurges>,
 }
 
@@ -94,7 +94,7 @@ struct SoftPurges {
 }
 
 impl PurgeIndex {
-    /// Takes a purge in.
+    /// Adds a purge.
     pub(super) fn apply(&mut self, purge: &Purge) {
         self.last_number = self.last_number.max(purge.number);
         if let PurgeScope::Tag(_) = purge.scope {
@@ -179,7 +179,7 @@ impl PurgeIndex {
             widened.apply(&Purge { scope: wider(&purge.scope), ..purge.clone() });
         }
         new.iter().for_each(|purge| widened.apply(purge));
-        // Many sites, each with its own: all of the old ones together.
+        // With many sites, that leaves too many. All older purges are then merged into one purge of everything.
         if widened.count() > count_max / 4 * 3 || widened.bytes > bytes_max / 4 * 3 {
             widened = Self::default();
             old.iter().for_each(|purge| widened.apply(&Purge { scope: PurgeScope::All, ..purge.clone() }));
@@ -187,7 +187,7 @@ impl PurgeIndex {
         }
         (widened.last_number, widened.last_tag_number) = (self.last_number, self.last_tag_number);
         *self = widened;
-        // The newer half remains. A single purge beyond the limit is dropped with the others.
+        // The newer half stays. A single purge beyond the limit is merged with the others.
         if is_full(self) {
             self.widen_beyond(count_max, bytes_max);
         }
@@ -204,7 +204,8 @@ impl PurgeIndex {
         {
             tell(marks);
         }
-        // The greatest key that is no greater than the URL is its longest prefix, or shares its beginning with all that are.
+        // The greatest prefix that is not greater than the URL either matches it, or shares the longest beginning with
+        // it.
         let mut rest = url;
         while let Some((prefix, marks)) = self.greatest_up_to(rest) {
             let shared = prefix.bytes().zip(rest.bytes()).take_while(|(one, other)| one == other).count();
@@ -240,7 +241,7 @@ impl PurgeMarks {
         }
         self.soft.retain(|soft| soft.number > self.hard);
         if self.soft.len() > SOFT_COUNT_MAX {
-            // The two oldest are merged: responses between them count as stale for longer than necessary.
+            // The two oldest are merged. Responses between them then count as stale for longer than necessary.
             let first = self.soft.remove(0);
             self.soft[0].at = self.soft[0].at.min(first.at);
         }
@@ -270,7 +271,7 @@ impl PurgeMarks {
 }
 
 impl PurgeVerdict {
-    /// Combines two verdicts on one response; the stricter one wins.
+    /// Combines two verdicts on one response. The stricter one wins.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Gone, _) | (_, Self::Gone) => Self::Gone,
@@ -313,7 +314,7 @@ fn lower_case(tag: &str) -> Cow<'_, str> {
     }
 }
 
-/// Largest number of separate purges, and of the bytes of memory that they take.
+/// Most separate purges.
 pub(crate) const COUNT_MAX: usize = 16_384;
 const BYTES_MAX: usize = 8 << 20;
 /// Largest number of separate soft purges of one scope.
@@ -372,7 +373,7 @@ mod tests {
         );
     }
 
-    /// At stake: a prefix that another prefix, or a URL between the two, hides in the tree.
+    /// One prefix in the tree must not hide another prefix, nor may a URL between the two.
     #[test]
     fn every_prefix_of_a_url_is_found_among_many() {
         let texts: Vec<String> = (0..6_u32.pow(4))
@@ -415,7 +416,7 @@ mod tests {
         assert!(many.purges().len() <= SOFT_COUNT_MAX);
     }
 
-    /// At stake: a purge that is dropped because there are many.
+    /// A purge must not be dropped because there are many.
     #[test]
     fn too_many_are_widened_and_none_is_dropped() {
         let scope = |number: u64| match number % 4 {

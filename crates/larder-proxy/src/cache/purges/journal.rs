@@ -22,7 +22,7 @@ use larder_http::Timestamp;
 use super::index::{Purge, PurgeMode, PurgeScope};
 use crate::state_file;
 
-/// The file.
+/// The record's file.
 pub(super) struct PurgeJournal {
     path: PathBuf,
     /// The file, open for appending; `None` if it must be rewritten first.
@@ -41,7 +41,7 @@ pub(super) enum JournalState {
         label: u64,
         purges: Vec<Purge>,
     },
-    /// Unreadable, or not in its written form, with the reason.
+    /// The file is unreadable or malformed, with the reason.
     Damaged(String),
 }
 
@@ -103,7 +103,7 @@ impl PurgeJournal {
         let mut text = seal(&format!("{TITLE}{label:016x}"));
         purges.iter().for_each(|purge| text.push_str(&show(purge)));
         state_file::replace(&self.path, &mut |file| file.write_all(text.as_bytes()))?;
-        // The name too has to be durable.
+        // The file's name must be durable, too.
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
         self.file = Some(OpenOptions::new().append(true).mode(0o600).open(&self.path)?);
@@ -168,7 +168,7 @@ fn checksum(text: &str) -> u32 {
 }
 
 const TITLE: &str = "larder purges 1 ";
-/// Size below which the file is not rewritten for having grown.
+/// A file shorter than this is not rewritten because of growth.
 const GROWN_BYTES_MIN: u64 = 256 << 10;
 
 #[cfg(test)]
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// At stake: a purge that comes undone because a bit of the disk turned.
+    /// A purge must not be undone because a bit on the disk flipped.
     #[test]
     fn every_flipped_bit_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ mod tests {
             changed[bit / 8] ^= 1 << (bit % 8);
             fs::write(&path, &changed).unwrap();
             let recorded = PurgeJournal::new(path.clone()).read();
-            // Without its last line end the last line is one that was not written to its end.
+            // Without its line end, the last line counts as incomplete.
             let is_last = bit / 8 == whole.len() - 1;
             assert!(
                 is_last || !matches!(&recorded, JournalState::Purges { purges: read, .. } if *read != purges()),

@@ -1,10 +1,10 @@
-//! Reasons why the tunnel to a listed host bypasses the cache.
+//! The reasons why a tunnel to a listed host bypasses the cache.
 //!
-//! Owns: the reasons and their names. They are decided and counted in `request::intercept`.
+//! `request::intercept` determines and counts them.
 
 use std::fmt;
 
-/// Why a tunnel to a host that is listed for interception was passed on unread.
+/// Why a tunnel to a host that is listed for interception was passed on without decryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BypassReason {
     /// Clients refused the certificates made for the host.
@@ -15,7 +15,7 @@ pub enum BypassReason {
     ClientCertificate,
     /// The client sent nothing, as in protocols where the server speaks first.
     Silence,
-    /// The client sent something else than a TLS handshake.
+    /// The client sent something other than a TLS handshake.
     NotTls,
     /// The client's handshake offers no version of HTTP.
     NotHttp,
@@ -26,7 +26,7 @@ impl BypassReason {
     pub const ALL: [Self; 6] =
         [Self::Refused, Self::NotPermitted, Self::ClientCertificate, Self::Silence, Self::NotTls, Self::NotHttp];
 
-    /// The reason as metrics name it.
+    /// Returns the reason's name in metrics.
     pub const fn token(self) -> &'static str {
         match self {
             Self::Refused => "certificate-refused",

@@ -1,7 +1,7 @@
-//! The first bytes of a client in a tunnel: the start of a TLS handshake that could lead to HTTP, or something else.
+//! Reads a client's first bytes in a tunnel, to determine whether a TLS handshake begins that could lead to HTTP.
 //!
-//! Owns: the distinction. Nothing is answered here. Invariants: every byte read is kept, so that other protocols are
-//! forwarded unchanged. At most a handshake's first message is read.
+//! The module sends nothing. Invariants: every byte read is kept, so that other protocols are forwarded unchanged. At
+//! most a handshake's first message is read.
 
 use std::{io, time::Duration};
 
@@ -14,30 +14,30 @@ use crate::{
     config::normal_host,
 };
 
-/// The first bytes of a tunnel.
+/// The kind of a tunnel's first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FirstBytes {
-    /// A handshake, for this name if it names one.
+    /// A handshake, and the name that it requests, if any.
     Tls { name: Option<String> },
     /// Something that cannot lead to HTTP inside TLS.
     Other(BypassReason),
-    /// The end.
+    /// The client sent nothing before it closed the tunnel.
     Nothing,
 }
 
-/// Returns the time for which a client of a tunnel to this port may be silent before the server is expected to speak
-/// first.
+/// Returns how long a client of a tunnel to this port may be silent before the server is expected to speak first.
 ///
-/// On the ports of `https://` there is no such limit: otherwise a slow client, as on a busy machine, would bypass the
-/// cache. The deadline of the whole handshake ends the wait.
+/// There is no such limit on the ports of `https://`, because a slow client, for example on a busy machine, would
+/// bypass the cache. The deadline of the whole handshake ends the wait.
 pub(crate) fn silence_limit(port: u16) -> Option<Duration> {
     if HTTPS_PORTS.contains(&port) { None } else { Some(SILENCE) }
 }
 
-/// Reads the first bytes of a tunnel into `read`, which was empty. Waits at most `silence` for them, if it is given.
+/// Reads the first bytes of a tunnel into `read`, which must be empty. Waits for them at most `silence`, if it is
+/// given.
 ///
 /// # Errors
-/// The connection broke off.
+/// The connection failed.
 pub(crate) async fn listen(
     stream: &mut (impl AsyncRead + Unpin),
     read: &mut BytesMut,
@@ -89,7 +89,7 @@ const HANDSHAKE: u8 = 0x16;
 /// Longest handshake message examined, in bytes.
 const HELLO_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 4 << 10;
-/// Ports whose clients speak first, and use TLS.
+/// Ports on which clients speak first and use TLS.
 const HTTPS_PORTS: [u16; 2] = [443, 8443];
 /// Longest silence of a client on other ports, after which the server is expected to speak first.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// The first message of a client for this name that offers these protocols.
+    /// Returns a client's first message, for this name and with these protocols.
     fn hello(name: &str, alpn: &[&str]) -> Vec<u8> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -114,12 +114,12 @@ mod tests {
         written
     }
 
-    /// What is found at the beginning of `sent`, and what was read of it.
+    /// Returns the result of reading `sent`, and the number of bytes read.
     async fn found(sent: &[u8], piece_bytes: usize) -> (FirstBytes, usize) {
         let (mut near, mut far) = tokio::io::duplex(piece_bytes);
         let sent = sent.to_vec();
         let sending = tokio::spawn(async move {
-            // It may be told enough before the end.
+            // The reader may stop before the end, so the write may fail.
             let _ = tokio::io::AsyncWriteExt::write_all(&mut far, &sent).await;
             far
         });
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(listen(&mut near, &mut BytesMut::new(), None).await.unwrap(), FirstBytes::Nothing);
     }
 
-    /// At stake: on a busy machine a client's first bytes come late, and its host is cached all the same.
+    /// On a busy machine, a client's first bytes arrive late. Its host must be cached nevertheless.
     #[tokio::test]
     async fn silent_client_is_waited_for_on_ports_of_https_and_tunnelled_on_others() {
         assert_eq!([443, 8443, 22, 9418].map(silence_limit), [None, None, Some(SILENCE), Some(SILENCE)]);

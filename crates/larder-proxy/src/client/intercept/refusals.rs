@@ -1,8 +1,8 @@
-//! Clients that refused a certificate: after some refusals, a client's connections to the host are tunnelled for a
-//! while.
+//! Remembers clients that refused a certificate. After a few refusals, a client's connections to that host are
+//! tunnelled for a while.
 //!
-//! Owns: the table of refusals. Invariants: one client's refusals change nothing for others. The table is bounded; when
-//! it is full, the oldest refusal of the client with the most is dropped.
+//! Owns: the table of refusals. Invariants: one client's refusals do not affect other clients. The table is bounded.
+//! When it is full, the oldest refusal of the client with the most refusals is dropped.
 
 use std::{
     collections::HashMap,
@@ -22,7 +22,8 @@ struct HostRefusals {
 }
 
 impl ClientRefusals {
-    /// Notes a client's refusal. Returns its number within [`LET_THROUGH_FOR`], or `None` if there were enough before.
+    /// Records a client's refusal. Returns its number within [`LET_THROUGH_FOR`], or `None` if the limit was already
+    /// reached.
     pub(super) fn note(&self, client: IpAddr, host: &str, now: Instant) -> Option<u32> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (client.to_canonical(), Box::from(host));
@@ -51,7 +52,8 @@ impl ClientRefusals {
     }
 }
 
-/// Removes the oldest refusal of the client that has the most: a client cannot push out the refusals of others.
+/// Removes the oldest refusal of the client with the most refusals, so that a client cannot displace the refusals of
+/// others.
 fn make_room(table: &mut HashMap<(IpAddr, Box<str>), HostRefusals>) {
     let mut counts: HashMap<IpAddr, usize> = HashMap::new();
     table.keys().for_each(|(client, _)| *counts.entry(*client).or_default() += 1);
@@ -67,11 +69,11 @@ impl HostRefusals {
     }
 }
 
-/// Refusals after which a host is let through.
+/// Refusals after which a host's connections are tunnelled.
 pub(super) const REFUSAL_COUNT_MAX: u32 = 3;
 /// Time for which connections are tunnelled, and for which refusals are remembered.
 pub(super) const LET_THROUGH_FOR: Duration = Duration::from_hours(1);
-/// Pairs of a client and a host that are remembered.
+/// Most pairs of a client and a host that are remembered.
 const COUNT_MAX: usize = 1024;
 
 #[cfg(test)]
@@ -104,7 +106,7 @@ mod tests {
             assert_eq!(refusals.note(ONE, "a.example", start), Some(count));
         }
         assert!(refusals.is_let_through(ONE, "a.example", start) && !refusals.is_let_through(ONE, "b.example", start));
-        // Connections that were in progress refuse too; that makes the hour no longer.
+        // Connections that were in progress refuse too, but that does not extend the hour.
         assert_eq!(refusals.note(ONE, "a.example", start + LET_THROUGH_FOR / 2), None);
         assert!(!refusals.is_let_through(ONE, "a.example", start + LET_THROUGH_FOR));
         assert_eq!(refusals.note(ONE, "a.example", start + LET_THROUGH_FOR), Some(1));
