@@ -28,18 +28,19 @@ pub use sites::{CacheSettings, Site};
 
 use crate::{lists::HostLists, log_format::LogFormat, origin::target::port_of, state_file};
 
-/// Everything a proxy is started with. Bad values are refused by [`crate::Proxy::start`], never repaired.
+/// The configuration of a proxy. [`crate::Proxy::start`] refuses invalid values; it never corrects them.
 #[derive(Clone, Debug)]
 pub struct ProxyConfig {
-    /// Addresses on which clients connect. Port 0 takes a free one, see [`crate::RunningProxy::local_addrs`].
+    /// Addresses on which clients connect. For port 0, the system chooses a free port; see
+    /// [`crate::RunningProxy::local_addrs`].
     pub listeners: Vec<Listener>,
     /// Certificates for listeners with TLS. A client gets the certificate for the name it requests, otherwise the
     /// first.
     pub identities: Vec<TlsIdentity>,
-    /// Worker threads, each with a runtime and listeners of its own. Default: one per core; from 1 to 1024.
+    /// Number of worker threads, each with its own runtime and listeners. Default: one per core; from 1 to 1024.
     pub worker_count: usize,
-    /// Sites: requests that go to origins of their own, or are cached by settings of their own. The first match counts.
-    /// An origin of a site takes precedence over forward mode.
+    /// Sites: requests that go to their own origins, or have their own cache settings. The first match counts. A site's
+    /// origin takes precedence over forward mode.
     pub sites: Vec<Site>,
     /// Reverse proxy: the origin for every host that no site names.
     pub default_origin: Option<OriginUrl>,
@@ -51,71 +52,76 @@ pub struct ProxyConfig {
     pub parents: Parents,
     /// The targets that forward requests and tunnels may reach.
     pub targets: TargetRules,
-    /// Ports CONNECT may lead to. More lets clients tunnel other protocols through the proxy. Default 443 and 8443.
+    /// Ports to which CONNECT is allowed. With more ports, clients can tunnel other protocols through the proxy.
+    /// Default 443 and 8443.
     pub connect_ports: Vec<u16>,
-    /// Forward proxy: hosts whose `https://` is answered and cached here, not tunnelled. Default none.
+    /// Forward proxy: hosts whose `https://` requests are decrypted and cached instead of tunnelled. Default none.
     pub intercept: Option<Intercept>,
     /// Forward proxy: the hosts that the script at `/proxy.pac` and `/wpad.dat` sends to this proxy. Default: the
     /// intercepted hosts, or all if there are none.
     pub pac: HostRules,
-    /// Block and allow lists of hosts for forward requests and tunnels, in files that are read again when they change.
-    /// Default none.
+    /// Files with block lists and allow lists of hosts, for forward requests and tunnels. They are read again when they
+    /// change. Default none.
     pub lists: HostLists,
-    /// Networks whose clients are served; empty serves every client that can connect. Default empty.
+    /// Networks whose clients are served. If empty, every client that can connect is served. Default empty.
     pub clients: Vec<IpNet>,
     /// Rate limits for responses to clients. Default none.
     pub delays: Vec<Delay>,
     /// Limits on clients and origins.
     pub limits: Limits,
-    /// Memory limit of the whole process, in bytes: the memory cache shrinks when other parts grow. Default none: only
-    /// the parts have limits.
+    /// Memory limit of the whole process, in bytes. The memory cache shrinks when other parts grow. Default none: each
+    /// part has only its own limit.
     pub memory_bytes: Option<u64>,
-    /// Memory for whole responses, in bytes, heads and bookkeeping included; 0 turns it off. Default 64 MiB.
+    /// Memory for whole responses in bytes, including heads and bookkeeping. 0 turns the memory cache off. Default 64
+    /// MiB.
     pub hot_bytes: u64,
-    /// Memory for bodies on their way to clients, all together, in bytes. More: origins are done with sooner when
-    /// clients are slow. Beyond it each body has 16 KiB. Default none: a quarter of `hot_bytes`, at least 8 MiB.
+    /// Memory for all bodies in transfer to clients, in bytes. If it is used up, each body still has 16 KiB. With more,
+    /// fetches from origins finish sooner when clients are slow. Default none: a quarter of `hot_bytes`, at least 8
+    /// MiB.
     pub window_bytes: Option<u64>,
-    /// Cache settings of responses whose site has none of its own.
+    /// Cache settings for sites without their own.
     pub cache: CacheSettings,
-    /// The destination of the access log, in Squid's native format; `None` writes none. Default none.
+    /// The destination of the access log. Default none: no log is written.
     pub access_log: Option<AccessLogTarget>,
-    /// The form of its lines. Default Squid's.
+    /// The format of the access log's lines. Default: Squid's native format.
     pub log_format: LogFormat,
-    /// Logs the queries of URLs, which may be private. Default off.
+    /// Whether the access log contains the queries of URLs, which may be private. Default off.
     pub log_queries: bool,
-    /// Address of the listener for `/metrics` and `/healthz`; `None` opens none. Default none.
+    /// Address of the listener for `/metrics` and `/healthz`. Default none: there is no such listener.
     pub admin: Option<SocketAddr>,
-    /// Serves the admin listener over TLS, with the certificates of [`Self::identities`]. Default off.
+    /// Whether the admin listener uses TLS, with the certificates of [`Self::identities`]. Default off.
     pub admin_tls: bool,
-    /// A file of tokens, one of which each request must carry, except for `/healthz`: a role (`read`, `purge` or
-    /// `control`) and a token on each line. Required for an address that other machines can reach. Default none.
+    /// A file of tokens for the admin listener. Each line has a role (`read`, `purge` or `control`) and a token. Each
+    /// request except `/healthz` must carry one of the tokens. Required if other machines can reach the address.
+    /// Default none.
     pub admin_tokens: Option<PathBuf>,
-    /// The proxy's name in Via and CDN-Loop (RFC 9110 7.6.3), by which loops are detected: letters, digits, `-`, `.`
-    /// and `_`. Proxies in a row need different names. Default none: `larder-` and eight digits, drawn at start.
+    /// The proxy's name in Via and CDN-Loop (RFC 9110 7.6.3), by which it detects loops. It may contain letters,
+    /// digits, `-`, `.` and `_`. Proxies in a chain need different names. Default none: `larder-` and eight digits,
+    /// chosen at random at start.
     pub pseudonym: Option<String>,
-    /// Whether Via is added to requests and responses. Off, loops are found by CDN-Loop alone. Default on.
+    /// Whether Via is added to requests and responses. If off, only CDN-Loop detects loops. Default on.
     pub add_via: bool,
-    /// Whether responses say in Cache-Status (RFC 9211) how they came about. Default on.
+    /// Whether responses have Cache-Status (RFC 9211), which tells where they came from. Default on.
     pub add_cache_status: bool,
-    /// Sends the client's address to origins in X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host. Default off.
+    /// Whether X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host tell origins the client's address, scheme and
+    /// host. Default off.
     pub add_x_forwarded: bool,
-    /// Sends the client's address to origins in Forwarded (RFC 7239). Default off.
+    /// Whether Forwarded (RFC 7239) tells origins the client's address. Default off.
     pub add_forwarded: bool,
-    /// A file of users and passwords in the format of `htpasswd`. Forward requests and tunnels must carry the
-    /// credentials of one. Hashes by bcrypt and SHA-crypt. Default none: no credentials are required.
+    /// A file of users and passwords in the format of `htpasswd`, with bcrypt or SHA-crypt hashes. Forward requests and
+    /// tunnels must carry a user's credentials. Default none: no credentials are required.
     pub passwords: Option<PathBuf>,
-    /// A PEM file of CAs trusted for origins, in addition to those of the system.
+    /// A PEM file of CAs that are trusted for origins, in addition to the system's.
     pub origin_ca_file: Option<PathBuf>,
-    /// The offline mode: whether origins are contacted, and how requests are answered otherwise. Default `Off`: they
-    /// are.
+    /// The offline mode: whether origins are contacted, and how requests are answered if they are not. Default `Off`.
     pub offline: Offline,
-    /// Path prefix of the files that keep the proxy's state over restarts, next to the store. `.missing` and other
-    /// suffixes are appended. `None` keeps none. Default none.
+    /// Path prefix of the files that keep the proxy's state across restarts, next to the store. `.missing` and other
+    /// suffixes are appended. Default none: no state is kept.
     pub state_base: Option<PathBuf>,
-    /// Whether HTTP/2 is spoken with origins over TLS that know it. Their interim responses (103) are then lost, for the HTTP
-    /// library passes none on. Default on.
+    /// Whether origins are contacted over HTTP/2 if they use TLS and support it. Their interim responses (103) are then
+    /// lost, because the HTTP library does not pass them on. Default on.
     pub origin_http2: bool,
-    /// Caching rules that override what origins say about some responses. Default none.
+    /// Rules that override the caching directives of some responses. Default none.
     pub rules: larder_http::Rules,
 }
 
@@ -164,12 +170,12 @@ impl Default for ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// Returns the memory for bodies on their way to clients, in bytes.
+    /// Returns the memory for bodies in transfer to clients, in bytes.
     pub fn window_bytes(&self) -> u64 {
         self.window_bytes.unwrap_or((self.hot_bytes / WINDOW_SHARE).max(WINDOW_BYTES_MIN))
     }
 
-    /// Returns the cache settings: the general ones, and those of each site that has its own.
+    /// Returns the general cache settings, and those of each site that has its own.
     pub(crate) fn settings(&self) -> impl Iterator<Item = &CacheSettings> {
         std::iter::once(&self.cache).chain(self.sites.iter().filter_map(|site| site.cache.as_ref()))
     }
@@ -179,15 +185,15 @@ impl ProxyConfig {
         self.sites.iter().any(|site| site.origins.is_some())
     }
 
-    /// Returns the path of the file in which something is kept besides the store.
+    /// Returns the path of the file that keeps this kind of state next to the store.
     pub(crate) fn state_file(&self, kind: &str) -> Option<PathBuf> {
         self.state_base.as_deref().map(|base| state_file::beside(base, kind))
     }
 
-    /// Refuses values outside their ranges, as [`crate::Proxy::start`] does first.
+    /// Refuses values outside their ranges. [`crate::Proxy::start`] calls this first.
     ///
     /// # Errors
-    /// `InvalidInput` that says which value is wrong.
+    /// `InvalidInput`, which says which value is wrong.
     pub fn check(&self) -> io::Result<()> {
         let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         if self.listeners.is_empty() {
@@ -230,15 +236,15 @@ impl ProxyConfig {
     }
 }
 
-/// The origin of a site: `http://host[:port][/prefix]`, the same with `https`, or with `h2c` for HTTP/2 without TLS.
+/// The origin of a site: `http://host[:port][/prefix]`, the same with `https`, or `h2c` for HTTP/2 without TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginUrl {
     pub(crate) https: bool,
-    /// HTTP/2 by prior knowledge.
+    /// Whether HTTP/2 is used without negotiation (prior knowledge).
     pub(crate) prior_http2: bool,
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Empty, or begins with a slash and does not end with one.
+    /// The path prefix. Empty, or begins with a slash and does not end with one.
     pub(crate) prefix: String,
     pub(crate) host_sent: HostSent,
     /// The parent through which the origin is contacted, if any.
@@ -262,18 +268,19 @@ impl OriginUrl {
         self.port
     }
 
-    /// Returns the path prefix of its resources; empty, or it begins with a slash and does not end with one.
+    /// Returns the path prefix of the origin's resources. It is empty, or begins with a slash and does not end with
+    /// one.
     pub fn base_path(&self) -> &str {
         &self.prefix
     }
 
-    /// Returns its host and, if it is not the scheme's default, its port, as in links and Host (RFC 9110 7.2).
+    /// Returns the host, and the port unless it is the scheme's default, in the form of links and Host (RFC 9110 7.2).
     pub fn authority(&self) -> String {
         let scheme_port = if self.https { 443 } else { 80 };
         if self.port == scheme_port { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
 
-    /// Returns it as links have it: without the port that its scheme has anyway.
+    /// Returns the origin as a URL, without the scheme's default port.
     pub fn to_short_string(&self) -> String {
         format!("{}://{}{}", self.scheme(), self.authority(), self.prefix)
     }
@@ -287,7 +294,7 @@ impl OriginUrl {
         }
     }
 
-    /// Returns this origin, which gets this Host.
+    /// Returns this origin, with the Host that requests to it carry.
     #[must_use]
     pub fn with_host(self, host_sent: HostSent) -> Self {
         Self { host_sent, ..self }
@@ -336,7 +343,7 @@ impl fmt::Display for OriginUrl {
     }
 }
 
-/// Why a text is not an [`OriginUrl`].
+/// The error for a text that is not an [`OriginUrl`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidOriginUrl {
     url: String,
@@ -352,12 +359,12 @@ impl fmt::Display for InvalidOriginUrl {
 impl std::error::Error for InvalidOriginUrl {}
 
 /// The targets that forward requests and tunnels may reach. Addresses are checked after the name is resolved, and the
-/// connection goes to the very address that was checked.
+/// proxy connects to exactly the address that was checked.
 #[derive(Clone, Debug, Default)]
 pub struct TargetRules {
     /// Networks that are allowed although they are loopback, private, link-local or otherwise special.
     pub allow: Vec<IpNet>,
-    /// Networks that are refused in any case; wins over `allow`.
+    /// Networks that are always refused. Takes precedence over `allow`.
     pub deny: Vec<IpNet>,
 }
 
@@ -368,20 +375,21 @@ pub struct Limits {
     pub header_bytes_max: usize,
     /// Most header fields of a request or response. Default 100.
     pub header_count_max: usize,
-    /// Most requests at once on one HTTP/2 connection of a client. Default 128.
+    /// Most concurrent requests on one HTTP/2 connection of a client. Default 128.
     pub stream_count_max: u32,
-    /// Most requests that a client may give up within ten seconds on one HTTP/2 connection; more ends it. Default 500.
+    /// Most requests that a client may abandon within ten seconds on one HTTP/2 connection. Exceeding the limit ends
+    /// the connection. Default 500.
     pub abandoned_count_max: u32,
-    /// Most control frames (SETTINGS, PING, PRIORITY, WINDOW_UPDATE and the like) that a client may send within ten
-    /// seconds on one HTTP/2 connection. Each request allows 16 more, and each 64 bytes received one more. Exceeding
-    /// the limit ends the connection. Fewer: clients that acknowledge a trickle octet by octet are disconnected.
+    /// Most control frames (SETTINGS, PING, PRIORITY, WINDOW_UPDATE and similar) that a client may send within ten
+    /// seconds on one HTTP/2 connection. Each request permits 16 more, and each 64 bytes received one more. Exceeding
+    /// the limit ends the connection. A low limit disconnects clients that acknowledge a slow transfer byte by byte.
     /// Default 2000.
     pub control_count_max: u32,
-    /// Most client connections at once, over all workers. Default 16384.
+    /// Most open client connections, over all workers. Default 16384.
     pub connection_count_max: usize,
-    /// Most requests that may wait for a response at once, over all workers; others get 503. Hits from memory do not
-    /// wait. More: needs more memory when origins are slow, 64 KiB each. Default: as many as fit a quarter of the
-    /// machine's memory, at least 1024.
+    /// Most requests that may wait for a response, over all workers. Requests beyond it get 503. Hits from memory do
+    /// not wait. Each waiting request needs 64 KiB, so a higher limit needs more memory when origins are slow. Default:
+    /// as many as fit in a quarter of the machine's memory, at least 1024.
     pub waiting_count_max: usize,
     /// Longest time that a client connection may be idle between requests. Default 60 s.
     pub idle: Duration,
@@ -389,24 +397,24 @@ pub struct Limits {
     pub header: Duration,
     /// Longest time without progress in the middle of a message, for clients and tunnels. Default 180 s.
     pub stall: Duration,
-    /// Lowest rate of a request's body, in bytes a second, until the origin begins to answer. `body_grace` says how far
-    /// a client may fall behind. More: disconnects clients that hold connections by sending slowly, but also clients on
-    /// slow lines. 0: any rate will do. Default 500.
+    /// Lowest rate of a request's body in bytes per second, until the origin begins to respond. `body_grace` says how
+    /// far a client may fall behind. A high rate disconnects clients that hold connections by sending slowly, but also
+    /// clients on slow lines. 0 permits any rate. Default 500.
     pub body_rate: u64,
-    /// Longest time that a client may fall behind that rate. Default 60 s.
+    /// Longest time that a client may be behind that rate. Default 60 s.
     pub body_grace: Duration,
     /// Longest time to connect to an origin, over all its addresses. Default 10 s.
     pub origin_connect: Duration,
-    /// Longest time that an origin may be silent before and within its response. Default 60 s.
+    /// Longest silence of an origin before and within its response. Default 60 s.
     pub origin_response: Duration,
     /// Longest time that the store may take to respond. After that the origin is contacted, and a store that stays slow
-    /// is not used for a while. Longer: a slow disk still gives hits. Shorter: clients of a dying disk wait less.
-    /// Default 3 s.
+    /// is not used for a while. With a longer time, a slow disk still gives hits. With a shorter one, clients wait less
+    /// when a disk fails. Default 3 s.
     pub store: Duration,
-    /// Most connections to one origin at once, over all workers. Further requests wait for a connection, for at most
-    /// `origin_response`, and then get 503. More: slow origins get more requests at once. Tunnels are not counted.
-    /// Default: half of the files that the process may have open, from 1000 to 16384, but no more than may wait; at
-    /// least 1.
+    /// Most open connections to one origin, over all workers. Further requests wait for a connection, at most for
+    /// `origin_response`, and then get 503. With more, a slow origin gets more concurrent requests. Tunnels are not
+    /// counted. Default: half of the files that the process may open, from 1000 to 16384, but at least 1 and no more
+    /// than `waiting_count_max`.
     pub origin_connection_count_max: usize,
     /// Longest time that an unused origin connection is kept. Default 60 s.
     pub origin_idle: Duration,
@@ -448,11 +456,11 @@ pub enum AccessLogTarget {
     File(PathBuf),
 }
 
-/// The divisor that gives the default memory for windows from the memory cache's capacity, and the smallest default.
+/// The default memory for windows is the memory cache's capacity divided by this, but at least the following size.
 const WINDOW_SHARE: u64 = 4;
 const WINDOW_BYTES_MIN: u64 = 8 << 20;
 const WORKER_COUNT_MAX: usize = 1024;
-/// The least buffer the HTTP library works with.
+/// The smallest buffer that the HTTP library accepts.
 const HEADER_BYTES_MIN: usize = 8 << 10;
 const HEADER_BYTES_MAX: usize = 1 << 20;
 

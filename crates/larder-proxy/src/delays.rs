@@ -1,9 +1,8 @@
-//! Rate limits in operation: decides which client may receive how many bytes, and when.
+//! Enforces rate limits: decides how many bytes a client may receive, and when.
 //!
-//! Owns: the buckets of the active delay rules, one for each client or group with a rate of its own. Bodies and tunnels
-//! ask here before they send. Invariant: bytes that were let through are deducted from every bucket concerned. Cost:
-//! nothing without delay rules; otherwise one lock and lookup per rule and piece, and 64 bytes for each client that was
-//! served within the time its burst takes.
+//! Owns: the buckets of the delay rules, one for each client or group with its own rate. Bodies and tunnels take bytes
+//! from them before they send. Invariant: bytes that were sent are deducted from every bucket concerned. Cost: nothing
+//! without delay rules. Otherwise one lock and lookup per rule and piece, and 64 bytes for each recently served client.
 
 use std::{
     collections::HashMap,
@@ -25,7 +24,7 @@ use crate::{
     pace::{Bucket, Pace},
 };
 
-/// The delays in force.
+/// The delay rules and their buckets.
 #[derive(Default)]
 pub(crate) struct DelayTable {
     rows: Vec<Arc<DelayRow>>,
@@ -40,24 +39,24 @@ struct DelayRow {
 #[derive(Default)]
 struct DelayBuckets {
     by_share: HashMap<RateShare, Bucket>,
-    /// Number of buckets at which full ones are dropped.
+    /// Number of buckets above which full buckets are dropped.
     sweep_at: usize,
 }
 
-/// The client or group of clients that shares a rate.
+/// The client or group of clients that shares one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum RateShare {
     All,
-    /// The network at this place.
+    /// The clients of the network with this index.
     Network(usize),
     Client(IpAddr),
 }
 
-/// The permission of one response or tunnel to send.
+/// Paces one response or tunnel.
 pub(crate) struct Pacer {
     turns: Vec<(Arc<DelayRow>, RateShare)>,
     piece_bytes_max: usize,
-    /// Bytes that were taken and not sent yet; they may go when `timer` is over.
+    /// Bytes taken from the buckets that have not been sent yet. They may be sent once `timer` has elapsed.
     granted: usize,
     timer: Option<Pin<Box<Sleep>>>,
 }
@@ -81,7 +80,7 @@ impl DelayTable {
         self.rows.is_empty()
     }
 
-    /// Returns the pacer for a client's requests to this host, if a rule applies.
+    /// Returns the pacer for a client's requests to this host. `None` if no rule applies.
     pub(crate) fn pacer(&self, client: IpAddr, host: &str) -> Option<Pacer> {
         let client = client.to_canonical();
         let turns: Vec<_> = self
@@ -94,7 +93,7 @@ impl DelayTable {
         Some(Pacer { turns, piece_bytes_max, granted: 0, timer: None })
     }
 
-    /// Returns the rules for this host.
+    /// Returns the rules that apply to this host.
     pub(crate) fn for_host(&self, host: &str) -> impl Iterator<Item = &Delay> {
         self.of_host(host).map(|row| &row.delay)
     }
@@ -115,7 +114,7 @@ fn share_of(delay: &Delay, client: IpAddr) -> Option<RateShare> {
         (RateSharing::Together, _) => RateShare::All,
         (RateSharing::Network, network) => RateShare::Network(network?),
         (RateSharing::Client, _) => RateShare::Client(match client {
-            // A client with one address of the network usually has all of them.
+            // A client with one address of such a network usually has all of them.
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
             address @ IpAddr::V4(_) => address,
         }),
@@ -123,7 +122,7 @@ fn share_of(delay: &Delay, client: IpAddr) -> Option<RateShare> {
 }
 
 impl DelayRow {
-    /// Takes bytes from a bucket. Returns when they may go.
+    /// Takes bytes from a bucket. Returns the time at which they may be sent.
     fn take(&self, share: RateShare, now: Instant, bytes: usize) -> Instant {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = buckets.by_share.entry(share).or_default().take(&self.pace, now, bytes as u64);
@@ -136,7 +135,7 @@ impl DelayRow {
 }
 
 impl Pacer {
-    /// Returns how many of `wanted` bytes may go now, at least one.
+    /// Returns how many of `wanted` bytes may be sent now, at least one.
     pub(crate) fn poll_take(&mut self, wanted: usize, context: &mut Context<'_>) -> Poll<usize> {
         debug_assert!(wanted > 0, "nothing needs no leave");
         if self.granted == 0 {
@@ -154,7 +153,7 @@ impl Pacer {
         Poll::Ready(bytes)
     }
 
-    /// Returns bytes that were granted and not sent.
+    /// Gives back bytes that were taken but not sent.
     fn put_back(&mut self, bytes: usize) {
         self.granted += bytes;
     }
@@ -201,12 +200,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     }
 }
 
-/// Pieces a second at the lowest rate: few enough that timers cost little, often enough that a download appears
-/// continuous.
+/// Pieces per second at the lowest rate. They are few enough that timers cost little, and frequent enough that a
+/// download appears continuous.
 const PIECES_A_SECOND: u64 = 16;
-/// Least and most bytes of a piece.
+/// Shortest and longest piece, in bytes.
 const PIECE_BYTES: (usize, usize) = (256, 64 << 10);
-/// With fewer buckets, none are forgotten.
+/// Number of buckets up to which none are dropped.
 const SWEEP_MIN: usize = 1024;
 
 #[cfg(test)]

@@ -5,22 +5,22 @@
 
 use ring::digest::{Algorithm, Context, SHA1_FOR_LEGACY_USE_ONLY, SHA256, SHA512};
 
-/// A digest that a URL names.
+/// A digest in a URL.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedDigest {
     algorithm: &'static Algorithm,
     octets: Vec<u8>,
 }
 
-/// A body on its way, and the digest that it must have.
+/// The check of a body against its digest, while the body passes.
 pub(crate) struct DigestCheck {
     context: Context,
     expected: Vec<u8>,
 }
 
 impl NamedDigest {
-    /// Returns the digest that the end of a path names: `.../sha256:HEX`, as container registries have it, or
-    /// `.../SHA256/HEX`, as Debian's have it.
+    /// Returns the digest at the end of a path: `.../sha256:HEX`, as in container registries, or `.../SHA256/HEX`, as
+    /// in Debian's repositories.
     pub(crate) fn of_path(path: &str) -> Option<Self> {
         let path = path.split('?').next()?;
         let (before, last) = path.rsplit_once('/')?;
@@ -37,7 +37,7 @@ impl NamedDigest {
         Some(Self { algorithm, octets })
     }
 
-    /// Returns the digest that a label names: `sha256:HEX`, or `sha1:` with the 32 letters of RFC 4648, as archives of the web have it.
+    /// Returns the digest in a label: `sha256:HEX`, or `sha1:` followed by base32 (RFC 4648), as in web archives.
     pub(crate) fn of_label(label: &str) -> Option<Self> {
         let (name, digits) = label.trim().split_once(':')?;
         let algorithm = match name.to_ascii_lowercase().as_str() {
@@ -52,25 +52,25 @@ impl NamedDigest {
         Some(Self { algorithm, octets })
     }
 
-    /// Begins to check a body.
+    /// Begins the check of a body.
     pub(crate) fn check(&self) -> DigestCheck {
         DigestCheck { context: Context::new(self.algorithm), expected: self.octets.clone() }
     }
 }
 
 impl DigestCheck {
-    /// Takes the next bytes of the body.
+    /// Processes the next bytes of the body.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.context.update(bytes);
     }
 
-    /// Returns whether the ended body has the digest.
+    /// Returns whether the complete body has the digest.
     pub(crate) fn matches(self) -> bool {
         self.context.finish().as_ref() == self.expected
     }
 }
 
-/// Octets in the 32 letters of RFC 4648 6.
+/// Decodes base32 (RFC 4648 6).
 fn octets_of_32(digits: &str) -> Option<Vec<u8>> {
     let (mut octets, mut bits, mut bit_count) = (Vec::new(), 0_u32, 0);
     for digit in digits.trim_end_matches('=').bytes() {
@@ -102,7 +102,7 @@ fn octets_of(digits: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Of no bytes at all.
+    /// The digest of an empty body.
     const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]

@@ -1,11 +1,11 @@
-//! Paths that lead upwards (RFC 3986 5.2.4), in every spelling that some server resolves.
+//! Detects paths that lead upwards (RFC 3986 5.2.4), in every spelling that some server resolves.
 
 use percent_encoding::percent_decode;
 
-/// Returns whether a server may read a path as one with a `..` in it, so that it leads out of its folder.
+/// Returns whether a server may read a path as one with a `..` segment, which would lead out of its folder.
 ///
-/// Servers differ in their decoding: encoded dots and slashes (`%2e%2e`, `..%2f`), those that are encoded twice, a
-/// backslash for a slash (IIS), parameters of a segment (`..;x`, Tomcat), and octets that end a name in C or on Windows
+/// Servers differ in their decoding. Some accept encoded dots and slashes (`%2e%2e`, `..%2f`), double encoding, a
+/// backslash as a slash (IIS), parameters of a segment (`..;x`, Tomcat), or octets that end a name in C or on Windows
 /// (`..%00`, `..%20`).
 pub(crate) fn may_climb(path: &str) -> bool {
     let mut octets = path.as_bytes().to_vec();
@@ -14,7 +14,7 @@ pub(crate) fn may_climb(path: &str) -> bool {
             return true;
         }
         let decoded: Vec<u8> = percent_decode(&octets).collect();
-        // Each round takes away two octets at least.
+        // Each round of decoding removes at least two octets.
         if decoded.len() == octets.len() {
             return false;
         }

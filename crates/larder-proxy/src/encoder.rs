@@ -1,8 +1,8 @@
 //! Applies a content coding to a body that arrives in pieces.
 //!
-//! Owns: the encoders, and the limit on their number. The coding is chosen in `larder_http::coding`. Invariant:
-//! everything put in can be decoded in full at the end, and after each flush. Memory: about 400 KiB (gzip) or 1 MiB
-//! (br, zstd) each, and at most [`ENCODER_COUNT_MAX`] of them; further responses are sent without a coding.
+//! Owns: the encoders, and the limit on their number. The coding is chosen in `larder_http::coding`. Invariant: at the
+//! end and after each flush, the output decodes to the whole input so far. Memory: about 400 KiB (gzip) or 1 MiB (br,
+//! zstd) each, and at most [`ENCODER_COUNT_MAX`] of them. Further responses are sent unencoded.
 
 use std::{
     io::{self, Write as _},
@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use larder_http::coding::ContentCoding;
 
-/// An encoder, while a body goes through it.
+/// The encoder of one body.
 pub(crate) struct Encoder {
     kind: EncoderKind,
     _place: EncoderSlot,
@@ -24,20 +24,20 @@ enum EncoderKind {
     Gzip(Box<flate2::write::GzEncoder<Vec<u8>>>),
 }
 
-/// A slot for an encoder.
+/// Counts one encoder until it is dropped.
 struct EncoderSlot;
 
 impl Encoder {
-    /// Returns one for a body of this length, if that is known and there may be one more.
+    /// Returns an encoder for a body of this length, if the length is known. `None` if too many encoders exist.
     pub(crate) fn new(coding: ContentCoding, len: Option<u64>) -> Option<Self> {
         let place = EncoderSlot::take()?;
         let kind = match coding {
             ContentCoding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), ZSTD_LEVEL).ok()?;
-                // Clients have memory for 8 MiB (RFC 9659 2); this limits ours.
+                // Clients must accept windows of 8 MiB (RFC 9659 2). This smaller window limits the proxy's memory.
                 encoder.window_log(WINDOW_LOG).ok()?;
-                // Smaller tables for a short body are built faster. A body with another length than announced fails at
-                // its end.
+                // Smaller tables are built faster for a short body. If the body's length differs from the announced
+                // one, encoding fails at the end.
                 encoder.set_pledged_src_size(len).ok()?;
                 EncoderKind::Zstd(encoder)
             }
@@ -55,7 +55,7 @@ impl Encoder {
         Some(Self { kind, _place: place })
     }
 
-    /// Returns all of a body in its coding.
+    /// Encodes a whole body.
     pub(crate) fn encode(mut self, body: &[u8]) -> io::Result<Bytes> {
         let start = self.push(body)?;
         Ok([start, self.finish()?].concat().into())
@@ -71,7 +71,7 @@ impl Encoder {
         Ok(self.take())
     }
 
-    /// Returns all output that was not returned yet.
+    /// Returns all pending output.
     pub(crate) fn flush(&mut self) -> io::Result<Bytes> {
         match &mut self.kind {
             EncoderKind::Zstd(encoder) => encoder.flush()?,
@@ -81,7 +81,7 @@ impl Encoder {
         Ok(self.take())
     }
 
-    /// Returns the end.
+    /// Returns the remaining output at the end of the body.
     pub(crate) fn finish(self) -> io::Result<Bytes> {
         let rest = match self.kind {
             EncoderKind::Zstd(encoder) => encoder.finish()?,
@@ -114,15 +114,16 @@ impl Drop for EncoderSlot {
     }
 }
 
-/// Encoders in this process.
+/// Number of encoders in this process.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Most encoders at once.
+/// Most encoders at the same time.
 const ENCODER_COUNT_MAX: usize = 64;
-/// Window of an encoder: 2^18 bytes.
+/// Logarithm of an encoder's window: 2^18 bytes.
 const WINDOW_LOG: u32 = 18;
-/// Size of the pieces in which brotli's writer returns its output.
+/// Size of the pieces that the brotli encoder outputs, in bytes.
 const BUFFER_BYTES: usize = 4096;
-// 64 KiB of text take 0.1 ms (zstd), 0.3 ms (br) and 0.4 ms (gzip); each level more takes longer by more than it makes the body shorter.
+// 64 KiB of text take 0.1 ms (zstd), 0.3 ms (br) and 0.4 ms (gzip). The next level of each takes more additional time
+// than it saves in length.
 const ZSTD_LEVEL: i32 = 3;
 const BROTLI_QUALITY: u32 = 3;
 const GZIP_LEVEL: u32 = 3;

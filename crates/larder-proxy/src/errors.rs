@@ -1,8 +1,8 @@
 //! Failures of an exchange or a body, with a status code and a short text for the client.
 //!
-//! Owns: the kinds of failure, their status codes and texts. The response is built in `refusal`; whether a stale
-//! response is served instead is decided elsewhere; the operator is informed by `origin::complaints`. Invariant: a
-//! client gets a plain description, never a library's error text.
+//! Owns: the kinds of failure, their status codes and texts. `refusal` builds the response, and `origin::complaints`
+//! informs the operator. Other modules decide whether a stale response is served instead. Invariant: a client gets a
+//! plain description, never a library's error text.
 
 use std::{fmt, net::IpAddr};
 
@@ -11,42 +11,43 @@ use larder_http::{fields::HostError, proxy_status::ProxyError};
 
 use crate::origin::fault::FaultReport;
 
-/// The reason why an exchange has no response from cache or origin. Cheap to clone: all waiters of a flight get one.
+/// Why an exchange has no response from the cache or the origin. Cheap to clone, because every client that waits for a
+/// flight gets a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// The request is not one this proxy can make sense of.
+    /// The request is invalid for this proxy.
     BadRequest(&'static str),
     /// The client sends its request's body too slowly.
     SlowBody,
     /// The request has an unknown expectation (RFC 9110 10.1.1).
     UnknownExpectation,
-    /// An origin-form request, and no site answers for its host.
+    /// The request is in origin form, and no site matches its host.
     NoSite,
     /// The client's address is not in the list of allowed networks.
     ClientDenied,
-    /// The target is on a list of hosts that are not served.
+    /// A block list names the target.
     Blocked { host: String },
-    /// The target's address is refused by the rules.
+    /// The rules for targets refuse the address.
     TargetDenied { host: String, address: IpAddr, why: &'static str },
     /// The request asks for an unknown version of WebSocket (RFC 6455 4.4).
     WebSocketVersion,
     /// The request is for a host that the connection's certificate does not cover (RFC 9110 7.4).
     Misdirected,
-    /// The request names no user with the right password.
+    /// The request carries no user's valid credentials.
     NoPassword,
     /// Too many requests wait for a response.
     Overloaded,
     /// CONNECT to a port that is not allowed.
     PortDenied { port: u16 },
-    /// The request has come through this proxy before, or leads to one of its own listeners.
+    /// The request has passed this proxy before, or leads to one of its own listeners.
     Loop,
-    /// The origin has no address, accepts no connection, or speaks no usable TLS or HTTP.
+    /// The origin has no address, accepts no connection, or does not speak TLS or HTTP properly.
     Unusable { host: String, fault: FaultReport },
     /// The origin did not answer in time.
     Timeout { host: String },
-    /// The origin closed or reset the connection before its response was there.
+    /// The origin closed or reset the connection before its response arrived.
     Broken { host: String, why: String },
-    /// `only-if-cached`, and nothing stored answers.
+    /// The request says `only-if-cached`, and no stored response answers it.
     OnlyIfCached,
     /// Origins must not be contacted, and no stored response can be used.
     Offline { host: String },
@@ -91,7 +92,7 @@ impl Failure {
         }
     }
 
-    /// Returns whether the proxy refused the request, rather than failed.
+    /// Returns whether the proxy refused the request, as opposed to having failed.
     pub(crate) fn is_denial(&self) -> bool {
         matches!(
             self,
@@ -104,7 +105,7 @@ impl Failure {
         )
     }
 
-    /// Returns the failure's name in RFC 9209.
+    /// Returns the failure's error type in Proxy-Status (RFC 9209).
     pub(crate) fn proxy_error(&self) -> ProxyError {
         match self {
             Self::BadRequest(_)
@@ -126,7 +127,7 @@ impl Failure {
         }
     }
 
-    /// Returns the additional details for Proxy-Status.
+    /// Returns further details for Proxy-Status.
     pub(crate) fn details(&self) -> Option<&'static str> {
         matches!(self, Self::Offline { .. }).then_some("offline")
     }
@@ -230,7 +231,7 @@ pub(crate) enum BodyError {
     OriginBroke,
     /// Part of a stored body is gone, and the origin no longer has it.
     PartMissing,
-    /// This reader fell behind by more than may be kept for it.
+    /// The reader fell further behind than the body's memory permits.
     TooSlow,
     /// The body does not have the digest that its URL names.
     WrongDigest,
@@ -239,11 +240,11 @@ pub(crate) enum BodyError {
 }
 
 impl BodyError {
-    /// All of them, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub(crate) const ALL: [Self; 5] =
         [Self::OriginBroke, Self::PartMissing, Self::TooSlow, Self::WrongDigest, Self::NotEncoded];
 
-    /// Returns the reason as metrics name it.
+    /// Returns the reason's name in metrics.
     pub(crate) const fn token(self) -> &'static str {
         match self {
             Self::OriginBroke => "origin-broke",

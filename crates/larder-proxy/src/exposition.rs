@@ -1,6 +1,6 @@
 //! Metrics: sums the counters of all workers, and formats them at each scrape.
 //!
-//! Owns: their names. Counting is in `metrics`, serving in `admin`. Cost: nothing until they are requested.
+//! Owns: their names. Counting is in `metrics`, serving in `admin`. Cost: nothing between scrapes.
 
 pub(crate) mod health;
 pub(crate) mod memory;
@@ -34,7 +34,7 @@ use crate::{
     shared::{InForce, ProxyState},
 };
 
-/// Figures of a running proxy since its start, all workers together.
+/// The figures of a running proxy since its start, over all workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProxyStats {
@@ -42,7 +42,7 @@ pub struct ProxyStats {
     pub outcomes: [u64; Outcome::ALL.len()],
     /// Body bytes sent to clients.
     pub client_bytes: u64,
-    /// Body bytes among them that came from the cache.
+    /// Body bytes sent to clients that came from the cache.
     pub hit_bytes: u64,
     /// Body bytes received from origins.
     pub origin_bytes: u64,
@@ -52,48 +52,48 @@ pub struct ProxyStats {
     pub origin_connections: u64,
     /// Requests to origins that failed.
     pub origin_failures: u64,
-    /// Requests that had to wait for a connection because their origin had as many as it may.
+    /// Requests that waited for a connection because their origin had reached its limit.
     pub origin_waits: u64,
-    /// Fetches that others could wait for.
+    /// Fetches that other requests could share.
     pub flights: u64,
-    /// Requests that waited for another's fetch instead of making their own.
+    /// Requests that shared another request's fetch.
     pub collapsed: u64,
     /// Client connections accepted.
     pub connections: u64,
     /// Client connections open now.
     pub connections_open: u64,
-    /// Client connections among them that were idle for a second, and are kept as a socket alone.
+    /// Open client connections that have been idle for a second, and are kept as a socket only.
     pub connections_parked: u64,
-    /// Client connections refused for lack of room.
+    /// Client connections refused because the limit was reached.
     pub connections_refused: u64,
-    /// Errors of the store, each bypassed.
+    /// Errors of the store. Each was handled as a miss.
     pub store_errors: u64,
-    /// Works of the store that were not waited for to their end.
+    /// Store operations that took too long and were no longer waited for.
     pub store_overdue: u64,
-    /// Works that the store was spared because it did not answer in time.
+    /// Store operations skipped because the store was not responding.
     pub store_bypassed: u64,
-    /// Responses broken off before their end.
+    /// Responses that broke off before their end.
     pub aborted: u64,
-    /// Responses among them that ended early because no source could supply their bytes, by reason.
+    /// Responses that broke off because no source could supply the missing bytes, by reason.
     pub broken: [u64; BodyError::ALL.len()],
     /// Tunnels to hosts listed for interception that were not intercepted, by reason.
     pub bypassed: [u64; BypassReason::ALL.len()],
-    /// Fetches of missing parts of stored bodies.
+    /// Fetches of the missing parts of stored bodies.
     pub rests_fetched: u64,
-    /// Responses not stored because the store could not keep up with them.
+    /// Responses not stored because the store could not keep up.
     pub storing_given_up: u64,
     /// Access log lines dropped because the log's disk was too slow.
     pub log_lines_dropped: u64,
-    /// Entries in memory.
+    /// Entries in the memory cache.
     pub hot_entries: u64,
-    /// Bytes they take.
+    /// Bytes in the memory cache.
     pub hot_bytes: u64,
-    /// Bytes of bodies in memory on their way to clients.
+    /// Bytes of bodies in transfer to clients.
     pub window_bytes: u64,
 }
 
 impl ProxyStats {
-    /// Exchanges answered in this way.
+    /// Returns the number of exchanges with this outcome.
     pub fn outcome(&self, outcome: Outcome) -> u64 {
         self.outcomes[outcome as usize]
     }
@@ -103,7 +103,7 @@ impl ProxyStats {
         self.outcomes.iter().sum()
     }
 
-    /// Sums the workers' counters, and reads the state that they share, if it still exists.
+    /// Sums the workers' counters, and adds the shared state, if it still exists.
     pub(crate) fn gather(workers: &[Arc<WorkerMetrics>], shared: Option<&ProxyState>) -> Self {
         let mut sum = Self::default();
         if let Some(shared) = shared {
@@ -334,7 +334,7 @@ fn encode_memory(encoder: &mut DescriptorEncoder<'_>, parts: &MemoryParts) -> fm
     }
 }
 
-/// Encodes queue lengths and present states.
+/// Encodes queue lengths and current states.
 fn encode_states(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {
     let gauges: [Figure; 5] = [
         ("waiting_requests", "Requests that wait for a response", shared.counts.waiting.load(Relaxed) as u64),

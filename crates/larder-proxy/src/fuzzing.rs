@@ -1,12 +1,12 @@
-//! Fuzzes whole exchanges, in which a client adds anything to its request and an origin responds with anything; and
-//! pack files with any content.
+//! Fuzzes whole exchanges and pack files. In an exchange, the client adds arbitrary fields to its request, and the
+//! origin sends an arbitrary response.
 //!
-//! Owns: a proxy on loopback, an origin that sends the bytes it is given, and a strict parser of those bytes, with
-//! which the clients' responses are compared. Used by the fuzz target in `fuzz/`, and by the test that runs it on
-//! mutated samples with the stable toolchain. Compiled for tests and for fuzzing only.
+//! Owns: a proxy on loopback, an origin that sends the bytes it is given, and a strict parser of those bytes, whose
+//! result is compared with the clients' responses. Used by the fuzz target in `fuzz/`, and by a test that runs it on
+//! mutated samples with the stable toolchain. Compiled for tests and fuzzing only.
 //!
-//! Law: no panic; no client waits forever; a body that a client accepts as complete, from the origin or from the cache,
-//! is the one that the origin framed, or a range of it.
+//! Properties: there is no panic; no client waits forever; a body that a client accepts as complete, from the origin or
+//! from the cache, is the one that the origin framed, or a range of it.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -40,7 +40,7 @@ pub const SAMPLES: [&[u8]; 9] = [
 /// Performs one exchange with these bytes, and then requests the same resource from the cache alone.
 ///
 /// # Panics
-/// The law does not hold.
+/// If one of the module's properties is violated.
 pub fn run(bytes: &[u8]) {
     let at = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let (asked, answer) = (&bytes[..at], bytes.get(at + 1..).unwrap_or_default());
@@ -61,7 +61,7 @@ pub fn run(bytes: &[u8]) {
         let parts = fields.iter().any(|(name, value)| name == "content-type" && value.starts_with("multipart/"));
         let holds = match &framed {
             FramedAnswer::Unclear => true,
-            // The part may have come before it broke off.
+            // The part may have arrived before the response broke off.
             FramedAnswer::Broken => status == 206 && is_within(answer, &body),
             FramedAnswer::Body(framed) if status == 206 => parts || is_within(framed, &body),
             FramedAnswer::Body(framed) => *framed == body,
@@ -76,7 +76,7 @@ static BENCH: LazyLock<Bench> = LazyLock::new(|| Bench::start().expect("loopback
 /// Reads these bytes as a pack file.
 ///
 /// # Panics
-/// The law does not hold: reading must end, and must look at every byte only once.
+/// If one of the module's properties is violated: reading must end, and must read every byte only once.
 pub fn unpack(bytes: &[u8]) {
     let mut reader = WarcReader::new(bytes);
     let mut read_bytes = 0;
@@ -111,7 +111,7 @@ impl Bench {
         thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 let answer = answered.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                // The proxy's handling of a broken connection is the subject of this test.
+                // The error is ignored, because the test is about the proxy's handling of a broken connection.
                 thread::spawn(move || drop(serve(socket, &answer)));
             }
         });
@@ -162,7 +162,7 @@ fn serve(mut socket: TcpStream, answer: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns whether a request's head may announce more body than there is.
+/// Returns whether a request's head may announce more body than the request has.
 fn may_be_unfinished(request: &[u8]) -> bool {
     let text = request.to_ascii_lowercase();
     [&b"content-length"[..], b"transfer-encoding", b"upgrade", b"expect"]
@@ -170,12 +170,12 @@ fn may_be_unfinished(request: &[u8]) -> bool {
         .any(|name| text.windows(name.len()).any(|window| window == *name))
 }
 
-/// The body framed by an origin's response, by the letter of RFC 9112 6.
+/// The body in an origin's response, framed strictly by RFC 9112 6.
 enum FramedAnswer {
     Body(Vec<u8>),
-    /// Less than it announces, or nothing that can be read in one way.
+    /// The body is shorter than announced, or its framing is ambiguous.
     Broken,
-    /// Not in the plainest form: a reader may refuse it, or read it in another way.
+    /// The message is not in the plainest form, so implementations may refuse it or read it differently.
     Unclear,
 }
 
@@ -191,7 +191,7 @@ fn framed_by(answer: &[u8]) -> FramedAnswer {
     }
 }
 
-/// A parsed message, with its body if it ends as announced.
+/// A parsed message. It has a body if the body ends as announced.
 struct FuzzedResponse<'a> {
     status: u16,
     /// The last digit of the version.
@@ -251,7 +251,7 @@ fn read_response(bytes: &[u8]) -> Option<FuzzedResponse<'_>> {
     Some(FuzzedResponse { status, version: *version, fields, body, after })
 }
 
-/// Returns the decoded octets of a chunked body that is complete.
+/// Decodes a chunked body. Returns `None` if it is incomplete.
 fn dechunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -273,7 +273,7 @@ fn is_within(whole: &[u8], part: &[u8]) -> bool {
     part.is_empty() || whole.windows(part.len()).any(|window| window == part)
 }
 
-/// Longest time without progress in a message here.
+/// Longest time without progress within a message, in these tests.
 const SHORT: Duration = Duration::from_millis(200);
 /// Longest time that a client waits. Anything slower counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -285,7 +285,7 @@ mod tests {
     const ROUNDS: usize = 400;
     const OCTETS: &[u8] = b"\r\n\0 :,;0129afAF\t-";
 
-    /// At stake: a panic, a hang, or a body that no origin sent, on what strangers send.
+    /// Arbitrary input from a remote peer must cause no panic, no hang, and no body that the origin did not send.
     #[test]
     fn no_exchange_of_mutated_samples_breaks_the_law() {
         SAMPLES.into_iter().for_each(run);
@@ -295,14 +295,14 @@ mod tests {
         assert!(BENCH.proxy.stats().requests() > ROUNDS as u64, "the proxy has taken part");
     }
 
-    /// At stake: an `unpack` that panics or loops on a damaged file.
+    /// A damaged file must not make `unpack` panic or loop.
     #[test]
     fn no_mutated_pack_breaks_the_law() {
         PACKS.into_iter().for_each(unpack);
         each_mutated(&PACKS, 40 * ROUNDS, unpack);
     }
 
-    /// Calls `run` with samples of which some octets are changed, put in or taken out.
+    /// Calls `run` with samples in which some octets are changed, inserted or removed.
     fn each_mutated(samples: &[&[u8]], rounds: usize, run: impl Fn(&[u8])) {
         let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
         let mut next = || {

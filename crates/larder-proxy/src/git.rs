@@ -1,11 +1,11 @@
-//! Git requests by POST, as a cache sees them: protocol v2 questions to `git-upload-pack`, and the responses.
+//! Caches git requests by POST: protocol v2 questions to `git-upload-pack`, and their answers.
 //!
-//! Owns: which questions have only one answer, the parts of a question that its answer depends on, and whether a
-//! response is complete. Bodies are read, responses stored and lifetimes decided elsewhere.
+//! Owns: which questions have only one answer, the parts of a question that determine its answer, and whether an answer
+//! is complete. Other modules read bodies, store responses and decide lifetimes.
 //!
-//! Invariants: only known words are accepted in a question, so that no response is shared that may depend on more than
-//! is compared. A pack is determined by the objects requested, so the same question has the same answer forever.
-//! References are requested from the origin each time. Source: git's gitprotocol-v2(5) and gitprotocol-common(5).
+//! Invariants: only known words are accepted in a question, so a shared answer never depends on anything that was not
+//! compared. The requested objects determine a pack, so the same question has the same answer forever. References are
+//! requested from the origin each time. Source: git's gitprotocol-v2(5) and gitprotocol-common(5).
 
 use std::io::Read as _;
 
@@ -14,31 +14,31 @@ use flate2::read::GzDecoder;
 use http::{HeaderMap, Method, header};
 use ring::digest::{Context, SHA256};
 
-/// Longest question that is read, in bytes; git sends longer ones in pieces of unknown length.
+/// Longest question that is read, in bytes. Git sends longer questions in pieces of unknown length.
 pub(crate) const QUESTION_BYTES_MAX: u64 = 1 << 20;
-/// Longest question once it is unpacked, in bytes.
+/// Longest question after decompression, in bytes.
 const UNPACKED_BYTES_MAX: u64 = 8 << 20;
-/// End of the path of a repository's URL in requests for objects.
+/// Suffix of a repository's path in requests for objects.
 const UPLOAD_PACK: &str = "/git-upload-pack";
-/// End of the path and query of a repository's URL in requests for its references.
+/// Suffix of a repository's path and query in requests for references.
 const REFERENCES: &str = "/info/refs?service=git-upload-pack";
 
 /// The kind of a client's git request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GitRequest {
-    /// Objects, by their names: `fetch`.
+    /// A request for objects by name: `fetch`.
     Pack,
-    /// The present values of references: `ls-refs`.
+    /// A request for the current values of references: `ls-refs`.
     References,
 }
 
-/// A question whose answer follows from it, at least for now.
+/// A question that determines its answer, at least for now.
 #[derive(Debug)]
 pub(crate) struct GitQuestion {
     pub(crate) wanted: GitRequest,
     /// The body as the client sent it.
     pub(crate) body: Bytes,
-    /// Digest of everything that the answer depends on, in hexadecimal digits.
+    /// Hash of everything that determines the answer, in hexadecimal digits.
     digest: String,
 }
 
@@ -50,13 +50,13 @@ pub(crate) fn may_be_question(method: &Method, path: &str, fields: &HeaderMap) -
         && is(header::CONTENT_TYPE, b"application/x-git-upload-pack-request")
 }
 
-/// Returns whether a path and query request a repository's references.
+/// Returns whether a path and query are those of a request for references.
 pub(crate) fn names_references(path: &str) -> bool {
     path.ends_with(REFERENCES)
 }
 
 impl GitQuestion {
-    /// Parses the question in a request with these fields and this body. Returns `None` if the answer may depend on
+    /// Parses the question in a request with these fields and this body. Returns `None` if its answer may depend on
     /// anything else.
     pub(crate) fn of(fields: &HeaderMap, body: Bytes) -> Option<Self> {
         let unpacked = match fields.get(header::CONTENT_ENCODING).map(http::HeaderValue::as_bytes) {
@@ -73,12 +73,13 @@ impl GitQuestion {
         Some(Self { wanted, body, digest })
     }
 
-    /// Returns the key of the answer from the repository with this key. No URL of a client has a fragment.
+    /// Returns the key of the answer. `repository` is the key of the repository. Keys of other requests differ, because
+    /// no client's URL has a fragment.
     pub(crate) fn key(&self, repository: &[u8]) -> Vec<u8> {
         [repository, b"#", self.digest.as_bytes()].concat()
     }
 
-    /// Begins to check a response for completeness.
+    /// Begins the check of an answer for completeness.
     pub(crate) fn check(&self) -> AnswerCheck {
         AnswerCheck { wanted: self.wanted, ..AnswerCheck::default() }
     }
@@ -91,7 +92,7 @@ fn unpacked(body: &[u8]) -> Option<Bytes> {
     (unpacked.len() as u64 <= UNPACKED_BYTES_MAX).then(|| unpacked.into())
 }
 
-/// Parses a question, and calls `note` with each line on which its answer depends.
+/// Parses a question, and calls `note` with each line that determines its answer.
 fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitRequest> {
     let wanted = match text(take_packet(&mut bytes)?)? {
         b"command=fetch" => GitRequest::Pack,
@@ -107,7 +108,7 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitReq
             GitPacket::Delimiter if !has_delimiter => has_delimiter = true,
             GitPacket::Data(_) if !has_delimiter => {
                 let capability = text(packet)?;
-                // The client's name and the conversation do not change the answer.
+                // The client's name and session do not change the answer.
                 if !capability.starts_with(b"agent=") && !capability.starts_with(b"session-id=") {
                     capability.starts_with(b"object-format=").then(|| note(capability))?;
                 }
@@ -125,13 +126,14 @@ fn read_question(mut bytes: &[u8], mut note: impl FnMut(&[u8])) -> Option<GitReq
             GitPacket::Delimiter | GitPacket::End => return None,
         }
     }
-    // Without `done` it is a negotiation. The client's objects follow from the question, so a pack in the answer is
-    // valid forever; an answer without a pack is not kept (see `AnswerCheck`).
+    // Without `done`, the question is part of a negotiation. It lists the client's objects, so if the answer has a
+    // pack, the pack is valid forever. An answer without a pack is not stored (see `AnswerCheck`).
     let is_whole = bytes.is_empty() && (wanted == GitRequest::References || wants > 0);
     is_whole.then_some(wanted)
 }
 
-/// Arguments of `fetch` by which objects are named, or how they are sent. `want-ref` and `deepen-not` name references, which change.
+/// Arguments of `fetch` that name objects, or say how to send them. `want-ref` and `deepen-not` are missing, because
+/// they name references, which change.
 const PACK_ARGUMENTS: [&[u8]; 12] = [
     b"want",
     b"have",
@@ -197,25 +199,25 @@ fn text(packet: GitPacket<'_>) -> Option<&[u8]> {
     Some(line.strip_suffix(b"\n").unwrap_or(line))
 }
 
-/// Checks a response for completeness while it passes.
+/// Checks an answer for completeness while it passes.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerCheck {
     wanted: GitRequest,
-    /// The digits of the next packet that have arrived.
+    /// The received digits of the next packet's length.
     digits: Vec<u8>,
-    /// Number of data bytes of the packet still to come.
+    /// Number of the packet's data bytes that have not arrived yet.
     left: usize,
-    /// The first bytes of that data.
+    /// The first of the packet's data bytes.
     data: Vec<u8>,
     is_in_pack: bool,
     has_pack: bool,
-    /// Set if the last packet ends the response.
+    /// Whether the last packet ends the answer.
     is_over: bool,
     is_wrong: bool,
 }
 
 impl AnswerCheck {
-    /// Processes the next bytes of the response.
+    /// Processes the next bytes of the answer.
     pub(crate) fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.is_wrong {
             if self.left > 0 {
@@ -238,7 +240,7 @@ impl AnswerCheck {
         }
     }
 
-    /// Returns whether the ended response is complete and reports no error.
+    /// Returns whether the answer is complete and reports no error.
     pub(crate) fn is_whole(&self) -> bool {
         let has_all = self.wanted == GitRequest::References || self.has_pack;
         !self.is_wrong && self.is_over && self.left == 0 && self.digits.is_empty() && has_all
@@ -260,7 +262,7 @@ impl AnswerCheck {
 
     fn end_packet(&mut self) {
         match self.data.as_slice() {
-            // The third band of a pack is the error that ends it.
+            // Band 3 of a pack carries the error that ends it.
             [band, ..] if self.is_in_pack => self.is_wrong = *band == 3,
             [b'E', b'R', b'R', b' ', ..] => self.is_wrong = true,
             b"packfile" | b"packfile\n" => (self.is_in_pack, self.has_pack) = (true, true),
@@ -270,13 +272,13 @@ impl AnswerCheck {
 }
 
 impl Default for GitRequest {
-    /// Returns the kind with the stricter requirements for its response.
+    /// Returns the kind whose answers must meet the stricter requirements.
     fn default() -> Self {
         Self::Pack
     }
 }
 
-/// Number of a packet's data bytes that identify its kind.
+/// Number of data bytes that identify a packet's kind.
 const DATA_KEPT: usize = 16;
 
 #[cfg(test)]
@@ -287,7 +289,7 @@ mod tests {
 
     use super::*;
 
-    /// Packets: `0000` and its like stand for themselves, all else is data.
+    /// Encodes packets. `0000` and similar lines are sent as they are; all other lines are data.
     fn packets(lines: &[&str]) -> Vec<u8> {
         let packet = |line: &&str| match *line {
             "0000" | "0001" | "0002" => (*line).to_owned(),
@@ -327,7 +329,7 @@ mod tests {
         assert_eq!(other(5, "deepen 1"), Some(false));
         assert_eq!(other(6, "want 0000000000000000000000000000000000000000\n"), Some(false));
         assert_ne!(asked.key(b"r"), asked.key(b"s"));
-        // What is not known, names what changes, or is no whole question.
+        // Arguments that are unknown or name references, and questions that are incomplete, must be refused.
         for line in ["want-ref refs/heads/main", "deepen-not v1", "packfile-uris https", "sideband-all", "0001", "0002"]
         {
             assert_eq!(other(5, line), None, "{line}");

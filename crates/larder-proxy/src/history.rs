@@ -1,9 +1,9 @@
 //! Totals of served requests: the last minute, hour and day, today, and all time across restarts.
 //!
-//! Owns: the totals and their file next to the store. Counting is in `metrics`. Invariants: memory is constant however
-//! long the proxy runs. A kill loses the counts since the file was last written, at most [`KEEP_INTERVAL`]. An
-//! unreadable or unwritable file is logged, and costs only the totals of earlier runs. Cost: once a second the counters
-//! of all workers are summed; requests pay nothing.
+//! Owns: the totals and their file next to the store. `metrics` has the counters. Invariants: memory is constant
+//! however long the proxy runs. A crash loses the counts since the file was last written, at most [`KEEP_INTERVAL`]. If
+//! the file cannot be read or written, this is logged, and only the totals of earlier runs are lost. Cost: once a
+//! second the counters of all workers are summed; requests pay nothing.
 
 mod file;
 mod series;
@@ -39,33 +39,33 @@ pub(crate) struct History {
     path: Option<PathBuf>,
 }
 
-/// All counters at one moment.
+/// All totals at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct CounterBook {
-    /// The counts since the process began, at the last update.
+    /// The counts since the process began, as of the last update.
     counted: ExchangeSums,
     pub(crate) kept: KeptHistory,
-    /// The last minute, second by second.
+    /// The last minute, by second.
     pub(crate) seconds: TimeSeries,
     looks: TimedLooks,
 }
 
-/// The totals that are kept over restarts.
+/// The totals that are kept across restarts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeptHistory {
-    /// Since when `ever` counts, in seconds of Unix time.
+    /// The time since which `ever` counts, in seconds of Unix time.
     pub(crate) since_s: i64,
     pub(crate) ever: ExchangeSums,
-    /// The day that `today` is about, by the clock of this machine.
+    /// The date of `today`, by this machine's clock.
     pub(crate) date: Date,
     pub(crate) today: ExchangeSums,
-    /// The last hour, minute by minute.
+    /// The last hour, by minute.
     pub(crate) minutes: TimeSeries,
-    /// The last day, a quarter of an hour each.
+    /// The last day, by quarter of an hour.
     pub(crate) quarters: TimeSeries,
 }
 
-/// A moment, as the machine's clock shows it.
+/// A moment, as shown by the machine's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClockMoment {
     unix_s: i64,
@@ -133,7 +133,7 @@ impl History {
         &self.workers
     }
 
-    /// Writes the persistent totals if they have changed. Blocks for the file.
+    /// Writes the totals to the file if they have changed. Blocks.
     pub(crate) fn save(&self) {
         let Some(path) = self.path.as_deref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
         let kept = self.book().kept.clone();
@@ -142,7 +142,7 @@ impl History {
         }
     }
 
-    /// Keeps it for as long as the proxy runs.
+    /// Updates and saves the totals for as long as the proxy runs.
     pub(crate) async fn keep(self: Arc<Self>) {
         let mut interval = tokio::time::interval(LOOK_INTERVAL);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -153,7 +153,7 @@ impl History {
             if self.is_changed.load(Relaxed) && saved_at.is_none_or(|at| now - at >= KEEP_INTERVAL) {
                 saved_at = Some(now);
                 let this = Arc::clone(&self);
-                // The task logs its own errors.
+                // An error is ignored here, because the task itself logs it.
                 let _ = tokio::task::spawn_blocking(move || this.save()).await;
             }
         }
@@ -194,7 +194,7 @@ impl KeptHistory {
 
 /// Interval at which the counters are summed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval at which the file is written, if anything was counted.
+/// Interval at which the file is written, if the totals have changed.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
 //! The caching proxy: sockets, exchanges, flights, origins, ranges, metrics, access log.
 //!
-//! [`Proxy::start`] opens the listeners and starts one worker thread per core, each with a runtime and
-//! sockets of its own; [`RunningProxy::shutdown`] drains and ends them. A request takes the first of these
-//! ways that answers it:
+//! [`Proxy::start`] opens the listeners and starts one worker thread per core, each with its own runtime and sockets.
+//! [`RunningProxy::shutdown`] drains and ends them. The first of these ways that can answer a request is used:
 //!
 //! | way | module | cost of a small hit or miss |
 //! |---|---|---|
 //! | from memory, within the call | `request::exchange`, `cache::hot`, `request::hit` | one key, one map of fields |
 //! | from the store | `request::serve`, `cache::lookup`, `cache::chunks` | one device read |
-//! | by a flight, shared with all who ask | `request::share`, `flight` | one origin request, one commit |
+//! | by a flight, shared with other requests | `request::share`, `flight` | one origin request, one commit |
 //! | passed on as it is | `request::pass` | one origin request |
 //! | as a tunnel | `request::tunnel`, `request::upgrade` | two copies |
 //!
-//! Layers, each of which knows those below: `server`, `client`, `request`, then `flight` on `cache` and `origin`, which take plain
-//! values and own their state (a worker has one of each), and the ground: `config`, `errors`, `metrics`, `watch` and the like.
+//! Layers, from top to bottom: `server`, `client`, `request`, `flight`, then `cache` and `origin`, and finally shared
+//! modules such as `config`, `errors`, `metrics` and `watch`. A layer may use only the layers below it. `cache` and
+//! `origin` take plain values and own their state; a worker has one of each.
 //!
-//! The caching rules themselves are in `larder_http`, as pure functions; storing is `larder_store`'s.
+//! `larder_http` has the caching rules as pure functions, and `larder_store` is the storage engine.
 
 mod access_log;
 mod admin;

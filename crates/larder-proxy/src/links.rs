@@ -1,8 +1,8 @@
 //! Replaces links in a body while it passes.
 //!
-//! Owns: the search and the replacement, on octets; the meaning of links is known elsewhere. Invariants: the output is
-//! the input except for the replacements, however the input was cut into pieces. Only octets that may begin a link are
-//! held back. Memory: one piece. Cost: one search per piece and link.
+//! Owns: the search and the replacement, on octets. The module does not know the meaning of links. Invariants: the
+//! output is the input with the links replaced, however the input was cut into pieces. Only octets that may begin a
+//! link are held back. Memory: one piece. Cost: one search per piece and link.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ struct LinkReplacement {
     by: Vec<u8>,
 }
 
-/// Replaces in a body that comes in pieces.
+/// Replaces links in a body that arrives in pieces.
 pub(crate) struct LinkReplacer {
     replacements: Arc<LinkReplacements>,
-    /// Octets not passed on yet, because they may begin a link.
+    /// Octets not output yet, because they may begin a link.
     held: BytesMut,
 }
 
 impl LinkReplacements {
-    /// Creates the replacements from pairs of a prefix and its replacement. Where two prefixes match, the longer one
+    /// Creates the replacements from pairs of a prefix and its replacement. If two prefixes match, the longer one
     /// counts.
     pub(crate) fn new(mut pairs: Vec<(String, String)>) -> Self {
         pairs.retain(|(found, _)| !found.is_empty());

@@ -1,11 +1,11 @@
-//! Block lists and allow lists of hosts, in files as they are published.
+//! Block lists and allow lists of hosts, in files of the usual published formats.
 //!
-//! Owns: reading the files, and finding a host in them. The refusal is in `errors`. Invariants: a list stays in use
-//! until its replacement has been read completely and without errors. An allow list takes precedence over a block list.
+//! Owns: reading the files, and finding a host in them. `errors` has the refusal. Invariants: a list stays in use until
+//! its replacement has been read completely and without errors. An allow list takes precedence over a block list.
 //!
 //! Design: a name is kept as a keyed 64-bit hash, sorted. A million names take 8 MB, and the chance that a host is
-//! mistaken for one of them is a million in 2^64. Tries and sets of strings take 40 to 100 bytes per name. Cost: one
-//! binary search for each label of a host.
+//! mistaken for one of them is a million in 2^64. A trie or a set of strings would take 40 to 100 bytes per name. Cost:
+//! one binary search for each label of a host.
 
 use std::{
     fs::File,
@@ -27,27 +27,27 @@ pub(crate) struct ActiveLists {
     sets: RwLock<HostSets>,
 }
 
-/// Lists of hosts, in files: hosts files, or names line by line.
+/// Files that list hosts: hosts files, or files with one name per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostLists {
-    /// Hosts that are not served.
+    /// Files that list hosts to refuse.
     pub block: Vec<PathBuf>,
-    /// Hosts that are, though a list names them.
+    /// Files that list hosts to serve even if a block list names them.
     pub allow: Vec<PathBuf>,
-    /// Whether hosts that no list of `allow` names are not served either. Default no.
+    /// Whether every host that no allow list names is refused. Default no.
     pub default_deny: bool,
 }
 
 /// The lists' verdict on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListVerdict {
-    /// On no list.
+    /// No list names the host.
     Not,
-    /// A list of `block` names it.
+    /// A block list names the host.
     Blocked,
-    /// On no allow list, and only hosts on these are served.
+    /// No allow list names the host, and only hosts on allow lists are served.
     NotAllowed,
-    /// A list of `allow` names it, without which it would not be served.
+    /// An allow list names the host, which would otherwise be refused.
     Allowed,
 }
 
@@ -56,30 +56,30 @@ struct HostSets {
     allow: NameSet,
 }
 
-/// Names, and names with all that is below them.
+/// A set of names, some of which include all names below them.
 #[derive(Default)]
 struct NameSet {
     hasher: RandomState,
-    /// In order, each once.
+    /// The hashes in ascending order, without duplicates.
     hashes: Vec<u64>,
 }
 
 /// The hosts that an entry stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum ListEntryKind {
-    /// The name alone.
+    /// Only the name itself.
     Exact,
-    /// All hosts below the name.
+    /// All names below the name.
     Below,
 }
 
-/// The content of a line of a list.
+/// The content of a list's line.
 #[derive(Debug, PartialEq, Eq)]
 enum ListLine<'a> {
     Nothing,
-    /// Names of a hosts file, each alone.
+    /// Names in a hosts file, each without the names below it.
     Hosts(Vec<&'a str>),
-    /// A name; the flag says whether the name itself is included, in addition to all below it.
+    /// A name and all names below it. The flag says whether the name itself is included.
     Domain(&'a str, bool),
     Bad,
 }
@@ -95,15 +95,15 @@ impl ActiveLists {
     /// Reads the lists.
     ///
     /// # Errors
-    /// One cannot be read, or has lines that name no host; says which.
+    /// A file cannot be read, or has lines that do not name a host. The error says which.
     pub(crate) fn load(config: &HostLists) -> Result<Self, String> {
         Ok(Self { config: config.clone(), sets: RwLock::new(HostSets::load(config)?) })
     }
 
-    /// Reads the lists again; if that fails, those before stay in use.
+    /// Reads the lists again. If that fails, the current lists stay in use.
     ///
     /// # Errors
-    /// As [`ActiveLists::load`].
+    /// The same as for [`ActiveLists::load`].
     pub(crate) fn reload(&self) -> Result<(), String> {
         let sets = HostSets::load(&self.config)?;
         *self.sets.write().unwrap_or_else(PoisonError::into_inner) = sets;
@@ -134,8 +134,10 @@ impl ActiveLists {
     }
 }
 
-/// Returns a host in the normal form of lists. An address is in its usual form, and an IPv4 address stands for the IPv6
-/// address mapped to it. A name is in lower case, without a final dot.
+/// Returns a host in the normal form of lists.
+///
+/// An address is in its usual form, and an IPv6 address that maps an IPv4 address becomes the IPv4 address. A name is
+/// in lower case, without a final dot.
 fn canonical(host: &str) -> String {
     match bare_host(host).parse::<IpAddr>() {
         Ok(address) => address.to_canonical().to_string(),
@@ -211,7 +213,8 @@ impl NameSet {
     }
 }
 
-/// Reads a line: of a hosts file, a name (itself and all below it), `.name` the same, `*.name` (all below it), or `||name^`.
+/// Parses a line. In a hosts file it has an address and names. Elsewhere it is a name or `.name` (the name and all
+/// below it), `*.name` (all below it), or `||name^`.
 fn read_line(line: &str) -> ListLine<'_> {
     let line = line.trim_start_matches('\u{feff}');
     let line = line.split('#').next().unwrap_or_default().trim();
@@ -250,7 +253,7 @@ fn is_name(name: &str) -> bool {
     (1..=253).contains(&name.len()) && name.split('.').all(is_label)
 }
 
-/// Names that every hosts file has for this machine and its networks.
+/// Names that hosts files contain for this machine and its networks.
 const OWN_NAMES: [&str; 11] = [
     "localhost",
     "localhost.localdomain",
@@ -264,11 +267,11 @@ const OWN_NAMES: [&str; 11] = [
     "ip6-allrouters",
     "ip6-allhosts",
 ];
-/// Most names of all lists of a kind, which take 128 MB.
+/// Most names in all block lists, or in all allow lists. They take 128 MB.
 const NAME_COUNT_MAX: usize = 16 << 20;
-/// Longest line; a longer one names no host.
+/// Longest line, in bytes. A longer line is invalid.
 const LINE_BYTES_MAX: u64 = 4096;
-/// Number of characters of a bad line that are shown.
+/// Characters of an invalid line that the error shows.
 const SHOWN_CHARS_MAX: usize = 80;
 
 #[cfg(test)]

@@ -12,14 +12,14 @@ use super::HostPattern;
 pub struct Delay {
     /// Name in logs and metrics.
     pub name: String,
-    /// Networks of the clients that it is for. None: all clients.
+    /// Networks of the clients that the rule applies to. If empty, it applies to all clients.
     pub clients: Vec<IpNet>,
-    /// Hosts to which it applies, by the names that clients use. None: all hosts.
+    /// Hosts that the rule applies to, by the names that clients use. If empty, it applies to all hosts.
     pub hosts: Vec<HostPattern>,
-    /// Bytes a second, of bodies and of bytes through tunnels.
+    /// Bytes per second, counting bodies and tunnelled bytes.
     pub rate: NonZeroU64,
-    /// Bytes that may come at once after a pause. More: short pages come at full speed. Less: the line is shared more evenly. None: as
-    /// many as come in a second.
+    /// Bytes that may be sent at full speed after a pause. With more, short pages arrive at full speed; with less, the
+    /// uplink is shared more evenly. `None`: the bytes of one second.
     pub burst_bytes: Option<u64>,
     /// The clients that share the rate.
     pub shared: RateSharing,
@@ -28,12 +28,12 @@ pub struct Delay {
 /// The clients that share a rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RateSharing {
-    /// All of them together.
+    /// All clients together.
     #[default]
     Together,
-    /// The clients of each listed network.
+    /// The clients of each listed network together.
     Network,
-    /// No sharing: each address has the rate to itself; for IPv6, each network of 64 bits.
+    /// Each client address alone, or each network of 64 bits for IPv6.
     Client,
 }
 
@@ -67,5 +67,5 @@ impl fmt::Display for Delay {
     }
 }
 
-/// Slower, clients give up.
+/// Lowest rate. At a lower one, clients would give up.
 const RATE_MIN: u64 = 1024;

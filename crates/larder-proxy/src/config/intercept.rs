@@ -1,13 +1,14 @@
-//! The hosts whose `https://` is intercepted, and the CA used.
+//! The hosts whose `https://` requests are intercepted, and the CA used for it.
 //!
-//! Owns: the patterns of hosts. The CA's files are read in `authority`. Invariant: a pattern matches names as clients
-//! write them, in upper or lower case, with or without a final dot.
+//! Owns: the patterns of hosts. `authority` reads the CA's files. Invariant: a pattern matches a name in any case, with
+//! or without a final dot.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
 use super::TlsIdentity;
 
-/// Interception: connections that clients tunnel to these hosts are answered here, with certificates made for it.
+/// Interception: the proxy decrypts and answers connections that clients tunnel to these hosts, with certificates of a
+/// local CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intercept {
     /// The intercepted hosts.
@@ -28,9 +29,9 @@ pub struct HostRules {
 /// A host, all hosts below a name, or all hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
-    /// Written `all`.
+    /// All hosts. Written `all`.
     All,
-    /// Every name below this one, however deep, and not itself. Written `*.debian.org`.
+    /// Every name below this one at any depth, but not the name itself. Written `*.debian.org`.
     Below(Box<str>),
     /// This name or address. Written `pypi.org`.
     Host(Box<str>),
@@ -58,7 +59,7 @@ impl HostPattern {
     }
 }
 
-/// Returns a host's name in normal form: in lower case, without a final dot, an address without brackets.
+/// Returns a host's name in normal form: in lower case and without a final dot. An address has no brackets.
 pub(crate) fn normal(host: &str) -> String {
     let bare = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host);
     bare.strip_suffix('.').unwrap_or(bare).to_ascii_lowercase()
@@ -81,7 +82,7 @@ impl FromStr for HostPattern {
             let is_inside = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-' || octet == b'_';
             (1..=LABEL_BYTES_MAX).contains(&label.len()) && label.bytes().all(is_inside)
         };
-        // A last label of digits only is an address in an obsolete form.
+        // If the last label consists of digits, the name is an address in an obsolete form.
         let is_number = name.rsplit('.').next().is_some_and(|last| last.bytes().all(|octet| octet.is_ascii_digit()));
         if name.len() > NAME_BYTES_MAX || is_number || !name.split('.').all(is_label) {
             return Err(invalid());
@@ -100,7 +101,7 @@ impl fmt::Display for HostPattern {
     }
 }
 
-/// Why a text is not a [`HostPattern`].
+/// The error for a text that is not a [`HostPattern`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidHostPattern {
     text: String,
@@ -114,7 +115,7 @@ impl fmt::Display for InvalidHostPattern {
 
 impl std::error::Error for InvalidHostPattern {}
 
-/// Longest label and name of the domain name system (RFC 1035 2.3.4).
+/// Longest label and longest name in the domain name system, in bytes (RFC 1035 2.3.4).
 const LABEL_BYTES_MAX: usize = 63;
 const NAME_BYTES_MAX: usize = 253;
 

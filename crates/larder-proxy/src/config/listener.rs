@@ -8,15 +8,15 @@ use std::{
 
 use ipnet::IpNet;
 
-/// An address on which clients connect. HTTP/1.1 and HTTP/2 are distinguished by the client's first bytes.
+/// An address on which clients connect. The client's first bytes determine whether it uses HTTP/1.1 or HTTP/2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// The address. Port 0 takes a free one.
+    /// The address. For port 0, the system chooses a free port.
     pub address: SocketAddr,
-    /// Serves TLS on this address, which needs a [`TlsIdentity`]. Default no.
+    /// Whether this address uses TLS, which needs a [`TlsIdentity`]. Default no.
     pub tls: bool,
-    /// Networks of load balancers that name their client with the PROXY protocol (version 1 or 2). Connections from
-    /// there must begin with it; all others must not. Default none.
+    /// Networks of load balancers that name their clients with the PROXY protocol (version 1 or 2). Connections from
+    /// these networks must begin with its header; connections from other networks must not. Default none.
     pub proxied_by: Vec<IpNet>,
 }
 
@@ -50,8 +50,8 @@ impl FromStr for Listener {
 /// A certificate with its key, both in PEM files. The files are read again when they change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsIdentity {
-    /// The certificate, followed by those between it and its CA.
+    /// The certificate, followed by the intermediate certificates up to its CA.
     pub certificate: PathBuf,
-    /// The private key: PKCS #8, PKCS #1 or SEC 1, not encrypted.
+    /// The private key: PKCS #8, PKCS #1 or SEC 1, without encryption.
     pub key: PathBuf,
 }

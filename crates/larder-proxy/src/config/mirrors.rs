@@ -2,35 +2,35 @@
 
 use super::OriginUrl;
 
-/// A path of this proxy that stands for another server. Responses are stored under the same keys as for clients that
-/// reach that server in another way.
+/// A path of this proxy that stands for another server. Responses have the same keys as responses to clients that
+/// request that server directly through the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
-    /// Begins with a slash and does not end with one, such as `/pypi`. Whole segments of it stand for the origin's base
-    /// path.
+    /// The path, such as `/pypi`. It begins with a slash and does not end with one. It replaces the origin's base path,
+    /// in whole segments.
     pub path: String,
-    /// The server, and the path there.
+    /// The server, with its base path.
     pub origin: OriginUrl,
-    /// Media types of documents in which links are made to lead here. Default none.
+    /// Media types of documents in which links are replaced. Default none.
     pub documents: Vec<String>,
-    /// The links that are. Default none.
+    /// The links to replace. Default none.
     pub links: Vec<MirrorLink>,
-    /// Set if the server is a container registry (OCI distribution). Its clients then get their tokens through this
-    /// proxy, and the path ends with `/v2`, or with `/v2/` and the registry's name. Default no.
+    /// Whether the server is a container registry (OCI distribution). Its clients then get their tokens through this
+    /// proxy. The path must end with `/v2`, or with `/v2/` and the registry's name. Default no.
     pub is_registry: bool,
 }
 
 /// A prefix of links in documents, and the path of this proxy that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorLink {
-    /// The prefix, such as `https://files.example`; whole segments of the path follow it.
+    /// The prefix, such as `https://files.example`. It matches whole path segments.
     pub url: String,
-    /// The replacement, which follows this proxy's scheme and host, such as `/files`.
+    /// The replacement after this proxy's scheme and host, such as `/files`.
     pub path: String,
 }
 
 impl MirrorLink {
-    /// Returns the spellings of the prefix: unchanged, and with the scheme's default port.
+    /// Returns the spellings of the prefix: unchanged, and with the scheme's default port added.
     pub(crate) fn spellings(&self) -> impl Iterator<Item = String> {
         let port = if self.url.starts_with("https:") { ":443" } else { ":80" };
         let authority_at = self.url.find("//").map_or(0, |at| at + 2);
@@ -42,7 +42,7 @@ impl MirrorLink {
 }
 
 impl Mirror {
-    /// Returns a mirror of files, in which no links are changed.
+    /// Returns a mirror of files, in which no links are replaced.
     pub fn of_files(path: impl Into<String>, origin: OriginUrl) -> Self {
         Self { path: path.into(), origin, documents: Vec::new(), links: Vec::new(), is_registry: false }
     }
@@ -63,7 +63,7 @@ impl Mirror {
     }
 }
 
-/// Shortest beginning of a link; that of `http://a`.
+/// Shortest prefix of a link, which is that of `http://a`.
 const LINK_LEN_MIN: usize = 8;
 
 #[cfg(test)]

@@ -1,22 +1,22 @@
-//! The operator's setting for contacting origins.
+//! The operator's setting for whether origins are contacted.
 
 use std::{fmt, str::FromStr};
 
-/// Whether origins are contacted, and how requests are answered otherwise.
+/// Whether origins are contacted, and how requests are answered if they are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Offline {
     /// Origins are always contacted.
     #[default]
     Off,
-    /// Origins are contacted unless several of them fail and hardly any responds. Then a stored response that may
-    /// replace an error is served at once, and all other requests get 504, until one of the failing origins responds
-    /// again.
+    /// Origins are contacted unless several of them fail and hardly any responds. In that case, stored responses that
+    /// may replace an error are served at once, and all other requests get 504, until one of the failing origins
+    /// responds again.
     Auto,
-    /// No origin is contacted. A stored response is served, however old, unless its origin forbids that; all other
+    /// No origin is contacted. A stored response is served at any age, unless its origin forbids that. All other
     /// requests get 504.
     On,
-    /// No origin is contacted. A stored response is served, however old, even if its origin forbids that (RFC 9111
-    /// 5.2.2.2, 5.2.2.4).
+    /// No origin is contacted. A stored response is served at any age, even if its origin forbids that (RFC 9111
+    /// 5.2.2.2, 5.2.2.4). All other requests get 504.
     OnEvenForbidden,
 }
 
@@ -24,7 +24,7 @@ impl Offline {
     /// All modes.
     pub const ALL: [Self; 4] = [Self::Off, Self::Auto, Self::On, Self::OnEvenForbidden];
 
-    /// Returns its name in the configuration.
+    /// Returns the mode's name in the configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -49,7 +49,7 @@ impl FromStr for Offline {
     }
 }
 
-/// A text that is no mode.
+/// The error for an unknown mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownOffline;
 

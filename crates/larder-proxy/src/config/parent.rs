@@ -1,4 +1,4 @@
-//! A parent: another proxy that leads out, through which origins are asked.
+//! Parents: other proxies through which origins are contacted.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -12,55 +12,57 @@ use crate::origin::target::port_of;
 
 use super::{Balance, GroupRules, HostPattern, normal_host, origins::WEIGHT_MAX};
 
-/// Another proxy through which origins are asked: `http://[user:password@]host[:port]`. What it shows of itself has no password.
+/// A proxy through which origins are contacted: `http://[user:password@]host[:port]`. Its displayed form omits the
+/// password.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Parent {
     pub(crate) host: Box<str>,
     pub(crate) port: u16,
-    /// What it is told of us, if anything is.
+    /// The credentials that the parent receives, if any.
     pub(crate) credentials: Option<HeaderValue>,
 }
 
-/// The parents that requests go through, and hosts that they reach without.
+/// The parents that requests go through, and the hosts that are contacted directly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parents {
     /// The parents, each with its weight from 1 to 100. Default none.
     pub members: Vec<(Parent, u32)>,
-    /// Rules for the choice among them.
+    /// The rules for choosing one of them.
     pub rules: GroupRules,
     /// Whether origins are contacted directly while no parent can be reached.
     pub direct: DirectFallback,
-    /// Hosts to which there is a direct way.
+    /// Hosts that are always contacted directly.
     pub except: Vec<Direct>,
 }
 
 /// Whether origins are contacted directly while no parent can be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DirectFallback {
-    /// Requests then fail. For networks whose only way out is the parent, or where it filters.
+    /// No, requests fail. For networks in which the parent is the only way out, or filters requests.
     #[default]
     Never,
-    /// Origins are contacted directly. A parent that answers and refuses is not bypassed.
+    /// Yes. But a parent that responds and refuses is not bypassed.
     OnFailure,
 }
 
-/// Hosts to which there is a direct way.
+/// Hosts that are contacted directly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Direct {
-    /// By their names, or an address.
+    /// Hosts that match this pattern.
     Hosts(HostPattern),
-    /// Those that are named by an address in this network. Names are not looked up for it: that is for the parent to do.
+    /// Hosts that are given as an address in this network. Names are not resolved for this, because that is the
+    /// parent's task.
     Network(IpNet),
 }
 
-/// Why a text is not a [`Parent`]. It has no password either.
+/// The error for a text that is not a [`Parent`]. It omits the password, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidParent {
     why: &'static str,
 }
 
 impl Parents {
-    /// Returns whether `host` is asked through a parent, where there is one.
+    /// Returns whether `host` is contacted through a parent, if there is one.
     pub(crate) fn lead_to(&self, host: &str) -> bool {
         let host = normal_host(host);
         let address = host.parse().ok().map(|address: IpAddr| address.to_canonical());
@@ -70,12 +72,12 @@ impl Parents {
         })
     }
 
-    /// Returns the nodes that own keys: each parent by its host and port.
+    /// Returns the parents as nodes that own keys, each named by its host and port.
     pub fn nodes(&self) -> Vec<OwnerNode> {
         self.members.iter().map(|(parent, weight)| OwnerNode { name: parent.to_string(), weight: *weight }).collect()
     }
 
-    /// Returns what is wrong with them, if anything is.
+    /// Returns the error in the settings, if there is one.
     pub fn fault(&self) -> Option<String> {
         let weighty = self.members.iter().find(|(_, weight)| !(1..=WEIGHT_MAX).contains(weight));
         if let Some((parent, weight)) = weighty {
@@ -123,7 +125,7 @@ impl FromStr for Parent {
     }
 }
 
-/// The credentials of `user:password`, in which other characters may stand as `%40`.
+/// Returns the credentials for `user:password`. Characters may be percent-encoded, such as `%40`.
 fn credentials_of(text: &str) -> Option<HeaderValue> {
     let is_escape =
         |after: &str| after.as_bytes().first_chunk::<2>().is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));

@@ -1,47 +1,50 @@
 //! Sites: the requests they match, the origins these go to, and the cache settings.
 //!
-//! Owns: the definition of a site, and the settings of `[cache]`, which each site can override. The site of a request
-//! is found in `routes`. Invariant: everything stored under one key comes from one origin, so the origin depends on
-//! host and path only, as keys do.
+//! Owns: the definition of a site, and the settings of `[cache]`, which each site can override. `routes` finds the site
+//! of a request. Invariant: everything stored under one key comes from one origin, so the origin depends on host and
+//! path only, as keys do.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use super::Origins;
 
-/// Requests that go to origins of their own, or are cached in a way of their own. The first site that names a request says how it is
-/// cached; the first that names it and has origins says where it goes.
+/// Requests that go to their own origins, or have their own cache settings.
+///
+/// The first site that matches a request determines how it is cached. The first matching site with origins determines
+/// where it goes.
 #[derive(Clone, Debug, Default)]
 pub struct Site {
-    /// Name in logs and metrics.
+    /// The site's name in logs and metrics.
     pub name: String,
-    /// Names in the request's Host, without port; `*.NAME` for all below a name. None: all.
+    /// Host names that the site matches, without port. `*.NAME` matches all names below a name. If empty, all hosts
+    /// match.
     pub hosts: Vec<String>,
-    /// Path prefixes in whole segments, such as `/app`. None: all paths.
+    /// Path prefixes that the site matches, in whole segments, such as `/app`. If empty, all paths match.
     pub paths: Vec<String>,
-    /// Listeners, by the addresses in [`super::ProxyConfig::listeners`], through which requests come. None: all. Only for a site
-    /// without origins.
+    /// Listeners whose requests the site matches, by their addresses in [`super::ProxyConfig::listeners`]. If empty,
+    /// all listeners match. Only a site without origins may name listeners.
     pub listeners: Vec<SocketAddr>,
-    /// The origins of its requests. Without, requests go where they would go without the site.
+    /// The origins of the site's requests. Without any, requests go where they would go without the site.
     pub origins: Option<Arc<Origins>>,
     /// The cache settings. Default: [`super::ProxyConfig::cache`].
     pub cache: Option<CacheSettings>,
 }
 
-/// Cache settings of one site, or of all sites without their own.
+/// The cache settings of a site, or of all sites without their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheSettings {
-    /// The caching rules' own settings.
+    /// The settings of the caching rules.
     pub http: larder_http::Settings,
-    /// Longest body that is stored, in bytes; longer ones are passed through. Default 4 GiB.
+    /// Longest body that is stored, in bytes. Longer bodies are passed through. Default 4 GiB.
     pub entry_bytes_max: u64,
     /// Time after a page's head during which requests that refer to it join its page group. The store keeps the entries
-    /// of a group together. Longer: slow pages stay in one group, but the next page may join it. Shorter: groups break
-    /// up. 0 makes no groups. Default 2 s; up to 60 s.
+    /// of a group together. A longer time keeps slow pages in one group, but the next page may join it; a shorter one
+    /// splits groups. 0 forms no groups. Default 2 s; up to 60 s.
     pub group_window: Duration,
 }
 
 impl Site {
-    /// Returns the site of a host, whose requests go to these origins.
+    /// Returns a site for one host, whose requests go to these origins.
     pub fn of_host(host: &str, origins: Arc<Origins>) -> Self {
         Self { name: host.to_owned(), hosts: vec![host.to_owned()], origins: Some(origins), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! The health of origins, and when certificates end.
+//! Encodes the health of origins, and the expiry of certificates.
 
 use std::{collections::BTreeMap, fmt, time::UNIX_EPOCH};
 
@@ -9,7 +9,7 @@ use prometheus_client::{
 
 use crate::shared::ProxyState;
 
-/// Puts them into words.
+/// Encodes the metrics.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -> fmt::Result {
     let help = "1 while an origin of a site is in use, 0 while it is left out because it failed";
     let mut family = encoder.encode_descriptor("origin_up", help, None, MetricType::Gauge)?;
@@ -24,8 +24,8 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState) -
     Ok(())
 }
 
-/// Returns the origins of sites, and whether requests are sent to them. An origin of several sites is up if any of them
-/// uses it.
+/// Returns the origins of sites, and whether requests are sent to them. An origin of several sites is up if any of
+/// these sites uses it.
 pub(crate) fn origins(shared: &ProxyState) -> BTreeMap<String, bool> {
     let mut origins = BTreeMap::new();
     for (origin, is_up) in shared.routes.groups().iter().flat_map(|group| group.health()) {
@@ -34,8 +34,8 @@ pub(crate) fn origins(shared: &ProxyState) -> BTreeMap<String, bool> {
     origins
 }
 
-/// Returns the names of the certificates and their expiry in seconds of Unix time; of several with one name, the
-/// earliest.
+/// Returns the names of the certificates and their expiry in seconds of Unix time. If several have the same name, the
+/// earliest expiry counts.
 pub(crate) fn certificates(shared: &ProxyState) -> BTreeMap<String, i64> {
     let shown = shared.certificates.iter().flat_map(|certificates| certificates.expiries());
     let authority = shared.interceptor.as_ref().and_then(|interceptor| {

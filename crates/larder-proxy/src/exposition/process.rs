@@ -11,14 +11,14 @@ use prometheus_client::{
 };
 use rustix::process::{Resource, getrlimit};
 
-/// The process.
+/// The figures of the process.
 #[derive(Debug)]
 pub(super) struct ProcessFigures {
     started_s: f64,
 }
 
 impl ProcessFigures {
-    /// Returns it, as begun now.
+    /// Creates the figures. The process counts as started now.
     pub(super) fn new() -> Self {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self { started_s: since_epoch.as_secs_f64() }
@@ -50,7 +50,7 @@ impl Collector for ProcessFigures {
     }
 }
 
-/// Returns the resident memory of the process, from the system.
+/// Returns the process's resident memory, as reported by the system.
 pub(crate) fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     bytes_of(&status, "VmRSS:").map(|bytes| bytes as u64)
@@ -61,7 +61,7 @@ fn bytes_of(status: &str, name: &str) -> Option<f64> {
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| (kib << 10) as f64)
 }
 
-/// proc_pid_stat(5): after the name, which may contain anything, the 12th and 13th fields.
+/// proc_pid_stat(5): these are the 12th and 13th fields after the name, which may contain any characters.
 fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);

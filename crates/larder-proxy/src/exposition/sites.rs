@@ -1,7 +1,7 @@
-//! Metrics by site, for a limited number of sites, and `other` for the remaining ones.
+//! Metrics by site, for a limited number of sites. `other` stands for all other sites.
 //!
-//! Owns: the choice of sites with a label: a site that had many requests at the time of a check, permanently.
-//! Invariant: the number of labels is bounded, whatever clients request, and no counter ever decreases.
+//! Owns: the choice of sites with a label. A site that had many requests at the time of a check gets a label
+//! permanently. Invariant: the number of labels is bounded, whatever clients request, and no counter ever decreases.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ use crate::{
 pub(super) struct SiteLabels(Mutex<Vec<String>>);
 
 impl SiteLabels {
-    /// Puts the figures of all sites into words.
+    /// Encodes the metrics of all sites.
     pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerMetrics>]) -> fmt::Result {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         name_sites(&mut names, workers);
@@ -54,7 +54,7 @@ impl SiteLabels {
     }
 }
 
-/// Gives labels to sites with many recent requests, as long as labels are left.
+/// Gives labels to sites with many recent requests, as long as the limit permits.
 fn name_sites(names: &mut Vec<String>, workers: &[Arc<WorkerMetrics>]) {
     let asked = popular::together(workers.iter().map(|worker| worker.popular.sites()));
     let is_new = |asked: &&PopularityCount| asked.requests() >= REQUEST_COUNT_MIN && asked.name != OTHER_NAME;

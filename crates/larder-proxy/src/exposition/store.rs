@@ -1,4 +1,4 @@
-//! The figures of the store.
+//! Encodes the metrics of the store.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{Figure, encode_counter, encode_gauge};
 
-/// Puts them into words.
+/// Encodes the metrics.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, stats: &larder_store::Stats) -> fmt::Result {
     let counters: [Figure; 19] = [
         ("store_lookups", "Lookups in the store", stats.lookups),

@@ -1,4 +1,4 @@
-//! How long things take, as histograms of Prometheus.
+//! Encodes durations as Prometheus histograms.
 
 use std::{fmt, sync::Arc};
 
@@ -13,7 +13,7 @@ use crate::{
     times::{Histogram, TimeCounts},
 };
 
-/// Puts all histograms into words.
+/// Encodes all histograms.
 pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerMetrics>]) -> fmt::Result {
     type ByKind = fn(&WorkerMetrics) -> &[Histogram; OutcomeKind::ALL.len()];
     let by_kind: [(&str, &str, ByKind); 2] = [
@@ -22,7 +22,7 @@ pub(super) fn encode(encoder: &mut DescriptorEncoder<'_>, workers: &[Arc<WorkerM
     ];
     for (name, help, of) in by_kind {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        // Tunnels last as long as their users want.
+        // Tunnels are left out, because they last as long as their users want.
         for kind in OutcomeKind::ALL.into_iter().filter(|kind| *kind != OutcomeKind::Tunnel) {
             let times = sum_times(workers, |worker| &of(worker)[kind as usize]);
             times.encode(family.encode_family(&[("result", kind.token())])?)?;

@@ -1,12 +1,11 @@
 //! Requests a resource, and follows redirects where the operator's rules say so.
 //!
-//! Owns: the order of the hops, and what is sent to each. Which redirects are followed is decided in
-//! `larder_http::redirects`.
+//! Owns: the order of the hops, and the request for each. `larder_http::redirects` decides which redirects are
+//! followed.
 //!
 //! Invariants: an origin other than the requested one gets the request without anything that identifies the client.
-//! Each hop must pass the rules for targets, as if a client had requested it. The result is a response under the
-//! requested key, and it carries the limits that the redirects impose on it. Cost: one request per hop, at most
-//! [`HOP_COUNT_MAX`].
+//! Each hop must pass the rules for targets, as if a client had requested it. The result is stored under the requested
+//! key, with the constraints that the redirects impose on it. Cost: one request per hop, at most [`HOP_COUNT_MAX`].
 
 use http::{
     HeaderName, HeaderValue, Method, Request, StatusCode, Uri,
@@ -43,16 +42,16 @@ use crate::{
 struct RedirectHop {
     url: Uri,
     origin: Origin,
-    /// Whether the target is on another origin than the requested one.
+    /// Whether the target has another origin than the requested URL.
     is_elsewhere: bool,
 }
 
-/// The redirects that were followed.
+/// The redirects that were followed for one request.
 struct RedirectPath {
     chain: Chain,
     /// The rule that allowed them.
     rule: String,
-    /// The fields of the redirects, the last first.
+    /// The fields of the redirects, the last redirect first.
     fields: Vec<http::HeaderMap>,
     url: Uri,
 }
@@ -80,11 +79,11 @@ impl FetchContext {
         if next_hop(asked, None, &head).is_none() {
             return Ok((head, body));
         }
-        // Redirects are rare, and following them takes kilobytes.
+        // Boxed, because redirects are rare, and following them takes kilobytes.
         Box::pin(self.follow(asked, edits, (head, body), request_time)).await
     }
 
-    /// Follows redirects from the response to a request of `request_time`.
+    /// Follows the redirects of a response to a request that was sent at `request_time`.
     async fn follow(
         &self,
         asked: &RequestHead,
@@ -154,7 +153,7 @@ impl FetchContext {
 }
 
 impl RedirectPath {
-    /// Records the redirects in a response.
+    /// Adds the redirects' constraints to a response.
     fn complete(self, head: &mut response::Parts) {
         for redirection in &self.fields {
             redirects::complete(&mut head.headers, redirection, &self.url);
@@ -164,10 +163,10 @@ impl RedirectPath {
     }
 }
 
-/// Returns the target of a redirect that is to be followed, and the rule that says so.
+/// Returns the target of a redirect that must be followed, and the rule that permits it.
 fn next_hop(asked: &RequestHead, url: Option<&Uri>, head: &response::Parts) -> Option<(RedirectHop, String)> {
     let is_none = !head.status.is_redirection() || head.status == StatusCode::NOT_MODIFIED;
-    // A question goes where its client sends it.
+    // The redirect of a git question is not followed, but sent to the client.
     if is_none || asked.question.is_some() {
         return None;
     }
@@ -182,7 +181,7 @@ fn next_hop(asked: &RequestHead, url: Option<&Uri>, head: &response::Parts) -> O
     Some((hop, ruling.name))
 }
 
-/// Returns the hop to `url`.
+/// Returns the hop to `url`, or `None` if it must not be requested.
 fn hop(asked: &RequestHead, own: &Uri, url: Uri) -> Option<RedirectHop> {
     let origin = Origin::of_url(&url)?;
     let server = |origin: &Origin| (origin.https, origin.host.clone(), origin.port);
@@ -209,7 +208,7 @@ fn request_for(
     let mut request = asked.outgoing(&means.marks, &there);
     let fields = request.headers_mut();
     if !is_about_it {
-        // These validators belong to another URL, where the same tag can mean another response.
+        // These validators belong to the requested URL. At another URL, the same tag can mean another response.
         for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE] {
             fields.remove(name);
         }
@@ -240,7 +239,7 @@ async fn drain(body: OriginBody) {
 
 /// Most redirects followed in a row.
 const HOP_COUNT_MAX: usize = 8;
-/// Longest body of a redirect that is read.
+/// Longest body of a redirect that is read so that the connection can be reused, in bytes.
 const DRAINED_BYTES_MAX: u64 = 64 << 10;
 /// Fields that describe the request and its path, but not its client.
 const SAID_TO_ALL: [HeaderName; 12] = [

@@ -1,12 +1,14 @@
-//! Carries a body from the origin to the readers of a flight and, in chunks, into the store.
+//! Moves a body from the origin to the readers of a flight and, in chunks, into the store.
 //!
-//! Owns: how much has arrived, how much is stored and in which form, and the pace. Whether the body is a whole response
-//! (`carry`) or the remainder of one (`rest`) is unknown here. Heads are stored elsewhere.
+//! Owns: how much has arrived, how much is stored and in which form, and the pace. The module does not know whether the
+//! body is a whole response (`carry`) or the remainder of one (`rest`). Heads are stored elsewhere.
 //!
 //! Invariants: chunks are stored in order. Bytes that are not stored stay in the window until the slowest reader has
-//! them. Memory: what `shared` keeps and, while there is memory for it, one unstored chunk. Without memory, fetches
-//! fill their chunks in turn, so that each reaches a point where the store has all its bytes and memory none. A fetch
-//! that does not get there in its turn is no longer stored.
+//! them.
+//!
+//! Memory: the window in `shared` and, while memory permits, one unstored chunk. If memory is short, fetches fill their
+//! chunks in turn: each turn ends at a point where the store has all bytes of the fetch and memory has none. A fetch
+//! that does not reach this point in its turn is no longer stored.
 
 use std::{
     sync::Arc,
@@ -36,28 +38,28 @@ use crate::{
     origin::body::OriginBody,
 };
 
-/// A body on its way.
+/// A body that is being moved.
 pub(super) struct BodyCarrier {
     cache: Arc<Cache>,
     pub(super) flight: Arc<Flight>,
     pub(super) storage: BodyStorage,
-    /// Place after the last byte that arrived.
+    /// Position after the last byte that arrived.
     pub(super) produced: u64,
-    /// Place after the last byte that is stored.
+    /// Position after the last byte that is stored.
     pub(super) committed: u64,
-    /// Number of the next bytes that are already present.
+    /// Number of the next bytes to skip, because they are already present.
     pub(super) skip: u64,
     breaks: BreakCount,
     hold_up: HoldUp,
-    /// The turn to fill a chunk, while it lasts.
+    /// The turn in which this fetch fills a chunk, while it lasts.
     turn: Option<FillTurn>,
 }
 
-/// The way in which the body is being stored.
+/// How the body is being stored.
 pub(super) enum BodyStorage {
     /// In one piece, at the end.
     Whole,
-    /// In chunks, each as it fills.
+    /// In chunks, each stored when it is full.
     Chunks(Arc<ChunkedBody>),
     /// Not stored.
     Off,
@@ -69,22 +71,22 @@ pub(super) enum CarriedPiece {
     Trailers(HeaderMap),
     End,
     Broken(BodyError),
-    /// No reader is left, and the body is not worth finishing.
+    /// No reader is left, and the fetch is not worth finishing.
     Abandoned,
 }
 
 /// The outcome of one step.
 enum CarryStep {
     Next(CarriedPiece),
-    /// The readers have to come further.
+    /// The fetch must wait until the readers have advanced.
     Wait,
-    /// A turn is needed.
+    /// The fetch needs a turn.
     TakeTurn,
-    /// The turn is over.
+    /// The fetch's turn is over.
     TurnOver,
 }
 
-/// A request whose remainder may be requested, and the means for that.
+/// A request for which the remainder may be fetched, and the context to fetch it.
 #[derive(Clone, Copy)]
 pub(super) struct AskedBy<'a> {
     pub(super) means: &'a FetchContext,
@@ -108,14 +110,14 @@ impl BodyCarrier {
         }
     }
 
-    /// Returns the next piece, once the readers have advanced far enough. `is_worth_finishing`: continue even without
-    /// readers.
+    /// Returns the next piece, once the readers have advanced far enough. With `is_worth_finishing`, the fetch
+    /// continues even without readers.
     pub(super) async fn next(&mut self, body: &mut OriginBody, is_worth_finishing: bool) -> CarriedPiece {
         loop {
             let turn_end = self.turn.as_ref().map(|turn| turn.end);
             let step = std::future::poll_fn(|context| self.poll_step(body, is_worth_finishing, context));
             let step = match turn_end {
-                // The future with a timer is boxed, so that it does not enlarge the usual one.
+                // The future with a timer is boxed, so that the usual future stays small.
                 Some(end) => Box::pin(timeout_at(end, step)).await.unwrap_or(CarryStep::TurnOver),
                 None => step.await,
             };
@@ -135,19 +137,20 @@ impl BodyCarrier {
         context: &mut Context<'_>,
     ) -> Poll<CarryStep> {
         let leaves_window = self.leaves_window();
-        // A fetch in its turn fills its chunk, however far behind the readers are: only a full chunk frees its memory.
+        // A fetch in its turn fills its chunk, however far behind the readers are, because only a full chunk frees its
+        // memory.
         let has_turn = leaves_window && self.turn.is_some();
         match self.flight.poll_pace(leaves_window, context) {
             FetchPace::Wait if !has_turn => return Poll::Ready(CarryStep::Wait),
-            // Closing and the last reader's departure must be one step, or a reader could join a flight that is about
-            // to stop.
+            // Checking for readers and closing the flight must be one step. Otherwise a reader could join a flight that
+            // is about to stop.
             FetchPace::Unread if !is_worth_finishing && self.flight.close_if_unread() => {
                 return Poll::Ready(CarryStep::Next(CarriedPiece::Abandoned));
             }
             FetchPace::Go | FetchPace::Unread | FetchPace::Wait => {}
         }
         let is_used_up = leaves_window && self.cache.shared.bodies.is_used_up();
-        // Without turns, all fetches could hold part of a chunk each, with no memory left to complete any of them.
+        // Without turns, all fetches could hold a part of a chunk each, with no memory left to complete any of them.
         if is_used_up && !has_turn && self.flight.is_beyond_least_share() {
             return Poll::Ready(CarryStep::TakeTurn);
         }
@@ -162,8 +165,8 @@ impl BodyCarrier {
         }))
     }
 
-    /// Stops storing a body that could not be stored in its turn, if the memory is needed elsewhere. After that it has
-    /// its least share.
+    /// Stops storing a body that was not stored in its turn, if the memory is needed elsewhere. The body then keeps
+    /// only the smallest share.
     fn end_turn(&mut self) {
         self.turn = None;
         if self.cache.shared.bodies.is_used_up() {
@@ -176,8 +179,10 @@ impl BodyCarrier {
         }
     }
 
-    /// Continues a body that broke off, and retries while that can succeed. `is_worth_finishing`: continue even without
-    /// readers. Returns `None` if the origin does not continue it, or if no reader is left.
+    /// Continues a body that broke off, and retries while that can succeed.
+    ///
+    /// With `is_worth_finishing`, the fetch continues even without readers. Returns `None` if the origin does not
+    /// continue the body, or if no reader is left.
     pub(super) async fn go_on(
         &mut self,
         AskedBy { means, asked }: AskedBy<'_>,
@@ -195,7 +200,7 @@ impl BodyCarrier {
                     return Some(body);
                 }
                 ContinuationAnswer::Changed => {
-                    // The bytes that have arrived belong to no chunk any more.
+                    // The bytes that have arrived no longer belong to a chunk.
                     self.storage = BodyStorage::Off;
                     return None;
                 }
@@ -205,7 +210,7 @@ impl BodyCarrier {
         None
     }
 
-    /// Stores the chunks that have filled.
+    /// Stores the chunks that are full.
     pub(super) async fn commit_full_chunks(&mut self) {
         while let BodyStorage::Chunks(chunks) = &self.storage
             && self.produced - self.committed >= CHUNK_BYTES
@@ -215,7 +220,7 @@ impl BodyCarrier {
         }
     }
 
-    /// Stores the bytes since the last chunk as a chunk: the body ends there.
+    /// Stores the bytes after the last full chunk as a chunk, because the body has ended.
     pub(super) async fn commit_last_chunk(&mut self) {
         self.commit_full_chunks().await;
         if let BodyStorage::Chunks(chunks) = &self.storage
@@ -226,7 +231,7 @@ impl BodyCarrier {
         }
     }
 
-    /// Stores the bytes that have arrived since the last chunk as a fragment, because no more will arrive.
+    /// Stores the bytes after the last full chunk as a fragment, because no more will arrive.
     pub(super) async fn keep_fragment(&mut self) {
         self.commit_full_chunks().await;
         if let BodyStorage::Chunks(chunks) = &self.storage
@@ -238,7 +243,7 @@ impl BodyCarrier {
         }
     }
 
-    /// Waits for `storing`, as long as the store may hold up the readers. `None` if it takes longer.
+    /// Awaits `storing` for as long as the store may delay the readers. Returns `None` if it takes longer.
     pub(super) async fn hold_up_for<T>(&mut self, storing: impl Future<Output = T>) -> Option<T> {
         self.hold_up.bounded(0, storing).await
     }
@@ -270,8 +275,8 @@ impl BodyCarrier {
         }
     }
 
-    /// Waits until the readers have come further. Where nothing is stored the slowest sets the pace, but it
-    /// must not hold up others for long.
+    /// Waits until the readers have advanced. If nothing is stored, the slowest reader sets the pace, but it may delay
+    /// the others only for a limited time.
     async fn wait_for_readers(&self) {
         let stored = self.leaves_window();
         let moved = std::future::poll_fn(|context| match self.flight.poll_pace(stored, context) {

@@ -1,13 +1,14 @@
 //! Carries a response from the origin to the readers of a flight and into the store.
 //!
-//! Owns: the form in which it is stored, and its head. Bytes are moved in `carrier`.
+//! Owns: the response's head, and the form in which the response is stored. `carrier` moves the bytes.
 //!
-//! Invariants: a body gets a head in the store as a whole only if it ended as its framing announced. A body that broke
-//! off, or that every reader left, gets a head only as an incomplete representation (RFC 9111 3.3), with the total
-//! length and a strong validator, so that the remainder can be fetched. Chunks without a head are never found.
+//! Invariants: the store gets the head of a complete response only if the body ended as its framing announced. If a
+//! body broke off, or every reader left it, its head is stored only as that of an incomplete representation (RFC 9111
+//! 3.3). That requires the total length and a strong validator, so that the remainder can be fetched. Chunks without a
+//! head are never found.
 //!
-//! The head of an incomplete representation is stored while the body is still arriving, so that a kill does not lose
-//! what has arrived. This process does not show it before the fetch ends (see [`crate::cache::arrivals`]).
+//! The head of an incomplete representation is stored while the body is still arriving, so that a crash does not lose
+//! the bytes received. This process hides the head until the fetch ends (see [`crate::cache::arrivals`]).
 
 use std::{sync::Arc, task::Poll};
 
@@ -35,7 +36,7 @@ use crate::{
     origin::body::OriginBody,
 };
 
-/// A response on its way from the origin to readers and store.
+/// A response that is being carried to its readers and into the store.
 pub(super) struct ResponseCarrier<'a> {
     fetch: &'a Fetch,
     open: &'a OpenHead,
@@ -45,17 +46,17 @@ pub(super) struct ResponseCarrier<'a> {
     check: Option<BodyCheck>,
     /// Longest body that is stored, in bytes.
     size_max: u64,
-    /// Whether a rule says to fetch it to its end without readers (or not to).
+    /// Whether a rule demands or forbids finishing the fetch without readers. `None` without such a rule.
     finishes: Option<bool>,
-    /// The body that arrives, once its head is stored.
+    /// The arriving body, once its head is stored.
     arrival: Option<(Arrival, Arc<ChunkedBody>)>,
 }
 
 /// A check of a body while it passes.
 enum BodyCheck {
-    /// A digest. No reader may take a wrong body for complete.
+    /// A digest. No reader may receive a complete body that does not match it.
     Digest(DigestCheck),
-    /// The completeness of git's packets. An incomplete response is passed on to its client, and not stored.
+    /// The completeness of git's packets. An incomplete response is passed on to its client, but not stored.
     Git(AnswerCheck),
 }
 
@@ -74,12 +75,14 @@ impl<'a> ResponseCarrier<'a> {
         Self { fetch, open, place, carrier, check, size_max: fetch.size_max(fields), finishes, arrival: None }
     }
 
-    /// Carries the body to its end. The last bytes are handed out once the response is stored, if that needs no
-    /// waiting, which is the usual case. So a client that has received a response finds it stored.
+    /// Carries the body to its end.
+    ///
+    /// If the commit needs no waiting, which is usual, readers receive the last bytes only after it. A client that has
+    /// received a response then finds it stored.
     pub(super) async fn run(mut self, body: OriginBody) {
         self.carry(body).await;
         if let Some((arrival, chunks)) = self.arrival.take() {
-            // The fetch ended, and neither the whole body nor its parts were kept.
+            // The fetch ended, and neither the whole body nor parts of it were kept.
             Box::pin(chunks.forget()).await;
             drop(arrival);
         }
@@ -97,7 +100,7 @@ impl<'a> ResponseCarrier<'a> {
                         None => {}
                     }
                     self.carrier.produced += bytes.len() as u64;
-                    // With a known length the last bytes are recognized before the end of the message, so a wrong
+                    // If the length is known, the last bytes are recognized before the end of the message. So a wrong
                     // digest can still break off the response.
                     if self.open.total_len == Some(self.carrier.produced) {
                         if self.is_wrong() {
@@ -109,7 +112,7 @@ impl<'a> ResponseCarrier<'a> {
                     flight.push(bytes);
                     self.choose_storage(self.carrier.produced);
                     self.carrier.commit_full_chunks().await;
-                    // Stores a head for the part that has arrived, so that a kill does not lose it.
+                    // This stores a head for the part that has arrived, so that a crash does not lose it.
                     self.note_arrival().await;
                 }
                 CarriedPiece::Trailers(trailers) => flight.set_trailers(trailers),
@@ -134,11 +137,11 @@ impl<'a> ResponseCarrier<'a> {
         drop(body);
         let unfinished = Arc::clone(&self.fetch.flights.unfinished);
         // The commit is polled once before the end is announced. If it completes at once, as in memory, the next
-        // request finds the response stored. A slow disk must not delay the readers' last bytes.
-        // Writes to the store are boxed: they take kilobytes, which a fetch has no use of while the body arrives.
+        // request finds the response stored. If the disk is slow, it must not delay the readers' last bytes. The commit
+        // is boxed, because it takes kilobytes that the fetch does not need while the body arrives.
         let mut storing = Box::pin(self.commit_rest());
         let stored = std::future::poll_fn(|context| Poll::Ready(storing.as_mut().poll(context).is_ready())).await;
-        // A stop of the proxy waits for commits that outlive their clients.
+        // If the commit is not complete, a stop of the proxy waits for it.
         let late = (!stored).then(|| unfinished.begin_late_commit());
         flight.end(Ok(()));
         if !stored {
@@ -152,15 +155,16 @@ impl<'a> ResponseCarrier<'a> {
         let is_worth_finishing = self.is_worth_finishing();
         let source = AskedBy { means: &self.fetch.flights.means, asked: &self.fetch.asked };
         if source.asked.question.is_some() {
-            // Ranges of responses to POST cannot be requested.
+            // A range of a response to POST cannot be requested.
             return None;
         }
         let missing = MissingRange::of_open(&source.asked.method, self.open)?;
         self.carrier.go_on(source, &missing, is_worth_finishing).await
     }
 
-    /// Checks the complete body, and returns whether it contradicts the digest in its URL. An incomplete response of
-    /// git contradicts nothing, but is no longer stored.
+    /// Checks the complete body. Returns whether it contradicts the digest in its URL.
+    ///
+    /// An incomplete response of git contradicts nothing, but is no longer stored.
     fn is_wrong(&mut self) -> bool {
         let is_wrong = match self.check.take() {
             Some(BodyCheck::Digest(check)) => !check.matches(),
@@ -194,7 +198,7 @@ impl<'a> ResponseCarrier<'a> {
         }
     }
 
-    /// Changes to chunks, or stops storing, if the length of the body requires it.
+    /// Switches to storing in chunks, or stops storing, if the body's length requires it.
     fn choose_storage(&mut self, len: u64) {
         let (cache, flights) = (self.fetch.cache(), &self.fetch.flights);
         if len > self.size_max {
@@ -204,7 +208,7 @@ impl<'a> ResponseCarrier<'a> {
             return;
         }
         let len = self.open.total_len.unwrap_or(len);
-        // All of its chunks are let in, or none.
+        // The store admits either all of its chunks or none.
         let is_let_in = |store: &Store| match self.place.admission {
             StoreAdmission::Granted => true,
             StoreAdmission::Refused => false,
@@ -223,7 +227,7 @@ impl<'a> ResponseCarrier<'a> {
         self.carrier.storage = BodyStorage::Chunks(chunks);
     }
 
-    /// Stores the remainder, and with it makes the response visible.
+    /// Stores the remainder, which makes the response visible.
     async fn commit_rest(&mut self) {
         self.carrier.commit_last_chunk().await;
         let produced = self.carrier.produced;
@@ -241,8 +245,8 @@ impl<'a> ResponseCarrier<'a> {
         self.arrival = None;
     }
 
-    /// Stores the head of an incomplete body with stored chunks, if its remainder can be requested. The response that
-    /// it would replace stays until the whole body is there.
+    /// Stores the head of an incomplete body whose chunks are stored, if its remainder can be requested. The response
+    /// that it would replace stays until the whole body has arrived.
     async fn note_arrival(&mut self) {
         if self.arrival.is_some() || self.fetch.before.is_some() || self.carrier.committed == 0 {
             return;
@@ -259,16 +263,15 @@ impl<'a> ResponseCarrier<'a> {
         let head = self.open.head.clone().with_body(BodyPlace::Chunks { len, representation });
         let began = self.fetch.flight.began;
         let storing = Box::pin(storing::commit(self.fetch.cache(), &self.place, &head, Vec::new(), began));
-        // The body continues whether or not this was stored in time. Without it, a kill loses the bytes that have
-        // arrived.
+        // The body continues even if the head was not stored in time. A crash would then lose the bytes received.
         let _ = self.carrier.hold_up_for(storing).await;
     }
 
-    /// Keeps the arrived part of a body that does not come to its end, if its remainder can be requested.
+    /// Keeps the received part of a body that will not be completed, if its remainder can be requested.
     async fn keep_parts(&mut self) {
         let BodyStorage::Chunks(chunks) = &self.carrier.storage else { return };
         let Some(len) = chunks.len.filter(|_| chunks.can_go_on() && self.carrier.committed > 0) else { return };
-        // Another fetch may have begun since this one stopped taking readers; it brings the whole body.
+        // Another fetch may have begun since this one stopped accepting readers. That fetch brings the whole body.
         if !self.fetch.is_in_table() {
             return;
         }

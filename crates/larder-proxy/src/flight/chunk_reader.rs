@@ -1,15 +1,14 @@
-//! Streams a span of a body that is stored in chunks, reading ahead; bytes that the store does not supply come from the
-//! origin.
+//! Streams a span of a body that is stored in chunks, with read-ahead. Bytes that the store does not supply come from
+//! the origin.
 //!
-//! Owns: the reads in flight, and the order of sources for the next byte. First comes the store, for as long as it may
-//! take to respond. Then comes the origin, which continues from there (`flight::rest`) up to the next chunk that seems
-//! to be stored. If the origin cannot continue, the store is tried again for as long as the client may be without
-//! progress.
+//! Owns: the running reads, and the order of sources for the next byte. The store comes first, as long as it responds
+//! in time. Then the origin continues from there (`flight::rest`) up to the next chunk that seems to be stored. If the
+//! origin cannot continue, the store is tried again, for as long as the client may be without progress.
 //!
-//! Invariant: bytes come in order and without gaps, or the stream ends with an error, and only if no source has the
-//! next byte. The unsent part is protected, so that the store does not reclaim it under its reader.
+//! Invariant: bytes come in order and without gaps. The stream ends with an error only if no source has the next byte.
+//! The unsent part is protected, so that the store does not reclaim it while it is being read.
 //!
-//! Memory: the client's share of the memory for bodies, at most [`AHEAD_COUNT`] chunks, or a part of one; or a flight's
+//! Memory: the client's share of the memory for bodies, at most [`AHEAD_COUNT`] chunks or a part of one, or a flight's
 //! window. In addition at most [`HELD_COUNT_MAX`] reclaim guards, whatever the body's length.
 
 use std::{
@@ -42,16 +41,16 @@ pub(crate) struct ChunkReader {
     /// The next chunk to begin reading.
     next: u64,
     ahead: VecDeque<ChunkRead>,
-    /// The unsent chunks, in order.
+    /// The guards of the unsent chunks, in order.
     held: VecDeque<HeldKey>,
-    /// The first chunk after them.
+    /// The first chunk without a guard.
     held_end: u64,
     rest: OriginTail,
-    /// The chunk that was probed again, because it arrived after the first probe.
+    /// The chunk that is being probed again, because it was stored after the first probe.
     looked_again: Option<u64>,
-    /// Number of times the store was in trouble.
+    /// How often the store was in trouble.
     trouble_count: u32,
-    /// Set if the origin does not continue this body.
+    /// Whether the store is the only source, because the origin does not continue this body.
     is_alone: bool,
 }
 
@@ -63,17 +62,17 @@ enum ChunkRead {
     Done(Result<PlacedBytes, AbsenceReason>),
 }
 
-/// The state of the origin as a source in place of the store.
+/// The origin as a source in place of the store.
 enum OriginTail {
     Nothing,
-    /// Requested from this position on.
+    /// The remainder from this position on has been requested.
     Asked(u64, Pin<Box<dyn Future<Output = Option<FlightReader>> + Send>>),
-    /// Continuing the body since this position.
+    /// The origin continues the body since this position.
     Comes(u64, Box<FlightReader>),
 }
 
 impl ChunkReader {
-    /// Reads `span` of `source`; the span lies within it.
+    /// Creates a reader of `span` in `source`. The span must lie within the body.
     pub(crate) fn new(source: Arc<BodySource>, span: Range<u64>) -> Self {
         let next = span.start / CHUNK_BYTES;
         let is_alone = !source.chunks.can_go_on();
@@ -81,7 +80,7 @@ impl ChunkReader {
         Self { source, span, next, ahead, held, held_end: next, rest, looked_again: None, trouble_count: 0, is_alone }
     }
 
-    /// Bytes still to come.
+    /// Returns the number of bytes still to come.
     pub(crate) fn remaining(&self) -> u64 {
         self.span.end - self.span.start
     }
@@ -98,7 +97,7 @@ impl ChunkReader {
                 }
                 continue;
             }
-            // Chunks read ahead come before the fetch of the remainder, which begins where they end.
+            // Chunks that were read ahead come first. The fetch of the remainder begins where they end.
             if self.ahead.is_empty()
                 && let Some(reader) = self.source.take_rest(self.span.start)
             {
@@ -109,7 +108,8 @@ impl ChunkReader {
             match self.ahead.pop_front() {
                 Some(ChunkRead::Done(Ok(chunk))) => return Poll::Ready(Some(self.take_from(&chunk))),
                 Some(ChunkRead::Done(Err(absence))) => {
-                    // A missing chunk is not an error yet: the origin, or the store on a second try, may have it.
+                    // A missing chunk is not an error yet: the origin may have it, or the store may have it at a second
+                    // try.
                     if !self.go_on_without(absence) {
                         return Poll::Ready(Some(Err(self.give_up())));
                     }
@@ -118,23 +118,23 @@ impl ChunkReader {
                     self.ahead.push_front(pending);
                     return Poll::Pending;
                 }
-                // `read_ahead` leaves none only when the span is empty.
+                // `read_ahead` begins no read only if the span is empty.
                 None => return Poll::Ready(Some(Err(self.give_up()))),
             }
         }
     }
 
-    /// Begins reads up to the limit, and drives those that are running.
+    /// Begins reads up to the limit, and polls those that are running.
     fn read_ahead(&mut self, context: &mut Context<'_>) {
         self.hold();
-        // If no other source has the bytes, giving up early is useless.
+        // If there is no other source, giving up early would be useless.
         let waiting = if self.is_alone { ReadPatience::Long } else { ReadPatience::Short };
-        // A fetch of missing bytes is read from its start on. Ahead of that point the store would report its chunks as
+        // A fetch of missing bytes must be read from its start on. Past that point the store would report its chunks as
         // missing, and they would be requested twice.
         let end = self.source.rest_start().filter(|start| *start > self.span.start).unwrap_or(self.span.end);
         let count = self.ahead_count();
         while self.ahead.len() > count {
-            // There is no memory any more for the chunk furthest ahead.
+            // Memory no longer suffices for the chunk furthest ahead.
             self.ahead.pop_back();
             self.next -= 1;
         }
@@ -151,13 +151,13 @@ impl ChunkReader {
         }
     }
 
-    /// Returns how many chunks may be in memory or on their way there.
+    /// Returns how many chunks may be in memory or being read.
     fn ahead_count(&self) -> usize {
         let share = self.source.chunks.cache.shared.bodies.share_bytes();
         usize::try_from(share / CHUNK_BYTES).unwrap_or(usize::MAX).clamp(1, AHEAD_COUNT)
     }
 
-    /// Protects the unsent part from reclaim, up to the limit, and releases the part that was sent.
+    /// Protects the unsent part from reclaim, up to the limit, and releases the sent part.
     fn hold(&mut self) {
         let Some(store) = &self.source.chunks.cache.shared.store else { return };
         let current = self.span.start / CHUNK_BYTES;
@@ -174,7 +174,7 @@ impl ChunkReader {
         ChunkRead::Pending(Box::pin(Arc::clone(&self.source).read(number, self.span.clone(), waiting)))
     }
 
-    /// Continues from the origin, or from the store once more. Returns `false` if neither is possible.
+    /// Continues from the origin, or tries the store once more. Returns `false` if neither is possible.
     fn go_on_without(&mut self, absence: AbsenceReason) -> bool {
         if self.is_alone {
             return false;
@@ -187,13 +187,14 @@ impl ChunkReader {
         }
         let number = start / CHUNK_BYTES;
         if absence == AbsenceReason::Gap && self.looked_again != Some(number) && self.source.chunks.was_seen(number) {
-            // This chunk was read too far ahead: another reader's fetch has stored it since.
+            // This chunk was read ahead too early: since then, another reader's fetch has stored it.
             (self.looked_again, self.next) = (Some(number), number);
             return true;
         }
         let end = match absence {
             AbsenceReason::Gap => rest::gap_end(&self.source.chunks, start, end),
-            // More each time: a passing weakness of the store costs little, and one that lasts few requests.
+            // The origin supplies more each time. Brief trouble of the store then costs few bytes, and lasting trouble
+            // few requests.
             AbsenceReason::Trouble => {
                 let bytes = TROUBLE_BYTES << self.trouble_count.min(TROUBLE_DOUBLINGS_MAX);
                 self.trouble_count += 1;
@@ -209,7 +210,8 @@ impl ChunkReader {
         true
     }
 
-    /// Returns the next bytes from the origin. `None`: no more come from there now, so check again what is stored.
+    /// Returns the next bytes from the origin. `None` means that the origin sends no more now, and the store must be
+    /// checked again.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         match &mut self.rest {
             OriginTail::Nothing => return Poll::Ready(None),
@@ -234,7 +236,7 @@ impl ChunkReader {
         Poll::Ready(None)
     }
 
-    /// Goes back to the store; for good, if the origin was of no use.
+    /// Returns to the store, permanently if the origin could not help.
     fn end_rest(&mut self, was_useless: bool) {
         self.is_alone |= was_useless;
         self.rest = OriginTail::Nothing;
@@ -247,14 +249,14 @@ impl ChunkReader {
         BodyError::PartMissing
     }
 
-    /// Returns the bytes that lie in the span.
+    /// Returns the part of the bytes that lies in the span.
     fn take_from(&mut self, placed: &PlacedBytes) -> Result<Bytes, BodyError> {
         let end = placed.span().end.min(self.span.end);
         let Some(bytes) = placed.slice(self.span.start..end).filter(|bytes| !bytes.is_empty()) else {
             return Err(self.give_up());
         };
         self.span.start = end;
-        // Only a part of the chunk may have been stored, which ends before it.
+        // The stored part of the chunk may end before the position.
         if end < self.span.end && !end.is_multiple_of(CHUNK_BYTES) {
             (self.next, self.ahead) = (end / CHUNK_BYTES, VecDeque::new());
         }
@@ -262,10 +264,10 @@ impl ChunkReader {
     }
 }
 
-/// Chunks a client may have in memory at once.
+/// Most chunks in memory for one client.
 const AHEAD_COUNT: usize = 3;
-/// Number of chunks a client may protect at once: 1 GiB of a body. The store has a limit for all clients together.
+/// Most chunks that one client protects, which is 1 GiB of a body. The store has a limit for all clients together.
 const HELD_COUNT_MAX: u64 = 1024;
-/// Number of bytes taken from the origin when the store is in trouble for the first time.
+/// Number of bytes to take from the origin at the store's first trouble.
 const TROUBLE_BYTES: u64 = 8 << 20;
 const TROUBLE_DOUBLINGS_MAX: u32 = 20;

@@ -1,11 +1,11 @@
 //! Continues a body from the origin: where the transfer broke off, or at a gap in the stored body.
 //!
-//! Owns: the request, the check that the response is of the same representation, and the number of retries and the
-//! waits before them. Sending is in `asking`; `carrier` moves and stores the bytes.
+//! Owns: the request, the check that the response has the same representation, and the number and timing of retries.
+//! `asking` sends the request; `carrier` moves and stores the bytes.
 //!
-//! Invariant: a body is continued only with bytes of the same strong validator and the same total length. They come
-//! from a 206, or from a 200 whose first bytes are skipped (RFC 9110 13.1.5, 15.3.7.3). Cost: one request per attempt,
-//! and at most as many attempts as [`WAITS`] has entries unless a megabyte arrives in between.
+//! Invariant: a body is continued only with bytes that have the same strong validator and total length. They come from
+//! a 206, or from a 200 whose first bytes are skipped (RFC 9110 13.1.5, 15.3.7.3). Cost: one request per attempt, and
+//! at most as many attempts as [`WAITS`] has entries unless a megabyte arrives in between.
 
 use std::time::Duration;
 
@@ -19,39 +19,39 @@ use crate::{
 
 /// The missing range of a body.
 pub(super) struct MissingRange<'a> {
-    /// The validator that tells its representation from others.
+    /// The validator that distinguishes the body's representation from others.
     pub(super) validator: &'a HeaderValue,
-    /// Length of the whole.
+    /// Length of the whole body.
     pub(super) len: u64,
     /// Position after the last byte to request.
     pub(super) end: u64,
 }
 
-/// The relation of the origin's response to the bytes that are present.
+/// How the origin's response relates to the bytes that are present.
 pub(super) enum ContinuationAnswer {
-    /// The same representation. This many bytes precede the missing range.
+    /// The response has the same representation. This many bytes precede the missing range.
     Continued {
         status: StatusCode,
         body: OriginBody,
         skip: u64,
     },
-    /// Another representation.
+    /// The response has another representation.
     Changed,
-    /// The response does not say.
+    /// The response does not tell, and has this status.
     Unclear(StatusCode),
     Failed(Failure),
 }
 
-/// The number of times a body was continued.
+/// How often a body was continued, to limit retries.
 #[derive(Default)]
 pub(super) struct BreakCount {
     count: usize,
-    /// The position of the first break that counts.
+    /// The position of the first break since the last progress.
     place: u64,
 }
 
 impl<'a> MissingRange<'a> {
-    /// Returns the missing range of a response that is arriving, if its remainder can be requested.
+    /// Returns the missing range of a response that broke off, if its remainder can be requested.
     pub(super) fn of_open(method: &Method, open: &'a OpenHead) -> Option<Self> {
         let len = open.total_len.filter(|_| *method == Method::GET && open.head.status() == StatusCode::OK)?;
         let validator = partial::validator(open.head.fields(), open.head.response_time())?;
@@ -104,8 +104,8 @@ impl BreakCount {
     }
 }
 
-/// Waits before the attempts to continue a body. A connection that was cut can be reopened at once; a server that
-/// restarts takes seconds.
+/// Times to wait before each attempt to continue a body. A connection that was cut can be reopened at once; a server
+/// that restarts takes seconds.
 const WAITS: [Duration; 6] = [
     Duration::from_millis(100),
     Duration::from_millis(300),

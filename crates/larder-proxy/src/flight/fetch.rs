@@ -1,8 +1,8 @@
 //! The task of one flight: sends the request to the origin, shares the response, and stores it.
 //!
 //! Owns: the exchange with the origin, from the request to the commit, independent of the client that started it.
-//! Invariants: only a body that ended as its framing announced is committed. The flight leaves the table only after
-//! commit or failure. Memory: see `shared`.
+//! Invariants: only a body that ended as its framing announced is committed. The flight leaves the table only after the
+//! commit or a failure. Memory: see `shared`.
 
 use std::sync::Arc;
 
@@ -41,17 +41,17 @@ pub(crate) struct Fetch {
     pub(crate) flight: Arc<Flight>,
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
-    /// The key the flight is in the table under, if it is.
+    /// The key under which the flight is in the table. `None` if it is not in the table.
     pub(crate) table_key: Option<Arc<[u8]>>,
-    /// The stored response that is to be confirmed.
+    /// The stored response that the origin is asked to confirm.
     pub(crate) before: Option<FoundResponse>,
-    /// Set if the stored response may be served in place of an error.
+    /// Whether the stored response may be served in place of an error.
     pub(crate) stale_on_error: bool,
     /// The marker of the resource's variants, if it is known.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
-    /// The page group of requests with the same Referer; 0 is none.
+    /// The page group of requests with the same Referer, or 0.
     pub(crate) group: u32,
-    /// The fetch whose response head must arrive first.
+    /// The fetch whose response head must arrive before this fetch begins.
     pub(crate) after: Option<Arc<Flight>>,
 }
 
@@ -64,7 +64,7 @@ impl Fetch {
     /// Runs the fetch to its end.
     pub(crate) async fn run(self) {
         self.cache().metrics.flights.add(1);
-        // Its `Drop` wakes all readers, whatever happens.
+        // Dropping the guard wakes all readers, however the fetch ends.
         let mut landing = LandingGuard(self);
         if let Some(after) = landing.0.after.take() {
             Box::pin(landing.0.follow(&after)).await;
@@ -73,7 +73,7 @@ impl Fetch {
         landing.0.fly().await;
     }
 
-    /// Waits until the origin has answered another fetch, then continues with the response stored by then.
+    /// Waits for the origin's response to another fetch, then continues with the response that is stored by then.
     async fn follow(&mut self, after: &Arc<Flight>) {
         if let Some(mut reader) = FlightReader::join(after) {
             reader.stage().await;
@@ -84,7 +84,7 @@ impl Fetch {
                 self.marker.clone_from(&found.marker);
                 self.before = Some(found);
             }
-            // The availability of a long body was checked before, and still counts.
+            // The availability of a long body was checked before. That result still counts.
             LookupResult::Found(_) => {}
             LookupResult::OtherVariants(marker) => (self.before, self.marker) = (None, Some(marker)),
             LookupResult::Nothing => (self.before, self.marker) = (None, None),
@@ -119,30 +119,30 @@ impl Fetch {
         }
     }
 
-    /// Returns a response that another flight stored between this flight's lookup and its entry into the table.
+    /// Returns a response that another flight stored after this flight's lookup and before its entry into the table.
     async fn stored_meanwhile(&self) -> Option<KeptPart> {
         let (cache, store) = (self.cache(), self.cache().shared.store.as_ref()?);
         if self.before.is_some() || self.table_key.is_none() || !store.may_contain(&self.primary) {
             return None;
         }
-        // Boxed, because it takes kilobytes only for a moment, and the fetch waits for the origin for long.
+        // Boxed, because the lookup takes kilobytes for a moment only, while the fetch waits for the origin for long.
         let looking = Box::pin(lookup::find(cache, &self.primary, &self.asked.fields));
         let LookupResult::Found(found) = looking.await else { return None };
         let (settings, now) = (&cache.http, clock::now());
         let decision = reuse::decide(&self.asked.method, &self.asked.fields, &found.entry.head, now, settings);
-        // A body in chunks is read later, when an ailing store can no longer be made up for.
+        // A body in chunks is excluded: it is read later, when the fetch can no longer replace a failing store.
         let usable = matches!(decision, Reuse::Fresh { .. }) && matches!(found.entry.body, EntryBody::Whole(_));
         let FoundResponse { entry, key, marker, .. } = found;
         let own = HeaderMap::new();
         usable.then(|| KeptPart { entry, key, marker, own, alone: None, from_origin: false, arrived: None })
     }
 
-    /// Returns whether this is the fetch that others find under its key.
+    /// Returns whether other requests find this fetch in the table.
     pub(super) fn is_in_table(&self) -> bool {
         self.table_key.as_ref().is_some_and(|key| self.flights.table.has(key, &self.flight))
     }
 
-    /// Returns the client's own conditions if nothing is stored, so that the origin can answer with a 304.
+    /// Returns the client's own conditions if nothing is stored, so that the origin can respond with a 304.
     fn conditions(&self) -> Vec<(http::HeaderName, http::HeaderValue)> {
         let fields = &self.asked.fields;
         let names = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
@@ -152,8 +152,8 @@ impl Fetch {
         names.into_iter().filter_map(|name| fields.get(&name).cloned().map(|value| (name, value))).collect()
     }
 
-    /// Asks the origin whether a stored response is still valid. Returns `false` if the reply is about another
-    /// response, so that everything must be requested.
+    /// Asks the origin whether a stored response is still valid. Returns `false` if the reply concerns another
+    /// response, so that the whole response must be requested.
     async fn confirm(&self, found: &FoundResponse, edits: &RequestEdits) -> bool {
         let mut answer = match self.ask(edits).await {
             Ok(answer) => answer,
@@ -166,12 +166,12 @@ impl Fetch {
             self.accept(answer).await;
             return true;
         }
-        // The 304 names another validator than the stored one, so it confirms some other response (RFC 9111 4.3.4).
+        // The 304 names a validator other than the stored one, so it confirms another response (RFC 9111 4.3.4).
         if !validate::selects(&answer.head.headers, &found.entry.head) {
             return false;
         }
         let stored_status = found.entry.head.status();
-        // A 304 need not repeat the type. Rules by type were applied to it as if to a 200 of the stored type.
+        // A 304 need not repeat the media type. Rules by type are applied as if to the stored response.
         if stored_status != StatusCode::OK || !answer.head.headers.contains_key(header::CONTENT_TYPE) {
             if let Some(stored_type) = found.entry.head.fields().get(header::CONTENT_TYPE) {
                 answer.head.headers.entry(header::CONTENT_TYPE).or_insert_with(|| stored_type.clone());
@@ -181,7 +181,7 @@ impl Fetch {
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
         let head = validate::freshen(&found.entry.head, &exchange, settings);
-        // A purge between the request and its 304 concerns the confirmed response too.
+        // A purge between the request and its 304 also concerns the confirmed response.
         let head = head.after_purges(self.flight.began.purge_count);
         let own = validate::first_askers_own(&answer.head.headers, &head);
         let group = self.group_of(head.fields());
@@ -197,7 +197,7 @@ impl Fetch {
             found,
             Confirmation { place, head, began: self.flight.began },
         );
-        // If the response moves, it is stored first: readers that were told the new place must find it there.
+        // If the response moves to another key, it is stored first, because readers look for it there.
         if stays {
             // Clients do not wait for this commit, but a stop of the proxy does.
             let late = self.flights.unfinished.begin_late_commit();
@@ -219,24 +219,24 @@ impl Fetch {
         Ok(OriginAnswer { head, body, request_time, response_time })
     }
 
-    /// Takes a response in: shares and stores it, or gives it to the first asker alone.
+    /// Accepts a response: shares and stores it, or gives it to the first requester alone.
     async fn accept(&self, answer: OriginAnswer) {
         let status = answer.head.status;
-        // An error must not replace a stale response that may be served instead, nor be shared.
+        // An error must neither replace a stale response that may be served instead, nor be shared.
         if self.stale_on_error && is_origin_error(status) {
             self.flight.set_stage(FetchStage::OriginFailing);
             return;
         }
         let lonely = &self.cache().shared.lonely;
         if status == StatusCode::NOT_MODIFIED {
-            // It answers the first requester's condition, and is meaningless to others.
+            // The response answers the first requester's condition, so it means nothing to others.
             let OriginAnswer { head: response::Parts { headers: fields, .. }, body, .. } = answer;
             let private = PrivateResponse { status, fields, body, reason: Reason::Status, is_exact: true };
             return self.flight.set_private(private);
         }
         match self.place(&answer) {
             Err(reason) => {
-                // Remembered, so that the next requests do not queue behind a response that they cannot share.
+                // The key is remembered, so that the next requests do not wait for a response that they cannot share.
                 lonely.insert(&self.primary);
                 Box::pin(self.forget_replaced(status, reason)).await;
                 let OriginAnswer { head: response::Parts { status, headers: fields, .. }, body, .. } = answer;
@@ -245,7 +245,8 @@ impl Fetch {
             Ok((mut place, selecting)) => {
                 Box::pin(self.forget_elsewhere(&place)).await;
                 if let Some(found) = self.before.as_ref().filter(|_| is_gone(status)) {
-                    // Removed even if this response is not stored in the end: the origin says that the old one is gone.
+                    // The old response is removed even if the new one is not stored in the end, because the origin has
+                    // replaced it.
                     drop(Box::pin(storing::remove(self.cache(), &found.key)).await);
                 }
                 place.group = self.group_of(&answer.head.headers);
@@ -266,7 +267,7 @@ impl Fetch {
                 }
                 let marker = place.marker.as_ref().map(|(marker, _)| Arc::clone(marker));
                 let is_long = total_len.is_some_and(|len| len > CHUNK_BYTES);
-                // The choice is made before the head is shared, because Cache-Status must say whether the response is
+                // This is decided before the head is shared, because Cache-Status must say whether the response is
                 // stored.
                 let behind = is_long && self.cache().shared.patience.is_behind();
                 let unstored = behind.then_some(Reason::StoreBehind);
@@ -275,19 +276,19 @@ impl Fetch {
                 }
                 let is_admitted = place.admission == StoreAdmission::Granted;
                 let open = Arc::new(OpenHead { head, own, total_len, shareable, unstored, is_admitted, marker });
-                // From here on readers may be served. Everything that depends on the head is final.
+                // From here on readers may be served, so everything that depends on the head is final.
                 self.flight.set_stage(FetchStage::Open(Arc::clone(&open)));
-                // Kilobytes that a fetch has no use of while it waits for the origin.
+                // Boxed, because it takes kilobytes that the fetch does not need while it waits for the origin.
                 Box::pin(ResponseCarrier::new(self, &open, place).run(body)).await;
             }
         }
     }
 
-    /// Drops a stored response whose validation brought a response that is not stored (RFC 9111 4.3.3).
+    /// Removes a stored response if its validation brought a response that is not stored (RFC 9111 4.3.3).
     ///
-    /// If the content is gone, or is different, that counts for all clients, however fresh the stored response is.
-    /// Other statuses, and responses for one client's credentials or with `no-store`, only mean that the stored
-    /// response is not current once it is stale.
+    /// If the content is gone or has changed, this applies to all clients, however fresh the stored response is. Other
+    /// statuses, responses to one client's credentials, and responses with `no-store` matter only once the stored
+    /// response is stale.
     async fn forget_replaced(&self, status: StatusCode, reason: Reason) {
         let Some(found) = self.before.as_ref().filter(|_| !status.is_server_error()) else { return };
         let is_replaced = status == StatusCode::OK
@@ -301,16 +302,17 @@ impl Fetch {
         }
     }
 
-    /// Drops a stored response whose validation brought one that may be stored but was not.
+    /// Removes a stored response whose validation brought a response that could have been stored but was not.
     pub(super) async fn forget_unkept(&self) {
         if let Some(found) = self.before.as_ref().filter(|found| was_validated(found)) {
             drop(storing::remove(self.cache(), &found.key).await);
         }
     }
 
-    /// Drops the response to be confirmed if its replacement varies on other fields. At its old place it would still be
-    /// found by requests that the new response does not answer (RFC 9111 4.1). A response to a request that sends more
-    /// details replaces nothing.
+    /// Removes the response to be confirmed if its replacement varies on other fields.
+    ///
+    /// At its old key, requests would still find it that the new response does not match (RFC 9111 4.1). Nothing is
+    /// replaced if the request has fields of [`larder_http::telling`] that others lack.
     async fn forget_elsewhere(&self, place: &StorePlace) {
         let Some(found) = self.before.as_ref().filter(|found| found.key != place.key) else { return };
         if found.entry.head.selecting().cover_what_is_told(&self.asked.fields) {
@@ -318,8 +320,8 @@ impl Fetch {
         }
     }
 
-    /// Returns the page group of a response with these fields: that of its Referer, or a new one if other requests will
-    /// refer to it.
+    /// Returns the page group of a response with these fields: the group of its Referer, or a new one if other requests
+    /// will refer to it.
     fn group_of(&self, response_fields: &HeaderMap) -> u32 {
         if groups::is_document(response_fields) {
             self.cache().groups.of_document(self.asked.asker(), &self.primary, self.group)
@@ -328,7 +330,7 @@ impl Fetch {
         }
     }
 
-    /// Returns the exchange as the caching rules judge it.
+    /// Returns the exchange in the form that the caching rules use.
     pub(super) fn exchange<'a>(
         &'a self,
         answered: &'a response::Parts,
@@ -345,13 +347,13 @@ impl Fetch {
         }
     }
 
-    /// Returns the length of the longest body that is stored for a response with these fields, in bytes.
+    /// Returns the longest body that is stored for a response with these fields, in bytes.
     pub(super) fn size_max(&self, fields: &HeaderMap) -> u64 {
         let ruled = Ruling::of(fields).and_then(|ruling| ruling.size_max);
         ruled.unwrap_or(self.flights.entry_bytes_max)
     }
 
-    /// Returns the place at which a response is to be stored, or the reason why it is not.
+    /// Returns the place at which to store a response, or the reason not to store it.
     fn place(&self, answer: &OriginAnswer) -> Result<(StorePlace, larder_http::SelectingFields), Reason> {
         let settings = &self.cache().http;
         let exchange = self.exchange(&answer.head, answer.request_time, answer.response_time);
@@ -369,7 +371,7 @@ impl Fetch {
     }
 }
 
-/// An origin's response as it came.
+/// An origin's response, as received.
 pub(super) struct OriginAnswer {
     pub(super) head: response::Parts,
     pub(super) body: OriginBody,
@@ -390,13 +392,13 @@ impl Drop for LandingGuard {
     }
 }
 
-/// Returns whether the request carried the validators of a stored response. Only then does a full response mean that
-/// the stored one is not current (RFC 9111 4.3.3).
+/// Returns whether the request carried the stored response's validators. Only then does a full response mean that the
+/// stored one is outdated (RFC 9111 4.3.3).
 fn was_validated(found: &FoundResponse) -> bool {
     !validate::request_fields(&found.entry.head).is_empty()
 }
 
-/// Returns whether a status says that the content is no longer there.
+/// Returns whether a status says that the content no longer exists.
 fn is_gone(status: StatusCode) -> bool {
     matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE)
 }

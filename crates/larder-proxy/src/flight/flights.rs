@@ -1,4 +1,4 @@
-//! The flights in progress, and the state for new ones, of one worker.
+//! The flights of one worker, and the state that new flights need.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
 pub(crate) struct Flights {
     pub(crate) table: Arc<FlightTable>,
     pub(crate) means: Arc<FetchContext>,
-    /// The work that a stop waits for.
+    /// The work that a stop of the proxy waits for.
     pub(crate) unfinished: Arc<UnfinishedWork>,
     /// The longest body that is stored.
     pub(crate) entry_bytes_max: u64,

@@ -4,12 +4,13 @@
 //! bytes at [`RATE_MIN`] bytes a second. A store that takes longer cannot keep up; the response is then not stored, and
 //! its readers get it at the origin's speed.
 //!
-//! Why: the store's write buffer and the window in front of it absorb short delays, so a wait means that the device is
-//! slower than origin and clients. A healthy device is several times as fast as the limit; if Larder gave up there
-//! because the origin is even faster, long bodies would never be stored. A device below the limit is dying, throttled
-//! or overloaded, and not worth waiting for. A response of one chunk or less delays nobody: it is stored after its end.
+//! Why: the store's write buffer and the window absorb short delays, so a wait means that the device is slower than the
+//! origin and the clients. A healthy device is several times as fast as the limit. If Larder gave up on it just because
+//! the origin is even faster, long bodies would never be stored. A device below the limit is failing, throttled or
+//! overloaded, so it is not waited for. A response of one chunk or less delays nobody, because it is stored after its
+//! end.
 //!
-//! Owns: the time waited. Cost: one clock read for each chunk that the store does not take at once.
+//! Owns: the time waited. Cost: one clock read for each chunk that the store does not accept at once.
 
 use std::{
     future::{Future, poll_fn},
@@ -51,7 +52,7 @@ impl HoldUp {
     }
 }
 
-/// Lowest rate of a store that is waited for, in bytes a second.
+/// Lowest rate of a store that keeps up, in bytes per second.
 const RATE_MIN: u64 = 32 << 20;
 /// Additional time for which the readers of a response may be delayed.
 const GRACE: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ mod tests {
 
     const CHUNK: u64 = 1 << 20;
 
-    /// Returns the number of chunks, of 1,000, that are stored if the readers wait this long for each.
+    /// Returns how many of 1,000 chunks are stored if the readers wait this long for each.
     fn chunks_until_given_up(wait: Duration) -> usize {
         let mut hold_up = HoldUp::default();
         let takes = |_: &usize| {
@@ -77,7 +78,7 @@ mod tests {
     fn store_that_takes_32_mib_a_second_is_waited_for_and_a_slower_one_for_a_second() {
         assert_eq!(chunks_until_given_up(Duration::ZERO), 1000);
         assert_eq!(chunks_until_given_up(Duration::from_millis(31)), 1000);
-        // 3 MB/s: a third of a second each.
+        // A store of 3 MB/s takes a third of a second per chunk.
         assert_eq!(chunks_until_given_up(Duration::from_millis(333)), 3);
         assert_eq!(chunks_until_given_up(Duration::from_secs(2)), 0);
     }

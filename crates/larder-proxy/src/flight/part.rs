@@ -1,6 +1,6 @@
 //! Fetches a range of a response that is not stored: requests a part, and stores it as a part (RFC 9111 3.3, 3.4).
 //!
-//! Owns: which part is requested, and how much of it is stored. Missing parts are fetched later by `cache::chunks`.
+//! Owns: which part is requested, and how much of it is stored. `cache::chunks` fetches missing parts later.
 //!
 //! Invariants: a part is kept only if its Content-Range agrees with its length. Without a strong entity tag the
 //! remainder cannot be requested, so the part is kept only if it is all that was requested. Its head is stored after
@@ -31,10 +31,12 @@ use crate::{
 };
 
 impl Fetch {
-    /// Returns the range to request, if only a part is to be requested: the chunk that contains the start of the
-    /// client's first range, or the end of the body. Further ranges are fetched when they are read.
+    /// Returns the range to request, if a part suffices: the chunk that contains the start of the client's first range,
+    /// or the end of the body.
+    ///
+    /// Further ranges are fetched when they are read.
     pub(super) fn part_to_ask(&self) -> Option<HeaderValue> {
-        // Only the whole body can be checked against its digest.
+        // A digest can only be checked on the whole body.
         if self.asked.before.digest.is_some()
             || self.asked.question.is_some()
             || self.before.is_some()
@@ -49,7 +51,7 @@ impl Fetch {
             RangeRequest::Many(ranges) => *ranges.first()?,
         };
         let text = match range {
-            // A client that wants everything from near the start is best served by a fetch of the whole.
+            // If a client wants everything from near the start, the whole response is fetched.
             ByteRange::From { first, last: None } if first <= CHUNK_BYTES => return None,
             ByteRange::From { first, .. } => {
                 let start = first - first % CHUNK_BYTES;
@@ -60,13 +62,13 @@ impl Fetch {
         HeaderValue::try_from(text).ok()
     }
 
-    /// Takes in the 206 that answers `range`: keeps its part and shares it, or gives it to the first asker alone.
+    /// Accepts the 206 for `range`: stores its part and shares it, or gives it to the first requester alone.
     pub(super) async fn accept_part(&self, answer: OriginAnswer, range: &HeaderValue) {
         let cache = self.cache();
         let OriginAnswer { head, body, request_time, response_time } = answer;
         let tag = strong_tag(&head.headers);
         let kept = partial::part(head.status, &head.headers).and_then(|part| {
-            // Without a strong tag the remainder can never be requested, so a part is useless to everybody else.
+            // Without a strong tag the remainder can never be requested, so the part is useless to other clients.
             if tag.is_none() && !is_all_wanted(&self.asked, &part.span, part.total_len) {
                 return Err(larder_http::Reason::Partial);
             }
@@ -93,7 +95,7 @@ impl Fetch {
             }
         };
         let len = usize::try_from(part.span.len()).unwrap_or(usize::MAX);
-        // Collected whole before anything is shared: a part of at most one chunk, whose length must agree with its
+        // The part is collected before it is shared. It is at most one chunk, and its length must agree with its
         // Content-Range.
         let Some(bytes) = body.collect(len).await else {
             let why = "its response ended early".to_owned();
@@ -107,7 +109,7 @@ impl Fetch {
         let received = ReceivedHead { status: head.status, fields: head.headers, request_time, response_time };
         let alone = (tag.is_none() && part.span.len() < part.total_len).then_some(part.span);
         let head = head_of(received, &part, selecting, targets).after_purges(self.flight.began.purge_count);
-        // Bytes first, then the head that promises them, then the readers.
+        // The bytes are stored before the head that refers to them, and the head before readers are served.
         let entry = self.keep_part(&place, head, &arrived).await;
         let marker = place.marker.map(|(marker, _)| marker);
         let kept = KeptPart { entry, key: place.key, marker, own, alone, from_origin: true, arrived: Some(arrived) };
@@ -132,7 +134,7 @@ impl Fetch {
     }
 }
 
-/// Returns whether this span of a body is all that a request wants.
+/// Returns whether a request needs no more than this span of the body.
 pub(crate) fn is_all_wanted(asked: &RequestHead, there: &Span, total_len: u64) -> bool {
     let RangeRequest::Single(wanted) = range::parse(&asked.fields) else { return false };
     match range::resolve(wanted, total_len) {
@@ -141,14 +143,15 @@ pub(crate) fn is_all_wanted(asked: &RequestHead, there: &Span, total_len: u64) -
     }
 }
 
-/// Returns the head of the whole response that a part belongs to. A part that covers everything makes it complete.
+/// Returns the head of the whole response that a part belongs to. If the part covers everything, the head is that of a
+/// complete response.
 fn head_of(
     mut received: ReceivedHead,
     part: &partial::Part,
     selecting: larder_http::SelectingFields,
     targets: &TargetList,
 ) -> StoredHead {
-    // A 206 arrived, so the origin supports ranges, and the missing parts can be requested.
+    // The origin sent a 206, so it supports ranges, and the missing parts can be requested.
     received.fields.entry(header::ACCEPT_RANGES).or_insert(HeaderValue::from_static("bytes"));
     let head = partial::whole_head(received, part, random(), selecting, targets);
     if part.span.len() == part.total_len { head.with_body(BodyPlace::Whole { len: part.total_len }) } else { head }

@@ -1,8 +1,8 @@
 //! Streams several parts of a stored body in one response: multipart/byteranges (RFC 9110 15.3.7.2).
 //!
-//! Owns: the order of texts and parts. The texts are written by `larder_http::multipart`. Invariant: as many bytes are
-//! sent as were announced, or the stream ends with an error. Memory: that of one chunk reader, whatever the number of
-//! parts, because only the part being sent is read.
+//! Owns: the order of texts and parts. `larder_http::multipart` creates the texts. Invariant: the stream has exactly
+//! the announced number of bytes, or ends with an error. Memory: one chunk reader, whatever the number of parts,
+//! because only the part being sent is read.
 
 use std::{
     collections::VecDeque,
@@ -21,7 +21,7 @@ use crate::{
     flight::{chunk_reader::ChunkReader, source::BodySource},
 };
 
-/// Several parts of a body on their way to a client.
+/// The parts of a body that are sent in one response.
 pub(crate) struct PartsReader {
     source: PartsSource,
     pieces: VecDeque<Piece>,
@@ -39,13 +39,13 @@ pub(crate) enum PartsSource {
 }
 
 impl PartsReader {
-    /// Sends the pieces of `multipart`, whose parts lie within the body.
+    /// Creates a reader of the pieces of `multipart`, whose parts must lie within the body.
     pub(crate) fn new(multipart: &Multipart, source: PartsSource) -> Self {
         let pieces = multipart.pieces().iter().cloned().collect();
         Self { source, pieces, reading: None, remaining: multipart.content_length() }
     }
 
-    /// Bytes still to come.
+    /// Returns the number of bytes still to come.
     pub(crate) fn remaining(&self) -> u64 {
         self.remaining
     }
@@ -73,7 +73,7 @@ impl PartsReader {
         }
     }
 
-    /// Counts the bytes handed out; nothing follows an error.
+    /// Counts the bytes returned. After an error, no bytes follow.
     fn note(&mut self, result: Result<Bytes, BodyError>) -> Result<Bytes, BodyError> {
         match &result {
             Ok(bytes) => self.remaining -= bytes.len() as u64,

@@ -1,9 +1,9 @@
 //! Verifies that every chunk a response needs is on disk before its first byte is sent.
 //!
 //! Owns: the list of chunks that a request needs, the probe of each, and the start of the response: its first bytes, or
-//! a fetch of what is missing. Streaming is done elsewhere. Invariant: a response called a hit was complete just
-//! before, every requested chunk with its key compared. A body with a gap counts as a hit only after the origin has
-//! agreed to continue it.
+//! a fetch of the missing ones. Streaming is done elsewhere. Invariant: when a response is called a hit, every
+//! requested chunk has just been found, with its key compared. A body with a gap counts as a hit only after the origin
+//! has agreed to continue it.
 //!
 //! The index recognizes entries by a few hash bits, so it reports one missing chunk in 500 as present. A body of 1,000
 //! chunks would hit that case sooner or later. So the record of each chunk is probed, and its location is remembered
@@ -39,17 +39,17 @@ use crate::{
     },
 };
 
-/// The available share of a stored response, with the data to answer a request.
+/// How much of a stored response is available, with the data to answer a request.
 pub(crate) enum Availability {
-    /// The whole response; without a body if it needs none from the store.
+    /// Everything. `None` if the response needs no body from the store.
     There(Option<ChunkedPlan>),
-    /// Incomplete, but the remainder can be requested; with the position of the first gap.
+    /// A part. The remainder can be requested. The number is the position of the first gap.
     Lacking(ChunkedPlan, u64),
-    /// Incomplete, without a way to get the remainder.
+    /// A part, and the remainder cannot be requested.
     Gone,
 }
 
-/// A body in chunks, and the requested ranges, in order.
+/// A body in chunks, and the requested ranges in order.
 pub(crate) struct ChunkedPlan {
     source: Arc<BodySource>,
     wanted: Vec<Range<u64>>,
@@ -59,18 +59,18 @@ pub(crate) struct ChunkedPlan {
 pub(crate) struct ReadyAnswer {
     /// The body, if it is in chunks.
     pub(crate) body: Option<Arc<BodySource>>,
-    /// The origin's status, if the origin continues the stored body.
+    /// The status of the origin's response, if the origin continues the stored body.
     pub(crate) continued: Option<StatusCode>,
 }
 
-/// The available share of the requested part of a stored response.
+/// How much of the requested part of a stored response is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AvailableExtent {
-    /// The whole.
+    /// Everything.
     Whole,
-    /// Incomplete, but the remainder can be requested.
+    /// A part. The remainder can be requested.
     Lacking,
-    /// Incomplete, without a way to get the remainder.
+    /// A part, and the remainder cannot be requested.
     Gone,
 }
 
@@ -85,7 +85,7 @@ pub(crate) async fn look(
     let Some(body) = BodySource::of(means, asked, key, entry) else { return Availability::Gone };
     let source = Arc::new(body);
     let wanted = wanted(&asked.method, &asked.fields, entry, len);
-    // RFC 9111 5.2.1.7.
+    // RFC 9111 5.2.1.7: such a request must not reach the origin, so a gap cannot be filled.
     let is_alone = reuse::is_only_if_cached(&asked.fields, &means.cache.http);
     match first_missing(&source.chunks, &wanted).await {
         Ok(None) if wanted.is_empty() => Availability::There(None),
@@ -117,7 +117,7 @@ pub(crate) async fn extent(
 }
 
 impl Availability {
-    /// Returns how much is there.
+    /// Returns the available extent.
     pub(crate) fn extent(&self) -> AvailableExtent {
         match self {
             Self::There(_) => AvailableExtent::Whole,
@@ -127,11 +127,11 @@ impl Availability {
     }
 
     /// Reads the first bytes, or begins to fetch the first missing ones. Returns `None` if the response must come from
-    /// elsewhere.
+    /// another source.
     pub(crate) async fn ready(self) -> Option<ReadyAnswer> {
         match self {
             Self::There(None) => Some(ReadyAnswer { body: None, continued: None }),
-            // Boxed, because it takes kilobytes only for a moment.
+            // Boxed, because it takes kilobytes for a moment only.
             Self::There(Some(body)) => Box::pin(body.open()).await,
             Self::Lacking(body, missing) => Box::pin(body.fill(missing)).await,
             Self::Gone => None,
@@ -150,12 +150,12 @@ impl ChunkedPlan {
             }
             Err(AbsenceReason::Gap | AbsenceReason::Trouble) if !self.source.chunks.can_go_on() => None,
             Err(AbsenceReason::Gap) => self.fill(first.start).await,
-            // Any other operation of the store would take as long.
+            // Any other operation of the store would take as long, so the origin is used.
             Err(AbsenceReason::Trouble) => None,
         }
     }
 
-    /// Requests the bytes from `missing` on from the origin.
+    /// Requests the bytes from `missing` on.
     async fn fill(self, missing: u64) -> Option<ReadyAnswer> {
         let end = self.wanted.iter().find(|span| span.contains(&missing))?.end;
         let mut reader = rest::board(&self.source, missing, rest::gap_end(&self.source.chunks, missing, end)).await;
@@ -209,7 +209,7 @@ fn chunks_of(span: &Range<u64>) -> Range<u64> {
     span.start / CHUNK_BYTES..span.end.div_ceil(CHUNK_BYTES)
 }
 
-/// Probes chunks, some at once, and records the results. Returns the absent ones.
+/// Probes chunks, several at a time, and records the results. Returns the absent ones.
 async fn look_at(
     body: &Arc<ChunkedBody>,
     store: &Store,
@@ -231,7 +231,7 @@ async fn look_at(
                 missing.push(number);
             }
         }
-        // The error is of a runtime that stops.
+        // An error here means that the runtime is stopping.
         let Some(looked) = looks.join_next().await else { return Ok(missing) };
         let (number, seen) = looked.map_err(|_| StoreTrouble)?;
         let seen = seen?;
@@ -242,5 +242,5 @@ async fn look_at(
     }
 }
 
-/// Number of chunks probed at once, for one response.
+/// Most chunks probed at a time for one response.
 const LOOKS_AT_ONCE_MAX: usize = 64;

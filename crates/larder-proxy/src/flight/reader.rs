@@ -1,9 +1,9 @@
 //! One reader of a flight: a client that gets the bytes of a shared fetch.
 //!
-//! Owns: the reader's position, which is given up when the reader is dropped. Invariant: bytes come in order and
+//! Owns: the reader's position, which is released when the reader is dropped. Invariant: bytes come in order and
 //! without gaps, or the stream ends with an error. Cost: pieces in memory are passed by reference. A reader that fell
-//! behind reads one chunk at a time from the store. A reader that fell behind what is kept for it fetches the remainder
-//! itself, if the response has a strong validator.
+//! behind the window reads one chunk at a time from the store. If its bytes are not stored either, it fetches the
+//! remainder itself, which needs a strong validator.
 
 use std::{
     ops::Range,
@@ -30,18 +30,18 @@ pub(crate) struct FlightReader {
     index: usize,
     first: bool,
     position: u64,
-    /// The position at which to stop, if before the end.
+    /// The position at which to stop, if it is before the body's end.
     end: Option<u64>,
-    /// Whether everything, or an error, has been handed out; but for the trailers.
+    /// Whether everything except trailers, or an error, has been returned.
     finished: bool,
-    /// Set if trailers are still to be handed out, if there are any.
+    /// Whether trailers may still have to be returned.
     awaits_trailers: bool,
-    /// The stream that a reader that fell behind reads from.
+    /// The reader of the stored chunks, while this reader is behind the window.
     behind: Option<Box<ChunkReader>>,
 }
 
 impl FlightReader {
-    /// Creates the reader that the flight was started for.
+    /// Creates the reader for the request that started the flight.
     pub(crate) fn first(flight: Arc<Flight>) -> Self {
         let index = flight.add_reader().expect("a new flight is open");
         Self::at(flight, index, true)
@@ -53,7 +53,7 @@ impl FlightReader {
         Some(Self::at(Arc::clone(flight), index, false))
     }
 
-    /// Creates a reader from `position` on, or returns `None` if the flight does not get there soon.
+    /// Creates a reader from `position` on. Returns `None` if the flight will not reach that position soon.
     pub(crate) fn join_at(flight: &Arc<Flight>, position: u64) -> Option<Self> {
         let index = flight.add_reader_at(position)?;
         let mut reader = Self::at(Arc::clone(flight), index, false);
@@ -70,7 +70,7 @@ impl FlightReader {
         &self.flight
     }
 
-    /// Waits until it is known how the fetch turns out.
+    /// Waits until the fetch has a result to report.
     pub(crate) async fn stage(&mut self) -> FetchStage {
         std::future::poll_fn(|context| self.flight.poll_stage(self.index, context)).await
     }
@@ -82,7 +82,7 @@ impl FlightReader {
         self.finished = span.is_empty();
     }
 
-    /// Bytes still to come, if that is known.
+    /// Returns the number of bytes still to come, if it is known.
     pub(crate) fn remaining(&self) -> Option<u64> {
         if self.finished { Some(0) } else { self.end.map(|end| end - self.position) }
     }
@@ -115,20 +115,20 @@ impl FlightReader {
             }
             match ready!(self.flight.poll_piece(self.index, self.position, context)) {
                 ReaderPiece::Bytes(bytes) => return Poll::Ready(Some(Ok(self.advance(bytes)))),
-                // One chunk at a time: after it the window may be within reach again, which saves reads.
+                // Only one chunk is read. After it, the reader may have caught up with the window, which saves reads.
                 ReaderPiece::InStore(source, number) => {
                     let end = source.chunks.span(number).end.min(self.end.unwrap_or(u64::MAX));
                     self.behind = Some(Box::new(ChunkReader::new(source, self.position..end)));
                 }
-                // The flight has dropped bytes that this reader still needs. Failing would cut off every slow client; a
-                // fetch of its own continues the body.
+                // The flight has dropped bytes that this reader still needs. An error here would cut off every slow
+                // client, so the reader fetches the remainder itself.
                 ReaderPiece::End(Err(BodyError::TooSlow)) if let Some((source, len)) = self.way_on() => {
                     let end = *self.end.get_or_insert(len);
                     self.behind = Some(Box::new(ChunkReader::new(source, self.position..end)));
                 }
                 ReaderPiece::End(result) => {
                     self.finished = true;
-                    // A complete end before the announced length is an error for this reader.
+                    // If the body ends before the end of this reader's span, that is an error.
                     let short = self.end.is_some_and(|end| self.position < end);
                     self.awaits_trailers = result.is_ok() && self.end.is_none();
                     return Poll::Ready(match result {
@@ -141,7 +141,7 @@ impl FlightReader {
         }
     }
 
-    /// Returns the body and its length, if bytes that the flight has dropped can be read in another way.
+    /// Returns the body and its length, if dropped bytes can be read from another source.
     fn way_on(&self) -> Option<(Arc<BodySource>, u64)> {
         let source = self.flight.source().filter(|source| source.chunks.can_go_on())?;
         let len = source.chunks.len.filter(|len| self.position < *len)?;
@@ -153,7 +153,7 @@ impl FlightReader {
         error
     }
 
-    /// Notes that bytes are handed out, and cuts them at the end of the span.
+    /// Records that bytes are returned, and cuts them at the end of the span.
     fn advance(&mut self, mut bytes: Bytes) -> Bytes {
         if let Some(end) = self.end {
             bytes.truncate(usize::try_from(end - self.position).unwrap_or(usize::MAX));

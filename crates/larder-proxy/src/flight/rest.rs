@@ -1,11 +1,11 @@
 //! Fetches the remainder of a stored body from the origin: one fetch per gap, shared by all readers there.
 //!
-//! Owns: the fetches in progress, by representation. When the origin is contacted is decided in `presence` and
-//! `chunk_reader`; whether its response continues the stored body, in `continuation`.
+//! Owns: the fetches in progress, by representation. `presence` and `chunk_reader` decide when the origin is contacted.
+//! `continuation` decides whether its response continues the stored body.
 //!
-//! Invariants: the arriving bytes are stored as whole chunks, and an incomplete chunk as its fragment. Where two
-//! fetches would bring the same bytes, the earlier one ends where the later one started. Cost: one request; memory: a
-//! flight's window.
+//! Invariants: the received bytes are stored as whole chunks, and an incomplete chunk as its fragment. If two fetches
+//! would bring the same bytes, the fetch of the earlier range ends where the other one starts. Cost: one request;
+//! memory: a flight's window.
 
 use std::{
     collections::HashMap,
@@ -36,19 +36,21 @@ pub(crate) struct TailFetches {
 
 /// A fetch of missing bytes.
 struct TailFetch {
-    /// The body, of which nothing else was begun.
+    /// The body, from which nothing else is being read.
     source: Arc<BodySource>,
     flight: Arc<Flight>,
     /// Position of the first byte to request.
     start: u64,
-    /// The last chunk, as far as it is stored; it reaches the end of the body.
+    /// The stored end of the last chunk, which reaches the end of the body.
     last: Option<Bytes>,
     /// Position after the last byte to request.
     end: u64,
 }
 
-/// Returns the end of the gap that begins at `start`: the next chunk that seems to be stored, or the end of the chunk
-/// that contains `wanted_end`, so that whole chunks arrive and can be stored.
+/// Returns the end of the gap that begins at `start`.
+///
+/// The gap ends at the next chunk that seems to be stored, or at the end of the chunk that contains `wanted_end`. So
+/// whole chunks arrive and can be stored.
 pub(crate) fn gap_end(body: &ChunkedBody, start: u64, wanted_end: u64) -> u64 {
     let mut number = start / CHUNK_BYTES + 1;
     while number * CHUNK_BYTES < wanted_end && !body.seems_there(number) {
@@ -57,21 +59,22 @@ pub(crate) fn gap_end(body: &ChunkedBody, start: u64, wanted_end: u64) -> u64 {
     body.span(number - 1).end
 }
 
-/// Returns a reader of the remainder of `source` from `position` on: of a running fetch, or of a new one up to `end`.
+/// Returns a reader of the remainder of `source` from `position` on. It reads a running fetch, or a new one up to
+/// `end`.
 pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> FlightReader {
     let (rests, body) = (&source.means.rests, &source.chunks);
     if let Some(reader) = rests.join(body.place.representation, position) {
         return reader;
     }
-    // The fetch starts and ends at chunk boundaries, so that whole chunks can be stored. The bytes before `position`
-    // cost less than a chunk that is lost again.
+    // The fetch starts and ends at chunk boundaries, so that whole chunks can be stored. Fetching the bytes before
+    // `position` costs less than losing the chunk again.
     let first = position / CHUNK_BYTES;
     let (chunk, end) = (body.span(first), end.max(position + 1));
     let last = end.div_ceil(CHUNK_BYTES) - 1;
     let end = body.span(last).end;
     let mut fragment = body.read_fragment(first).await;
-    // A fragment at the start of the chunk shortens the request at its front, one at the end of the last chunk at its
-    // back. Others are inside and save nothing.
+    // Only two fragments save bytes: one at the start of the first chunk, and one at the end of the last chunk. Others
+    // lie inside the range.
     let before = fragment.take_if(|fragment| fragment.start == chunk.start && fragment.span().end < end);
     if last != first {
         fragment = body.read_fragment(last).await;
@@ -80,8 +83,8 @@ pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> 
     let twin = Arc::new(source.twin());
     let began = body.cache.shared.begin();
     let begin = |end| Arc::new(Flight::continuing(began, Arc::clone(&twin), chunk.start..end));
-    // Reading the fragments has awaited. Another task may have begun the same fetch since, so the table decides again,
-    // under its lock.
+    // Another task may have begun the same fetch while the fragments were being read. So the table decides again, under
+    // its lock.
     let (reader, begun_end) = rests.join_or_begin(body.place.representation, position, chunk.start..end, begin);
     if let Some(begun_end) = begun_end {
         let flight = Arc::clone(reader.flight());
@@ -90,8 +93,8 @@ pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> 
             flight.push(before.bytes);
             start
         });
-        // If another fetch has begun on the way, this one ends there, and the fragment at the original end is not its
-        // own.
+        // If another fetch begins within the range, this one ends there, and the fragment at the original end does not
+        // belong to it.
         let last = after.filter(|after| begun_end == end && after.start >= start);
         let end = last.as_ref().map_or(begun_end, |last| last.start);
         tokio::spawn(TailFetch { source: twin, flight, start, last: last.map(|last| last.bytes), end }.run());
@@ -100,12 +103,12 @@ pub(crate) async fn board(source: &Arc<BodySource>, position: u64, end: u64) -> 
 }
 
 impl TailFetches {
-    /// Returns a reader of the fetch that brings, or will soon bring, the byte at `position`.
+    /// Returns a reader of the fetch that has, or will soon have, the byte at `position`.
     fn join(&self, representation: u64, position: u64) -> Option<FlightReader> {
         join(self.lock().get(&representation)?, position)
     }
 
-    /// Joins a fetch as [`Self::join`] does, or begins one of `span` with `begin`. Returns the end of the new fetch,
+    /// Joins a fetch like [`Self::join`], or begins a fetch of `span` with `begin`. Returns the end of the new fetch,
     /// which may be earlier than requested.
     fn join_or_begin(
         &self,
@@ -150,7 +153,7 @@ fn join(flights: &[Arc<Flight>], position: u64) -> Option<FlightReader> {
 
 impl TailFetch {
     async fn run(self) {
-        // Its `Drop` wakes all readers, whatever happens.
+        // Dropping the guard wakes all readers, however the fetch ends.
         let landing = TailLandingGuard(self);
         let rest = &landing.0;
         let Some(missing) = rest.missing() else {
@@ -182,29 +185,32 @@ impl TailFetch {
         Some(MissingRange { validator: chunks.validator.as_ref()?, len: chunks.len?, end: self.end })
     }
 
-    /// Carries the arriving bytes to the readers and the store. The last bytes are handed out once they are stored, so
-    /// that a client that has received a whole response finds all of it in the store.
+    /// Passes the received bytes to the readers and the store.
+    ///
+    /// Readers receive the last bytes only once they are stored, so that a client that has received a whole response
+    /// finds all of it in the store.
     async fn carry(&self, missing: &MissingRange<'_>, mut body: OriginBody, skip: u64) {
         let storage = BodyStorage::Chunks(Arc::clone(&self.source.chunks));
         let mut carrier = BodyCarrier::new(&self.source.means.cache, &self.flight, storage, self.flight.start());
         (carrier.produced, carrier.skip) = (self.start, skip);
         let source = AskedBy { means: &self.source.means, asked: &self.source.asked };
         loop {
-            // The limit shrinks when a later fetch begins ahead: two fetches never write the same chunk.
+            // The limit shrinks if a later fetch begins within the range, so that two fetches never write the same
+            // chunk.
             let end = self.end.min(self.flight.limit());
             if carrier.produced >= end {
                 break;
             }
-            // The current chunk is completed even without readers. An incomplete one would be fetched again from its
-            // fragment on.
+            // The current chunk is completed even without readers. Otherwise it would be fetched again, starting from
+            // its fragment.
             let worth = carrier.skip == 0 && end - carrier.produced < CHUNK_BYTES;
             match carrier.next(&mut body, worth).await {
                 CarriedPiece::Data(mut bytes) => {
                     bytes.truncate(usize::try_from(end - carrier.produced).unwrap_or(usize::MAX));
                     carrier.produced += bytes.len() as u64;
                     if carrier.produced == end {
-                        // A client with the last byte may send its next request at once. Withheld until the commit, it
-                        // finds the whole body stored.
+                        // A client with the last byte may send its next request at once. So that byte is withheld until
+                        // the commit, and the request finds the whole body stored.
                         self.flight.withhold(bytes);
                         break;
                     }
@@ -228,7 +234,7 @@ impl TailFetch {
             }
         }
         drop(body);
-        // The stored end of the last chunk was not requested. It counts only if everything before it has arrived.
+        // The stored end of the last chunk was not requested. It is usable only if everything before it has arrived.
         if let Some(last) = self.last.clone().filter(|_| carrier.produced == self.end) {
             carrier.produced += last.len() as u64;
             self.flight.withhold(last);

@@ -1,11 +1,11 @@
 //! One fetch and its readers: the bytes that have arrived, the readers' positions, and the wakers.
 //!
-//! Owns: the window of bytes in memory and the readers' positions. The exchange with the origin is in `fetch`, clients
-//! in `reader`.
+//! Owns: the window of bytes in memory and the readers' positions. `fetch` has the exchange with the origin, and
+//! `reader` serves the clients.
 //!
-//! Invariants: bytes are handed out in order, and only once their position is known. A complete end is announced only
-//! after the origin's own end. Memory: a window of at most its share of the budget for all bodies; readers that fall
-//! behind the window read from the store. Cost: one short lock per piece and reader.
+//! Invariants: bytes are returned in order, and only once their position is known. The end is announced as complete
+//! only after the origin's response has ended. Memory: a window of at most the body's share of the budget. Readers that
+//! fall behind the window read from the store. Cost: one short lock per piece and reader.
 
 use std::{
     ops::Range,
@@ -34,11 +34,11 @@ use crate::{
 
 /// A fetch and its readers.
 pub(crate) struct Flight {
-    /// The start of the flight, to detect invalidations since.
+    /// When the flight began, to detect invalidations since then.
     pub(crate) began: WorkStart,
-    /// Set if the request that started the flight wants a response no older than itself.
+    /// Whether the request that started the flight demands a response no older than itself.
     is_reload: bool,
-    /// Set once the request may have been sent to the origin.
+    /// Whether the request may have been sent to the origin.
     left: AtomicBool,
     state: Mutex<FlightState>,
 }
@@ -46,24 +46,24 @@ pub(crate) struct Flight {
 struct FlightState {
     stage: FetchStage,
     private: Option<Box<PrivateResponse>>,
-    /// Whether that is, or was, a 304 to the first asker's condition.
+    /// Whether the response is a 304 to the first requester's condition.
     answered_condition: bool,
     window: Window,
     /// The position in the body at which the flight starts.
     start: u64,
-    /// The position at which the flight ends, if before the body's end.
+    /// The position at which the flight ends, if it is before the body's end.
     limit: u64,
-    /// Place up to which readers may have the window's bytes.
+    /// Position up to which readers may read from the window.
     visible: u64,
-    /// Bytes from the start that are in the store, in whole chunks.
+    /// Length of the part that is stored, in whole chunks.
     committed: u64,
-    /// The source of those chunks.
+    /// The source for reading the stored chunks.
     source: Option<Arc<BodySource>>,
     /// The trailers after the body.
     trailers: Option<HeaderMap>,
     /// The result of the body, once it has ended.
     ended: Option<Result<(), BodyError>>,
-    /// Set if no reader may join any more.
+    /// Whether the flight is closed to new readers.
     closed: bool,
     readers: Slab<ReaderSlot>,
     fetcher: Option<Waker>,
@@ -80,18 +80,18 @@ struct ReaderSlot {
 pub(crate) enum ReaderPiece {
     /// The next bytes.
     Bytes(Bytes),
-    /// No longer in memory; in this chunk of the store.
+    /// The bytes are no longer in memory, but in this chunk of the store.
     InStore(Arc<BodySource>, u64),
-    /// The end, in good order or not.
+    /// The end of the body, or the error that ended it.
     End(Result<(), BodyError>),
 }
 
 /// Whether the fetcher may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FetchPace {
-    /// Read on.
+    /// Continue reading.
     Go,
-    /// Wait until a reader has come further.
+    /// Wait until a reader has advanced.
     Wait,
     /// No reader is left.
     Unread,
@@ -128,7 +128,7 @@ impl Flight {
         Self { began, is_reload: false, left: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
-    /// Marks the request as sent. Reloads that arrive later are not answered by this flight.
+    /// Marks the request as sent. Reloads that arrive later do not share this flight.
     pub(crate) fn leave(&self) {
         self.left.store(true, SeqCst);
     }
@@ -141,14 +141,14 @@ impl Flight {
         self.is_reload
     }
 
-    /// Announces how far the fetch has come.
+    /// Announces the fetch's stage to the readers.
     pub(crate) fn set_stage(&self, stage: FetchStage) {
         let mut state = self.lock();
         state.stage = stage;
         state.wake_readers();
     }
 
-    /// Announces a response for the first asker alone.
+    /// Announces a response for the first requester alone.
     pub(crate) fn set_private(&self, response: PrivateResponse) {
         let mut state = self.lock();
         state.answered_condition = response.status == StatusCode::NOT_MODIFIED;
@@ -178,12 +178,12 @@ impl Flight {
         self.lock().start
     }
 
-    /// Returns the position at which the flight ends, if before the body's end.
+    /// Returns the position at which the flight ends, if it is before the body's end.
     pub(crate) fn limit(&self) -> u64 {
         self.lock().limit
     }
 
-    /// Lets it end where another fetch has begun, unless it has come further already.
+    /// Ends the flight at `place`, where another fetch has begun, unless it has already passed that position.
     pub(crate) fn end_before(&self, place: u64) {
         let mut state = self.lock();
         if state.start < place && state.window.end() <= place && place < state.limit {
@@ -193,12 +193,12 @@ impl Flight {
         }
     }
 
-    /// Bytes that have arrived.
+    /// Returns the position after the last byte that arrived.
     pub(crate) fn produced(&self) -> u64 {
         self.lock().window.end()
     }
 
-    /// Appends bytes that arrived.
+    /// Appends received bytes.
     pub(crate) fn push(&self, bytes: Bytes) {
         let mut state = self.lock();
         state.window.push(bytes);
@@ -206,12 +206,12 @@ impl Flight {
         state.wake_readers();
     }
 
-    /// Appends the last bytes, without handing them out before the end is announced.
+    /// Appends the last bytes, but hides them from readers until the end is announced.
     pub(crate) fn withhold(&self, bytes: Bytes) {
         self.lock().window.push(bytes);
     }
 
-    /// Notes the trailers, before the end is announced.
+    /// Sets the trailers. Must be called before the end is announced.
     pub(crate) fn set_trailers(&self, trailers: HeaderMap) {
         self.lock().trailers = Some(trailers);
     }
@@ -230,7 +230,7 @@ impl Flight {
         state.wake_readers();
     }
 
-    /// Closes the flight to new readers. Returns `false` if there are readers, so that it stays open.
+    /// Closes the flight to new readers if it has none. Returns whether it is closed.
     pub(crate) fn close_if_unread(&self) -> bool {
         let mut state = self.lock();
         state.closed |= state.readers.is_empty();
@@ -250,14 +250,15 @@ impl Flight {
         state.wake_readers();
     }
 
-    /// Says where the chunks go from now on.
+    /// Sets where the stored chunks are read from.
     pub(crate) fn set_source(&self, source: Arc<BodySource>) {
         self.lock().source = Some(source);
     }
 
-    /// Notes that the first `committed` bytes are in the store, and drops bytes far behind from memory. Bytes that the
-    /// fastest reader has not received stay while there is memory for them: a store can still lose what it has
-    /// accepted.
+    /// Records that the first `committed` bytes are stored, and drops bytes that are far behind from memory.
+    ///
+    /// Bytes that the fastest reader has not received yet stay while memory permits, because a store can still lose
+    /// bytes that it has accepted.
     pub(crate) fn note_committed(&self, committed: u64) {
         let mut state = self.lock();
         state.committed = committed;
@@ -268,13 +269,15 @@ impl Flight {
         state.window.trim(keep);
     }
 
-    /// Returns `len` bytes from `start` on, which are still in the window.
+    /// Returns `len` bytes from `start` on, which must still be in the window.
     pub(crate) fn copy_out(&self, start: u64, len: u64) -> Vec<Bytes> {
         self.lock().window.copy_out(start, len)
     }
 
-    /// Returns whether the fetcher may read on; if not, it is woken when that changes. `stored`: the store has the
-    /// bytes that leave the window, so that only the fastest reader sets the pace.
+    /// Returns whether the fetcher may continue reading. If not, the fetcher is woken when that changes.
+    ///
+    /// `stored` says that the store has the bytes that leave the window. In that case, only the fastest reader sets the
+    /// pace.
     pub(crate) fn poll_pace(&self, stored: bool, context: &Context<'_>) -> FetchPace {
         let mut state = self.lock();
         let pace = state.pace(stored);
@@ -284,7 +287,7 @@ impl Flight {
         pace
     }
 
-    /// Returns whether its window exceeds the least share of a body.
+    /// Returns whether the window exceeds a body's smallest share.
     pub(crate) fn is_beyond_least_share(&self) -> bool {
         self.lock().window.len() > SHARE_BYTES_MIN
     }
@@ -306,7 +309,7 @@ impl Flight {
         }
     }
 
-    /// Adds a reader, unless it is too late to have everything.
+    /// Adds a reader, unless the start of the body is no longer available.
     pub(super) fn add_reader(&self) -> Option<usize> {
         let mut state = self.lock();
         if state.closed || (state.window.start() > 0 && state.source.is_none()) {
@@ -315,7 +318,7 @@ impl Flight {
         Some(state.readers.insert(ReaderSlot::default()))
     }
 
-    /// Adds a reader from `position` on, if that is here or will soon be.
+    /// Adds a reader from `position` on, if those bytes are available or will be soon.
     pub(super) fn add_reader_at(&self, position: u64) -> Option<usize> {
         let mut state = self.lock();
         let near = state.window.start()..state.limit.min(state.window.end() + CHUNK_BYTES + 1);
@@ -323,12 +326,12 @@ impl Flight {
             return None;
         }
         let index = state.readers.insert(ReaderSlot { position, ..ReaderSlot::default() });
-        // The reader that leaves may be the one that the fetcher waits for.
+        // The fetcher may be waiting for the reader that leaves.
         state.wake_fetcher();
         Some(index)
     }
 
-    /// Returns the source of its chunks, if it has any.
+    /// Returns the source of the stored chunks, if there are any.
     pub(super) fn source(&self) -> Option<Arc<BodySource>> {
         self.lock().source.clone()
     }
@@ -339,7 +342,7 @@ impl Flight {
         state.wake_fetcher();
     }
 
-    /// Returns the stage, once there is one.
+    /// Returns the fetch's stage, once there is one to report.
     pub(super) fn poll_stage(&self, index: usize, context: &Context<'_>) -> Poll<FetchStage> {
         let mut state = self.lock();
         if matches!(state.stage, FetchStage::Waiting) {
@@ -393,7 +396,7 @@ impl FlightState {
         if self.readers.is_empty() {
             return FetchPace::Unread;
         }
-        // The slowest reader makes progress in any case. The limit is on how far the others may be ahead of it.
+        // The slowest reader can always advance. The limit is on how far the others may be ahead of it.
         let ahead = self.window.share_bytes();
         if stored {
             let fastest = self.fastest().unwrap_or(u64::MAX);
@@ -444,7 +447,7 @@ mod tests {
         WorkStart { moment: ChangeEpochs::default().now(), purge_count: 0, seen_count: 0 }
     }
 
-    /// Records whether its waker was called.
+    /// Records whether a waker was called.
     #[derive(Default)]
     struct WokenFlag(AtomicBool);
 

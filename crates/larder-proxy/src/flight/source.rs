@@ -1,7 +1,7 @@
-//! A stored body as a request reads it: its chunks, and the means to fetch the missing ones.
+//! A stored body as a request reads it: its chunks, and the context for fetching the missing ones.
 //!
-//! Owns: the reads and fetches that were started before the response. Streaming is in `chunk_reader`, fetching in
-//! `rest`.
+//! Owns: the reads and fetches that were started before the response. `chunk_reader` streams the body, `rest` fetches
+//! the remainder.
 
 use std::{
     ops::Range,
@@ -26,7 +26,7 @@ pub(crate) struct FetchContext {
     pub(crate) cache: Arc<Cache>,
     pub(crate) origins: Arc<OriginRouter>,
     pub(crate) marks: Arc<ResponseMarkers>,
-    /// Fetches in progress of missing parts of stored bodies.
+    /// The running fetches of missing parts of stored bodies.
     pub(crate) rests: Arc<TailFetches>,
 }
 
@@ -34,12 +34,12 @@ pub(crate) struct FetchContext {
 pub(crate) struct BodySource {
     pub(crate) chunks: Arc<ChunkedBody>,
     pub(crate) means: Arc<FetchContext>,
-    /// The request, with which missing bytes can be fetched.
+    /// The request, which is used to fetch missing bytes.
     pub(crate) asked: Arc<RequestHead>,
     begun: Mutex<BegunRead>,
 }
 
-/// Bytes or fetches that were started before the response, for the stream that takes them over.
+/// A read or fetch that was started before the response. The stream takes it over.
 #[derive(Default)]
 struct BegunRead {
     bytes: Option<PlacedBytes>,
@@ -52,7 +52,7 @@ impl BodySource {
         Self { chunks, means: Arc::clone(means), asked: Arc::clone(asked), begun: Mutex::default() }
     }
 
-    /// Returns the body of a stored response; `None` if it is in one piece.
+    /// Returns the body of a stored response. `None` if it is not in chunks.
     pub(crate) fn of(
         means: &Arc<FetchContext>,
         asked: &Arc<RequestHead>,
@@ -65,25 +65,25 @@ impl BodySource {
         Some(Self::new(means, asked, Arc::new(chunks)))
     }
 
-    /// Returns the same body, of which nothing was begun.
+    /// Returns the same body without any started read or fetch.
     pub(crate) fn twin(&self) -> Self {
         Self::new(&self.means, &self.asked, Arc::clone(&self.chunks))
     }
 
-    /// Leaves bytes for the reader that reaches their position.
+    /// Sets bytes that were read before the response, for the reader that reaches their position.
     pub(crate) fn set_begun(&self, bytes: PlacedBytes) {
         self.lock().bytes = Some(bytes);
     }
 
-    /// Leaves a fetch of the remainder from `position` on for the reader that gets there.
+    /// Sets a fetch of the remainder from `position` on, for the reader that reaches this position.
     pub(crate) fn set_rest(&self, position: u64, reader: FlightReader) {
         self.lock().rest = Some((position, reader));
     }
 
-    /// Takes the fetch of the remainder from `position` on, if one was started.
+    /// Takes the fetch of the remainder that serves `position`, if one was started.
     pub(crate) fn take_rest(&self, position: u64) -> Option<FlightReader> {
-        // A reader that has passed the start of this fetch cannot use it, and the fetch would wait for a reader
-        // forever.
+        // A reader that has passed the start of this fetch cannot use it. If it were not taken here, the fetch would
+        // wait for a reader forever.
         let rest = self.lock().rest.take_if(|(start, _)| *start <= position);
         rest.filter(|(start, _)| *start == position).map(|(_, reader)| reader)
     }
@@ -93,8 +93,8 @@ impl BodySource {
         self.lock().rest.as_ref().map(|(start, _)| *start)
     }
 
-    /// Returns bytes of chunk `number`, starting with the first of `wanted` in it: bytes read before, or from memory or
-    /// store.
+    /// Returns bytes of chunk `number`, starting with the first of `wanted` in it. They were read before, or come from
+    /// memory or the store.
     pub(crate) async fn read(
         self: Arc<Self>,
         number: u64,

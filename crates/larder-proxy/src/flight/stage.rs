@@ -14,24 +14,24 @@ use crate::{
     origin::body::OriginBody,
 };
 
-/// The stage that a fetch has reached.
+/// The stage of a fetch.
 #[derive(Clone)]
 pub(crate) enum FetchStage {
-    /// No head yet.
+    /// The head has not arrived yet.
     Waiting,
-    /// The head is there, and its body may be read by everybody it matches.
+    /// The head has arrived. Every request that matches it may read the body.
     Open(Arc<OpenHead>),
     /// The origin confirmed the stored response, which has a new head.
     Confirmed(Arc<ConfirmedEntry>),
-    /// Stored in full, or in part with a remainder that can be fetched.
+    /// The response is stored completely, or a part is stored and the remainder can be fetched.
     Part(Arc<KeptPart>),
     /// The origin continues a stored body, with this status, see [`crate::flight::rest`].
     Continued(StatusCode),
     /// The origin responded with an error that a stale response may replace.
     OriginFailing,
-    /// The response is for the first asker alone, see `Flight::take_private`.
+    /// The response is for the first requester alone, see `Flight::take_private`.
     Private,
-    /// There is no response.
+    /// The fetch failed.
     Failed(Failure),
 }
 
@@ -39,54 +39,54 @@ pub(crate) enum FetchStage {
 pub(crate) struct ConfirmedEntry {
     /// The entry with its new head.
     pub(crate) entry: Arc<CachedEntry>,
-    /// The key it was stored under.
+    /// The key under which it was stored.
     pub(crate) key: Arc<[u8]>,
-    /// The marker of its variants, if it varies on more than was known.
+    /// The marker of its variants, if the confirmation changed what it varies on.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
-    /// Fields of the confirmation that are for the first asker alone.
+    /// Fields of the confirmation that are for the first requester alone.
     pub(crate) own: HeaderMap,
 }
 
-/// The head of a response that is being read.
+/// The head of a response whose body is being read.
 pub(crate) struct OpenHead {
-    /// The head as it will be stored, but for the body's place.
+    /// The head in the form to store, without the body's place.
     pub(crate) head: StoredHead,
     /// Additional fields for the first requester alone.
     pub(crate) own: HeaderMap,
-    /// Length of the whole body, if the origin said.
+    /// Length of the whole body, if the origin stated it.
     pub(crate) total_len: Option<u64>,
-    /// Whether others than the first asker may have it.
+    /// Whether requests other than the first may receive the response.
     pub(crate) shareable: bool,
-    /// The reason why a storable response is not stored, if that is known already.
+    /// Why a storable response will not be stored, if that is already known.
     pub(crate) unstored: Option<larder_http::Reason>,
-    /// Set if the store has admitted the response before its body came.
+    /// Whether the store has admitted the response before its body arrived.
     pub(crate) is_admitted: bool,
     /// The marker of its variants, if it varies.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
 }
 
-/// A response for one asker alone.
+/// A response for one requester alone.
 pub(crate) struct PrivateResponse {
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
     pub(crate) body: OriginBody,
     pub(crate) reason: larder_http::Reason,
-    /// Set if the response answers exactly the range or condition that the first requester sent.
+    /// Whether the response answers exactly the range or condition that the first requester sent.
     pub(crate) is_exact: bool,
 }
 
-/// The stored part of a response, and its place.
+/// The stored part of a response.
 pub(crate) struct KeptPart {
     pub(crate) entry: Arc<CachedEntry>,
     pub(crate) key: Arc<[u8]>,
     /// The marker of its variants, if it varies.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
-    /// Fields that came with it and are for the first asker alone.
+    /// Fields that arrived with it and are for the first requester alone.
     pub(crate) own: HeaderMap,
     /// The only bytes that will ever be available, if the remainder cannot be requested.
     pub(crate) alone: Option<Span>,
-    /// Set if the part has just arrived from the origin, and was not stored before.
+    /// Whether the part has just arrived from the origin.
     pub(crate) from_origin: bool,
-    /// The part that has just come.
+    /// The bytes that have just arrived.
     pub(crate) arrived: Option<PlacedBytes>,
 }

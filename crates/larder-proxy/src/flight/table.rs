@@ -1,7 +1,7 @@
 //! The flights in progress, by key: one fetch per key, however many clients request it.
 //!
-//! Owns: the map. Invariant: a flight is in the table from before its request is sent until its response is in the
-//! store or has failed. So there is no moment at which a second request finds neither. Cost: one short lock of one
+//! Owns: the map. Invariant: a flight is in the table from before its request is sent until its response is stored or
+//! has failed. So a second request always finds either the flight or the stored response. Cost: one short lock of one
 //! shard per miss, shared by all workers.
 
 use std::{
@@ -25,14 +25,15 @@ pub(crate) struct JoinedFlight {
     pub(crate) reader: FlightReader,
     /// Whether the flight is new and must be started.
     pub(crate) is_first: bool,
-    /// The reload that this flight waits for. Later requests share this flight, so however many clients reload a
-    /// resource, the origin gets one request at a time.
+    /// The earlier flight that this reload waits for. Later requests share this flight, so the origin gets one request
+    /// at a time, however many clients reload the resource.
     pub(crate) after: Option<Arc<Flight>>,
 }
 
 impl FlightTable {
-    /// Joins the flight for a key, if `is_current` accepts it, or replaces it with a new one from `begin`. A reload
-    /// joins only a flight whose request was not sent yet.
+    /// Joins the flight for a key if `is_current` accepts it. Otherwise replaces it with a new one from `begin`.
+    ///
+    /// A reload joins only a flight whose request has not been sent yet.
     pub(crate) fn join(
         &self,
         key: &Arc<[u8]>,
@@ -51,13 +52,13 @@ impl FlightTable {
         JoinedFlight { reader: FlightReader::first(flight), is_first: true, after }
     }
 
-    /// Returns whether a flight is the one in the table for its key.
+    /// Returns whether this flight is the one in the table for its key.
     pub(crate) fn has(&self, key: &Arc<[u8]>, flight: &Arc<Flight>) -> bool {
         let flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         flights.get(key).is_some_and(|present| Arc::ptr_eq(present, flight))
     }
 
-    /// Takes a flight off the table, unless another has taken its place.
+    /// Removes a flight from the table, unless another has replaced it.
     pub(crate) fn remove(&self, key: &Arc<[u8]>, flight: &Arc<Flight>) {
         let mut flights = self.shard(key).lock().unwrap_or_else(PoisonError::into_inner);
         if flights.get(key).is_some_and(|present| Arc::ptr_eq(present, flight)) {

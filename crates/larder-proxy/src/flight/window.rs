@@ -1,7 +1,7 @@
-//! The bytes of a body that are in memory: a run of pieces up to the last that arrived.
+//! The bytes of a body that are in memory: a contiguous run of pieces up to the last byte received.
 //!
-//! Owns: the pieces. Does not: decide what may go, or count them, see [`BodyBudget`]. Invariant: from its start to
-//! its end there is no gap. Cost: pieces are shared by reference; finding one near the end is short.
+//! Owns: the pieces. [`BodyBudget`] counts them, and `shared` decides which are dropped. Invariant: there is no gap
+//! between the start and the end. Cost: pieces are shared by reference; a piece near the end is found quickly.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::body_budget::BodyBudget;
 
-/// The last contiguous part of the arrived bytes.
+/// The contiguous bytes in memory.
 pub(super) struct Window {
     budget: Arc<BodyBudget>,
     pieces: VecDeque<Bytes>,
@@ -23,18 +23,18 @@ impl Window {
         Self { budget, pieces: VecDeque::new(), start, end: start }
     }
 
-    /// Returns how many bytes it may have.
+    /// Returns how many bytes the window may hold.
     pub(super) fn share_bytes(&self) -> u64 {
         self.budget.share_bytes()
     }
 
-    /// Returns how many bytes it has.
+    /// Returns how many bytes the window holds.
     pub(super) fn len(&self) -> u64 {
         self.end - self.start
     }
 
-    /// Appends arrived bytes. Tiny pieces are merged, so that an origin that sends byte by byte does not cost a
-    /// reference each.
+    /// Appends received bytes. Tiny pieces are merged, so that an origin that sends byte by byte does not cost one
+    /// reference per byte.
     pub(super) fn push(&mut self, bytes: Bytes) {
         self.end += bytes.len() as u64;
         if bytes.len() < TINY_BYTES
@@ -49,7 +49,7 @@ impl Window {
         }
     }
 
-    /// Lets go of the pieces that lie wholly before `position`.
+    /// Drops the pieces that lie entirely before `position`.
     pub(super) fn trim(&mut self, position: u64) {
         while let Some(first) = self.pieces.front() {
             let end = self.start + first.len() as u64;
@@ -61,17 +61,17 @@ impl Window {
         }
     }
 
-    /// Returns the position of the first byte in the body.
+    /// Returns the position of the window's first byte in the body.
     pub(super) fn start(&self) -> u64 {
         self.start
     }
 
-    /// Returns the position after the last byte: the number of bytes that have arrived.
+    /// Returns the position after the last byte received.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Returns the contiguous bytes from `position` on. The search begins at the end, near which most readers are.
+    /// Returns the contiguous bytes from `position` on. Searches from the end, because most readers are near it.
     pub(super) fn at(&self, position: u64) -> Option<Bytes> {
         if position < self.start {
             return None;
@@ -90,7 +90,7 @@ impl Window {
         None
     }
 
-    /// Returns `len` bytes from `position` on, or as many as there are.
+    /// Returns `len` bytes from `position` on, or fewer if the window ends before that.
     pub(super) fn copy_out(&self, position: u64, len: u64) -> Vec<Bytes> {
         let (mut position, end) = (position, position + len);
         let mut pieces = Vec::new();
@@ -104,7 +104,7 @@ impl Window {
     }
 }
 
-/// A piece shorter than this is put together with the one before it, if that is short too.
+/// A piece shorter than this is merged with the one before it, if that is short too.
 const TINY_BYTES: usize = 256;
 const TINY_TOGETHER_BYTES: usize = 1 << 10;
 
@@ -116,7 +116,7 @@ mod tests {
         Window::at_place(0, Arc::new(BodyBudget::new(1000)))
     }
 
-    /// A window of 10 pieces of 300 bytes, each byte being its piece's number.
+    /// Returns a window of 10 pieces of 300 bytes. Each byte has its piece's number as its value.
     fn window() -> Window {
         let mut window = empty();
         (0..10_u8).for_each(|number| window.push(vec![number; 300].into()));

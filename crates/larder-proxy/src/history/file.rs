@@ -1,6 +1,6 @@
-//! The file of the totals that are kept over restarts.
+//! Reads and writes the file of the totals that are kept across restarts.
 //!
-//! Owns: its form, JSON with a version. Invariant: the returned totals are complete and within their limits.
+//! Owns: its format, which is JSON with a version. Invariant: the returned totals are complete and within their limits.
 
 use std::{
     fs,
@@ -22,7 +22,7 @@ struct WrittenHistory<K> {
 /// Reads the file.
 ///
 /// # Errors
-/// The system's error, or `InvalidData` for a file in another form.
+/// The system's error, or `InvalidData` if the file has another format.
 pub(super) fn read(path: &Path) -> io::Result<KeptHistory> {
     let mut text = Vec::new();
     fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_end(&mut text)?;
@@ -50,5 +50,5 @@ pub(super) fn write(path: &Path, kept: &KeptHistory) -> io::Result<()> {
 }
 
 const VERSION: u32 = 1;
-/// Largest file accepted. A real one has some 20 KiB.
+/// Largest file accepted, in bytes. A real one has about 20 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -1,7 +1,7 @@
 //! A series of counts, one per interval, for a fixed number of past intervals.
 //!
-//! Owns: the present interval. Invariant: the number of points is constant, and the last is the present one. Cost: the
-//! end of an interval moves one point.
+//! Invariant: the number of points is constant, and the last is that of the current interval. Cost: each new interval
+//! drops one point and adds one.
 
 use std::collections::VecDeque;
 
@@ -20,27 +20,27 @@ pub(crate) struct SeriesPoint {
     pub(crate) hit_bytes: u64,
 }
 
-/// The last stretches of time, the oldest first.
+/// The counts of the last intervals, the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TimeSeries {
     step_s: i64,
-    /// The number of the last stretch since 1970.
+    /// The number of the last interval, counted from 1970.
     last_step: i64,
     points: VecDeque<SeriesPoint>,
 }
 
 impl TimeSeries {
-    /// Creates a minute of seconds.
+    /// Creates a series of 60 seconds.
     pub(crate) fn seconds() -> Self {
         Self::new(1, 60)
     }
 
-    /// Creates an hour of minutes.
+    /// Creates a series of 60 minutes.
     pub(crate) fn minutes() -> Self {
         Self::new(60, 60)
     }
 
-    /// Creates a day of quarters of an hour.
+    /// Creates a series of a day's quarters of an hour.
     pub(crate) fn quarters() -> Self {
         Self::new(15 * 60, 96)
     }
@@ -49,11 +49,11 @@ impl TimeSeries {
         Self { step_s, last_step: 0, points: VecDeque::from(vec![SeriesPoint::default(); count]) }
     }
 
-    /// Adds to the stretch that this second is in.
+    /// Adds to the interval that contains this second.
     pub(crate) fn add(&mut self, added: &SeriesPoint, unix_s: i64) {
         let (step, count) = (unix_s.div_euclid(self.step_s), self.points.len());
         let passed = step.saturating_sub(self.last_step);
-        // A clock that was set back a little makes the last stretch longer.
+        // If the clock was set back a little, the last interval becomes longer.
         let is_other_time = passed.unsigned_abs() >= count as u64;
         if is_other_time {
             self.points.iter_mut().for_each(|point| *point = SeriesPoint::default());
@@ -128,7 +128,7 @@ mod tests {
         check(&[(1000, 1), (1010, 2), (1035, 3)], &[1, 2, 0, 3]);
         check(&[(1000, 1), (1030, 2), (1040, 3)], &[0, 0, 2, 3]);
         check(&[(1000, 1), (900_000, 2)], &[0, 0, 0, 2]);
-        // Set back by a stretch, and by a year.
+        // The clock is set back by one interval, then by a year.
         check(&[(1000, 1), (1010, 2), (1001, 3), (1012, 1)], &[0, 0, 1, 6]);
         check(&[(90_000_000, 1), (1000, 2), (1010, 3)], &[0, 0, 2, 3]);
         check(&[(i64::MAX, 1), (i64::MIN, 2)], &[0, 0, 0, 2]);

@@ -1,7 +1,7 @@
 //! Sums of the exchange counters.
 //!
-//! Owns: the list of counters that are kept, and their names in the file. Invariant: an unknown name, written by
-//! another version, is ignored; a missing name counts as 0.
+//! Owns: the list of counters that are kept, and their names in the file. Invariant: a name that is unknown, because
+//! another version wrote it, is ignored. A missing name counts as 0.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -69,7 +69,7 @@ impl ExchangeSums {
         self.0[BYTES + 1]
     }
 
-    /// Bytes that came from the cache, and which no origin had to send.
+    /// Bytes that came from the cache, so that no origin had to send them.
     pub(crate) fn hit_bytes(&self) -> u64 {
         self.0[BYTES + 2]
     }

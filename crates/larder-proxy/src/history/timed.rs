@@ -13,9 +13,9 @@ use crate::{
 /// Histograms of durations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TimedCounts {
-    /// From a request's head to that of its response from the cache.
+    /// From a request's head to the head of its response from the cache.
     pub(crate) hit: TimeCounts,
-    /// The same, from an origin.
+    /// From a request's head to the head of its response from an origin.
     pub(crate) miss: TimeCounts,
     /// From a request to an origin to the head of its response.
     pub(crate) origin: TimeCounts,
@@ -56,7 +56,7 @@ impl TimedLooks {
         Self { looks: VecDeque::from([TimedCounts::default()]), looked_s: 0 }
     }
 
-    /// Looks, if it is time to.
+    /// Takes a snapshot, if it is time for one.
     pub(super) fn look(&mut self, workers: &[Arc<WorkerMetrics>], unix_s: i64) {
         if (0..LOOK_INTERVAL_S).contains(&unix_s.saturating_sub(self.looked_s)) {
             return;
@@ -68,7 +68,7 @@ impl TimedLooks {
         }
     }
 
-    /// Returns the durations of the last minute, or since the start.
+    /// Returns the durations of the last minute, or since the start if that is shorter.
     pub(super) fn lately(&self, workers: &[Arc<WorkerMetrics>]) -> TimedCounts {
         let first = self.looks.front().copied().unwrap_or_default();
         TimedCounts::of(workers).since(&first)
