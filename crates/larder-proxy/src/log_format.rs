@@ -1,8 +1,8 @@
 //! The format of access log lines: Squid's, Apache's common and combined, JSON, or custom fields.
 //!
-//! Owns: the content of a line and its encoding. Files are written in `access_log`. Invariants: data from outside stays
-//! on its line and within its field. A malformed format is refused at start with a description of the error. Custom
-//! formats use the directives of Apache's LogFormat.
+//! Owns: the content of a line and its encoding. `access_log` writes the file. Invariants: untrusted data stays on its
+//! line and within its field. A malformed format is refused at start with a description of the error. Custom formats
+//! use the directives of Apache's LogFormat.
 
 mod reading;
 
@@ -18,19 +18,19 @@ use serde::Serialize;
 
 use crate::access_log::OpenLogLine;
 
-/// The form of access log lines.
+/// The format of access log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFormat {
     /// The format as written.
     text: String,
     form: LineForm,
-    /// The request's fields that are in a line.
+    /// The request fields that a line contains.
     pub(crate) request_fields: Vec<HeaderName>,
-    /// The response's.
+    /// The response fields that a line contains.
     pub(crate) response_fields: Vec<HeaderName>,
 }
 
-/// A format that cannot be read.
+/// The error for an invalid format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidLogFormat(String);
 
@@ -65,11 +65,11 @@ enum LinePiece {
     Protocol,
     /// `%s`, `%>s`
     Status,
-    /// `%b`: bytes of the body, `-` for none.
+    /// `%b`: bytes of the body, or `-` if there are none.
     BytesOrNone,
     /// `%B`
     Bytes,
-    /// `%O`: with the head.
+    /// `%O`: bytes of the head and the body.
     AllBytes,
     /// `%D`
     Micros,
@@ -77,9 +77,9 @@ enum LinePiece {
     Millis,
     /// `%T`
     Seconds,
-    /// `%{Name}i`, by its place.
+    /// `%{Name}i`, by its index in `request_fields`.
     RequestField(usize),
-    /// `%{Name}o`
+    /// `%{Name}o`, by its index in `response_fields`.
     ResponseField(usize),
     /// `%X`: `X` if the exchange was broken off, otherwise `-`.
     Broken,
@@ -91,7 +91,7 @@ enum LinePiece {
     Reason,
     /// `%{origin}x`
     Origin,
-    /// `%l`: unknown.
+    /// `%l`: the remote login name, which is always unknown.
     Unknown,
 }
 
@@ -124,7 +124,7 @@ struct JsonLine<'a> {
     complete: bool,
 }
 
-/// The facts about a response when it has ended.
+/// The facts about a response that has ended.
 #[derive(Clone, Copy)]
 pub(crate) struct SentResponse {
     pub(crate) bytes: u64,
@@ -135,7 +135,7 @@ impl LogFormat {
     /// Writes a line.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub(crate) fn write(&self, out: &mut impl Write, line: &OpenLogLine, sent: SentResponse) -> io::Result<()> {
         match &self.form {
             LineForm::Squid => write_squid(out, line, sent)?,
@@ -147,7 +147,7 @@ impl LogFormat {
 }
 
 impl Default for LogFormat {
-    /// Squid's.
+    /// Returns Squid's format.
     fn default() -> Self {
         Self {
             text: "squid".to_owned(),
@@ -269,7 +269,7 @@ fn write_squid(out: &mut impl Write, line: &OpenLogLine, sent: SentResponse) -> 
     write_word(out, line.content_type.as_deref().unwrap_or("-"))
 }
 
-/// Writes a value that came from outside so that it stays one word on one line.
+/// Writes an untrusted value as one word on one line.
 fn write_word(out: &mut impl Write, text: &str) -> io::Result<()> {
     for byte in text.bytes() {
         match byte {
@@ -281,7 +281,7 @@ fn write_word(out: &mut impl Write, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a field so that it stays within quotes, as Apache does; `-` if it is not there.
+/// Writes a field so that it stays within its quotes, as Apache does. Writes `-` if the field is missing.
 fn write_quotable(out: &mut impl Write, value: Option<&Option<String>>) -> io::Result<()> {
     let Some(Some(text)) = value else { return out.write_all(b"-") };
     for byte in text.bytes() {

@@ -1,19 +1,19 @@
-//! The marks that this proxy adds to forwarded messages, so that others know of it.
+//! The names with which this proxy marks forwarded messages.
 
 use http::HeaderValue;
 use larder_http::fields::via::Pseudonym;
 
 /// The fields that are added to messages.
 pub(crate) struct ResponseMarkers {
-    /// Our name in Via and CDN-Loop.
+    /// This proxy's name in Via and CDN-Loop.
     pub(crate) pseudonym: Pseudonym,
-    /// Whether requests get a member of Via.
+    /// Whether a member of Via is added to requests.
     pub(crate) add_via: bool,
-    /// Our member of Via in responses, if one is added.
+    /// This proxy's member of Via in responses, if one is added.
     pub(crate) via: Option<HeaderValue>,
     pub(crate) add_x_forwarded: bool,
     pub(crate) add_forwarded: bool,
     pub(crate) add_cache_status: bool,
-    /// Our name in Cache-Status and Proxy-Status, as the fields have it.
+    /// This proxy's name in Cache-Status and Proxy-Status, in the syntax of these fields.
     pub(crate) cache_name: String,
 }

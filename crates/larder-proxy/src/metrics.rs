@@ -1,7 +1,7 @@
-//! Counters, one plain set per worker.
+//! Counters, one set per worker.
 //!
-//! Owns: the counters. They are summed in `exposition`. Invariant: a worker's counters are written by its own thread
-//! only, so an increment is a load and a store without a locked instruction. Readers may see a value one event old.
+//! Owns: the counters. `exposition` sums them. Invariant: only the worker's own thread writes its counters, so an
+//! increment is a load and a store without a locked instruction. Readers may see a value one event old.
 
 use std::{
     ops::Deref,
@@ -27,12 +27,12 @@ use crate::{
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds; only the owning thread may.
+    /// Adds to the counter. Only the owning thread may call this.
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(count), Relaxed);
     }
 
-    /// Begins at another value.
+    /// Sets the counter to another value.
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Relaxed);
     }
@@ -47,14 +47,14 @@ impl Counter {
     }
 }
 
-/// Counts something for as long as it lives.
+/// Counts an item until it is dropped.
 pub(crate) struct CountGuard {
     metrics: Arc<WorkerMetrics>,
     counter: fn(&WorkerMetrics) -> &Counter,
 }
 
 impl CountGuard {
-    /// Counts one item, until this is dropped; on the worker's own thread only.
+    /// Counts one item until the guard is dropped. Only the worker's own thread may call this.
     pub(crate) fn begin(metrics: &Arc<WorkerMetrics>, counter: fn(&WorkerMetrics) -> &Counter) -> Self {
         counter(metrics).add(1);
         Self { metrics: Arc::clone(metrics), counter }
@@ -67,7 +67,7 @@ impl Drop for CountGuard {
     }
 }
 
-/// A row of counters.
+/// A sequence of counters.
 #[derive(Debug)]
 pub(crate) struct CounterRow<const COUNT: usize>([Counter; COUNT]);
 
@@ -101,19 +101,18 @@ pub(crate) struct WorkerMetrics {
     pub(crate) collapsed: Counter,
     pub(crate) connections: Counter,
     pub(crate) connections_open: Counter,
-    /// Connections among them that are kept as a socket alone, because they have been between two requests for a
-    /// second.
+    /// Open connections that are kept as a socket only, because they have been between two requests for a second.
     pub(crate) connections_parked: Counter,
     pub(crate) connections_refused: Counter,
-    /// Tunnels, each of which is a connection too.
+    /// Open tunnels, each of which is also a connection.
     pub(crate) tunnels_open: Counter,
     /// Tunnels to hosts listed for interception that were not intercepted, by reason.
     pub(crate) bypassed: [Counter; BypassReason::ALL.len()],
-    /// Connections that cannot be handed over to another process, or may turn out not to be.
+    /// Open connections that cannot be handed over to another process, or may prove so.
     pub(crate) connections_unmovable: Counter,
-    /// 1 once the worker accepts nothing more and its connections have been notified.
+    /// 1 once the worker accepts no more connections and has notified the open ones.
     pub(crate) has_left: Counter,
-    /// Requests that may change something at the origin, until the invalidation is done.
+    /// Requests with possible side effects at the origin, until their invalidation is complete.
     pub(crate) changes_open: Counter,
     pub(crate) store_errors: Counter,
     pub(crate) store_overdue: Counter,
@@ -123,13 +122,13 @@ pub(crate) struct WorkerMetrics {
     pub(crate) rests_fetched: Counter,
     pub(crate) storing_given_up: Counter,
     pub(crate) log_lines_dropped: Counter,
-    /// Counts by kind, and within it by class of status.
+    /// Responses by kind, and within each kind by class of status.
     pub(crate) responses: CounterRow<{ OutcomeKind::ALL.len() * STATUS_CLASS_COUNT }>,
-    /// From a request's head to that of its response, by kind.
+    /// Time from a request's head to its response's head, by kind.
     pub(crate) first_bytes: [Histogram; OutcomeKind::ALL.len()],
-    /// From a request's head to the end of its response, by kind.
+    /// Time from a request's head to the end of its response, by kind.
     pub(crate) whole_responses: [Histogram; OutcomeKind::ALL.len()],
-    /// Time from a request to an origin to the head of its response, including connecting and waiting for a connection.
+    /// Time from a request to an origin to its response's head, including connecting and waiting for a connection.
     pub(crate) origin_answers: Histogram,
     /// Reads of the store that waited for its device.
     pub(crate) store_reads: Histogram,
@@ -137,7 +136,7 @@ pub(crate) struct WorkerMetrics {
     pub(crate) sites: SiteFigures,
 }
 
-/// The facts about an exchange when it has ended.
+/// The facts about an exchange that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExchangeSummary {
     pub(crate) outcome: Outcome,
@@ -151,7 +150,7 @@ impl WorkerMetrics {
         self.outcomes[outcome as usize].add(1);
     }
 
-    /// Counts an exchange that is over.
+    /// Counts an exchange that has ended.
     pub(crate) fn settle(&self, exchange: &ExchangeSummary) {
         let ExchangeSummary { outcome, status, subject, sent_bytes } = *exchange;
         let class = usize::from(status.as_u16() / 100).clamp(1, STATUS_CLASS_COUNT) - 1;
@@ -167,12 +166,12 @@ impl WorkerMetrics {
     }
 }
 
-/// Adds up the times that workers have counted.
+/// Sums a histogram over all workers.
 pub(crate) fn sum_times(workers: &[Arc<WorkerMetrics>], of: impl Fn(&WorkerMetrics) -> &Histogram) -> TimeCounts {
     let mut times = TimeCounts::default();
     workers.iter().for_each(|worker| of(worker).add_to(&mut times));
     times
 }
 
-/// 1xx to 5xx.
+/// Number of classes of status, 1xx to 5xx.
 pub(crate) const STATUS_CLASS_COUNT: usize = 5;

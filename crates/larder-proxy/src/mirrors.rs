@@ -1,11 +1,11 @@
 //! Mirrors: requests to a path of this proxy that stands for another server, and their responses.
 //!
-//! Owns: which requests are meant, how they are rewritten, and the links and redirects in responses that would bypass
-//! the mirror. The servers come from the configuration.
+//! Owns: which requests belong to a mirror, how they are rewritten, and the links and redirects in responses that would
+//! bypass the mirror. The servers come from the configuration.
 //!
-//! Invariants: the stored response is the one that the server sent, under the same key as for clients that reach that
-//! server in another way. A rewritten body has a validator of its own and no length, and ranges of it are not served.
-//! Cost: one comparison per mirror and request; a body without links to rewrite passes unchanged.
+//! Invariants: the stored response is the one that the server sent, under the same key as for clients that request the
+//! server directly through the proxy. A rewritten body has its own validator and no length, and ranges of it are not
+//! served. Cost: one comparison per mirror and request; a body without links to rewrite passes unchanged.
 
 use std::{
     hash::{DefaultHasher, Hash as _, Hasher as _},
@@ -34,7 +34,7 @@ use crate::{
     routes::Destination,
 };
 
-/// The mirrors that are configured.
+/// The configured mirrors.
 pub(crate) struct MirrorTable {
     known: Vec<Arc<KnownMirror>>,
     /// Tokens that container registries gave to clients without credentials.
@@ -46,9 +46,9 @@ struct KnownMirror {
     origin: Origin,
     scheme: &'static str,
     authority: String,
-    /// The server's name in keys, if it gets another Host than its URL has.
+    /// The server's name in keys, if it receives a Host other than its URL's.
     name: Option<String>,
-    /// The path at the server that the mirror's path stands for.
+    /// The path at the server that replaces the mirror's path.
     prefix: String,
     documents: Vec<String>,
     links: Vec<MirrorLink>,
@@ -65,13 +65,13 @@ pub(crate) enum RegistryAsk {
     Token,
 }
 
-/// A request that came by a mirror: among the request's extensions.
+/// The mirror that a request came through. Kept in the request's extensions.
 #[derive(Clone)]
 pub(crate) struct MirrorRequest {
     mirror: Arc<KnownMirror>,
-    /// Our scheme and host, as the client knows them.
+    /// This proxy's scheme and host, in the client's view.
     base: Arc<str>,
-    /// Set if the client's credentials are ones that any client can get.
+    /// Whether the client's credentials are ones that any client can get.
     is_anybodys: bool,
 }
 
@@ -87,7 +87,7 @@ impl MirrorTable {
             Arc::new(KnownMirror { path, origin, scheme, authority, name, prefix, documents, links, registry })
         };
         let mut all: Vec<_> = mirrors.iter().map(known).collect();
-        // The longer path is the nearer.
+        // If several paths match, the longest wins.
         all.sort_by_key(|known| std::cmp::Reverse(known.path.len()));
         Self { known: all, open_tokens: OpenTokens::default() }
     }
@@ -97,11 +97,12 @@ impl MirrorTable {
         self.known.is_empty()
     }
 
-    /// Makes a request to a mirror one to its server, and marks it as one. `is_ours`: it is for us, not for another
-    /// through us.
+    /// Rewrites a request to a mirror to one for its server, and marks it.
+    ///
+    /// `is_ours` says that the request is addressed to this proxy, not forwarded through it.
     ///
     /// # Errors
-    /// Its path leads out of the mirror, by any server's reading.
+    /// Some server could read the path as one outside the mirror.
     pub(crate) fn divert<B>(
         &self,
         own_scheme: &str,
@@ -122,8 +123,8 @@ impl MirrorTable {
             let host = request.headers().get(http::header::HOST)?;
             host.to_str().ok().map(str::to_owned)
         });
-        // The URL goes into HTML and JSON. Octets that could end a string there are encoded, which does not change the
-        // URL.
+        // The URL is inserted into HTML and JSON. Octets that could end a string there are encoded, which does not
+        // change the URL.
         let host = host.unwrap_or_default();
         let base = format!("{own_scheme}://{}", utf8_percent_encode(&host, NOT_IN_STRINGS)).into();
         let mut mirrored = MirrorRequest { mirror, base, is_anybodys: false };
@@ -158,8 +159,8 @@ impl MirrorTable {
 }
 
 impl MirrorTable {
-    /// Returns the registry in which a client finds a repository by this name, as a request to that registry, and the
-    /// name of the repository there.
+    /// Returns the registry that holds a client's repository of this name, in the form of a request to that registry,
+    /// and the repository's name there.
     pub(crate) fn registry_of(&self, asking: &MirrorRequest, name: &str) -> Option<(MirrorRequest, String)> {
         if may_climb(name) {
             return None;
@@ -175,9 +176,9 @@ impl MirrorTable {
 }
 
 impl MirrorRequest {
-    /// Returns the kind of a registry request, if the mirror itself answers it.
+    /// Returns the kind of a registry request that the mirror itself answers. `None` for other requests.
     fn registry_ask(&self, target: &Uri) -> Option<RegistryAsk> {
-        // A mirror with the registry's name in its path contains only repositories.
+        // If the mirror's path contains the registry's name, only repositories are below it.
         let is_root = self.mirror.path.ends_with("/v2");
         match target.path().strip_prefix(self.mirror.prefix.as_str())?.trim_matches('/') {
             "" => Some(RegistryAsk::Version),
@@ -202,19 +203,19 @@ impl MirrorRequest {
         format!("{scheme}://{authority}{prefix}/")
     }
 
-    /// Returns the challenge that leads a client of the registry to the mirror for its token.
+    /// Returns the challenge that directs a client of the registry to the mirror for its token.
     pub(crate) fn challenge(&self, registrys: Option<&HeaderValue>) -> Option<HeaderValue> {
         let names = self.mirror.path.rsplit_once("/v2").map_or("", |(_, name)| name.trim_start_matches('/'));
         let names = if names.is_empty() { String::new() } else { format!("{names}/") };
         registries::own_challenge(&self.base, &names, registrys)
     }
 
-    /// Returns the mirror by which a request came, if it did.
+    /// Returns the mirror that a request came through, if any.
     pub(crate) fn of<B>(request: &Request<B>) -> Option<&Self> {
         request.extensions().get()
     }
 
-    /// Returns scheme and authority of the server, and the mark in its keys.
+    /// Returns the server's scheme and authority, and the mark in its keys.
     pub(crate) fn name(&self) -> (&str, &str, OriginMark<'_>) {
         let KnownMirror { scheme, authority, name, .. } = &*self.mirror;
         (scheme, authority, name.as_deref().map_or(OriginMark::NONE, OriginMark::of_origin))
@@ -232,8 +233,8 @@ impl MirrorRequest {
         !self.mirror.links.is_empty() && !self.mirror.documents.is_empty()
     }
 
-    /// Edits a request so that the server sends a whole, uncoded document, and restores the validators that the server
-    /// knows.
+    /// Edits a request so that the server sends a whole, unencoded document, and restores the validators that the
+    /// server knows.
     fn ask_for_whole(&self, fields: &mut HeaderMap) {
         fields.remove(RANGE);
         fields.remove(IF_RANGE);
@@ -242,7 +243,7 @@ impl MirrorRequest {
         let tags: Option<Vec<String>> =
             fields.get_all(IF_NONE_MATCH).iter().map(|line| line.to_str().ok().map(str::to_owned)).collect();
         let Some(line) = tags.filter(|lines| !lines.is_empty()).map(|lines| lines.join(", ")) else { return };
-        // A tag from this mirror has a suffix that no server's tag has; others stay unchanged.
+        // Tags from this mirror have a suffix that no server's tag has. Other tags stay unchanged.
         match HeaderValue::try_from(line.replace(&suffix, "\"")) {
             Ok(value) => fields.insert(IF_NONE_MATCH, value),
             Err(_) => fields.remove(IF_NONE_MATCH),
@@ -284,14 +285,15 @@ impl MirrorRequest {
         }
         let pairs = self.mirror.links.iter().flat_map(|link| {
             let by = format!("{}{}/", self.base, link.path);
-            // Without a slash the host name could continue. The port may be written even if it is the default.
+            // Without a slash at the end, the host's name could continue. The port may be written even if it is the
+            // default.
             link.spellings().map(move |url| (format!("{url}/"), by.clone()))
         });
         let replacements = LinkReplacements::new(pairs.collect());
         Some(LinkReplacer::new(Arc::new(replacements)))
     }
 
-    /// Returns whether a body with these fields is a document in which links are rewritten. A coded document is not:
+    /// Returns whether links are rewritten in a body with these fields. In an encoded document they are not, because
     /// its links cannot be read.
     fn is_document(&self, fields: &HeaderMap) -> bool {
         let is_listed = |kind: &str| self.mirror.documents.iter().any(|document| document.eq_ignore_ascii_case(kind));
@@ -310,7 +312,8 @@ impl MirrorRequest {
         };
     }
 
-    /// Makes a reference lead here that would lead to the server, or to one whose links are changed.
+    /// Rewrites a reference to the server, or to another server whose links are replaced, so that it leads to the
+    /// mirror.
     fn lead_back(&self, fields: &mut HeaderMap, name: &HeaderName) {
         let Some(reference) = fields.get(name).and_then(|value| value.to_str().ok()) else { return };
         let KnownMirror { path, scheme, authority, prefix, .. } = &*self.mirror;

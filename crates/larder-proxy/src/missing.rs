@@ -3,8 +3,8 @@
 //!
 //! Owns: the list, in memory and in a file next to the store. Fetching is done elsewhere. Invariants: the list is
 //! limited in URLs and bytes. The file is readable by its owner only, because URLs are private. A request with
-//! credentials is not listed, because nobody else could fetch it. An unreadable or unwritable file is logged and costs
-//! the list, nothing else. Cost: one lock per 504.
+//! credentials is not listed, because nobody else could fetch it. If the file cannot be read or written, this is
+//! logged, and only the list is lost. Cost: one lock per 504.
 
 use std::{
     collections::HashMap,
@@ -49,12 +49,12 @@ pub struct MissingResource {
 struct MissingEntries {
     by_url: HashMap<String, MissingResource>,
     bytes: usize,
-    /// Requests for which the list had no room.
+    /// Number of requests that were not listed because the list was full.
     unlisted_count: u64,
 }
 
 impl MissingList {
-    /// Returns the list that is kept in a file, or an empty one that is kept nowhere.
+    /// Returns the list in a file. Without a path, returns an empty list that is kept only in memory.
     pub(crate) fn open(path: Option<PathBuf>) -> Self {
         let mut list = MissingEntries::default();
         if let Some(path) = &path
@@ -66,7 +66,7 @@ impl MissingList {
         Self { list: Mutex::new(list), is_changed: AtomicBool::new(false), path }
     }
 
-    /// Notes a request that got nothing.
+    /// Records a request that was answered with 504.
     pub(crate) fn note(&self, url: &str, request_fields: &HeaderMap, now_s: i64) {
         if request_fields.contains_key(header::AUTHORIZATION) {
             return;
@@ -75,7 +75,7 @@ impl MissingList {
         self.is_changed.store(true, Relaxed);
     }
 
-    /// Takes a URL off the list, because it was fetched. Returns whether it was there.
+    /// Removes a URL from the list, because it was fetched. Returns whether the list contained it.
     pub(crate) fn remove(&self, url: &str) -> bool {
         let was_there = self.list().remove(url);
         self.is_changed.fetch_or(was_there, Relaxed);
@@ -88,7 +88,8 @@ impl MissingList {
         self.is_changed.store(true, Relaxed);
     }
 
-    /// Returns the whole list, most requested first, and the number of requests that it had no room for.
+    /// Returns the whole list, most requested first, and the number of requests that were not listed because it was
+    /// full.
     pub(crate) fn all(&self) -> (Vec<MissingResource>, u64) {
         let list = self.list();
         (list.in_order(), list.unlisted_count)
@@ -99,7 +100,7 @@ impl MissingList {
         self.list().by_url.len()
     }
 
-    /// Writes the list down, if it has changed. Blocks for the file.
+    /// Writes the list to its file, if it has changed. Blocks.
     pub(crate) fn save(&self) {
         let Some(path) = self.path.as_deref().filter(|_| self.is_changed.swap(false, Relaxed)) else { return };
         let (all, _) = self.all();
@@ -145,7 +146,7 @@ impl MissingEntries {
         }
     }
 
-    /// Adds an entry if there is room, and returns whether there was.
+    /// Adds an entry if there is room. Returns whether it was added.
     fn insert(&mut self, missed: MissingResource) -> bool {
         let bytes = weight(&missed);
         let has_room = self.by_url.len() < URL_COUNT_MAX && self.bytes + bytes <= BYTES_MAX;
@@ -163,11 +164,11 @@ impl MissingEntries {
     }
 }
 
-/// Reads the list that a proxy left next to its store, most requested first. `base` is as
+/// Reads the list that a proxy left next to its store, most requested first. `base` is
 /// [`crate::ProxyConfig::state_base`]. Without a file the list is empty.
 ///
 /// # Errors
-/// The file cannot be read, or is no list.
+/// The file cannot be read or is not such a list.
 pub fn read_missed(base: &Path) -> io::Result<Vec<MissingResource>> {
     let mut list = MissingEntries::default();
     match list.load(&state_file::beside(base, FILE_KIND)) {
@@ -201,7 +202,7 @@ fn write(path: &Path, all: &[MissingResource]) -> io::Result<()> {
     state_file::replace(path, &mut |file| file.write_all(&text))
 }
 
-/// The fields by which origins choose a representation, and which many clients send alike.
+/// The fields by which origins choose a representation. Many clients send the same values.
 const CHOOSING_FIELDS: [HeaderName; 3] = [header::ACCEPT, header::ACCEPT_ENCODING, header::ACCEPT_LANGUAGE];
 const VALUE_BYTES_MAX: usize = 256;
 const URL_COUNT_MAX: usize = 10_000;

@@ -1,19 +1,19 @@
-//! The ways of answering an exchange, in the words of Squid's access log; and the reasons why a body came from an
-//! origin, in those of Cache-Status.
+//! The outcomes of an exchange, in the words of Squid's access log, and the reasons why a body came from an origin, in
+//! the words of Cache-Status.
 
 use larder_http::{
     CacheStatus, Reason,
     cache_status::{Forward, RequestHandling},
 };
 
-/// The way in which an exchange was answered.
+/// How an exchange was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// From the store.
     Hit,
     /// From memory.
     MemoryHit,
-    /// With 304 or another short answer to a condition, from a stored response.
+    /// With 304 or another short response to a condition, from a stored response.
     ConditionalHit,
     /// From the store although stale, as the rules and settings allow.
     StaleHit,
@@ -25,11 +25,11 @@ pub enum Outcome {
     RefreshModified,
     /// From the store although stale, because the origin failed.
     RefreshFailed,
-    /// As bytes both ways.
+    /// By a tunnel, which copies bytes both ways.
     Tunnel,
     /// With a refusal.
     Denied,
-    /// By the proxy itself: with an error, or as the last recipient.
+    /// By the proxy itself: with an error, or as the request's final recipient.
     Failed,
 }
 
@@ -49,7 +49,7 @@ impl Outcome {
         Self::Failed,
     ];
 
-    /// Squid's code.
+    /// Returns Squid's code for the outcome.
     pub const fn squid_code(self) -> &'static str {
         match self {
             Self::Hit => "TCP_HIT",
@@ -89,7 +89,7 @@ impl Outcome {
         }
     }
 
-    /// Returns whether the body came from an origin that the cache could have spared.
+    /// Returns whether the body came from an origin although the cache might have had it.
     pub const fn is_miss(self) -> bool {
         matches!(self, Self::Miss | Self::RefreshModified)
     }
@@ -109,7 +109,7 @@ impl OutcomeKind {
     /// Every kind, in the order of their numbers.
     pub(crate) const ALL: [Self; 5] = [Self::Hit, Self::Miss, Self::Tunnel, Self::Denied, Self::Failed];
 
-    /// Returns the kind as metrics name it.
+    /// Returns the kind's name in metrics.
     pub(crate) const fn token(self) -> &'static str {
         match self {
             Self::Hit => "hit",
@@ -121,7 +121,7 @@ impl OutcomeKind {
     }
 }
 
-/// Why a body came from an origin: the rule that settled it, or else why the request was forwarded.
+/// Why a body came from an origin: the rule that decided, or else the reason for forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MissReason(u8);
 
@@ -154,14 +154,14 @@ impl MissReason {
         usize::from(self.0)
     }
 
-    /// Returns the reason as Cache-Status names it.
+    /// Returns the reason's name in Cache-Status.
     pub(crate) fn token(self) -> &'static str {
         let index = self.index();
         Reason::ALL.get(index).map_or_else(|| FORWARDS[index - Reason::ALL.len()].token(), |reason| reason.token())
     }
 }
 
-/// Why a request was forwarded, where no rule is of the same name.
+/// The reasons for forwarding that have no rule of the same name.
 const FORWARDS: [Forward; 6] =
     [Forward::Bypass, Forward::UriMiss, Forward::VaryMiss, Forward::Miss, Forward::Request, Forward::Stale];
 

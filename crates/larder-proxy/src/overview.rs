@@ -1,7 +1,7 @@
 //! The metrics of a running proxy in one document for people, as `/overview.json` returns it.
 //!
 //! Owns: its form. Counting is done elsewhere; `admin` and `larder top` display it. Invariant: its size is bounded,
-//! whatever clients request. Cost: nothing until it is requested.
+//! whatever clients request. Cost: only when it is requested.
 
 mod gathering;
 
@@ -18,7 +18,7 @@ pub struct Overview {
     pub try_with: String,
     /// Time of this overview, in seconds of Unix time.
     pub now_s: i64,
-    /// Since when `ever` counts, in seconds of Unix time.
+    /// Start of the period of `ever`, in seconds of Unix time.
     pub since_s: i64,
     /// Requests in the last minute.
     pub minute: RequestFigures,
@@ -26,13 +26,13 @@ pub struct Overview {
     pub today: RequestFigures,
     /// Requests over all runs with this store.
     pub ever: RequestFigures,
-    /// The last minute, second by second, the oldest first.
+    /// The last minute, one entry per second, the oldest first.
     pub by_second: Vec<RequestFigures>,
-    /// The last hour, minute by minute.
+    /// The last hour, one entry per minute.
     pub by_minute: Vec<RequestFigures>,
-    /// The last day, a quarter of an hour each.
+    /// The last day, one entry per quarter of an hour.
     pub by_quarter: Vec<RequestFigures>,
-    /// Why bodies came from origins today, most often first.
+    /// Reasons why bodies came from origins today, the most frequent first.
     pub misses_today: Vec<NamedFigure>,
     /// Reasons of misses over all runs.
     pub misses_ever: Vec<NamedFigure>,
@@ -40,7 +40,7 @@ pub struct Overview {
     pub latencies: Vec<Latency>,
     /// The most requested sites of the last half hour to hour.
     pub sites: Vec<AskedFor>,
-    /// The objects that were, without their queries.
+    /// The most requested objects of the last half hour to hour, without their queries.
     pub objects: Vec<AskedFor>,
     /// The volumes of the store.
     pub volumes: Vec<VolumeFigures>,
@@ -52,7 +52,7 @@ pub struct Overview {
     pub line: LineState,
     /// The origins of sites.
     pub origins: Vec<OriginState>,
-    /// The certificates that clients are shown, and when they end in seconds of Unix time.
+    /// The certificates presented to clients, and when they expire.
     pub certificates: Vec<Expiry>,
     /// Client connections that are open.
     pub connections: u64,
@@ -123,21 +123,21 @@ pub struct VolumeFigures {
     pub path: String,
     /// The volume's storage policy.
     pub policy: String,
-    /// The volume's size.
+    /// The volume's size in bytes.
     pub size_bytes: u64,
     /// Entries in it.
     pub entries: u64,
-    /// Entries that it has room for.
+    /// Most entries that the volume can hold.
     pub entries_max: u64,
     /// Entries evicted for lack of room since the start.
     pub evicted: u64,
-    /// Damaged entries found, each a miss.
+    /// Corrupt entries found, each served as a miss.
     pub corrupt: u64,
     /// I/O operations that failed.
     pub io_errors: u64,
-    /// Whether everything on it can be found again.
+    /// Whether the index is loaded, so that every entry can be found.
     pub loaded: bool,
-    /// Set if the volume was taken out of use because it failed.
+    /// Whether the volume was taken out of use because it failed.
     pub out: bool,
 }
 
@@ -147,9 +147,9 @@ pub struct VolumeFigures {
 pub struct LineState {
     /// The mode set by the operator: `off`, `auto`, `on` or `on-even-forbidden`.
     pub mode: String,
-    /// Set if origins are not contacted now.
+    /// Whether origins are not contacted at the moment.
     pub offline: bool,
-    /// URLs that were requested meanwhile and not cached.
+    /// URLs that were requested while offline and were not cached.
     pub missing: u64,
 }
 
@@ -159,16 +159,16 @@ pub struct LineState {
 pub struct OriginState {
     /// The origin's address.
     pub name: String,
-    /// Set if requests are sent to the origin.
+    /// Whether requests are sent to the origin.
     pub up: bool,
 }
 
-/// When something ends.
+/// A certificate or token that expires.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Expiry {
     /// The name of the certificate or token.
     pub name: String,
-    /// When, in seconds of Unix time.
+    /// The time of expiry, in seconds of Unix time.
     pub expires_s: i64,
 }

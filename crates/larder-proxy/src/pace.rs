@@ -1,38 +1,38 @@
 //! Limits a rate of bytes: a bucket that fills at a constant rate.
 //!
-//! Owns: the time at which the bytes taken from a bucket will have been earned. Waiting and moving bytes are done
-//! elsewhere. Invariant: over any period, at most the rate times the period, the burst and one piece are let through.
-//! Idea: the generic cell rate algorithm (ITU-T I.371), which keeps one time for each bucket and gives each piece its
-//! turn, so that all waiting streams share the rate, whatever their number.
+//! Owns: for each bucket, the time at which the rate has covered all bytes taken. Waiting and sending are done
+//! elsewhere. Invariant: in any period, the bytes let through are at most the rate times the period, plus the burst and
+//! one piece. Idea: the generic cell rate algorithm (ITU-T I.371), which keeps one time for each bucket and gives each
+//! piece its turn, so that all waiting streams share the rate, whatever their number.
 
 use std::{
     num::NonZeroU64,
     time::{Duration, Instant},
 };
 
-/// A rate in bytes a second, and how much may come at once after a pause.
+/// A rate in bytes per second, and the number of bytes that may be sent at once after a pause.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     rate: NonZeroU64,
     burst: Duration,
 }
 
-/// The bytes taken at a [`Pace`].
+/// The bytes taken at one [`Pace`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bucket {
-    /// When all that was taken has been earned.
+    /// The time at which the rate has covered all bytes taken.
     earned_at: Option<Instant>,
 }
 
 impl Pace {
-    /// Returns a pace of `rate` bytes a second, and of `burst_bytes` at once.
+    /// Creates a pace of `rate` bytes per second, with bursts of `burst_bytes`.
     pub fn new(rate: NonZeroU64, burst_bytes: u64) -> Self {
         Self { rate, burst: time_of(burst_bytes, rate) }
     }
 }
 
 impl Bucket {
-    /// Takes bytes. Returns when their turn is, which may have been.
+    /// Takes bytes. Returns the time at which they may be sent, which may be in the past.
     pub fn take(&mut self, pace: &Pace, now: Instant, bytes: u64) -> Instant {
         let from = self.earned_at.map_or(now, |earned_at| earned_at.max(now));
         self.earned_at = Some(from + time_of(bytes, pace.rate));
@@ -51,7 +51,7 @@ fn time_of(bytes: u64, rate: NonZeroU64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX).min(LONGEST_NANOS))
 }
 
-/// A century. A time plus this is still representable.
+/// A century in nanoseconds. A moment this far ahead is still representable.
 const LONGEST_NANOS: u64 = 100 * 365 * 86_400 * 1_000_000_000;
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
-//! Stored responses in one portable file, and back: WARC 1.1 (ISO 28500), the format of web archives.
+//! Packs stored responses into one portable file, and unpacks such files: WARC 1.1 (ISO 28500), the format of web
+//! archives.
 //!
-//! Owns: the layout of a stored response in the file. The command is in `admin`. A response is a `request` record with
-//! the fields that selected it, and then its `response` record. The time of receipt is the record's WARC-Date, and the
-//! Age that it arrived with is a field again, so that an unpacked response is as old as it was here.
+//! Owns: the layout of a stored response in the file. `admin` has the command. A response consists of a `request`
+//! record, which has the selecting fields, and a `response` record. The time of receipt is the record's WARC-Date, and
+//! the received Age is written as a field, so that an unpacked response has the same age.
 //!
 //! Invariants: responses stored for one client alone, or selected by a client's cookies or credentials, are not packed.
-//! A record with a wrong digest or length is not stored. Cost: one segment, or one chunk, in memory at a time. The
-//! crate `warc` is not used: it brings a gzip of its own, and the format takes a hundred lines.
+//! A record with a wrong digest or length is not stored. Cost: one segment or one chunk in memory at a time. The crate
+//! `warc` is not used, because it brings its own gzip and the format takes only a hundred lines.
 
 mod into;
 mod out;
 pub(crate) mod warc;
 
-/// The field of a response's record that names the origin that answered, where that is not the URL's own server.
+/// The field of a response's record that names the responding origin, if that is not the URL's own server.
 const ORIGIN_FIELD: &str = "Larder-Origin";
 
 pub(crate) use into::{UnpackSummary, unpack};

@@ -1,14 +1,14 @@
 //! The most requested sites and objects, in tables of fixed size.
 //!
-//! Owns: the tables of one worker. Those of several workers are summed in `overview`.
+//! Owns: the tables of one worker. `overview` sums the tables of all workers.
 //!
 //! Invariants: only the worker's thread writes, as with its counters, so readers need no lock and may see a value one
 //! event old. A reported count always belongs to the name reported with it. The counts cover the last half hour to
-//! hour. If there are more names than places, the most requested ones stay (Metwally's space-saving, in sets of 8
-//! places).
+//! hour. If there are more names than slots, the most requested ones stay (Metwally's space-saving algorithm, in sets
+//! of 8 slots).
 //!
-//! Cost: for each request two hashes and two scans of 8 places; a name is copied when its place is new, and when it is
-//! seen again. Memory: 120 KiB, and the names: less than half a megabyte per worker.
+//! Cost: for each request two hashes and two scans of 8 slots. A name is copied when its slot is new, and when it is
+//! seen again. Memory: 120 KiB plus the names, less than half a megabyte per worker.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -31,7 +31,7 @@ pub(crate) struct PopularityCounter {
     objects: PopularityTable,
 }
 
-/// The site and object of a request, by their places in the tables.
+/// The site and object of a request, as slots in the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PopularitySubject {
     site: CounterPlace,
@@ -46,14 +46,14 @@ pub(crate) struct PopularityCount {
     pub(crate) name: String,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
-    /// Tunnels and failures.
+    /// Tunnels and failed requests.
     pub(crate) others: u64,
     pub(crate) client_bytes: u64,
     pub(crate) hit_bytes: u64,
 }
 
 impl PopularityCounter {
-    /// Finds places for the subject of a request: an authority and, if it can be cached, its scheme and path.
+    /// Finds the slots for a request's subject: its authority and, if it can be cached, its scheme and path.
     pub(crate) fn see(&self, labels: &SiteFigures, authority: &str, object: Option<(&str, &str)>) -> PopularitySubject {
         let hash = self.hash(&[authority]);
         let (site, label) = (self.sites.claim(hash, |name| push(name, authority)), labels.label(hash));
@@ -70,7 +70,7 @@ impl PopularityCounter {
         PopularitySubject { site, object, label }
     }
 
-    /// Notes how a request was answered, unless that was with a refusal.
+    /// Counts a request with this outcome, unless it was refused.
     pub(crate) fn note(&self, subject: PopularitySubject, outcome: Outcome, bytes: u64) {
         if outcome == Outcome::Denied {
             return;
@@ -86,13 +86,13 @@ impl PopularityCounter {
         self.hash(&[authority])
     }
 
-    /// Begins another half hour, and drops counts older than the last.
+    /// Begins a new half hour, and drops the counts from before the last one.
     pub(crate) fn turn(&self) {
         self.sites.turn();
         self.objects.turn();
     }
 
-    /// Bytes of memory that the tables take.
+    /// Returns the memory of the tables in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let banks = [&self.sites, &self.objects].into_iter().flat_map(|table| &table.banks);
         banks.map(Bank::bytes).sum()
@@ -109,7 +109,7 @@ impl PopularityCounter {
     fn hash(&self, parts: &[&str]) -> u64 {
         let mut hasher = self.hashes.build_hasher();
         parts.iter().for_each(|part| hasher.write(part.as_bytes()));
-        // 0 is of empty places.
+        // 0 marks empty slots.
         hasher.finish() | 1
     }
 }
@@ -124,13 +124,13 @@ impl Default for PopularityCounter {
     }
 }
 
-/// Appends to a name, as far as there is room.
+/// Appends to a name, as far as its maximum length permits.
 fn push(name: &mut String, part: &str) {
     let room = NAME_BYTES_MAX.saturating_sub(name.len());
     name.push_str(&part[..part.floor_char_boundary(room)]);
 }
 
-/// Two half hours: this one, and the last.
+/// The counts of two half hours: the current one and the last.
 #[derive(Debug)]
 struct PopularityTable {
     banks: [Bank; 2],
@@ -140,16 +140,16 @@ struct PopularityTable {
 #[derive(Debug)]
 struct Bank {
     places: Box<[Spot]>,
-    /// The names, each with the hash that it is the name of.
+    /// The names, each with its hash.
     names: Mutex<Box<[(u64, String)]>>,
 }
 
 #[derive(Debug, Default)]
 struct Spot {
-    /// 0 while it is empty.
+    /// 0 if the slot is empty.
     hash: AtomicU64,
     is_named: AtomicBool,
-    /// Number of claims, including those of the name it displaced.
+    /// Number of times the slot was requested, including for the names it held before.
     claims: Counter,
     hits: Counter,
     misses: Counter,
@@ -158,7 +158,7 @@ struct Spot {
     hit_bytes: Counter,
 }
 
-/// A place in a table, with half of its name's hash. Every response carries this until it is sent.
+/// A slot in a table, with half of its name's hash. Every response carries this until it is sent.
 #[derive(Clone, Copy, Debug)]
 struct CounterPlace {
     tag: u32,
@@ -218,7 +218,7 @@ impl Bank {
         });
         let entry = &set[way];
         entry.claims.add(1);
-        // A name that displaces another may occur only once. Its copy is worth the cost when it occurs again.
+        // A name that displaces another may occur only once. It is copied when it occurs again.
         if entry.claims.value() == 1 || (found.is_some() && !entry.is_named.load(Relaxed)) {
             self.set_name(first + way, hash, name);
         }
@@ -231,7 +231,7 @@ impl Bank {
         *of = hash;
         text.clear();
         name(text);
-        // Long ones are rare, and room for them is not kept.
+        // Long names are rare, so their space is released.
         text.shrink_to(NAME_BYTES_USUAL);
         self.places[index].is_named.store(true, Relaxed);
     }
@@ -261,10 +261,10 @@ impl Bank {
 }
 
 impl Spot {
-    /// Gives the place to another name. Its count starts at the displaced name's count, which is an upper bound of its
-    /// own.
+    /// Gives the slot to another name. The new name's count starts at the old name's count, which is an upper bound for
+    /// it.
     fn displace(&self, hash: u64) {
-        // Stored before anything is counted, so that readers do not attribute the count to the old name.
+        // The hash is stored before anything is counted, so that readers do not attribute the count to the old name.
         self.hash.store(hash, Relaxed);
         self.is_named.store(false, Relaxed);
         for counter in [&self.hits, &self.misses, &self.others, &self.client_bytes, &self.hit_bytes] {
@@ -302,7 +302,7 @@ impl PopularityCount {
         self.hits + self.misses + self.others
     }
 
-    /// Adds the count of another worker, or of the half hour before.
+    /// Adds the count of another worker, or of the previous half hour.
     pub(crate) fn add(&mut self, other: &Self) {
         self.hits += other.hits;
         self.misses += other.misses;
@@ -326,14 +326,14 @@ pub(crate) fn together(all: impl Iterator<Item = Vec<PopularityCount>>) -> Vec<P
     sums
 }
 
-/// Places in which something may be.
+/// Slots in which a name may be.
 const WAYS: usize = 8;
 const SITE_SETS: usize = 16;
 const OBJECT_SETS: usize = 64;
-/// Longest name, in bytes; of longer ones the beginning is kept.
+/// Longest name, in bytes. Longer names are truncated.
 const NAME_BYTES_MAX: usize = 256;
 const NAME_BYTES_USUAL: usize = 64;
-/// Most memory that the tables of one worker take: two half hours, a place and its longest name each.
+/// Most memory for the tables of one worker: slots with the longest names, in both half hours.
 #[cfg(test)]
 const BYTES_MAX: usize =
     2 * (SITE_SETS + OBJECT_SETS) * WAYS * (size_of::<Spot>() + size_of::<(u64, String)>() + NAME_BYTES_MAX);

@@ -4,9 +4,9 @@
 //! Owns: challenges, scopes, and the tokens that need no credentials. Requests are sent in `request::registry`; the
 //! operator's rules decide what is cached.
 //!
-//! Invariants: a client is led to the mirror for its token, and its credentials are forwarded each time to the server
-//! that the registry names. They are never kept here. A token issued without credentials gives no more access than
-//! anybody has; only for such tokens is a digest kept.
+//! Invariants: a client is directed to the mirror for its token. Its credentials are forwarded each time to the server
+//! that the registry names, and are never kept. A token issued without credentials gives no more access than every
+//! client has. Digests are kept of such tokens only.
 
 use std::{
     collections::HashMap,
@@ -25,9 +25,9 @@ use ring::digest::{SHA256, digest};
 pub(crate) enum RegistryChallenge {
     /// No challenge.
     None,
-    /// User and password with each request.
+    /// The client must send user and password with each request.
     Basic,
-    /// A token, issued at `realm`.
+    /// The client must send a token, which `realm` issues.
     Bearer { realm: String, service: Option<String> },
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Registry {
     challenge: Mutex<Option<(Instant, RegistryChallenge)>>,
 }
 
-/// Tokens that were given to clients without credentials, by their digests.
+/// Tokens that were issued without credentials, by their digests.
 #[derive(Default)]
 pub(crate) struct OpenTokens(Mutex<HashMap<Vec<u8>, Instant>>);
 
@@ -56,8 +56,8 @@ impl RegistryChallenge {
     }
 }
 
-/// Returns the challenge that leads a client to the mirror, by its name for the client. `names` precede those of the
-/// registry's repositories.
+/// Returns the challenge that directs a client to the mirror. `base` is the mirror's URL for the client. `names` is the
+/// prefix of the registry's repositories in the mirror.
 pub(crate) fn own_challenge(base: &str, names: &str, registrys: Option<&HeaderValue>) -> Option<HeaderValue> {
     let line = registrys.and_then(|value| value.to_str().ok()).unwrap_or_default();
     let mut text = format!("Bearer realm=\"{base}/v2/{TOKEN}\",service=\"larder\"");
@@ -87,22 +87,24 @@ fn prefixed(scope: &str, names: &str) -> String {
     repository_of(scope).and_then(|name| renamed(scope, &format!("{names}{name}"))).unwrap_or_else(|| scope.to_owned())
 }
 
-/// Returns the path at a registry for a path below a client's repository. Docker's own images, which have one-part
-/// names, are in `library`.
+/// Returns the path at a registry for a path below a client's repository.
+///
+/// Docker's own images have names of one part, and are in `library`.
 pub(crate) fn path_at(host: &str, rest: &str) -> String {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let mut segments = path.trim_start_matches('/').split('/');
     let is_short = segments.next().is_some_and(|name| !name.is_empty() && !name.starts_with('_'))
         && matches!(segments.next(), Some("manifests" | "blobs" | "tags" | "referrers"));
     let library = if is_short && (host == "docker.io" || host.ends_with(".docker.io")) { "/library" } else { "" };
-    // The path says which registry is meant.
+    // The argument `ns` is dropped, because the path already names the registry.
     let arguments: Vec<&str> = query.split('&').filter(|part| !part.is_empty() && !part.starts_with("ns=")).collect();
     let mark = if arguments.is_empty() { "" } else { "?" };
     format!("{library}{path}{mark}{}", arguments.join("&"))
 }
 
 impl Registry {
-    /// Returns the registry's authentication challenge if it was seen within [`KNOWN_FOR`], or at any age with `stale`.
+    /// Returns the registry's authentication challenge if it was seen within [`KNOWN_FOR`]. With `stale`, returns it at
+    /// any age.
     pub(crate) fn challenge(&self, stale: bool) -> Option<RegistryChallenge> {
         let known = lock(&self.challenge);
         known.as_ref().filter(|(at, _)| stale || at.elapsed() < KNOWN_FOR).map(|(_, challenge)| challenge.clone())
@@ -113,7 +115,7 @@ impl Registry {
         *lock(&self.challenge) = Some((Instant::now(), challenge));
     }
 
-    /// Converts the token that the mirror gave a client to the form that the registry wants.
+    /// Converts the token that the mirror gave a client to the credentials that the registry expects.
     pub(crate) fn translate(&self, fields: &mut HeaderMap) {
         let Some(token) = bearer(fields) else { return };
         if token == ANONYMOUS {
@@ -134,7 +136,7 @@ impl OpenTokens {
         if known.len() >= OPEN_TOKEN_COUNT_MAX {
             known.retain(|_, until| *until > now);
         }
-        // A forgotten token only costs its holder a request to the registry.
+        // If a token is forgotten, its holder only needs one more request to the registry.
         if known.len() >= OPEN_TOKEN_COUNT_MAX {
             known.clear();
         }
@@ -179,7 +181,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Path below `/v2/` at which clients get their tokens.
 pub(crate) const TOKEN: &str = "token";
-/// The token of those whom a registry gives none, because it wants none or cannot be reached.
+/// The token for clients that get none from the registry, because it requires none or is unreachable.
 pub(crate) const ANONYMOUS: &str = "larder-anonymous";
 /// Time for which a registry's challenge is remembered.
 const KNOWN_FOR: Duration = Duration::from_mins(10);

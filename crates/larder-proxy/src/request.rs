@@ -1,4 +1,4 @@
-//! One request from its head to its response: the choice of its route, and each of the routes.
+//! Handles one request from its head to its response: decides its route, and executes it.
 
 pub(crate) mod access;
 mod accounting;

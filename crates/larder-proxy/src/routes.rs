@@ -1,7 +1,7 @@
-//! Which origin a request goes to, and which site says how it is cached.
+//! Chooses the origin of a request, and the site whose settings determine how it is cached.
 //!
-//! Owns: the table of sites. Does not: resolve or check addresses. Cost: one look-up by host, then a comparison for each site that
-//! names it, or names no host or only what it lies below.
+//! Owns: the table of sites. It neither resolves nor checks addresses. Cost: one lookup by host, then a comparison for
+//! each site that lists the host, and for each site that matches many hosts.
 
 use std::{
     borrow::Cow,
@@ -23,21 +23,21 @@ use crate::{
     },
 };
 
-/// The table of sites, and whether other targets are served.
+/// The table of sites, and whether targets outside it are served.
 pub(crate) struct SiteRoutes {
     sites: Vec<SiteRoute>,
-    /// Those that are about a host that one of them names itself, as places in `sites`.
+    /// The sites that list a host by its exact name, by host. The values are indexes in `sites`.
     by_host: HashMap<Box<str>, Vec<usize>>,
-    /// Those that are about others too.
+    /// The sites that match hosts by pattern, as indexes in `sites`.
     of_others: Vec<usize>,
     default: Option<TableRoute>,
     forward: bool,
-    /// Whether a site is cached in a way of its own.
+    /// Whether any site has its own cache settings.
     has_manners: bool,
     mirrored: Vec<MirroredServer>,
 }
 
-/// A server that a mirror stands for, as keys have it.
+/// A server behind a mirror, in the form of keys.
 struct MirroredServer {
     scheme: &'static str,
     authority: String,
@@ -45,26 +45,26 @@ struct MirroredServer {
 }
 
 struct SiteRoute {
-    /// Whether it is about all hosts.
+    /// Whether the site matches all hosts.
     is_of_all: bool,
-    /// What its hosts lie below, each beginning with a dot.
+    /// The suffixes of the hosts that the site matches, each beginning with a dot.
     below: Vec<String>,
     paths: Vec<String>,
     listeners: Vec<SocketAddr>,
     route: Option<TableRoute>,
 }
 
-/// Where a request goes and what it is called there and here.
+/// The origin of a request, and the names of its target for the client and at the origin.
 pub(crate) struct Destination<'a> {
-    /// `http` or `https`, as the client means it.
+    /// `http` or `https`, in the client's view.
     pub(crate) scheme: &'a str,
-    /// Host and port, as the client means it.
+    /// Host and port, in the client's view.
     pub(crate) authority: Cow<'a, str>,
-    /// The origin; of a group, one of its members.
+    /// The origin. If there are several, a member of the group.
     pub(crate) origin: Origin,
-    /// The origins among which its key decides, if there are several.
+    /// The group of origins in which the request's key selects one, if there are several.
     pub(crate) group: Option<&'a Arc<OriginGroup>>,
-    /// Goes before the path at the origin.
+    /// The prefix of the path at the origin.
     pub(crate) prefix: &'a str,
     pub(crate) mark: OriginMark<'a>,
 }
@@ -74,12 +74,11 @@ struct TableRoute {
     origins: Arc<Origins>,
     prefix: String,
     authority: String,
-    /// The origin's name in keys; of several, the first's.
+    /// The origin's name in keys. A group has the name of its first origin.
     name: String,
 }
 
-/// Returns the origins to which a request for this authority, path and query goes: those of the first site that names
-/// them.
+/// Returns the origins for this authority, path and query: those of the first site that matches.
 pub fn origins_of(config: &ProxyConfig, authority: &str, path: &str) -> Option<Arc<Origins>> {
     let routes = SiteRoutes::new(config);
     routes.route(host_of(authority), path).map(|route| Arc::clone(&route.origins))
@@ -111,7 +110,7 @@ impl SiteRoutes {
         }
     }
 
-    /// The groups of origins of all sites, each once.
+    /// Returns the groups of origins of all sites, without duplicates.
     pub(crate) fn groups(&self) -> Vec<Arc<OriginGroup>> {
         let mut groups: Vec<Arc<OriginGroup>> =
             self.sites.iter().filter_map(|site| Some(Arc::clone(&site.route.as_ref()?.group))).collect();
@@ -120,12 +119,13 @@ impl SiteRoutes {
         groups
     }
 
-    /// Finds where a request for `authority` goes that came over a connection of this scheme. What we serve as an
-    /// origin has the connection's scheme, whatever the client says, so that no plain connection can speak for a TLS
-    /// one.
+    /// Finds the destination of a request for `authority` on a connection with this scheme.
+    ///
+    /// A site's request always has the connection's scheme, whatever the client states, so that a plain connection
+    /// cannot pass for a TLS one.
     ///
     /// # Errors
-    /// Nobody answers for the host.
+    /// No site or target matches the host.
     pub(crate) fn locate<'a>(
         &'a self,
         own_scheme: &'a str,
@@ -146,32 +146,34 @@ impl SiteRoutes {
         }
     }
 
-    /// Whether a request is to us as to an origin, not to another through us.
+    /// Returns whether this proxy is the server of a request, rather than its forward proxy.
     pub(crate) fn is_for_us(&self, own_scheme: &str, uri: &Uri, version: Version, authority: &str) -> bool {
         let is_for_site = self.route(host_of(authority), path_of(uri)).is_some();
         is_for_site || !self.forward || self.asked_scheme(own_scheme, uri, version).is_none()
     }
 
-    /// Whether a request whose target is as clients of servers write it goes to an origin of one of the sites.
+    /// Returns whether a request in the form for servers goes to an origin of a site.
     pub(crate) fn is_for_site(&self, authority: &str, path: &str) -> bool {
         self.route(host_of(authority), path).is_some()
     }
 
-    /// The place among the sites of the one that says how a request is cached that came through this listener, or if that is not
-    /// known, through any that no site names.
+    /// Returns the index of the site whose cache settings apply to a request through this listener. If the listener is
+    /// unknown, sites that name listeners do not match.
     pub(crate) fn site(&self, authority: &str, path: &str, listener: Option<SocketAddr>) -> Option<usize> {
         let is_through =
             |site: &SiteRoute| site.listeners.is_empty() || listener.is_some_and(|at| site.listeners.contains(&at));
         self.sites_of(host_of(authority), path).find(|index| is_through(&self.sites[*index]))
     }
 
-    /// Whether any site is cached in a way of its own.
+    /// Returns whether any site has its own cache settings.
     pub(crate) fn has_manners(&self) -> bool {
         self.has_manners
     }
 
-    /// Returns scheme, authority and mark alone, for the key of a request that passed the gate: the cheap half of
-    /// [`SiteRoutes::locate`], to be trusted only where a response is stored already. `None` for whatever is not plain.
+    /// Returns the scheme, authority and origin mark for the key of a request that passed the gate.
+    ///
+    /// This is the cheap part of [`SiteRoutes::locate`], and may be used only to look up stored responses. Returns
+    /// `None` if the full check is needed.
     pub(crate) fn name<'a>(
         &'a self,
         own_scheme: &'a str,
@@ -189,19 +191,21 @@ impl SiteRoutes {
         }
     }
 
-    /// The scheme of a target that is asked for through us. Over HTTP/2 every request has one, also those to us: with an
-    /// origin for every host, one of our own scheme is for that origin.
+    /// Returns the scheme of a target that a client wants forwarded.
+    ///
+    /// Over HTTP/2 every request has a scheme, even one to this proxy as a server. If there is a default origin, a
+    /// request with the connection's own scheme is for that origin.
     fn asked_scheme<'a>(&self, own_scheme: &str, uri: &'a Uri, version: Version) -> Option<&'a str> {
         let is_direct = |scheme: &str| version == Version::HTTP_2 && self.default.is_some() && scheme == own_scheme;
         uri.scheme_str().filter(|scheme| !is_direct(scheme))
     }
 
-    /// Where the first site that names a host and a path and has an origin has them go.
+    /// Returns the route of the first site that matches a host and a path and has an origin.
     fn route(&self, host: &str, path: &str) -> Option<&TableRoute> {
         self.sites_of(host, path).find_map(|index| self.sites[index].route.as_ref())
     }
 
-    /// The places of the sites that name a host and a path, in order.
+    /// Returns the indexes of the sites that match a host and a path, in order.
     fn sites_of(&self, host: &str, path: &str) -> impl Iterator<Item = usize> {
         let named = if self.by_host.is_empty() {
             None
@@ -229,7 +233,8 @@ impl KeyMarks for SiteRoutes {
         };
         let mirrored = self.mirrored.iter().filter(is_it).map(MirroredServer::mark);
         let routed = route.or(self.default.as_ref()).map(TableRoute::mark);
-        // By the rules for keys a mirror's server may have other names, or it is the only one who answers.
+        // The key rules may give a mirrored server other names, or the mirror may be the only way to the host, so the
+        // plain key is included.
         let otherwise = (routed.is_none() || !self.mirrored.is_empty()).then_some(OriginMark::NONE);
         let marks = is_forwarded.into_iter().chain(mirrored).chain(routed).chain(otherwise);
         let mut marks: Vec<OriginMark<'_>> = marks.collect();
@@ -264,7 +269,7 @@ impl SiteRoute {
         }
     }
 
-    /// Whether it is about a host that it does not name itself.
+    /// Returns whether the site matches a host by pattern.
     fn is_about_others(&self, host: &str) -> bool {
         let is_below = |end: &String| {
             let split = host.len().checked_sub(end.len()).filter(|split| *split > 0);
@@ -285,7 +290,7 @@ impl SiteRoute {
     }
 }
 
-/// The sites that are about each host that one of them names itself, and those that are about others too; both in order.
+/// Returns the sites that list each host by name, and the sites that match by pattern, both in order.
 fn by_host(config: &ProxyConfig, sites: &[SiteRoute]) -> (HashMap<Box<str>, Vec<usize>>, Vec<usize>) {
     let named = config.sites.iter().flat_map(|site| &site.hosts).filter(|host| !host.starts_with('*'));
     let names: HashSet<String> = named.map(|host| host.to_ascii_lowercase()).collect();
@@ -318,7 +323,7 @@ impl TableRoute {
         OriginMark::of_origin(&self.name)
     }
 
-    /// A client of HTTP/1.0 may not say whom it means; then it means this origin.
+    /// Returns this route as a destination. An HTTP/1.0 request without a host is for this origin.
     fn destination<'a>(&'a self, scheme: &'a str, authority: Option<&'a str>) -> Destination<'a> {
         let (origin, group) = (self.group.first().clone(), Some(&self.group));
         let authority = Cow::Borrowed(authority.unwrap_or(&self.authority));
@@ -331,7 +336,7 @@ fn group_of(origins: &Origins) -> OriginGroup {
     OriginGroup::new(&members, &origins.rules)
 }
 
-/// The destination that an absolute-form target names itself.
+/// Returns the destination in an absolute-form target.
 fn forward<'a>(scheme: &'a str, uri: &'a Uri, authority: &'a str) -> Result<Destination<'a>, Failure> {
     let host = uri.host().filter(|host| !host.is_empty()).ok_or(Failure::BadRequest("the target has no host"))?;
     if !is_plain_host(host) {

@@ -42,28 +42,28 @@ mod sessions;
 mod sockets;
 mod threads;
 
-/// Starts proxies.
+/// Starts proxies; see [`Proxy::start`].
 pub struct Proxy;
 
-/// A proxy that serves. Dropped, it stops at once; [`RunningProxy::shutdown`] lets exchanges finish.
+/// A running proxy. Dropping it stops the proxy at once. [`RunningProxy::shutdown`] lets exchanges finish.
 pub struct RunningProxy {
     local_addrs: Vec<SocketAddr>,
     admin_addr: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
     metrics: Vec<Arc<WorkerMetrics>>,
     handle: ProxyHandle,
-    /// The admin listener's again.
+    /// A second handle of the admin listener's socket.
     admin_socket: Option<ListeningSocket>,
-    /// Set if another process has taken over, with the files next to the store.
+    /// Whether another process has taken over, together with the files next to the store.
     has_left: bool,
 }
 
-/// The way in which a proxy is to stop.
+/// How the proxy is to stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StopOrder {
     /// Time that exchanges may take to finish.
     pub(crate) grace: Duration,
-    /// Time that newly accepted connections may take to send a request.
+    /// Time in which newly accepted connections may send a request.
     pub(crate) respite: Duration,
 }
 
@@ -71,7 +71,7 @@ impl StopOrder {
     pub(crate) const AT_ONCE: Self = Self { grace: Duration::ZERO, respite: Duration::ZERO };
 }
 
-/// Operations on a proxy for holders that do not own it. May safely outlive the proxy.
+/// A handle for operating a proxy without owning it. It may outlive the proxy.
 #[derive(Clone)]
 pub struct ProxyHandle {
     in_force: Arc<InForce>,
@@ -81,7 +81,7 @@ pub struct ProxyHandle {
 }
 
 impl Proxy {
-    /// Opens the listeners and starts serving. Without a store, only memory caches.
+    /// Opens the listeners and starts serving. Without a store, responses are cached in memory only.
     ///
     /// # Errors
     /// `InvalidInput` for an option outside its range; otherwise the system's error for a socket, the access log or a
@@ -90,11 +90,12 @@ impl Proxy {
         Self::start_on(config, store, Vec::new())
     }
 
-    /// Starts as [`Proxy::start`] does, with sockets that listen already, as a service manager passes them. A listener
-    /// uses the socket with its address, and accepts the connections waiting there.
+    /// Starts like [`Proxy::start`], with sockets that already listen, such as those from a service manager.
+    ///
+    /// A listener uses the socket with its address, and accepts the connections waiting there.
     ///
     /// # Errors
-    /// As [`Proxy::start`], and `InvalidInput` for a socket that has no listener's address.
+    /// The same as for [`Proxy::start`], and `InvalidInput` for a socket whose address no listener has.
     pub fn start_on(
         config: ProxyConfig,
         store: Option<Store>,
@@ -131,11 +132,10 @@ impl Proxy {
 }
 
 impl ProxyConfig {
-    /// Refuses unusable files of certificates, CAs and passwords, as [`Proxy::start`] does. Reads them, and changes
-    /// nothing.
+    /// Checks the files with certificates, CAs and passwords, as [`Proxy::start`] does. Only reads them.
     ///
     /// # Errors
-    /// `InvalidInput` that names the file and its fault.
+    /// `InvalidInput`, which names the unusable file and the reason.
     pub fn check_files(&self) -> io::Result<()> {
         assembly::check_authorities(self)?;
         let listed = if self.lists.is_empty() { Ok(()) } else { ActiveLists::load(&self.lists).map(drop) };
@@ -148,7 +148,7 @@ impl ProxyConfig {
     }
 }
 
-/// The admin listener. One of the workers runs it.
+/// The admin listener. One worker serves it.
 struct AdminListener {
     listener: Option<TcpListener>,
     pages: admin::AdminPages,
@@ -171,13 +171,13 @@ impl RunningProxy {
         self.admin_addr
     }
 
-    /// Figures since the start.
+    /// Returns the figures since the start.
     pub fn stats(&self) -> ProxyStats {
         let shared = self.handle.in_force.get();
         ProxyStats::gather(&self.metrics, shared.as_deref())
     }
 
-    /// Returns a handle for others to operate this proxy.
+    /// Returns a handle for operating this proxy.
     pub fn handle(&self) -> ProxyHandle {
         self.handle.clone()
     }
@@ -237,15 +237,15 @@ impl RunningProxy {
     /// Waits until every worker has ended.
     fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // A worker that panicked has reported it.
+            // A worker that panicked has already reported it.
             let _ = thread.join();
         }
     }
 }
 
 impl ProxyHandle {
-    /// Reopens the access log and rereads the certificates, without touching connections. Blocks for reading the files.
-    /// Returns the errors; where one occurred, the previous file or certificate stays in use.
+    /// Reopens the access log and reads the certificates again, without affecting connections. Blocks. Returns the
+    /// errors. After an error, the previous file or certificate stays in use.
     pub fn refresh(&self) -> Vec<String> {
         let Some(shared) = self.in_force.get() else { return Vec::new() };
         let log = shared.access_log.as_ref().map(|log| log.reopen().map_err(|error| error.to_string()));
@@ -253,8 +253,8 @@ impl ProxyHandle {
         [log, certificates].into_iter().flatten().filter_map(Result::err).collect()
     }
 
-    /// Waits until every worker has turned to something new, for `patience` at most; says whether each did. Blocks: to be called from a
-    /// thread that is none of the proxy's.
+    /// Returns whether every worker responds within `patience`. Blocks, so it must not be called from a thread of the
+    /// proxy.
     pub fn is_responsive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
         let asked = self.openings.iter().all(|worker| worker.send(WorkerMessage::Ping(answer.clone())).is_ok());
@@ -263,7 +263,7 @@ impl ProxyHandle {
         asked && self.openings.iter().all(is_answered)
     }
 
-    /// Makes [`RunningProxy::shutdown`] cut off the exchanges that it is waiting for.
+    /// Makes [`RunningProxy::shutdown`] cut off the exchanges for which it waits.
     pub fn cut_short(&self) {
         self.stop.send_replace(Some(StopOrder::AT_ONCE));
     }

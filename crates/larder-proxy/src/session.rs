@@ -1,8 +1,7 @@
-//! A session: the clients of one owner, which come through a listener of their own and are served by rules of their
-//! own.
+//! A session: the clients of one owner, who have their own listener and their own rules.
 //!
-//! Owns: these rules, and the metrics of what the clients received. Listening is in `server::sessions`. Invariant: the
-//! CA of a session exists in memory only and ends with it, so no other clients ever trust it.
+//! Owns: these rules, and the session's metrics. `server::sessions` opens the listener. Invariant: the CA of a session
+//! exists in memory only and ends with it, so no other clients ever trust it.
 
 use std::{
     net::SocketAddr,
@@ -24,11 +23,12 @@ use crate::{
 /// The options of a new session.
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
-    /// Hosts whose `https://` is answered and cached here, not tunnelled.
+    /// Hosts whose `https://` requests are decrypted and cached instead of tunnelled.
     pub hosts: HostRules,
-    /// Never contacts origins: stored responses are served, even stale ones, unless their origin forbids that.
+    /// Whether origins are never contacted. Stored responses are then served even if stale, unless their origin forbids
+    /// that.
     pub offline: bool,
-    /// Caching rules for its clients' requests, which apply after those of the configuration.
+    /// Caching rules for the session's clients, which apply after those of the configuration.
     pub rules: Rules,
 }
 
@@ -37,32 +37,32 @@ pub struct SessionOptions {
 pub struct Session {
     pub(crate) state: Arc<SessionState>,
     pub(crate) address: SocketAddr,
-    /// Gone at the end, which ends the accepting.
+    /// Dropped with the session, which ends accepting.
     pub(crate) _open: watch::Sender<()>,
 }
 
-/// The figures of a session.
+/// The metrics of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionStats {
     /// Requests answered, and tunnels.
     pub requests: u64,
-    /// Requests among them that the cache answered.
+    /// Requests that the cache answered.
     pub hits: u64,
-    /// Bytes of bodies, and bytes through tunnels.
+    /// Bytes of bodies and tunnels.
     pub sent_bytes: u64,
-    /// Bytes among them that the cache had.
+    /// Bytes of bodies from the cache.
     pub hit_bytes: u64,
-    /// Tunnels that went past the cache though their hosts are listed for interception.
+    /// Tunnels that bypassed the cache although their hosts are listed for interception.
     pub bypassed_count: u64,
-    /// Targets of these tunnels, as `host:port`, with the reasons; as many as there is room for.
+    /// Targets of these tunnels, as `host:port`, with the reasons. The list has a limit.
     pub bypassed: Vec<(String, BypassReason)>,
-    /// Requests that got no response because origins must not be contacted.
+    /// Requests without a response, because origins must not be contacted.
     pub missing_count: u64,
-    /// The URLs of these requests, with the method if it is not GET; as many as there is room for.
+    /// The URLs of these requests, with the method unless it is GET. The list has a limit.
     pub missing: Vec<String>,
 }
 
-/// A session as its clients' connections see it.
+/// A session, as its clients' connections use it.
 #[derive(Debug)]
 pub(crate) struct SessionState {
     pub(crate) interceptor: Arc<Interceptor>,
@@ -72,7 +72,7 @@ pub(crate) struct SessionState {
     notes: Mutex<SessionNotes>,
 }
 
-/// Lists of a session, each without duplicates and with a limit.
+/// The lists of a session, each without duplicates and with a limit.
 #[derive(Debug, Default)]
 struct SessionNotes {
     bypassed_count: u64,
@@ -90,7 +90,7 @@ struct SessionFigures {
 }
 
 impl Session {
-    /// Returns the address at which its clients connect, as to an HTTP proxy.
+    /// Returns the address of the session's HTTP proxy.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -100,7 +100,7 @@ impl Session {
         self.state.interceptor.certificate_pem()
     }
 
-    /// Figures since it was opened.
+    /// Returns the metrics since the session was opened.
     pub fn stats(&self) -> SessionStats {
         let SessionFigures { requests, hits, sent_bytes, hit_bytes } = &self.state.figures;
         let notes = self.state.notes();
@@ -142,7 +142,7 @@ impl SessionState {
         }
     }
 
-    /// Notes a tunnel that goes past the cache though its host is listed for interception.
+    /// Records a tunnel that bypasses the cache although its host is listed for interception.
     pub(crate) fn note_bypass(&self, target: &str, why: BypassReason) {
         let mut notes = self.notes();
         notes.bypassed_count += 1;
@@ -152,7 +152,7 @@ impl SessionState {
         }
     }
 
-    /// Records a request that got no response because origins must not be contacted.
+    /// Records a request without a response, because origins must not be contacted.
     pub(crate) fn note_missing(&self, what: String) {
         let mut notes = self.notes();
         notes.missing_count += 1;
@@ -166,6 +166,6 @@ impl SessionState {
     }
 }
 
-/// Most notes of a kind that a session keeps, and the longest. Together they fit into one message of a control socket.
+/// Most notes in each list of a session, and longest note. Together the notes fit in one message of a control socket.
 const NOTE_COUNT_MAX: usize = 60;
 const NOTE_BYTES_MAX: usize = 400;

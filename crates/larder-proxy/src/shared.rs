@@ -29,19 +29,19 @@ pub(crate) struct ProxyState {
     pub(crate) routes: Arc<SiteRoutes>,
     pub(crate) mirrors: MirrorTable,
     pub(crate) cache: Arc<CacheShared>,
-    /// Cache settings of the sites that have their own, by index of the site.
+    /// The cache settings of the sites that have their own, by index of the site.
     pub(crate) manners: Vec<Option<SitePolicy>>,
-    /// Cache settings of all other sites.
+    /// The cache settings of all other sites.
     pub(crate) manner: SitePolicy,
-    /// Whether any of them get a coding on their way to clients.
+    /// Whether responses of any site are encoded for clients.
     pub(crate) compresses: bool,
     pub(crate) flights: Arc<FlightTable>,
-    /// Fetches in progress of missing parts of stored bodies.
+    /// The running fetches of missing parts of stored bodies.
     pub(crate) rests: Arc<TailFetches>,
     pub(crate) origins: Arc<OriginsShared>,
-    /// The certificates for TLS with clients.
+    /// The certificates for TLS connections of clients.
     pub(crate) certificates: Option<Arc<CertificateSet>>,
-    /// Does handshakes with clients, if any listener wants them.
+    /// Performs TLS handshakes with clients, if any listener uses TLS.
     pub(crate) acceptor: Option<TlsAcceptor>,
     /// The interceptor of tunnels, if interception is on.
     pub(crate) interceptor: Option<Arc<Interceptor>>,
@@ -60,7 +60,7 @@ pub(crate) struct ProxyState {
     pub(crate) counts: Arc<BoundedCounts>,
 }
 
-/// The configuration in force, for holders that outlive it.
+/// A reference to the current configuration's state, for holders that outlive it.
 pub(crate) struct InForce(Mutex<Weak<ProxyState>>);
 
 impl InForce {
@@ -68,21 +68,21 @@ impl InForce {
         Self(Mutex::new(Arc::downgrade(shared)))
     }
 
-    /// Returns the state that workers share now, or `None` once the proxy has stopped.
+    /// Returns the current state. `None` once the proxy has stopped.
     pub(crate) fn get(&self) -> Option<Arc<ProxyState>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
     }
 
-    /// Puts `shared` into force.
+    /// Replaces the current state.
     pub(crate) fn set(&self, shared: &Arc<ProxyState>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(shared);
     }
 }
 
-/// Counts of limited resources, across configurations.
+/// Counts of limited resources, which persist across configurations.
 #[derive(Default)]
 pub(crate) struct BoundedCounts {
-    /// Client connections.
+    /// Open client connections.
     pub(crate) connections: AtomicUsize,
     /// Requests that wait for a response.
     pub(crate) waiting: AtomicUsize,

@@ -1,7 +1,7 @@
-//! Metrics of sites: of those with a label in `/metrics`, and of all others together.
+//! Counts requests by site, for the sites with a label in `/metrics` and for all others together.
 //!
-//! Owns: the counters of one worker, by label. Labels are assigned in `exposition`. Invariants: a label is never
-//! withdrawn, so its counters only grow; there are at most [`LABEL_COUNT_MAX`]. Cost: a few words are examined.
+//! Owns: the counters of one worker, by label. `exposition` assigns the labels. Invariants: a label is never withdrawn,
+//! so its counters only grow. There are at most [`LABEL_COUNT_MAX`] labels. Cost: a request examines a few words.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -16,10 +16,10 @@ use crate::{
 /// The figures of sites, counted by one worker.
 #[derive(Debug)]
 pub(crate) struct SiteFigures {
-    /// Hashes of names, each in the first free place after its own; the label is in the place of the same number.
+    /// Hashes of site names in a table with linear probing. The label has the same index in another table.
     hashes: [AtomicU64; PLACE_COUNT],
     labels: [AtomicU64; PLACE_COUNT],
-    /// Counts by label; the last label stands for all others.
+    /// Counts by label. The last label stands for all other sites.
     counts: CounterRow<{ (LABEL_COUNT_MAX + 1) * FIGURE_COUNT }>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct SiteSums {
 }
 
 impl SiteFigures {
-    /// Counts an exchange.
+    /// Counts an exchange of the site with this label.
     pub(crate) fn note(&self, label: u8, outcome: Outcome, bytes: u64) {
         let counts = &self.counts[usize::from(label) * FIGURE_COUNT..][..FIGURE_COUNT];
         counts[outcome.kind() as usize].add(1);
@@ -52,7 +52,7 @@ impl SiteFigures {
         self.hashes[free].store(hash, Release);
     }
 
-    /// Adds the counts of a label.
+    /// Adds the counts of a label to `sums`.
     pub(crate) fn add_to(&self, label: usize, sums: &mut SiteSums) {
         let counts = &self.counts[label * FIGURE_COUNT..][..FIGURE_COUNT];
         sums.kinds.iter_mut().zip(counts).for_each(|(total, count)| *total += count.value());
@@ -60,7 +60,7 @@ impl SiteFigures {
         sums.hit_bytes += counts[HIT_BYTES].value();
     }
 
-    /// Returns the label of the site whose name has this hash.
+    /// Returns the label of the site with this hash.
     pub(crate) fn label(&self, hash: u64) -> u8 {
         for place in places(hash) {
             match self.hashes[place].load(Acquire) {
@@ -73,7 +73,7 @@ impl SiteFigures {
     }
 }
 
-/// Returns the possible places of a hash, in the order of the search.
+/// Returns the possible slots of a hash, in the order of the search.
 fn places(hash: u64) -> impl Iterator<Item = usize> {
     let first = (hash >> 16) as usize;
     (0..PLACE_COUNT).map(move |step| (first + step) % PLACE_COUNT)
@@ -86,9 +86,9 @@ impl Default for SiteFigures {
     }
 }
 
-/// Sites that can have a label.
+/// Most sites with a label.
 pub(crate) const LABEL_COUNT_MAX: usize = 64;
-/// The label of all others.
+/// The label of all other sites.
 pub(crate) const OTHER_LABEL: usize = LABEL_COUNT_MAX;
 const PLACE_COUNT: usize = 2 * LABEL_COUNT_MAX;
 const CLIENT_BYTES: usize = OutcomeKind::ALL.len();
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn sites_with_a_label_are_counted_apart_and_all_others_together() {
         let figures = SiteFigures::default();
-        // Next to one another, so that they want the same places.
+        // The hashes are adjacent, so that they compete for the same slots.
         let hash = |site: u64| (7 << 16) + site + 1;
         figures.note(figures.label(hash(0)), Outcome::Hit, 1);
         (0..LABEL_COUNT_MAX).for_each(|label| figures.assign(hash(label as u64), label));

@@ -1,7 +1,7 @@
 //! Small files next to the store, each replaced as a whole.
 //!
-//! Owns: the order of writing and renaming. The content is known elsewhere. Invariant: a reader of such a file finds
-//! the complete last version, or the complete version before. The file is readable by its owner only.
+//! Owns: the order of writing and renaming. Invariant: a reader finds the complete latest version, or the complete
+//! version before it. Only the owner can read the file.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -10,10 +10,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Replaces a file with a new one that only its owner can read. Blocks until it is on the disk.
+/// Replaces a file with a new one that only its owner can read. Blocks until the file is durable.
 ///
 /// # Errors
-/// The error of the system or of `write`. The old file is then still in place.
+/// The error of the system or of `write`. The old file is still in place in that case.
 pub(crate) fn replace(path: &Path, write: &mut dyn FnMut(&mut File) -> io::Result<()>) -> io::Result<()> {
     let new = new_path(path);
     let mut file = create(&new)?;
@@ -22,7 +22,8 @@ pub(crate) fn replace(path: &Path, write: &mut dyn FnMut(&mut File) -> io::Resul
     fs::rename(&new, path)
 }
 
-/// Returns the path of the file in which a proxy keeps something next to the store whose files begin with `base`.
+/// Returns the path of the file that keeps this kind of state next to the store. `base` is the prefix of the store's
+/// files.
 pub(crate) fn beside(base: &Path, kind: &str) -> PathBuf {
     let mut name = base.as_os_str().to_owned();
     name.push(".");
@@ -30,12 +31,12 @@ pub(crate) fn beside(base: &Path, kind: &str) -> PathBuf {
     name.into()
 }
 
-/// Makes a file, empty, for its owner alone.
+/// Creates an empty file that only its owner can read.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Returns the path of the new version that is to replace the file at `path`.
+/// Returns the temporary path of the new version of a file.
 pub(crate) fn new_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

@@ -1,7 +1,7 @@
 //! Histograms of durations, with the same bounds everywhere.
 //!
 //! Owns: the bounds. Formatting is in `exposition`. Invariant: as with all counters, only the worker's thread writes.
-//! Cost: recording a duration is a search among 18 bounds and two additions.
+//! Cost: recording a duration takes a search among 18 bounds and two additions.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct TimeCounts {
     sum_us: u64,
 }
 
-/// A time, and where it is counted.
+/// A duration with its bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeBucket {
     micros: u64,
@@ -40,13 +40,13 @@ impl Histogram {
         self.note_in(TimeBucket::of(time));
     }
 
-    /// Notes a time whose bucket was found before.
+    /// Records a duration whose bucket is already known.
     pub(crate) fn note_in(&self, bucket: TimeBucket) {
         self.counts[bucket.index].add(1);
         self.sum_us.add(bucket.micros);
     }
 
-    /// Adds these counts.
+    /// Adds this histogram's counts to `times`.
     pub(crate) fn add_to(&self, times: &mut TimeCounts) {
         times.counts.iter_mut().zip(self.counts.iter()).for_each(|(total, count)| *total += count.value());
         times.sum_us += self.sum_us.value();
@@ -63,8 +63,8 @@ impl TimeCounts {
         self.sum_us as f64 / MICROS
     }
 
-    /// Returns the buckets: the upper bound in seconds (infinite for the last), and the number of durations above the
-    /// previous bound and not above this one.
+    /// Returns the buckets. Each has its upper bound in seconds (infinite for the last), and the number of durations
+    /// above the previous bound and up to this one.
     pub(crate) fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = BOUNDS_US.iter().map(|bound| *bound as f64 / MICROS).chain([f64::INFINITY]);
         bounds.zip(self.counts)
@@ -94,7 +94,7 @@ impl TimeCounts {
 }
 
 const MICROS: f64 = 1e6;
-/// Upper bounds in microseconds, from the time of a hit in memory to times that no client waits for.
+/// Upper bounds in microseconds, from the duration of a hit in memory to durations for which no client waits.
 const BOUNDS_US: [u64; 18] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
     5_000_000, 10_000_000, 60_000_000,

@@ -1,5 +1,5 @@
-//! Work, in addition to connections, that a stop waits for: responses that are still being stored after their clients
-//! have received them.
+//! Work that a stop of the proxy waits for besides connections: responses that are still being stored after their
+//! clients have received them.
 
 use std::sync::{
     Arc,
@@ -12,26 +12,26 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(crate) struct UnfinishedWork {
     late_commit_count: AtomicUsize,
-    /// Notified when a connection ends, or a late commit.
+    /// Notified when a connection or a late commit ends.
     ended: Notify,
 }
 
-/// A late commit that stopping waits for.
+/// A commit that a stop of the proxy waits for.
 pub(crate) struct LateCommit(Arc<UnfinishedWork>);
 
 impl UnfinishedWork {
-    /// Makes stopping wait for a commit whose client does not.
+    /// Makes a stop of the proxy wait for a commit. Called if the client does not wait for it.
     pub(crate) fn begin_late_commit(self: &Arc<Self>) -> LateCommit {
         self.late_commit_count.fetch_add(1, Relaxed);
         LateCommit(Arc::clone(self))
     }
 
-    /// Returns whether a commit is late.
+    /// Returns whether a late commit is in progress.
     pub(crate) fn has_late_commits(&self) -> bool {
         self.late_commit_count.load(Relaxed) > 0
     }
 
-    /// Says that a connection has ended.
+    /// Records that a connection has ended.
     pub(crate) fn note_ended(&self) {
         self.ended.notify_one();
     }

@@ -2,8 +2,8 @@
 //!
 //! Owns: the worker's tick count and the list of watched connections. The owner of a connection arms and disarms its
 //! deadline. Invariant: a connection whose deadline has passed is woken and finds [`WatchOrder::Expire`]. Cost: arming
-//! is one plain store. There are no timers, so a request that meets its deadlines costs nothing (the HTTP library's own
-//! header timer costs 0.6 us per request).
+//! is one plain store. There are no timers, so a request that meets its deadlines costs nothing more. (The HTTP
+//! library's own timer for heads costs 0.6 us per request.)
 
 use std::{
     future::Future,
@@ -26,9 +26,9 @@ use crate::client::handed::ClientConnection;
 pub(crate) struct WorkerDeadlines {
     /// Seconds since the worker started.
     tick: AtomicU32,
-    /// Set if another proxy is about to take over.
+    /// Whether another proxy is about to take over.
     says_goodbye: AtomicBool,
-    /// Set if connections can be passed to that proxy.
+    /// Whether connections can be handed over to that proxy.
     has_successor: AtomicBool,
     successor: Mutex<Option<Sender<ClientConnection>>>,
     watched: Mutex<Slab<Arc<ConnectionDeadline>>>,
@@ -38,7 +38,7 @@ pub(crate) struct WorkerDeadlines {
 #[derive(Debug)]
 pub(crate) struct ConnectionDeadline {
     deadline_tick: AtomicU32,
-    /// After which second it is at rest, or [`AT_REST`], or [`NEVER`].
+    /// The second after which the connection is at rest, or [`AT_REST`], or [`NEVER`].
     rest_tick: AtomicU32,
     order: AtomicU8,
     waker: Mutex<Option<Waker>>,
@@ -49,12 +49,13 @@ pub(crate) struct ConnectionDeadline {
 pub(crate) enum WatchOrder {
     /// Continue.
     Run,
-    /// Finish the present exchange, then move to the other process, or close if that is impossible. A connection that
-    /// was opened during the handover and cannot move may send its first request.
+    /// Finish the current exchange, then move to the other process, or close if that is impossible.
+    ///
+    /// A connection that was opened during the handover and cannot move may send its first request.
     Leave,
-    /// Finish the present exchange, then close.
+    /// Finish the current exchange, then close.
     Drain,
-    /// Close now: the deadline has passed.
+    /// Close now, because the deadline has passed.
     Expire,
 }
 
@@ -66,7 +67,7 @@ pub(crate) struct WatchedConnection {
 }
 
 impl WorkerDeadlines {
-    /// Puts a connection on the list, without a deadline.
+    /// Adds a connection to the list, without a deadline.
     pub(crate) fn register(self: &Arc<Self>) -> WatchedConnection {
         let watch = Arc::new(ConnectionDeadline {
             deadline_tick: AtomicU32::new(NEVER),
@@ -93,7 +94,7 @@ impl WorkerDeadlines {
         }
     }
 
-    /// Gives every connection on the list `order`.
+    /// Sends `order` to every connection on the list.
     pub(crate) fn give_all(&self, order: WatchOrder) {
         for (_, watch) in self.lock().iter() {
             watch.give(order);
@@ -110,7 +111,7 @@ impl WorkerDeadlines {
         self.says_goodbye.load(Relaxed)
     }
 
-    /// Sets the destination of idle connections when they are to leave.
+    /// Sets the proxy that receives idle connections when they must leave.
     pub(crate) fn lead_to(&self, successor: Option<Sender<ClientConnection>>) {
         self.has_successor.store(successor.is_some(), Relaxed);
         *self.successor.lock().unwrap_or_else(PoisonError::into_inner) = successor;
@@ -121,13 +122,13 @@ impl WorkerDeadlines {
         self.has_successor.load(Relaxed)
     }
 
-    /// Hands a connection over to the other proxy. It is closed if that is gone.
+    /// Hands a connection over to the other proxy. If that proxy is gone, the connection closes.
     pub(crate) fn hand_over(&self, connection: ClientConnection) {
         let successor = self.successor.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = successor.as_ref().map(|successor| successor.send(connection));
     }
 
-    /// Seconds since the worker started.
+    /// Returns the number of seconds since the worker started.
     pub(crate) fn tick(&self) -> u32 {
         self.tick.load(Relaxed)
     }
@@ -138,24 +139,25 @@ impl WorkerDeadlines {
 }
 
 impl WatchedConnection {
-    /// Sets the deadline `after` from now, at the precision of a second, never early.
+    /// Sets the deadline `after` from now. It expires up to a second late, never early.
     pub(crate) fn arm(&self, after: Duration) {
         let after_ticks = u32::try_from(after.as_secs()).unwrap_or(NEVER).saturating_add(1);
         let deadline = self.watches.tick().saturating_add(after_ticks).min(PAUSED - 1);
         self.watch.deadline_tick.store(deadline, Relaxed);
     }
 
-    /// Wakes the task once nothing has happened for a second, which then is at rest until this is called again.
+    /// Arranges that the task is woken after a second without activity. The connection then counts as at rest until
+    /// this is called again.
     pub(crate) fn expect_rest(&self) {
         self.watch.rest_tick.store(self.watches.tick().saturating_add(1).min(PAUSED - 1), Relaxed);
     }
 
-    /// Returns whether nothing has happened for a second.
+    /// Returns whether there was no activity for a second.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.watch.rest_tick.load(Relaxed) == AT_REST
     }
 
-    /// Takes the deadline away.
+    /// Removes the deadline.
     pub(crate) fn disarm(&self) {
         self.watch.deadline_tick.store(NEVER, Relaxed);
     }
@@ -165,7 +167,7 @@ impl WatchedConnection {
         self.watch.deadline_tick.load(Relaxed) != NEVER
     }
 
-    /// Puts off a running deadline to `after` from now.
+    /// Moves a running deadline to `after` from now.
     pub(crate) fn put_off(&self, after: Duration) {
         if !matches!(self.watch.deadline_tick.load(Relaxed), NEVER | PAUSED) {
             self.arm(after);
@@ -196,12 +198,12 @@ impl WatchedConnection {
         }
     }
 
-    /// Makes the connection close at once.
+    /// Orders the connection to close at once.
     pub(crate) fn expire(&self) {
         self.watch.give(WatchOrder::Expire);
     }
 
-    /// Takes back the order to close, for a last respite until the deadline that is set next.
+    /// Withdraws the order to close until the next deadline.
     pub(crate) fn pardon(&self) {
         self.watch.order.store(WatchOrder::Drain as u8, Relaxed);
     }
@@ -211,7 +213,7 @@ impl WatchedConnection {
         self.watch.wake();
     }
 
-    /// Remembers the task that orders wake. Call it at the task's first poll; a task's waker stays the same.
+    /// Registers the task that orders wake. Must be called at the task's first poll. A task's waker never changes.
     pub(crate) fn remember(&self, context: &Context<'_>) {
         *self.watch.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());
     }
@@ -223,7 +225,7 @@ impl Drop for WatchedConnection {
     }
 }
 
-/// A future that ends early, with `None`, when it gets one of certain orders.
+/// A future that ends early with `None` when one of certain orders arrives.
 pub(crate) struct OrderWatch<'a, F> {
     inner: Pin<Box<F>>,
     watched: &'a WatchedConnection,
@@ -266,11 +268,11 @@ impl ConnectionDeadline {
     }
 }
 
-/// The deadline of connections that have none.
+/// The tick of connections without a deadline.
 const NEVER: u32 = u32::MAX;
-/// The deadline of connections whose deadline is paused.
+/// The tick of connections whose deadline is paused.
 const PAUSED: u32 = NEVER - 1;
-/// The rest of connections that are at rest.
+/// The tick of connections that are at rest.
 const AT_REST: u32 = NEVER - 1;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! State that the connections of one worker share.
 //!
-//! Owns: the worker's state under one configuration, and the part that survives a reload. It runs in `server::threads`.
-//! Invariant: a request sees one configuration from beginning to end. Cost: on a hit, workers share nothing except the
-//! memory cache's shard.
+//! Owns: the worker's state under one configuration, and the state that survives a reload. `server::threads` runs the
+//! worker. Invariant: a request sees one configuration from beginning to end. Cost: on a hit, workers share nothing
+//! except the memory cache's shard.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -36,27 +36,27 @@ pub(crate) struct Worker {
     pub(crate) cache: Arc<Cache>,
     pub(crate) flights: Arc<Flights>,
     thread: Arc<WorkerThread>,
-    /// Whether another configuration is in force.
+    /// Whether another configuration has replaced this one.
     is_superseded: Arc<AtomicBool>,
     log_buffer: Arc<LineBuffer>,
-    /// This worker as it serves the sites that are cached in a way of their own, by their places.
+    /// Variants of this worker for the sites with their own cache settings, by index of the site.
     manners: Vec<Option<Arc<Self>>>,
 }
 
-/// The state of a worker that outlives configurations.
+/// The state of a worker that survives reloads.
 pub(crate) struct WorkerThread {
     index: usize,
     pub(crate) metrics: Arc<WorkerMetrics>,
     pub(crate) watches: Arc<WorkerDeadlines>,
     pub(crate) unfinished: Arc<UnfinishedWork>,
-    /// Connections inside tunnels, on their way to be served.
+    /// The queue of connections inside tunnels that are to be served.
     inside: UnboundedSender<TunnelledConnection>,
-    /// The worker by each configuration that something still lives by; the last is in force.
+    /// The workers of all configurations that are still in use. The last one is current.
     workers: Mutex<Vec<Weak<Worker>>>,
 }
 
 impl Worker {
-    /// Returns the worker by this configuration, which is in force on its thread from now on.
+    /// Creates the worker for this configuration, which becomes the current one on its thread.
     pub(crate) fn new(thread: &Arc<WorkerThread>, shared: Arc<ProxyState>) -> Arc<Self> {
         let WorkerThread { index, metrics, watches, unfinished, .. } = &**thread;
         let origins = Arc::new(OriginRouter::new(*index, &shared.origins, metrics, watches));
@@ -99,23 +99,23 @@ impl Worker {
         worker
     }
 
-    /// Returns this worker as it serves the site at this place.
+    /// Returns the variant of this worker for the site with this index.
     pub(crate) fn for_site(self: &Arc<Self>, site: Option<usize>) -> &Arc<Self> {
         site.and_then(|site| self.manners.get(site)?.as_ref()).unwrap_or(self)
     }
 
-    /// Returns the worker by the configuration in force.
+    /// Returns the worker of the current configuration.
     pub(crate) fn latest(self: &Arc<Self>) -> Arc<Self> {
         if !self.is_superseded.load(Acquire) {
             return Arc::clone(self);
         }
-        // On a thread that is stopping the last one may be gone.
+        // On a thread that is stopping, the current one may already be dropped.
         self.thread.latest().unwrap_or_else(|| Arc::clone(self))
     }
 
     /// Serves a connection inside a tunnel. It counts towards the limit on connections.
     pub(crate) fn serve_inside(&self, inside: TunnelledConnection) {
-        // A worker that is stopping serves nothing new.
+        // An error is ignored, because a worker that is stopping serves no new connections.
         let _ = self.thread.inside.send(inside);
     }
 
@@ -127,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// Hands the lines that have gathered on to the access log.
+    /// Hands the buffered lines to the access log.
     pub(crate) fn flush_log(&self) {
         if let Some(log) = &self.shared.access_log {
             self.metrics.log_lines_dropped.add(self.log_buffer.flush(log));
@@ -137,7 +137,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Among these are the lines of exchanges that stopping cut short.
+        // These include the lines of exchanges that were cut off by the stop.
         if let Some(log) = &self.shared.access_log {
             self.log_buffer.flush_last(log);
         }
@@ -145,18 +145,18 @@ impl Drop for Worker {
 }
 
 impl WorkerThread {
-    /// Creates the state of the worker with this number, before there is a configuration.
+    /// Creates the state of the worker with this number. It has no configuration yet.
     pub(crate) fn new(index: usize, metrics: Arc<WorkerMetrics>, inside: UnboundedSender<TunnelledConnection>) -> Self {
         let (watches, unfinished) = (Arc::default(), Arc::default());
         Self { index, metrics, watches, unfinished, inside, workers: Mutex::default() }
     }
 
-    /// Returns the worker by the configuration in force, unless the thread is stopping.
+    /// Returns the worker of the current configuration. `None` if the thread is stopping.
     pub(crate) fn latest(&self) -> Option<Arc<Worker>> {
         self.workers().last().and_then(Weak::upgrade)
     }
 
-    /// Returns the worker by each configuration that something still lives by.
+    /// Returns the workers of all configurations that are still in use.
     pub(crate) fn all(&self) -> Vec<Arc<Worker>> {
         let mut workers = self.workers();
         workers.retain(|worker| worker.strong_count() > 0);
@@ -175,7 +175,7 @@ impl WorkerThread {
     }
 }
 
-/// Counts a connection for as long as it, or the tunnel it became, lives.
+/// Counts a connection until it, or the tunnel that it became, ends.
 pub(crate) struct ConnectionPresence {
     thread: Arc<WorkerThread>,
     counts: Arc<BoundedCounts>,

@@ -1,16 +1,16 @@
-//! Reading a log format.
+//! Parses a log format.
 
 use http::HeaderName;
 
 use super::{InvalidLogFormat, LineForm, LinePiece, LogFormat};
 
-/// Reads a format: one that has a name, or directives with text between them.
+/// Parses a format: either a format's name, or directives with text between them.
 pub(super) fn read(text: &str) -> Result<LogFormat, InvalidLogFormat> {
     let mut fields = FormatFields::default();
     let form = match text {
         "squid" => LineForm::Squid,
         "json" => {
-            // In this order: it is the object's.
+            // The order matters, because it is the order of the JSON object.
             fields.request("Referer")?;
             fields.request("User-Agent")?;
             LineForm::Json
@@ -28,7 +28,7 @@ pub(super) fn read(text: &str) -> Result<LogFormat, InvalidLogFormat> {
     Ok(LogFormat { text: text.to_owned(), form, request_fields, response_fields })
 }
 
-/// The fields that a format wants.
+/// The fields that a format contains.
 #[derive(Default)]
 struct FormatFields {
     request: Vec<HeaderName>,
@@ -45,7 +45,7 @@ impl FormatFields {
     }
 }
 
-/// Returns the index of a field in the list, and appends the field if it is missing.
+/// Returns the index of a field in the list. Appends the field if it is missing.
 fn place(names: &mut Vec<HeaderName>, name: &str) -> Result<usize, InvalidLogFormat> {
     let name: HeaderName = name.parse().map_err(|_| InvalidLogFormat(format!("not the name of a field: `{name}`")))?;
     let known = names.iter().position(|known| *known == name);
@@ -66,7 +66,7 @@ fn pieces(text: &str, fields: &mut FormatFields) -> Result<Vec<LinePiece>, Inval
                 Some((argument, behind)) => (Some(argument), behind),
                 None => return refuse(format!("a brace is not closed: `{}`", &rest[at..])),
             },
-            // In Apache's format this is the last of several statuses; here there is only one.
+            // In Apache's format, `>` selects the last of several statuses. Here there is only one.
             None => (None, directive.strip_prefix('>').unwrap_or(directive)),
         };
         let mut letters = behind.chars();
@@ -91,7 +91,7 @@ fn push_text(pieces: &mut Vec<LinePiece>, text: &str) {
     }
 }
 
-/// Returns the piece that a directive stands for.
+/// Returns the piece for a directive.
 fn piece(
     argument: Option<&str>,
     letter: Option<char>,

@@ -1,4 +1,4 @@
-//! The sources of an overview's figures.
+//! Collects the figures of an overview.
 
 use std::sync::atomic::Ordering::Relaxed;
 

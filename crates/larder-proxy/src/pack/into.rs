@@ -1,9 +1,9 @@
 //! Unpacks records from an untrusted file, and stores them as if they had been fetched at the time that they state.
 //!
-//! Owns: the checks on a record. A record is trusted no more than an origin: what may not be stored is not stored, and
-//! this proxy's own rules are applied. Invariants: a response is stored only if its length is right and its body has
-//! the digest that its record states. A stored response that is at least as new stays. A date in the future does not
-//! count as new. Cost: one chunk in memory at a time.
+//! Owns: the checks on a record. A record is trusted no more than an origin: only storable responses are stored, and
+//! this proxy's own rules are applied. Invariants: a response is stored only if its length is correct and its body has
+//! the digest that its record states. It never replaces a stored response that is at least as new. A date in the future
+//! does not make a response newer. Cost: one chunk in memory at a time.
 
 use std::{
     io::{self, BufRead, Read},
@@ -40,7 +40,7 @@ use crate::{
 pub(crate) struct UnpackSummary {
     pub(crate) stored: u64,
     pub(crate) body_bytes: u64,
-    /// Records whose response was stored already, as new or newer.
+    /// Records whose response was already stored, at least as new.
     pub(crate) there: u64,
     /// Records that are not stored, for any reason.
     pub(crate) refused: u64,
@@ -48,7 +48,7 @@ pub(crate) struct UnpackSummary {
     pub(crate) passed: u64,
 }
 
-/// A message of a record: its first line and fields.
+/// The first line and fields of an HTTP message in a record.
 struct RecordMessage {
     first_line: String,
     fields: HeaderMap,
@@ -56,10 +56,10 @@ struct RecordMessage {
     len_bytes: u64,
 }
 
-/// The request that a response belongs to.
+/// The request record of a response.
 struct RecordRequest {
     url: String,
-    /// The record's own name, and that of its response.
+    /// The record's own identifier, and that of its response.
     ids: [Option<String>; 2],
     fields: HeaderMap,
     time: Option<Timestamp>,
@@ -85,8 +85,9 @@ impl From<&str> for RecordRefusal {
     }
 }
 
-/// Stores the responses in the records of a file. Calls `tell` with each record that is not stored and the reason, and
-/// stops when it returns `false`. Blocks.
+/// Stores the responses in a file's records.
+///
+/// Calls `tell` with each record that is not stored and the reason, and stops when `tell` returns `false`. Blocks.
 ///
 /// # Errors
 /// The file cannot be read to its end. Responses stored until then stay.
@@ -102,7 +103,7 @@ pub(crate) fn unpack(
 
 struct Unpacker<'a> {
     cache: &'a Arc<Cache>,
-    /// The last request that was read.
+    /// The last request record that was read.
     request: Option<RecordRequest>,
     unpacked: UnpackSummary,
 }
@@ -161,7 +162,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Remembers a request for the response that belongs to it.
+    /// Remembers a request record for the response that belongs to it.
     fn request(&mut self, record: &WarcRecord, content: &mut impl Read) -> Result<u64, RecordRefusal> {
         self.request = None;
         let message = read_message(content).map_err(|_| "its request is none")?;
@@ -173,7 +174,7 @@ impl Unpacker<'_> {
         Ok(0)
     }
 
-    /// Stores a response. Returns how long its body is.
+    /// Stores a response. Returns the length of its body.
     fn response(
         &mut self,
         record: &WarcRecord,
@@ -191,7 +192,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Decides where a response goes, before its body is read.
+    /// Decides where to store a response, before its body is read.
     fn prepare(
         &self,
         record: &WarcRecord,
@@ -233,7 +234,7 @@ impl Unpacker<'_> {
         Ok(RecordResponse { place, head, body_bytes, check })
     }
 
-    /// Adds this proxy's rules for a response to its fields.
+    /// Adds the overrides of this proxy's rules to a response's fields.
     fn put_ruling(&self, uri: &Uri, status: StatusCode, fields: &mut HeaderMap) {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
@@ -244,7 +245,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Returns the key of a response: under the name of the origin that answered, if the record has one.
+    /// Returns the key of a response, which contains the responding origin's name if the record has one.
     fn primary(&self, uri: &Uri, origin: Option<&str>) -> Result<Arc<[u8]>, RecordRefusal> {
         let primaries =
             invalidation::primaries_of(self.cache, uri).ok_or("its URL is not one of http:// or https://")?;
@@ -258,7 +259,7 @@ impl Unpacker<'_> {
         }
     }
 
-    /// Returns the place of a response, if it may be stored and nothing at least as new is there.
+    /// Returns the place of a response. `None` if it may not be stored, or if a stored response is at least as new.
     fn place(
         &self,
         primary: &Arc<[u8]>,
@@ -297,7 +298,7 @@ impl Unpacker<'_> {
         Ok((StorePlace { admission: StoreAdmission::Granted, ..place }, selecting))
     }
 
-    /// Stores a response whose body comes now.
+    /// Stores a response, reading its body from `content`.
     fn store(&self, response: RecordResponse, content: &mut impl Read) -> io::Result<Result<u64, RecordRefusal>> {
         let RecordResponse { place, head, body_bytes, mut check } = response;
         let cache = self.cache;
@@ -321,7 +322,7 @@ impl Unpacker<'_> {
             }
         }
         if !check.matches() {
-            // Chunks without a head are never found.
+            // The chunks stored so far are never found without a head.
             return Ok(Err("its body does not have the stated digest".into()));
         }
         let head =
@@ -350,7 +351,7 @@ fn status_of(line: &str) -> Option<StatusCode> {
 /// Reads a message's first line and fields.
 ///
 /// # Errors
-/// `InvalidData`: it is none.
+/// `InvalidData` if they are malformed.
 fn read_message(content: &mut impl Read) -> io::Result<RecordMessage> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
     let mut head = Vec::new();
@@ -374,6 +375,6 @@ fn read_message(content: &mut impl Read) -> io::Result<RecordMessage> {
     Ok(RecordMessage { first_line, fields, len_bytes: head.len() as u64 })
 }
 
-/// Largest lead of another machine's clock over this one's.
+/// Largest accepted lead of the other machine's clock.
 const FUTURE_MILLIS_MAX: i64 = 5 * 60 * 1000;
 const MESSAGE_HEAD_BYTES_MAX: usize = 128 << 10;

@@ -1,8 +1,8 @@
 //! Packs entries of the store, one after the other, as records.
 //!
-//! Owns: the selection of entries and of their content. Nothing is changed. Invariant: a record is started only when
-//! all of its content is known to be present. Its digests are those of the bytes that follow. Cost: a long body is read
-//! twice, once for its digest.
+//! Owns: the selection of entries and of their content. The store is not changed. Invariant: a record is started only
+//! when all of its content is known to be present. Its digests are those of the bytes that follow. Cost: a long body is
+//! read twice, once for its digest.
 
 use std::io::{self, Write};
 
@@ -35,7 +35,7 @@ use crate::{
 /// The selection of entries to pack.
 pub(crate) struct PackSelection {
     pub(crate) patterns: UrlPatterns,
-    /// Received or confirmed at this moment or later.
+    /// The earliest time of receipt or confirmation.
     pub(crate) since: Option<Timestamp>,
     pub(crate) until: Option<Timestamp>,
     /// Whether each record is compressed.
@@ -50,9 +50,9 @@ pub(crate) struct PackSummary {
     pub(crate) left_out: u64,
 }
 
-/// The output of the pack, and the receiver of progress. Each reports whether it still has a reader.
+/// The receivers of the pack's data and progress. Each returns whether its client is still connected.
 pub(crate) struct PackOutlet<'a> {
-    /// Takes bytes of the file.
+    /// Called with the bytes of the file.
     pub(crate) data: &'a dyn Fn(&[u8]) -> bool,
     /// Called with the progress.
     pub(crate) progress: &'a dyn Fn(u64, u64) -> bool,
@@ -93,11 +93,11 @@ struct Packer<'a> {
     selection: &'a PackSelection,
     outlet: &'a PackOutlet<'a>,
     packed: PackSummary,
-    /// The response whose record was begun and could not be ended.
+    /// The URL of the response whose record was begun but could not be completed.
     broken_url: Option<String>,
 }
 
-/// A response to be written.
+/// A response to be packed.
 struct PackedResponse<'a> {
     url: &'a str,
     key: &'a [u8],
@@ -122,7 +122,7 @@ impl Packer<'_> {
         self.record(&head.encode(), &mut |sink| sink.write_all(text.as_bytes())).is_ok()
     }
 
-    /// Packs a stored response, if it is selected. Returns whether to continue.
+    /// Packs a stored response if it is selected. Returns whether to continue.
     fn entry(&mut self, response: &responses::Response<'_>) -> bool {
         let responses::Response { url, key, head, reader } = response;
         let is_late = |since: &Timestamp| head.response_time() >= *since;
@@ -200,7 +200,7 @@ impl Packer<'_> {
         written.is_ok()
     }
 
-    /// Gives the pieces of a response's body.
+    /// Calls `take` with each piece of a response's body.
     fn each_piece(
         &self,
         response: &PackedResponse<'_>,
@@ -247,7 +247,7 @@ impl Packer<'_> {
     }
 }
 
-/// Writes to an outlet; an error means that the outlet has no reader any more.
+/// Writes to an outlet. An error means that the client has disconnected.
 struct OutletSink<'a>(&'a PackOutlet<'a>);
 
 impl Write for OutletSink<'_> {
@@ -298,7 +298,7 @@ fn request_block(url: &str, head: &StoredHead) -> Vec<u8> {
         }
     }
     if head.selecting().answered_cookie() {
-        // The presence of a cookie affects heuristics for the response; its value is private.
+        // Whether a cookie was present affects heuristics for the response, but its value is private.
         push_field(&mut text, "cookie", b"withheld");
     }
     text.extend_from_slice(b"\r\n");

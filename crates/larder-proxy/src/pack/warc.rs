@@ -1,20 +1,20 @@
 //! WARC 1.1 records: writes their heads, and reads them from an untrusted file.
 //!
-//! Owns: the syntax. The content is interpreted elsewhere. Invariant: whatever the bytes are, reading continues with
-//! the next record that can be found, or ends; lines and heads have limits. Cost: a buffer of some kibibytes.
+//! Owns: the syntax. The content is interpreted elsewhere. Invariant: for any input, reading continues with the next
+//! record that can be found, or ends. Lines and heads have limits. Cost: a buffer of a few KiB.
 
 use std::io::{self, BufRead, Read};
 
 use larder_http::{Timestamp, date};
 
-/// The head of a record that is written.
+/// The head of a record to write.
 pub(super) struct WarcHead<'a> {
     pub(super) kind: &'a str,
     pub(super) id: &'a str,
     pub(super) date: Timestamp,
     pub(super) content_type: &'a str,
     pub(super) content_bytes: u64,
-    /// Further fields.
+    /// Additional fields.
     pub(super) fields: &'a [(&'a str, &'a str)],
 }
 
@@ -22,7 +22,7 @@ pub(super) struct WarcHead<'a> {
 pub(crate) enum WarcItem {
     /// A record, whose content follows.
     Record(WarcRecord),
-    /// Something that is no record was passed over.
+    /// Bytes that are not a record were skipped.
     Damage(String),
     End,
 }
@@ -36,7 +36,7 @@ pub(crate) struct WarcRecord {
 /// Reads records one after the other.
 pub(crate) struct WarcReader<R> {
     source: R,
-    /// A version line that was come upon while looking for one.
+    /// Whether the version line of the next record has already been read, while searching for it.
     has_version: bool,
 }
 
@@ -78,10 +78,10 @@ impl<R: BufRead> WarcReader<R> {
         Self { source, has_version: false }
     }
 
-    /// Reads the head of the next record. The content of the one before has to have been read.
+    /// Reads the head of the next record. The content of the previous record must have been read.
     ///
     /// # Errors
-    /// The file cannot be read any further.
+    /// The file cannot be read further.
     pub(crate) fn next(&mut self) -> io::Result<WarcItem> {
         let mut passed_bytes = 0;
         while !std::mem::take(&mut self.has_version) {
@@ -125,7 +125,7 @@ impl<R: BufRead> WarcReader<R> {
         (&mut self.source).take(len_bytes)
     }
 
-    /// Reads a line without its end, truncated if it is too long.
+    /// Reads a line without its line end. A line that is too long is truncated.
     fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         if (&mut self.source).take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {

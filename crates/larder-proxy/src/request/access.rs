@@ -1,9 +1,9 @@
-//! Permission for one client to read a response that was fetched with another client's credentials.
+//! Asks the origin whether a client may read a response that was fetched with another client's credentials.
 //!
-//! Owns: the request to the origin, and the decision which responses its answer covers. The client's request is
-//! answered in `serve`. Invariant: a client gets such a response, or shares such a fetch, only if the origin has
-//! answered a HEAD for the same URL with this client's own credentials, and that answer describes the same response.
-//! Cost: one request each time.
+//! Owns: the request to the origin, and the decision which responses its answer covers. `serve` answers the client's
+//! request. Invariant: a client gets such a response, or shares such a fetch, only if the origin has answered a HEAD
+//! for the same URL with this client's own credentials, and that answer describes the same response. Cost: one request
+//! each time.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use crate::{
 pub(crate) struct Permission {
     status: StatusCode,
     fields: HeaderMap,
-    /// The mark of the URL that it redirects to.
+    /// The mark of the URL that the response redirects to.
     leads_to: Option<u64>,
-    /// Set if the URL names the digest of its content, so that a length is description enough.
+    /// Whether the URL contains the digest of its content, so that comparing the length suffices.
     names_digest: bool,
 }
 
@@ -38,8 +38,9 @@ pub(crate) enum AccessAnswer {
     Refused,
 }
 
-/// Returns whether the origin must grant access before a request takes its route. It need not if the response was
-/// fetched without credentials, or if the origin itself answers this request.
+/// Returns whether the origin must grant access before this route is executed.
+///
+/// It need not if the response was fetched without credentials, or if the origin itself answers this request.
 pub(crate) fn is_asked_about(route: &Route, found: Option<&FoundResponse>) -> bool {
     match route {
         Route::Stored { .. } | Route::Meanwhile { .. } => found.is_none_or(is_protected),
@@ -49,8 +50,8 @@ pub(crate) fn is_asked_about(route: &Route, found: Option<&FoundResponse>) -> bo
     }
 }
 
-/// Returns whether the stored response may be served while the origin cannot grant access: it was fetched without
-/// credentials.
+/// Returns whether the stored response may be served while the origin is unreachable and cannot grant access. It may if
+/// it was fetched without credentials.
 pub(crate) fn may_stand_in(route: &Route, found: &FoundResponse) -> bool {
     let stands_in = match route {
         Route::Fly { stands_in, .. } | Route::PassHead { stands_in, .. } | Route::Pass { stands_in, .. } => *stands_in,
@@ -94,14 +95,14 @@ pub(crate) async fn ask(
     if permission.covers(&found.entry.head, Some(found.entry.body_len())) {
         return Ok(AccessAnswer::Granted(permission));
     }
-    // A redirect, or a page for a client without credentials, may be a refusal, which must not replace the stored
+    // A redirect, or a page for a client without credentials, may be a refusal. It must not replace the stored
     // response.
     let replaces = permission.status.is_success() && asked.fields.contains_key(AUTHORIZATION);
     Ok(if replaces { AccessAnswer::Differs } else { AccessAnswer::Refused })
 }
 
 impl Permission {
-    /// Returns whether it describes a response with this head and a body of this length, if that is known.
+    /// Returns whether the permission covers a response with this head and, if known, this body length.
     pub(crate) fn covers(&self, head: &StoredHead, body_len: Option<u64>) -> bool {
         match self.leads_to {
             Some(leads_to) => {

@@ -1,7 +1,7 @@
-//! Collects what is recorded about an exchange: its metrics and its line in the access log.
+//! Collects the metrics of an exchange, and its line in the access log.
 //!
-//! Owns: the facts that must be copied from a request before it is taken apart. The response's ticket counts the bytes
-//! and writes the line when it is dropped.
+//! Owns: the facts that must be copied from a request before the request is consumed. When the response's ticket is
+//! dropped, it counts the bytes and writes the line.
 
 use std::{sync::Arc, time::Instant};
 
@@ -25,12 +25,12 @@ use crate::{
     worker::Worker,
 };
 
-/// A status line of usual length and the empty line after the head.
+/// Length of a usual status line and of the empty line after the head, in bytes.
 const STATUS_LINE_BYTES: usize = 19;
-/// Colon, space and line end.
+/// Length of a field line's colon, space and line end, in bytes.
 const FIELD_LINE_BYTES: usize = 4;
 
-/// The facts recorded about a request when its head has arrived.
+/// The facts about a request once its head has arrived.
 #[derive(Clone, Copy)]
 pub(super) struct RequestNote {
     pub(super) started: Instant,
@@ -68,7 +68,7 @@ fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Op
     delays.pacer(client.peer.ip(), host_of(authority))
 }
 
-/// Returns scheme, authority and mark of the target of a request that passed the gate, if they are plain.
+/// Returns the scheme, authority and origin mark of a request that passed the gate. `None` if they need a full parse.
 pub(super) fn name_of<'a>(
     client: &Client,
     worker: &'a Worker,
@@ -80,10 +80,10 @@ pub(super) fn name_of<'a>(
     }
 }
 
-/// The facts about a request, copied before it is taken apart.
+/// The facts about a request, copied before the request is consumed.
 pub(super) struct RequestStart {
     met: RequestNote,
-    /// Boxed, as most exchanges have none, and each has room for it while it waits.
+    /// Boxed, because most exchanges have none, but each reserves room for it while it waits.
     line: Option<Box<LineStart>>,
     /// The pacer of the response body.
     pacer: Option<Pacer>,
@@ -98,7 +98,7 @@ impl RequestStart {
         }
     }
 
-    /// Creates the start of a request that is refused before any lookup: its target was not checked, and its response
+    /// Creates the facts for a request that is refused before any lookup. Its target was not checked, and its response
     /// is short.
     pub(super) fn of_refused(
         client: &Client,
@@ -120,8 +120,8 @@ impl RequestStart {
         self.pacer.take()
     }
 
-    /// Returns the ticket that completes the exchange when it is dropped. `takes_time`: the body comes later than the
-    /// head.
+    /// Returns the ticket that completes the exchange when it is dropped. `takes_time` says that the body arrives later
+    /// than the head.
     pub(super) fn ticket(self, client: &Arc<Client>, served: &ServedResponse, takes_time: bool) -> Ticket {
         let RequestNote { started, subject } = self.met;
         let (outcome, status) = (served.outcome, served.response.status());
@@ -131,7 +131,7 @@ impl RequestStart {
     }
 }
 
-/// The facts about a request that the access log needs, copied before it is taken apart.
+/// The facts about a request for the access log, copied before the request is consumed.
 struct LineStart {
     worker: Arc<Worker>,
     started: Instant,
@@ -179,7 +179,7 @@ impl LineStart {
             method,
             url,
             version,
-            // A client that named no valid user is not logged as one.
+            // The name is not logged if the client was refused for it.
             user: user.filter(|_| served.response.status() != StatusCode::PROXY_AUTHENTICATION_REQUIRED),
             outcome: served.outcome,
             why: served.why,
@@ -194,7 +194,7 @@ impl LineStart {
     }
 }
 
-/// Returns a URL with its query replaced by a sign that there was one.
+/// Returns a URL whose query, if any, is replaced by a placeholder.
 fn without_query(url: &str) -> String {
     url.split_once('?').map_or_else(|| url.to_owned(), |(before, _)| format!("{before}?"))
 }

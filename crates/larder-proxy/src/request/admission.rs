@@ -1,4 +1,4 @@
-//! Decides which requests are answered at all, and takes their heads apart.
+//! Decides which requests are admitted, and parses their heads.
 //!
 //! Owns: the order of the checks that can refuse a request. Invariant: an admitted request can be forwarded: it has one
 //! origin and one Host, and is not looping.
@@ -36,10 +36,10 @@ use crate::{
     worker::Worker,
 };
 
-/// Takes a request's head apart, if it is one that is answered at all.
+/// Checks a request and parses its head.
 ///
 /// # Errors
-/// It is not, or it cannot be passed on.
+/// The request is refused or cannot be forwarded.
 pub(crate) async fn admit(
     client: &Arc<Client>,
     worker: &Worker,
@@ -65,7 +65,7 @@ pub(crate) async fn admit(
     }
     let sink = InterimQueue::open(client, request.version());
     let asked = take_apart(client, shared, request)?;
-    // Sites are for everybody who may connect.
+    // Every client that may connect may use sites.
     if !asked.origin.trusted && !may_forward(client, shared, &asked.fields).await {
         return Err(Failure::NoPassword);
     }
@@ -82,10 +82,10 @@ pub(crate) async fn may_forward(client: &Client, shared: &ProxyState, fields: &H
     }
 }
 
-/// Takes a request's head apart.
+/// Parses a request's head.
 ///
 /// # Errors
-/// The request cannot be passed on: it is malformed, or it has come round.
+/// The request cannot be forwarded, because it is malformed or loops.
 pub(crate) fn take_apart(
     client: &Client,
     shared: &ProxyState,
@@ -131,7 +131,7 @@ pub(crate) fn take_apart(
     let goes_on = count_down(&method, &mut fields);
     let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
     let (line, key, client) = (client.line_to(&origin), key.map(Arc::from), client.peer.ip());
-    // A client of HTTP/1.0 cannot be waiting.
+    // A client of HTTP/1.0 cannot wait for a 100.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
     let named = host.to_str().unwrap_or_default();
     let is_anybodys = mirrored.is_some_and(MirrorRequest::is_anybodys);
@@ -161,15 +161,15 @@ pub(crate) fn take_apart(
     })
 }
 
-/// Returns the overrides of the first matching rule that apply before there is a response. Ignored fields are removed
-/// from the request.
+/// Returns the overrides of the first matching rule that apply before there is a response. Removes ignored fields from
+/// the request.
 fn before(
     rules: [Option<&Rules>; 2],
     (method, scheme, authority, path): (&Method, &str, &str, &str),
     fields: &mut HeaderMap,
 ) -> RequestRules {
     let may_be_git = git::may_be_question(method, path, fields);
-    // It is answered like a GET, so the rules for GET apply.
+    // A git question is answered like a GET, so the rules for GET apply.
     let method = if may_be_git { &Method::GET } else { method };
     let request = RuledRequest { method, scheme, authority, path, accept: accept_of(fields) };
     let ruling = rules.into_iter().flatten().find_map(|rules| rules.find_before(&request));
@@ -178,14 +178,14 @@ fn before(
         RequestDirectives::drop_no_store(fields);
     }
     let digest = if ruling.checks_digest { NamedDigest::of_path(path) } else { None };
-    // Access with credentials is not verified for a POST.
+    // Permission for clients with credentials is not requested for a POST.
     let is_for_all = !fields.contains_key(header::AUTHORIZATION) || ruling.ignored.authorization;
     let caches_git = may_be_git && ruling.caches_git && is_for_all;
     RequestRules { checks_authorization: ruling.checks_authorization, digest, is_anybodys: false, caches_git }
 }
 
-/// Takes a request's head out of the buffer it was read into, which then serves for the next one. To be called before the HTTP
-/// library reads on: it would take another buffer.
+/// Copies a request's head out of the read buffer, so that the buffer can be used for the next request. Must be called
+/// before the HTTP library reads again, because it would allocate another buffer.
 pub(crate) fn detach(request: &mut Request<impl Sized>) {
     fields::detach(request.headers_mut());
     if let Ok(target) = Uri::from_maybe_shared(Bytes::from(request.uri().to_string())) {
@@ -199,7 +199,7 @@ fn target(prefix: &str, path: &PathAndQuery) -> Option<Uri> {
     if prefix.is_empty() && (text.starts_with('/') || text == "*") {
         return Some(Uri::from(path.clone()));
     }
-    // A target of only an authority and a query has no path.
+    // A target of only an authority and a query lacks a path.
     let slash = if text.starts_with('/') { "" } else { "/" };
     format!("{prefix}{slash}{text}").parse().ok()
 }

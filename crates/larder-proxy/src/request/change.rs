@@ -1,10 +1,10 @@
 //! Handles requests that may change something at the origin: forwards them, and drops the responses they invalidate.
 //!
-//! Owns: the order. First the stored response is dropped (RFC 9111 4.4). Then the response to a POST is kept for later
-//! GETs if it says that it represents its target (RFC 9110 9.3.3). Requests are not repeated.
+//! Owns: the order of steps. First the stored response is removed (RFC 9111 4.4). Then the response to a POST is stored
+//! for later GETs if it says that it represents its target (RFC 9110 9.3.3). Requests are not repeated.
 //!
-//! Invariant: a response is kept only if it was received whole, for a request sent after the invalidation. Cost: a
-//! response that is kept is collected before it is sent; it is at most one chunk long.
+//! Invariant: a response is stored only if it was received completely, for a request sent after the invalidation. Cost:
+//! a response to store is collected before it is sent, so it is at most one chunk long.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ use crate::{
 /// Forwards a request that may change something, and updates the store accordingly.
 ///
 /// # Errors
-/// The origin is unreachable, or breaks off a response that was to be kept.
+/// The origin is unreachable, or breaks off a response that was to be stored.
 pub(crate) async fn change(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -55,7 +55,7 @@ pub(crate) async fn change(
     let cache_status = pass::with_origin_status(CacheStatus::forwarded(Forward::Method), status);
     let target = asked.uri().filter(|_| !invalidate::is_safe(&asked.method));
     for target in target.iter().flat_map(|uri| invalidate::targets(&asked.method, uri, status, &fields)) {
-        // A removal that the store cannot write takes effect anyway.
+        // An error is ignored, because a removal takes effect even if the store cannot write it.
         drop(invalidation::invalidate(&worker.cache, &target).await);
     }
     let received = ReceivedHead { status, fields, request_time, response_time: clock::now() };
@@ -80,7 +80,7 @@ pub(crate) async fn change(
     Ok(ServedResponse { response, outcome: Outcome::Miss, origin, why: MissReason::of(cache_status) })
 }
 
-/// Returns the Vary rule of a response to POST, if the response is to be kept for GETs of its target.
+/// Returns the Vary rule of a response to POST, if the response is to be stored for GETs of its target.
 fn rule_if_kept(worker: &Worker, asked: &RequestHead, target: &http::Uri, received: &ReceivedHead) -> Option<VaryRule> {
     if asked.method != Method::POST || received.status == StatusCode::NO_CONTENT {
         return None;
@@ -99,11 +99,11 @@ fn rule_if_kept(worker: &Worker, asked: &RequestHead, target: &http::Uri, receiv
     }
 }
 
-/// A response to POST to be kept.
+/// A response to POST that is to be stored.
 struct KeptPost<'a> {
     rule: &'a VaryRule,
     received: ReceivedHead,
-    /// The time at which it was requested.
+    /// When it was requested.
     began: WorkStart,
 }
 
@@ -112,7 +112,7 @@ async fn keep(worker: &Arc<Worker>, asked: &RequestHead, kept: KeptPost<'_>, byt
     let KeptPost { rule, received, began } = kept;
     let settings = &worker.cache.http;
     let Some(primary) = &asked.key else { return false };
-    // The request itself invalidated the responses of its target, but purges during it count.
+    // The invalidation by this request itself must not count against its response, but purges during the request must.
     let began = WorkStart { moment: worker.cache.shared.epochs.now(), ..began };
     let place = StorePlace::new(primary, rule, &asked.fields, None, settings);
     let Some((place, selecting)) = place.zip(rule.select(&asked.fields, settings)) else { return false };

@@ -1,7 +1,7 @@
-//! Applies a content coding to responses on their way to a client that accepts one.
+//! Encodes responses for clients that accept a content coding.
 //!
-//! The coding is chosen in `larder_http::coding` and applied in `encoder`. Invariant: a stored response stays as its
-//! origin sent it, and a requested range is a part of that.
+//! `larder_http::coding` chooses the coding, and `encoder` applies it. Invariant: a stored response stays as its origin
+//! sent it, and requested ranges are ranges of the unencoded response.
 
 use http::{Method, Response, StatusCode, header::CONTENT_LENGTH};
 use http_body::Body as _;
@@ -9,7 +9,7 @@ use larder_http::coding::{self, CodingWish, Compression};
 
 use crate::{client::response_body::ResponseBody, encoder::Encoder};
 
-/// Returns a response as it goes to a client whose request said this of codings.
+/// Returns a response, encoded if the client's request accepts a coding.
 pub(crate) fn encoded(
     compression: &Compression,
     wish: &CodingWish,

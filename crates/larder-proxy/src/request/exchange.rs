@@ -1,8 +1,8 @@
 //! Takes one request from its head to its response.
 //!
-//! Owns: the order of things: refusal, tunnel, memory, store, origin. The caching rules are in `larder_http`, fetching
-//! in `flight`, hits in `cache::hit`. Invariant: every response carries a ticket, so every exchange is counted and
-//! logged once. Cost: a hit from memory is answered within the call; everything else costs a future on the heap.
+//! Owns: the order of attempts: refusal, tunnel, memory, store, origin. `larder_http` has the caching rules, `flight`
+//! fetches, and `hit` serves hits. Invariant: every response carries a ticket, so every exchange is counted and logged
+//! once. Cost: a hit from memory is answered within the call. Everything else costs a future on the heap.
 
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -48,13 +48,13 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
     if client.is_http2() {
         http2::join_cookies(request.headers_mut());
     }
-    // Chosen once, so that a request sees one configuration.
+    // Determined once, so that a request sees one configuration.
     let worker = client.worker.latest();
     let passed = gate::pass(client, &worker, fault, &mut request);
     if let Err(failure) = passed {
         return refuse(client, &worker, &request, &failure);
     }
-    // Before a mirror requests another coding than its client.
+    // Read here, because a mirror changes the coding that the request accepts.
     let wish = if worker.shared.compresses { CodingWish::of(&request) } else { None };
     if let Err(failure) = divert(client, &worker, &mut request) {
         return refuse(client, &worker, &request, &failure);
@@ -74,7 +74,7 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
     }
 }
 
-/// Returns the subject under which a request is counted in the list of popular ones.
+/// Returns the subject under which a request is counted as popular.
 fn subject_of(
     worker: &Worker,
     request: &Request<Incoming>,
@@ -90,10 +90,10 @@ fn subject_of(
     }
 }
 
-/// Makes a request to a mirror one to its server. A site's own paths are its own.
+/// Rewrites a request to a mirror to one for its server. A site's own paths are left unchanged.
 ///
 /// # Errors
-/// Its path leads out of the mirror.
+/// The path leads out of the mirror.
 fn divert(client: &Client, worker: &Worker, request: &mut Request<Incoming>) -> Result<(), Failure> {
     let shared = &worker.shared;
     if shared.mirrors.is_empty() {
@@ -128,7 +128,7 @@ fn refuse(client: &Arc<Client>, worker: &Arc<Worker>, request: &Request<Incoming
     ClientAnswer::Ready(Some(finish(client, RequestStart::of_refused(client, worker, request, met), served)))
 }
 
-/// Answers from memory if the whole response is there and fresh, and the request has nothing unusual.
+/// Answers from memory if the whole response is in memory and fresh, and the request is simple.
 fn answer_from_memory(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
@@ -178,7 +178,7 @@ async fn run(
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
     let response = respond(&begun, request, wish).await;
-    // From here on its ticket settles it.
+    // From here on, the response's ticket accounts for the exchange.
     begun.answered = true;
     response
 }
@@ -199,7 +199,7 @@ async fn respond(
     if let Some(served) = pac::answer(client, worker, &request) {
         return finish(client, start, served);
     }
-    // From here on, so that a proxy that hands over waits for the invalidation.
+    // Counted from here on, so that a proxy that hands over waits for the invalidation.
     let is_change = !invalidate::is_safe(request.method());
     let _counting = is_change.then(|| CountGuard::begin(&worker.metrics, |metrics| &metrics.changes_open));
     let (mirrored, form) = (MirrorRequest::of(&request).cloned(), RefusalForm::for_request(&request));
@@ -208,7 +208,7 @@ async fn respond(
         None => serve_request(client, worker, request).await,
     };
     let served = answered.unwrap_or_else(|failure| {
-        // If the client's body broke off, the origin's reaction is the client's fault.
+        // If the client's body broke off, the client is at fault for the origin's reaction.
         let failure = client.fatal_fault().map_or(failure, Failure::BadRequest);
         ServedResponse::failure(&worker.shared.marks, &failure, form)
     });
@@ -219,7 +219,8 @@ async fn respond(
     };
     let mut response = finish(client, start, encoded(worker, wish.as_ref(), served));
     if version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
-        // The response ends with the connection, and must say so: the library notices too late (RFC 9112 9.3).
+        // The response ends with the connection, which it must announce. The library determines this too late (RFC 9112
+        // 9.3).
         *response.version_mut() = Version::HTTP_10;
     }
     response
@@ -242,7 +243,8 @@ fn dressed(mirrored: &MirrorRequest, served: ServedResponse) -> ServedResponse {
     ServedResponse { response: Response::from_parts(head, body), ..served }
 }
 
-/// A request without a response yet. Over HTTP/2 its client may give it up while others continue.
+/// A request without a response yet. Over HTTP/2, its client may abandon it while the connection's other requests
+/// continue.
 struct PendingExchange {
     client: Arc<Client>,
     worker: Arc<Worker>,
@@ -272,7 +274,7 @@ async fn serve_request(
     mut request: Request<Incoming>,
 ) -> Result<ServedResponse, Failure> {
     let asked = admission::admit(client, worker, &mut request).await?;
-    // The request must have no second owner: a git question may be made of it.
+    // The head must have no second owner, because a git question may be made from it.
     let named = client.session.as_ref().map(|session| (session, asked.method.clone(), asked.uri()));
     let served = serve_admitted(client, worker, asked, request.into_body()).await;
     if let (Err(Failure::Offline { .. }), Some((session, method, Some(uri)))) = (&served, named) {
@@ -306,8 +308,8 @@ async fn serve_admitted(
             let mut served = Box::pin(change::change(worker, &asked, body)).await?;
             let is_unread = asked.expectation().is_some_and(|expectation| !expectation.is_granted());
             if is_unread && !client.is_http2() {
-                // A client that got no 100 may or may not send its body (RFC 9110 10.1.1), so the following bytes are
-                // ambiguous.
+                // A client that received no 100 may or may not send its body (RFC 9110 10.1.1), so the following bytes
+                // are ambiguous.
                 served.response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             Ok(served)
@@ -315,7 +317,7 @@ async fn serve_admitted(
     }
 }
 
-/// Answers a request for a resource with a key.
+/// Answers a request for a resource that has a key.
 async fn serve_cached(worker: &Arc<Worker>, asked: &Arc<RequestHead>) -> Result<ServedResponse, Failure> {
     let Some(key) = &asked.key else { return serve::from_origin(worker, asked).await };
     let served = serve::from_cache(worker, asked, key).await;
@@ -388,7 +390,7 @@ async fn run_tunnel(
             let response = Response::new(ResponseBody::empty());
             let host = Some(origin.host.clone());
             let served = ServedResponse { response, outcome: Outcome::Tunnel, origin: host, why: None };
-            // If the tunnel is intercepted, the requests inside are counted.
+            // If the tunnel is intercepted, the requests inside it are counted instead.
             let mut start = if leads_to.is_ok() { start } else { start.without_subject() };
             let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
@@ -398,7 +400,7 @@ async fn run_tunnel(
                     client.count(Outcome::Tunnel);
                     tunnel::carry(worker, client_side, tunnel::watched(worker, target, pacer), ticket);
                 }
-                // The requests inside are counted.
+                // The requests inside are counted instead.
                 Err(interceptor) => intercept::answer(
                     client,
                     worker,
@@ -424,7 +426,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// The allocator hands out up to 4 KiB without a look at its books; each waiting exchange has both.
+    /// The allocator serves sizes up to 4 KiB from a fast path. Each waiting exchange has both futures, so both must
+    /// fit.
     #[test]
     fn what_waits_for_an_origin_takes_less_than_a_page() {
         let exchange = future_bytes(|(begun, request, wish)| run(begun, request, wish));

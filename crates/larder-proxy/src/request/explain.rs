@@ -1,8 +1,8 @@
 //! Explains to the operator what the cache would do with a request now, and why.
 //!
-//! No origin is contacted and nothing stored is changed; entries found in the store are left in memory, as by any
-//! lookup. Invariant: the route comes from the same function that decides real exchanges, on facts found by the same
-//! functions. Cost: one lookup for each key that the URL can have.
+//! No origin is contacted, and no stored response is changed. As with any lookup, an entry found in the store is put in
+//! memory. Invariant: the functions that collect the facts and decide the route are the same as for real exchanges.
+//! Cost: one lookup for each key that the URL can have.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -28,7 +28,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Returns what would happen to a GET of `uri` with these fields, or `None` if it has no key.
+/// Explains how a GET of `uri` with these fields would be answered. Returns `None` if the URI has no key.
 pub(crate) async fn explain(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = String::new();
     let (origin, origins) = (origin_of(worker, uri), &worker.shared.origins);
@@ -58,7 +58,7 @@ pub(crate) fn site_of(worker: &Worker, uri: &Uri) -> Option<usize> {
     uri.authority().and_then(|authority| worker.shared.routes.site(authority.as_str(), uri.path(), None))
 }
 
-/// Returns the origin that a URI is fetched from, or `None` if no request leads there.
+/// Returns the origin for a URI, or `None` if no request leads to one.
 fn origin_of(worker: &Worker, uri: &Uri) -> Option<Origin> {
     let scheme = uri.scheme_str().unwrap_or("http");
     let authority = uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
@@ -68,7 +68,7 @@ fn origin_of(worker: &Worker, uri: &Uri) -> Option<Origin> {
     located.ok().map(|destination| destination.origin)
 }
 
-/// Appends the path to an origin: lists of hosts, and its parent.
+/// Describes how an origin is reached: the lists of hosts, and its parent.
 fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
     let lists = origins.lists.as_ref().filter(|_| !origin.trusted);
     match lists.map_or(ListVerdict::Not, |lists| lists.listed(&origin.host)) {
@@ -82,7 +82,7 @@ fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
     }
 }
 
-/// Appends the stored response under one key of a URI, and the route that a request takes because of it.
+/// Describes the stored response under one key of a URI, and the route of a request that finds it.
 async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, asking: AnswerTerms<'_>) {
     let (cache, fields) = (&worker.cache, asking.fields);
     let (found, marker) = match lookup::find(cache, primary, fields).await {
@@ -125,7 +125,7 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
     tell_route(text, answering.map(|found| &found.entry.head), stored, route);
 }
 
-/// Appends the route of a request, and the reason.
+/// Describes the route of a request, and the reason for it.
 fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState, route: Route) {
     let StoredState::Response { decision, extent, .. } = stored else {
         match route {

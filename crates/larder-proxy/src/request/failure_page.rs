@@ -1,7 +1,7 @@
 //! The page that a browser shows when an exchange failed: the cause, and advice for the user.
 //!
-//! Owns: the text and the style. The cause comes from `errors`. Invariants: everything from a request or an origin is
-//! escaped. The page loads nothing, runs nothing, and may not be framed.
+//! Owns: the text and the style. The cause comes from `errors`. Invariants: all text from a request or an origin is
+//! escaped. The page loads no files, runs no scripts, and may not be framed.
 
 use http::{HeaderMap, HeaderValue, Method, header};
 
@@ -13,7 +13,7 @@ pub(crate) fn is_wanted(method: &Method, request_fields: &HeaderMap) -> bool {
     *method != Method::CONNECT && request_fields.get_all(header::ACCEPT).iter().any(accepts)
 }
 
-/// Returns the page for a failure, and adds the fields that belong to it.
+/// Returns the page for a failure, and adds the fields that the page needs.
 pub(crate) fn dress(failure: &Failure, fields: &mut HeaderMap) -> String {
     fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     fields.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
@@ -96,7 +96,7 @@ footer{margin-top:3rem;font-size:.85rem;color:#5c5b57}code{overflow-wrap:anywher
 mod tests {
     use super::*;
 
-    /// At stake: a link to a host with tags in its name that runs a script as the page of another.
+    /// A link to a host with tags in its name must not run a script in another page's origin.
     #[test]
     fn what_others_say_is_escaped_and_nothing_is_loaded() {
         let mut fields = HeaderMap::new();

@@ -1,4 +1,4 @@
-//! Responses to TRACE and OPTIONS that may not be forwarded any further (RFC 9110 7.6.2, 9.3.7, 9.3.8).
+//! Answers TRACE and OPTIONS requests that may not be forwarded any further (RFC 9110 7.6.2, 9.3.7, 9.3.8).
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -26,7 +26,7 @@ pub(crate) fn answer(asked: &RequestHead) -> ServedResponse {
     ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None }
 }
 
-/// Returns the request as it was received, without fields that nobody else should see (RFC 9110 9.3.8).
+/// Returns the request as received, without fields that are secret (RFC 9110 9.3.8).
 fn received(asked: &RequestHead) -> Bytes {
     let mut text = format!("{} {} HTTP/1.1\r\n", asked.method, asked.path()).into_bytes();
     for (name, value) in asked.fields.iter().filter(|(name, _)| !SECRET.contains(name)) {
@@ -40,5 +40,5 @@ fn received(asked: &RequestHead) -> Bytes {
 }
 
 static SECRET: [header::HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
-/// Methods the proxy knows; others it passes on too.
+/// Methods that the proxy knows. It forwards other methods, too.
 const METHODS: &str = "GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS, TRACE";

@@ -1,9 +1,9 @@
 //! The gate: checks every request first, before mirrors, sites and interception examine it.
 //!
-//! Owns: the checks of Host and target, and whether the certificate of a client's connection covers the host. The
-//! origin is chosen in `routes`, the framing checked in `raw_head`. Invariant: after the gate a request names one
-//! well-formed host, or none if it is of HTTP/1.0; its target is a path, a whole `http` or `https` URI or the authority
-//! of a CONNECT. Cost: a few comparisons, and one of the certificate's names on a connection with TLS.
+//! Owns: the checks of Host and target, and whether the certificate of a client's connection covers the host. `routes`
+//! chooses the origin, and `raw_head` checks the framing. Invariant: after the gate a request names one well-formed
+//! host, or none if it is HTTP/1.0. Its target is a path, a whole `http` or `https` URI, or the authority of a CONNECT.
+//! Cost: a few comparisons, and one of the certificate's names on a connection with TLS.
 
 use http::{
     Method, Request, Uri, Version,
@@ -19,7 +19,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Marks a request about a server as a whole (RFC 9112 3.2.4), whose target `/` stands for `*`. Kept in the request's
+/// Marks a request for the server as a whole (RFC 9112 3.2.4), whose target `/` stands for `*`. Kept in the request's
 /// extensions.
 #[derive(Clone, Copy)]
 pub(crate) struct AboutServer;
@@ -52,7 +52,7 @@ pub(crate) fn pass<B>(
     }
 }
 
-/// Checks the form of a target that is not a CONNECT's (RFC 9112 3.2, RFC 9113 8.3.1).
+/// Checks the form of a target of any method but CONNECT (RFC 9112 3.2, RFC 9113 8.3.1).
 fn check_target<B>(client: &Client, request: &mut Request<B>) -> Result<(), Failure> {
     let uri = request.uri();
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
@@ -63,7 +63,7 @@ fn check_target<B>(client: &Client, request: &mut Request<B>) -> Result<(), Fail
         "*" if !is_options => Err(Failure::BadRequest("the target * is for OPTIONS")),
         "*" if is_whole => mark_about_server(request),
         "*" => Ok(()),
-        // The HTTP library would join it to the authority, as part of the host's name.
+        // The HTTP library would append it to the authority, as part of the host's name.
         path if request.version() == Version::HTTP_2 && !path.starts_with('/') => {
             Err(Failure::BadRequest("its path does not begin with a slash"))
         }
@@ -72,7 +72,7 @@ fn check_target<B>(client: &Client, request: &mut Request<B>) -> Result<(), Fail
     }
 }
 
-/// Marks a request about a server as a whole, and makes its target one that every URI can have.
+/// Marks a request for the server as a whole, and replaces its target by one that fits in a URI.
 fn mark_about_server<B>(request: &mut Request<B>) -> Result<(), Failure> {
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static("/"));
@@ -81,8 +81,8 @@ fn mark_about_server<B>(request: &mut Request<B>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns whether a request addressed to this proxy itself came on a connection whose certificate does not cover its
-/// host (RFC 9110 7.4).
+/// Returns whether a request to this proxy itself arrived on a connection whose certificate does not cover its host
+/// (RFC 9110 7.4).
 fn is_misdirected<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
     if !client.shows_certificate() {
         return false;

@@ -1,7 +1,7 @@
 //! Answers from a stored response: preconditions, ranges, and the fields that describe the cache.
 //!
-//! Whether the stored response may be used is decided elsewhere. Cost: from memory, one map of fields and the two
-//! values that change with time; the body is sent by reference.
+//! Whether the stored response may be used is decided elsewhere. Cost: a hit from memory copies one map of fields and
+//! sets two values that change with time. The body is sent by reference.
 
 use std::{ops::Range, sync::Arc};
 
@@ -24,13 +24,13 @@ use crate::{
     marks::ResponseMarkers,
 };
 
-/// A response and whether it has a body of its own or answers a condition.
+/// A response from the cache, with the kind of its body.
 pub(crate) struct HitAnswer {
     pub(crate) response: Response<ResponseBody>,
     pub(crate) conditional: bool,
 }
 
-/// A request for a stored response.
+/// A request that a stored response answers.
 pub(crate) struct HitRequest<'a> {
     pub(crate) marks: &'a ResponseMarkers,
     pub(crate) method: &'a Method,
@@ -48,10 +48,10 @@ impl<'a> HitRequest<'a> {
     }
 }
 
-/// The body of a response, if it is in chunks.
+/// The source of a response's body, if the body is in chunks.
 pub(crate) type Chunked = Option<Arc<BodySource>>;
 
-/// Answers from a stored response. `None`: its preconditions are for the origin to judge, or the body is
+/// Answers from a stored response. Returns `None` if only the origin can evaluate the preconditions, or if the body is
 /// in chunks and `chunked` is missing.
 pub(crate) fn answer(wanted: &HitRequest<'_>, entry: &Arc<CachedEntry>, chunked: Chunked) -> Option<HitAnswer> {
     match conditional::evaluate(wanted.fields, &entry.head) {
@@ -85,7 +85,7 @@ pub(crate) enum BodyPortion {
     Parts(Multipart),
 }
 
-/// Returns the requested portion of a body of known length and the matching status, and describes the portion in
+/// Returns the requested portion of a body of known length, with the matching status. Describes the portion in
 /// `fields`.
 pub(crate) fn portion(
     method: &Method,
@@ -113,7 +113,7 @@ pub(crate) fn portion(
     }
 }
 
-/// Sets the fields for the age and Cache-Status, which have slots; without an age its slot is removed.
+/// Sets Age and Cache-Status in their slots. Without an age, removes its slot.
 pub(crate) fn set_times(marks: &ResponseMarkers, fields: &mut HeaderMap, age_secs: Option<u64>, status: CacheStatus) {
     match age_secs {
         Some(age_secs) => {
@@ -134,7 +134,7 @@ pub(crate) fn set_times(marks: &ResponseMarkers, fields: &mut HeaderMap, age_sec
     }
 }
 
-/// Adds fields to fields.
+/// Appends `added` to `fields`.
 pub(crate) fn add(fields: &mut HeaderMap, added: &HeaderMap) {
     for (name, value) in added {
         fields.append(name.clone(), value.clone());
@@ -190,5 +190,5 @@ fn body_of(entry: &Arc<CachedEntry>, portion: BodyPortion, chunked: Chunked) -> 
     }
 }
 
-/// Room for the fields of a 304.
+/// Expected number of fields in a 304.
 const NOT_MODIFIED_FIELD_COUNT: usize = 12;

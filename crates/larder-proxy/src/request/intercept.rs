@@ -1,11 +1,11 @@
 //! Handles CONNECT to an intercepted host: the client's TLS connection ends here, not at the origin.
 //!
-//! Owns: a tunnel's task from the 200 to the end of the handshake, and the rules that requests inside must meet. The
-//! hosts are chosen in `client::intercept`; requests inside are served in `client::connection`.
+//! Owns: a tunnel's task from the 200 to the end of the handshake, and the rules that requests inside must meet.
+//! `client::intercept` chooses the hosts, and `client::connection` serves the requests inside.
 //!
-//! Invariants: bytes that are not a TLS handshake for HTTP go to the target unchanged. A client that names another host
-//! in its handshake than in CONNECT is connected to neither. A request inside is for the origin that CONNECT named, and
-//! is then treated like any other request for `https://`.
+//! Invariants: bytes that are not a TLS handshake for HTTP go to the target unchanged. A client whose handshake and
+//! CONNECT name different hosts is connected to neither. A request inside must be for the origin that CONNECT named,
+//! and is then treated like any other request for `https://`.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ use crate::{
     worker::{ConnectionPresence, Worker},
 };
 
-/// Returns the interceptor for a client's tunnel to `origin`, if the tunnel is intercepted. Records a tunnel to a
-/// listed host that is not.
+/// Returns the interceptor for a client's tunnel to `origin`, if the tunnel is intercepted. Records the tunnel if its
+/// host is listed but it is not intercepted.
 pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &Origin) -> Option<&'a Arc<Interceptor>> {
     let of_session = client.session.as_ref().map(|session| &session.interceptor);
     let interceptor = of_session.or(worker.shared.interceptor.as_ref())?;
@@ -62,7 +62,7 @@ pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &O
     None
 }
 
-/// Logs and counts a tunnel that goes past the cache though its host is listed.
+/// Logs and counts a tunnel that bypasses the cache although its host is listed.
 fn note_bypass(client: &Client, worker: &Worker, origin: &Origin, why: BypassReason) {
     let reason = why.token();
     tracing::info!(%origin, reason, "a tunnel to a host listed for interception is not intercepted");
@@ -87,7 +87,7 @@ pub(crate) struct TunnelOpening {
     pub(crate) interceptor: Arc<Interceptor>,
 }
 
-/// Answers the bytes of a tunnel once the client has been told that it is open; settles `ticket` at the end.
+/// Serves a tunnel once the client has been told that it is open. `ticket` accounts for it at the end.
 pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: TunnelOpening, mut ticket: Ticket) {
     let TunnelOpening { client_side, origin, interceptor } = opening;
     let (client, worker) = (Arc::clone(client), Arc::clone(worker));
@@ -132,7 +132,7 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
     });
 }
 
-/// Reads the first bytes, and does the handshake if they start one.
+/// Reads the first bytes, and performs the handshake if they begin one.
 async fn open(
     client: &Client,
     client_side: OnUpgrade,
@@ -152,7 +152,7 @@ async fn open(
     if let Some(name) = name.filter(|name| *name != host) {
         let peer = client.peer;
         tracing::warn!(host, name, %peer, "a tunnel is closed: its client names one host outside and another inside");
-        // The handshake fails, which informs the client.
+        // The handshake is meant to fail, because that informs the client.
         let _ = TlsAcceptor::from(refusing_config()?).accept(stream).await;
         return Ok(TunnelOutcome::Nothing);
     }
@@ -168,7 +168,7 @@ async fn open(
     }
 }
 
-/// Returns the client's objection to our certificate, if that is why its handshake failed.
+/// Returns the client's reason for rejecting the certificate, if that is why its handshake failed.
 fn refusal(error: &std::io::Error) -> Option<String> {
     use rustls::AlertDescription as Alert;
     match error.get_ref()?.downcast_ref::<rustls::Error>()? {
@@ -185,10 +185,11 @@ fn refusal(error: &std::io::Error) -> Option<String> {
     }
 }
 
-/// Gives a request whose Host is checked, inside a tunnel to `origin`, the target that it has as a request to a proxy.
+/// Rewrites the target of a request inside a tunnel to `origin`, whose Host is already checked, to that of a request to
+/// a proxy.
 ///
 /// # Errors
-/// It is for something else than that origin (RFC 9110 7.4).
+/// The request is for another origin (RFC 9110 7.4).
 pub(crate) fn place<B>(origin: &Origin, request: &mut Request<B>) -> Result<(), Failure> {
     let uri = request.uri();
     if *request.method() == Method::CONNECT || uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTPS) {

@@ -1,8 +1,8 @@
 //! `/proxy.pac` and `/wpad.dat`: a script that tells browsers which requests go through this proxy.
 //!
-//! Owns: the script. The hosts in it come from `config`. Invariants: the script contains nothing of a request except
-//! the address by which the client came, and only if that is a plain host and port. Requests to the client's own
-//! network go directly.
+//! Owns: the script. The hosts in it come from `config`. Invariants: the only part of the request in the script is the
+//! address that the client used, and only if that is a plain host and port. Requests to the client's own network go
+//! directly.
 
 use http::{HeaderValue, Method, Request, Response, header, uri::Authority};
 use hyper::body::Incoming;
@@ -16,7 +16,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Answers a request for the script; `None` if it is for something else.
+/// Answers a request for the script. Returns `None` for other requests.
 pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<ServedResponse> {
     let (shared, uri) = (&worker.shared, request.uri());
     let is_script =
@@ -41,9 +41,9 @@ pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incomin
     Some(ServedResponse { response, outcome: Outcome::Failed, origin: None, why: None })
 }
 
-/// Returns the hosts that browsers send to the proxy: those of `[pac]`, otherwise the intercepted ones, otherwise all.
+/// Returns the hosts that browsers send to the proxy: those of `[pac]`, otherwise the intercepted hosts, otherwise all.
 ///
-/// Exceptions of `[pac]` apply in each case.
+/// The exceptions of `[pac]` always apply.
 fn hosts_of(config: &ProxyConfig) -> HostRules {
     let listed = Some(&config.pac.hosts).filter(|hosts| !hosts.is_empty());
     let intercepted = config.intercept.as_ref().map(|intercept| &intercept.hosts).filter(|_| listed.is_none());
@@ -52,7 +52,7 @@ fn hosts_of(config: &ProxyConfig) -> HostRules {
     HostRules { hosts, except: [except, config.pac.except.clone()].concat() }
 }
 
-/// Returns the proxy's address for the script: the one that the client used.
+/// Returns the proxy's address for the script, which is the one that the client used.
 fn own_address(authority: &Authority, scheme: &str) -> Option<String> {
     let (word, usual_port) = if scheme == "https" { ("HTTPS", 443) } else { ("PROXY", 80) };
     let host = authority.host();
@@ -85,7 +85,7 @@ fn script(hosts: &HostRules, proxy: &str) -> String {
     )
 }
 
-/// Patterns as the script has them. Their letters were checked when they were read.
+/// Formats patterns for the script. Their characters were checked when they were parsed.
 fn names(patterns: &[HostPattern]) -> String {
     let quoted: Vec<String> = patterns.iter().map(|pattern| format!("\"{pattern}\"")).collect();
     quoted.join(", ")

@@ -2,8 +2,8 @@
 //! help with.
 //!
 //! The response to a HEAD updates the stored response to GET, although it is not stored itself (RFC 9111 4.3.5).
-//! Invariant: fields of one connection stay on it (RFC 9110 7.6.1); a request with a body is sent once. Cost: bodies
-//! are streamed both ways by reference.
+//! Invariants: hop-by-hop fields are not forwarded (RFC 9110 7.6.1), and a request with a body is sent once. Cost:
+//! bodies are streamed both ways by reference.
 
 use std::sync::Arc;
 
@@ -48,16 +48,16 @@ pub(crate) async fn pass(
     body: Option<ClientBody>,
     status: CacheStatus,
 ) -> Result<ServedResponse, Failure> {
-    // Boxed, because it is large and rarely needed: it should not enlarge every future that may need it.
+    // Boxed, because it is large and rarely needed, and would enlarge every future that may need it.
     let (head, body) = Box::pin(ask(worker, asked, body)).await?;
     let status = with_origin_status(status, head.status);
     Ok(respond(worker, asked, PassedResponse { status: head.status, fields: head.headers, body }, status))
 }
 
-/// Forwards a HEAD, and lets its response confirm or drop the stored response to GET (RFC 9111 4.3.5).
+/// Forwards a HEAD. Its response confirms or removes the stored response to GET (RFC 9111 4.3.5).
 ///
 /// # Errors
-/// As [`pass`].
+/// The same as for [`pass`].
 pub(crate) async fn pass_head(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -79,7 +79,7 @@ pub(crate) async fn pass_head(
     let mut updated = None;
     match validate::judge_head(&found.entry.head, &answer, settings) {
         HeadVerdict::Holds(fresh) => {
-            // With the fields that the HEAD's response lacks, as the GET would have them.
+            // The stored fields complete those that the response to HEAD lacks.
             let mut fields = fresh.fields().clone();
             hit::add(&mut fields, &validate::first_askers_own(&head.headers, &fresh));
             updated = Some(fields);
@@ -102,7 +102,7 @@ pub(crate) async fn pass_head(
 /// Sends the request to the origin, and checks the framing of the response.
 ///
 /// # Errors
-/// As [`pass`].
+/// The same as for [`pass`].
 pub(crate) async fn ask(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -141,7 +141,7 @@ pub(crate) async fn ask(
     Ok((head, body))
 }
 
-/// An origin's response on its way to a client.
+/// An origin's response that is being forwarded to a client.
 pub(crate) struct PassedResponse {
     pub(crate) status: StatusCode,
     pub(crate) fields: HeaderMap,
@@ -170,7 +170,7 @@ pub(crate) fn with_origin_status(mut cache_status: CacheStatus, origin: StatusCo
     cache_status
 }
 
-/// Prepares an origin's fields for the client's connection.
+/// Prepares an origin's fields for the connection to the client.
 pub(crate) fn prepared(marks: &ResponseMarkers, mut fields: HeaderMap, cache_status: CacheStatus) -> HeaderMap {
     strip_hop_by_hop(&mut fields);
     fields.remove(ruling::FIELD);

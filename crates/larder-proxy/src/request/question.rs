@@ -1,7 +1,7 @@
-//! Git questions by POST: read whole, and answered like a GET if a rule says so.
+//! Reads git questions by POST, and converts them so that they are answered like a GET, if a rule says so.
 //!
-//! Owns: the choice of requests to read, and the conversion of a question. Git's protocol is in `git`. Invariant: a
-//! request that turns out to be no question is forwarded unchanged. Memory: the body read, which has a limit.
+//! Owns: the choice of requests to read, and the conversion of a question. `git` knows the protocol. Invariant: a
+//! request that proves not to be a question is forwarded unchanged. Memory: the body, which has a limit.
 
 use std::{future::poll_fn, pin::Pin, sync::Arc};
 
@@ -17,10 +17,10 @@ use crate::{
     worker::Worker,
 };
 
-/// Returns whether a request must be read to find out whether it is a question.
+/// Returns whether a request's body must be read to determine whether it is a question.
 pub(super) fn may_be(asked: &RequestHead) -> bool {
     let len = asked.fields.get(header::CONTENT_LENGTH).and_then(|len| len.to_str().ok()?.parse::<u64>().ok());
-    // A client that waits for the origin to ask for the body must not wait for this proxy instead.
+    // A client that waits for the origin to request the body must not wait for this proxy instead.
     asked.before.caches_git
         && asked.key.is_some()
         && asked.expectation.is_none()
@@ -43,7 +43,8 @@ pub(super) async fn read(worker: &Worker, body: ClientBody) -> Result<Bytes, Fai
     Ok(read.freeze())
 }
 
-/// Returns the request as it is answered, now that its body was read: like a GET, if it asks a question.
+/// Returns the request to answer, now that its body was read: like a GET if the body is a question, unchanged
+/// otherwise.
 pub(super) fn asked(asked: Arc<RequestHead>, body: &Bytes) -> Arc<RequestHead> {
     let question = GitQuestion::of(&asked.fields, body.clone());
     let key = question.as_ref().zip(asked.key.as_ref()).map(|(question, key)| question.key(key));
@@ -52,7 +53,7 @@ pub(super) fn asked(asked: Arc<RequestHead>, body: &Bytes) -> Arc<RequestHead> {
         (_, Ok(asked)) => return Arc::new(asked),
         (_, Err(shared)) => return shared,
     };
-    // The named objects never change, and git sends these fields with everything.
+    // Packs never change, and git sends these fields with every request.
     for name in [header::CACHE_CONTROL, header::PRAGMA, header::CONTENT_LENGTH] {
         asked.fields.remove(name);
     }

@@ -1,4 +1,4 @@
-//! The response to an exchange that failed.
+//! Builds the response to an exchange that failed.
 //!
 //! The cause comes from `errors`. Invariant: these responses are never stored, here or downstream.
 
@@ -7,7 +7,7 @@ use larder_http::proxy_status::ProxyStatus;
 
 use crate::{client::response_body::ResponseBody, errors::Failure, request::failure_page};
 
-/// Returns the response to an exchange that failed at the node with this name, as the fields have it.
+/// Returns the response to an exchange that failed. `node` is the proxy's name, in the syntax of the status fields.
 pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = failure.status();
@@ -35,7 +35,8 @@ pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Resp
         }
         _ => {}
     }
-    // After a malformed request, or one whose body may not come, the connection cannot be trusted (RFC 9112 9.6).
+    // After a malformed request, or one whose body may not arrive, the following bytes cannot be trusted (RFC 9112
+    // 9.6).
     if matches!(
         failure,
         Failure::BadRequest(_) | Failure::SlowBody | Failure::UnknownExpectation | Failure::ClientDenied

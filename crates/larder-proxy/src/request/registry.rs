@@ -1,5 +1,4 @@
-//! Answers the requests of container registry clients that are for the mirror, not for the registry: the API version
-//! check and tokens.
+//! Answers the requests of container registry clients that the mirror handles itself: the API version check and tokens.
 //!
 //! Owns: the request for a token, in the client's own name, to the server that the registry names. Tokens and
 //! credentials are not kept.
@@ -35,10 +34,10 @@ use crate::{
     worker::Worker,
 };
 
-/// Answers a request that is for the mirror itself.
+/// Answers a request that the mirror handles itself.
 ///
 /// # Errors
-/// Neither the registry nor the token server that it names is reachable.
+/// Neither the registry nor its token server is reachable.
 pub(crate) async fn answer<B>(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
@@ -58,7 +57,8 @@ pub(crate) async fn answer<B>(
     }
 }
 
-/// Answers the API version check, and says where to get tokens, since each registry behind the mirror may require one.
+/// Answers the API version check. The answer says where to get tokens, because each registry behind the mirror may
+/// require one.
 fn version(mirrored: &MirrorRequest, fields: &HeaderMap) -> ServedResponse {
     let mut served = if fields.contains_key(AUTHORIZATION) {
         local(StatusCode::OK, "{}")
@@ -75,7 +75,7 @@ fn version(mirrored: &MirrorRequest, fields: &HeaderMap) -> ServedResponse {
     served
 }
 
-/// Fetches the token that a client requested from the server that its registry names.
+/// Fetches the token for a client from the server that its registry names.
 async fn token<B>(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
@@ -166,7 +166,7 @@ fn api_asked(client: &Arc<Client>, worker: &Worker, mirrored: &MirrorRequest) ->
     admission::take_apart(client, &worker.shared, &mut request)
 }
 
-/// Fetches a token at `url`, whose host gets the client's credentials.
+/// Fetches a token from `url`. Its host receives the client's credentials.
 async fn fetch(
     worker: &Arc<Worker>,
     asked: &RequestHead,
@@ -241,8 +241,8 @@ fn arguments_of(query: &str) -> Vec<(String, String)> {
     pairs.map(|(name, value)| (plain(name), plain(value))).collect()
 }
 
-/// Returns a client's user and password in the form of a token, for a registry that wants Basic credentials. They are
-/// converted back on the way there.
+/// Returns a client's user and password in the form of a token, for a registry that expects Basic credentials. They are
+/// converted back in requests to that registry.
 fn basic_token(credentials: &HeaderValue) -> ServedResponse {
     let pair = credentials.to_str().ok().and_then(|text| text.split_once(' '));
     match pair.filter(|(scheme, token)| scheme.eq_ignore_ascii_case("basic") && is_token(token)) {
@@ -283,7 +283,7 @@ fn broken(asked: &RequestHead, why: &str) -> Failure {
 /// Characters escaped in an argument. The punctuation of scopes need not be escaped (RFC 3986 3.4).
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/').remove(b':').remove(b',');
-/// Longest response to a request for a token.
+/// Longest response with a token, in bytes.
 const TOKEN_BYTES_MAX: usize = 64 << 10;
 /// Lifetime of a token that states none, in seconds.
 const TOKEN_SECS_USUAL: u64 = 60;

@@ -23,39 +23,40 @@ pub(crate) struct RouteFacts<'a> {
     pub(crate) fields: &'a HeaderMap,
     pub(crate) settings: &'a Settings,
     pub(crate) stored: StoredState,
-    /// Whether recent responses of this resource could not be shared between clients.
+    /// Whether recent responses for this resource could not be shared between clients.
     pub(crate) is_lonely: bool,
-    /// Set if there is a store, in which parts of bodies can be kept.
+    /// Whether there is a store, which can keep parts of bodies.
     pub(crate) has_store: bool,
-    /// Whether the origin can be contacted. If not, the stored response was judged accordingly.
+    /// Whether the origin can be contacted. If not, the decision on the stored response already takes that into
+    /// account.
     pub(crate) line: UplinkState,
 }
 
-/// The stored response of a resource, as far as the decision needs it.
+/// The state of a resource's stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StoredState {
     /// A response for these selecting fields.
     Response {
-        /// The caching rules' decision on it.
+        /// The decision of the caching rules.
         decision: Reuse,
-        /// The available share of the requested part.
+        /// How much of the requested part is available.
         extent: AvailableExtent,
-        /// Whether the request that it was stored for sent at least as many selecting details as this one.
+        /// Whether the stored response's selecting fields include this request's fields of [`larder_http::telling`].
         covers_what_is_told: bool,
     },
-    /// The resource varies, and nothing is stored for these selecting fields, nor in the language they prefer.
+    /// The resource varies, and no response is stored for these selecting fields, nor in the preferred language.
     OtherVariants,
     Nothing,
 }
 
-/// The way in which a request is answered.
+/// How a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// The stored response answers it.
     Stored { age: Age, reason: Reason },
     /// The stored response answers it, and is validated in the background (RFC 5861 3).
     Meanwhile { age: Age },
-    /// Forwarded unchanged. If that fails, the stored response may be served instead, if `stands_in`.
+    /// Forwarded unchanged. If that fails, the stored response may be served if `stands_in`.
     Pass { forward: CacheStatus, stands_in: bool },
     /// A HEAD that is forwarded. The response also updates or invalidates the stored response (RFC 9111 4.3.5).
     PassHead { forward: CacheStatus, stands_in: bool },
@@ -67,11 +68,11 @@ pub(crate) enum Route {
     Offline,
 }
 
-/// Decides which way a request goes.
+/// Decides how a request is answered.
 pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
     if facts.line.is_down() {
         return match facts.stored {
-            // Only a whole body will do: a gap could not be filled without the origin.
+            // The whole body must be available, because a gap could not be filled without the origin.
             StoredState::Response {
                 decision: Reuse::Fresh { age, reason }, extent: AvailableExtent::Whole, ..
             } => Route::Stored { age, reason },
@@ -81,7 +82,7 @@ pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
     let (validates, stands_in, forward) = match facts.stored {
         StoredState::Nothing => (false, false, CacheStatus::forwarded(Forward::UriMiss)),
         StoredState::OtherVariants => (false, false, CacheStatus::forwarded(Forward::VaryMiss)),
-        // The head alone is useless as a validator: a 304 would confirm a body that no longer exists.
+        // The stored head is not validated, because a 304 would confirm a body that no longer exists.
         StoredState::Response { extent: AvailableExtent::Gone, .. } => {
             (false, false, CacheStatus::forwarded(Forward::Miss))
         }
@@ -91,7 +92,7 @@ pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
                 let forward = CacheStatus::forwarded(Forward::Request).because(reason);
                 return if facts.may_ask() { Route::Pass { forward, stands_in: false } } else { Route::Refuse };
             }
-            // A client that sends more selecting details than the stored request did might get another response. It
+            // A client that sends more selecting fields than the stored request had might get another response, so it
             // waits for the validation.
             Reuse::Stale { may_serve_meanwhile: true, age, .. }
                 if extent == AvailableExtent::Whole && !facts.asks_for_itself() && covers_what_is_told =>
@@ -106,7 +107,7 @@ pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
             }
         },
     };
-    // After the stored response, because `only-if-cached` accepts a fresh one (RFC 9111 5.2.1.7).
+    // Checked after the stored response, because `only-if-cached` accepts a fresh one (RFC 9111 5.2.1.7).
     if !facts.may_ask() {
         return Route::Refuse;
     }
@@ -120,7 +121,7 @@ pub(crate) fn decide(facts: &RouteFacts<'_>) -> Route {
 }
 
 impl StoredState {
-    /// Returns this state after its body turned out to be unreadable.
+    /// Returns the state to use once the body has proved unreadable.
     pub(crate) fn gone(self) -> Self {
         match self {
             Self::Response { decision, covers_what_is_told, .. } => {
@@ -145,7 +146,7 @@ impl RouteFacts<'_> {
             || self.fields.contains_key(header::IF_UNMODIFIED_SINCE)
     }
 
-    /// Returns whether the request should be forwarded unchanged rather than turned into a fetch of the whole response.
+    /// Returns whether the request should be forwarded unchanged instead of fetching the whole response.
     fn wants_origin_itself(&self, is_stored: bool) -> bool {
         let has = |name| self.fields.contains_key(name);
         if self.asks_for_itself() {
@@ -162,8 +163,8 @@ impl RouteFacts<'_> {
         partial && !is_stored && !self.has_store && self.is_far()
     }
 
-    /// Returns whether a range starts so far into an unknown body that the client would wait long for a fetch of the
-    /// whole body to get there.
+    /// Returns whether a range starts so far into a body of unknown length that a fetch of the whole body would take
+    /// long to reach it.
     fn is_far(&self) -> bool {
         match range::parse(self.fields) {
             RangeRequest::Single(ByteRange::From { first, .. }) => first > CHUNK_BYTES,
@@ -263,8 +264,9 @@ mod tests {
         ]
     }
 
-    /// For each thing that may be stored, the ways of requests: GET, HEAD, `only-if-cached`, `no-store`, If-Match, a range, a far
-    /// range, a condition; each with a store, without, and where responses were for one asker alone.
+    /// Lists, for each stored state, the routes of several requests: GET, HEAD, `only-if-cached`, `no-store`, If-Match,
+    /// a range, a far range, a condition. Each is listed with a store, without a store, and for a resource whose
+    /// responses could not be shared.
     #[test]
     fn every_request_goes_its_way_whatever_is_stored() {
         let requests: [(Method, &[&str]); 8] = [
@@ -311,7 +313,7 @@ mod tests {
         assert!(case_count >= 200, "{case_count}");
     }
 
-    /// At stake: a connection out though there is to be none, or a body that cannot be completed.
+    /// A request must not reach an origin that may not be contacted, and must not get a body that cannot be completed.
     #[test]
     fn while_origins_cannot_be_asked_only_what_is_stored_whole_answers() {
         use AvailableExtent::{Gone, Lacking, Whole};

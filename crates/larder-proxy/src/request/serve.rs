@@ -1,7 +1,6 @@
 //! Answers GET and HEAD through the cache: from the store if the stored response may be used, otherwise by a flight.
 //!
-//! Owns: the facts that are gathered before the decision, and its execution. The decision itself is in `route` and
-//! `larder_http`.
+//! Owns: collecting the facts for the decision, and executing it. `route` and `larder_http` decide.
 
 use std::sync::Arc;
 
@@ -57,19 +56,19 @@ pub(crate) async fn from_cache(
     asked: &Arc<RequestHead>,
     key: &Arc<[u8]>,
 ) -> Result<ServedResponse, Failure> {
-    // Futures of several kilobytes that end soon are boxed, here and in the callers: otherwise every request that waits
+    // Futures of several kilobytes that end soon are boxed, here and in the callers. Otherwise every request that waits
     // for an origin would keep their memory.
     let SeenResponse { found, presence, marker, stored, otherwise } = Box::pin(see(worker, asked, key)).await;
     let decide = |stored| route::decide(&facts(&worker.cache, AnswerTerms::of(asked), key, stored));
     let route = decide(stored);
     let mut permission = None;
-    // The origin must grant access before a response fetched with another client's credentials is served, even if it is
-    // fresh.
+    // The origin must grant access before a response fetched with another client's credentials is served, even if the
+    // response is fresh.
     if asked.before.checks_authorization && access::is_asked_about(&route, found.as_ref()) {
         let forward = CacheStatus::forwarded(Forward::Request).because(Reason::Authorization);
         match Box::pin(access::ask(worker, asked, found.as_ref())).await {
             Ok(AccessAnswer::Granted(granted)) => permission = Some(Arc::new(granted)),
-            // The origin has another response for these credentials. Storing it would replace the shared one.
+            // The origin has another response for these credentials. Storing it would replace the shared response.
             Ok(AccessAnswer::Differs) => {
                 return Box::pin(share::fly(worker, asked, FetchPlan::alone(key, forward))).await;
             }
@@ -84,8 +83,8 @@ pub(crate) async fn from_cache(
         (Route::Stored { age, reason }, Some(found)) => {
             match fresh(worker, asked, &UsableResponse { found: &found, age, reason }, presence).await {
                 Some(served) => return served,
-                // The body was lost between the lookup and its first read (reclaim, damage). Nothing was sent yet, so
-                // the request can still take another route.
+                // The body was lost between the lookup and its first read, by reclaim or corruption. Nothing was sent
+                // yet, so the request can still take another route.
                 None => decide(otherwise),
             }
         }
@@ -110,21 +109,21 @@ pub(crate) async fn from_cache(
             or_stale(worker, asked, passed, found.filter(|_| stands_in).as_ref())
         }
         Route::Fly { forward, validates, stands_in: may_serve_on_error, is_reload } => {
-            // Only a response that the fetch validates may be confirmed by its 304.
+            // Only a response that the fetch validates may be confirmed by a 304.
             let before = found.filter(|_| validates);
             let sharing = FetchPlan { primary, before, may_serve_on_error, marker, forward, is_reload, permission };
             share::fly(worker, asked, sharing).await
         }
         Route::Refuse => Err(Failure::OnlyIfCached),
         Route::Offline => Err(asked.offline()),
-        // Unreachable: these routes need a stored response, and were taken above if there is one.
+        // Unreachable: these routes need a stored response, and were executed above if there is one.
         Route::Stored { .. } | Route::Meanwhile { .. } => {
             pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Miss)).await
         }
     }
 }
 
-/// Gathers the facts for a decision.
+/// Collects the facts for a decision.
 pub(crate) fn facts<'a>(
     cache: &'a Cache,
     asking: AnswerTerms<'a>,
@@ -136,12 +135,12 @@ pub(crate) fn facts<'a>(
     RouteFacts { method, fields, settings: &cache.http, stored, is_lonely, has_store, line }
 }
 
-/// The properties of a request that decide how it is answered.
+/// The properties of a request that determine how it is answered.
 #[derive(Clone, Copy)]
 pub(crate) struct AnswerTerms<'a> {
     pub(crate) method: &'a Method,
     pub(crate) fields: &'a HeaderMap,
-    /// The state of the uplink to its origin.
+    /// The state of the uplink to the request's origin.
     pub(crate) line: UplinkState,
 }
 
@@ -168,7 +167,7 @@ async fn see(worker: &Arc<Worker>, asked: &Arc<RequestHead>, key: &Arc<[u8]>) ->
     let presence = presence::look(&worker.flights.means, asked, &found.key, &found.entry).await;
     let stored = stored(&worker.cache, AnswerTerms::of(asked), &found, presence.extent());
     match variants {
-        // For a language that was requested in another form, the variant is served unvalidated or not at all.
+        // A variant that was found by its language is served without validation or not at all.
         Some(_) if !is_as_it_is(stored) => nothing(variants, StoredState::OtherVariants),
         Some(_) => SeenResponse {
             found: Some(found),
@@ -196,7 +195,7 @@ pub(crate) fn is_as_it_is(stored: StoredState) -> bool {
     )
 }
 
-/// Returns the facts about a stored response of which `extent` is available.
+/// Returns the state of a stored response, of which `extent` is available.
 pub(crate) fn stored(
     cache: &Cache,
     asking: AnswerTerms<'_>,
@@ -213,10 +212,10 @@ pub(crate) fn stored(
     StoredState::Response { decision, extent, covers_what_is_told }
 }
 
-/// Forwards a request whose target can have no key.
+/// Forwards a request whose target cannot have a key.
 ///
 /// # Errors
-/// As [`from_cache`].
+/// The same as for [`from_cache`].
 pub(crate) async fn from_origin(worker: &Arc<Worker>, asked: &Arc<RequestHead>) -> Result<ServedResponse, Failure> {
     check_may_ask(worker, asked)?;
     pass::pass(worker, asked, None, CacheStatus::forwarded(Forward::Bypass)).await
@@ -231,7 +230,7 @@ pub(crate) fn check_may_ask(worker: &Worker, asked: &RequestHead) -> Result<(), 
     if is_forbidden { Err(Failure::OnlyIfCached) } else { Ok(()) }
 }
 
-/// Replaces an error with the stale response, where that may be served (RFC 9111 4.2.4).
+/// Replaces an error with the stale response, if that may be served (RFC 9111 4.2.4).
 pub(crate) fn or_stale(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -247,7 +246,7 @@ pub(crate) fn or_stale(
     }
 }
 
-/// Answers from a stored response that is stale, because the origin failed.
+/// Answers with a stale stored response, because the origin failed.
 pub(crate) fn stale_answer(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -291,8 +290,8 @@ pub(crate) async fn if_fresh(
     }
 }
 
-/// Answers with a stale response, and validates it in the background (RFC 5861 3); by a flight if its body turned out
-/// to be unavailable.
+/// Answers with a stale response, and validates it in the background (RFC 5861 3). If its body proves unavailable,
+/// answers by a flight.
 async fn meanwhile(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -317,14 +316,14 @@ async fn meanwhile(
     }
 }
 
-/// A stored response that may be used, and why.
+/// A stored response that may be used, and the reason.
 struct UsableResponse<'a> {
     found: &'a FoundResponse,
     age: Age,
     reason: Reason,
 }
 
-/// Answers from the stored response. Returns `None` if its body turns out to be unavailable.
+/// Answers from the stored response. Returns `None` if its body proves unavailable.
 async fn fresh(
     worker: &Arc<Worker>,
     asked: &Arc<RequestHead>,
@@ -332,10 +331,11 @@ async fn fresh(
     presence: Availability,
 ) -> Option<Result<ServedResponse, Failure>> {
     let &UsableResponse { found, age, reason } = usable;
-    // Every chunk is verified before the status is sent. Found later, a gap could only break off the response.
+    // Every chunk is verified before the status is sent. If a gap were found later, the response would have to break
+    // off.
     let ReadyAnswer { body, continued } = presence.ready().await?;
     let stale = matches!(reason, Reason::RequestMaxStale | Reason::StaleWhileRevalidate | Reason::Offline);
-    // A long body is on disk, wherever its head is.
+    // The body of a long response is on disk, even if its head is in memory.
     let is_in_memory = found.from_memory && matches!(found.entry.body, EntryBody::Whole(_));
     let hit = CacheStatus::hit(age.ttl_secs).from_tier(if is_in_memory { Tier::Memory } else { Tier::Disk });
     let status = continued.map_or(hit, share::completed);
@@ -349,7 +349,7 @@ async fn fresh(
         });
     };
     let outcome = match (answered.conditional, stale, found.from_memory) {
-        // Part of the body comes from the origin, so the cache did not spare it.
+        // Part of the body comes from the origin, so this is not a hit.
         _ if continued.is_some() => Outcome::Miss,
         (true, _, _) => Outcome::ConditionalHit,
         (_, true, _) => Outcome::StaleHit,

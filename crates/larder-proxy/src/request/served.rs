@@ -1,4 +1,4 @@
-//! A response and how it came about, in the form in which all routes return it.
+//! A response with the facts about how it was obtained. All routes return it in this form.
 
 use http::Response;
 
@@ -10,13 +10,13 @@ use crate::{
     request::refusal::{self, RefusalForm},
 };
 
-/// A response and how it came about.
+/// A response with the facts about how it was obtained.
 pub(crate) struct ServedResponse {
     pub(crate) response: Response<ResponseBody>,
     pub(crate) outcome: Outcome,
-    /// The origin contacted for it, if any.
+    /// The origin that was contacted for it, if any.
     pub(crate) origin: Option<Box<str>>,
-    /// The reason why it was not answered from the cache, if the cache could have answered it.
+    /// Why it did not come from the cache. `None` if it did, or if it could not have.
     pub(crate) why: Option<MissReason>,
 }
 

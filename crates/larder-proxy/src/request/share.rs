@@ -1,7 +1,7 @@
 //! Answers a request from a flight: its own, or one that is in progress.
 //!
-//! Owns: the reader's reaction to each outcome of the flight. Invariant: readers that a shared response is not for
-//! start fetches of their own at once, not one after the other.
+//! Owns: the reader's reaction to each outcome of the flight. Invariant: readers that cannot use a shared response
+//! start their own fetches at once, not one after the other.
 
 use std::sync::Arc;
 
@@ -47,22 +47,23 @@ use crate::{
 pub(crate) struct FetchPlan {
     /// The resource's key.
     pub(crate) primary: Arc<[u8]>,
-    /// The stored response that is to be validated or replaced.
+    /// The stored response to validate or replace.
     pub(crate) before: Option<FoundResponse>,
-    /// Set if the stored response may be served in place of an error.
+    /// Whether the stored response may be served in place of an error.
     pub(crate) may_serve_on_error: bool,
     /// The marker of the resource's variants.
     pub(crate) marker: Option<Arc<ResourceMarker>>,
-    /// The reason why the request goes to the origin.
+    /// Why the request goes to the origin.
     pub(crate) forward: CacheStatus,
-    /// Set if the request wants a response no older than itself.
+    /// Whether the request demands a response no older than itself.
     pub(crate) is_reload: bool,
-    /// The origin's answer about this client, which decides which responses to others' credentials the client may read.
+    /// The origin's answer about this client. It determines which responses, fetched with other credentials, the client
+    /// may read.
     pub(crate) permission: Option<Arc<Permission>>,
 }
 
 impl FetchPlan {
-    /// Creates the plan for a request whose client gets a response of its own from the origin.
+    /// Creates the plan for a request whose client must get its own response from the origin.
     pub(crate) fn alone(primary: &Arc<[u8]>, forward: CacheStatus) -> Self {
         Self {
             primary: Arc::clone(primary),
@@ -87,14 +88,14 @@ pub(crate) async fn fly(
 ) -> Result<ServedResponse, Failure> {
     let told =
         sharing.before.as_ref().is_none_or(|found| found.entry.head.selecting().cover_what_is_told(&asked.fields));
-    // A request that sends more than the stored one did may get a response made for it alone, so no other client may
-    // share it.
+    // A request with more selecting fields than the stored request had may get a response made for it alone, so no
+    // other client may share it.
     let mut alone = !told
         || worker.cache.shared.lonely.contains(&sharing.primary)
         // A flight with other credentials could bring a response that this client may not read.
         || (asked.before.checks_authorization && sharing.permission.is_none());
-    // Each outcome below changes the plan, so a repetition makes progress. The limit stops an origin whose `Vary`
-    // changes with every response.
+    // Each outcome below changes the plan, so repeating makes progress. The limit stops an origin whose `Vary` changes
+    // with every response.
     for _ in 0..ATTEMPT_COUNT_MAX {
         let mut reader = board(worker, asked, &sharing, alone);
         let ended_before = !reader.is_first() && reader.flight().is_complete();
@@ -103,9 +104,9 @@ pub(crate) async fn fly(
         match reading.take(reader, stage, ended_before).await {
             FlightOutcome::Served(served) => return served,
             FlightOutcome::OtherVariant(marker) => {
-                // A newer marker means that the response to be confirmed is not this request's variant.
+                // A newer marker means that the response to confirm is not this request's variant.
                 sharing.before = None;
-                // Another waiting request may have fetched this variant in the meantime.
+                // Another waiting request may have fetched this variant meanwhile.
                 if let Some(found) =
                     Box::pin(lookup::find_variant(&worker.cache, &sharing.primary, &marker, &asked.fields)).await
                     && (FlightReading { worker, asked, sharing: &sharing })
@@ -126,11 +127,13 @@ pub(crate) async fn fly(
 }
 
 /// Validates a stored response in the background while it is being served, unless a validation is in progress (RFC 5861
-/// 3). The result is stored, or ends the storing, as for any flight.
+/// 3).
+///
+/// The result is stored, or removes the stored response, like that of any flight.
 pub(crate) fn refresh(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan) {
     let reader = board(worker, asked, sharing, false);
     if reader.is_first() {
-        // A flight may be given up when its first reader leaves, so this reader stays to the end.
+        // A flight may be abandoned when its first reader leaves, so this reader stays to the end.
         tokio::spawn(read_out(reader));
     }
 }
@@ -145,28 +148,28 @@ async fn read_out(mut reader: FlightReader) {
 #[expect(clippy::large_enum_variant, reason = "the larger one is the usual one, and is taken at once")]
 enum FlightOutcome {
     Served(Result<ServedResponse, Failure>),
-    /// The response is another variant; this is the marker that leads to ours.
+    /// The response is another variant. The marker leads to this reader's variant.
     OtherVariant(Arc<ResourceMarker>),
-    /// The response is not for this reader.
+    /// This reader may not use the response.
     NotForUs,
-    /// The response is older than this reader accepts. A response requested from the origin after this request arrived
-    /// never is.
+    /// The response is older than this reader accepts. That never applies to a response that was requested after this
+    /// request arrived.
     TooOld,
-    /// The response answered another's condition; it says nothing about whether one could be shared.
+    /// The response answered another request's condition, which does not show whether a response can be shared.
     Again,
     /// The stored response was confirmed, but its body is unavailable.
     Incomplete,
 }
 
-/// Joins a flight or begins one.
+/// Joins a flight, or begins one.
 fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, alone: bool) -> FlightReader {
     let is_reload = sharing.is_reload;
     let key = flight_key(worker, asked, sharing);
     let begin = || Flight::new(worker.cache.shared.begin(), is_reload, Arc::clone(&worker.cache.shared.bodies));
     let own = || JoinedFlight { reader: FlightReader::first(Arc::new(begin())), is_first: true, after: None };
-    // A flight that began before an invalidation may bring the old response, so later requests share another flight.
+    // A flight that began before an invalidation may bring the old response, so later requests do not join it.
     let is_current = |flight: &Flight| worker.cache.shared.is_current(&sharing.primary, flight.began);
-    // A flight outside the table cannot be joined: its response is for this client only.
+    // A flight outside the table cannot be joined. Its response is for this client only.
     let joined = if alone { own() } else { worker.flights.table.join(&key, is_reload, is_current, begin) };
     let JoinedFlight { reader, is_first, after } = joined;
     if is_first {
@@ -182,7 +185,7 @@ fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, al
             group: worker.cache.groups.of_referred(asked.asker(), &asked.fields),
             after,
         };
-        // Boxed, because the runtime moves a spawned future four times, and this one has kilobytes.
+        // Boxed, because the runtime moves a spawned future four times, and this one takes kilobytes.
         tokio::spawn(Box::pin(fetch.run()));
     } else {
         worker.metrics.collapsed.add(1);
@@ -190,8 +193,8 @@ fn board(worker: &Arc<Worker>, asked: &Arc<RequestHead>, sharing: &FetchPlan, al
     reader
 }
 
-/// Returns the key under which requests share a flight: that of the stored response, or that of the variant as far as
-/// it is known.
+/// Returns the key under which requests share a flight: the key of the stored response, or of the variant as far as it
+/// is known.
 fn flight_key(worker: &Worker, asked: &RequestHead, sharing: &FetchPlan) -> Arc<[u8]> {
     if let Some(found) = &sharing.before {
         return Arc::clone(&found.key);
@@ -204,7 +207,7 @@ fn flight_key(worker: &Worker, asked: &RequestHead, sharing: &FetchPlan) -> Arc<
     variant.map_or_else(|| Arc::clone(&sharing.primary), Arc::from)
 }
 
-/// A request that reads a flight.
+/// A request that waits for a flight.
 #[derive(Clone, Copy)]
 struct FlightReading<'a> {
     worker: &'a Arc<Worker>,
@@ -213,17 +216,17 @@ struct FlightReading<'a> {
 }
 
 impl FlightReading<'_> {
-    /// Returns the outcome of a flight's stage. `ended_before`: the flight had ended before this request joined it.
+    /// Returns the outcome of a flight's stage. `ended_before` says that the flight had ended before this request
+    /// joined it.
     async fn take(self, reader: FlightReader, stage: FetchStage, ended_before: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let stale = sharing.before.as_ref().filter(|_| sharing.may_serve_on_error);
-        // What takes more than an open response needs is not part of what waits for the origin.
+        // The rarer stages are boxed, so that they do not enlarge the future that waits for the origin.
         match stage {
             FetchStage::Open(open) => self.take_open(reader, &open, ended_before).await,
             FetchStage::Confirmed(found) => {
                 let settings = &worker.cache.http;
-                // The first reader's own request was sent, so the origin itself has judged its credentials. The others
-                // are judged here.
+                // The origin itself has judged the first reader's credentials. The other readers are judged here.
                 if !reader.is_first() && !self.may_read(&found.entry.head, Some(found.entry.body_len())) {
                     return FlightOutcome::NotForUs;
                 }
@@ -248,21 +251,21 @@ impl FlightReading<'_> {
                 Some(response) => Box::pin(self.private(*response)).await,
                 None => FlightOutcome::NotForUs,
             },
-            // The 304 answered the first requester's condition only. It says nothing about what this request needs.
+            // The 304 answered only the first requester's condition, so it says nothing about this request.
             FetchStage::Private if reader.flight().answered_a_condition() => FlightOutcome::Again,
             FetchStage::Private | FetchStage::Waiting | FetchStage::Continued(_) => FlightOutcome::NotForUs,
             FetchStage::Failed(failure) => FlightOutcome::Served(or_stale(worker, asked, Err(failure), stale)),
         }
     }
 
-    /// Returns whether the client may read a response that another's request fetched.
+    /// Returns whether the client may read a response that was fetched for another request.
     fn may_read(self, head: &StoredHead, body_len: Option<u64>) -> bool {
         !self.asked.before.checks_authorization
             || !head.freshness().checks_authorization
             || self.sharing.permission.as_ref().is_some_and(|permission| permission.covers(head, body_len))
     }
 
-    /// Answers from a response that is arriving, or that has arrived and is being stored.
+    /// Answers from a response that is arriving, or has arrived and is being stored.
     async fn take_open(self, reader: FlightReader, open: &OpenHead, ended_before: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let settings = &worker.cache.http;
@@ -278,8 +281,8 @@ impl FlightReading<'_> {
             if is_too_old(sharing, &decision) {
                 return FlightOutcome::TooOld;
             }
-            // A stale response is shared only by requests that joined before it ended (RFC 9111 4); for later ones it
-            // would be a stored response to validate.
+            // Only requests that joined before its end may share a stale response (RFC 9111 4). For later requests, it
+            // is a stored response to validate.
             if !open.shareable || (ended_before && !matches!(decision, Reuse::Fresh { .. })) {
                 return FlightOutcome::NotForUs;
             }
@@ -290,7 +293,7 @@ impl FlightReading<'_> {
             (false, Some(_)) => (arriving(sharing, open, !first), Outcome::RefreshModified),
             (false, None) => (arriving(sharing, open, !first), Outcome::Miss),
         };
-        // A response straight from the origin carries an Age only if it arrived with one (RFC 9111 5.1).
+        // A response that comes straight from the origin has an Age only if it arrived with one (RFC 9111 5.1).
         let age_secs = (ended_before || age.age_secs > 0).then_some(age.age_secs);
         let Some(response) = self.open_response(reader, open, age_secs, status) else {
             return FlightOutcome::Served(pass::pass(worker, asked, None, sharing.forward).await);
@@ -301,7 +304,7 @@ impl FlightReading<'_> {
         FlightOutcome::Served(Ok(ServedResponse { response, outcome, origin, why: MissReason::of(status) }))
     }
 
-    /// Answers from a stored part. Its missing parts are fetched as the client reads.
+    /// Answers from a stored part. Missing parts are fetched as the client reads.
     async fn take_part(self, kept: &KeptPart, is_first: bool) -> FlightOutcome {
         let Self { worker, asked, sharing } = self;
         let (entry, settings) = (&kept.entry, &worker.cache.http);
@@ -346,7 +349,7 @@ impl FlightReading<'_> {
         }
     }
 
-    /// Returns the response to a reader of an open flight, or `None` if the request should go to the origin directly.
+    /// Returns the response to a reader of an open flight. `None` if the request should go to the origin directly.
     fn open_response(
         self,
         mut reader: FlightReader,
@@ -371,7 +374,7 @@ impl FlightReading<'_> {
             return Some(hit::respond(open.head.status(), fields, ResponseBody::flight(reader)));
         };
         let (status, portion) = hit::portion(&asked.method, &asked.fields, &open.head, total_len, &mut fields);
-        // Ranges may be requested in any order, but the body arrives in only one.
+        // Several ranges may come in any order, but the body arrives in only one.
         let BodyPortion::Span(span) = portion else { return None };
         if span.start > reader.flight().produced() + CHUNK_BYTES {
             return None;
@@ -409,8 +412,8 @@ impl FlightReading<'_> {
         let cache_status = status_of(sharing, status, false).because(reason);
         let partial = asked.fields.contains_key(header::RANGE);
         if partial && !is_exact && matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            // More was requested than the client wants, in the hope of storing it. Now only the client's part is
-            // useful.
+            // The fetch requested more than the client wants, in order to store it. Only the client's part is needed
+            // now.
             drop(body);
             return FlightOutcome::Served(pass::pass(worker, asked, None, cache_status).await);
         }
@@ -432,8 +435,8 @@ impl FlightReading<'_> {
     }
 }
 
-/// Returns whether a response is older than the request's max-age accepts. A response requested from the origin after
-/// this request arrived is always new enough.
+/// Returns whether a response is older than the request's max-age permits. A response that was requested after this
+/// request arrived is always new enough.
 fn is_too_old(sharing: &FetchPlan, decision: &Reuse) -> bool {
     !sharing.is_reload && matches!(decision, Reuse::MustValidate { reason: Reason::RequestMaxAge, .. })
 }
@@ -446,7 +449,7 @@ fn status_of(sharing: &FetchPlan, origin: StatusCode, is_collapsed: bool) -> Cac
     cache_status
 }
 
-/// Returns the Cache-Status of an arriving response: that it is being stored, or why not.
+/// Returns the Cache-Status of an arriving response, which says that it is being stored, or why not.
 fn arriving(sharing: &FetchPlan, open: &OpenHead, is_collapsed: bool) -> CacheStatus {
     let status = status_of(sharing, open.head.status(), is_collapsed);
     match open.unstored {
@@ -456,12 +459,12 @@ fn arriving(sharing: &FetchPlan, open: &OpenHead, is_collapsed: bool) -> CacheSt
     }
 }
 
-/// Returns the Cache-Status of a partly stored response that is completed by the origin's response with this status.
+/// Returns the Cache-Status of a partly stored response whose remainder the origin sends with this status.
 pub(crate) fn completed(origin: StatusCode) -> CacheStatus {
     stored(pass::with_origin_status(CacheStatus::forwarded(Forward::Partial), origin))
 }
 
-/// Marks a Cache-Status to say that the response is being stored.
+/// Adds to a Cache-Status that the response is being stored.
 fn stored(mut cache_status: CacheStatus) -> CacheStatus {
     if let RequestHandling::Forwarded { stored, .. } = &mut cache_status.handling {
         *stored = true;
@@ -469,5 +472,6 @@ fn stored(mut cache_status: CacheStatus) -> CacheStatus {
     cache_status
 }
 
-/// Flights a request takes before it goes to the origin by itself: the resource's, its variant's, its own.
+/// Most flights that a request joins before it goes to the origin directly: for the resource, for its variant, and its
+/// own.
 const ATTEMPT_COUNT_MAX: usize = 3;

@@ -1,7 +1,7 @@
-//! Shows the operator what is stored for a URL: how a request would be answered, and then each stored part.
+//! Shows the operator which parts are stored for a URL, and how a request would be answered.
 //!
-//! Nothing is decided or changed. Invariant: how a request would be answered is printed by `explain`, with the function
-//! that decides real exchanges. Cost: that of `explain`, and one lookup in memory for each chunk of a long body.
+//! Nothing is changed. Invariant: `explain` prints how a request would be answered, with the function that decides real
+//! exchanges. Cost: that of `explain`, and one lookup in memory for each chunk of a long body.
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     worker::Worker,
 };
 
-/// Returns what is stored for `uri`, as a GET with these fields finds it, or `None` if it has no key.
+/// Describes the stored response that a GET of `uri` with these fields finds. Returns `None` if the URI has no key.
 pub(crate) async fn show(worker: &Arc<Worker>, uri: &Uri, fields: &HeaderMap) -> Option<String> {
     let mut text = explain::explain(worker, uri, fields).await?;
     let worker = worker.for_site(explain::site_of(worker, uri));
@@ -68,7 +68,7 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
     }
 }
 
-/// Appends the place of the stored response, and when it may be evicted.
+/// Describes the place of the stored response, and when it may be evicted.
 async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundResponse) {
     if cache.shared.hot.find(&found.key).is_some() {
         line(text, "lies", format_args!("in memory, {} hits since it came there", found.entry.hits()));

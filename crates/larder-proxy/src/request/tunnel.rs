@@ -30,7 +30,7 @@ use crate::{
 /// A connection to the target of a tunnel.
 pub(crate) struct TunnelTarget<T> {
     pub(crate) stream: T,
-    /// Put off by every byte on `stream`.
+    /// The deadline of `stream`, which every byte extends.
     pub(crate) watched: Arc<WatchedConnection>,
     /// The pacer of the bytes to the client.
     pub(crate) pacer: Option<Pacer>,
@@ -67,14 +67,14 @@ pub(crate) fn target(worker: &Worker, request: &Request<Incoming>) -> Result<Ori
 /// Connects to the target.
 ///
 /// # Errors
-/// The rules refuse the target, or it does not take the connection.
+/// The rules refuse the target, or the target does not accept the connection.
 pub(crate) async fn open(worker: &Arc<Worker>, origin: &Origin) -> Result<TcpStream, Failure> {
     let opened = connect::open_by_a_way(&worker.origins, origin).await;
     worker.shared.origins.note(origin, opened.as_ref());
     opened
 }
 
-/// Copies bytes both ways once the client has been told that the tunnel is open; settles `ticket` at the end.
+/// Copies bytes both ways once the client has been told that the tunnel is open. `ticket` accounts for it at the end.
 pub(crate) fn carry(
     worker: &Arc<Worker>,
     client_side: OnUpgrade,
@@ -92,7 +92,7 @@ pub(crate) fn carry(
     });
 }
 
-/// Carries bytes both ways until one side ends, or neither makes progress.
+/// Copies bytes both ways until one side ends or neither makes progress.
 pub(crate) async fn copy(
     worker: &Worker,
     client: impl AsyncRead + AsyncWrite + Unpin,
@@ -111,7 +111,7 @@ pub(crate) async fn copy(
     }
 }
 
-/// Returns a target's connection with a deadline.
+/// Wraps a connection to a target with a deadline.
 pub(crate) fn watched(worker: &Arc<Worker>, target: TcpStream, pacer: Option<Pacer>) -> TunnelTarget<OriginStream> {
     let watched = Arc::new(worker.watches.register());
     let stream = OriginStream::of_tunnel(target, Arc::clone(&watched), worker.shared.config.limits.stall);

@@ -1,8 +1,8 @@
-//! Upgrade: forwards requests that ask to leave HTTP, as WebSocket does (RFC 9110 7.8).
+//! Forwards requests that ask to switch to another protocol, such as WebSocket (RFC 9110 7.8).
 //!
-//! Owns: the differences between such a request or its 101 and an ordinary exchange. The bytes that follow are copied
-//! by `tunnel`. Invariant: the client gets the 101 only after the origin has sent it. HTTP/2 has no Upgrade. Cost: one
-//! connection to the origin each.
+//! Owns: the differences between such a request or its 101 and an ordinary exchange. `tunnel` copies the bytes that
+//! follow. Invariant: the client gets the 101 only after the origin has sent it. HTTP/2 has no Upgrade. Cost: one
+//! connection to the origin per upgrade.
 
 use std::sync::Arc;
 
@@ -38,12 +38,12 @@ pub(crate) enum UpgradeReply {
     Declined(ServedResponse),
 }
 
-/// Both sides of a connection that leaves HTTP.
+/// Both sides of a connection that has switched protocols.
 pub(crate) struct SwitchedConnection {
     pub(crate) response: Response<ResponseBody>,
     pub(crate) client_side: OnUpgrade,
     pub(crate) origin_side: Upgraded,
-    /// The deadline of the origin's side.
+    /// The deadline of the connection to the origin.
     pub(crate) watched: Arc<WatchedConnection>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn is_asked(request: &Request<Incoming>) -> bool {
     request.version() == Version::HTTP_11 && asks_to_switch(request.headers()) && request.body().is_end_stream()
 }
 
-/// Returns whether a request asks for an unknown version of WebSocket; 13 is the only one (RFC 6455 4.2.2, 4.4).
+/// Returns whether a request asks for a version of WebSocket other than 13, the only one (RFC 6455 4.2.2, 4.4).
 fn asks_unknown_version(asked: &RequestHead) -> bool {
     let mut offered = asked.fields.get_all(UPGRADE).iter();
     let versions = asked.fields.get_all(SEC_WEBSOCKET_VERSION);

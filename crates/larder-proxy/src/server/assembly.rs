@@ -1,8 +1,8 @@
 //! Builds the state that all workers share from a configuration.
 //!
-//! Owns: reading the files that a configuration names, and the choice of the state that survives a reload. Sockets are
-//! opened elsewhere, and threads started elsewhere, except those that watch files. Invariant: everything that can fail
-//! is done before anything that survives is changed.
+//! Owns: reading the files that a configuration names, and the choice of the state that survives a reload. The only
+//! threads started here are those that watch files; sockets are opened elsewhere. Invariant: every step that can fail
+//! comes before any change of surviving state.
 
 use std::{
     hash::{BuildHasher as _, Hasher as _, RandomState},
@@ -64,7 +64,7 @@ use crate::{
 /// The state built from a configuration.
 pub(super) struct Assembly {
     pub(super) shared: Arc<ProxyState>,
-    /// The watchers of its files.
+    /// The watchers of the configuration's files.
     pub(super) caretakers: Vec<FileWatcher>,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Persistent {
     complaints: Arc<ComplaintLog>,
     certificate_askers: Arc<CertificateAskers>,
     counts: Arc<BoundedCounts>,
-    /// The name that was drawn, in case that none is configured.
+    /// The random name for use if none is configured.
     pseudonym: Option<Pseudonym>,
 }
 
@@ -129,7 +129,7 @@ impl ConfigFiles {
 }
 
 impl Persistent {
-    /// Creates the state at start.
+    /// Creates the surviving state at start.
     ///
     /// # Errors
     /// The access log cannot be opened.
@@ -160,11 +160,12 @@ impl Persistent {
         })
     }
 
-    /// Takes the state over from another configuration, and changes it as `config` says: the memory cache is resized if
-    /// possible, and emptied if responses are marked differently.
+    /// Takes the surviving state from another configuration, and adapts it to `config`.
+    ///
+    /// The memory cache is resized if possible, and emptied if responses are marked differently.
     ///
     /// # Errors
-    /// The access log cannot be opened. Then nothing was changed.
+    /// The access log cannot be opened. Nothing is changed in that case.
     pub(super) fn of(before: &ProxyState, config: &ProxyConfig) -> io::Result<Self> {
         let access_log = match (&config.access_log, &before.access_log) {
             (target, Some(log)) if *target == before.config.access_log => {
@@ -179,13 +180,13 @@ impl Persistent {
             false => Arc::new(PageGroups::new(config.cache.group_window)),
         };
         if marking(config) != marking(&before.config) {
-            // The entries' prepared fields depend on these marks.
+            // The prepared fields of cached entries contain these marks.
             cache.hot.clear();
         }
         cache.hot.set_capacity(config.hot_bytes);
         cache.bodies.set_max_bytes(config.window_bytes());
         if config.offline != before.config.offline {
-            // A mode set by the operator since the start stays, unless the file has changed its own.
+            // A mode that the operator set since the start stays, unless the mode in the file has changed.
             origins.uplink.set_mode(config.offline);
         }
         Ok(Self {
@@ -215,7 +216,7 @@ impl Persistent {
 }
 
 impl Assembly {
-    /// Builds the state that workers share under `config`, with listeners at these addresses.
+    /// Builds the shared state for `config`, with listeners at these addresses.
     pub(super) fn new(
         config: ProxyConfig,
         files: ConfigFiles,
@@ -290,7 +291,7 @@ impl Assembly {
     }
 }
 
-/// Refuses a file of CAs that could not be used for the first origin over TLS.
+/// Refuses a file of CAs that is unusable. Otherwise only the first TLS connection to an origin would show the error.
 pub(super) fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
     let Some(path) = &config.origin_ca_file else { return Ok(()) };
     let mut roots = rustls::RootCertStore::empty();
@@ -309,9 +310,9 @@ fn named(name: &str) -> io::Result<Pseudonym> {
     })
 }
 
-/// Returns a name that no other proxy has, so that proxies in a row are not mistaken for a loop.
+/// Returns a name that no other proxy has, so that a chain of proxies is not mistaken for a loop.
 fn unique() -> Pseudonym {
-    // The number that keeps this process' hash tables from being aimed at.
+    // A random number from the standard library's hash keys.
     let drawn = RandomState::new().build_hasher().finish();
     Pseudonym::new(format!("larder-{:08x}", drawn as u32)).expect("it is letters, digits and a hyphen")
 }
@@ -324,17 +325,17 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
         add_x_forwarded: config.add_x_forwarded,
         add_forwarded: config.add_forwarded,
         add_cache_status: config.add_cache_status,
-        // A random name means nothing to readers of the field.
+        // A random name would mean nothing to readers of the field.
         cache_name: node_name(config.pseudonym.as_deref().unwrap_or(CACHE_NAME)),
     }
 }
 
-/// Creates the memory cache, into which the store puts neighbours.
+/// Creates the memory cache. The store puts neighbours into it.
 fn open_hot_tier(config: &ProxyConfig, store: Option<&Store>) -> Arc<HotTier> {
     let brings_unasked = store.is_some_and(Store::brings_neighbours);
     let newcomers = if brings_unasked { AdmissionRule::ManyUnasked } else { AdmissionRule::AskedFor };
     let hot = Arc::new(HotTier::new(config.hot_bytes, newcomers));
-    // Neighbours are decoded with a single list of fields.
+    // Neighbours are decoded with one list of targeted fields for all sites.
     let has_one_list = config.settings().all(|settings| settings.http.targets == config.cache.http.targets);
     if let Some(store) = store.filter(|_| has_one_list) {
         neighbours::connect(store, &hot, &config.cache.http.targets);

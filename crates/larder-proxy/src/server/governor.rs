@@ -1,9 +1,9 @@
 //! Keeps the process within its memory limit: the memory cache shrinks when other parts grow.
 //!
-//! Owns: the memory cache's present capacity. The other parts have limits of their own. Design: it compares the
-//! process's resident memory, as the system reports it, with the limit, so that the sum is complete, including
-//! fragmentation. Memory that the cache frees is back with the system after a few seconds; until then the cache does
-//! not shrink further. Cost: one small file read per second.
+//! Owns: the memory cache's current capacity. The other parts have their own limits. Design: the governor compares the
+//! process's resident memory with the limit. The system reports that figure, so it includes everything, even
+//! fragmentation. Memory that the cache frees returns to the system after a few seconds; until then the cache does not
+//! shrink further. Cost: one small file read per second.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,10 @@ use tokio::time::MissedTickBehavior;
 
 use crate::{exposition, shared::ProxyState};
 
-/// The state between two looks.
+/// The state between two checks.
 #[derive(Debug, Default)]
 struct Governor {
-    /// The looks left until memory that was let go of is back with the system.
+    /// Checks to skip until freed memory has returned to the system.
     settling: u32,
 }
 
@@ -26,13 +26,13 @@ struct MemoryLook {
     limit: u64,
     /// The bytes in the memory cache.
     cached: u64,
-    /// The most that may be there now.
+    /// The memory cache's current capacity.
     capacity: u64,
-    /// The most that may ever be there.
+    /// The memory cache's largest capacity.
     capacity_max: u64,
 }
 
-/// Sets the capacity of the memory cache once a second, if the process was given a memory.
+/// Adjusts the capacity of the memory cache once a second, if the process has a memory limit.
 pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     let Some(limit) = shared.config.memory_bytes else { return };
     let (hot, capacity_max) = (&shared.cache.hot, shared.config.hot_bytes);
@@ -68,11 +68,11 @@ impl Governor {
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The number of looks until memory that was let go of is back with the system.
+/// Number of checks until freed memory has returned to the system.
 const SETTLING_LOOKS: u32 = 3;
-/// Divisor of the free memory that gives the growth of the memory cache per check.
+/// At each check, the memory cache may grow by the free memory divided by this.
 const GROWTH_SHARE: u64 = 8;
-/// The memory cache always may have this, in bytes.
+/// Smallest capacity of the memory cache, in bytes.
 const CAPACITY_MIN: u64 = 1 << 20;
 
 #[cfg(test)]

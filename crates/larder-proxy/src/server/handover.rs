@@ -8,9 +8,9 @@ use crate::{
 };
 
 impl ProxyHandle {
-    /// Serves a connection that another process handed over, or closes it if no listener has its address any more.
+    /// Serves a connection that another process handed over. Closes it if no listener has its address any more.
     pub fn adopt(&self, connection: ClientConnection) {
-        // Descriptors spread connections evenly. A worker that has stopped closes the connections it gets.
+        // Descriptor numbers spread connections evenly over workers. A worker that has stopped closes the connection.
         let number = usize::try_from(connection.socket.as_raw_fd()).unwrap_or(0);
         let _ = self.openings[number % self.openings.len()].send(WorkerMessage::Connection(connection));
     }

@@ -1,8 +1,8 @@
-//! A proxy that hands over to its successor, which continues on the same sockets and with the same store.
+//! Hands a proxy over to its successor, which continues with the same sockets and the same store.
 //!
-//! Owns: the sockets that are handed over, and the order of the handover. First HTTP/1 responses announce that their
-//! connections close; then nothing more is accepted; then the store is released; last, the exchanges end that need no
-//! store. Communication with the successor is elsewhere.
+//! Owns: the sockets, and the order of the handover. First, HTTP/1 responses announce that their connections close.
+//! Second, no more connections are accepted. Third, the store is released. Last, the exchanges that need no store end.
+//! Communication with the successor is elsewhere.
 //!
 //! Invariants: no request that has begun to arrive is refused. Changes of the store are complete before it is released.
 
@@ -21,17 +21,17 @@ use crate::{
     server::{ProxyHandle, RunningProxy, StopOrder, opening::WorkerMessage},
 };
 
-/// A socket that listens already.
+/// A socket that already listens.
 #[derive(Debug)]
 pub struct ListeningSocket {
-    /// The configured address, perhaps with port 0.
+    /// The address in the configuration, possibly with port 0.
     pub address: SocketAddr,
-    /// Itself.
+    /// The socket.
     pub socket: TcpListener,
 }
 
 impl ListeningSocket {
-    /// Creates a socket that is configured by its present address.
+    /// Creates a socket whose configured address is its current one.
     ///
     /// # Errors
     /// The system's error.
@@ -39,7 +39,7 @@ impl ListeningSocket {
         Ok(Self { address: socket.local_addr()?, socket })
     }
 
-    /// Returns the same socket again.
+    /// Returns a second handle of the same socket.
     ///
     /// # Errors
     /// The system's error.
@@ -62,9 +62,9 @@ pub struct Handover {
 /// The work that continues after the store is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemainingWork {
-    /// Nothing.
+    /// No work.
     Nothing,
-    /// This many connections, which need no store.
+    /// This many connections, none of which needs the store.
     Connections(u64),
 }
 
@@ -74,7 +74,7 @@ impl ProxyHandle {
     /// Called before a handover, so that clients reconnect to the new process. No connection is closed while a request
     /// is in flight.
     pub fn say_goodbye(&self, says: bool) {
-        // A worker that has stopped has announced it.
+        // An error is ignored, because a worker that has stopped has already announced it.
         self.openings.iter().for_each(|worker| drop(worker.send(WorkerMessage::Goodbye(says))));
     }
 }
@@ -99,14 +99,16 @@ impl RunningProxy {
         Ok(sockets)
     }
 
-    /// Stops accepting; exchanges continue. The process with the sockets accepts, and continues the connections that
-    /// the receiver yields: those without TLS, each after its last exchange. The others close; those that were accepted
-    /// recently may first send a request.
+    /// Stops accepting connections; exchanges continue.
+    ///
+    /// The successor accepts on the sockets. It also continues the connections that the receiver yields: those without
+    /// TLS, each after its last exchange. All other connections close. Those that were accepted recently may send one
+    /// request first.
     pub fn leave(mut self) -> (Handover, mpsc::Receiver<ClientConnection>) {
         self.has_left = true;
         let (successor, connections) = mpsc::channel();
         for worker in &self.handle.openings {
-            // A worker that has stopped has no connections.
+            // An error is ignored, because a worker that has stopped has no connections.
             let _ = worker.send(WorkerMessage::HandOver(successor.clone()));
         }
         self.handle.stop.send_replace(Some(StopOrder { grace: LEAVING_MAX, respite: RESPITE }));
@@ -115,8 +117,9 @@ impl RunningProxy {
 }
 
 impl Handover {
-    /// Waits until all work that needs the store has ended, and writes the files next to the store. After `drain`,
-    /// changes at origins that are still running are cut off. Blocks.
+    /// Waits until all work that needs the store has ended, and writes the files next to the store.
+    ///
+    /// After `drain`, running requests with side effects at origins are cut off. Blocks.
     pub fn free_store(&self, drain: Duration) -> RemainingWork {
         let sum =
             |counted: fn(&WorkerMetrics) -> u64| self.proxy.metrics.iter().map(|worker| counted(worker)).sum::<u64>();
@@ -133,7 +136,7 @@ impl Handover {
                 return if connections == 0 { RemainingWork::Nothing } else { RemainingWork::Connections(connections) };
             }
             if passed >= drain.max(PATIENCE) {
-                // After the handover, their changes could not invalidate stored responses.
+                // After the handover, their side effects could not invalidate stored responses.
                 self.end_within(Duration::ZERO);
                 self.save();
                 return RemainingWork::Nothing;
@@ -154,12 +157,12 @@ impl Handover {
         }
     }
 
-    /// Waits until the last exchange is over, for an hour at most. Blocks.
+    /// Waits until the last exchange has ended, for an hour at most. Blocks.
     pub fn finish(mut self) {
         self.proxy.join();
     }
 
-    /// Returns a handle for others to cut it off.
+    /// Returns a handle with which the remaining exchanges can be cut off.
     pub fn handle(&self) -> ProxyHandle {
         self.proxy.handle()
     }
@@ -180,8 +183,9 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 const RESPITE: Duration = Duration::from_secs(1);
 /// Time to wait for exchanges that do not need the store, once no new request can begin.
 const EXCHANGE_PATIENCE: Duration = Duration::from_millis(50);
-/// The same if requests can still begin, on unmovable connections: longer than they may, so that changes are counted.
+/// The same time if requests can still begin on unmovable connections. It exceeds the time in which they may begin, so
+/// that requests with side effects are counted.
 const PATIENCE: Duration = Duration::from_millis(1250);
-/// Longest time that the continuing exchanges may take.
+/// Longest time for the exchanges that continue.
 const LEAVING_MAX: Duration = Duration::from_hours(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);

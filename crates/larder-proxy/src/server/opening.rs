@@ -1,4 +1,4 @@
-//! Messages to a worker's thread while it runs.
+//! Messages to the threads of running workers.
 
 use std::{
     io,
@@ -17,28 +17,28 @@ use crate::{
 
 /// A message to a worker's thread.
 pub(crate) enum WorkerMessage {
-    /// Another configuration.
+    /// Adopt another configuration.
     Configuration(Box<NewConfiguration>),
-    /// A listener in addition to the configured ones.
+    /// Serve a listener in addition to the configured ones.
     Listener(NewListener),
-    /// A connection of the operator's own commands.
+    /// Serve a connection that carries the operator's commands.
     Operator(UnixStream),
-    /// A check whether the worker responds; answered after all earlier messages.
+    /// Confirm that the worker responds. Answered after all earlier messages.
     Ping(Sender<()>),
-    /// Starts or stops sending `Connection: close`.
+    /// Start or stop sending `Connection: close`.
     Goodbye(bool),
-    /// The queue for connections without a request, once the proxy stops accepting.
+    /// Stop accepting, and send connections without a request to this queue.
     HandOver(Sender<ClientConnection>),
-    /// A connection that another proxy handed over.
+    /// Serve a connection that another proxy handed over.
     Connection(ClientConnection),
-    /// Asks for the sockets of its configured listeners.
+    /// Return the sockets of the worker's configured listeners.
     Sockets(Sender<io::Result<Vec<ListeningSocket>>>),
 }
 
-/// A configuration to be put into force.
+/// A configuration to adopt.
 pub(crate) struct NewConfiguration {
     pub(crate) shared: Arc<ProxyState>,
-    /// The sockets of each of its listeners; empty if its address was open before.
+    /// The sockets of each listener. Empty if its address was already open.
     pub(crate) sockets: Vec<Vec<TcpListener>>,
 }
 
@@ -46,6 +46,6 @@ pub(crate) struct NewConfiguration {
 pub(crate) struct NewListener {
     pub(crate) socket: TcpListener,
     pub(crate) door: Arc<ListenerAccess>,
-    /// Closed at the other end when the listener is to close.
+    /// Closed when the listener must close.
     pub(crate) open: watch::Receiver<()>,
 }

@@ -30,12 +30,12 @@ pub(crate) struct ServedConfig {
     _caretakers: Vec<FileWatcher>,
 }
 
-/// An address that is listened on.
+/// An address on which the proxy listens.
 #[derive(Clone, Copy)]
 struct BoundAddress {
     /// The address as configured.
     address: SocketAddr,
-    /// With the port that was taken.
+    /// The actual address, with the port that was chosen.
     local_addr: SocketAddr,
 }
 
@@ -43,9 +43,9 @@ struct BoundAddress {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReloadOutcome {
-    /// The listeners' addresses, in the order of the configuration, with the ports that were taken.
+    /// The listeners' addresses in the order of the configuration, with the ports that were chosen.
     pub local_addrs: Vec<SocketAddr>,
-    /// Settings that keep their old values until a restart.
+    /// Changed settings that keep their old values until a restart.
     pub unchanged: Vec<NeedsRestart>,
 }
 
@@ -56,7 +56,7 @@ pub enum NeedsRestart {
     WorkerCount,
     /// The address of the admin listener.
     Admin,
-    /// A memory cache, if there was none.
+    /// The memory cache, if there was none before.
     HotBytes,
 }
 
@@ -86,9 +86,9 @@ fn bound(config: &ProxyConfig, local_addrs: &[SocketAddr]) -> Vec<BoundAddress> 
 impl ProxyHandle {
     /// Replaces the configuration, and returns when every worker uses the new one.
     ///
-    /// Connections stay open and use it from their next request on; tunnels continue unchanged. The cache, and the
-    /// knowledge about origins and clients, are kept. Blocks for reading the files that the configuration names. May be
-    /// called from any thread except the proxy's own.
+    /// Connections stay open and use it from their next request on; tunnels continue unchanged. The cache and the state
+    /// of origins and clients are kept. Blocks to read the files that the configuration names. Must not be called from
+    /// a thread of the proxy.
     ///
     /// # Errors
     /// `InvalidInput` for an unusable configuration, `NotConnected` if the proxy has stopped, otherwise the system's
@@ -96,7 +96,7 @@ impl ProxyHandle {
     pub fn reload(&self, config: ProxyConfig) -> io::Result<ReloadOutcome> {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
         config.check()?;
-        // Reloads are done one after the other.
+        // The lock makes reloads run one after the other.
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.in_force.get().ok_or_else(stopped)?;
         let (config, unchanged) = changeable(config, &before.config);
@@ -128,13 +128,13 @@ impl ProxyHandle {
         }
         self.in_force.set(&shared);
         *served = ServedConfig::new(&shared, &local_addrs, served.admin_addr, caretakers);
-        // A blocked worker adopts it later.
+        // A worker that is blocked adopts it later.
         let is_taken = self.is_responsive(TAKEN_PATIENCE);
         is_taken.then_some(ReloadOutcome { local_addrs, unchanged }).ok_or_else(stopped)
     }
 }
 
-/// Returns the configuration with all changeable settings, and a list of the others that differ.
+/// Returns the configuration with the settings that can change, and a list of the others that differ.
 fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Vec<NeedsRestart>) {
     let mut unchanged = Vec::new();
     if config.worker_count != before.worker_count {
@@ -142,7 +142,7 @@ fn changeable(mut config: ProxyConfig, before: &ProxyConfig) -> (ProxyConfig, Ve
         unchanged.push(NeedsRestart::WorkerCount);
     }
     if config.admin != before.admin {
-        // The admin listener keeps its protection too.
+        // The admin listener keeps its protection settings, too.
         (config.admin, config.admin_tls) = (before.admin, before.admin_tls);
         config.admin_tokens.clone_from(&before.admin_tokens);
         unchanged.push(NeedsRestart::Admin);

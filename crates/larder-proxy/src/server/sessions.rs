@@ -1,6 +1,6 @@
 //! Sessions: listeners that are opened and closed while the proxy runs.
 //!
-//! Owns: opening them on every worker. The special rules for their clients are in `session`. Invariant: a session's
+//! Owns: opening them on every worker. `session` has the special rules for their clients. Invariant: a session's
 //! listener is reachable from this machine only, and closes when its owner drops it.
 
 use std::{io, net::Ipv4Addr, os::unix::net::UnixStream, sync::Arc, time::Duration};
@@ -20,11 +20,11 @@ use crate::{
 };
 
 impl ProxyHandle {
-    /// Opens a session: a listener on a free port of this machine, whose clients are served by rules of their own and
-    /// trust a CA made for them.
+    /// Opens a session: a listener on a free port of this machine, whose clients have their own rules and trust the
+    /// session's own CA.
     ///
     /// # Errors
-    /// `InvalidInput` if this is no forward proxy; otherwise the system's error for a socket or random numbers.
+    /// `InvalidInput` if this is not a forward proxy; otherwise the system's error for a socket or random numbers.
     pub fn open_session(&self, options: SessionOptions) -> io::Result<Session> {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
         let shared = self.in_force.get().ok_or_else(stopped)?;
@@ -50,7 +50,7 @@ impl ProxyHandle {
         Ok(Session { state, address, _open: open })
     }
 
-    /// Serves a connection as the admin listener does. The caller has checked that the peer is the operator.
+    /// Serves a connection like the admin listener does. The caller must have verified that the peer is the operator.
     ///
     /// # Errors
     /// `NotConnected` if the proxy has stopped.
@@ -61,5 +61,5 @@ impl ProxyHandle {
     }
 }
 
-/// Validity of a session's CA: longer than any command runs.
+/// Validity of a session's CA, which is longer than any command runs.
 const AUTHORITY_LIFETIME: Duration = Duration::from_hours(30 * 24);

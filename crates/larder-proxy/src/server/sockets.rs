@@ -1,4 +1,4 @@
-//! Sockets that listen.
+//! Opens the listening sockets, and distributes inherited ones to workers.
 
 use std::{
     io,
@@ -9,13 +9,13 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{config::Listener, server::leaving::ListeningSocket};
 
-/// The sockets of one worker: for each listener one, or several that were inherited.
+/// The sockets of one worker: one for each listener, or several if they were inherited.
 pub(super) type WorkerSockets = Vec<Vec<TcpListener>>;
 
-/// Returns the sockets of each of `worker_count` workers for the address of each listener: inherited ones, or new ones.
+/// Returns each worker's sockets for the addresses of all listeners: inherited sockets, or new ones.
 ///
 /// # Errors
-/// `InvalidInput` for an inherited socket that belongs to no listener; otherwise the system's error for one of them.
+/// `InvalidInput` for an inherited socket that belongs to no listener; otherwise the system's error.
 pub(super) fn bind_all(
     listeners: &[Listener],
     worker_count: usize,
@@ -31,8 +31,8 @@ pub(super) fn bind_all(
             }
             continue;
         }
-        // Sockets that share a port also share it with another proxy of this user. Bind once without
-        // sharing, so that an address in use is an error here as everywhere else.
+        // Sockets that share a port would also share it with another proxy of this user. A first bind without sharing
+        // makes an address in use an error.
         let probe = bind(address, false)?;
         let address = probe.local_addr()?;
         drop(probe);
@@ -49,7 +49,7 @@ pub(super) fn bind_all(
     }
 }
 
-/// Gives every worker some of the sockets, and every socket to one worker, so that waiting connections are accepted.
+/// Gives every worker some sockets, and every socket to at least one worker, so that waiting connections are accepted.
 fn share(sockets: &[ListeningSocket], worker_count: usize) -> io::Result<WorkerSockets> {
     let of_worker = |worker: usize| match sockets.len() > worker {
         true => sockets.iter().skip(worker).step_by(worker_count).map(|shared| shared.socket.try_clone()).collect(),
@@ -58,7 +58,7 @@ fn share(sockets: &[ListeningSocket], worker_count: usize) -> io::Result<WorkerS
     (0..worker_count).map(of_worker).collect()
 }
 
-/// Opens a socket that listens on an address, which others of this process may share.
+/// Opens a listening socket, which may share its address with other sockets of this process.
 ///
 /// # Errors
 /// The system's error.
@@ -74,5 +74,5 @@ pub(super) fn bind(address: SocketAddr, share_port: bool) -> io::Result<TcpListe
     open().map_err(|error: io::Error| io::Error::new(error.kind(), format!("cannot listen: {error}: {address}")))
 }
 
-/// Connections that may wait to be accepted, per listener; the system may cap it.
+/// Connections that may wait to be accepted, per listener. The system may lower it.
 const BACKLOG: i32 = 4096;

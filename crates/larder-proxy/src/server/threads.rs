@@ -1,9 +1,8 @@
 //! A worker's thread: a single-threaded runtime, the accept loops, the one-second tick, and this thread's ring of the
 //! store.
 //!
-//! Owns: this thread's sockets under the present configuration. Invariants: a connection stays on the thread that
-//! accepted it. A reload closes no connection, and connections that wait to be accepted on an address that stays are
-//! accepted.
+//! Owns: this thread's sockets under the current configuration. Invariants: a connection stays on the thread that
+//! accepted it. A reload closes no connection. If a listener's address stays, connections that wait there are accepted.
 
 use std::{
     io,
@@ -57,16 +56,16 @@ pub(crate) struct WorkerStart {
     pub(crate) metrics: Arc<WorkerMetrics>,
     /// The sockets of each of the configuration's listeners.
     pub(crate) sockets: WorkerSockets,
-    /// Later additions and changes.
+    /// Messages to the running worker.
     pub(crate) openings: UnboundedReceiver<WorkerMessage>,
-    /// The admin listener, for one of the workers.
+    /// The admin listener, if this worker serves it.
     pub(crate) admin: Option<StdListener>,
     pub(crate) pages: admin::AdminPages,
-    /// The order to stop, with the way to drain.
+    /// The order to stop, which says how to drain.
     pub(crate) stop: watch::Receiver<Option<StopOrder>>,
 }
 
-/// Runs a worker until it receives the order to stop; the body of its thread.
+/// Runs a worker until it is ordered to stop. This is the main function of its thread.
 pub(crate) fn run(start: WorkerStart) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run_inside(start))
@@ -81,7 +80,7 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
         accepting.spawn(Arc::clone(&shared.history).keep());
     }
     let mut doors = OpenListeners::open(&thread, index == 0, shared, sockets)?;
-    // In a task of its own: waking the root future costs a system call, waking a task does not.
+    // A separate task, because waking the root future costs a system call, but waking a task does not.
     let drivers = doors.worker.cache.shared.store.as_ref().map(larder_store::Store::attach_thread);
     for driver in drivers.into_iter().flatten() {
         tokio::spawn(drive(watch_ring(driver)?));
@@ -93,12 +92,12 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
     let ticking = tokio::spawn(tick(Arc::clone(&thread)));
     let told = loop {
         tokio::select! {
-            // An error means that the proxy was dropped without shutdown: stop without draining.
+            // An error means that the proxy was dropped without a shutdown: stop without draining.
             told = stop.wait_for(Option::is_some) => break told.map_or(StopOrder::AT_ONCE, |told| told.unwrap_or(StopOrder::AT_ONCE)),
             Some(opening) = openings.recv() => match opening {
                 WorkerMessage::Configuration(changed) => doors.change(*changed),
                 WorkerMessage::Listener(listener) => open_listener(&mut accepting, &thread, listener),
-                // The requester may have timed out.
+                // An error is ignored, because the requester may have timed out.
                 WorkerMessage::Ping(answer) => drop(answer.send(())),
                 WorkerMessage::Sockets(answer) => drop(answer.send(doors.sockets())),
                 WorkerMessage::Goodbye(says) => thread.watches.say_goodbye(says),
@@ -111,7 +110,7 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
     };
     accepting.shutdown().await;
     let worker = doors.close().await;
-    // Messages sent before the order to stop may be seen after it.
+    // Messages that were sent before the order to stop may still be in the queue.
     while let Ok(opening) = openings.try_recv() {
         if let WorkerMessage::HandOver(successor) = opening {
             thread.watches.lead_to(Some(successor));
@@ -124,10 +123,10 @@ async fn run_inside(start: WorkerStart) -> io::Result<()> {
     Ok(())
 }
 
-/// The listeners of the configuration in force, on one thread, and the tasks that it has run.
+/// This thread's listeners under the current configuration, and the tasks that it runs.
 struct OpenListeners {
     thread: Arc<WorkerThread>,
-    /// Whether this thread looks after the origins of all.
+    /// Whether this thread maintains the origins for all workers.
     is_first: bool,
     worker: Arc<Worker>,
     open: Vec<OpenDoor>,
@@ -137,7 +136,7 @@ struct OpenListeners {
 /// A listener of the configuration.
 struct OpenDoor {
     listener: Listener,
-    /// The sockets again, for a configuration that says something else of the same address, or another proxy.
+    /// Second handles of the sockets, for a configuration that changes this address's settings, or for another proxy.
     sockets: Vec<StdListener>,
     accepting: Vec<JoinHandle<()>>,
 }
@@ -166,7 +165,7 @@ impl OpenListeners {
         Ok(doors)
     }
 
-    /// Puts another configuration into force. Connections stay open and use it from their next request on.
+    /// Adopts another configuration. Connections stay open and use it from their next request on.
     fn change(&mut self, changed: NewConfiguration) {
         let NewConfiguration { shared, sockets } = changed;
         self.worker = Worker::new(&self.thread, shared);
@@ -205,7 +204,7 @@ impl OpenListeners {
             return tracing::debug!(%listener, "a connection arrived for a listener that no longer exists");
         };
         if open.listener.tls && client.is_some() {
-            // The listener got TLS after the connection was accepted.
+            // The listener has had TLS added since the connection was accepted.
             return tracing::debug!(%listener, "a connection without TLS arrived for a listener with TLS");
         }
         let door = Arc::new(ListenerAccess { listener: open.listener.clone(), session: None });
@@ -251,7 +250,7 @@ impl OpenListeners {
         for door in self.open {
             door.stop_accepting();
             for accepting in door.accepting {
-                // Aborted on purpose.
+                // An error is expected, because the task was aborted.
                 let _ = accepting.await;
             }
         }
@@ -265,7 +264,7 @@ fn nonblocking(listener: StdListener) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// Accepts on a listener that is opened while the worker runs, until it is closed.
+/// Accepts connections on a listener that was opened while the worker runs, until it is closed.
 fn open_listener(accepting: &mut JoinSet<()>, thread: &Arc<WorkerThread>, opened: NewListener) {
     let NewListener { socket, door, mut open } = opened;
     let thread = Arc::clone(thread);
@@ -273,7 +272,7 @@ fn open_listener(accepting: &mut JoinSet<()>, thread: &Arc<WorkerThread>, opened
         Ok(listener) => drop(accepting.spawn(async move {
             tokio::select! {
                 () = accept(thread, listener, door) => {}
-                // Nothing is ever sent: it ends when the other end is dropped.
+                // No value is ever sent. The channel completes when the other end is dropped.
                 _ = open.changed() => {}
             }
         })),
@@ -281,7 +280,7 @@ fn open_listener(accepting: &mut JoinSet<()>, thread: &Arc<WorkerThread>, opened
     }
 }
 
-/// Answers on a connection of the operator's own commands.
+/// Serves a connection that carries the operator's commands.
 fn open_operator(
     accepting: &mut JoinSet<()>,
     thread: &Arc<WorkerThread>,
@@ -303,7 +302,7 @@ async fn serve_inside(thread: Arc<WorkerThread>, mut arriving: UnboundedReceiver
     }
 }
 
-/// Accepts on a listener.
+/// Accepts connections on a listener.
 async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<ListenerAccess>) {
     loop {
         let accepted = listener.accept().await;
@@ -321,7 +320,8 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
                 serve(&worker, presence, (socket, PeerAddress::Accepted(peer)), Arc::clone(&door));
             }
             Err(error) => {
-                // Out of descriptors or memory: wait for connections to end instead of spinning.
+                // The process is out of descriptors or memory. It waits for connections to end instead of retrying at
+                // once.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -329,7 +329,7 @@ async fn accept(thread: Arc<WorkerThread>, listener: TcpListener, door: Arc<List
     }
 }
 
-/// Serves a connection by a task of its own.
+/// Serves a connection in its own task.
 fn serve(
     worker: &Arc<Worker>,
     presence: ConnectionPresence,
@@ -337,7 +337,7 @@ fn serve(
     door: Arc<ListenerAccess>,
 ) {
     let worker = Arc::clone(worker);
-    // Responses should leave at once; a socket that refuses the option still works.
+    // Responses should be sent at once. A socket that refuses the option still works.
     let _ = socket.set_nodelay(true);
     worker.metrics.connections.add(1);
     tokio::spawn(async move {
@@ -364,19 +364,19 @@ async fn tick(thread: Arc<WorkerThread>) {
     }
 }
 
-/// Writes the list of missing resources to its file now and then.
+/// Saves the list of missing resources from time to time.
 async fn keep_missing(missing: Arc<MissingList>) {
     let mut interval = tokio::time::interval(KEEP_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
         let missing = Arc::clone(&missing);
-        // The task logs its own errors.
+        // An error is ignored here, because the task itself logs it.
         let _ = tokio::task::spawn_blocking(move || missing.save()).await;
     }
 }
 
-/// Retries the recording of purges that could not be recorded.
+/// Retries to record purges that could not be recorded.
 async fn keep_purges(purges: Arc<Purges>) {
     let mut interval = tokio::time::interval(KEEP_INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -391,11 +391,11 @@ async fn keep_purges(purges: Arc<Purges>) {
     }
 }
 
-/// Makes the record of pins durable now and then, and rewrites it at start and when it has grown.
+/// Makes the record of pins durable from time to time. Rewrites it at start and when it has grown.
 async fn keep_pins(cache: Arc<Cache>) {
     let Some(store) = cache.shared.store.clone() else { return };
     store.ready().await;
-    // Dropped when this task is aborted, so that the thread stops too.
+    // Dropped when this task is aborted, which stops the thread, too.
     let alive = Arc::new(());
     let (mut interval, mut is_tidy) = (tokio::time::interval(KEEP_INTERVAL), false);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -411,19 +411,19 @@ async fn keep_pins(cache: Arc<Cache>) {
                 owner.shared.pins.tidy(&store, &owner.http.targets, &alive);
             }
         };
-        // The task logs its own errors.
+        // An error is ignored here, because the task itself logs it.
         is_tidy = tokio::task::spawn_blocking(keep).await.is_ok();
     }
 }
 
-/// Lets connections finish their exchanges, and commits that outlast them, for the time in `told`, or until `stop` says
-/// that there is no time left.
+/// Lets connections finish their exchanges, and waits for commits that outlast them. Ends after the time in `told`, or
+/// when `stop` says that there is no time left.
 async fn drain(thread: &WorkerThread, told: StopOrder, mut stop: watch::Receiver<Option<StopOrder>>) {
     let cut_short = stop.wait_for(|told| told.is_none_or(|told| told.grace.is_zero()));
     let draining = async {
         if !told.respite.is_zero() {
             thread.watches.give_all(WatchOrder::Leave);
-            // After the tasks that the order woke, so that each has seen it.
+            // Set after the tasks woken by the order have run, so that each has seen it.
             let metrics = Arc::clone(&thread.metrics);
             let noted = tokio::spawn(async move { metrics.has_left.add(1) });
             let _ = noted.await;
@@ -442,7 +442,7 @@ async fn drain(thread: &WorkerThread, told: StopOrder, mut stop: watch::Receiver
     }
 }
 
-/// Waits until there is no connection and no late commit.
+/// Waits until there are no connections and no late commits.
 async fn emptied(thread: &WorkerThread) {
     while thread.metrics.connections_open.value() > 0 || thread.unfinished.has_late_commits() {
         thread.unfinished.ended().await;
@@ -460,7 +460,7 @@ async fn drive(mut descriptor: AsyncFd<RingDescriptor>) {
         loop {
             descriptor.get_mut().0.turn(context.waker());
             match descriptor.poll_read_ready(context) {
-                // Edge-triggered: the counter is never read, only the edge is taken.
+                // The descriptor is edge-triggered, so only the edge is consumed and the counter is never read.
                 Poll::Ready(Ok(mut ready)) => ready.clear_ready(),
                 Poll::Ready(Err(error)) => {
                     tracing::error!(%error, "the store's ring cannot be polled any more");
@@ -473,7 +473,7 @@ async fn drive(mut descriptor: AsyncFd<RingDescriptor>) {
     .await;
 }
 
-/// The ring's event descriptor, as the runtime wants it.
+/// The ring's event descriptor, in the form that the runtime needs.
 struct RingDescriptor(ThreadDriver);
 
 impl AsRawFd for RingDescriptor {
@@ -482,9 +482,9 @@ impl AsRawFd for RingDescriptor {
     }
 }
 
-/// Interval of checks for something to write.
+/// Interval of checks whether anything must be saved.
 const KEEP_INTERVAL: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
-/// Seconds after which the most requested names are counted from zero again.
+/// Seconds after which the counts of the most requested names start a new period.
 const POPULAR_TICKS: u32 = 30 * 60;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
