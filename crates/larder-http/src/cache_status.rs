@@ -33,7 +33,7 @@ pub enum Forward {
     Partial,
 }
 
-/// How a request was handled.
+/// The way in which a request was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestHandling {
     /// Answered from the cache.

@@ -92,7 +92,7 @@ fn date(request_fields: &HeaderMap, name: &HeaderName, stored: &StoredHead) -> O
     single(request_fields, name).and_then(|value| parse_http_date(value.as_bytes(), stored.response_time()))
 }
 
-/// Returns the best known time of the last change: Last-Modified, else Date, else the time of receipt.
+/// Returns the best known time of the last change: Last-Modified, otherwise Date or the time of receipt.
 fn modified(stored: &StoredHead) -> Timestamp {
     stored.freshness().last_modified.unwrap_or(stored.freshness().date)
 }

@@ -47,7 +47,7 @@ pub struct Part {
     pub total_len: u64,
 }
 
-/// How a response to a request for the missing part relates to the stored representation.
+/// The relation of a response to the stored representation whose missing part was requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Continuation {
     /// The response has this span of the stored representation.

@@ -42,7 +42,7 @@ pub struct Exchange<'a> {
 pub enum Storability {
     /// Store the response.
     Store {
-        /// How a stored copy can be used.
+        /// The use of a stored copy.
         reason: Reason,
         /// The fields on which the response varies; never `*`.
         rule: VaryRule,

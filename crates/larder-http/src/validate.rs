@@ -69,7 +69,7 @@ pub fn selects(not_modified_fields: &HeaderMap, stored: &StoredHead) -> bool {
     }
 }
 
-/// How a response to HEAD affects a stored response to GET (RFC 9111 4.3.5).
+/// The effect of a response to HEAD on a stored response to GET (RFC 9111 4.3.5).
 #[derive(Clone, Debug, PartialEq)]
 pub enum HeadVerdict {
     /// The stored response is still valid. The head has the fields and the lifetime of the new response.

@@ -90,7 +90,7 @@ impl AdminPages {
     }
 }
 
-/// Returns 200 if this proxy should receive requests, else 503.
+/// Returns 200 if this proxy should receive requests, otherwise 503.
 ///
 /// The proxy answers requests from its start. But until the store is loaded every lookup misses, and the load would go
 /// to the origins.
@@ -123,7 +123,7 @@ async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -
     }
 }
 
-/// How a request arrives.
+/// The path by which a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ComesBy {
     /// Through the listener. Anyone who can reach it can connect.

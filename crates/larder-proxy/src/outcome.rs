@@ -6,7 +6,7 @@ use larder_http::{
     cache_status::{Forward, RequestHandling},
 };
 
-/// How an exchange was answered.
+/// The way in which an exchange was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// From the store.
@@ -121,7 +121,7 @@ impl OutcomeKind {
     }
 }
 
-/// Why a body came from an origin: the rule that decided, or else the reason for forwarding.
+/// Why a body came from an origin: the rule that decided or, without one, the reason for forwarding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MissReason(u8);
 

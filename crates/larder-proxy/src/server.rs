@@ -58,7 +58,7 @@ pub struct RunningProxy {
     has_left: bool,
 }
 
-/// How the proxy is to stop.
+/// An order to stop the proxy, with time limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StopOrder {
     /// Time that exchanges may take to finish.

@@ -1,5 +1,5 @@
-//! Work that a stop of the proxy waits for besides connections: responses that are still being stored after their
-//! clients have received them.
+//! Work that a stop of the proxy waits for in addition to connections: responses that are still being stored after
+//! their clients have received them.
 
 use std::sync::{
     Arc,

@@ -225,7 +225,7 @@ const LANGUAGE_COUNT_MAX: usize = 16;
 const ACCEPTED_SIZE_MAX: usize = 512;
 /// One in this many hits from memory is reported to the store, so that reclaim keeps the entry.
 const HITS_PER_TOUCH: u32 = 32;
-/// Memory of an entry besides its bytes and maps: the decoded facts, and rounding by the allocator.
+/// Memory of an entry in addition to its bytes and maps: the decoded facts, and rounding by the allocator.
 const ENTRY_BYTES: u64 = 768;
 /// Memory that a header map takes per slot. Its number of slots is a power of two.
 const FIELD_BYTES: usize = 112;

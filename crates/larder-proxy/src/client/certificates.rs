@@ -112,8 +112,8 @@ impl CertificateNames {
         Ok(Self { by_name, first })
     }
 
-    /// Returns the certificate for exactly this name, else one whose wildcard covers it (RFC 6125 6.4.3), else the
-    /// first.
+    /// Returns the certificate for exactly this name, otherwise one whose wildcard covers it (RFC 6125 6.4.3),
+    /// otherwise the first.
     fn choose(&self, name: Option<&str>) -> &Arc<CertifiedKey> {
         name.and_then(|name| self.named(name).next()).unwrap_or(&self.first)
     }

@@ -55,7 +55,7 @@ pub(super) struct BodyCarrier {
     turn: Option<FillTurn>,
 }
 
-/// How the body is being stored.
+/// The form in which the body is being stored.
 pub(super) enum BodyStorage {
     /// In one piece, at the end.
     Whole,

@@ -48,7 +48,7 @@ pub(crate) struct ChunkReader {
     rest: OriginTail,
     /// The chunk that is being probed again, because it was stored after the first probe.
     looked_again: Option<u64>,
-    /// How often the store was in trouble.
+    /// Number of times the store was in trouble.
     trouble_count: u32,
     /// Whether the store is the only source, because the origin does not continue this body.
     is_alone: bool,

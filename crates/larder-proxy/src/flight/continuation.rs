@@ -27,7 +27,7 @@ pub(super) struct MissingRange<'a> {
     pub(super) end: u64,
 }
 
-/// How the origin's response relates to the bytes that are present.
+/// The relation of the origin's response to the bytes that are present.
 pub(super) enum ContinuationAnswer {
     /// The response has the same representation. This many bytes precede the missing range.
     Continued {
@@ -42,7 +42,7 @@ pub(super) enum ContinuationAnswer {
     Failed(Failure),
 }
 
-/// How often a body was continued, to limit retries.
+/// The number of times a body was continued, to limit retries.
 #[derive(Default)]
 pub(super) struct BreakCount {
     count: usize,

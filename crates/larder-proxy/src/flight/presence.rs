@@ -39,7 +39,7 @@ use crate::{
     },
 };
 
-/// How much of a stored response is available, with the data to answer a request.
+/// The available share of a stored response, with the data to answer a request.
 pub(crate) enum Availability {
     /// Everything. `None` if the response needs no body from the store.
     There(Option<ChunkedPlan>),
@@ -63,7 +63,7 @@ pub(crate) struct ReadyAnswer {
     pub(crate) continued: Option<StatusCode>,
 }
 
-/// How much of the requested part of a stored response is available.
+/// The available share of the requested part of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AvailableExtent {
     /// Everything.

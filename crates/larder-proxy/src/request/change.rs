@@ -103,7 +103,7 @@ fn rule_if_kept(worker: &Worker, asked: &RequestHead, target: &http::Uri, receiv
 struct KeptPost<'a> {
     rule: &'a VaryRule,
     received: ReceivedHead,
-    /// When it was requested.
+    /// The time at which the response was requested.
     began: WorkStart,
 }
 

@@ -39,7 +39,7 @@ pub(crate) enum StoredState {
     Response {
         /// The decision of the caching rules.
         decision: Reuse,
-        /// How much of the requested part is available.
+        /// The available share of the requested part.
         extent: AvailableExtent,
         /// Whether the stored response's selecting fields include this request's fields of [`larder_http::telling`].
         covers_what_is_told: bool,
@@ -49,7 +49,7 @@ pub(crate) enum StoredState {
     Nothing,
 }
 
-/// How a request is answered.
+/// The way in which a request is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// The stored response answers it.

@@ -16,7 +16,7 @@ pub(crate) struct ServedResponse {
     pub(crate) outcome: Outcome,
     /// The origin that was contacted for it, if any.
     pub(crate) origin: Option<Box<str>>,
-    /// Why it did not come from the cache. `None` if it did, or if it could not have.
+    /// Why the response did not come from the cache. `None` if it did, or could not have.
     pub(crate) why: Option<MissReason>,
 }
 

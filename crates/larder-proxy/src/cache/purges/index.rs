@@ -61,7 +61,7 @@ pub(crate) enum PurgeVerdict {
     Stands,
     /// A soft purge marked it stale at this time.
     StaleSince(Timestamp),
-    /// It was purged and must not be served.
+    /// Purged, so it must not be served.
     Gone,
 }
 
