@@ -1,7 +1,7 @@
-//! Time as the engine sees it, from the system or set by hand: how long ago something was, and what time it is.
+//! The engine's clock: the system's, or one that is set by hand.
 //!
-//! Two clocks, because the time of day may be set: intervals and deadlines go by [`Clock::now`], which never goes
-//! back; only lifetimes, which were given as a time of day, go by [`Clock::now_s`]. With [`Clock::manual`] a
+//! There are two times, because the time of day can be changed. Intervals and deadlines use [`Clock::now`], which never
+//! goes back. Only expiry times, which are given as a time of day, use [`Clock::now_s`]. With [`Clock::manual`], a
 //! simulation or a test runs the engine in virtual time.
 
 use std::{
@@ -23,7 +23,7 @@ enum ClockSource {
     Manual(Arc<ManualClock>),
 }
 
-/// Milliseconds.
+/// A clock that is set by hand, in milliseconds.
 #[derive(Debug)]
 struct ManualClock {
     passed: AtomicU64,
@@ -39,23 +39,23 @@ pub(crate) struct ClockMoment {
     pub(crate) unix_s: u32,
 }
 
-/// Returns whether what expires at `expires_at` has expired; 0 never does. Both are Unix times in seconds; in the very second it
-/// is still of use.
+/// Returns whether an entry that expires at `expires_at` has expired. Both times are Unix times in seconds; 0 means
+/// never. In the second `expires_at` itself, the entry has not expired.
 pub(crate) fn has_expired(expires_at: u32, now_s: u32) -> bool {
     expires_at != 0 && expires_at < now_s
 }
 
-/// When the process first asked for the time.
+/// The moment when the process first read this clock.
 static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 impl Clock {
-    /// Creates a clock that stands still until [`Clock::advance`]; clones share it.
+    /// Creates a clock that stands still until [`Clock::advance`]. Its clones share it.
     pub fn manual(since_epoch: Duration) -> Self {
         let (passed, time_of_day) = (AtomicU64::new(0), AtomicI64::new(since_epoch.as_millis() as i64));
         Self(ClockSource::Manual(Arc::new(ManualClock { passed, time_of_day })))
     }
 
-    /// Moves a manual clock on; a system clock moves by itself and ignores this.
+    /// Advances a manual clock. A system clock ignores this.
     pub fn advance(&self, by: Duration) {
         if let ClockSource::Manual(manual) = &self.0 {
             manual.passed.fetch_add(by.as_millis() as u64, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl Clock {
         }
     }
 
-    /// Sets the time of day of a manual clock forward or back by this many seconds, without any time passing.
+    /// Changes the time of day of a manual clock by this many seconds, forward or back. No time passes.
     pub fn step(&self, by_s: i64) {
         if let ClockSource::Manual(manual) = &self.0 {
             manual.time_of_day.fetch_add(by_s * 1000, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl Clock {
         }
     }
 
-    /// Returns the time of day, since the Unix epoch. It may be set forward or back.
+    /// Returns the time since the Unix epoch. It can jump forward or back when the time of day is changed.
     pub(crate) fn since_epoch(&self) -> Duration {
         match &self.0 {
             ClockSource::System => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),

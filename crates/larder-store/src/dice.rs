@@ -1,14 +1,14 @@
 //! Random numbers from a seed: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 //!
-//! Invariant: the same seed gives the same numbers on every machine and in every version, so that a failing seed
-//! can be repeated. Not for secrets.
+//! Invariant: a seed gives the same numbers on every machine and in every version, so that a failing seed can be
+//! repeated. Not suitable for secrets.
 
-/// A sequence of numbers that follows from its seed.
+/// A sequence of random numbers, determined by its seed.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
-    /// Creates the sequence of `seed`.
+    /// Creates the sequence for `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -19,14 +19,14 @@ impl Dice {
         Self::mix(self.0)
     }
 
-    /// Mixes the bits of a number, each of which changes half of the others. 0 stays 0.
+    /// Mixes the bits of `number`: each input bit changes about half of the output bits. 0 stays 0.
     pub fn mix(number: u64) -> u64 {
         let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number from 0 up to 1, without 1.
+    /// Returns a number in [0, 1).
     pub fn share(&mut self) -> f64 {
         (self.roll() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -37,12 +37,12 @@ impl Dice {
         ((u128::from(self.roll()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Returns `true` in `per_million` of a million cases. With 0 it takes no number from the sequence.
+    /// Returns `true` with a probability of `per_million` in a million. With 0 it takes no number from the sequence.
     pub fn happens(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// Creates an independent sequence, so that numbers drawn there do not shift the numbers drawn here.
+    /// Creates an independent sequence. Numbers drawn from it do not change those drawn from `self`.
     pub fn fork(&mut self) -> Self {
         Self(self.roll())
     }

@@ -1,7 +1,7 @@
 //! The interface between the store and its engines: the operations that an engine implements for the public API.
 //!
-//! Owns: the [`Engine`] trait, and the types of its arguments and results. Nothing is decided here, and the engines are
-//! not known; the one match over them is in `families`.
+//! Owns: the [`Engine`] trait, and the types of its arguments and results. Nothing is decided here, and no engine is
+//! named; the match over the engines is in `families`.
 
 pub(crate) mod clusters;
 pub(crate) mod kit;
@@ -19,96 +19,96 @@ use std::{future::Future, sync::Arc, task::Waker, time::Duration};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadExtent {
     Whole,
-    /// Head and the first part of a long entry, if that saves something.
+    /// The head and the first part of a long entry, if that saves I/O.
     Front,
-    /// As little as tells whose entry it is.
+    /// Only enough to compare the key.
     Key,
 }
 
-/// The present content of an engine.
+/// The gauges of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EngineGauges {
-    /// Entries that memory knows of.
+    /// Entries in the index.
     pub(crate) entries: u64,
-    /// Whether memory knows of every entry.
+    /// Whether the index contains every entry.
     pub(crate) counts_all: bool,
     pub(crate) entries_max: u64,
     pub(crate) index_bytes: u64,
     /// Bytes that were committed and are not on the device yet.
     pub(crate) dirty_bytes: u64,
-    /// 0 in rows without segments.
+    /// 0 in policies without segments.
     pub(crate) segments_in_use: u64,
 }
 
-/// The location of an entry, with which the store can check repeatedly, without I/O, that the entry is still there; see
+/// The location of an entry. With it, the store can check repeatedly and without I/O that the entry is still there; see
 /// [`crate::Store::sight`].
 ///
-/// The entry was found there under exactly its key (policies that know all their entries: under its 64-bit hash). It
-/// counts as still there if it has not been moved, replaced, removed or reclaimed since. Damage shows only when the
-/// entry is read. Cost: 16 bytes, and one lookup in memory per check.
+/// The entry was found there under exactly its key (in policies that index all their entries, under its 64-bit hash).
+/// It is still there unless it was moved, replaced, removed or reclaimed. Damage is found only when the entry is read.
+/// Cost: 16 bytes, and one lookup in memory per check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocatedEntry(pub(crate) Location);
 
-/// An engine's own form of a location.
+/// A location in the form that an engine uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// A record of the log, in this use of its segment.
+    /// A record of the log, in the current use of its segment. A reused segment has another `sequence`.
     At { position: Sector, sequence: u32 },
-    /// Memory knows every entry by the whole of its hash.
+    /// The index holds the full hash of every entry, so no position is needed.
     Known,
-    /// Memory cannot tell: it has to be looked for each time.
+    /// The index cannot tell. Each check has to search for the entry.
     Passing,
 }
 
-/// A family of rows: one way to execute what index, layout, schedule and eviction decide.
+/// A family of policies: one implementation of index, layout, schedule and eviction.
 pub(crate) trait Engine: Send + Sync + Sized + 'static {
-    /// Data to check whether a found entry is still its key's entry.
+    /// Data with which the engine checks that a found entry is still its key's entry.
     type Found: Copy;
 
     fn volume(&self) -> &Arc<Volume>;
 
-    /// Finds what an earlier run left. Meanwhile the store is in use.
+    /// Loads the entries of an earlier run, while the store is in use.
     async fn load(self: &Arc<Self>);
 
     /// Returns the entry of `key`, verified.
     async fn get(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<Reader>>;
 
-    /// Returns the location of `key`'s entry, if there is one. The default is for policies whose memory has the whole
+    /// Returns the location of `key`'s entry, if there is one. The default is for policies whose index holds the full
     /// hash of every entry.
     async fn sight(self: &Arc<Self>, key: &[u8]) -> Result<Option<Location>> {
         self.volume().check_open()?;
         Ok(self.may_contain(self.volume().hash(key).0).then_some(Location::Known))
     }
 
-    /// Returns whether an entry is still at this location; `false` where memory cannot tell.
+    /// Returns whether an entry is still at this location. Returns `false` if the index cannot tell.
     fn is_in_sight(&self, key_hash: KeyHash, sight: Location) -> bool {
         sight == Location::Known && self.may_contain(key_hash)
     }
 
-    /// Returns whether an entry of this length is worth displacing others. Counts as a request for it. Policies that
+    /// Returns whether an entry of this length is worth evicting others for. Counts as a request for it. Policies that
     /// admit everything return `true`.
     fn admits(&self, _key_hash: KeyHash, _len_bytes: u64) -> bool {
         true
     }
 
-    /// Returns whether every entry is let in now, whatever its length.
+    /// Returns whether an entry of any length would be admitted now.
     fn has_room(&self) -> bool {
         true
     }
 
-    /// Returns `key`'s entry, with what tells later whether it still is the key's entry.
+    /// Returns `key`'s entry, and the data with which to check later that it still is the key's entry.
     async fn find_current(self: &Arc<Self>, key: &[u8]) -> Result<Option<(Self::Found, Reader)>>;
 
-    /// Makes `record` its key's entry, waiting for room for a bounded time; its sequence is filled in here. With `found`, only while
-    /// that still is the key's entry: `false` if it is not.
+    /// Makes `record` its key's entry and fills in its sequence. Waits for room for a bounded time. With `found`,
+    /// stores it only if that still is the key's entry, and returns `false` if not.
     async fn store_if(self: &Arc<Self>, record: RecordParts<'_>, found: Option<Self::Found>) -> Result<bool>;
 
-    /// Returns what of a found entry is written again with another head; `None` if it turns out to be damaged.
+    /// Returns the parts of a found entry that are rewritten with a new head; `None` if the entry is damaged.
     async fn renewal(&self, _: Self::Found, reader: &Reader, hints: Hints) -> Result<Option<HeadRenewal>> {
         HeadRenewal::whole(reader, hints).await
     }
 
-    /// As [`Self::store_if`], counted by what became of it.
+    /// Calls [`Self::store_if`] and counts the outcome.
     async fn commit_if(self: &Arc<Self>, record: RecordParts<'_>, found: Option<Self::Found>) -> Result<bool> {
         let bytes = record.content_bytes();
         let outcome = self.store_if(record, found).await;
@@ -121,19 +121,19 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         self.commit_if(record, None).await.map(drop)
     }
 
-    /// Removes `key`'s entry; durable against a kill when this returns.
+    /// Removes `key`'s entry. The removal survives a kill when this returns.
     async fn remove(self: &Arc<Self>, key: &[u8]) -> Result<()>;
 
-    /// Gives `key`'s entry another head, unless it changes meanwhile. `false`: there is none.
+    /// Replaces the head of `key`'s entry unless the entry changes in the meantime. Returns `false` if there is none.
     async fn update_head(self: &Arc<Self>, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
         let Some((found, reader)) = self.find_current(key).await? else { return Ok(false) };
         let Some(renewal) = self.renewal(found, &reader, hints).await? else { return Ok(false) };
-        // If the key has changed since it was read, that change counts, and not a new head for the old body.
+        // If the key was changed since it was read, the change wins: the new head must not be joined with the old body.
         self.commit_if(renewal.record(key, &head), Some(found)).await
     }
 
-    /// Attempts an append until there is room, for a bounded time. Where nobody else makes room, `flush` and a round of what is due
-    /// do, once. `too_long` says what an entry is that never gets room.
+    /// Attempts an append until there is room, for a bounded time. In a store without a maintenance thread, flushes and
+    /// maintains once to make room. `too_long` describes an entry that can never get room.
     async fn append_with_room<T>(
         self: &Arc<Self>,
         too_long: &'static str,
@@ -151,10 +151,10 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
         volume.wait_for_room(volume.room_deadline(), too_long, |waker| attempt(Some(waker))).await
     }
 
-    /// Returns whether memory knows of an entry; `true` where memory cannot tell.
+    /// Returns whether the index contains an entry; `true` if the index cannot tell.
     fn may_contain(&self, key_hash: KeyHash) -> bool;
 
-    /// Counts a hit that was served from elsewhere.
+    /// Counts a hit that a memory cache served.
     fn touch(&self, key_hash: KeyHash);
 
     /// Runs one round of the work that is due now.
@@ -163,17 +163,17 @@ pub(crate) trait Engine: Send + Sync + Sized + 'static {
     /// Returns the time until the next work is due; `None` if there is none.
     fn next_due(&self) -> Option<Duration>;
 
-    /// Hands everything committed to the device.
+    /// Submits everything committed to the device.
     async fn flush(self: &Arc<Self>) -> Result<()>;
 
-    /// Writes everything that the next start needs. Closing calls this before its last sync.
+    /// Writes everything that the next start needs. Called at close, before the last sync.
     async fn finish(self: &Arc<Self>) -> Result<()>;
 
     fn gauges(&self) -> EngineGauges;
 
-    /// Checks what must hold between index, layout and counters.
+    /// Checks the invariants between index, layout and counters.
     ///
     /// # Panics
-    /// When something does not.
+    /// If an invariant is violated.
     fn check(&self);
 }

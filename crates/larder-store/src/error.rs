@@ -1,13 +1,13 @@
-//! The engine's error: what kind it is (so that callers can act), where it happened, and its cause.
+//! The engine's error: its kind (so that callers can react), where it happened, and its cause.
 //!
-//! A miss is not an error, and neither is a corrupt entry: that is a miss and a counter.
+//! A miss is not an error. A corrupt entry is not one either: it counts as a miss and increments a counter.
 
 use std::{fmt, io, sync::Arc};
 
 /// The engine's result.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The kind of an error, by the caller's possible reactions.
+/// The kind of an error. Each kind calls for a different reaction of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -15,9 +15,9 @@ pub enum ErrorKind {
     Invalid,
     /// The device or file does not respond or is not available now: continue without the cache.
     Unavailable,
-    /// The store's own bytes are damaged beyond use: check or delete the store.
+    /// The store itself is damaged beyond use: check or delete it.
     Corrupt,
-    /// No room now: the entry was not stored.
+    /// There is no room now: the entry was not stored.
     Full,
     /// The store was closed.
     Closed,
@@ -28,7 +28,7 @@ pub enum ErrorKind {
 pub struct Error {
     kind: ErrorKind,
     place: String,
-    /// The cause; shared, because several callers may get the same failure.
+    /// The cause. It is shared because several callers can get the same failure.
     source: Option<Arc<io::Error>>,
 }
 

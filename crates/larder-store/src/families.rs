@@ -1,7 +1,7 @@
-//! The one match over the engines, and the only place that knows all of them.
+//! The only match over the engines, and the only module that knows all of them.
 //!
-//! Owns: [`AnyEngine`], and the duties of all engines to their volume (pending removals, syncs). Nothing is decided
-//! here. Cost: one match per call, no allocation.
+//! Owns: [`AnyEngine`], and what every engine does for its volume (pending removals, syncs). Nothing is decided here.
+//! Cost: one match per call, no allocation.
 
 mod arrears;
 
@@ -28,7 +28,7 @@ use std::{
     time::Duration,
 };
 
-/// The families.
+/// An engine of any family.
 #[derive(Clone)]
 pub(crate) enum AnyEngine {
     Log(Arc<LogEngine>),
@@ -38,7 +38,7 @@ pub(crate) enum AnyEngine {
     Tiny(Arc<TinyEngine>),
 }
 
-/// Runs `$call` on whatever engine it is.
+/// Runs `$call` on the engine, of whichever family it is.
 macro_rules! each {
     ($any:expr, $engine:ident => $call:expr) => {
         match $any {
@@ -62,8 +62,8 @@ pub(super) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     }
 }
 
-/// Walks over every record of a volume, while it is to go on, and verifies it. Where an engine has the volume, what is
-/// being written meanwhile may look like damage.
+/// Scans and verifies every record of a volume, as long as `goes_on` returns `true`. If an engine is using the volume,
+/// records that are being written can look damaged.
 pub(super) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     match volume.policy.engine {
         EngineRow::Log(_) => log::walk(volume, goes_on, meet),
@@ -135,7 +135,7 @@ impl AnyEngine {
         each!(self, engine => engine.has_room())
     }
 
-    /// Removes an entry. What cannot be written is owed.
+    /// Removes an entry. If the write fails, the removal becomes pending.
     pub(crate) async fn remove(&self, key: &[u8]) -> Result<()> {
         let removal = RemovalGuard::new(self.volume(), key);
         let outcome = self.remove_owed(key).await;
@@ -143,7 +143,7 @@ impl AnyEngine {
         outcome
     }
 
-    /// As [`Self::remove`], of what is owed already.
+    /// Removes an entry whose removal is already pending.
     pub(super) async fn remove_owed(&self, key: &[u8]) -> Result<()> {
         each!(self, engine => engine.remove(key).await)
     }
@@ -156,8 +156,8 @@ impl AnyEngine {
         each!(self, engine => engine.update_head(key, head, hints).await)
     }
 
-    /// Retries pending removals before a store operation: nothing is stored while any is pending, and without a
-    /// maintenance thread nobody else retries them.
+    /// Retries pending removals before a store operation. Nothing is stored while any removal is pending, and a store
+    /// without a maintenance thread has no other place to retry them.
     async fn check_arrears(&self) -> Result<()> {
         let volume = self.volume();
         if !volume.arrears.is_clear() && !volume.options.background {
@@ -178,7 +178,7 @@ impl AnyEngine {
         each!(self, engine => engine.gauges())
     }
 
-    /// As [`Engine::check`].
+    /// Calls [`Engine::check`].
     pub(crate) fn check(&self) {
         each!(self, engine => engine.check());
     }
@@ -215,7 +215,7 @@ impl AnyEngine {
         self.volume().sync().await
     }
 
-    /// As [`Self::finish`], on a thread that may block.
+    /// Closes the engine like [`Self::finish`], on a thread that may block.
     pub(crate) fn finish_blocking(&self) {
         if let Err(error) = block_on(self.finish()) {
             tracing::error!("cannot finish the store: {error}");
@@ -223,7 +223,7 @@ impl AnyEngine {
     }
 }
 
-/// Starts a sync of the files, if the row keeps some, and then of the device.
+/// Starts a sync of the policy's files, if it has some, and then of the device.
 fn submit_sync(volume: &Arc<Volume>) {
     let Some(directory) = &volume.directory else { return submit_device_sync(volume) };
     let weak = Arc::downgrade(volume);

@@ -1,8 +1,9 @@
-//! Larder's storage engine: a disk cache of entries (key, head, body) with a printed memory bound.
+//! Larder's storage engine: a disk cache of entries (key, head, body) whose memory use is bounded and reported.
 //!
-//! A cache may forget; it may never lie: whatever [`Store::get`] returns is byte for byte what was
-//! committed under exactly that key, or nothing. Knows no HTTP and no async runtime: its futures run
-//! anywhere. Start at [`Store`].
+//! A cache may forget, but it may never lie: [`Store::get`] returns exactly the bytes that were committed under that
+//! key, or nothing.
+//!
+//! The engine knows nothing about HTTP and needs no async runtime: its futures run on any executor. Start at [`Store`].
 
 pub mod device;
 

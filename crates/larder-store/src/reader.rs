@@ -1,6 +1,6 @@
-//! A found entry: its head at once, its body in verified ranges.
+//! An entry that was found: its head at once, its body in verified ranges.
 //!
-//! Invariant: no byte of a body is handed out before the checksum of its 64 KiB block fitted.
+//! Invariant: a byte of a body is returned only after the checksum of its 64 KiB block was verified.
 
 mod stream;
 
@@ -16,11 +16,11 @@ use futures_util::future::try_join_all;
 use std::{ops::Range, sync::Arc, sync::atomic::Ordering};
 pub use stream::BodyStream;
 
-/// A found entry.
+/// An entry that was found.
 #[derive(Clone)]
 pub struct Reader {
     source: BodyRest,
-    /// The record's bytes as far as they were read, from its start.
+    /// The part of the record that was read, from its start.
     record: Bytes,
     decoded: Arc<DecodedRecord>,
 }
@@ -32,12 +32,12 @@ enum BodyRest {
         engine: Arc<LogEngine>,
         position: Sector,
     },
-    /// All of it was read.
+    /// The whole record was read.
     Whole(Arc<Volume>),
 }
 
 impl Reader {
-    /// Creates a reader of an entry in the log, of which the front was read.
+    /// Creates a reader of an entry in the log whose front was read.
     pub(crate) fn in_log(engine: Arc<LogEngine>, position: Sector, record: Bytes, decoded: DecodedRecord) -> Self {
         Self { source: BodyRest::Log { engine, position }, record, decoded: Arc::new(decoded) }
     }
@@ -58,7 +58,8 @@ impl Reader {
         self.decoded.meta.body_bytes
     }
 
-    /// Returns the hints of the entry, or those of its newest head. Of the group, only the lower 32 bits are kept.
+    /// Returns the hints of the entry, or those of its newest head if the head was replaced. Only the lower 32 bits of
+    /// the group are kept.
     pub fn hints(&self) -> Hints {
         let RecordMeta { site, group, expires_at, .. } = self.decoded.meta;
         Hints { site: site.0, group: u64::from(group), expires_at }
@@ -69,14 +70,16 @@ impl Reader {
         self.len() == 0
     }
 
-    /// Returns the bytes of `range` of the body, verified. `None` means damaged, or reused meanwhile; treat the entry
-    /// as a miss. Costs a device read only if `get` has not read that far.
+    /// Returns the bytes of `range` of the body, verified.
+    ///
+    /// Returns `None` if they are damaged or were overwritten in the meantime; treat the entry as a miss. Reads from
+    /// the device only if `get` did not read that far.
     ///
     /// # Errors
-    /// `Unavailable` when the device fails.
+    /// `Unavailable` if the device fails.
     ///
     /// # Panics
-    /// When `range` is not within the body.
+    /// If `range` is not within the body.
     pub async fn read(&self, range: Range<u64>) -> Result<Option<Bytes>> {
         assert!(range.start <= range.end && range.end <= self.len(), "range {range:?} of {}", self.len());
         if range.is_empty() {
@@ -117,7 +120,7 @@ impl Reader {
         &self.record
     }
 
-    /// Returns the bytes of `range` of a body of which parts stand in records of their own.
+    /// Returns the bytes of `range` of a body that is stored in several records.
     async fn read_in_parts(&self, range: &Range<u64>) -> Result<Option<Bytes>> {
         let BodyRest::Log { engine, position } = &self.source else { return Ok(None) };
         let stretches = engine.stretches(*position, &self.decoded, &self.record);
@@ -134,7 +137,7 @@ impl Reader {
         Ok(Some(joined.into()))
     }
 
-    /// Returns what of `range` of the body is in a stretch, verified.
+    /// Returns the bytes of `range` that are in `stretch`, verified.
     async fn read_stretch(
         &self,
         engine: &LogEngine,
@@ -177,7 +180,7 @@ impl Reader {
         self.load_from(engine, engine.body_place(*position, &self.decoded), range).await
     }
 
-    /// Reads `range` of what stands at `place`.
+    /// Reads `range` of the bytes stored at `place`.
     async fn load_from(&self, engine: &LogEngine, place: BodyElsewhere, range: &Range<u64>) -> Result<Option<Bytes>> {
         let Some(offset) = place.offset_bytes.checked_add(range.start) else { return Ok(None) };
         let first = Sector(offset / SECTOR_BYTES);

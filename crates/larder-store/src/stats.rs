@@ -1,4 +1,4 @@
-//! The public [`Stats`]: counters of volumes, and the present content of their engines.
+//! The public [`Stats`]: counters of volumes, and gauges of their engines.
 
 use crate::{families::AnyEngine, volume::counters::for_each_counter};
 use std::sync::atomic::Ordering;
@@ -9,27 +9,29 @@ macro_rules! stats {
         #[derive(Clone, Debug, Default)]
         #[non_exhaustive]
         pub struct Stats {
-            /// Entries that the index knows of now.
+            /// Entries in the index now.
             pub entries: u64,
-            /// Whether `entries` counts all there are: not in rows that know of a set only once it was read.
+            /// Whether `entries` counts all entries. `false` in policies whose index covers only the sets that were
+            /// read.
             pub counts_all_entries: bool,
-            /// Segments that hold records; 0 in rows that have none, see [`crate::StoreInfo::segment_size_bytes`].
+            /// Segments that hold records; 0 in policies without segments, see
+            /// [`crate::StoreInfo::segment_size_bytes`].
             pub segments_in_use: u64,
-            /// Segments of the volume; 0 in rows that have none.
+            /// Segments of the volume; 0 in policies without segments.
             pub segment_count: u64,
-            /// Entries the index has room for.
+            /// Entries that fit in the index.
             pub entries_max: u64,
-            /// Bytes of memory the index takes when full.
+            /// Memory of the full index, in bytes.
             pub index_bytes: u64,
-            /// Bytes of memory that hold what was committed and is not on the device yet.
+            /// Memory that holds committed data not yet on the device, in bytes.
             pub dirty_bytes: u64,
             /// Size of the volume in bytes.
             pub size_bytes: u64,
-            /// Whether what an earlier run left is all loaded.
+            /// Whether all entries of an earlier run are loaded.
             pub loaded: bool,
-            /// The device's name; of several volumes the first's.
+            /// The name of the device; the first volume's if there are several.
             pub device: &'static str,
-            /// Volumes of the store.
+            /// Number of volumes.
             pub volumes: u64,
             /// Volumes that are excluded because they fail.
             pub volumes_out: u64,
@@ -37,9 +39,9 @@ macro_rules! stats {
             pub removals_waiting: u64,
             /// Entries that are pinned.
             pub pinned_entries: u64,
-            /// Bytes of the volume that they take.
+            /// Bytes that pinned entries take on the volume.
             pub pinned_bytes: u64,
-            /// Bytes that they may take.
+            /// Bytes that pinned entries may take.
             pub pinned_bytes_max: u64,
             $($(#[$doc])* pub $name: u64,)*
         }

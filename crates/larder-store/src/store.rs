@@ -1,7 +1,7 @@
 //! The store: the public API over the engines of its volumes.
 //!
-//! Owns: the public [`Store`]. The engines, reached through `engine`, implement the policies. Invariant: whatever is
-//! returned for a key was committed under exactly that key.
+//! Owns: the public [`Store`]. The engines, reached through `engine`, implement the policies. Invariant: a lookup
+//! returns only what was committed under exactly that key.
 
 mod closing;
 mod inspect;
@@ -45,7 +45,7 @@ pub(crate) use volumes::EngineVolumes;
 /// # async fn example() -> larder_store::Result<()> {
 /// use larder_store::{Hints, Store, StoreOptions};
 /// let store = Store::open(StoreOptions::new("/var/cache/example.larder", 1 << 30))?;
-/// // Until here, what an earlier run stored may still be a miss.
+/// Entries of an earlier run may be reported as misses until the store is ready.
 /// store.ready().await;
 /// let mut writer = store.insert(b"key", "head".into(), Hints::default())?;
 /// writer.write("body".into())?;
@@ -76,13 +76,15 @@ pub struct VolumeStats<'a> {
 }
 
 impl Store {
-    /// Opens or creates a store. Blocks for a few device reads; loading the index goes on behind
-    /// (what is not loaded yet is a miss, see [`Store::ready`]).
+    /// Opens or creates a store.
+    ///
+    /// Blocks for a few device reads. The index is loaded in the background; entries that are not loaded yet are misses
+    /// (see [`Store::ready`]).
     ///
     /// # Errors
-    /// `Invalid`: an option, or the file is not a Larder store, or has another size.
-    /// `Corrupt`: both superblocks are damaged. `Unavailable`: the file cannot be opened, or another
-    /// process has it. Nothing is touched in any of these cases.
+    /// `Invalid`: an option is invalid, or the file is not a Larder store or has another size. `Corrupt`: both
+    /// superblocks are damaged. `Unavailable`: the file cannot be opened, or another process uses it. The file is not
+    /// changed in any of these cases.
     pub fn open(options: StoreOptions) -> Result<Self> {
         Self::start(vec![open::open_file(&options)?])
     }
@@ -93,7 +95,7 @@ impl Store {
     /// of its keys miss. It is emptied before it rejoins.
     ///
     /// # Errors
-    /// As [`Store::open`], of the first volume that is refused as `Invalid` or `Full`. If no volume can be opened,
+    /// Like [`Store::open`], for the first volume that is refused as `Invalid` or `Full`. If no volume can be opened,
     /// returns the last error.
     pub fn open_volumes(options: Vec<StoreOptions>) -> Result<Self> {
         let mut volumes = Vec::new();
@@ -111,29 +113,29 @@ impl Store {
         if volumes.is_empty() { Err(last_error) } else { Self::start(volumes) }
     }
 
-    /// Opens the store on `device`, or creates one there if the device has only zeros where a
-    /// superblock would be. The options' path and way of I/O do not count.
+    /// Opens the store on `device`. Creates one if the device has only zeros in place of a superblock. Ignores the path
+    /// and the I/O choice in `options`.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// Like [`Store::open`].
     pub fn open_on(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Self> {
         Self::open_on_all(vec![device], options)
     }
 
-    /// As [`Store::open_on`], with a volume on each of `devices`.
+    /// Opens a store like [`Store::open_on`], with one volume on each of `devices`.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// Like [`Store::open`].
     pub fn open_on_all(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Self> {
         let volumes = devices.into_iter().map(|device| open::open_device(device, options));
         Self::start(volumes.collect::<Result<_>>()?)
     }
 
-    /// As [`Store::open_on`], for a row that keeps entries in files: those in `directory`, and what else there is on
-    /// `device`. The options' size bounds both.
+    /// Opens a store like [`Store::open_on`] for a policy that keeps entries in files. The files are in `directory`,
+    /// everything else is on `device`. The size in `options` limits both together.
     ///
     /// # Errors
-    /// As [`Store::open`].
+    /// Like [`Store::open`].
     pub fn open_on_files(
         device: Arc<dyn Device>,
         directory: Arc<dyn Directory>,
@@ -152,9 +154,10 @@ impl Store {
         Ok(Self { volumes, closing: StoreClosing::default(), maintenance })
     }
 
-    /// Waits until everything that an earlier run stored is loaded. From then on, a miss means that there is no entry.
-    /// A new store is ready at once. Waiting is optional: before that, entries are found as they are loaded, and new
-    /// ones are kept at once.
+    /// Waits until all entries of an earlier run are loaded. After that, a miss means that there is no entry.
+    ///
+    /// A new store is ready at once. Waiting is optional: entries are found as soon as they are loaded, and new entries
+    /// can be stored at any time.
     ///
     /// # Cost
     /// None once loaded. Loading reads checkpoints and the trailers of newer segments. Policies that keep nothing in
@@ -165,36 +168,37 @@ impl Store {
         }
     }
 
-    /// Sets the receiver of neighbours: entries that are read along with a requested one (policies that read groups or
-    /// clusters). A memory cache can keep them for the requests that are likely to follow.
+    /// Sets the receiver of neighbours: entries that are read along with a requested one (by policies that read groups
+    /// or clusters). A memory cache can keep them for the requests that are likely to follow.
     ///
-    /// `begin` is called before the store finds out which of the entries read are still current. So a sink can refuse
-    /// entries that were replaced or removed since it was created. Both are called on the reading thread and must not
-    /// block. Only the first `begin` counts.
+    /// The store calls `begin` before it checks which of these entries are still current. The sink can therefore refuse
+    /// entries that were replaced or removed since it was created. `begin` and the sink are called on the reading
+    /// thread and must not block. Only the first call of this function has an effect.
     pub fn set_neighbours(&self, begin: Arc<dyn Fn() -> NeighbourSink + Send + Sync>) {
         for engine in self.volumes.all() {
             let _ = engine.volume().begin_neighbours.set(Arc::clone(&begin));
         }
     }
 
-    /// Returns whether its policy reads entries that were not requested along with others.
+    /// Returns whether a policy of this store reads other entries along with the requested one.
     pub fn brings_neighbours(&self) -> bool {
         self.volumes.all().any(|engine| engine.volume().policy.brings_neighbours())
     }
 
-    /// Finds `key`. One device read for entries not dirty, none for (nearly all) misses.
+    /// Finds the entry of `key`. Costs one device read, or none if the entry is still in a write buffer. Misses almost
+    /// never read.
     ///
     /// # Errors
-    /// `Unavailable` when the device fails; `Closed`.
+    /// `Unavailable` if the device fails, `Closed` if the store is closed.
     pub async fn get(&self, key: &[u8]) -> Result<Option<Reader>> {
         self.look_up(key, ReadExtent::Whole).await
     }
 
-    /// As [`Store::get`], but reads only head and the first part of a long entry; the rest is read when
-    /// asked for.
+    /// Finds an entry like [`Store::get`], but reads only the head and the first part of a long entry. The [`Reader`]
+    /// reads the remainder when it is requested.
     ///
     /// # Errors
-    /// As [`Store::get`].
+    /// Like [`Store::get`].
     pub async fn front(&self, key: &[u8]) -> Result<Option<Reader>> {
         self.look_up(key, ReadExtent::Front).await
     }
@@ -208,15 +212,15 @@ impl Store {
 
     /// Returns the location of `key`'s entry without reading its body.
     ///
-    /// [`Store::may_contain`] compares a few bits of the hash in memory and can be wrong. This reads the front of the
-    /// record and compares the whole key.
+    /// [`Store::may_contain`] compares a few bits of the hash in memory and can be wrong. This function reads the front
+    /// of the record and compares the whole key.
     ///
     /// # Cost
-    /// Policies on the log: one read of 4 KiB. Disk tables: one bin or set. Policies that know all their entries: no
+    /// Policies on the log: one read of 4 KiB. Disk tables: one bin or set. Policies that index all their entries: no
     /// read. Misses almost never read.
     ///
     /// # Errors
-    /// As [`Store::get`].
+    /// Like [`Store::get`].
     pub async fn sight(&self, key: &[u8]) -> Result<Option<LocatedEntry>> {
         match self.volumes.sound_of(key) {
             Some(engine) => engine.sight(key).await,
@@ -224,16 +228,17 @@ impl Store {
         }
     }
 
-    /// Returns whether `key`'s entry is still at this location (no I/O). Also `false` where memory cannot tell.
+    /// Returns whether `key`'s entry is still at this location (no I/O). Returns `false` if the index in memory cannot
+    /// tell.
     pub fn is_in_sight(&self, key: &[u8], sighting: LocatedEntry) -> bool {
         self.volumes.sound_of(key).is_some_and(|engine| engine.is_in_sight(engine.volume().hash(key).0, sighting.0))
     }
 
-    /// Begins an entry.
+    /// Starts writing an entry. It is stored when [`Writer::commit`] is called.
     ///
     /// # Errors
-    /// `Invalid` when key (16 KiB) or head (64 KiB) is too long; `Closed`; `Unavailable` while the key's volume is
-    /// out of use because it fails.
+    /// `Invalid` if the key (16 KiB) or the head (64 KiB) is too long, `Closed` if the store is closed, `Unavailable`
+    /// while the key's volume is excluded because it fails.
     pub fn insert(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<Writer> {
         self.check_open()?;
         check_lengths(key, &head)?;
@@ -245,25 +250,27 @@ impl Store {
         Ok(Writer::new(self.volumes.clone(), engine.clone(), key, head, hints))
     }
 
-    /// Returns whether the row would give an entry of `len_bytes` (head and body) the room of others: by how often it
-    /// was asked for lately, and by its length. Counts as a request for the entry, so ask once for each miss; for what
-    /// is stored in several entries ask for the whole. While nothing has to go for it, and where the row lets
-    /// everything in, it is always yes. A [`Writer::commit`] stores whatever the answer was.
+    /// Returns whether the policy would evict other entries to store one of `len_bytes` (head and body).
+    ///
+    /// The decision depends on how often the entry was requested recently, and on its length. Each call counts as a
+    /// request for the entry, so call this once for each miss. For a body that is stored as several entries, pass the
+    /// whole length. The result is always `true` while nothing has to be evicted, and in policies that admit
+    /// everything. [`Writer::commit`] stores the entry in any case.
     pub fn admits(&self, key: &[u8], len_bytes: u64) -> bool {
         let engine = self.volumes.of(key);
         engine.admits(engine.volume().hash(key).0, len_bytes)
     }
 
-    /// Returns whether [`Store::admits`] lets in every entry of this key now, whatever its length.
+    /// Returns whether [`Store::admits`] would now admit an entry of any length under this key.
     pub fn has_room(&self, key: &[u8]) -> bool {
         self.volumes.of(key).has_room()
     }
 
-    /// Replaces the head of an entry; in rows on the log a body over 64 KiB is not written again. `false`: no such
-    /// entry.
+    /// Replaces the head of an entry. Policies on the log do not rewrite a body over 64 KiB. Returns `false` if there
+    /// is no such entry.
     ///
     /// # Errors
-    /// As [`Store::insert`] and [`Writer::commit`].
+    /// Like [`Store::insert`] and [`Writer::commit`].
     pub async fn update_head(&self, key: &[u8], head: Bytes, hints: Hints) -> Result<bool> {
         check_lengths(key, &head)?;
         match self.volumes.sound_of(key) {
@@ -272,14 +279,16 @@ impl Store {
         }
     }
 
-    /// Removes `key`; once this returns it stays removed, also after a crash of the process; after a power cut
-    /// from the next sync on. Costs one small device write, shared with whatever else is dirty, and none in rows
-    /// whose map has no journal.
+    /// Removes `key`.
+    ///
+    /// When this returns, the removal survives a crash of the process. It survives a power loss from the next sync on.
+    /// Costs one small device write, which also writes other pending data, or none in policies whose map has no
+    /// journal.
     ///
     /// # Errors
-    /// `Unavailable` when that write fails: the key is gone, and its removal is tried again until it can be written or
-    /// the store is closed; only if the process is killed before may the key come back. Until then nothing is stored
-    /// on its volume.
+    /// `Unavailable` if that write fails. Lookups of the key miss, and the write is retried until it succeeds or the
+    /// store is closed. Nothing is stored on the key's volume until then. The entry can come back only if the process
+    /// is killed before a retry succeeds.
     pub async fn remove(&self, key: &[u8]) -> Result<()> {
         check_lengths(key, &[])?;
         self.unpin(key);
@@ -287,10 +296,11 @@ impl Store {
         own.and(strays)
     }
 
-    /// Makes every entry begun so far that matches a miss; durable when this returns.
+    /// Invalidates all matching entries that were begun before this call. The invalidation is durable when this
+    /// returns.
     ///
     /// # Errors
-    /// `Unavailable` when a superblock cannot be written: as for [`Store::remove`].
+    /// `Unavailable` if a superblock cannot be written. The consequences are those described at [`Store::remove`].
     pub async fn invalidate(&self, which: Invalidation) -> Result<()> {
         self.check_open()?;
         if which == Invalidation::All {
@@ -302,15 +312,15 @@ impl Store {
         done.into_iter().collect()
     }
 
-    /// Returns what [`Store::set_label`] last set on each volume that is in use; 0 is nothing.
+    /// Returns the label that [`Store::set_label`] last set on each volume in use. 0 means no label.
     pub fn labels(&self) -> impl Iterator<Item = u64> {
         self.volumes.sound().map(|engine| engine.volume().superblock().label)
     }
 
     /// Stores a number on each volume of the store. It is durable when this returns.
     ///
-    /// A user of the store can write the same number to a file that belongs to it. A file with another number, or none,
-    /// then belongs to other contents.
+    /// A program can write the same number to a file of its own next to the store. If the number in the file differs or
+    /// is missing, the file was written for another store.
     ///
     /// # Errors
     /// `Unavailable` when a superblock cannot be written.
@@ -324,8 +334,8 @@ impl Store {
         done.into_iter().collect()
     }
 
-    /// Returns whether memory knows of an entry of `key` (no I/O). The rate of false positives depends on the policy:
-    /// 0.4% in `log`. Policies that keep nothing in memory always return `true`.
+    /// Returns whether the index in memory contains an entry of `key` (no I/O). The false positive rate depends on the
+    /// policy: 0.4% in `log`. Policies without an index in memory always return `true`.
     pub fn may_contain(&self, key: &[u8]) -> bool {
         self.volumes.sound_of(key).is_some_and(|engine| {
             let volume = engine.volume();
@@ -333,61 +343,64 @@ impl Store {
         })
     }
 
-    /// Counts a hit that was served from elsewhere (a memory tier), so that reclaim keeps the entry.
+    /// Counts a hit that a memory cache served, so that reclaim keeps the entry.
     pub fn touch(&self, key: &[u8]) {
         let engine = self.volumes.of(key);
         engine.touch(engine.volume().hash(key).0);
     }
 
-    /// Keeps `key`'s entry, if there is one, from being reclaimed while the returned [`HeldKey`] lives: for parts of
-    /// something that is being read from its start to its end. Only `log` can, for up to a quarter of the volume (at
-    /// most 32,768 keys); an entry may still be replaced, removed, or be of no more use.
+    /// Protects `key`'s entry, if there is one, from reclaim until the returned [`HeldKey`] is dropped.
+    ///
+    /// Use this for the parts of a body that is being read from start to end. Only `log` supports it, for up to a
+    /// quarter of the volume and at most 32,768 keys. The entry can still be replaced, removed or invalidated.
     pub fn hold(&self, key: &[u8]) -> HeldKey {
         let volume = self.volumes.of(key).volume();
         HeldKey::new(volume, volume.hash(key).0)
     }
 
-    /// Returns whether its policies can pin entries; otherwise [`Store::pin`] fails.
+    /// Returns whether all policies of this store can pin entries. If not, [`Store::pin`] fails.
     pub fn can_pin(&self) -> bool {
         self.volumes.all().all(|engine| engine.volume().policy.can_pin())
     }
 
-    /// Exempts `key`'s entry, whose head and body take `len_bytes`, from eviction.
+    /// Exempts `key`'s entry from eviction. `len_bytes` is the length of its head and body.
     ///
-    /// The pin ends when the entry is unpinned, removed, expired or invalidated, or the store is closed. It also covers
-    /// an entry that replaces this one, and one that is stored later. Pin again after each start, before anything is
-    /// stored. Returns `false`, and pins nothing, if more than `Tuning::pin_share` of the volume (or a million keys)
-    /// would be pinned, or if the policy cannot pin.
+    /// The pin ends when the entry is unpinned, removed, expired or invalidated, or when the store is closed. If there
+    /// is no entry yet, or it is replaced, the pin covers the next entry of the key. Pins are not stored: pin again
+    /// after each start, before storing anything.
+    ///
+    /// Returns `false` without pinning if more than `Tuning::pin_share` of the volume or more than a million keys would
+    /// be pinned, or if the policy cannot pin.
     pub fn pin(&self, key: &[u8], len_bytes: u64) -> bool {
         let engine = self.volumes.of(key);
         let (volume, key_bytes) = (engine.volume(), key.len() as u64);
         let key_hash = volume.hash(key).0;
         let is_pinned = volume.pins.insert(key_hash, key_bytes + len_bytes + record::AROUND_BYTES);
         if is_pinned {
-            // Counted like hits, because a full index drops the entries with the fewest hits.
+            // A full index drops the entries with the fewest hits, so a pinned entry gets hits.
             (0..PIN_TOUCH_COUNT).for_each(|_| engine.touch(key_hash));
         }
         is_pinned
     }
 
-    /// Lets `key`'s entry be evicted like any other. Returns whether it was pinned.
+    /// Unpins `key`'s entry, so that it can be evicted. Returns whether it was pinned.
     pub fn unpin(&self, key: &[u8]) -> bool {
         let volume = self.volumes.of(key).volume();
         volume.pins.remove(volume.hash(key).0)
     }
 
-    /// Returns whether `key`'s present or next entry is pinned (no I/O).
+    /// Returns whether `key` is pinned (no I/O).
     pub fn is_pinned(&self, key: &[u8]) -> bool {
         let volume = self.volumes.of(key).volume();
         volume.pins.contains(volume.hash(key).0)
     }
 
-    /// Counters and gauges of all volumes together.
+    /// Returns the counters and gauges of all volumes together.
     pub fn stats(&self) -> Stats {
         Stats::sum(self.volumes.all().map(Stats::of))
     }
 
-    /// Returns the statistics of each volume, in the order in which they were given.
+    /// Returns the statistics of each volume, in the order in which the volumes were passed to open.
     pub fn volumes(&self) -> impl Iterator<Item = VolumeStats<'_>> {
         self.volumes.all().map(|engine| {
             let volume = engine.volume();
@@ -395,10 +408,10 @@ impl Store {
         })
     }
 
-    /// Writes what is committed and makes it durable.
+    /// Writes all committed entries and makes them durable.
     ///
     /// # Errors
-    /// `Unavailable` when something could not be written.
+    /// `Unavailable` if something could not be written.
     pub async fn sync(&self) -> Result<()> {
         self.check_open()?;
         let is_lost = |engine: &AnyEngine| engine.volume().health.is_out() && engine.gauges().dirty_bytes > 0;
@@ -408,22 +421,25 @@ impl Store {
         if waits_for_a_volume { Err(volumes::is_out()) } else { Ok(()) }
     }
 
-    /// Syncs and closes; later calls of anything else answer `Closed`. However many close a store, at once or one after
-    /// the other, it is closed once, and each of them returns when that is done, with its outcome. Waits as long as the
-    /// device does.
+    /// Syncs and closes the store. Later calls of other functions return `Closed`.
+    ///
+    /// The store is closed once, no matter how often this is called. Every call returns the outcome when closing is
+    /// done. There is no time limit.
     ///
     /// # Errors
-    /// As [`Store::sync`], or removals that could not be written may come undone; the store is closed all the same.
+    /// Like [`Store::sync`]. Also `Unavailable` if pending removals could not be written; these entries may come back.
+    /// The store is closed in any case.
     pub async fn close(&self) -> Result<()> {
         self.closing.outcome(&self.volumes).await
     }
 
-    /// Closes, as [`Store::close`] does, ends the store's threads and gives its volumes up, so that another process can
-    /// open them though clones of this store are left; those find it closed. Blocks. A block device stays claimed until
-    /// the last clone is gone.
+    /// Closes the store like [`Store::close`], stops its threads and releases its volumes.
+    ///
+    /// Another process can then open the volumes even if clones of this store still exist; calls on these clones return
+    /// `Closed`. A block device stays claimed until the last clone is dropped. This function blocks.
     ///
     /// # Errors
-    /// As [`Store::close`]. The volumes are given up all the same.
+    /// Like [`Store::close`]. The volumes are released in any case.
     pub fn release(&self) -> Result<()> {
         let closed = block_on(self.close());
         self.maintenance.iter().for_each(MaintenanceThread::stop);
@@ -434,24 +450,24 @@ impl Store {
         closed
     }
 
-    /// Flushes, syncs and reclaims what is due. Replaces the store's own threads in stores opened without them.
+    /// Does the flushes, syncs and reclaims that are due. In a store that was opened without threads of its own, the
+    /// caller must call this regularly.
     pub async fn maintain(&self) {
         for engine in self.volumes.all() {
             self.volumes.maintain(engine).await;
         }
     }
 
-    /// Checks what must hold in memory between index, layout and counters, for tests. Takes as long as looking at every
-    /// entry.
+    /// Checks the invariants between index, layout and counters, for tests. Visits every entry.
     ///
     /// # Panics
-    /// When something does not hold.
+    /// If an invariant is violated.
     #[doc(hidden)]
     pub fn check_invariants(&self) {
         self.volumes.all().for_each(AnyEngine::check);
     }
 
-    /// Gives the calling thread rings of its own, one for each volume that can have one, see [`ThreadDriver`].
+    /// Gives the calling thread I/O rings of its own, one for each volume that supports it (see [`ThreadDriver`]).
     pub fn attach_thread(&self) -> Vec<ThreadDriver> {
         self.volumes.all().filter_map(|engine| engine.volume().device.attach_thread()).collect()
     }
@@ -467,7 +483,7 @@ impl Store {
     }
 }
 
-/// Hits that an entry is given that is pinned: as many as any row counts.
+/// Number of hits that a pinned entry is given: the most that any policy counts.
 const PIN_TOUCH_COUNT: usize = 3;
 
 fn check_lengths(key: &[u8], head: &[u8]) -> Result<()> {

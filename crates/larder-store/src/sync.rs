@@ -1,9 +1,9 @@
-//! The locks and atomics of engines, indexes and layouts: the standard library's.
+//! The locks and atomics of engines, indexes and layouts.
 //!
-//! With the feature `shuttle` they are those of a scheduler that runs one thread at a time, and chooses the next thread
-//! at each lock or atomic. So `tests/shuttle` can try interleavings that a machine produces once in a year. Locks that
-//! are held only for a moment, with no other lock inside, are not covered (counters, completions, the wakeup of the
-//! maintenance thread).
+//! Normally these are the standard library's. With the feature `shuttle` they belong to a scheduler that runs one
+//! thread at a time and chooses the next thread at each lock or atomic. `tests/shuttle` can then try interleavings that
+//! occur on a machine once in a year. Locks that are held only for a moment, with no other lock inside (counters,
+//! completions, the wakeup of the maintenance thread), are not covered.
 
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};

@@ -1,22 +1,22 @@
-//! The units of all sizes, and the layout of a volume.
+//! The units of size and position, and the layout of a volume.
 //!
-//! Owns: sector, block and segment arithmetic ([`SegmentGeometry`]). Invariant: every segment lies wholly between the
-//! two superblocks. The byte layout is tabled in docs/format.md.
+//! Owns: sector, block and segment arithmetic ([`SegmentGeometry`]). Invariant: every segment is between the two
+//! superblocks. The byte layout is described in docs/format.md.
 
-/// Bytes of a [`Sector`]. Records begin at multiples of it unless stated otherwise.
+/// Bytes of a [`Sector`]. Records begin at multiples of this unless stated otherwise.
 pub(crate) const SECTOR_BYTES: u64 = 512;
 /// Records of packed volumes begin at multiples of this many bytes, so that short ones share sectors.
 pub(crate) const PACKED_STEP_BYTES: u64 = 8;
 /// Units, trailers and superblocks are aligned to this many bytes.
 pub(crate) const BLOCK_BYTES: u64 = 4096;
-/// The index area, or without one the data, begins here; the room before it belongs to the first superblock.
+/// Offset of the index area, or of the data if there is none. The space before it belongs to the first superblock.
 pub(crate) const DATA_START_BYTES: u64 = 64 << 10;
-/// Room of one superblock, at the start and at the end of the volume.
+/// Bytes of a superblock. There is one at the start and one at the end of the volume.
 pub(crate) const SUPERBLOCK_BYTES: u64 = BLOCK_BYTES;
-/// Fewest segments a volume works with: some open, some free, some to find hits in.
+/// Fewest segments that a volume needs: some open, some free, and some whose entries can be hit.
 pub(crate) const SEGMENT_COUNT_MIN: u64 = 8;
 
-/// A place on the volume in sectors from its start. 0 is never a record's place.
+/// A position on the volume, in sectors from its start. No record is at 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Sector(pub(crate) u64);
 
@@ -30,11 +30,11 @@ impl Sector {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Site(pub(crate) u64);
 
-/// Number of a set by place, from 0.
+/// The number of a set by position, from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SetNumber(pub(crate) u64);
 
-/// Number of a segment by place, from 0.
+/// The number of a segment by position, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SegmentId(pub(crate) u32);
 
@@ -57,8 +57,8 @@ pub(crate) struct SegmentGeometry {
 }
 
 impl SegmentGeometry {
-    /// As many segments of `segment_bytes` as a volume of `size_bytes` holds behind `index_bytes` of index
-    /// area; `None` if too few.
+    /// Returns the geometry with as many segments of `segment_bytes` as fit on a volume of `size_bytes` behind an index
+    /// area of `index_bytes`. Returns `None` if they are too few.
     pub(crate) fn new(size_bytes: u64, index_bytes: u64, segment_bytes: u64) -> Option<Self> {
         let data_start_bytes = DATA_START_BYTES.checked_add(index_bytes)?;
         let data = size_bytes.checked_sub(data_start_bytes.checked_add(SUPERBLOCK_BYTES)?)?;
@@ -73,17 +73,17 @@ impl SegmentGeometry {
         })
     }
 
-    /// Returns the same segments with records that share sectors.
+    /// Returns the same segments for records that share sectors.
     pub(crate) fn packed(self) -> Self {
         Self { step_bytes: PACKED_STEP_BYTES, ..self }
     }
 
-    /// Returns whether several records may begin in a sector.
+    /// Returns whether several records can begin in the same sector.
     pub(crate) fn is_packed(&self) -> bool {
         self.step_bytes < SECTOR_BYTES
     }
 
-    /// Returns what a record of `len_bytes` takes in a unit.
+    /// Returns the bytes that a record of `len_bytes` takes in a unit.
     pub(crate) fn stepped(&self, len_bytes: u64) -> u64 {
         len_bytes.next_multiple_of(self.step_bytes)
     }
@@ -97,7 +97,7 @@ impl SegmentGeometry {
         self.segment_start_bytes(segment) + self.segment_bytes
     }
 
-    /// Returns the sector in which the record at this place of a segment begins.
+    /// Returns the sector in which the record at this offset of a segment begins.
     pub(crate) fn sector_at(&self, segment: SegmentId, start_bytes: u64) -> Sector {
         Sector((self.segment_start_bytes(segment) + start_bytes) / SECTOR_BYTES)
     }
@@ -119,7 +119,7 @@ pub(crate) fn last_superblock_bytes(size_bytes: u64) -> u64 {
     (size_bytes / BLOCK_BYTES * BLOCK_BYTES).saturating_sub(SUPERBLOCK_BYTES)
 }
 
-/// Returns how many sectors hold `len_bytes` that begin `start_bytes` behind the start of one.
+/// Returns the number of sectors spanned by `len_bytes` that begin `start_bytes` behind a sector boundary.
 pub(crate) fn sectors_spanned(start_bytes: u64, len_bytes: u64) -> u64 {
     sectors(start_bytes % SECTOR_BYTES + len_bytes)
 }

@@ -16,21 +16,21 @@ use std::{
     task::{Context, Poll},
 };
 
-/// An entry being written: visible only after [`Writer::commit`]; dropped, it leaves no trace.
+/// An entry being written. It becomes visible with [`Writer::commit`]; a writer that is dropped leaves no trace.
 pub struct Writer {
     volumes: EngineVolumes,
     engine: AnyEngine,
     key: Box<[u8]>,
     head: Bytes,
     hints: Hints,
-    /// The epoch it was begun in, so that an invalidation since then covers it.
+    /// The epoch in which the entry was begun. A later invalidation covers the entry.
     epoch: u32,
     parts: Vec<Bytes>,
     len_bytes: u64,
 }
 
 impl Writer {
-    /// Longest body of one entry: 1 MiB. Longer ones are stored as several entries by the caller.
+    /// Longest body of one entry: 1 MiB. The caller must split a longer body into several entries.
     pub const BODY_MAX_BYTES: u64 = BODY_BYTES_MAX;
     /// Longest head: 64 KiB.
     pub const HEAD_MAX_BYTES: usize = HEAD_BYTES_MAX;
@@ -40,10 +40,10 @@ impl Writer {
         Self { volumes, engine, key: key.into(), head, hints, epoch, parts: Vec::new(), len_bytes: 0 }
     }
 
-    /// Appends to the body. Cheap: keeps the reference, copies at commit.
+    /// Appends `bytes` to the body. Keeps a reference; the bytes are copied at commit.
     ///
     /// # Errors
-    /// `Invalid` when the body would exceed [`Writer::BODY_MAX_BYTES`].
+    /// `Invalid` if the body would exceed [`Writer::BODY_MAX_BYTES`].
     pub fn write(&mut self, bytes: Bytes) -> Result<()> {
         let len_bytes = self.len_bytes + bytes.len() as u64;
         if len_bytes > Self::BODY_MAX_BYTES {
@@ -67,10 +67,11 @@ impl Writer {
         self.len_bytes == 0
     }
 
-    /// As [`Writer::commit`], if the row gives the entry room ([`crate::Store::admits`]); `false` if it does not, and the key has no entry.
+    /// Commits the entry if the policy admits it ([`crate::Store::admits`]). Returns `false`, without storing it, if
+    /// not.
     ///
     /// # Errors
-    /// As [`Writer::commit`].
+    /// Like [`Writer::commit`].
     pub async fn offer(self) -> Result<bool> {
         self.engine.volume().check_open()?;
         let key_hash = self.engine.volume().hash(&self.key).0;
@@ -80,10 +81,11 @@ impl Writer {
         self.commit().await.map(|()| true)
     }
 
-    /// Makes the entry visible, replacing any older entry of the key. Waits while too much is dirty.
+    /// Makes the entry visible, replacing any older entry of the key. Waits while too many bytes are waiting to be
+    /// written.
     ///
     /// # Errors
-    /// `Full` when there was no room within 2 s; `Unavailable` when the device fails; `Closed`.
+    /// `Full` if there was no room within 2 s, `Unavailable` if the device fails, `Closed` if the store is closed.
     pub async fn commit(self) -> Result<()> {
         self.engine.volume().check_open()?;
         self.volumes.remove_strays(&self.key).await?;
@@ -102,7 +104,7 @@ impl Writer {
     }
 }
 
-/// For libraries that write through this trait; copies what it is given. Closing does not commit.
+/// For libraries that write through this trait. Copies the bytes. Closing does not commit.
 impl AsyncWrite for Writer {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = self.write(Bytes::copy_from_slice(bytes));

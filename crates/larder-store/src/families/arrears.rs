@@ -1,4 +1,4 @@
-//! Paying what a volume owes: its engine removes, its superblock takes the rules.
+//! Retries pending removals: the engine removes keys, the superblock takes invalidations.
 
 use super::AnyEngine;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use futures_util::future::join_all;
 
 impl AnyEngine {
-    /// Pays what is owed, if it is time or somebody `insists`.
+    /// Retries the pending removals if a retry is due, or at once with `insists`.
     pub(crate) async fn pay_arrears(&self, insists: bool) {
         let volume = self.volume();
         while let Some(DueRemovals { rules, keys }) = volume.arrears.begin(volume.clock.now(), insists) {
@@ -37,13 +37,14 @@ impl AnyEngine {
         }
     }
 
-    /// Pays what is still owed when the store closes: by an epoch, since nothing is left to pay it otherwise.
+    /// Empties the volume by a new epoch if removals are still pending when the store closes, because nothing can retry
+    /// them later.
     ///
     /// # Errors
-    /// `Unavailable`: this cannot be written either, and what was to be removed may be back at the next start.
+    /// `Unavailable` if the epoch cannot be written either. The entries may then come back at the next start.
     pub(crate) async fn empty_if_in_arrears(&self) -> Result<()> {
         let volume = self.volume();
-        // A volume that is out of use is emptied before it rejoins, if that is on record.
+        // An excluded volume is emptied before it rejoins, provided that the other volumes recorded the exclusion.
         if volume.arrears.is_clear() || volume.health.is_out_and_safe() {
             return Ok(());
         }

@@ -1,28 +1,31 @@
-//! The words that describe rows: what is in memory, where bytes lie, when they travel, which entries go.
+//! The words that describe policies: what the index keeps in memory, where bytes are stored, when they are written and
+//! read, which entries are evicted.
 //!
-//! Columns of the table for documents, costs and tests; [`super::EngineRow`] decides what runs, and says which words are a row's.
+//! These are columns of the policy table, for documents, costs and tests. [`super::EngineRow`] decides what runs, and
+//! names the words for each policy.
 
 /// The memory that an index takes per entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndexAxis {
-    /// Two-choice buckets of 16 packed slots with tag, position, length class and hit bits.
+    /// Two-choice buckets of 16 packed slots. Each slot has a tag, a position, a length class and hit bits.
     Buckets,
-    /// A hash table of all entries with their places and order of use: 272 bits an entry.
+    /// A hash table of all entries with their places and order of use: 272 bits per entry.
     Map,
-    /// Nothing: the volume itself says what is where.
+    /// No index: entries are found by reading the volume.
     Nothing,
-    /// Per set of the disk table a tag and a rank for each way.
+    /// A tag and a rank for each way of each set of the disk table.
     SetTags,
-    /// The same, of the sets used last.
+    /// Like [`Self::SetTags`], but only for the recently used sets.
     RecentSetTags,
-    /// Eight bytes for an entry in the front; for a set a Bloom filter of 3 bits and 1 hit bit an entry.
+    /// Eight bytes for each entry in the front. A Bloom filter of 3 bits and 1 hit bit for each entry in a set.
     FrontAndFilters,
-    /// An entry table of 20 bytes an entry, a cluster table of 24 bytes a cluster.
+    /// An entry table (20 bytes per entry) and a cluster table (24 bytes per cluster).
     Objects,
-    /// Per set of the index a tag, a rank and a generation for each way, and the entry's position in the log.
+    /// For each way of each set of the index: a tag, a rank, a generation and the entry's position in the log.
     SetPlaces,
-    /// The same, with positions of the entries used last; the others' are in a file.
+    /// Like [`Self::SetPlaces`], but with the positions of recently used entries only. The other positions are in a
+    /// file.
     RecentSetPlaces,
 }
 
@@ -30,27 +33,27 @@ pub enum IndexAxis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayoutAxis {
-    /// Segments written once from start to end, in a circle.
+    /// Segments, each written once from start to end, reused in a circle.
     Segments,
-    /// A file per entry, all in one directory.
+    /// One file per entry, all in one directory.
     OneDirectory,
-    /// A file per entry, in 16 x 256 directories.
+    /// One file per entry, in 16 x 256 directories.
     RoundRobinDirectories,
-    /// A file per entry, a directory per site.
+    /// One file per entry, one directory per site.
     SiteDirectories,
-    /// A file of slots per length, the first free slot; long entries a file each.
+    /// One file of slots per length class. An entry takes the first free slot; a long entry gets a file of its own.
     SizeClasses,
-    /// One file of 512-byte slots, the next free ones from a pointer that goes round.
+    /// One file of 512-byte slots. An entry takes the next free slots behind a pointer that circles through the file.
     Slots,
-    /// One file of 4 KiB blocks in a bitmap of several levels, written along long free runs.
+    /// One file of 4 KiB blocks. A bitmap of several levels finds long free runs, which are written in order.
     MultilevelBitmap,
-    /// A table of bins, a key having one; what does not fit it in a ring.
+    /// A table of bins. A key belongs to one bin; bytes that do not fit in the bin go to a ring.
     Bins,
-    /// The same with bins in sets, a key having all bins of one.
+    /// A table of sets of bins. A key can be in any bin of its set; bytes that do not fit in the bin go to a ring.
     Sets,
-    /// A small log in front of sets; long entries in a ring of their own.
+    /// A small log (the front) before a table of sets. Long entries are in a ring of their own.
     FrontAndSets,
-    /// Clusters that are written, read and evicted whole.
+    /// Clusters that are written, read and evicted as a whole.
     Clusters,
 }
 
@@ -67,19 +70,19 @@ impl LayoutAxis {
 pub enum WriteAxis {
     /// Gathered into units of up to 1 MiB.
     Units,
-    /// The same, the entries of a group side by side.
+    /// Like [`Self::Units`], with the entries of a group next to each other.
     UnitsByGroup,
-    /// Each entry on its own; its commit waits for the device.
+    /// Each entry separately; its commit waits for the device.
     Through,
-    /// Each entry on its own, many in flight; commits do not wait.
+    /// Each entry separately, with many writes in flight; commits do not wait.
     Asynchronous,
-    /// Contiguous writes gather in a page.
+    /// Contiguous entries are collected in a page before it is written.
     Pages,
-    /// As [`Self::Pages`], behind buffers that each gather the entries of one site.
+    /// Like [`Self::Pages`], behind buffers that each collect the entries of one site.
     SitePages,
-    /// To the front in packs, from there to their sets, several entries at once.
+    /// In packs to the front; later from the front to the sets, several entries at once.
     PacksThenSets,
-    /// Gathered into whole clusters, by site.
+    /// Collected into whole clusters, by site.
     Clusters,
 }
 
@@ -87,17 +90,17 @@ pub enum WriteAxis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadAxis {
-    /// Each entry on its own, at once.
+    /// Each entry separately, without delay.
     Direct,
-    /// Each entry on its own, at once, many in flight.
+    /// Each entry separately, without delay, with many reads in flight.
     Asynchronous,
-    /// In batches sorted by place, with a time-out.
+    /// In batches that are sorted by position and read when they are full or after a timeout.
     SortedBatches,
-    /// A group with one read, at its first entry.
+    /// The whole group with one read, when its first entry is requested.
     Groups,
-    /// The whole set, at once.
+    /// The whole set, without delay.
     WholeSet,
-    /// The whole cluster, whose other entries go to the hot tier.
+    /// The whole cluster. Its other entries go to the memory cache.
     Clusters,
 }
 
@@ -105,23 +108,25 @@ pub enum ReadAxis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EvictionAxis {
-    /// The oldest segment; what of it was hit is written again, up to `Tuning::reinsertion_share`.
+    /// Evicts the oldest segment. Rewrites its entries that were hit, up to `Tuning::reinsertion_share`.
     Reinsertion,
-    /// The least recently used entries, until there is room for the new one.
+    /// Evicts the least recently used entries until there is room for the new entry.
     Lru,
-    /// The least recently used entries, ahead of need, at a pace set by fill and by the free runs found.
+    /// Evicts the least recently used entries ahead of need. The pace depends on how full the store is and on the
+    /// lengths of the free runs.
     PacedLru,
-    /// Whatever stands where a new entry belongs.
+    /// Overwrites the entry at the new entry's place.
     Overwrite,
-    /// The entry of the set that was written first.
+    /// Evicts the entry of the set that was written first.
     FirstInSet,
-    /// The entry of the set that was used least recently.
+    /// Evicts the least recently used entry of the set.
     LeastRecentInSet,
-    /// Drops from a set the entries believed to be used last; moves entries from the front into a set if they are worth
-    /// it.
+    /// Evicts the entries of a set that are expected to be used last. Moves entries from the front into a set if they
+    /// rank high enough.
     RankInSet,
-    /// The least recently used cluster, and all that is in it.
+    /// Evicts the least recently used cluster with all its entries.
     ClusterLru,
-    /// The oldest segment, unread; before that the entry of the index's set that was used least recently.
+    /// Overwrites the oldest segment without reading it. If the index's set is full earlier, evicts its least recently
+    /// used entry.
     OverwriteOrLeastRecent,
 }

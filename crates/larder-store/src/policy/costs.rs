@@ -1,8 +1,8 @@
 //! The costs of each policy: memory, and the I/O of a hit, a miss and an insertion.
 //!
-//! Owns: the costs of each column of the table, as published or as the engine does it (asserted in `tests/it/rows`).
-//! The speed of devices is known elsewhere; a plan combines both. Invariant: a new value in a column does not compile
-//! without its costs, so every policy has some. The costs are means over many requests of a full store;
+//! Owns: the costs of each column of the table, either published or counted in the engine (asserted in
+//! `tests/it/rows`). Device speeds are elsewhere; a plan combines both. Invariant: a new value in a column does not
+//! compile without its costs, so no policy lacks any. The costs are means over many requests to a full store;
 //! docs/planning.md explains each.
 
 use super::{
@@ -25,37 +25,38 @@ pub struct CostAssumptions<'a> {
     pub size_bytes: u64,
     /// Mean size of an entry with its head.
     pub mean_entry_bytes: u64,
-    /// Returns the share of entries that are longer than a number of bytes.
+    /// Returns the share of entries that are longer than the given number of bytes.
     pub share_longer_than: &'a dyn Fn(f64) -> f64,
-    /// Useful entries that one read brings in, in rows that read groups or clusters; 1 is none but the one asked for.
+    /// Useful entries that one read brings in, for policies that read groups or clusters. 1 means only the requested
+    /// entry.
     pub group_size: f64,
-    /// Constants of the rows.
+    /// Constants of the policies.
     pub tuning: &'a Tuning,
 }
 
-/// Transfers, of which some may be less than one because not every request makes them.
+/// I/O operations per request. A count can be below one, because not every request performs the operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TransferWork {
-    /// Reads at places that are anywhere.
+    /// Reads at random positions.
     pub random_reads: f64,
-    /// Bytes of those together.
+    /// Bytes of the random reads.
     pub random_read_bytes: f64,
-    /// Writes at places that are anywhere, or of an entry on its own.
+    /// Writes at random positions, or of a single entry.
     pub random_writes: f64,
-    /// Bytes of those together.
+    /// Bytes of the random writes.
     pub random_write_bytes: f64,
-    /// Bytes written in long pieces one behind the other.
+    /// Bytes written in long sequential pieces.
     pub sequential_write_bytes: f64,
-    /// Bytes read in long pieces.
+    /// Bytes read in long sequential pieces.
     pub sequential_read_bytes: f64,
     /// Files opened and read.
     pub file_reads: f64,
-    /// Bytes of those together.
+    /// Bytes of the file reads.
     pub file_read_bytes: f64,
-    /// Files made and written, each in place of one that is removed.
+    /// Files created and written, each replacing a file that is removed.
     pub file_replacements: f64,
-    /// Files opened and written that exist already.
+    /// Existing files opened and written.
     pub file_updates: f64,
     /// Bytes written to files.
     pub file_write_bytes: f64,
@@ -76,12 +77,12 @@ impl TransferWork {
         work
     }
 
-    /// Reads of any kind but those that reclaim makes.
+    /// Returns the number of reads of all kinds, without those of reclaim.
     pub fn reads(&self) -> f64 {
         self.random_reads + self.file_reads
     }
 
-    /// Bytes written, in whatever way.
+    /// Returns all bytes written.
     pub fn written_bytes(&self) -> f64 {
         self.random_write_bytes + self.sequential_write_bytes + self.file_write_bytes
     }
@@ -107,19 +108,19 @@ impl TransferWork {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PolicyCosts {
-    /// Entries that there is room for.
+    /// Number of entries that fit in the store.
     pub entries: f64,
-    /// Memory of the index when it is full.
+    /// Memory of the full index.
     pub index_bytes: f64,
-    /// A lookup that finds its entry.
+    /// The work of a lookup that finds its entry.
     pub hit: TransferWork,
-    /// A lookup that does not.
+    /// The work of a lookup that finds no entry.
     pub miss: TransferWork,
-    /// Storing an entry in a store that is full.
+    /// The work of storing an entry in a full store.
     pub insert: TransferWork,
-    /// Hits as a share of those that an LRU of the same bytes has.
+    /// Hits, as a share of the hits of an LRU with the same number of bytes.
     pub hits_of_lru: f64,
-    /// Processor time of a request in addition to that of its I/O and files, in microseconds.
+    /// Processor time of a request in microseconds, without the time of its I/O and files.
     pub cpu_us: f64,
 }
 
@@ -139,7 +140,7 @@ impl Policy {
     }
 }
 
-/// Entries there is room for, and the index's bits for each.
+/// Returns how many entries fit in the store, and how many bits the index takes for each.
 fn memory(policy: &Policy, assumed: &CostAssumptions<'_>) -> (f64, f64) {
     let CostAssumptions { size_bytes, mean_entry_bytes, tuning, .. } = *assumed;
     let (size, mean) = (size_bytes as f64, mean_entry_bytes as f64);
@@ -216,7 +217,7 @@ fn tiny_memory(assumed: &CostAssumptions<'_>) -> (f64, f64) {
     (entries, (sets * TINY_SET_BITS + slots * TINY_SLOT_BITS) / entries)
 }
 
-/// Bytes of an entry's record.
+/// Returns the bytes of an entry's record.
 fn record_bytes(assumed: &CostAssumptions<'_>) -> f64 {
     assumed.mean_entry_bytes as f64 + RECORD_OVERHEAD_BYTES
 }
@@ -233,7 +234,7 @@ fn writes(count: f64, bytes_each: f64) -> TransferWork {
 fn bin_and_rest(assumed: &CostAssumptions<'_>, one: fn(f64, f64) -> TransferWork) -> TransferWork {
     let bin = assumed.tuning.hashcache_bin_bytes as f64;
     let long = (assumed.share_longer_than)(bin);
-    // Entries longer than a bin have the mean's bytes beyond it, and more: lengths on the web have long tails.
+    // Lengths on the web have long tails: a long entry has at least the mean length beyond its bin.
     let rest = (record_bytes(assumed) / long.max(0.1)).max(bin);
     one(1.0, bin).and(one(long, rest))
 }
@@ -265,7 +266,7 @@ fn hit(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
         },
         LayoutAxis::Segments => match (policy.reads, policy.index) {
             (ReadAxis::Groups, IndexAxis::RecentSetPlaces) => {
-                // The place of a group's first entry is all that is needed.
+                // Only the position of the group's first entry is read.
                 let place = reads((1.0 - places_share(tuning)) / group_size, PLACES_BLOCK_BYTES);
                 reads(1.0 / group_size, record * group_size).and(place)
             }
@@ -309,7 +310,8 @@ fn miss(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
 fn insert(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
     let work = write_work(policy, assumed).and(eviction_work(policy, assumed));
     if policy.index == IndexAxis::RecentSetPlaces {
-        // A place falls out of memory for each that comes, and in a large store hardly two go to one block of the file.
+        // Each new position displaces another one from memory. In a large store, two positions are hardly ever in the
+        // same block of the file.
         return work.and(reads(1.0, PLACES_BLOCK_BYTES)).and(writes(1.0, PLACES_BLOCK_BYTES));
     }
     work
@@ -343,7 +345,7 @@ fn write_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork {
         WriteAxis::Units | WriteAxis::UnitsByGroup => sequential(record * UNIT_EXCESS),
         WriteAxis::Pages | WriteAxis::SitePages => {
             let page = tuning.page_bytes as f64;
-            // The pages of a run are one write; entries shorter than a page share it.
+            // The pages of a run are written with one write. Entries shorter than a page share it.
             writes((record / page).clamp(1.0 / PAGE_ENTRIES_MAX, 1.0), record.max(page))
         }
         WriteAxis::Clusters => sequential(record * CLUSTER_EXCESS),
@@ -376,9 +378,11 @@ fn eviction_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork
     }
 }
 
-/// Returns the hits of a policy as a share of those of an LRU. For `log` and `log-clock` it is the median of six
-/// request sequences at 10% of their footprint (docs/measurements.md). `hashcache-basic` keeps 1 - 1/e of the entries
-/// that are hashed to as many bins; an LRU within sets of 8 and a FIFO are in between (docs/planning.md).
+/// Returns the hits of a policy as a share of the hits of an LRU.
+///
+/// For `log` and `log-clock` this is the median of six request sequences at 10% of their footprint
+/// (docs/measurements.md). `hashcache-basic` keeps 1 - 1/e of the entries if there are as many bins as entries. LRU and
+/// FIFO within sets of 8 are between the two (docs/planning.md).
 fn hits_of_lru(policy: &Policy, tuning: &Tuning) -> f64 {
     match policy.eviction {
         EvictionAxis::Lru | EvictionAxis::PacedLru => 1.0,
@@ -394,9 +398,10 @@ fn hits_of_lru(policy: &Policy, tuning: &Tuning) -> f64 {
     }
 }
 
-/// Returns the processor time of a request in the store itself: hashes, checksums, copies, sets that are read whole.
-/// Medians of three runs of `larder bench store --size 128MiB --time 3s`, less 5 us for each transfer, scaled so that
-/// `log` takes 6 us as on an idle machine.
+/// Returns the processor time of a request in the store itself: hashes, checksums, copies, reading whole sets.
+///
+/// These are medians of three runs of `larder bench store --size 128MiB --time 3s`, minus 5 us for each I/O operation,
+/// scaled so that `log` takes 6 us as on an idle machine.
 fn cpu_us(row: EngineRow) -> f64 {
     match row {
         EngineRow::Log(LogRow::Packed(LogEviction::Worth | LogEviction::Clock)) => 6.0,
@@ -408,7 +413,7 @@ fn cpu_us(row: EngineRow) -> f64 {
         EngineRow::Mapped(MappedRow::Slots(SlotSchedule::PagesAndSortedReads)) => 4.8,
         EngineRow::Mapped(MappedRow::Slots(SlotSchedule::SitePagesAndSortedReads)) => 5.3,
         EngineRow::Mapped(MappedRow::Bitmap) => 5.2,
-        // Their time is spent in the file system, which the device's figures include.
+        // These policies spend their time in the file system, which is part of the device's figures.
         EngineRow::Mapped(MappedRow::Files(_) | MappedRow::SizeClasses) => 6.0,
         EngineRow::Table(TableRow::Bins) => 1.6,
         EngineRow::Table(TableRow::Sets) => 6.1,
@@ -420,32 +425,33 @@ fn cpu_us(row: EngineRow) -> f64 {
 
 const WORTH_HITS: f64 = 1.10;
 const CLOCK_HITS: f64 = 1.02;
-/// Bytes written again for each that is missed, where the share allows as many: with those of the insertion 1.3.
-/// Measured are 0.6 to 1.5 in all (docs/measurements.md), by how much is let in and how much of it is hit.
+/// Bytes rewritten for each byte that missed, if the reinsertion share allows it. With the insertion itself, 1.3 bytes
+/// are written per missed byte. Measured: 0.6 to 1.5, depending on how much is admitted and how much of it is hit
+/// (docs/measurements.md).
 const REINSERTED: f64 = 0.28;
 const MAP_BITS: f64 = 272.0;
-/// Numbers of sets that a resident set is found by and ordered with, hash heads included.
+/// Set numbers that find and order a resident set, including the heads of the hash lists.
 const RESIDENT_LINKS: f64 = 3.5;
 const LOG_POSITION_BITS: f64 = 32.0;
-/// A place that waits for the file; there are twice as many at most as are written at a time.
+/// A position that is waiting to be written to the file. At most twice as many wait as one write takes.
 const PLACE_WAITING_BYTES: f64 = 40.0;
 const PLACES_BLOCK_BYTES: f64 = 4096.0;
 const GROUP_LENGTH_BITS: f64 = 8.0;
-/// 20 bytes in the table, and 4 in the heads of lists, of which there are half as many again.
+/// 20 bytes in the table, and 4 bytes per list head, with 1.5 list heads per entry.
 const OBJECT_BITS: f64 = 160.0 + 48.0;
 const CLUSTER_BITS: f64 = 192.0;
 const TINY_SET_BITS: f64 = 32.0;
 const TINY_SLOT_BITS: f64 = 64.0;
 const TINY_ENTRIES_PER_SET: u64 = 7;
-/// Lookups that read the record of another key in a full index (docs/measurements.md).
+/// Share of lookups in a full index that read the record of another key (docs/measurements.md).
 const LOG_FALSE_MATCHES: f64 = 0.0037;
-/// A Bloom filter of 20 bits with 7 entries.
+/// False positive rate of a Bloom filter of 20 bits with 7 entries.
 const TINY_FALSE_MATCHES: f64 = 0.18;
-/// Sets written for each short entry that comes: several go at once, and some are dropped unseen.
+/// Set writes per new short entry. One set write stores several entries, and some entries are dropped without one.
 const TINY_SET_WRITES: f64 = 0.3;
-/// Header of a record and half of the sector it is rounded up to.
+/// Header of a record, and half a sector for rounding up.
 const RECORD_OVERHEAD_BYTES: f64 = 400.0;
-/// A length class is read, which is more than the record.
+/// A read covers the whole length class, which is longer than the record.
 const SIZE_CLASS_EXCESS: f64 = 1.07;
 /// Headers of units, trailers and checkpoints.
 const UNIT_EXCESS: f64 = 1.03;

@@ -1,4 +1,4 @@
-//! The settings that the engines can run, for each engine, and nothing else.
+//! The settings that each engine can run. Other combinations cannot be expressed.
 //!
 //! Owns: the types in which [`super::POLICIES`] is written, and the columns that follow from them. Policies are named
 //! elsewhere. Invariant: every value is a policy that an engine can run; each engine matches its own type without a
@@ -13,7 +13,8 @@ use super::{EvictionAxis, IndexAxis, LayoutAxis, ReadAxis, WriteAxis};
 /// let row = EngineRow::Log(LogRow::Packed(LogEviction::Worth));
 /// ```
 ///
-/// A map of all entries does not go with segments, nor batches of sorted reads with a file per entry; neither compiles:
+/// Two combinations that do not compile: segments with a map of all entries, and batches of sorted reads with a file
+/// per entry.
 ///
 /// ```compile_fail
 /// use larder_store::{EngineRow, LogEviction, MappedRow};
@@ -33,90 +34,92 @@ pub enum EngineRow {
     Mapped(MappedRow),
     /// A table of sets on the volume.
     Table(TableRow),
-    /// Clusters that are written, read and evicted whole.
+    /// Clusters that are written, read and evicted as a whole.
     Clusters,
-    /// A small log in front of sets.
+    /// A small log before a table of sets.
     Tiny,
 }
 
-/// Rows of the segmented log.
+/// The policies on the segmented log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogRow {
-    /// Packed slots of all entries; what is worth it is written again when its segment is reclaimed.
+    /// An index with packed slots of all entries. When a segment is reclaimed, its useful entries are rewritten.
     Packed(LogEviction),
-    /// HashCache's sets with positions; the oldest segment is overwritten.
+    /// An index of HashCache's sets with positions in the log. The oldest segment is overwritten.
     Located(LocatedRow),
 }
 
 /// The choice of entries that are rewritten when a segment is reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogEviction {
-    /// Entries that were hit, once for each hit, most hit for their length first. What comes in is chosen as well.
+    /// Entries that were hit, once for each hit. Entries with the most hits for their length come first. New entries
+    /// are selected too.
     Worth,
-    /// Entries that were hit, once for each hit.
+    /// Entries that were hit, once for each hit. All new entries are admitted.
     Clock,
 }
 
-/// HashCache's rows on a log.
+/// HashCache's policies on a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocatedRow {
     /// All positions in memory.
     Plain,
-    /// The same, and what was asked for together lies and is read together.
+    /// All positions in memory, and entries that were requested together are stored and read together.
     Grouped,
-    /// Groups too, and the positions of the entries used last; the others' are in a file.
+    /// Like [`Self::Grouped`], but with the positions of recently used entries in memory. The other positions are in a
+    /// file.
     Recent,
 }
 
-/// Rows with a map of all entries.
+/// The policies with a map of all entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MappedRow {
-    /// A file per entry.
+    /// One file per entry.
     Files(FileNaming),
-    /// A file of slots per length, and a file each for long entries.
+    /// One file of slots per length class, and one file for each long entry.
     SizeClasses,
     /// One file of slots.
     Slots(SlotSchedule),
-    /// One file of blocks in a bitmap of several levels, with eviction ahead of need.
+    /// One file of blocks with a bitmap of several levels. Evicts ahead of need.
     Bitmap,
 }
 
-/// In which directory the file of an entry is.
+/// The choice of directory for an entry's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileNaming {
-    /// The same for all.
+    /// One directory for all files.
     OneDirectory,
-    /// One of 16 x 256, see `squid_directory_files`.
+    /// One of 16 x 256 directories, see `squid_directory_files`.
     RoundRobin,
-    /// One for each site.
+    /// One directory per site.
     BySite,
 }
 
-/// When the rows with one file of slots write and read.
+/// When the policies with one file of slots write and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotSchedule {
-    /// Each entry on its own; its commit waits for the device.
+    /// Each entry is written separately; its commit waits for the device.
     Through,
-    /// Each entry on its own, many in flight.
+    /// Each entry is written separately, with many writes in flight.
     Asynchronous,
-    /// Contiguous writes gather in a page.
+    /// Contiguous entries are collected in a page before it is written.
     Pages,
-    /// The same, and reads go in sorted batches.
+    /// Like [`Self::Pages`], and reads go in sorted batches.
     PagesAndSortedReads,
-    /// The same, and the entries of a site gather before they are written.
+    /// Like [`Self::PagesAndSortedReads`], and the entries of a site are collected before they are written.
     SitePagesAndSortedReads,
 }
 
-/// Rows with a table on the volume.
+/// The policies with a table on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableRow {
     /// A bin for each key.
     Bins,
-    /// A set of bins for each key, of which memory knows nothing.
+    /// A set of bins for each key, without an index in memory.
     Sets,
-    /// The same, with tags and ranks of all sets in memory.
+    /// Like [`Self::Sets`], with tags and ranks of all sets in memory.
     TaggedSets,
-    /// The same, with those of the sets used last.
+    /// Like [`Self::TaggedSets`], but only for the recently used sets.
     RecentlyTaggedSets,
 }
 
@@ -228,7 +231,7 @@ impl MappedRow {
 }
 
 impl LogRow {
-    /// Returns whether what was asked for together lies and is read together.
+    /// Returns whether entries that were requested together are stored and read together.
     pub(crate) const fn is_grouped(self) -> bool {
         match self {
             Self::Located(LocatedRow::Grouped | LocatedRow::Recent) => true,

@@ -1,8 +1,8 @@
-//! Predicts what every policy would do on a disk and memory of given size: `larder plan`.
+//! Predicts the performance of every policy for a disk and memory of given size: `larder plan`.
 //!
 //! Owns: the step from a policy's costs and a device's figures to requests per second, and the recommendation. The
-//! costs come from [`Policy::costs`]; measuring is elsewhere. Invariant: pure; equal wishes and figures give equal
-//! plans. The formulas are derived from the descriptions of HashCache (NSDI 2009), with more kinds of I/O than a seek;
+//! costs come from [`Policy::costs`]; devices are measured elsewhere. Invariant: a plan depends only on its wishes and
+//! figures. The formulas follow the descriptions of HashCache (NSDI 2009), extended from seeks to more kinds of I/O;
 //! see docs/planning.md.
 
 mod figures;
@@ -21,7 +21,7 @@ pub use sizes::Sizes;
 pub struct PlanWishes {
     /// Size of the store.
     pub size_bytes: u64,
-    /// Memory for the index and the hot tier together.
+    /// Memory for the index and the memory cache together.
     pub memory_bytes: u64,
     /// The lengths of entries.
     pub sizes: Sizes,
@@ -29,21 +29,21 @@ pub struct PlanWishes {
     pub hit_ratio: f64,
     /// Share of the misses that are stored.
     pub storable_share: f64,
-    /// Useful entries that one read brings in, in rows that read groups; 1 if nothing is known of the clients.
+    /// Useful entries that one read brings in, in policies that read groups; 1 if nothing is known about the clients.
     pub group_size: f64,
-    /// Transfers that are in flight at a time.
+    /// I/O operations in flight at a time.
     pub depth: u32,
-    /// Processors that the store and the proxy have.
+    /// Processors available to the store and the proxy.
     pub processor_count: f64,
-    /// Processor time of a request apart from the store's; zero plans for the store alone.
+    /// Processor time of a request outside the store. Zero plans for the store alone.
     pub request_cpu: Duration,
-    /// Constants of the rows.
+    /// Constants of the policies.
     pub tuning: Tuning,
 }
 
 impl PlanWishes {
-    /// Wishes for a store of `size_bytes` with `memory_bytes`, all else as for a web proxy: 60% hits, 80% of misses
-    /// storable (PolyMix-4), entries of 16 KiB, 64 in flight.
+    /// Returns the wishes of a web proxy with a store of `size_bytes` and `memory_bytes`: 60% hits, 80% of the misses
+    /// storable (PolyMix-4), entries of 16 KiB, 64 I/O operations in flight.
     pub fn new(size_bytes: u64, memory_bytes: u64) -> Self {
         Self {
             size_bytes,
@@ -85,46 +85,46 @@ impl fmt::Display for PlanBound {
 pub struct PlannedRow {
     /// The policy's name.
     pub policy: &'static str,
-    /// Entries there is room for.
+    /// Number of entries that fit in the store.
     pub entries: f64,
     /// Memory of the index.
     pub index_bytes: f64,
-    /// Bits of it for each entry.
+    /// Bits of the index per entry.
     pub index_bits: f64,
-    /// Reads of a hit.
+    /// Reads per hit.
     pub reads_per_hit: f64,
-    /// Reads of a miss.
+    /// Reads per miss.
     pub reads_per_miss: f64,
-    /// Hits relative to an LRU of the same bytes.
+    /// Hits relative to an LRU with the same number of bytes.
     pub hits_of_lru: f64,
-    /// Bytes written for each byte that is stored.
+    /// Bytes written per byte stored.
     pub write_factor: f64,
-    /// Requests per second, whatever limits them.
+    /// Requests per second that the limiting resource allows.
     pub requests_per_second: f64,
     /// The resource that limits the requests.
     pub bound: PlanBound,
-    /// Whether the index leaves a quarter of the memory for the hot tier.
+    /// Whether the index leaves a quarter of the memory for the memory cache.
     pub fits: bool,
-    /// Whether the device's figures say what this row needs (a block device holds no files).
+    /// Whether the device's figures cover what this policy needs (a block device holds no files).
     pub known: bool,
 }
 
-/// The rows, and the one that is recommended.
+/// The predictions for all policies, and the recommendation.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Plan {
-    /// Every row of the table, in its order.
+    /// The predictions in the order of the policy table.
     pub rows: Vec<PlannedRow>,
-    /// The name of the recommended row; `None` if none fits.
+    /// The name of the recommended policy; `None` if none fits.
     pub recommended: Option<&'static str>,
-    /// Why.
+    /// The reason for the recommendation.
     pub reason: String,
-    /// The measured device, or that none was measured.
+    /// The measured device, or a note that none was measured.
     pub device: String,
 }
 
 impl Plan {
-    /// Plans with what `figures` say of a device.
+    /// Plans for a device with the given `figures`.
     pub fn new(wishes: &PlanWishes, figures: &DeviceFigures) -> Self {
         let rows: Vec<_> = Policy::all().iter().map(|policy| planned(policy, wishes, figures)).collect();
         let (recommended, reason) = recommend(&rows, wishes);
@@ -170,7 +170,7 @@ fn request_work(costs: &PolicyCosts, wishes: &PlanWishes) -> TransferWork {
     hits.and(costs.miss.times(misses)).and(costs.insert.times(misses * wishes.storable_share))
 }
 
-/// Seconds that the device is busy with `work`, with as much in flight as is wished.
+/// Returns the seconds that the device is busy with `work` at the planned depth.
 fn device_seconds(work: &TransferWork, figures: &DeviceFigures, wishes: &PlanWishes) -> f64 {
     let depth = wishes.depth;
     let beside = figures.beside_reads.filter(|_| work.random_reads > 0.0);
@@ -191,7 +191,8 @@ fn device_seconds(work: &TransferWork, figures: &DeviceFigures, wishes: &PlanWis
     random + sequential + files
 }
 
-/// Seconds of `count` transfers of `bytes` in all, of which one of a length takes `seconds`.
+/// Returns the seconds of `count` operations with `bytes` bytes in total. `seconds` is the time of one operation of a
+/// given length.
 fn together(count: f64, bytes: f64, seconds: impl Fn(f64) -> f64) -> f64 {
     if count > 0.0 { count * seconds(bytes / count) } else { 0.0 }
 }
@@ -208,8 +209,10 @@ fn cpu_seconds(work: &TransferWork, costs: &PolicyCosts, figures: &DeviceFigures
     costs.cpu_us / 1e6 + transfers + files
 }
 
-/// Returns the recommended policy and the reason: the fastest that fits. Among policies of about the same speed,
-/// prefers one that keeps what is required; among equal ones, the first in the table.
+/// Returns the recommended policy and the reason.
+///
+/// The fastest policy that fits is recommended. Among policies of about the same speed, those with about the most hits
+/// are preferred; among these, the first in the table is chosen.
 fn recommend(rows: &[PlannedRow], wishes: &PlanWishes) -> (Option<&'static str>, String) {
     let candidates: Vec<_> = rows.iter().filter(|row| row.fits && row.known).collect();
     let room = format!("{:.0} MB", wishes.memory_bytes as f64 * INDEX_SHARE_MAX / 1e6);
@@ -233,18 +236,19 @@ fn recommend(rows: &[PlannedRow], wishes: &PlanWishes) -> (Option<&'static str>,
     (Some(chosen.policy), reason)
 }
 
-/// Returns the hits per second, the speed that counts: requests are the same for all policies, hits are not.
+/// Returns the hits per second. Policies are compared by it, because the same requests give different numbers of hits.
 fn hits_per_second(row: &PlannedRow) -> f64 {
     row.requests_per_second * row.hits_of_lru
 }
 
-/// The hot tier gets at least the rest.
+/// Largest share of the memory for the index. The memory cache gets the remainder.
 const INDEX_SHARE_MAX: f64 = 0.75;
-/// Rows that are at least so much of the fastest are as fast: no plan is better than that.
+/// A policy with at least this share of the fastest policy's speed counts as equally fast, because plans are no more
+/// exact.
 const AS_FAST: f64 = 0.85;
-/// Rows whose hits differ by no more do as well.
+/// Policies whose hits differ by at most this share count as equally good.
 const AS_GOOD: f64 = 0.03;
-/// Processor time of a proxied request apart from its transfers, hits and misses together (docs/planning.md).
+/// Processor time of a proxied request without its I/O, averaged over hits and misses (docs/planning.md).
 const PROXY_CPU: Duration = Duration::from_micros(20);
 
 #[cfg(test)]

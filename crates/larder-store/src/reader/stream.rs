@@ -1,6 +1,6 @@
-//! A body as `AsyncRead` and `AsyncSeek`, for libraries that want those.
+//! A body as `AsyncRead` and `AsyncSeek`, for libraries that need these traits.
 //!
-//! Cost: one boxed future per device read; none for what was read with the head.
+//! Cost: one boxed future per device read; none for the part that was read with the head.
 
 use super::Reader;
 use crate::Result;
@@ -13,12 +13,12 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-/// Most bytes fetched at once.
+/// Most bytes read at once.
 const STEP_BYTES: u64 = 256 << 10;
 
 type Step = Pin<Box<dyn Future<Output = Result<Option<Bytes>>> + Send>>;
 
-/// A verified body that can be read and sought.
+/// A verified body that can be read and seeked.
 pub struct BodyStream {
     reader: Reader,
     position: u64,

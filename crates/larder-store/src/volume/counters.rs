@@ -1,8 +1,8 @@
-//! What a volume counts.
+//! The counters of a volume.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Hands every counter, with what it counts, to the macro `$with`: the one list of them.
+/// Passes every counter with its description to the macro `$with`. This is the only list of counters.
 macro_rules! for_each_counter {
     ($with:ident) => {
         $with! {
@@ -14,30 +14,30 @@ macro_rules! for_each_counter {
             false_matches,
             /// Committed entries.
             commits,
-            /// Entries not stored for want of room.
+            /// Entries not stored because there was no room.
             rejected,
-            /// Entries that were offered and not stored, because they were not worth the room of others.
+            /// Entries that were offered but not stored, because they were not worth evicting others for.
             not_admitted,
-            /// Entries that were offered and not stored, because as much was written as may be.
+            /// Entries that were offered but not stored, because the limit on bytes written was reached.
             wear_refused,
             /// Entries dropped at reclaim.
             evicted,
-            /// Entries lost because both their buckets were full, or another key had their address.
+            /// Entries lost because both of their buckets were full, or because another key took their place.
             displaced,
-            /// Entries kept at reclaim by writing them again.
+            /// Entries rewritten at reclaim.
             reinserted,
-            /// Pinned entries that went all the same: beyond any use, invalidated, damaged, or with no place to be
-            /// written to.
+            /// Pinned entries that were evicted nevertheless: expired, invalidated, damaged, or without room to rewrite
+            /// them.
             unpinned,
-            /// Damaged entries met (each was a miss).
+            /// Damaged entries found. Each was a miss.
             corrupt,
-            /// Failed transfers.
+            /// Failed I/O operations.
             io_errors,
             /// Times that a volume was excluded because it failed.
             outages,
             /// Device reads of entries.
             reads,
-            /// Bytes of those.
+            /// Bytes of these reads.
             read_bytes,
             /// Device writes.
             writes,
@@ -45,7 +45,7 @@ macro_rules! for_each_counter {
             written_bytes,
             /// Entry bytes (key, head, body) admitted.
             admitted_bytes,
-            /// Segments loaded of those found at start.
+            /// Segments loaded, of those found at start.
             recovered_segments,
             /// Segments found at start.
             recoverable_segments,

@@ -3,73 +3,74 @@
 //! Owns: the figures and the interpolation. Measuring is elsewhere. Invariant: an interpolated rate lies between those
 //! of the neighbouring points. Beyond the last point, time grows with the bytes.
 
-/// Lengths of random reads that are measured, in bytes.
+/// Lengths of the measured random reads, in bytes.
 pub const READ_BYTES: [u64; 6] = [4 << 10, 8 << 10, 12 << 10, 16 << 10, 64 << 10, 128 << 10];
-/// Numbers in flight that are measured.
+/// Numbers of operations in flight that are measured.
 pub const READ_DEPTHS: [u32; 4] = [1, 4, 16, 64];
 
-/// Random reads of one length with one number of them in flight.
+/// Random reads of one length at one depth.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReadFigure {
-    /// Length of each.
+    /// Length of each read.
     pub read_bytes: u64,
-    /// In flight at a time.
+    /// Reads in flight at a time.
     pub depth: u32,
     /// Reads per second.
     pub per_second: f64,
-    /// Mean time of one, in microseconds.
+    /// Mean time of a read, in microseconds.
     pub mean_us: f64,
-    /// Time that 99% take at most, in microseconds.
+    /// 99th percentile of the time of a read, in microseconds.
     pub p99_us: f64,
-    /// Processor time of one, in microseconds.
+    /// Processor time of a read, in microseconds.
     pub cpu_us: f64,
 }
 
-/// Random writes of one length with one number of them in flight.
+/// Random writes of one length at one depth.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct WriteFigure {
-    /// Length of each.
+    /// Length of each write.
     pub write_bytes: u64,
-    /// In flight at a time.
+    /// Writes in flight at a time.
     pub depth: u32,
     /// Writes per second.
     pub per_second: f64,
-    /// Processor time of one, in microseconds.
+    /// Processor time of a write, in microseconds.
     pub cpu_us: f64,
 }
 
-/// A file per entry: what the file system does of each in a second, with several at a time.
+/// The file system's rates for policies that keep a file per entry, with several files in use at a time.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FileFigures {
     /// Bytes of each file.
     pub file_bytes: u64,
-    /// At a time.
+    /// Files in use at a time.
     pub depth: u32,
-    /// Files made and written, each in place of one that is removed; the wait until all is on the disk is in it.
+    /// Files created and written per second, each replacing a file that is removed. Includes the wait until everything
+    /// is on the disk.
     pub replace_per_second: f64,
-    /// Files opened and read whole that are not in memory.
+    /// Files opened and read whole per second, none of them in the page cache.
     pub read_per_second: f64,
-    /// Processor time of making, writing and removing one, in microseconds.
+    /// Processor time of creating, writing and removing a file, in microseconds.
     pub replace_cpu_us: f64,
-    /// Processor time of reading one, in microseconds.
+    /// Processor time of reading a file, in microseconds.
     pub read_cpu_us: f64,
 }
 
-/// The cost of writes while the device has random reads in flight. Disks that buffer writes in their own memory look
-/// faster than they are as long as nothing is read.
+/// The cost of writes while the device has random reads in flight. A disk that buffers writes in its own memory looks
+/// faster than it is while nothing is read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct BesideReads {
-    /// Sequential writes, in bytes per second of what reads leave of the device's time.
+    /// Sequential writes in bytes per second, in the device time that reads leave.
     pub sequential_write: f64,
-    /// Factor by which a random write takes longer.
+    /// Factor by which reads slow down a random write.
     pub random_write_times: f64,
 }
 
-/// Everything that was measured of a device or a file system.
+/// All measured figures of a device or a file system.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DeviceFigures {
@@ -79,9 +80,9 @@ pub struct DeviceFigures {
     pub io: String,
     /// Whether the page cache was bypassed. Otherwise reads may have measured memory, not the disk.
     pub is_direct: bool,
-    /// Bytes that reads and writes were spread over.
+    /// Size of the region that the reads and writes were spread over, in bytes.
     pub span_bytes: u64,
-    /// Load average of the machine when it began: above 0, others shared it.
+    /// Load average of the machine when measuring began. Above 0, other programs shared the machine.
     pub load_average: f64,
     /// Random reads.
     pub reads: Vec<ReadFigure>,
@@ -94,12 +95,12 @@ pub struct DeviceFigures {
     /// The cost of writes during reads; `None` if not measured, which counts as no extra cost.
     #[cfg_attr(feature = "serde", serde(default))]
     pub beside_reads: Option<BesideReads>,
-    /// Files; `None` on a block device.
+    /// File system figures; `None` on a block device.
     pub files: Option<FileFigures>,
 }
 
 impl DeviceFigures {
-    /// Returns what is wrong with these figures, if they cannot be planned with.
+    /// Returns why these figures cannot be used for a plan, or `None` if they can.
     pub fn fault(&self) -> Option<&'static str> {
         let rates = self.reads.iter().map(|read| read.per_second);
         let rates = rates.chain(self.writes.iter().map(|write| write.per_second));
@@ -110,7 +111,7 @@ impl DeviceFigures {
         (is_lacking || is_odd).then_some("a rate is missing, or is not a positive number")
     }
 
-    /// Seconds of the device that a random read of `bytes` takes with `depth` in flight.
+    /// Returns the device time of a random read of `bytes` with `depth` reads in flight, in seconds.
     pub fn read_seconds(&self, bytes: f64, depth: u32) -> f64 {
         let nearest = nearest_depth(self.reads.iter().map(|read| read.depth), depth);
         let points = self.reads.iter().filter(|read| Some(read.depth) == nearest);
@@ -124,7 +125,7 @@ impl DeviceFigures {
         between(points.map(|read| (read.read_bytes as f64, read.cpu_us / 1e6)), bytes)
     }
 
-    /// Seconds of the device that a random write of `bytes` takes with `depth` in flight.
+    /// Returns the device time of a random write of `bytes` with `depth` writes in flight, in seconds.
     pub fn write_seconds(&self, bytes: f64, depth: u32) -> f64 {
         let nearest = nearest_depth(self.writes.iter().map(|write| write.depth), depth);
         let points = self.writes.iter().filter(|write| Some(write.depth) == nearest);
@@ -139,14 +140,15 @@ impl DeviceFigures {
     }
 }
 
-/// Returns the measured depth that is nearest to the wanted one by ratio.
+/// Returns the measured depth whose ratio to `wanted` is nearest to 1.
 fn nearest_depth(measured: impl Iterator<Item = u32>, wanted: u32) -> Option<u32> {
     let distance = |depth: u32| (f64::from(depth.max(1)) / f64::from(wanted.max(1))).ln().abs();
     measured.min_by(|one, other| distance(*one).total_cmp(&distance(*other)))
 }
 
-/// Reads off a straight line between the points next to `bytes`. Below the first point it is the first's time; beyond
-/// the last it grows as between the last two, or in proportion if there is but one.
+/// Interpolates linearly between the points next to `bytes`. Below the first point, returns the first point's time.
+/// Beyond the last, extends the line through the last two points, or grows in proportion to `bytes` if there is only
+/// one point.
 fn between(points: impl Iterator<Item = (f64, f64)>, bytes: f64) -> f64 {
     let mut points: Vec<_> = points.collect();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));

@@ -1,13 +1,13 @@
 //! The lengths of entries: a mean, or a sample from a trace.
 //!
-//! Owns: the share of entries longer than a given length, which decides how often policies with places of one size need
-//! a second operation. Invariant: the share falls from 1 to 0 as the length grows. Cost: a search in a sample.
+//! Owns: the share of entries longer than a given length. It decides how often a policy with places of one size needs a
+//! second operation. Invariant: the share falls from 1 to 0 as the length grows. Cost: a search in a sample.
 
 /// Lengths of entries.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sizes {
-    /// Lognormal with this mean in bytes, as wide as lengths on the web: 35% of PolyMix's objects, whose mean is
-    /// 10.6 KB, are longer than 8 KB, as here.
+    /// A lognormal distribution with this mean in bytes. It is as wide as the lengths on the web: it reproduces
+    /// PolyMix, where the mean is 10.6 KB and 35% of the objects are longer than 8 KB.
     Mean(f64),
     /// A sample of lengths, ascending.
     Sample(Vec<u64>),

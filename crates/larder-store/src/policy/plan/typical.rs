@@ -1,15 +1,15 @@
 //! Figures of typical devices, for a plan without measurements.
 //!
-//! Owns: two devices; the kernel's information about a disk selects one. A plan made with them says so, because your
-//! device may differ.
+//! Owns: two devices; the kernel's information about a disk selects one. A plan made with them says so, because the
+//! real device may differ.
 //!
-//! Sources: HashCache (NSDI 2009) for the spinning disk: 1000 / (13.7 ms + length / 50 MB/s) seeks a second, half as
-//! many again with queueing. Data sheets' sustained rates of SATA drives for the solid-state disk.
+//! Sources: HashCache (NSDI 2009) for the spinning disk: 1000 / (13.7 ms + length / 50 MB/s) seeks per second, and 1.5
+//! times as many with queueing. For the solid-state disk, the sustained rates in data sheets of SATA drives.
 
 use super::{DeviceFigures, FileFigures, READ_BYTES, READ_DEPTHS, ReadFigure, WriteFigure};
 
 impl DeviceFigures {
-    /// Returns a SATA solid-state disk.
+    /// Returns the figures of a SATA solid-state disk.
     pub fn typical_solid_state() -> Self {
         let per_second = |bytes: u64, depth: u32| {
             let (alone_us, bytes_per_second) = (90.0, 520e6);
@@ -27,7 +27,7 @@ impl DeviceFigures {
         made("a typical SATA solid-state disk", per_second, 0.35, 480e6, files)
     }
 
-    /// Returns a disk of 7200 revolutions a minute.
+    /// Returns the figures of a disk with 7200 revolutions per minute.
     pub fn typical_spinning() -> Self {
         let per_second = |bytes: u64, depth: u32| {
             let alone = 1.0 / (0.0137 + bytes as f64 / 50e6);
@@ -45,7 +45,7 @@ impl DeviceFigures {
     }
 }
 
-/// Creates a device. `write_share` is the number of random writes it does in the time of one random read.
+/// Creates the figures of a device. `write_share` is the number of random writes in the time of one random read.
 fn made(
     path: &str,
     per_second: impl Fn(u64, u32) -> f64,
