@@ -1,6 +1,6 @@
-//! What several engines do in the same way.
+//! Parts that several engines share.
 //!
-//! Does not: name an engine. What only one of them needs is its own.
+//! Nothing here names an engine. Code that only one engine needs is in that engine.
 
 pub(crate) mod doubts;
 pub(crate) mod effects;

@@ -1,8 +1,8 @@
-//! The end of a store: one close, however many callers request it.
+//! Closes a store once, no matter how many callers request it.
 //!
-//! Owns: the order of closing. An engine's own end is in [`AnyEngine::finish`]. Invariant: every caller returns when
-//! the store is closed, with the same outcome. The callers that poll drive the close. If one of them is dropped, the
-//! others, or the next caller, continue.
+//! Owns: the order of closing. Each engine closes itself in [`AnyEngine::finish`]. Invariant: every caller returns when
+//! the store is closed, with the same outcome. The callers drive the close by polling it. If one of them is dropped,
+//! the others, or the next caller, continue.
 
 use super::EngineVolumes;
 use crate::{Result, families::AnyEngine};
@@ -12,7 +12,7 @@ use futures_util::{
 };
 use std::sync::{Arc, OnceLock};
 
-/// The one close of a store, once somebody asked for it.
+/// The single close of a store; set by the first caller.
 #[derive(Clone, Default)]
 pub(super) struct StoreClosing(Arc<OnceLock<Shared<BoxFuture<'static, Result<()>>>>>);
 

@@ -25,7 +25,7 @@ use std::{
 pub enum PathContent {
     /// No file and no device, or an empty directory.
     Nothing,
-    /// A block device that holds nothing, of this size in bytes.
+    /// An empty block device of this size in bytes.
     Blank(u64),
     /// A store.
     Store(StoreInfo),
@@ -36,7 +36,7 @@ pub enum PathContent {
         /// Size of the device in bytes.
         size_bytes: u64,
     },
-    /// A file that is no store, or a directory that holds something and is no store.
+    /// A file that is not a store, or a non-empty directory that is not a store.
     OtherFile,
 }
 
@@ -48,11 +48,11 @@ pub struct StoreInfo {
     pub policy: Option<&'static Policy>,
     /// The size in bytes.
     pub size_bytes: u64,
-    /// Size of its segments in bytes; 0 in rows that have none.
+    /// Size of its segments in bytes; 0 in policies without segments.
     pub segment_size_bytes: u64,
     /// Version of its format.
     pub format: u32,
-    /// Whether new entries go on probation, which volumes of `log` of format 3 or later have.
+    /// Whether new entries go on probation. Volumes of `log` with format 3 or later have this.
     pub has_probation: bool,
     /// The store's random identity, in hexadecimal.
     pub identity: String,
@@ -62,16 +62,16 @@ pub struct StoreInfo {
     pub site_rule_count: usize,
     /// Entries that remain after `kill -9`, in words; empty if this engine does not know the policy.
     pub kept_after_kill: &'static str,
-    /// Size of the file or device it is in, in bytes.
+    /// Size of its file or device, in bytes.
     pub volume_bytes: u64,
-    /// Whether that is a block device.
+    /// Whether it is on a block device.
     pub is_block_device: bool,
 }
 
-/// Says what is at `path`. Locks it for that moment.
+/// Returns the content of `path`, which is locked during this call.
 ///
 /// # Errors
-/// `Unavailable`: it cannot be opened or read, or is in use. `Corrupt`: a store with both superblocks damaged.
+/// `Unavailable`: the path cannot be opened or read, or is in use. `Corrupt`: a store with both superblocks damaged.
 /// `Invalid`: a directory, or a store of another format.
 pub fn inspect(path: &Path) -> Result<PathContent> {
     look(path).map(|(content, _)| content)
@@ -93,7 +93,7 @@ pub fn glance(path: &Path) -> Result<Option<StoreInfo>> {
     let volume_bytes = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
     let mut copy = vec![0; SUPERBLOCK_BYTES as usize];
     for offset_bytes in [0, last_superblock_bytes(volume_bytes)] {
-        // One of the two is whole, whatever is being written.
+        // At least one of the two copies is whole, even while the store writes one.
         if file.read_exact_at(&mut copy, offset_bytes).is_err() {
             continue;
         }
@@ -108,7 +108,7 @@ pub fn glance(path: &Path) -> Result<Option<StoreInfo>> {
     Ok(None)
 }
 
-/// As [`inspect`], with the device of what is there, as long as the store on it.
+/// Identifies the content like [`inspect`], and returns the device with it, cut to the length of the store.
 pub(super) fn look(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((PathContent::Nothing, None)),
@@ -138,22 +138,23 @@ pub(super) fn look(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)
     Ok((content, Some(device)))
 }
 
-/// Identifies the content of a directory. It can be a store of a policy that keeps files; the store's other data is in
-/// one file there.
+/// Identifies the content of a directory. It can be a store of a policy that keeps files; the store's other data is
+/// then in one file in the directory.
 fn look_into_directory(path: &Path) -> Result<(PathContent, Option<Arc<dyn Device>>)> {
     let volume = path.join(open::VOLUME_NAME);
     if volume.is_file() {
         return look(&volume);
     }
     let unreadable = |error| Error::io(ErrorKind::Unavailable, format!("cannot look into {}", path.display()), error);
-    // A file system of its own has this one from the start.
+    // A new file system contains this directory from the start.
     let is_own =
         |entry: &io::Result<fs::DirEntry>| !entry.as_ref().is_ok_and(|entry| entry.file_name() == "lost+found");
     let is_empty = fs::read_dir(path).map_err(unreadable)?.find(is_own).is_none();
     Ok((if is_empty { PathContent::Nothing } else { PathContent::OtherFile }, None))
 }
 
-/// Makes an empty store at the options' path and destroys what is there: show [`inspect`]'s answer first.
+/// Creates an empty store at the options' path and destroys the present content. Show the user the result of
+/// [`inspect`] first.
 ///
 /// # Errors
 /// As [`crate::Store::open`].
@@ -162,10 +163,10 @@ pub fn format(options: &StoreOptions) -> Result<()> {
 }
 
 impl StoreOptions {
-    /// Refuses options that no store can be made with. Touches nothing.
+    /// Checks whether a store can be created with these options. Changes nothing.
     ///
     /// # Errors
-    /// `Invalid`: says which and why.
+    /// `Invalid` names the option and the reason.
     pub fn check(&self) -> Result<()> {
         open::check(self).map(drop)
     }
@@ -191,7 +192,7 @@ impl StoreInfo {
     }
 }
 
-/// Returns a device for a few reads by one caller.
+/// Returns a device for a few reads by a single caller.
 fn plain_device(file: VolumeFile) -> Result<Arc<dyn Device>> {
     match ThreadsDevice::new(Arc::new(file), NonZeroUsize::MIN) {
         Ok(device) => Ok(Arc::new(device)),

@@ -1,7 +1,7 @@
-//! The store's own thread: loads the index at start, then does what is due.
+//! The store's own thread: loads the index at start, then does the work that is due.
 //!
-//! Invariant: asleep while nothing is due; everything it does is in [`EngineVolumes::maintain`], so that a
-//! simulation does the same in virtual time.
+//! Invariant: it sleeps while nothing is due. All its work is in [`EngineVolumes::maintain`], so that a simulation can
+//! do the same work in virtual time.
 
 use super::EngineVolumes;
 use crate::{Error, ErrorKind, Result, device::block_on, families::AnyEngine};
@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-/// The running thread; stopping or dropping it finishes what is dirty and joins it.
+/// The running thread. Stopping or dropping it writes what is dirty and joins the thread.
 pub(super) struct MaintenanceThread {
     engine: AnyEngine,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
@@ -29,7 +29,7 @@ impl MaintenanceThread {
         Ok(Self { engine: engine.clone(), thread: Mutex::new(Some(thread)) })
     }
 
-    /// Stops the thread, and waits until it has ended. Blocks.
+    /// Stops the thread and waits until it has ended. Blocks.
     pub(super) fn stop(&self) {
         self.engine.volume().wakeup.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,7 +1,7 @@
-//! Opening: from a path or a device to a superblock that can be trusted, and back when it changes.
+//! Opens a volume: from a path or a device to a verified superblock.
 //!
-//! Invariant: nothing of an existing file is written before its superblock was accepted. A new file
-//! gets its name only when it is whole.
+//! Invariant: an existing file is not written before its superblock was accepted. A new file gets its name only when it
+//! is complete.
 
 use crate::{
     Dice, Error, ErrorKind, Policy, Result, StoreOptions,
@@ -24,11 +24,11 @@ const SIZE_BYTES_MAX: u64 = 16 << 40;
 const MEAN_ENTRY_BYTES_MIN: u64 = SECTOR_BYTES;
 const MEAN_ENTRY_BYTES_MAX: u64 = 1 << 20;
 
-/// In the directory of a store that keeps files, the file with what is not an entry's.
+/// In the directory of a store that keeps files: the file with all other data.
 pub(super) const VOLUME_NAME: &str = "larder.volume";
 
-/// Opens or creates the volume of `options`: a file or a block device, or a directory if the row keeps files. A block
-/// device that is blank is taken as it is.
+/// Opens or creates the volume of `options`: a file or a block device, or a directory if the policy keeps files. On an
+/// empty block device, creates a store.
 pub(super) fn open_file(options: &StoreOptions) -> Result<Volume> {
     let shape = check(options)?;
     if options.policy.layout.keeps_files() { open_directory(options, shape) } else { open_volume(options, shape) }
@@ -38,7 +38,7 @@ fn open_directory(options: &StoreOptions, mut shape: VolumeShape) -> Result<Volu
     let directory = FilesDirectory::open(&options.path, FilesDirectory::THREAD_COUNT_DEFAULT)?;
     let path = options.path.join(VOLUME_NAME);
     if let Ok(metadata) = fs::metadata(&path) {
-        // How much room the index takes was decided when the store was made.
+        // The size of the index area was decided when the store was created.
         shape.size_bytes = metadata.len();
     }
     let inner = StoreOptions { path, size_bytes: shape.size_bytes, ..options.clone() };
@@ -47,7 +47,7 @@ fn open_directory(options: &StoreOptions, mut shape: VolumeShape) -> Result<Volu
     Ok(volume)
 }
 
-/// Opens the store with entries in `directory` and its other data on `device`, or creates one if the device has only
+/// Opens the store with entries in `directory` and its other data on `device`. Creates one if the device has only
 /// zeros.
 pub(super) fn open_device_and_directory(
     device: Arc<dyn Device>,
@@ -68,7 +68,7 @@ pub(super) fn open_device_and_directory(
     Ok(volume)
 }
 
-/// Refuses a store of files that was made for another size.
+/// Returns an error if a store of files was created for another size.
 fn check_bound(volume: &Volume) -> Result<()> {
     let asked = check(&volume.options)?;
     if asked.files_bytes() == volume.shape.files_bytes() || volume.size_bytes() == volume.options.size_bytes {
@@ -125,7 +125,7 @@ fn open_volume(options: &StoreOptions, shape: VolumeShape) -> Result<Volume> {
     Ok(Volume::new(device, superblock, policy, options).made_now(is_new))
 }
 
-/// Makes an empty store at the options' path, whatever is there.
+/// Creates an empty store at the options' path, whatever is there.
 pub(super) fn format_file(options: &StoreOptions) -> Result<()> {
     let shape = check(options)?;
     if options.policy.layout.keeps_files() {
@@ -166,7 +166,7 @@ fn create_file(options: &StoreOptions, shape: VolumeShape) -> Result<(Arc<dyn De
 }
 
 impl VolumeFile {
-    /// Leaves out what the store of `options` does not use of a block device.
+    /// Cuts off the part of a block device that the store of `options` does not use.
     fn shorten_to_store(&mut self, options: &StoreOptions) -> Result<()> {
         if !self.is_block_device() {
             return Ok(());
@@ -190,7 +190,7 @@ fn holds_other(path: &Path, what: &str) -> Error {
     Error::new(ErrorKind::Invalid, place)
 }
 
-/// Opens the store on `device`, or makes one where both superblocks are still zero.
+/// Opens the store on `device`. Creates one if both superblocks are still zero.
 pub(super) fn open_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Volume> {
     let options = StoreOptions { size_bytes: device.len_bytes(), ..options.clone() };
     if options.policy.layout.keeps_files() {
@@ -226,7 +226,7 @@ fn check_row(superblock: &Superblock, options: &StoreOptions) -> Result<&'static
     Err(Error::new(ErrorKind::Invalid, place))
 }
 
-/// Checks the options all rows share, and what the row makes of the others.
+/// Checks the options common to all policies, then returns the shape that the policy derives from them.
 pub(super) fn check(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let StoreOptions { size_bytes, mean_entry_bytes: mean, .. } = *options;
@@ -277,8 +277,8 @@ pub(super) fn damaged_superblocks(device: &Arc<dyn Device>) -> Vec<u64> {
 /// Number of reads of a copy of the superblock that is damaged or unreadable.
 const COPY_READ_COUNT: u32 = 3;
 
-/// Reads the copy of the superblock at `offset_bytes`, and retries if it is damaged: the other copy may be older and
-/// lack the last invalidation.
+/// Reads the copy of the superblock at `offset_bytes`. Retries if it is damaged, because the other copy may be older
+/// and lack the last invalidation.
 fn read_copy(device: &Arc<dyn Device>, offset_bytes: u64) -> std::result::Result<Superblock, ReadRefusal> {
     let read = || {
         let block = block_on(device.read(offset_bytes, SUPERBLOCK_BYTES as usize)).map_err(ReadRefusal::Io)?;
@@ -293,7 +293,7 @@ fn read_copy(device: &Arc<dyn Device>, offset_bytes: u64) -> std::result::Result
     outcome
 }
 
-/// Reads both copies, and returns the newer of the whole ones.
+/// Reads both copies, and returns the newer of the valid ones.
 pub(super) fn read_superblock(device: &Arc<dyn Device>) -> std::result::Result<Superblock, ReadRefusal> {
     if device.len_bytes() < 2 * SUPERBLOCK_BYTES {
         return Err(ReadRefusal::Format(SuperblockRefusal::Foreign));

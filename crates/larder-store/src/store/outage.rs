@@ -1,12 +1,13 @@
-//! A volume that fails while the store is open, and its return.
+//! Excludes a volume that fails while the store is open, and takes it back later.
 //!
-//! Owns: the order of both. While a volume is out, what is to be removed from it is deferred (`volume::arrears`),
-//! and the others have it on record that it is out, so that a start after a crash empties it. A probe finds that
-//! it works again; then the record counts no longer, what was deferred is written, all volumes note that it is one
-//! of them, and only then it is used. Does not: decide when it is out or probed (`volume::health`). Invariant:
-//! nothing that was removed or replaced while a volume was out is found again, whenever the process ends; each
-//! removal is covered by the record or by what is deferred until it is written. Cost: two small writes per volume
-//! and change.
+//! Owns: the order of both. While a volume is excluded, removals from it are deferred (`volume::arrears`), and the
+//! other volumes record the exclusion, so that a start after a crash empties it. When a probe finds that it works
+//! again, the record stops counting, the deferred removals are written, all volumes note its return, and only then is
+//! it used. When to exclude or probe a volume is decided elsewhere (`volume::health`).
+//!
+//! Invariant: an entry that was removed or replaced while its volume was excluded is never found again, whenever the
+//! process ends. Until a removal is written, it is either deferred or covered by the record. Cost: two small writes per
+//! volume and change.
 
 use super::EngineVolumes;
 use crate::{
@@ -18,15 +19,14 @@ use crate::{
 use std::{io, thread};
 
 impl EngineVolumes {
-    /// Records each volume's failure on the others as soon as it happens. A volume that is alone has none to
-    /// record it.
+    /// Records each volume's failure on the others as soon as it happens. A single volume has no others to record it.
     pub(super) fn record_outages_as_they_come(&self) {
         for engine in self.all().filter(|_| !self.is_lone()) {
-            // Weak, and an identity: the volume owns this.
+            // Weak, and only the id: the volume owns this callback.
             let (weak, lost) = (self.downgrade(), engine.volume().id);
             engine.volume().health.set_on_out(move || {
                 let Some(volumes) = Self::upgrade(&weak) else { return };
-                // Not here: a completion must not block.
+                // A completion must not block, so a thread writes the record.
                 let work = move || {
                     let lost = volumes.all().map(AnyEngine::volume).find(|volume| volume.id == lost);
                     block_on(volumes.record_outage(lost.expect("a store's volumes stay the same")));
@@ -38,15 +38,15 @@ impl EngineVolumes {
         }
     }
 
-    /// Does what is due now on one volume. One that is out is probed, and nothing else.
+    /// Does the work that is due on a volume. An excluded volume is only probed.
     pub(super) async fn maintain(&self, engine: &AnyEngine) {
         if !engine.volume().health.is_out() || self.take_back(engine, false).await {
             engine.maintain().await;
         }
     }
 
-    /// Probes a volume that is out, if that is due or `insists`, and takes it back if it works. Returns whether it
-    /// is in use.
+    /// Probes an excluded volume, if a probe is due or with `insists`, and takes it back if it works. Returns whether
+    /// the volume is in use.
     pub(super) async fn take_back(&self, engine: &AnyEngine, insists: bool) -> bool {
         let volume = engine.volume();
         let Some(_turn) = volume.health.begin_probe(volume.clock.now(), insists) else {
@@ -65,17 +65,17 @@ impl EngineVolumes {
         outcome.is_ok()
     }
 
-    /// Settles what a volume has missed that works again, and uses it.
+    /// Writes what a volume missed that works again, and puts it in use.
     async fn settle(&self, engine: &AnyEngine) -> Result<()> {
         let volume = engine.volume();
         let _pass = self.membership().pass().await;
-        // In this order: a removal that relied on the record was deferred before, and is written now; one that
-        // comes later is acknowledged only when it is written.
+        // In this order: a removal that relied on the record was deferred before this point, and is written below. A
+        // later removal is acknowledged only when it is written.
         volume.health.set_recorded(false);
         let outcome = self.make_up_for(engine).await;
         match outcome {
             Ok(()) => volume.health.set_in_use(volume.clock.now()),
-            // Some volumes may have recorded that this one rejoined.
+            // Some volumes may already have noted that this one rejoined.
             Err(_) => self.record(volume).await,
         }
         outcome
@@ -83,7 +83,7 @@ impl EngineVolumes {
 
     async fn make_up_for(&self, engine: &AnyEngine) -> Result<()> {
         let volume = engine.volume();
-        // Writes that its start could not do come first: without them nothing can be removed.
+        // First the writes that the start could not do: nothing can be removed without them.
         engine.maintain().await;
         engine.pay_arrears(true).await;
         volume.check_arrears()?;
@@ -94,14 +94,14 @@ impl EngineVolumes {
         membership::rejoin(&volumes, volume).await
     }
 
-    /// Sees to it before a close that what volumes that are out have missed is not forgotten.
+    /// Records before a close that volumes are excluded, so that the changes they missed are not lost.
     pub(super) async fn record_outages(&self) {
         for engine in self.all().filter(|engine| !engine.volume().health.is_safe()) {
             self.record_outage(engine.volume()).await;
         }
     }
 
-    /// Makes it durable that `lost` is out, unless it is back already.
+    /// Records durably that `lost` is excluded, unless it is already back.
     async fn record_outage(&self, lost: &Volume) {
         let _pass = self.membership().pass().await;
         if lost.health.is_out() {
@@ -109,7 +109,7 @@ impl EngineVolumes {
         }
     }
 
-    /// Makes it durable on the volumes in use that `lost` is out. For the task that has passed the gate.
+    /// Records durably on the volumes in use that `lost` is excluded. The caller must hold the membership pass.
     async fn record(&self, lost: &Volume) {
         if self.is_lone() {
             return;

@@ -1,9 +1,9 @@
 //! Lists the keys of a store that is in use.
 //!
-//! Owns: [`ScanSummary`], and the order: dirty data is flushed first, then each volume is scanned from its start. Which
-//! of several records of a key counts, and whether it is still useful, is decided by [`Store::get`]. Invariant: every
-//! key that had an entry when the scan began, and has not changed since, is listed at least once. Cost: one read of
-//! everything, with one segment in memory at a time.
+//! Owns: [`ScanSummary`], and the order: dirty data is flushed first, then each volume is scanned from its start.
+//! [`Store::get`] decides which of several records of a key counts, and whether it is still useful. Invariant: every
+//! key that had an entry when the scan began, and has not changed since, is listed at least once. Cost: reads the whole
+//! store, with one segment in memory at a time.
 
 use super::Store;
 use crate::{Error, ErrorKind, Result, device::block_on, engine::kit::walk::WalkItem, families};
@@ -18,24 +18,25 @@ pub enum ScanSummary<'a> {
     Key(&'a [u8]),
     /// Progress: the bytes scanned and the total.
     Passed {
-        /// Those that were.
+        /// Bytes scanned so far.
         bytes: u64,
-        /// All of them.
+        /// Bytes of the whole store.
         of: u64,
     },
 }
 
 impl Store {
-    /// Returns whether its policies can list their keys while the store is open.
+    /// Returns whether all its policies can list their keys while the store is open.
     pub fn can_scan(&self) -> bool {
         self.volumes.all().all(|engine| engine.volume().policy.can_scan())
     }
 
-    /// Tells `meet` the keys of all entries, by reading all of the store; ends early when `meet` says `false`, or the store is closed. Blocks:
-    /// not for a thread that serves.
+    /// Calls `meet` with the keys of all entries. Reads the whole store. Stops when `meet` returns `false` or the store
+    /// is closed. Blocks, so do not call it from a thread that serves requests.
     ///
     /// # Errors
-    /// `Invalid` where a row cannot ([`Store::can_scan`]); `Unavailable` when what is dirty cannot be flushed; `Closed`.
+    /// `Invalid` if a policy cannot list its keys ([`Store::can_scan`]), `Unavailable` if dirty data cannot be flushed,
+    /// `Closed` if the store is closed.
     pub fn scan(&self, meet: &mut dyn FnMut(ScanSummary<'_>) -> bool) -> Result<()> {
         self.check_open()?;
         if !self.can_scan() {

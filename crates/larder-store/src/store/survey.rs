@@ -1,8 +1,8 @@
 //! Examines a whole store without changing it: its content, and whether every byte is valid.
 //!
-//! Owns: [`Survey`] and its counts. The engines' scans know where records lie. Invariant: nothing is written to the
+//! Owns: [`CheckFindings`] and its counts. The engines' scans find the records. Invariant: nothing is written to the
 //! volume. Where opening a store would write, it is opened behind an overlay. Cost: [`survey`] costs an opening,
-//! [`check`] one read of everything.
+//! [`check`] reads everything once.
 
 use super::{Store, StoreInfo, inspect, open};
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
 };
 use std::{path::Path, sync::Arc};
 
-/// Bytes of a store that are not what was written.
+/// A damaged part of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreDamage {
     /// Offset in bytes from the volume's start.
@@ -28,21 +28,21 @@ pub struct StoreDamage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckFindings {
-    /// Entries whose every byte is right; those that were replaced since and not yet overwritten count too.
+    /// Valid entries, including those that were replaced but not yet overwritten.
     pub entries: u64,
     /// Total bytes of the entries.
     pub entry_bytes: u64,
-    /// Of them, entries beyond any use.
+    /// Entries of these that have expired.
     pub expired: u64,
-    /// Of them, entries that were invalidated.
+    /// Entries of these that were invalidated.
     pub invalidated: u64,
-    /// Notes that an entry was removed.
+    /// Records of removals.
     pub removals: u64,
     /// Segments in use.
     pub segments: u64,
     /// Number of damaged places.
     pub damage_count: u64,
-    /// The first of them, up to [`CheckFindings::DAMAGES_MAX`].
+    /// The first damaged places, up to [`CheckFindings::DAMAGES_MAX`].
     pub damages: Vec<StoreDamage>,
 }
 
@@ -71,16 +71,16 @@ impl CheckFindings {
     }
 }
 
-/// Says what is in the store at `path`, as opening it would find it.
+/// Returns the description and statistics of the store at `path`, as opening it would find them.
 ///
 /// # Errors
-/// As [`crate::inspect`]; `Invalid` when there is no store.
+/// As [`crate::inspect`], and `Invalid` if there is no store.
 pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
     let (info, device) = look(path)?;
     let options = StoreOptions { background: false, ..options(path, &info)? };
     if options.policy.layout.keeps_files() {
-        // Opening the store may remove files, which an overlay would not prevent. So the engine is queried before it
-        // has loaded anything.
+        // Opening this store may remove files, which an overlay would not prevent. So the engine is queried before it
+        // loads anything.
         let volume = Arc::new(open::existing(device, &options)?);
         let entries = families::listed_count(&volume);
         let stats = Stats::of(&AnyEngine::new(volume)?);
@@ -93,7 +93,7 @@ pub fn survey(path: &Path) -> Result<(StoreInfo, Stats)> {
 /// Verifies every record of the store at `path`. Calls `progress` with the bytes examined and the total.
 ///
 /// # Errors
-/// As [`crate::inspect`]; `Invalid` if there is no store.
+/// As [`crate::inspect`], and `Invalid` if there is no store.
 pub fn check(path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckFindings> {
     let (info, device) = look(path)?;
     let mut findings = CheckFindings::default();

@@ -1,11 +1,13 @@
-//! Bringing a store of an older format to a newer one.
+//! Converts a store of an older format to a newer one.
 //!
-//! Owns: which formats are converted in place, and that conversion. Does not: ask whether entries may be lost, its
-//! caller does. Invariant: a conversion in place writes superblocks only, one after the other, so that one of them
-//! is whole whenever the machine stops. A `log` volume of format 1 is one whose segments are all main ones: only
-//! its superblock says that new entries go on probation, and it is of format 3 then. A journal needs room in front of
-//! the entries, and entries that share sectors are found by other rules, so that a volume without either is formatted
-//! again. Cost: a few reads and two writes, or those of [`crate::format()`].
+//! Owns: which formats are converted in place, and that conversion. The caller asks the user whether entries may be
+//! lost. Invariant: a conversion in place writes only the superblocks, one after the other, so that one of them is
+//! always whole.
+//!
+//! A `log` volume of format 1 has only main segments. Its superblock alone says whether new entries go on probation, so
+//! writing it as format 3 suffices. Formats with a journal need room before the entries, and formats in which entries
+//! share sectors find them by other rules. A volume without these is formatted again. Cost: a few reads and two writes,
+//! or those of [`crate::format()`].
 
 use super::{open, survey};
 use crate::{
@@ -21,26 +23,25 @@ use std::path::Path;
 pub struct UpgradePlan {
     /// The store's format.
     pub from: u32,
-    /// The format that it would have: the newest of its policy, or the newest to which no entry is lost. If it is the
-    /// same, there is nothing to do.
+    /// The format after the upgrade: the newest of its policy, or the newest that loses no entry. Equal to `from` if
+    /// there is nothing to do.
     pub to: u32,
-    /// Whether the store has to be formatted again, which loses all its entries.
+    /// Whether the store must be formatted again, which loses all its entries.
     pub loses_entries: bool,
 }
 
-/// Says what [`upgrade`] would do with the store at `path`. Changes nothing.
+/// Returns what [`upgrade`] would do with the store at `path`. Changes nothing.
 ///
 /// # Errors
-/// As [`crate::inspect`]; `Invalid` when there is no store, or its policy is not known.
+/// As [`crate::inspect`], and `Invalid` if there is no store or its policy is unknown.
 pub fn plan_upgrade(path: &Path) -> Result<UpgradePlan> {
     plan(path).map(|(plan, _)| plan)
 }
 
-/// Brings the store at `path` to the format that [`plan_upgrade`] says, and destroys its entries where [`plan_upgrade`]
-/// says so.
+/// Converts the store at `path` to the format that [`plan_upgrade`] returns. Destroys its entries if the plan says so.
 ///
 /// # Errors
-/// As [`plan_upgrade`]; `Unavailable`: it cannot be written.
+/// As [`plan_upgrade`], and `Unavailable` if the store cannot be written.
 pub fn upgrade(path: &Path) -> Result<()> {
     let (UpgradePlan { from, to, loses_entries }, newest) = plan(path)?;
     if from == to {
@@ -58,8 +59,8 @@ pub fn upgrade(path: &Path) -> Result<()> {
         .map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
 }
 
-/// Returns the plan, and the options that make a store of the same policy and size today. The store is free again
-/// then.
+/// Returns the plan, and the options that create a store of the same policy and size today. The store is no longer
+/// locked when this returns.
 fn plan(path: &Path) -> Result<(UpgradePlan, StoreOptions)> {
     let (info, _device) = survey::look(path)?;
     let options = survey::options(path, &info)?;

@@ -1,8 +1,8 @@
 //! The volumes of one store, and the choice of the volume for a key.
 //!
-//! Owns: the choice (weighted rendezvous hashing). The engines know where entries lie; volumes are taken out and
-//! returned in `outage`. Invariant: a key's entry is looked up on one volume only, and no older entry of it remains on
-//! another volume in use. A volume that missed a change is updated, or emptied, before it is trusted again. Cost: one
+//! Owns: the choice (weighted rendezvous hashing). The engines find entries on a volume; `outage` excludes volumes and
+//! takes them back. Invariant: a key's entry is looked up on one volume only, and no older entry of it remains on
+//! another volume in use. A volume that missed a change is updated or emptied before it is trusted again. Cost: one
 //! hash per volume and lookup. Source: Thaler and Ravishankar, rendezvous hashing (1998), weighted by -w / ln(h).
 
 use crate::{
@@ -20,12 +20,12 @@ pub(crate) struct EngineVolumes(Arc<StoreVolumes>);
 /// The part of [`EngineVolumes`] that all clones share.
 pub(super) struct StoreVolumes {
     engines: Box<[AnyEngine]>,
-    /// Passed by the task that changes which volumes are in use.
+    /// Held by the task that changes which volumes are in use.
     membership: SuperblockGate,
 }
 
 impl EngineVolumes {
-    /// Volumes that were reconciled.
+    /// Creates the set of a store's volumes, which were already reconciled.
     pub(super) fn new(engines: Vec<AnyEngine>) -> Self {
         assert!(!engines.is_empty(), "a store has a volume");
         let volumes = Self(Arc::new(StoreVolumes { engines: engines.into(), membership: SuperblockGate::default() }));
@@ -58,7 +58,7 @@ impl EngineVolumes {
         self.all().filter(|engine| !engine.volume().health.is_out())
     }
 
-    /// Returns the volume that `key` belongs to, in use or not.
+    /// Returns the volume that `key` belongs to, whether in use or excluded.
     pub(super) fn of(&self, key: &[u8]) -> &AnyEngine {
         if let [only] = &*self.0.engines {
             return only;
@@ -73,7 +73,7 @@ impl EngineVolumes {
         (!engine.volume().health.is_out()).then_some(engine)
     }
 
-    /// Removes what other volumes may still have of `key` from a time when it belonged to them.
+    /// Removes entries of `key` from volumes that it belonged to earlier.
     pub(crate) async fn remove_strays(&self, key: &[u8]) -> Result<()> {
         if self.is_lone() {
             return Ok(());
@@ -92,7 +92,7 @@ impl EngineVolumes {
         outcome
     }
 
-    /// Removes `key` from its volume. One that is out removes it before it is used again.
+    /// Removes `key` from its volume. If the volume is excluded, the removal is deferred until it rejoins.
     pub(super) async fn remove(&self, key: &[u8]) -> Result<()> {
         let engine = self.of(key);
         if engine.volume().defers(|volume| volume.owe_removal(key)) {
@@ -101,8 +101,8 @@ impl EngineVolumes {
         engine.remove(key).await
     }
 
-    /// Defers the removal of an entry that cannot be replaced because its volume is out: the older one must not
-    /// come back.
+    /// Defers the removal of an entry that cannot be replaced because its volume is excluded. Otherwise the old entry
+    /// would come back.
     pub(super) fn defer_replaced(&self, key: &[u8]) {
         let engine = self.of(key);
         if memory_may_have(engine, key) {
@@ -111,26 +111,26 @@ impl EngineVolumes {
     }
 }
 
-/// Returns whether `engine` may have an entry of `key`. If memory says so, the entry is read: a removal would also drop
-/// the entry of another key that looks the same in memory.
+/// Returns whether `engine` may have an entry of `key`. If the index has one, the entry is read: a removal would also
+/// drop another key's entry that has the same bits in the index.
 async fn may_have(engine: &AnyEngine, key: &[u8]) -> bool {
     let is_loaded = engine.volume().counters.loaded.load(Ordering::Acquire);
     memory_may_have(engine, key) && !(is_loaded && matches!(engine.get(key, ReadExtent::Front).await, Ok(None)))
 }
 
-/// As [`may_have`], without I/O: `true` where memory does not know.
+/// Returns whether `engine` may have an entry of `key`, without I/O: `true` if the index cannot tell.
 fn memory_may_have(engine: &AnyEngine, key: &[u8]) -> bool {
     let volume = engine.volume();
     !volume.counters.loaded.load(Ordering::Acquire) || engine.may_contain(volume.hash(key).0)
 }
 
-/// Returns the error for work on a volume that is out of use.
+/// Returns the error for an operation on an excluded volume.
 pub(super) fn is_out() -> Error {
     Error::new(ErrorKind::Unavailable, "the volume of this entry failed, and is out of use until it works again")
 }
 
-/// Returns the score of `volume` for `key`; the volume with the largest score holds the key. It uses the half of the
-/// hash that does not place the entry on its volume, so that the two choices are independent.
+/// Returns the score of `volume` for `key`; the volume with the highest score holds the key. The score uses the half of
+/// the hash that does not place the entry on its volume, so that the two choices are independent.
 fn score(volume: &Volume, key: &[u8]) -> f64 {
     const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
     let bits = (volume.hash(key).1.0 >> 64) as u64 >> 11;

@@ -1,18 +1,18 @@
-//! Sets whose bytes on the volume must not be trusted, because a change of theirs failed.
+//! Sets whose bytes on the volume must not be trusted, because a write to them failed.
 //!
-//! Owns: one bit per set, and the next suspect set to examine. I/O and the content of sets are elsewhere. Invariant: a
-//! suspect set stays suspect until it is reported as written. Cost: no memory while no set is suspect, otherwise one
+//! Owns: one bit per set, and which suspect set is examined next. I/O and the content of sets are elsewhere. Invariant:
+//! a suspect set stays suspect until it is reported as written. Cost: no memory while no set is suspect, otherwise one
 //! bit per set.
 
 use crate::units::SetNumber;
 
-/// The sets that are doubted.
+/// The suspect sets of a volume.
 pub(crate) struct SuspectSets {
     set_count: u64,
-    /// A bit for every set; empty while no set is doubted.
+    /// One bit per set; empty while no set is suspect.
     words: Vec<u64>,
     count: u64,
-    /// The set where the next look begins.
+    /// The set from which the next search begins.
     cursor: u64,
 }
 
@@ -33,7 +33,7 @@ impl SuspectSets {
         *word |= bit(set);
     }
 
-    /// Clears the mark of a set that was written, so that the volume has the content that memory says.
+    /// Clears the mark of a set that was written: the volume now agrees with the index.
     pub(crate) fn remove(&mut self, set: SetNumber) {
         if !self.contains(set) {
             return;
@@ -54,7 +54,7 @@ impl SuspectSets {
         self.count == 0
     }
 
-    /// Returns a suspect set, a different one each time while there are several.
+    /// Returns a suspect set. Successive calls go through all of them.
     pub(crate) fn next(&mut self) -> Option<SetNumber> {
         let set = self.first_from(self.cursor).or_else(|| self.first_from(0))?;
         assert!(set < self.set_count && self.count > 0, "set {set} of {} is doubted", self.set_count);
@@ -62,12 +62,12 @@ impl SuspectSets {
         Some(SetNumber(set))
     }
 
-    /// Returns the present memory in bytes.
+    /// Returns the memory in use, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.words.len() as u64 * size_of::<u64>() as u64
     }
 
-    /// Returns the first suspect set not before `from`.
+    /// Returns the first suspect set at or after `from`.
     fn first_from(&self, from: u64) -> Option<u64> {
         let first_word = (from / SETS_PER_WORD) as usize;
         let words = self.words.iter().enumerate().skip(first_word);

@@ -1,7 +1,7 @@
-//! Transfers that a change of an engine's state asks for, started once its lock is released.
+//! I/O that follows from a change of an engine's state, started after its lock is released.
 //!
-//! Invariant: completions hold the engine weakly, so that the last handle's drop closes the device, not a completion on the device's
-//! own thread; what completes after that is of no interest to anybody.
+//! Invariant: completions hold the engine weakly. The device is therefore closed when the last handle is dropped, and
+//! never by a completion on the device's own thread. A completion that arrives later does nothing.
 
 use crate::{
     device::{AlignedBuffer, Completion, Transfer},
@@ -9,7 +9,7 @@ use crate::{
 };
 use std::{io, sync::Arc};
 
-/// Returns a completion that calls `then`, if `engine` is still there.
+/// Returns a completion that calls `then` if `engine` still exists.
 pub(crate) fn completion_for<E: Send + Sync + 'static>(
     engine: &Arc<E>,
     then: impl FnOnce(&Arc<E>, io::Result<()>) + Send + 'static,

@@ -1,11 +1,11 @@
 //! The journal of a map: the waiting changes, the pages in flight, and the part of the ring that is still needed.
 //!
-//! Owns: the numbers of pages, and the order in which they are written: one write at a time, so that a kill leaves the
-//! journal up to some change and nothing after it. A page is written once, so a durable page is never at risk again.
-//! I/O is done elsewhere, places are not interpreted, and snapshots are taken elsewhere. Invariants: a page is reused
-//! only when no start needs it any more. A page that could not be written is retried before any that follows it. Cost:
-//! 24 bytes per waiting change. Idea: Squid's swap.state, and Markatos et al. (USITS'99), who would save BUDDY's map
-//! every few minutes.
+//! Owns: the page numbers, and the order in which pages are written. Only one write is in flight, so that a kill leaves
+//! the journal complete up to some change, with nothing after it. A page is written once, so a durable page is never
+//! overwritten while it is needed. I/O, the meaning of positions, and snapshots are elsewhere. Invariants: a page is
+//! reused only when no start needs it. A page whose write failed is retried before any later page. Cost: 24 bytes per
+//! waiting change. Idea: Squid's swap.state, and Markatos et al. (USITS'99), who propose saving BUDDY's map every few
+//! minutes.
 
 use super::room::NoRoom;
 use crate::{
@@ -18,9 +18,9 @@ use crate::{
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-/// Time between attempts that nobody asks for.
+/// Pause before a failed write is retried without a request.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Pages written as one transfer.
+/// Pages written in one operation.
 const TRANSFER_PAGE_COUNT: usize = 16;
 
 /// The journal of one volume.
@@ -28,28 +28,28 @@ pub(crate) struct MapJournal {
     volume: VolumeId,
     /// Offset of the ring on the volume.
     start_bytes: u64,
-    /// Length of the ring; 0: no journal is kept.
+    /// Length of the ring in pages. 0 means that there is no journal.
     page_count: u64,
-    /// Under which generation pages are written; `None` while nothing may be.
+    /// The generation under which pages are written; `None` while writing is not allowed.
     run: Option<u64>,
-    /// Set once the pages of earlier runs are known. Before that, no change is recorded.
+    /// Whether the pages of earlier runs are known. Before that, no change is recorded.
     goes_on: bool,
-    /// Number of the page that is sealed next.
+    /// The number of the next page to be sealed.
     next: u64,
     /// The oldest page that a start would read.
     needed_from: u64,
     open: Vec<MapChange>,
-    /// Since when the oldest change in it waits.
+    /// When the oldest change in `open` was made.
     opened_at: Duration,
     sealed: VecDeque<SealedPage>,
-    /// Of these, how many are on their way.
+    /// Number of sealed pages that are being written.
     in_flight: usize,
-    /// Changes noted, and of these the ones that are written.
+    /// Changes noted so far, and how many of them are written.
     noted: u64,
     written: u64,
-    /// Attempts to write that failed.
+    /// Number of failed writes.
     failed: u64,
-    /// When the last one did, if it did: then nothing is tried for a while, unless somebody insists.
+    /// When the last write failed, if it did. Nothing is retried for a while then, unless requested.
     stalled_at: Option<Duration>,
 }
 
@@ -57,19 +57,18 @@ struct SealedPage {
     number: u64,
     pointer: u64,
     changes: Vec<MapChange>,
-    /// Changes noted up to its end.
+    /// Number of changes noted up to the end of this page.
     noted: u64,
 }
 
-/// A transfer to be made.
+/// A write to be submitted.
 pub(crate) struct JournalWrite {
     pub(crate) offset_bytes: u64,
     pub(crate) buffer: Arc<AlignedBuffer>,
 }
 
 impl MapJournal {
-    /// Creates the journal of a volume whose ring of `page_count` pages begins at `start_bytes`; nothing is written
-    /// yet.
+    /// Creates the journal of a volume. Its ring of `page_count` pages begins at `start_bytes`; nothing is written yet.
     pub(crate) fn new(volume: VolumeId, start_bytes: u64, page_count: u64) -> Self {
         Self {
             volume,
@@ -90,25 +89,26 @@ impl MapJournal {
         }
     }
 
-    /// Returns whether the volume has a journal at all.
+    /// Returns whether the volume has a journal.
     pub(crate) fn is_kept(&self) -> bool {
         self.page_count > 0
     }
 
-    /// Goes on behind what earlier runs wrote: page `next` is written next, and a start needs those from `needed_from` on.
+    /// Continues after the pages of earlier runs: the next page is `next`, and a start needs the pages from
+    /// `needed_from` on.
     pub(crate) fn go_on(&mut self, needed_from: u64, next: u64) {
         assert!(self.run.is_none() && self.sealed.is_empty() && needed_from <= next, "before anything is written");
         assert!(!self.is_kept() || next - needed_from <= self.page_count, "no more is needed than the ring holds");
         (self.needed_from, self.next, self.goes_on) = (needed_from, next, true);
     }
 
-    /// Begins to write pages, as those of `run`.
+    /// Allows writing pages, under the generation `run`.
     pub(crate) fn begin(&mut self, run: u64) {
         assert!(self.run.is_none_or(|before| before <= run), "runs are numbered in their order");
         self.run = Some(run);
     }
 
-    /// Notes a change that somebody has been waiting to see durable `since`.
+    /// Notes a change. `since` is when its caller began to wait for durability.
     pub(crate) fn note(&mut self, change: MapChange, since: Duration, pointer: u64) {
         if !self.is_kept() || !self.goes_on {
             return;
@@ -122,7 +122,7 @@ impl MapJournal {
         }
     }
 
-    /// Closes the open page, to be written although it is not full.
+    /// Seals the open page, so that it is written although it is not full.
     pub(crate) fn seal(&mut self, pointer: u64) {
         if self.open.is_empty() {
             return;
@@ -133,7 +133,7 @@ impl MapJournal {
         assert!(self.sealed.len() as u64 <= self.next, "pages are numbered one by one");
     }
 
-    /// As [`Self::seal`], if a change has waited for `interval`.
+    /// Seals the open page if a change in it has waited for `interval`.
     pub(crate) fn seal_after(&mut self, interval: Duration, now: Duration, pointer: u64) {
         if self.opened_at + interval <= now {
             self.seal(pointer);
@@ -141,7 +141,8 @@ impl MapJournal {
         assert!(self.open.is_empty() || self.opened_at + interval > now, "no change waits longer than it is to");
     }
 
-    /// Returns the next write, if one is due. Pages before `durable` are durable, and entries are written in `epoch`.
+    /// Returns the next write, if one is due. Its header states that the pages before `durable` are durable, and the
+    /// current `epoch`.
     pub(crate) fn next_write(&mut self, durable: u64, epoch: u32) -> Option<JournalWrite> {
         let run = self.run.filter(|_| self.in_flight == 0 && self.stalled_at.is_none())?;
         let first = self.sealed.front()?.number;
@@ -161,7 +162,7 @@ impl MapJournal {
         Some(JournalWrite { offset_bytes: self.start_bytes + slot * BLOCK_BYTES, buffer: Arc::new(buffer) })
     }
 
-    /// Notes the outcome of the transfer.
+    /// Notes the outcome of the write in flight.
     pub(crate) fn handle_written(&mut self, is_ok: bool, now: Duration) {
         assert!(self.in_flight > 0, "what is written was on its way");
         let count = std::mem::take(&mut self.in_flight);
@@ -174,18 +175,18 @@ impl MapJournal {
         assert!(self.written <= self.noted, "what is written was noted");
     }
 
-    /// Notes that what the journal needs, its own pages or a snapshot, could not be written.
+    /// Notes that a page of the journal or a snapshot could not be written.
     pub(crate) fn note_failure(&mut self, now: Duration) {
         self.failed += 1;
         self.stalled_at = Some(now);
     }
 
-    /// Tries again what failed.
+    /// Allows failed writes to be retried at once.
     pub(crate) fn try_again(&mut self) {
         self.stalled_at = None;
     }
 
-    /// As [`Self::try_again`], if it is time.
+    /// Allows failed writes to be retried if the pause is over.
     pub(crate) fn try_again_at(&mut self, now: Duration) {
         self.stalled_at = self.stalled_at.filter(|at| now < *at + RETRY_PAUSE);
     }
@@ -194,7 +195,7 @@ impl MapJournal {
         self.stalled_at.is_some()
     }
 
-    /// Returns whether a run was begun, so that pages may be written.
+    /// Returns whether pages may be written.
     pub(crate) fn is_begun(&self) -> bool {
         self.run.is_some()
     }
@@ -210,12 +211,12 @@ impl MapJournal {
         self.needed_from = from;
     }
 
-    /// Returns the number of the page after all that are on the volume.
+    /// Returns the number of the first page that is not yet on the volume.
     pub(crate) fn written_until(&self) -> u64 {
         self.sealed.front().map_or(self.next, |page| page.number)
     }
 
-    /// Changes noted so far.
+    /// Returns the number of changes noted so far.
     pub(crate) fn noted(&self) -> u64 {
         self.noted
     }
@@ -233,17 +234,18 @@ impl MapJournal {
         self.sealed.len() > self.in_flight
     }
 
-    /// Returns whether changes wait.
+    /// Returns whether changes are waiting to be written.
     pub(crate) fn is_dirty(&self) -> bool {
         !self.open.is_empty() || !self.sealed.is_empty()
     }
 
-    /// Returns whether new entries must wait for a snapshot: the ring is full, except for the reserve for removals.
+    /// Returns whether new entries must wait for a snapshot, because the ring is full except for the reserve for
+    /// removals.
     pub(crate) fn is_short(&self) -> bool {
         self.is_kept() && self.used_pages() + 1 + self.page_count / 8 >= self.page_count
     }
 
-    /// Checks that there is room for the changes of storing an entry.
+    /// Checks that there is room for the changes of a new entry.
     pub(crate) fn check_room(&self) -> Result<(), NoRoom> {
         match (self.is_short(), self.is_stalled()) {
             (false, _) => Ok(()),
@@ -252,9 +254,10 @@ impl MapJournal {
         }
     }
 
-    /// Returns how much of a snapshot should be written by now, in thousandths. A snapshot begins when half of the ring
-    /// is used, and ends when three quarters are, so that it costs the same per change whatever the size of the map.
-    /// `None`: none is to be begun.
+    /// Returns how much of a snapshot should be written by now, in thousandths, or `None` if none should be begun.
+    ///
+    /// A snapshot begins when half of the ring is used, and must end when three quarters are. So its cost per change
+    /// does not depend on the size of the map.
     pub(crate) fn snapshot_due(&self) -> Option<u64> {
         let beyond = self.used_pages().checked_sub(self.page_count / 2).filter(|_| self.is_kept())?;
         Some(beyond * 1000 / (self.page_count / 4).max(1))
@@ -293,7 +296,7 @@ mod tests {
         journal
     }
 
-    /// Numbers of the pages in a transfer.
+    /// Returns the numbers of the pages in a write.
     fn numbers(write: &JournalWrite) -> Vec<u64> {
         let pages = write.buffer.as_slice().chunks(BLOCK_BYTES as usize);
         pages.map(|page| decode_page(VOLUME, page).unwrap().0.number).collect()

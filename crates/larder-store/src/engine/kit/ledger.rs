@@ -1,12 +1,12 @@
-//! Carries a map over a kill: a snapshot that is taken while the store is in use, and the journal of changes since.
+//! Makes a map survive a kill: a snapshot taken while the store is in use, and the journal of later changes.
 //!
 //! Owns: the headers, the places of snapshots, the ring of the journal, and the order in which they are written. The
 //! content of a map is unknown here: the engine collects its listings ([`CheckpointSource`]) and reads them back.
 //!
-//! Invariants: before the first change of a run is written, the header says that the last close's snapshot is outdated.
-//! A snapshot takes effect once all of it is durable, and only then are the pages that it replaces reused. A snapshot
-//! is not of one moment: changes made while it was written are in the journal after the page at which it began, and a
-//! start reads them after the snapshot.
+//! Invariants: before the first change of a run is written, the header marks the last close's snapshot as outdated. A
+//! snapshot takes effect once all of it is durable, and only then are the pages that it replaces reused. A snapshot
+//! does not show a single moment: changes made while it was written are in the journal, after the page at which it
+//! began, and a start reads them after the snapshot.
 //!
 //! Cost: a start reads both once. In use, 24 bytes per change, and 24 bytes per entry whenever the journal has grown by
 //! half of the ring, written in bounded pieces. Source: docs/rfcs/0007-journal-of-the-map.md.
@@ -32,24 +32,24 @@ use crate::{
 use reading::write_headers;
 use std::{io, sync::Arc};
 
-/// Pages of a snapshot that are gathered and written at a time.
+/// Pages of a snapshot that are collected and written in one step.
 const STEP_PAGE_COUNT: u64 = 64;
 
-/// The books of one volume.
+/// The snapshots and the journal of one volume.
 pub(crate) struct MapCheckpoint {
     area: LedgerArea,
     pub(crate) journal: MapJournal,
-    /// As it was written last.
+    /// The header that was written last.
     header: SnapshotHeader,
     walk: Option<SnapshotWalk>,
-    /// One that may stand on the volume in part. The snapshot that it names may be the one that a start reads, and so may be that of
-    /// `header`: before another is written, it has to be known.
+    /// A header whose write may have reached only one copy. A start may read the snapshot of this header or that of
+    /// `header`, so this one must be completed before another is written.
     unfinished: Option<SnapshotHeader>,
-    /// Set if the next header describes an empty snapshot.
+    /// Whether the next header describes an empty snapshot.
     starts_over: bool,
-    /// Set if memory has less than the header describes.
+    /// Whether memory has fewer entries than the header describes.
     is_outdated: bool,
-    /// Whether the store is being closed: then only that writes.
+    /// Whether the store is being closed. From then on only `close` writes.
     is_closed: bool,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct MapCheckpoint {
 struct SnapshotWalk {
     recovery: MapRecovery,
     cursor: Option<u64>,
-    /// Listings that did not fill a page yet.
+    /// Listings that do not fill a page yet.
     carried: Vec<SnapshotEntry>,
     page: u64,
     listing_count: u64,
@@ -89,14 +89,14 @@ impl MapCheckpoint {
         }
     }
 
-    /// Takes over what an earlier run left.
+    /// Adopts the header of an earlier run.
     pub(crate) fn take_over(&mut self, header: SnapshotHeader) {
         assert_eq!(header.recovery.is_some(), self.journal.is_kept(), "a header says what its volume has");
         self.header = header;
     }
 
-    /// Believes nothing of what earlier runs left: from the header that is written next on there is an empty snapshot, and no
-    /// journal before page `next`.
+    /// Discards everything from earlier runs. The next header describes an empty snapshot, and a journal that begins at
+    /// page `next`.
     pub(crate) fn start_over(&mut self, next: u64) {
         (self.header.listing_count, self.header.slot_counts, self.header.pointer) = (0, Vec::new(), 0);
         if let Some(recovery) = &mut self.header.recovery {
@@ -107,14 +107,14 @@ impl MapCheckpoint {
         assert!(!self.journal.is_begun(), "what is not believed is not written on");
     }
 
-    /// Notes that part of the content described by the header is unknown now. If an entry of that part were removed, it
-    /// would resurface at the next start. So a snapshot must be written before anything is acknowledged ([`renew`]).
+    /// Notes that memory lacks a part of the entries that the header describes. A removal of such an entry would have
+    /// no effect at the next start, so a snapshot must be written before anything is acknowledged ([`renew`]).
     pub(crate) fn note_outdated(&mut self) {
         assert!(!self.journal.is_begun(), "before anything is acknowledged");
         self.is_outdated = self.journal.is_kept();
     }
 
-    /// Returns a page number beyond every possible page of the journal that the header describes.
+    /// Returns a page number that is not in the journal described by the header.
     pub(crate) fn first_page_never_used(&self) -> u64 {
         self.header.recovery.map_or(0, |recovery| recovery.journal_from + self.area.journal_pages)
     }
@@ -133,14 +133,15 @@ impl SnapshotWalk {
     }
 }
 
-/// Marks the last close's snapshot as no longer whole, and reserves numbers for writes; with what a start after a crash needs as it is.
+/// Marks the last close's snapshot as outdated, and reserves numbers for writes. What a start after a crash reads stays
+/// valid.
 pub(crate) async fn begin_run<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     let (header, end) = {
         let mut state = engine.lock_books();
         let end = state.numbers().next_end();
         let before = &state.ledger().header;
-        // The time makes generations grow even if both headers were lost.
+        // The time makes generations increase even if both headers were lost.
         let generation = (before.generation + 1).max(volume.clock.since_epoch().as_millis() as u64);
         let mut header = SnapshotHeader { generation, whole: false, next_write: end as u32, ..before.clone() };
         if let (Some(recovery), true) = (&mut header.recovery, state.ledger().starts_over) {
@@ -157,7 +158,7 @@ pub(crate) async fn begin_run<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     Ok(())
 }
 
-/// Starts the journal's next transfer, if one is due.
+/// Starts the journal's next write, if one is due.
 pub(crate) fn send<E: KeepsBooks>(engine: &Arc<E>) {
     let durable = engine.volume().journal.durable_until();
     let due = engine.lock_books().ledger().journal.next_write(durable, engine.volume().epoch());
@@ -190,7 +191,7 @@ pub(crate) fn flush_due<E: KeepsBooks>(engine: &Arc<E>) {
         if volume.options.background {
             journal.try_again_at(now);
         } else {
-            // In a store without a maintenance thread, the caller says when to retry: now.
+            // A store without a maintenance thread retries whenever its caller does the due work.
             journal.try_again();
         }
         journal.seal_after(volume.options.flush_interval, now, pointer);
@@ -201,19 +202,19 @@ pub(crate) fn flush_due<E: KeepsBooks>(engine: &Arc<E>) {
 /// Waits until every change made so far is on the volume.
 ///
 /// # Errors
-/// `Unavailable`: it could not be written.
+/// `Unavailable` if a change could not be written.
 pub(crate) async fn write_down<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     let (noted, failed_before) = {
         let mut state = engine.lock_books();
         let pointer = state.pointer();
         let journal = &mut state.ledger().journal;
         if !journal.is_begun() {
-            // Nothing may be written yet, and no store or removal is acknowledged.
+            // Nothing may be written yet, and no insertion or removal was acknowledged.
             return Ok(());
         }
         journal.seal(pointer);
         journal.try_again();
-        // Later changes and earlier failures do not concern this caller.
+        // Waits for these changes only, and ignores earlier failures.
         (journal.noted(), journal.failed())
     };
     loop {
@@ -228,7 +229,7 @@ pub(crate) async fn write_down<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
                 } else if journal.failed() != failed_before {
                     Some(Some(false))
                 } else {
-                    // The ring is full, and no other task is making room, so this one does in the next round.
+                    // The ring is full and no other task is making room: this one does in the next round.
                     (journal.is_short() && engine.volume().head_is_free()).then_some(None)
                 }
             },
@@ -243,10 +244,10 @@ pub(crate) async fn write_down<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     }
 }
 
-/// Writes a snapshot at a start that could not take over everything that the last one describes.
+/// Writes a snapshot after a start that could not load everything described by the last one.
 ///
 /// # Errors
-/// The snapshot could not be written: nothing may be stored or removed.
+/// If the snapshot could not be written, nothing may be stored or removed.
 pub(crate) async fn renew<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     while engine.lock_books().ledger().is_outdated {
         step(engine).await?;
@@ -254,7 +255,7 @@ pub(crate) async fn renew<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     Ok(())
 }
 
-/// Finishes the snapshot at once, if the journal has no room without it.
+/// Completes the snapshot at once if the journal has no room otherwise.
 pub(crate) async fn make_room<E: KeepsBooks>(engine: &Arc<E>) {
     let is_short = engine.lock_books().ledger().journal.is_short();
     if is_short {
@@ -262,8 +263,8 @@ pub(crate) async fn make_room<E: KeepsBooks>(engine: &Arc<E>) {
     }
 }
 
-/// Waits until changes have room in the journal, or cannot be written. Used by stores without a maintenance thread:
-/// when this returns, their caller knows that the due work has been submitted, even if another task is making the room.
+/// Waits until there is room in the journal, or until changes cannot be written. For stores without a maintenance
+/// thread: when this returns, the caller knows that the due work was submitted, even if another task is making room.
 pub(crate) async fn await_room<E: KeepsBooks>(engine: &Arc<E>) {
     loop {
         make_room(engine).await;
@@ -285,7 +286,8 @@ pub(crate) async fn await_room<E: KeepsBooks>(engine: &Arc<E>) {
     }
 }
 
-/// The right to write a snapshot. When it is dropped, even without success, tasks that wait for room check again.
+/// The right to write a snapshot. When it is dropped, tasks that wait for room check again, even if no snapshot was
+/// written.
 struct SnapshotGuard<'a, E: KeepsBooks> {
     engine: &'a Arc<E>,
     turn: Option<TaskTurn<'a>>,
@@ -301,7 +303,8 @@ impl<E: KeepsBooks> Drop for SnapshotGuard<'_, E> {
     }
 }
 
-/// Writes as much of a snapshot as is due, or with `insists` all of it; nothing if somebody else is at it. After each step `pass` is called.
+/// Writes the part of a snapshot that is due, or all of it with `insists`. Does nothing if another task is writing it.
+/// Calls `pass` after each step.
 pub(crate) async fn keep_snapshot<E: KeepsBooks>(engine: &Arc<E>, insists: bool, pass: impl Fn()) {
     if !engine.lock_books().ledger().is_walk_due(insists) {
         return;
@@ -322,7 +325,7 @@ pub(crate) async fn keep_snapshot<E: KeepsBooks>(engine: &Arc<E>, insists: bool,
 }
 
 impl MapCheckpoint {
-    /// Returns whether something will become due as time passes.
+    /// Returns whether work will become due as time passes.
     pub(crate) fn is_due(&self) -> bool {
         self.journal.is_dirty() || self.is_walk_due(false)
     }
@@ -338,10 +341,10 @@ impl MapCheckpoint {
     }
 }
 
-/// Writes the next pages of the snapshot, and with the last of them the header that lets it rule.
+/// Writes the next pages of the snapshot. After the last pages, writes the header that puts the snapshot into effect.
 async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
-    // A header that was being written when its caller was dropped may be on one copy only. It is completed before
+    // If the future that wrote a header was dropped, the header may be in one copy only. It is completed before
     // anything else.
     let unfinished = engine.lock_books().ledger().unfinished.clone();
     if let Some(header) = unfinished {
@@ -367,12 +370,12 @@ async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
         engine.lock_books().ledger().walk = Some(walk);
         return Ok(());
     }
-    // The pages must be durable before a header names them. A power loss after the header would otherwise leave a
+    // The pages must be durable before a header names them. Otherwise a power loss after the header would leave a
     // snapshot with holes.
     volume.sync().await?;
     let header = {
         let mut state = engine.lock_books();
-        // Read now, not when the snapshot began: the journal's changes since may lie beyond the old pointer.
+        // Read now, not when the snapshot began: later changes in the journal may be beyond the old pointer.
         let (pointer, slot_counts) = (state.pointer(), state.slot_counts());
         let before = &state.ledger().header;
         SnapshotHeader {
@@ -388,7 +391,7 @@ async fn step<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     let_rule(engine, header).await
 }
 
-/// Writes the header of a durable snapshot, and puts it into effect.
+/// Writes the header of a durable snapshot, which puts the snapshot into effect.
 async fn let_rule<E: KeepsBooks>(engine: &Arc<E>, header: SnapshotHeader) -> Result<()> {
     let recovery = header.recovery.expect("volumes with a journal have snapshots of a store in use");
     engine.lock_books().ledger().unfinished = Some(header.clone());
@@ -402,7 +405,7 @@ async fn let_rule<E: KeepsBooks>(engine: &Arc<E>, header: SnapshotHeader) -> Res
     Ok(())
 }
 
-/// Writes the pages that are full, and at the end the last one; the walk as it stands then.
+/// Writes the full pages, and at the end also the last one. Returns the updated walk.
 async fn write_listings(volume: &Volume, area: LedgerArea, mut walk: SnapshotWalk) -> Result<SnapshotWalk> {
     let full = walk.carried.len() as u64 / PAGE_LISTING_COUNT * PAGE_LISTING_COUNT;
     let count = if walk.is_gathered { walk.carried.len() } else { full as usize };
@@ -427,7 +430,8 @@ async fn write_listings(volume: &Volume, area: LedgerArea, mut walk: SnapshotWal
     Ok(walk)
 }
 
-/// Writes what a closed store is found again by: a snapshot in the order of use, of a map that no longer changes.
+/// Writes the snapshot from which the next start loads the map. It is in the order of use, and the map no longer
+/// changes.
 pub(crate) async fn close<E: KeepsBooks>(engine: &Arc<E>) -> Result<()> {
     let volume = engine.volume();
     engine.lock_books().ledger().is_closed = true;

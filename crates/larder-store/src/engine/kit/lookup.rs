@@ -1,6 +1,6 @@
 //! Looks up an entry that may move while it is being read.
 //!
-//! Owns: the number of attempts, and the counting. A single attempt is made by the engine. Cost: nothing of its own.
+//! Owns: the number of attempts, and the counting. The engine makes each attempt. Cost: no I/O besides the attempts.
 
 use crate::{
     Result,
@@ -16,7 +16,7 @@ pub(crate) enum LookStep<T> {
     Moved,
 }
 
-/// Returns the result of `look`, which is called again a few times while the entry moves. `counts`: whether to count a
+/// Returns the result of `look`, which is called again a few times while the entry moves. With `counts`, counts a
 /// lookup and a hit.
 ///
 /// # Errors
@@ -40,5 +40,5 @@ where
     Ok(None)
 }
 
-/// An entry that moves more often than this while it is looked for is a miss.
+/// An entry that moves more often than this during a lookup is a miss.
 const MOVES_FOLLOWED_MAX: u32 = 4;

@@ -1,28 +1,28 @@
 //! Numbers that no two runs share: reserved durably before they are used.
 //!
 //! Owns: the next number, and the end of the reserved ones. I/O is done elsewhere: a reservation writes
-//! [`RunNumbers::next_end`] to the volume, and calls [`RunNumbers::reserve_until`] once that is durable. A run after a
-//! crash continues from there. Invariant: only reserved numbers are used. On the volume numbers may have 32 bits and
-//! wrap: they are only compared for equality.
+//! [`RunNumbers::next_end`] to the volume, and calls [`RunNumbers::reserve_until`] once that is durable. After a crash,
+//! the next run continues from there. Invariant: only reserved numbers are used. On the volume, numbers may have 32
+//! bits and wrap, because they are only compared for equality.
 
 /// The numbers of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunNumbers {
     next: u64,
-    /// The first that is not reserved.
+    /// The first number that is not reserved.
     end: u64,
-    /// Count of numbers reserved at a time.
+    /// Numbers reserved at a time.
     batch: u64,
 }
 
 impl RunNumbers {
-    /// Numbers from `next` on, to be reserved `batch` at a time; none is yet.
+    /// Creates the numbers from `next` on, to be reserved in batches of `batch`. None is reserved yet.
     pub(crate) fn new(next: u64, batch: u64) -> Self {
         assert!(batch > 1 && next.checked_add(batch).is_some());
         Self { next, end: next, batch }
     }
 
-    /// Takes a number; `None` if none is reserved.
+    /// Takes the next number; `None` if no reserved number is left.
     pub(crate) fn take(&mut self) -> Option<u64> {
         assert!(self.next <= self.end, "no number was taken that is not reserved");
         let number = self.next;
@@ -32,7 +32,7 @@ impl RunNumbers {
         })
     }
 
-    /// Notes that numbers are durably reserved up to before `end`.
+    /// Notes that the numbers below `end` are durably reserved.
     pub(crate) fn reserve_until(&mut self, end: u64) {
         assert!(
             self.end <= end && end - self.next <= self.batch,
@@ -41,7 +41,7 @@ impl RunNumbers {
         self.end = end;
     }
 
-    /// Returns the end of the reservation to be made next.
+    /// Returns the end of the next reservation.
     pub(crate) fn next_end(&self) -> u64 {
         self.next + self.batch
     }
@@ -66,7 +66,7 @@ impl RunNumbers {
 mod tests {
     use super::*;
 
-    /// At stake: a number that two runs use, so that what the first wrote passes for the second's.
+    /// At stake: if two runs used one number, a write of the first would be taken for one of the second.
     #[test]
     fn no_number_is_taken_before_it_is_reserved() {
         let mut numbers = RunNumbers::new(100, 4);
@@ -79,7 +79,7 @@ mod tests {
         numbers.take();
         numbers.take();
         assert!(numbers.are_scarce() && !numbers.are_spent());
-        // The run ends here; the next goes on behind all that this one may have used.
+        // The run ends here. The next one continues after all numbers that this one may have used.
         assert_eq!(RunNumbers::new(108, 4).next(), 108);
     }
 }

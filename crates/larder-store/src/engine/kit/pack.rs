@@ -1,7 +1,7 @@
 //! A pack that is being filled: a buffer, and the listings of its content.
 //!
-//! Owns: the place of a record in the pack. The places and times of packs are decided elsewhere. Invariant: a listed
-//! record is at its place, whole, in the buffer. Cost: one buffer of the pack's length.
+//! Owns: the positions of records in the pack. Where and when packs are written is decided elsewhere. Invariant: a
+//! listed record is complete in the buffer at its position. Cost: one buffer of the pack's length.
 
 use crate::{
     device::AlignedBuffer,
@@ -26,11 +26,11 @@ pub(crate) struct PackRecord {
 /// The shape of a pack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackShape {
-    /// Bytes kept for the directory.
+    /// Bytes reserved for the directory.
     pub(crate) directory_bytes: u64,
     /// Records begin at multiples of this.
     pub(crate) packing_bytes: u64,
-    /// Whether the pack is written in its full length, however much is in it.
+    /// Whether the pack is always written in its full length.
     pub(crate) whole: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct OpenPack {
     listings: Vec<PackedRecord>,
 }
 
-/// A pack that is complete and on its way to the device.
+/// A pack that is complete and being written.
 #[derive(Clone)]
 pub(crate) struct SealedPack {
     pub(crate) offset_bytes: u64,
@@ -57,7 +57,7 @@ pub(crate) struct SealedPack {
 }
 
 impl OpenPack {
-    /// Creates a pack of at most the length of `buffer`, to be written at `offset_bytes`.
+    /// Creates a pack of at most the length of `buffer`. It will be written at `offset_bytes`.
     pub(crate) fn new(
         shape: PackShape,
         offset_bytes: u64,
@@ -82,8 +82,8 @@ impl OpenPack {
         self.listings.len() < listings_max && self.used_bytes + self.packed(len_bytes) <= self.buffer.len() as u64
     }
 
-    /// Puts a record where [`OpenPack::takes`] says it fits; `write` gets its place and the pack's
-    /// sequence. Returns the record's first byte, from the pack's start.
+    /// Appends a record, for which [`OpenPack::takes`] must hold. Calls `write` with its bytes in the buffer and the
+    /// pack's sequence. Returns the record's offset in the pack.
     pub(crate) fn append(&mut self, parcel: PackRecord, write: impl FnOnce(&mut [u8], u32)) -> u64 {
         assert!(self.takes(parcel.len_bytes), "the caller seals a full pack first");
         let (at, len) = (self.used_bytes, self.packed(parcel.len_bytes));
@@ -103,7 +103,7 @@ impl OpenPack {
         at
     }
 
-    /// Completes the pack; `oldest_sequence` as in [`pack::PackHeader`].
+    /// Completes the pack. `oldest_sequence` is described in [`pack::PackHeader`].
     pub(crate) fn seal(mut self, volume: VolumeId, oldest_sequence: u32) -> SealedPack {
         let len = if self.shape.whole { self.buffer.len() } else { self.len_bytes() as usize };
         self.buffer.truncate(len);
@@ -121,7 +121,7 @@ impl OpenPack {
         SealedPack { offset_bytes, sequence, buffer: Arc::new(self.buffer), listings: self.listings, failures: 0 }
     }
 
-    /// Returns the pack as it would be sealed now, and goes on filling it.
+    /// Returns a copy of the pack as if it were sealed now. The pack can still be filled.
     pub(crate) fn sealed_copy(&self, volume: VolumeId, oldest_sequence: u32) -> SealedPack {
         let mut buffer = AlignedBuffer::with_len(self.buffer.len());
         buffer.as_mut_slice().copy_from_slice(self.buffer.as_slice());
@@ -131,22 +131,22 @@ impl OpenPack {
         copy.seal(volume, oldest_sequence)
     }
 
-    /// Bytes of the records in it, from its start.
+    /// Returns the bytes of the pack up to the end of its last record.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.buffer.as_slice()[..self.used_bytes as usize]
     }
 
-    /// Returns the length on the device if it were sealed now and need not be whole.
+    /// Returns the pack's length on the device if it were sealed now and cut to its content.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.used_bytes.next_multiple_of(BLOCK_BYTES)
     }
 
-    /// Returns the range of the volume that it may fill.
+    /// Returns the range of the volume that the full pack would take.
     pub(crate) fn span(&self) -> Range<u64> {
         self.offset_bytes..self.offset_bytes + self.buffer.len() as u64
     }
 
-    /// Bytes a record of `len_bytes` takes in the pack.
+    /// Returns the bytes that a record of `len_bytes` takes in the pack.
     fn packed(&self, len_bytes: u64) -> u64 {
         len_bytes.next_multiple_of(self.shape.packing_bytes)
     }
@@ -163,7 +163,7 @@ impl SealedPack {
     }
 }
 
-/// Returns at most `len_bytes` from `offset_bytes`, if `bytes`, which belong at `start_bytes`, contain that place.
+/// Returns up to `len_bytes` bytes at `offset_bytes`, if `bytes`, which begin at `start_bytes`, contain that offset.
 pub(crate) fn copy_of(start_bytes: u64, bytes: &[u8], offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
     let from = usize::try_from(offset_bytes.checked_sub(start_bytes)?).ok()?;
     let rest = bytes.get(from..).filter(|rest| !rest.is_empty())?;

@@ -1,6 +1,7 @@
-//! What commits have in common, whatever the row: waiting for room, being counted, and an entry's new head.
+//! What commits have in common in all policies: waiting for room, counting, and replacing a head.
 //!
-//! Invariant: a commit waits for a bounded time, and with nobody to make room not at all; nor does the maintenance thread, who makes it.
+//! Invariant: a commit waits for a bounded time. It does not wait if nothing can make room meanwhile: in a store
+//! without a maintenance thread, and on that thread itself.
 
 use crate::{
     Error, ErrorKind, Hints, Reader, Result,
@@ -15,20 +16,20 @@ use std::{
     time::Duration,
 };
 
-/// Why a record gets no room.
+/// The reason why a record gets no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoRoom {
-    /// Not until transfers have completed, something was evicted, or earlier entries are loaded.
+    /// There is no room until writes have completed, something was evicted, or earlier entries are loaded.
     Now,
-    /// Not at all: it is longer than the layout takes.
+    /// There is never room: the record is too long for the layout.
     Ever,
-    /// Not before what has changed can be written down, which has just failed.
+    /// There is no room until changes can be written; the last write failed.
     Stalled,
-    /// Not in this run: the layout has no number left for what it would have to begin.
+    /// There is no room in this run: the layout has no sequence number left.
     Spent,
 }
 
-/// Longest wait of a commit for room before the entry is not stored.
+/// Longest wait of a commit for room. After it, the entry is not stored.
 pub(crate) const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Error text for a lack of room.
@@ -44,14 +45,14 @@ impl Volume {
         self.clock.now() + if self.options.background && !is_maintenance { ROOM_PATIENCE } else { Duration::ZERO }
     }
 
-    /// Says that the calling thread is the one that makes room: it waits for none.
+    /// Marks the calling thread as the one that makes room, so that it never waits for room.
     pub(crate) fn set_maintenance_thread(&self) {
         let is_first = self.maintenance_thread.set(thread::current().id()).is_ok();
         assert!(is_first, "a volume has one maintenance thread");
     }
 
-    /// Attempts until there is room or `deadline` is over. An attempt without room keeps the waker for when that
-    /// changes. `too_long` says what an entry is that never gets room.
+    /// Attempts until there is room or `deadline` has passed. An attempt without room stores the waker, to be woken
+    /// when room is made. `too_long` describes an entry that never gets room.
     pub(crate) async fn wait_for_room<T>(
         &self,
         deadline: Duration,
@@ -74,7 +75,7 @@ impl Volume {
         .await
     }
 
-    /// Counts a commit of `bytes` by what became of it; `Ok(false)`: its condition did not hold.
+    /// Counts a commit of `bytes` by its outcome. `Ok(false)` means that its condition did not hold.
     pub(crate) fn count_commit(&self, bytes: u64, outcome: &Result<bool>) {
         match outcome {
             Ok(true) => {
@@ -105,7 +106,7 @@ pub(crate) fn flushed(all_written: bool) -> Result<()> {
     Err(Error::new(ErrorKind::Unavailable, "committed entries could not be written to the store"))
 }
 
-/// A found entry, to be written again with another head.
+/// A found entry that is rewritten with a new head.
 pub(crate) struct HeadRenewal {
     meta: RecordMeta,
     parts: Vec<BodyPart>,
@@ -114,7 +115,7 @@ pub(crate) struct HeadRenewal {
 }
 
 impl HeadRenewal {
-    /// Creates a renewal with the body that `reader` has, or returns `None` if the body is damaged.
+    /// Creates a renewal with a copy of the body from `reader`. Returns `None` if the body is damaged.
     pub(crate) async fn whole(reader: &Reader, hints: Hints) -> Result<Option<Self>> {
         let Some(body) = reader.read(0..reader.len()).await? else { return Ok(None) };
         let body = vec![body];
@@ -127,7 +128,7 @@ impl HeadRenewal {
         Self::with_checksums(reader, hints, kind, reader.decoded().checksums(reader.record()))
     }
 
-    /// Creates a renewal of a body in parts: the listed parts, and the remainder with its record.
+    /// Creates a renewal of a body in parts: `parts`, and the remainder in the record itself.
     pub(crate) fn in_parts(reader: &Reader, hints: Hints, parts: Vec<BodyPart>) -> Self {
         let mut renewal = Self::without_body(reader, hints, RecordKind::InParts(parts.len() as u8));
         renewal.checksums.resize(checksum_count(reader.len(), parts.len()), 0);
@@ -159,7 +160,8 @@ mod tests {
     use crate::{Store, StoreOptions, device::MemoryDevice};
     use std::sync::Arc;
 
-    /// At stake: a store whose own thread waits for room that only it could make, while it pays what is owed: it never closed.
+    /// At stake: a maintenance thread that waits, while it retries removals, for room that only it can make. Such a
+    /// store never closed.
     #[test]
     fn maintenance_thread_waits_for_no_room() {
         let size_bytes = 16 << 20;
@@ -167,7 +169,7 @@ mod tests {
         let store = Store::open_on(Arc::new(MemoryDevice::new(size_bytes)), &options).unwrap();
         let volume = Arc::clone(store.first_engine().volume());
         assert!(volume.room_deadline() > volume.clock.now(), "others wait");
-        // As on the maintenance thread's thread.
+        // As if this thread were the maintenance thread.
         let with = Volume::new(Arc::clone(&volume.device), volume.superblock().clone(), volume.policy, &volume.options);
         with.set_maintenance_thread();
         assert!(with.room_deadline() <= with.clock.now());

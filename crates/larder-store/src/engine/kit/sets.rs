@@ -1,11 +1,11 @@
-//! The memory of the HashCache policies: a tag and a rank per way for every set of the volume; for policies with
-//! entries in the log also generation, position and length.
+//! The in-memory index of the HashCache policies. It has a tag and a rank per way for every set of the volume; for
+//! policies with entries in the log also a generation, a position and a length.
 //!
-//! Owns: [`SetShape`], which decides a policy's bits per entry, and [`UnpackedSet`], the changes of a set. Keys, and
-//! the content of a set's bins, are unknown here. Invariants: the ranks of a set are a permutation. No two ways have
-//! the same tag, so the place of a key follows from its tag. Two keys of a set with the same tag displace each other:
-//! the reader of the record compares the key. Cost: a hit renumbers the ranks of one set, without I/O. Source:
-//! HashCache (NSDI 2009), SetMem, Log.
+//! Owns: [`SetShape`], which decides a policy's bits per entry, and [`UnpackedSet`], which changes a set. Keys, and the
+//! content of a set's bins, are unknown here. Invariants: the ranks of a set are a permutation. No two ways have the
+//! same tag, so the tag of a key selects its way. Two keys of a set with the same tag displace each other; whoever
+//! reads the record compares the key. Cost: a hit renumbers the ranks of one set, without I/O. Source: HashCache (NSDI
+//! 2009), SetMem, Log.
 
 pub(crate) mod bits;
 
@@ -16,7 +16,7 @@ use bits::{BitCursor, PackedBits};
 /// Most ways of a set.
 pub(crate) const WAYS_MAX: usize = 16;
 
-/// The data kept for each set.
+/// The fields kept for each set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SetShape {
     /// Entries of a set, a power of two up to [`WAYS_MAX`].
@@ -24,32 +24,32 @@ pub(crate) struct SetShape {
     pub(crate) tag_bits: u32,
     pub(crate) generation_bits: u32,
     pub(crate) position_bits: u32,
-    /// Of the length in blocks.
+    /// Bits of the length, which is in blocks.
     pub(crate) length_bits: u32,
-    /// Number of ways with position and length in memory: the most recently used ones.
+    /// Number of ways with position and length in memory. These are the most recently used ways.
     pub(crate) positions: u32,
 }
 
 impl SetShape {
-    /// Bits of a rank.
+    /// Returns the bits of a rank.
     pub(crate) fn rank_bits(&self) -> u32 {
         self.ways.ilog2()
     }
 
-    /// Bits of a set.
+    /// Returns the bits of a set.
     pub(crate) fn set_bits(&self) -> u32 {
         self.ways * (self.tag_bits + self.rank_bits() + self.generation_bits)
             + self.positions * (self.position_bits + self.length_bits)
     }
 
-    /// Returns the tag of a key: bits of its hash that do not choose the set. Never 0, which marks an empty way.
+    /// Returns the tag of a key: bits of its hash that do not select the set. Never 0, which marks an empty way.
     pub(crate) fn tag(&self, key_hash: KeyHash) -> u16 {
         let tags = (1 << self.tag_bits) - 1;
         (key_hash.0 % tags) as u16 + 1
     }
 }
 
-/// Returns the set, of `set_count`, that a key belongs to.
+/// Returns which of `set_count` sets a key belongs to.
 pub(crate) fn set_of(key_hash: KeyHash, set_count: u64) -> SetNumber {
     SetNumber(((u128::from(key_hash.0) * u128::from(set_count)) >> u64::BITS) as u64)
 }
@@ -68,7 +68,7 @@ pub(crate) struct SetWay {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetPlace {
     pub(crate) position: u64,
-    /// In blocks; 0 if the shape has no lengths.
+    /// The length in blocks; 0 if the shape has no lengths.
     pub(crate) length: u16,
 }
 
@@ -76,13 +76,13 @@ pub(crate) struct SetPlace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnpackedSet {
     ways: [SetWay; WAYS_MAX],
-    /// By rank.
+    /// The places, indexed by rank.
     places: [SetPlace; WAYS_MAX],
     way_count: usize,
     place_count: usize,
 }
 
-/// A place that memory has no more room for; it is the way's.
+/// A place that no longer fits in memory, and the way that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DemotedPlace {
     pub(crate) way: usize,
@@ -98,8 +98,8 @@ impl UnpackedSet {
         Self { ways, places: [SetPlace::default(); WAYS_MAX], way_count, place_count }
     }
 
-    /// Makes `way` the most recently used, with `place` as its place. Returns the place that memory no
-    /// longer has room for: that of another way, which had the last of the ranks with a place.
+    /// Makes `way` the most recently used, at `place`. Returns the place that no longer fits in memory: that of the way
+    /// that had the last rank with a place.
     pub(crate) fn promote(&mut self, way: usize, place: SetPlace) -> Option<DemotedPlace> {
         let rank = self.ways[way].rank;
         assert!(way < self.way_count && usize::from(rank) < self.way_count, "a way of the set has one of its ranks");
@@ -129,7 +129,7 @@ impl UnpackedSet {
         self.promote(way, place)
     }
 
-    /// Puts an entry that was used less recently than all others into the set, if there is room.
+    /// Adds an entry to the set as the least recently used one, if there is room.
     pub(crate) fn append(&mut self, tag: u16, generation: u8, place: SetPlace) -> Option<DemotedPlace> {
         assert!(tag != 0 && self.find(tag).is_none(), "a tag is in one way at most");
         // Empty ways have the last ranks.
@@ -144,7 +144,7 @@ impl UnpackedSet {
         (self.place_count > 0).then_some(DemotedPlace { way, place })
     }
 
-    /// Empties `way`, which becomes the next to be filled.
+    /// Empties `way`, which is the next to be filled.
     pub(crate) fn clear(&mut self, way: usize) {
         assert!(way < self.way_count);
         let rank = self.ways[way].rank;
@@ -155,7 +155,7 @@ impl UnpackedSet {
         let from = usize::from(rank);
         if from < self.place_count {
             self.places[from..self.place_count].rotate_left(1);
-            // The place of a way that moves up is where it was demoted to, outside memory.
+            // The place of the way that moves up was demoted earlier, so it is not in memory.
             self.places[self.place_count - 1] = SetPlace::default();
         }
     }
@@ -165,20 +165,19 @@ impl UnpackedSet {
         self.ways().iter().position(|way| way.tag == tag)
     }
 
-    /// Returns the way for a new entry of `tag`: the way with that tag, otherwise an empty way, otherwise the least
-    /// recently used.
+    /// Returns the way for a new entry of `tag`: the way with that tag, or an empty way, or the least recently used.
     pub(crate) fn victim(&self, tag: u16) -> usize {
         let last = self.ways().iter().position(|way| usize::from(way.rank) == self.way_count - 1);
         self.find(tag).or(last).expect("ranks are a permutation")
     }
 
-    /// Returns the place of `way`, if memory has it.
+    /// Returns the place of `way` if it is in memory.
     pub(crate) fn place(&self, way: usize) -> Option<SetPlace> {
         let place = *self.places[..self.place_count].get(usize::from(self.ways[way].rank))?;
         (place.position > 0).then_some(place)
     }
 
-    /// Replaces the place of `way`, if memory has it.
+    /// Replaces the place of `way` if it is in memory.
     pub(crate) fn set_place(&mut self, way: usize, place: SetPlace) {
         assert!(way < self.way_count, "a way of the set: {way}");
         if self.place(way).is_some() {
@@ -196,7 +195,8 @@ impl UnpackedSet {
         self.ways().iter().filter(|way| way.tag != 0).count() as u64
     }
 
-    /// Checks that the ranks are a permutation, that no two ways have one tag, and that empty ways have the last ranks.
+    /// Checks that the ranks are a permutation, that no two ways have the same tag, and that empty ways have the last
+    /// ranks.
     pub(crate) fn check(&self) {
         let (mut ranks, entries) = (0_u32, self.entries());
         for (at, way) in self.ways().iter().enumerate() {
@@ -209,7 +209,7 @@ impl UnpackedSet {
         assert!(empty.iter().all(|place| place.position == 0), "an empty way has no place");
     }
 
-    /// Creates the mark of a set with unknown content. Its ranks are no permutation.
+    /// Creates the marker of a set with unknown content. Its ranks are not a permutation.
     pub(crate) fn unknown(shape: &SetShape) -> Self {
         let mut set = Self::empty(shape);
         set.ways.iter_mut().for_each(|way| way.rank = 1);
@@ -260,13 +260,14 @@ impl UnpackedSet {
     }
 }
 
-/// Sets, packed one behind the other.
+/// All sets, packed without gaps.
 pub(crate) struct PackedSets {
     bits: PackedBits,
     shape: SetShape,
-    /// Whether a set never written is one without entries, not one of which nothing is known.
+    /// Whether a set that was never written is empty, rather than unknown.
     fresh: bool,
-    /// Whether something is known of every set. What became known of a used volume's sets is not counted.
+    /// Whether the content of every set is known. It is not tracked whether the unknown sets of a used volume have all
+    /// become known.
     all_known: bool,
     set_count: u64,
     entries: u64,
@@ -287,7 +288,7 @@ impl PackedSets {
         if self.fresh && found.is_untouched() { Some(UnpackedSet::empty(&self.shape)) } else { found.known() }
     }
 
-    /// Notes what is known of a set.
+    /// Stores the content of a set.
     pub(crate) fn write(&mut self, set: SetNumber, contents: &UnpackedSet) {
         assert!(set.0 < self.set_count, "{set:?} of {}", self.set_count);
         let at = self.at(set);
@@ -297,7 +298,7 @@ impl PackedSets {
         contents.pack(&self.shape, &mut self.bits, at);
     }
 
-    /// Notes that nothing is known of a set.
+    /// Marks the content of a set as unknown.
     pub(crate) fn forget(&mut self, set: SetNumber) {
         self.all_known = false;
         self.write(set, &UnpackedSet::unknown(&self.shape));
@@ -324,7 +325,7 @@ impl PackedSets {
         self.entries
     }
 
-    /// Checks every set, and that their entries are counted.
+    /// Checks every set, and the count of entries.
     pub(crate) fn check(&self) {
         let mut entries = 0;
         for set in (0..self.set_count).map(SetNumber) {
@@ -335,7 +336,7 @@ impl PackedSets {
         assert_eq!(entries, self.entries, "entries are counted");
     }
 
-    /// Returns how many ways all sets have.
+    /// Returns the number of ways in all sets.
     pub(crate) fn way_count(&self) -> u64 {
         self.set_count * u64::from(self.shape.ways)
     }

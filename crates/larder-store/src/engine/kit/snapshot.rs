@@ -1,10 +1,10 @@
-//! Snapshots of memory, in pages of the index area: how they are written and read back.
+//! Snapshots of the index, in pages of the index area: how they are written and read back.
 //!
-//! Each page of 4 KiB has a checksum, the number of its snapshot and its own; the first is the header. The words are
-//! interpreted, and the snapshot is judged valid, elsewhere. Invariants: words are returned only if every page of that
-//! snapshot is whole except for at most one flipped bit. A header names a snapshot only once all of it is durable, and
-//! [`mark_used`] is durable before anything is written that outdates it. Cost: 1% more than the words. Tabled in
-//! docs/format.md.
+//! Each page of 4 KiB has a checksum, the number of its snapshot, and its own number. The first page is the header. The
+//! meaning of the words, and whether a snapshot is valid, is decided elsewhere. Invariants: words are returned only if
+//! every page of the snapshot is whole; one flipped bit per page is corrected. A header names a snapshot only once all
+//! of it is durable, and [`mark_used`] is durable before any write that outdates the snapshot. Cost: 1% more than the
+//! words. The format is described in docs/format.md.
 
 use crate::{
     Result,
@@ -21,26 +21,26 @@ use std::sync::Arc;
 const MAGIC: [u8; 4] = *b"LDRm";
 const PAGE_HEADER_BYTES: usize = 24;
 const WORDS_PER_PAGE: usize = (BLOCK_BYTES as usize - PAGE_HEADER_BYTES) / 4;
-/// Pages that are read or written together.
+/// Pages that are read or written in one operation.
 const PAGES_AT_ONCE: u64 = 64;
 
-/// Returns the room for a header and `word_count` words.
+/// Returns the bytes that a header and `word_count` words take.
 pub(crate) fn area_bytes(word_count: u64) -> u64 {
     (1 + word_count.div_ceil(WORDS_PER_PAGE as u64)) * BLOCK_BYTES
 }
 
-/// The first page.
+/// The header page.
 pub(crate) struct SnapshotPage {
-    /// The number of the snapshot behind it, or what stands there since it was used.
+    /// The number of its snapshot, or the number that [`mark_used`] wrote.
     pub(crate) number: u32,
-    /// The words of the snapshot's owner; zeros once it was used.
+    /// Words for the snapshot's owner; zeros after [`mark_used`].
     pub(crate) words: [u32; HEADER_WORDS],
 }
 
-/// Words that a snapshot's owner has in the header.
+/// Number of words for the snapshot's owner in the header.
 pub(crate) const HEADER_WORDS: usize = 3;
 
-/// Returns the header, if a whole one is there.
+/// Returns the header, if a valid one is there.
 pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotPage> {
     let block = volume.read_for_start(volume.shape.index_area().start, BLOCK_BYTES).await.ok()?;
     let PageContent { number, index, words } = decode(volume, block.as_slice())?;
@@ -48,8 +48,8 @@ pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotPage> {
     (index == 0).then_some(SnapshotPage { number, words })
 }
 
-/// Writes a snapshot, and its header when that is durable. If the area has no room for it, as in a store that was made for larger
-/// entries, nothing is written, and the next start does without.
+/// Writes a snapshot, and its header once the snapshot is durable. If the area is too small for it, as in a store that
+/// was created for larger entries, nothing is written, and the next start works without a snapshot.
 pub(crate) async fn write(volume: &Volume, header: &SnapshotPage, words: &[u32]) -> Result<()> {
     if !write_words(volume, header.number, words).await? {
         return Ok(());
@@ -58,7 +58,7 @@ pub(crate) async fn write(volume: &Volume, header: &SnapshotPage, words: &[u32])
     write_header(volume, header).await
 }
 
-/// Notes durably that there is no snapshot any more, with a `number` for its owner.
+/// Notes durably that there is no snapshot any more, and stores `number` for the owner.
 pub(crate) async fn mark_used(volume: &Volume, number: u32) -> Result<()> {
     write_header(volume, &SnapshotPage { number, words: [0; HEADER_WORDS] }).await?;
     volume.sync().await
@@ -70,7 +70,7 @@ async fn write_header(volume: &Volume, header: &SnapshotPage) -> Result<()> {
     volume.write(volume.shape.index_area().start, Arc::new(buffer)).await
 }
 
-/// Writes the words of a snapshot behind the header; `false` if there is no room for them.
+/// Writes the words of a snapshot behind the header. Returns `false` if there is no room for them.
 async fn write_words(volume: &Volume, number: u32, words: &[u32]) -> Result<bool> {
     let area = volume.shape.index_area();
     if area.end - area.start < area_bytes(words.len() as u64) {
@@ -88,7 +88,7 @@ async fn write_words(volume: &Volume, number: u32, words: &[u32]) -> Result<bool
     Ok(true)
 }
 
-/// Reads the words of snapshot `number`, if every page is there.
+/// Reads the words of snapshot `number`. Returns `None` if a page is missing or damaged.
 pub(crate) async fn read_words(volume: &Volume, number: u32, word_count: u64) -> Option<Vec<u32>> {
     let area = volume.shape.index_area();
     if area.end - area.start < area_bytes(word_count) {
@@ -132,7 +132,7 @@ struct PageContent {
     words: Vec<u32>,
 }
 
-/// Returns what stands in a page, with one flipped bit undone.
+/// Returns the content of a page, after correcting one flipped bit.
 fn decode(volume: &Volume, page: &[u8]) -> Option<PageContent> {
     let sound = mended_block(volume.id, MAGIC, page)?;
     let mut fields = FieldReader::new(&sound[8..]);

@@ -1,9 +1,8 @@
-//! The lock around an engine's state, which in debug builds checks the state when it is released.
+//! The lock around an engine's state. In debug builds it checks the state when it is released.
 //!
-//! Owns: the times of checks. The conditions are defined by each state ([`CheckedState`]). Cost: none in release
-//! builds. In debug builds a changed state is checked once it has changed as often as a check examines
-//! [`LOOKS_PER_CHANGE`] items. So small states are checked at every change, and large ones cost each change a bounded
-//! time.
+//! Owns: when checks happen. Each state defines its conditions ([`CheckedState`]). Cost: none in release builds. In
+//! debug builds, a check examines at most [`LOOKS_PER_CHANGE`] items per change on average: a small state is checked at
+//! every change, a large one only after many changes.
 
 use crate::sync::{Mutex, MutexGuard, PoisonError};
 use std::{
@@ -14,15 +13,15 @@ use std::{
 /// Cost of a change in debug builds, in items that a check examines.
 const LOOKS_PER_CHANGE: u64 = 512;
 
-/// A state of which it can be said whether it is sound.
+/// A state whose invariants can be checked.
 pub(crate) trait CheckedState {
-    /// Checks what must hold while nobody is changing it.
+    /// Checks the invariants that hold while no task is changing the state.
     ///
     /// # Panics
-    /// When something does not.
+    /// If an invariant is violated.
     fn check(&self);
 
-    /// Returns about how many things [`Self::check`] looks at.
+    /// Returns the approximate number of items that [`Self::check`] examines.
     fn check_cost(&self) -> u64;
 }
 
@@ -35,7 +34,7 @@ struct Inner<S> {
     unchecked: u64,
 }
 
-/// The right to look at a state and to change it.
+/// Exclusive access to a state.
 pub(crate) struct LockedState<'a, S: CheckedState> {
     inner: MutexGuard<'a, Inner<S>>,
     is_changed: bool,

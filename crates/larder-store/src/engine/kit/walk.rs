@@ -1,7 +1,7 @@
-//! The items of a scan over a volume, every byte of them verified: `store check` counts them.
+//! The items that a scan of a volume finds, every byte verified. `store check` counts them.
 //!
-//! Owns: [`WalkItem`], and the verification of a record and a pack. The places of records are in each engine's scan;
-//! which of several records of a key counts is decided elsewhere. Invariant: a flipped bit in a record, or in a pack's
+//! Owns: [`WalkItem`], and the verification of a record and a pack. Each engine's scan finds the records; which of
+//! several records of a key counts is decided elsewhere. Invariant: a flipped bit in a record, or in a pack's
 //! directory, is found.
 
 use crate::{
@@ -17,20 +17,20 @@ use crate::{
 pub(crate) enum WalkItem<'a> {
     /// A segment that is in use.
     Segment,
-    /// An entry, every byte of it verified.
+    /// A valid entry.
     Record { key: &'a [u8], len_bytes: u64, expires_at: u32, site: Site, epoch: u32 },
-    /// The news that an entry was removed.
+    /// A record of a removal.
     Removal,
-    /// A part of an entry's body, every byte of it verified.
+    /// A valid part of an entry's body.
     Part,
-    /// Bytes that are not what was written.
+    /// A damaged place.
     Damage { offset_bytes: u64, what: &'static str },
     /// Progress: the bytes scanned since the last such item.
     Passed(u64),
 }
 
 impl<'a> WalkItem<'a> {
-    /// Returns the item for a whole record at the start of `record`.
+    /// Returns the item for the complete record at the start of `record`.
     pub(crate) fn of(decoded: &DecodedRecord, record: &'a [u8]) -> Self {
         let meta = &decoded.meta;
         match meta.kind {
@@ -47,7 +47,7 @@ impl<'a> WalkItem<'a> {
     }
 }
 
-/// Returns the record at the start of `bytes` with every byte verified, or the name of the damaged part.
+/// Verifies the record at the start of `bytes`. Returns it, or the name of the damaged part.
 pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<DecodedRecord, &'static str> {
     let decoded = DecodedRecord::decode(volume, bytes).map_err(|_| "a record's head")?;
     if decoded.len_bytes() > bytes.len() {
@@ -59,7 +59,7 @@ pub(crate) fn verify(volume: VolumeId, bytes: &[u8]) -> std::result::Result<Deco
     Ok(decoded)
 }
 
-/// Scans the pack at `offset_bytes` of the volume, and returns its length, if there is one.
+/// Scans the pack at `offset_bytes` of the volume, if there is one, and returns its length.
 pub(crate) fn walk_pack(
     volume: VolumeId,
     offset_bytes: u64,
@@ -67,7 +67,7 @@ pub(crate) fn walk_pack(
     meet: &mut dyn FnMut(WalkItem<'_>),
 ) -> Option<u64> {
     let Ok((header, listings)) = pack::decode(volume, offset_bytes, bytes) else {
-        // One flipped bit leaves the magic or the place that the pack says it is for.
+        // One flipped bit damages either the magic or the recorded offset, not both.
         let says_its_place = bytes.get(8..16) == Some(&offset_bytes.to_le_bytes()[..]);
         if bytes.starts_with(b"LDRp") || says_its_place {
             meet(WalkItem::Damage { offset_bytes, what: "the directory of a pack" });

@@ -1,8 +1,8 @@
-//! The place of a map's snapshots and journal on a volume, and how a start reads them.
+//! The location of a map's snapshots and journal on a volume, and how a start reads them.
 //!
 //! Owns: [`LedgerArea`], and which parts of headers, snapshot and journal count. Only headers are written here, because
 //! they are read back. Invariant: a page counts only if it belongs to the snapshot, or to the sequence of the journal,
-//! that the header names. Cost: one read of both. Tabled in docs/format.md.
+//! that the header names. Cost: one read of both. The format is described in docs/format.md.
 
 use crate::{
     Error, ErrorKind, Result,
@@ -21,13 +21,13 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// Pages read as one transfer, and transfers made together.
+/// Pages per read, and reads in flight together.
 const TRANSFER_PAGE_COUNT: u64 = 256;
 const TRANSFER_COUNT: usize = 4;
 /// Fewest pages of a journal.
 const JOURNAL_PAGES_MIN: u64 = 16;
 
-/// The parts of the index area: headers, two places for snapshots (one without a journal), and the ring.
+/// The parts of the index area: headers, two places for snapshots (one if there is no journal), and the journal's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LedgerArea {
     start_bytes: u64,
@@ -35,17 +35,17 @@ pub(crate) struct LedgerArea {
     pub(super) journal_pages: u64,
 }
 
-/// The changes that a journal adds to a snapshot.
+/// The outcome of reading a journal.
 pub(crate) struct ReplayedJournal {
-    /// The page behind its end.
+    /// The number of the page after its last one.
     pub(crate) next: u64,
     pub(crate) pointer: Option<u64>,
-    /// Whether a page of it is gone that was durable, or the superblock older than it: then nothing can be believed.
+    /// Whether a durable page is missing, or the superblock is older than the journal. Then nothing can be trusted.
     pub(crate) is_broken: bool,
 }
 
 impl LedgerArea {
-    /// Returns, for maps of `listing_count`, the length of the index area, and the number of pages of the journal in
+    /// Returns the length of the index area for maps of `listing_count` listings, and the number of journal pages in
     /// it.
     pub(crate) fn lengths(listing_count: u64, with_journal: bool) -> (u64, u64) {
         let snapshot_pages = listing_count.div_ceil(PAGE_LISTING_COUNT);
@@ -71,7 +71,7 @@ impl LedgerArea {
         self.start_bytes + (HEADER_COUNT + u64::from(place) * self.snapshot_pages + page) * BLOCK_BYTES
     }
 
-    /// Returns the place of a header's snapshot and its first page.
+    /// Returns the offset of the snapshot named by a header, and the snapshot's generation.
     pub(crate) fn snapshot_of(&self, header: &SnapshotHeader) -> (u64, u64) {
         let MapRecovery { generation, place, .. } =
             header.recovery.unwrap_or(MapRecovery { generation: header.generation, ..MapRecovery::default() });
@@ -84,8 +84,8 @@ impl LedgerArea {
     }
 }
 
-/// Returns the valid header, if it can be determined. On volumes without a journal it must not be older than the other
-/// copy.
+/// Returns the valid header, if it can be determined. On volumes without a journal, both copies must be readable,
+/// because an unreadable one could be newer.
 pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotHeader> {
     let area = volume.shape.index_area();
     let mut newest: Option<SnapshotHeader> = None;
@@ -103,7 +103,7 @@ pub(crate) async fn read_header(volume: &Volume) -> Option<SnapshotHeader> {
     Some(SnapshotHeader { whole: newest.whole && !unread, ..newest })
 }
 
-/// Writes both copies, makes them durable, and looks whether they are there.
+/// Writes both copies, makes them durable, and reads them back.
 pub(crate) async fn write_headers(volume: &Volume, header: &SnapshotHeader) -> Result<()> {
     let mut block = AlignedBuffer::with_len(BLOCK_BYTES as usize);
     header.encode(volume.id, block.as_mut_slice());
@@ -127,7 +127,7 @@ pub(crate) async fn write_headers(volume: &Volume, header: &SnapshotHeader) -> R
     Ok(())
 }
 
-/// Hands out the pages of a header's snapshot; how many listings there were. Between transfers `pass` is called.
+/// Passes the pages of a header's snapshot to `take`, and returns the number of listings. Calls `pass` between reads.
 pub(crate) async fn read_snapshot(
     volume: &Volume,
     header: &SnapshotHeader,
@@ -161,7 +161,7 @@ pub(crate) async fn read_snapshot(
     count
 }
 
-/// Hands out the changes of the journal from where the header's snapshot begins, in their order.
+/// Passes the changes of the journal to `take` in order, from the page at which the header's snapshot began.
 pub(crate) async fn read_journal(
     volume: &Volume,
     recovery: MapRecovery,
@@ -178,7 +178,7 @@ pub(crate) async fn read_journal(
         let count = TRANSFER_PAGE_COUNT.min(area.journal_pages - slot).min(end - at);
         let offset_bytes = area.journal_start_bytes() + slot * BLOCK_BYTES;
         let Ok(pages) = volume.read_for_start(offset_bytes, count * BLOCK_BYTES).await else {
-            // Whatever was removed there.
+            // The unreadable pages may contain removals.
             is_broken = true;
             break;
         };
@@ -193,19 +193,19 @@ pub(crate) async fn read_journal(
                 }
                 found => {
                     is_over = true;
-                    // Behind a page that is not there: of a run that knew it to be durable, or only not yet written.
+                    // A page after the gap shows whether the missing page was durable or only not yet written.
                     is_broken |= found.is_some_and(|(header, _)| header.run >= run && header.durable > next);
                 }
             }
         }
         at += count;
     }
-    // Entries invalidated since would be valid again.
+    // The superblock lost an invalidation that the journal knows of: invalidated entries would be valid again.
     is_broken |= epoch > volume.epoch();
     ReplayedJournal { next, pointer, is_broken }
 }
 
-/// Reads pages; a failed read is as good as no data, and counted.
+/// Reads pages. A failed read is counted, and returns no bytes.
 async fn read_pages(volume: &Volume, offset_bytes: u64, count: u64) -> Bytes {
     volume.read_for_start(offset_bytes, count * BLOCK_BYTES).await.map(Bytes::from_owner).unwrap_or_default()
 }

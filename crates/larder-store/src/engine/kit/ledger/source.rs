@@ -1,4 +1,4 @@
-//! The engines whose map a ledger keeps, as the ledger knows them.
+//! The traits through which a checkpoint uses an engine and its map.
 
 use super::MapCheckpoint;
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
     volume::waiters::TaskWaiters,
 };
 
-/// An engine that keeps its map in this way.
+/// An engine whose map has a checkpoint.
 pub(crate) trait KeepsBooks: Engine {
     /// The state under its lock.
     type State: CheckpointSource;
@@ -28,13 +28,13 @@ pub(crate) trait CheckpointSource: AsMut<TaskWaiters> + CheckedState {
     fn numbers(&mut self) -> &mut RunNumbers;
 
     /// Returns about `count_max` listings of the entries on the volume, from `cursor` on (`None`: from the start). With
-    /// `in_order` they are in the order of use; the caller requests that only while nothing changes.
+    /// `in_order` they are in the order of use, which the caller requests only while nothing changes.
     fn gather(&self, cursor: Option<u64>, in_order: bool, count_max: usize) -> MapPart;
 
     /// Returns the number of entries in the map.
     fn entry_count(&self) -> u64;
 
-    /// Returns the write position of records.
+    /// Returns the position at which the next record is written.
     fn pointer(&self) -> u64;
 
     /// Returns the lengths of the files of slots.

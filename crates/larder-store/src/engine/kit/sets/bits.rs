@@ -1,19 +1,19 @@
 //! Fields of any width, packed without gaps into bytes.
 //!
-//! The meaning of fields is known elsewhere. Invariant: a field never touches its neighbours' bits. Cost: two unaligned
-//! word accesses per field; memory is taken from the system at its first write.
+//! The meaning of fields is unknown here. Invariant: writing a field does not change its neighbours' bits. Cost: two
+//! unaligned word accesses per field. The system allocates the memory when it is first written.
 
-/// Widest field: with any offset within its first byte it stays within one word.
+/// Widest field. Together with any bit offset in its first byte, it fits in one word.
 pub(crate) const FIELD_BITS_MAX: u32 = u64::BITS - 7;
 
-/// A row of packed fields, zero at first.
+/// An array of packed fields, initially zero.
 pub(crate) struct PackedBits {
-    /// The fields, then fill so that the last one can be read as a whole word.
+    /// The fields, and padding so that the last field can be read as a whole word.
     bytes: Box<[u8]>,
 }
 
 impl PackedBits {
-    /// Creates room for `len_bits`.
+    /// Allocates `len_bits`, all zero.
     pub(crate) fn new(len_bits: u64) -> Self {
         let len_bytes = len_bits.div_ceil(8) as usize + size_of::<u64>();
         Self { bytes: vec![0; len_bytes].into_boxed_slice() }
@@ -44,18 +44,18 @@ impl PackedBits {
     }
 }
 
-/// Reads or writes fields one behind the other.
+/// Reads or writes successive fields.
 pub(crate) struct BitCursor {
     at: u64,
 }
 
 impl BitCursor {
-    /// Begins at bit `at`.
+    /// Creates a cursor at bit `at`.
     pub(crate) fn at(at: u64) -> Self {
         Self { at }
     }
 
-    /// Returns the next field of `width` bits; 0 if it has none.
+    /// Returns the next field of `width` bits. A field of width 0 is 0.
     pub(crate) fn read(&mut self, bits: &PackedBits, width: u32) -> u64 {
         let value = bits.read(self.at, width);
         debug_assert!(

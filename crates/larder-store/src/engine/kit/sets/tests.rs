@@ -1,4 +1,4 @@
-//! What is at stake: the bits that the table of rows promises, and that a set forgets its least recently used.
+//! At stake: the bits per entry stated in the policy table, and that a set evicts its least recently used entry.
 
 use super::*;
 use crate::hash::KeyHash;
@@ -53,7 +53,7 @@ fn keys_are_spread_evenly_over_sets_of_any_number() {
 }
 
 proptest! {
-    /// Against a list in the order of use: the same entries, the same places in memory, the same that left it.
+    /// Compares with a list in the order of use: the same entries, the same places in memory, the same demoted places.
     #[test]
     fn ranks_are_the_order_of_use(operations in prop::collection::vec((1..20_u16, 0..4_u8), 1..200), row in 0..3_usize) {
         let shape = [SETMEM, LOG_N, LOG_LRU][row];
