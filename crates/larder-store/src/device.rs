@@ -1,8 +1,8 @@
-//! The device interface: asynchronous I/O between aligned buffers and one flat byte range.
+//! The device interface: asynchronous I/O between aligned buffers and a flat range of bytes.
 //!
 //! Owns: the [`Device`] trait, the [`Transfer`] submitted to it, and the completion that comes back. What is written
-//! where is decided elsewhere. Invariant: every operation completes exactly once, with an error if its device goes
-//! away. Cost: one allocation per awaited operation.
+//! where is decided elsewhere. Invariant: every operation completes exactly once, with an error if its device is
+//! dropped. Cost: one allocation per awaited operation.
 
 mod blocking;
 mod buffer;
@@ -39,13 +39,13 @@ pub use threads::ThreadsDevice;
 pub use uring::UringDevice;
 pub use volume::{VolumeFile, open_device};
 
-/// A flat range of bytes with asynchronous transfers.
+/// A flat range of bytes with asynchronous I/O.
 ///
-/// Offsets and lengths of reads and writes are multiples of [`Device::alignment_bytes`]; a device
-/// refuses others with [`io::ErrorKind::InvalidInput`] and never transfers outside its length.
+/// Offsets and lengths of reads and writes are multiples of [`Device::alignment_bytes`]. A device refuses others with
+/// [`io::ErrorKind::InvalidInput`], and never reads or writes beyond its length.
 pub trait Device: Send + Sync + 'static {
-    /// Starts `transfer` and returns at once; the transfer's completion tells the outcome, possibly
-    /// before this call returns. A short transfer is continued by the device.
+    /// Starts `transfer` and returns at once. The completion delivers the outcome, possibly before this call returns.
+    /// The device continues short reads and writes.
     fn submit(&self, transfer: Transfer);
 
     /// Returns the length in bytes, which never changes.
@@ -54,43 +54,44 @@ pub trait Device: Send + Sync + 'static {
     /// Returns the unit of offsets and lengths, a power of two between 512 and 4096.
     fn alignment_bytes(&self) -> u32;
 
-    /// Returns one word for logs and metrics, such as `io_uring`.
+    /// Returns the name of the implementation for logs and metrics, such as `io_uring`.
     fn name(&self) -> &'static str;
 
-    /// Makes the calling thread submit its reads through a ring of its own, if the device has such
-    /// rings. The caller must keep turning the driver until it drops it, on this same thread. `None` also for a
-    /// thread that has its ring already, and when the system refuses one.
+    /// Gives the calling thread an I/O ring of its own for its reads, if the device supports that. The caller must turn
+    /// the driver on this thread until it drops it. Returns `None` also if the thread already has a ring, or the system
+    /// refuses one.
     fn attach_thread(&self) -> Option<ThreadDriver> {
         None
     }
 
-    /// Gives up the lock that keeps other stores away, for one that is closed and whose device somebody still holds.
+    /// Releases the lock that excludes other stores. Called when a store is closed while its device is still
+    /// referenced.
     fn release(&self) {}
 }
 
-/// One piece of work for a device. The device owns the buffer until completion.
+/// An operation for a device. The device owns the buffer until completion.
 pub enum Transfer {
-    /// Fill the buffer's whole length from `offset_bytes`.
+    /// Fills the whole buffer from `offset_bytes`.
     Read {
         /// The offset on the device.
         offset_bytes: u64,
         /// The destination; its length is the number of bytes.
         buffer: AlignedBuffer,
-        /// Gets the filled buffer.
+        /// Receives the filled buffer.
         completion: Completion<AlignedBuffer>,
     },
-    /// Write the buffer's whole length at `offset_bytes`.
+    /// Writes the whole buffer at `offset_bytes`.
     Write {
         /// The offset on the device.
         offset_bytes: u64,
         /// The bytes; shared, so that they can be read while they are being written.
         buffer: Arc<AlignedBuffer>,
-        /// Told when the bytes are with the device (durable only after a `Sync`).
+        /// Called when the device has the bytes. They are durable only after a `Sync`.
         completion: Completion<()>,
     },
-    /// Make all writes that completed before this was submitted durable.
+    /// Makes all writes durable that completed before this was submitted.
     Sync {
-        /// Told when it is done.
+        /// Called when the sync is done.
         completion: Completion<()>,
     },
 }
@@ -119,7 +120,7 @@ impl dyn Device {
     }
 }
 
-/// The sending half of a transfer's outcome. Dropped without an outcome it reports a broken pipe.
+/// The sending half of an operation's outcome. If it is dropped without an outcome, it delivers a broken pipe error.
 pub struct Completion<T>(Option<CompletionTarget<T>>);
 
 enum CompletionTarget<T> {
@@ -176,7 +177,7 @@ impl<T> Drop for Completion<T> {
     }
 }
 
-/// The outcome of a transfer, to be awaited. Dropping it does not cancel the transfer.
+/// A future for the outcome of an operation. Dropping it does not cancel the operation.
 pub struct PendingTransfer<T>(Arc<OutcomeSlot<T>>);
 
 impl<T> Future for PendingTransfer<T> {
@@ -195,12 +196,12 @@ impl<T> Future for PendingTransfer<T> {
     }
 }
 
-/// A thread's own ring, to be turned by the thread's event loop.
+/// A thread's own ring. The thread's event loop must turn it.
 ///
-/// It may be moved into a task (it is `Send`), but only turns of the thread that attached it do
-/// anything. When the thread queues a transfer, the waker of the last turn is woken, once; whenever
-/// the kernel completes one, the event descriptor becomes readable (use edge-triggered polling and
-/// never read it). Dropping it waits for the ring's transfers and detaches the thread.
+/// It is `Send`, so it may be moved into a task, but turns have an effect only on the thread that attached it. When the
+/// thread queues an operation, the waker of the last turn is woken once. When the kernel completes an operation, the
+/// event descriptor becomes readable (use edge-triggered polling and never read it). Dropping the driver waits for the
+/// ring's operations and detaches the thread.
 pub struct ThreadDriver {
     turn: Box<dyn DriverTurn + Send>,
 }

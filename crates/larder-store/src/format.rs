@@ -1,8 +1,9 @@
-//! The bytes on a volume: superblock, unit, record, trailer, checkpoint and more. Tabled in docs/format.md.
+//! The bytes on a volume: superblock, unit, record, trailer, checkpoint and more. The formats are described in
+//! docs/format.md.
 //!
-//! Owns: encoding and checked decoding; everything is little-endian. No I/O is done and nothing is decided. Invariant:
-//! a decoder accepts only bytes with a valid checksum, and never reads past them. Checksums are CRC32C, salted with the
-//! volume's identity, so that bytes of another volume, or bytes that a client chose, are not accepted.
+//! Owns: encoding and checked decoding; everything is little-endian. This module does no I/O and decides nothing.
+//! Invariant: a decoder accepts only bytes with a valid checksum, and never reads past them. Checksums are CRC32C,
+//! salted with the volume's identity, so that bytes of another volume, or bytes that a client chose, are not accepted.
 
 pub(crate) mod bin;
 pub(crate) mod bytes;
@@ -24,13 +25,13 @@ pub(crate) use segment_use::{LogOrder, SegmentRow, SegmentUse};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
-/// The identity that makes one volume's checksums differ from another's.
+/// The identity of a volume. It salts checksums, so that they differ between volumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeId(pub(crate) [u8; 16]);
 
 impl VolumeId {
-    /// Returns the identity under which a volume starts over, empty. It follows from this one, so that simulations repeat
-    /// themselves; `secret` keeps others from knowing it.
+    /// Returns the identity under which a volume starts over, empty. It is derived from this one, so that simulations
+    /// are repeatable. `secret` makes it unpredictable for others.
     pub(crate) fn successor(self, secret: &[u8; 16]) -> Self {
         let mut next = [0; 16];
         for (number, half) in (0_u8..).zip(next.as_chunks_mut::<8>().0) {
@@ -42,7 +43,7 @@ impl VolumeId {
         Self(next)
     }
 
-    /// Returns the volume's checksum of `parts`, one after the other.
+    /// Returns the volume's checksum of the concatenated `parts`.
     pub(crate) fn checksum(self, parts: &[&[u8]]) -> u32 {
         let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
         digest.update(&self.0);
@@ -53,7 +54,7 @@ impl VolumeId {
     }
 }
 
-/// CRC32C of bytes that are bound to the volume by another checksum that covers this one.
+/// Returns the CRC32C of bytes. Another checksum, which covers this one, binds them to the volume.
 pub(crate) fn plain_checksum(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }

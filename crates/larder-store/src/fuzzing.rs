@@ -1,9 +1,9 @@
 //! Every decoder of bytes from a volume, as functions that accept any input.
 //!
-//! Owns: one [`FuzzTarget`] per structure: the decoder, the laws for all accepted input, and valid samples. Used by the
-//! fuzz targets in `fuzz/`, and by the test that runs the same functions on the corpus and on mutated samples with the
-//! stable toolchain. Compiled for tests and for fuzzing only. Each target tries the bytes as they are, and again with
-//! the checksum corrected: no fuzzer guesses one, and the code after the check must hold too.
+//! Owns: one [`FuzzTarget`] per structure: the decoder, the laws for all accepted input, and valid samples. The fuzz
+//! targets in `fuzz/` use it, and so does the test that runs the same functions on the corpus and on mutated samples
+//! with the stable toolchain. Compiled only for tests and fuzzing. Each target tries the bytes unchanged, and again
+//! with the checksum corrected: a fuzzer does not guess a checksum, but the code behind the check must be correct too.
 
 mod rows;
 
@@ -29,9 +29,9 @@ use bytes::Bytes;
 /// One structure that is read from a volume.
 #[derive(Clone, Copy)]
 pub struct FuzzTarget {
-    /// Also the name of the fuzz target and of its corpus.
+    /// The name of the fuzz target and of its corpus.
     pub name: &'static str,
-    /// Decodes anything; whether it was accepted. Panics where what was accepted is not as it must be.
+    /// Decodes any bytes, and returns whether they were accepted. Panics if accepted bytes violate a law.
     pub run: fn(&[u8]) -> bool,
     samples: fn() -> Vec<Vec<u8>>,
 }
@@ -41,7 +41,7 @@ pub fn targets() -> Vec<FuzzTarget> {
     SHARED.into_iter().chain(rows::TARGETS).collect()
 }
 
-/// The structures of all rows, and of those with segments.
+/// The structures common to all policies, and those of policies with segments.
 const SHARED: [FuzzTarget; 6] = [
     FuzzTarget { name: "superblock", run: superblock, samples: superblock_samples },
     FuzzTarget { name: "unit", run: unit, samples: unit_samples },
@@ -51,10 +51,10 @@ const SHARED: [FuzzTarget; 6] = [
     FuzzTarget { name: "image", run: image, samples: image_samples },
 ];
 
-/// Runs the target of this name.
+/// Runs the target with this name.
 ///
 /// # Panics
-/// There is none, or a decoder accepted what it must not.
+/// If there is no such target, or if a decoder accepted invalid bytes.
 pub fn run(name: &str, bytes: &[u8]) {
     let all = targets();
     let target = all.iter().find(|target| target.name == name).expect("the fuzz targets are named as these are");
@@ -71,7 +71,7 @@ fn geometry() -> SegmentGeometry {
     SegmentGeometry::new(16 << 20, 0, 1 << 20).expect("sixteen segments are enough")
 }
 
-/// Returns the bytes as they are and, if they are long enough, with magic, volume and checksum corrected.
+/// Returns the bytes unchanged and, if they are long enough, with magic, volume and checksum corrected.
 fn both(bytes: &[u8], magic: &[u8; 4], covered_end: Option<usize>) -> Vec<Vec<u8>> {
     let mut tries = vec![bytes.to_vec()];
     if let Some(end) = covered_end.filter(|&end| end >= 24 && end <= bytes.len()) {
@@ -85,7 +85,7 @@ fn both(bytes: &[u8], magic: &[u8; 4], covered_end: Option<usize>) -> Vec<Vec<u8
     tries
 }
 
-/// Returns `bytes` with this magic and the right checksum over `from..to`, if they are long enough.
+/// Returns `bytes` with this magic and a valid checksum of `from..to`, if they are long enough.
 fn sealed(bytes: &[u8], magic: &[u8; 4], from: usize, to: usize) -> Vec<u8> {
     let mut right = bytes.to_vec();
     if from <= to && to <= right.len() {
@@ -179,7 +179,7 @@ fn unit_samples() -> Vec<Vec<u8>> {
 }
 
 fn trailer(bytes: &[u8]) -> bool {
-    // Of volumes whose records begin with a sector, and of those where they share sectors.
+    // For volumes whose records begin at sectors, and for those whose records share sectors.
     [geometry(), geometry().packed()].iter().fold(false, |is_one, geometry| trailer_of(geometry, bytes) | is_one)
 }
 
@@ -359,14 +359,14 @@ fn image_samples() -> Vec<Vec<u8>> {
     vec![frame]
 }
 
-/// Changes `bytes` a little, as the dice will have it.
+/// Mutates `bytes` at random.
 pub fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
     for _ in 0..=dice.below(4) {
         if bytes.is_empty() {
             return;
         }
         let at = dice.below(bytes.len() as u64) as usize;
-        // Near the start are the lengths.
+        // Prefers the start, where the lengths are.
         let at = if dice.below(2) == 0 { at } else { at % 96.min(bytes.len()) };
         match dice.below(6) {
             0 => bytes[at] ^= 1 << dice.below(8),

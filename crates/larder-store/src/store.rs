@@ -282,8 +282,7 @@ impl Store {
     /// Removes `key`.
     ///
     /// When this returns, the removal survives a crash of the process. It survives a power loss from the next sync on.
-    /// Costs one small device write, which also writes other pending data, or none in policies whose map has no
-    /// journal.
+    /// Costs one small device write, shared with other pending data, or none in policies whose map has no journal.
     ///
     /// # Errors
     /// `Unavailable` if that write fails. Lookups of the key miss, and the write is retried until it succeeds or the

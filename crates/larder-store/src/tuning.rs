@@ -133,7 +133,7 @@ constant! {
     f64, Share;
 }
 
-/// What the store maximizes when it chooses which entries to keep.
+/// The ratio to maximize when the store chooses which entries to keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Objective {
     /// The request hit ratio. Of two entries that are hit equally often, keeps the shorter one.

@@ -1,10 +1,10 @@
 //! The part of a volume that is common to all engines: the device, the identity, the clocks, the counters and the
-//! rules.
+//! invalidation rules.
 //!
-//! Owns: the superblock (and with it the invalidation rules), counted I/O, and the single decision whether bytes that
-//! were read are the requested entry. The engines know where entries lie. Invariant: [`Volume::judge`] accepts only a
-//! whole record of this volume under exactly that key, not expired and not invalidated. Cost: one pass of CRC32C over
-//! the record.
+//! Owns: the superblock (and with it the invalidation rules), counted I/O, and the single place that decides whether
+//! the bytes of a read are the requested entry. The engines know the positions of entries. Invariant: [`Volume::judge`]
+//! accepts only a whole record of this volume under exactly that key, not expired and not invalidated. Cost: one pass
+//! of CRC32C over the record.
 
 pub(crate) mod arrears;
 pub(crate) mod counters;
@@ -61,13 +61,13 @@ use wear::WearLimit;
 /// Number of attempts of each read at start, so that a transient fault does not cost the stored entries.
 const START_READ_ATTEMPT_COUNT: u32 = 3;
 
-/// Makes a sink for the entries that are read along with one that was asked for.
+/// Creates a sink for the entries that are read along with a requested one.
 pub(crate) type BeginNeighbours = Arc<dyn Fn() -> NeighbourSink + Send + Sync>;
 
-/// One volume, as all of its engine's parts share it.
+/// A volume, shared by all parts of its engine.
 pub(crate) struct Volume {
     pub(crate) device: Arc<dyn Device>,
-    /// The files of rows that keep some.
+    /// The files of policies that keep entries in files.
     pub(crate) directory: Option<Arc<dyn Directory>>,
     pub(crate) id: VolumeId,
     pub(crate) policy: &'static Policy,
@@ -75,51 +75,51 @@ pub(crate) struct Volume {
     pub(crate) options: StoreOptions,
     pub(crate) hasher: KeyHasher,
     pub(crate) clock: Clock,
-    /// This opening formatted the volume, so it holds nothing. A device that reads blank does not prove that: the read
-    /// may have gone elsewhere.
+    /// Whether this opening formatted the volume, so that it holds nothing. A read of zeros would not prove that,
+    /// because it may have been misdirected.
     pub(crate) is_new: bool,
     pub(crate) counters: Counters,
     pub(crate) wakeup: MaintenanceWakeup,
     pub(crate) health: VolumeHealth,
-    /// `None` where no limit is set.
+    /// `None` if there is no limit.
     pub(crate) wear: Option<WearLimit>,
     pub(crate) holds: HeldKeys,
     pub(crate) pins: PinnedKeys,
-    /// Removals and invalidations that are not durable.
+    /// Removals and invalidations that are not yet durable.
     pub(crate) arrears: PendingRemovals,
     /// Progress of the journal: written and durable pages, in policies that have a journal.
     pub(crate) journal: JournalMarks,
     pub(crate) begin_neighbours: OnceLock<BeginNeighbours>,
     pub(crate) waiting: LoadWaiters,
-    /// The volume's own thread, if it has one.
+    /// The id of the volume's maintenance thread, if it has one.
     pub(crate) maintenance_thread: OnceLock<ThreadId>,
     superblock: RwLock<Superblock>,
-    /// When a start that could not be written is tried again, in milliseconds of the clock.
+    /// When the writes of a start that failed are retried, in milliseconds of the clock.
     start_retry_at: AtomicU64,
-    /// Whether somebody writes that, at the start or later.
+    /// Whether a task is doing the writes of a start, or a later reservation.
     is_starting: AtomicBool,
     /// The gate for changes of the superblock.
     pub(crate) superblock_gate: SuperblockGate,
     closed: AtomicBool,
 }
 
-/// Time between attempts to write what a start has to write.
+/// Pause before the writes of a start are retried.
 pub(crate) const START_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Returns the error of a store that cannot begin to store.
+/// Returns the error of a store whose start could not be written, so that nothing may be stored.
 pub(crate) fn cannot_begin() -> Error {
     Error::new(ErrorKind::Unavailable, "the store takes nothing: what it has to write at its start cannot be written")
 }
 
 /// The result of reading a record in search of a key.
 pub(crate) enum KeyVerdict {
-    /// The key's entry, every byte of it verified.
+    /// The key's entry, verified.
     Sound(DecodedRecord),
-    /// A whole record, of another key.
+    /// A valid record of another key.
     FalseMatch,
     /// The key's entry, but expired or invalidated.
     Useless,
-    /// No whole record of this volume.
+    /// Not a valid record of this volume.
     Damaged,
 }
 
@@ -163,22 +163,22 @@ impl Volume {
         }
     }
 
-    /// Returns this volume marked as newly formatted, or not.
+    /// Returns this volume with `is_new` set.
     pub(crate) fn made_now(self, is_new: bool) -> Self {
         Self { is_new, ..self }
     }
 
-    /// Returns this volume with the files of a policy that keeps some.
+    /// Returns this volume with the files of a policy that keeps entries in files.
     pub(crate) fn with_directory(self, directory: Arc<dyn Directory>, options: &StoreOptions) -> Self {
         Self { directory: Some(directory), options: options.clone(), ..self }
     }
 
-    /// Returns the hard limit of its size, including its files, in bytes.
+    /// Returns the limit of its size in bytes, including its files.
     pub(crate) fn size_bytes(&self) -> u64 {
         self.shape.size_bytes + if self.directory.is_some() { self.shape.files_bytes() } else { 0 }
     }
 
-    /// Closes: from now on nothing is stored, removed or looked up.
+    /// Closes the volume: from now on nothing is stored, removed or looked up.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
     }
@@ -194,8 +194,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Returns the right to try again what a start has to write before anything is stored, if it is time and nobody
-    /// else is at it. A start that is done twice over would take back what was stored after the first.
+    /// Returns the right to do the writes of a start, if a retry is due and no other task has it. A start must not be
+    /// done twice: the second would undo what was stored after the first.
     pub(crate) fn start_turn(&self) -> Option<TaskTurn<'_>> {
         let turn = TaskTurn::take(&self.is_starting)?;
         let is_due = self.clock.now().as_millis() as u64 >= self.start_retry_at.load(Ordering::Relaxed);
@@ -205,18 +205,18 @@ impl Volume {
         is_due.then_some(turn)
     }
 
-    /// Returns the right to write the records of a start, if no other task has it. Of two tasks that reserve numbers,
-    /// the one that needed fewer could otherwise be the last to write.
+    /// Returns the right to write the records of a start, if no other task has it. If two tasks reserved numbers, the
+    /// task with the lower end could write last and undo the other's reservation.
     pub(crate) fn head_turn(&self) -> Option<TaskTurn<'_>> {
         TaskTurn::take(&self.is_starting)
     }
 
-    /// Returns whether the head is not in use right now.
+    /// Returns whether no task is writing the records of a start.
     pub(crate) fn head_is_free(&self) -> bool {
         !self.is_starting.load(Ordering::Acquire)
     }
 
-    /// Notes that what a start has to write could not be written: it is tried again later.
+    /// Notes that the writes of a start failed. They are retried later.
     pub(crate) fn note_failed_start(&self) {
         let at = self.clock.now() + START_RETRY_PAUSE;
         self.start_retry_at.store(at.as_millis() as u64, Ordering::Relaxed);
@@ -232,12 +232,12 @@ impl Volume {
         self.superblock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over a superblock that was written.
+    /// Replaces the superblock in memory by one that was written.
     pub(crate) fn set_superblock(&self, superblock: Superblock) {
         *self.superblock.write().unwrap_or_else(PoisonError::into_inner) = superblock;
     }
 
-    /// Returns the present epoch, in which entries are written.
+    /// Returns the current epoch, in which entries are written.
     pub(crate) fn epoch(&self) -> u32 {
         self.superblock().epochs.current
     }
@@ -247,13 +247,13 @@ impl Volume {
         self.superblock().epochs.admits(site, epoch) && !self.arrears.hides_site(site)
     }
 
-    /// Returns the part of a key's hash that memory knows, and all of it.
+    /// Returns the part of a key's hash that the index uses, and the full hash.
     pub(crate) fn hash(&self, key: &[u8]) -> (KeyHash, FullHash) {
         let hash = self.hasher.hash(key);
         (hash.key_hash(), hash)
     }
 
-    /// Reads `len_bytes` from `offset_bytes`, neither of which need be aligned.
+    /// Reads `len_bytes` at `offset_bytes`. Neither has to be aligned.
     pub(crate) async fn read(&self, offset_bytes: u64, len_bytes: u64) -> Result<Bytes> {
         let (aligned_start, skip, aligned_len) = self.aligned(offset_bytes, len_bytes);
         add(&self.counters.reads, 1);
@@ -264,11 +264,11 @@ impl Volume {
         Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize))
     }
 
-    /// Reads whole blocks that a start needs, and would have to do without for good: what fails is asked for a few
-    /// times.
+    /// Reads whole blocks that a start needs. Retries a failed read a few times, because the entries in it would be
+    /// lost for good.
     ///
     /// # Errors
-    /// Each attempt failed; each is counted.
+    /// Every attempt failed. Each one is counted.
     pub(crate) async fn read_for_start(&self, offset_bytes: u64, len_bytes: u64) -> Result<AlignedBuffer> {
         assert!(offset_bytes.is_multiple_of(BLOCK_BYTES) && len_bytes > 0, "whole blocks are read");
         let mut attempts_left = START_READ_ATTEMPT_COUNT;
@@ -286,7 +286,7 @@ impl Volume {
         }
     }
 
-    /// Returns the aligned range that contains `len_bytes` from `offset_bytes`: its offset, the position of the bytes
+    /// Returns the aligned range that contains `len_bytes` at `offset_bytes`: its offset, the position of the bytes
     /// within it, and its length.
     pub(crate) fn aligned(&self, offset_bytes: u64, len_bytes: u64) -> (u64, usize, u64) {
         let alignment = u64::from(self.device.alignment_bytes());
@@ -295,7 +295,7 @@ impl Volume {
         (start, skip as usize, (skip + len_bytes).next_multiple_of(alignment))
     }
 
-    /// Writes the whole of `buffer` at `offset_bytes`, both aligned.
+    /// Writes the whole of `buffer` at `offset_bytes`. Both must be aligned.
     pub(crate) async fn write(&self, offset_bytes: u64, buffer: Arc<AlignedBuffer>) -> Result<()> {
         add(&self.counters.writes, 1);
         add(&self.counters.written_bytes, buffer.len() as u64);
@@ -305,16 +305,16 @@ impl Volume {
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, place(), source))
     }
 
-    /// Returns a sink for neighbours, if anyone receives them. Take it before finding out which of the records read are
-    /// current: its owner is informed of every later replacement.
+    /// Returns a sink for neighbours, if there is a receiver. Take it before checking which of the read records are
+    /// current: the receiver learns of every replacement after that.
     pub(crate) fn neighbours(&self) -> Option<NeighbourSink> {
         self.begin_neighbours.get().map(|begin| begin())
     }
 
-    /// Returns a record that was read along with another and whose front was `decoded`, if it is an entry that may be
-    /// served.
+    /// Returns a record that was read along with another one, if it is an entry that may be served. `decoded` is its
+    /// front.
     ///
-    /// Its reader verifies the body, so bodies that nobody reads cost no pass over them.
+    /// The reader verifies the body when it is read, so that an unused body costs no checksum.
     pub(crate) fn neighbour(self: &Arc<Self>, record: Bytes, decoded: DecodedRecord) -> Option<NeighbourEntry> {
         let is_entry = decoded.body_is_here() && decoded.len_bytes() <= record.len() && !self.is_useless(&decoded);
         let key = record.slice(decoded.key.clone());
@@ -322,14 +322,14 @@ impl Volume {
             .then(|| NeighbourEntry { key, reader: Reader::whole(Arc::clone(self), record, decoded) })
     }
 
-    /// Notes a failure that costs no entry.
+    /// Counts a failure that does not lose an entry. Logs the first one.
     pub(crate) fn note_failure(&self, error: &Error) {
         if self.counters.io_errors.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::error!("{error}");
         }
     }
 
-    /// Makes what was written durable.
+    /// Makes all completed writes durable.
     pub(crate) async fn sync(&self) -> Result<()> {
         if let Some(directory) = &self.directory {
             let outcome = directory.sync().await;
@@ -343,8 +343,8 @@ impl Volume {
         outcome.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot sync the store", source))
     }
 
-    /// Notes how a transfer ended; after too many failures in a row the volume is excluded, until a probe finds
-    /// that it works.
+    /// Notes the outcome of an operation. After too many failures in a row, the volume is excluded until a probe
+    /// succeeds.
     pub(crate) fn note_transfer<T>(&self, outcome: &io::Result<T>) {
         let (Some(failures), Err(error)) = (self.health.note(outcome, || self.clock.now()), outcome) else { return };
         add(&self.counters.outages, 1);
@@ -353,8 +353,8 @@ impl Volume {
         self.wakeup.wake();
     }
 
-    /// Defers by `owe` what cannot be written to a volume that is out: it is settled before the volume is used
-    /// again. Returns whether it cannot come undone by a kill either, because the next start empties the volume.
+    /// Calls `owe` to defer a change if the volume is excluded; the change is written before the volume is used again.
+    /// Returns whether the change survives a kill, because the next start empties the volume.
     pub(crate) fn defers(&self, owe: impl FnOnce(&Self)) -> bool {
         if !self.health.is_out() {
             return false;
@@ -376,7 +376,7 @@ impl Volume {
         }
     }
 
-    /// Judges `record`, which was read whole, for a lookup of `key`.
+    /// Decides whether `record`, which was read as a whole, answers a lookup of `key`.
     pub(crate) fn judge(&self, record: &Bytes, hash: FullHash, key: &[u8]) -> KeyVerdict {
         let Ok(decoded) = DecodedRecord::decode(self.id, record) else { return KeyVerdict::Damaged };
         if decoded.meta.hash != hash || record[decoded.key.clone()] != *key {

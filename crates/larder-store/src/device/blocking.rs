@@ -1,4 +1,4 @@
-//! Waiting for transfers on a thread that may block.
+//! Waits for I/O on a thread that may block.
 
 use std::{
     future::Future,

@@ -2,10 +2,10 @@
 //!
 //! Owns: a length in bytes over whole 4 KiB blocks, and small free lists per thread. Invariant: `len <= capacity`.
 //!
-//! Cost: usually none; a new buffer is zeroed once. A buffer of over 128 KiB that is not read into costs two system
-//! calls and a page fault for every 4 KiB, and returns to the system when it is dropped. Of the buffers that are read
-//! into, such as those for chunks of long bodies, a thread keeps [`LONG_COUNT_MAX`]: zeroing new ones for each read
-//! took a third of the time of a long hit.
+//! Cost: usually none; a new buffer is zeroed once. A buffer of over 128 KiB that is not for reading costs two system
+//! calls and a page fault for every 4 KiB, and returns to the system when it is dropped. For reads of that length, such
+//! as chunks of long bodies, a thread keeps [`LONG_COUNT_MAX`] buffers: zeroing new ones for each read took a third of
+//! the time of a long hit.
 
 mod pool;
 
@@ -23,14 +23,14 @@ pub const BUFFER_ALIGNMENT_BYTES: usize = 4096;
 
 /// Buffers up to this size are kept for reuse.
 const REUSE_BYTES_MAX: usize = 128 << 10;
-/// Bytes of buffers of one size that a thread keeps, and the number of buffers at most.
+/// Limits on the buffers of one size that a thread keeps: total bytes, and count.
 const REUSE_CLASS_BYTES_MAX: usize = 1 << 20;
 const REUSE_COUNT_MAX: usize = 64;
-/// Longest buffer that is kept after it was read into: the longest record with what aligns it.
+/// Longest read buffer that is kept: the longest record, aligned.
 const LONG_BYTES_MAX: usize = 2 << 20;
-/// Number of long buffers that a thread keeps: those that one long hit reads at a time, and the one it sends.
+/// Number of long buffers that a thread keeps: those that a long hit reads at a time, and the one that it sends.
 const LONG_COUNT_MAX: usize = 4;
-/// Unit of the capacity of long buffers, so that records of about the same length can reuse each other's buffers.
+/// Unit of the capacity of long buffers. Records of about the same length can therefore share buffers.
 const LONG_STEP_BYTES: usize = 64 << 10;
 const SIZE_CLASS_COUNT: usize = REUSE_BYTES_MAX.ilog2() as usize - BUFFER_ALIGNMENT_BYTES.ilog2() as usize + 1;
 
@@ -44,7 +44,7 @@ thread_local! {
     static FREE: RefCell<[Vec<Vec<Block>>; SIZE_CLASS_COUNT]> = const { RefCell::new([const { Vec::new() }; SIZE_CLASS_COUNT]) };
 }
 
-/// An aligned, fixed-length buffer. A fresh one may hold bytes of earlier transfers.
+/// An aligned, fixed-length buffer. A new one may contain bytes of earlier operations.
 pub struct AlignedBuffer {
     memory: Memory,
     len_bytes: usize,
@@ -53,19 +53,19 @@ pub struct AlignedBuffer {
 enum Memory {
     Blocks(Vec<Block>),
     Mapped(MmapMut),
-    /// A ring of the thread that made it has told the kernel of it.
+    /// Registered with the kernel by a ring of the thread that created it.
     Registered(PooledBuffer, Arc<BufferPool>),
 }
 
 impl AlignedBuffer {
-    /// Creates a buffer of exactly `len_bytes`. A long one is allocated outside the allocator's memory, where it would
-    /// leave a hole.
+    /// Creates a buffer of exactly `len_bytes`. A long one is mapped separately, because it would leave a hole in the
+    /// allocator's memory.
     pub fn with_len(len_bytes: usize) -> Self {
         if len_bytes > REUSE_BYTES_MAX { Self::apart(len_bytes) } else { Self::allocated(len_bytes) }
     }
 
-    /// Creates a buffer of exactly `len_bytes`, more than 0, that returns to the system when it is dropped: for buffers
-    /// that are needed rarely, and then many at a time.
+    /// Creates a buffer of exactly `len_bytes`, more than 0, that returns to the system when it is dropped. For buffers
+    /// that are rarely needed, but then in large numbers.
     pub(crate) fn apart(len_bytes: usize) -> Self {
         match MmapMut::map_anon(whole_blocks(len_bytes)) {
             Ok(mapped) => Self { memory: Memory::Mapped(mapped), len_bytes },
@@ -73,11 +73,10 @@ impl AlignedBuffer {
         }
     }
 
-    /// Creates a buffer of exactly `len_bytes` for a read, soon to be dropped. If possible it is one that the calling
-    /// thread's rings have registered. It is never a new mapping, whose page faults would cost more than the copy of a
-    /// long body.
+    /// Creates a buffer of exactly `len_bytes` for a read. If possible it is one that the calling thread's rings have
+    /// registered. It is never a new mapping, whose page faults would cost more than copying a long body.
     pub(crate) fn for_reading(len_bytes: usize) -> Self {
-        // At thread exit the value is no longer used.
+        // At thread exit the flag may be gone, and is not needed any more.
         let _ = WAS_USED.try_with(|was_used| was_used.set(true));
         match BufferPool::take(len_bytes) {
             Some((pooled, pool)) => Self { memory: Memory::Registered(pooled, pool), len_bytes },
@@ -115,12 +114,12 @@ impl AlignedBuffer {
         self.len_bytes == 0
     }
 
-    /// Shortens to `len_bytes`.
+    /// Shortens the buffer to `len_bytes`.
     pub fn truncate(&mut self, len_bytes: usize) {
         self.len_bytes = self.len_bytes.min(len_bytes);
     }
 
-    /// Lengthens to the whole of the memory it has.
+    /// Extends the buffer to its capacity.
     pub fn extend_to_capacity(&mut self) {
         self.len_bytes = match &self.memory {
             Memory::Blocks(blocks) | Memory::Registered(PooledBuffer { blocks, .. }, _) => {
@@ -173,7 +172,7 @@ impl Drop for AlignedBuffer {
         if let Some(class) = size_class(capacity)
             && class_bytes(class) == capacity
         {
-            // At thread exit the free list may be gone already; then the memory is simply freed.
+            // At thread exit the free list may be gone; then the memory is freed.
             let _ = FREE.try_with(|free| {
                 if let Ok(mut free) = free.try_borrow_mut()
                     && free[class].len() < REUSE_COUNT_MAX.min(REUSE_CLASS_BYTES_MAX / capacity)
@@ -185,7 +184,7 @@ impl Drop for AlignedBuffer {
     }
 }
 
-/// Frees the buffers that the calling thread keeps, if it has not read into any since the last call.
+/// Frees the buffers that the calling thread keeps, unless it has used a read buffer since the last call.
 pub fn release_unused_buffers() {
     if WAS_USED.replace(false) {
         return;
@@ -204,7 +203,7 @@ fn reused(len_bytes: usize) -> Option<Vec<Block>> {
     FREE.try_with(|free| free.try_borrow_mut().ok()?[class].pop()).ok()?
 }
 
-/// Takes a kept buffer that holds `len_bytes`, and is not many times as long.
+/// Takes a kept buffer for `len_bytes` that is at most twice as long.
 fn kept_long(len_bytes: usize) -> Option<Vec<Block>> {
     let fits = |kept: &Vec<Block>| (len_bytes..=2 * len_bytes).contains(&capacity_of(kept));
     LONG.try_with(|long| {
@@ -215,12 +214,12 @@ fn kept_long(len_bytes: usize) -> Option<Vec<Block>> {
     .ok()?
 }
 
-/// Keeps a long buffer, if there is room for it, or in place of a shorter one.
+/// Keeps a long buffer, if there is room or a shorter one can be replaced.
 fn keep_long(blocks: Vec<Block>) {
     if capacity_of(&blocks) > LONG_BYTES_MAX {
         return;
     }
-    // At thread exit the list may be gone already; then the memory is simply freed.
+    // At thread exit the list may be gone; then the memory is freed.
     let _ = LONG.try_with(|long| {
         let Ok(mut long) = long.try_borrow_mut() else { return };
         if long.len() < LONG_COUNT_MAX {

@@ -1,7 +1,7 @@
-//! Creating a volume in two steps: it gets its name only when its first bytes are written.
+//! Creates a volume in two steps: it gets its name only when its first bytes are written.
 //!
-//! Invariant: a file under the volume's own name is a whole volume; what a creation that was cut short
-//! left behind has another name, and is removed by the next one.
+//! Invariant: a file under the volume's own name is a complete volume. An interrupted creation leaves a file under
+//! another name, and the next creation removes it.
 
 use super::VolumeFile;
 use crate::{Error, ErrorKind, Result};
@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A new volume that has no name yet; dropped, it is removed.
+/// A new volume without its final name. It is removed when dropped.
 pub(crate) struct UnfinishedFile {
     path: PathBuf,
     name: PathBuf,
@@ -19,11 +19,11 @@ pub(crate) struct UnfinishedFile {
 }
 
 impl UnfinishedFile {
-    /// Creates a file for the volume `name`, under another name, with room for all of it unless it is sparse.
+    /// Creates a file for the volume `name` under a temporary name, with its space reserved unless it is sparse.
     pub(crate) fn create(name: &Path, size_bytes: u64, is_sparse: bool) -> Result<(VolumeFile, Self)> {
         let path = unfinished_path(name);
         if path.exists() {
-            // Another store may be creating it right now; then it holds the lock.
+            // If another store is creating it right now, that store holds the lock.
             drop(VolumeFile::open(&path)?);
             remove(&path)?;
         }

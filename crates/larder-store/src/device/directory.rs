@@ -13,37 +13,37 @@ use std::{fmt, sync::Arc};
 pub use self::{files::FilesDirectory, memory::MemoryDirectory};
 use super::{AlignedBuffer, Completion, PendingTransfer};
 
-/// Named files with asynchronous transfers at any offset and length.
+/// Named files with asynchronous I/O at any offset and length.
 pub trait Directory: Send + Sync + 'static {
-    /// Starts `work` and returns at once; the work's completion tells the outcome, possibly before this call
-    /// returns. A short transfer is continued by the directory.
+    /// Starts `work` and returns at once. The completion delivers the outcome, possibly before this call returns. The
+    /// directory continues short reads and writes.
     fn submit(&self, work: FileWork);
 
-    /// Returns the unit, in bytes, to which the space of a file is rounded up; a power of two.
+    /// Returns the unit, in bytes, to which the space of a file is rounded up. It is a power of two.
     fn block_bytes(&self) -> u32;
 
-    /// Returns one word for logs and metrics, such as `files`.
+    /// Returns the name of the implementation for logs and metrics, such as `files`.
     fn name(&self) -> &'static str;
 
     /// As [`super::Device::release`].
     fn release(&self) {}
 }
 
-/// One piece of work for a directory. The directory owns the buffer until completion.
+/// An operation for a directory. The directory owns the buffer until completion.
 pub enum FileWork {
-    /// Fill the buffer's whole length from `offset_bytes` of a file.
+    /// Fills the whole buffer from `offset_bytes` of a file.
     Read {
         /// The file; `NotFound` if it does not exist.
         file: FileName,
         /// The offset in the file.
         offset_bytes: u64,
-        /// The destination; its length is the number of bytes. `UnexpectedEof` if the file ends before.
+        /// The destination; its length is the number of bytes. `UnexpectedEof` if the file is shorter.
         buffer: AlignedBuffer,
-        /// Gets the filled buffer.
+        /// Receives the filled buffer.
         completion: Completion<AlignedBuffer>,
     },
-    /// Write the buffer's whole length at `offset_bytes` of a file. The file, and the directories its name leads
-    /// through, come into being if need be; a place before the offset that was never written reads as zeros.
+    /// Writes the whole buffer at `offset_bytes` of a file. Creates the file, and the directories in its name, if they
+    /// do not exist. A gap before the offset reads as zeros.
     Write {
         /// The file.
         file: FileName,
@@ -51,29 +51,29 @@ pub enum FileWork {
         offset_bytes: u64,
         /// The bytes; shared, so that they can be read while they are being written.
         buffer: Arc<AlignedBuffer>,
-        /// Told when the bytes are with the system (durable only after a `Sync`).
+        /// Called when the system has the bytes. They are durable only after a `Sync`.
         completion: Completion<()>,
     },
-    /// Remove a file, and its directory if that is empty then.
+    /// Removes a file, and its directory if that is then empty.
     Remove {
         /// The file; `NotFound` if it does not exist.
         file: FileName,
-        /// Told when it is gone.
+        /// Called when the file is gone.
         completion: Completion<()>,
     },
-    /// Name every file there is, in no order. Files that come and go meanwhile may be named or not.
+    /// Lists all files, in no particular order. Files created or removed during the listing may be included or not.
     List {
-        /// Gets the names.
+        /// Receives the names.
         completion: Completion<Vec<FileName>>,
     },
-    /// Remove every file.
+    /// Removes all files.
     Clear {
-        /// Told when all are gone.
+        /// Called when all files are gone.
         completion: Completion<()>,
     },
-    /// Make all that completed before this was submitted durable.
+    /// Makes all work durable that completed before this was submitted.
     Sync {
-        /// Told when it is done.
+        /// Called when the sync is done.
         completion: Completion<()>,
     },
 }
@@ -95,12 +95,12 @@ impl dyn Directory {
         self.start(|completion| FileWork::Remove { file, completion })
     }
 
-    /// Names every file.
+    /// Lists all files.
     pub fn list(&self) -> PendingTransfer<Vec<FileName>> {
         self.start(|completion| FileWork::List { completion })
     }
 
-    /// Removes every file.
+    /// Removes all files.
     pub fn clear(&self) -> PendingTransfer<()> {
         self.start(|completion| FileWork::Clear { completion })
     }
@@ -117,15 +117,15 @@ impl dyn Directory {
     }
 }
 
-/// The name of a file in a directory: parts of letters, digits, `-`, `_` and `.`, with `/` between them. No part
-/// begins with a point, so no name leads out of the directory.
+/// The name of a file in a directory. It has parts of letters, digits, `-`, `_` and `.`, separated by `/`. No part
+/// begins with a dot, so no name leads out of the directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileName(Box<str>);
 
 impl FileName {
-    /// Parts a name has at most.
+    /// Most parts of a name.
     pub const PART_COUNT_MAX: usize = 4;
-    /// Bytes a part has at most; every file system takes that.
+    /// Most bytes of a part; every file system supports that.
     pub const PART_BYTES_MAX: usize = 64;
 
     /// Returns `name` as a file name, if it is a valid one.
@@ -156,7 +156,7 @@ impl fmt::Display for FileName {
 mod tests {
     use super::*;
 
-    /// At stake: files of others, read, overwritten or removed.
+    /// At stake: files outside the directory that are read, overwritten or removed.
     #[test]
     fn no_name_leads_out_of_the_directory() {
         let too_long = "a".repeat(FileName::PART_BYTES_MAX + 1);

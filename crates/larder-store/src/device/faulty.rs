@@ -1,9 +1,9 @@
 //! A device that fails on purpose: in memory, with the faults of a [`FaultPlan`] drawn from a seed.
 //!
-//! Owns: the bytes that reads see, the bytes that would survive a power loss, the acknowledged writes in between (the
-//! drive's volatile cache), and the I/O that waits for [`FaultyDevice::turn`]. It uses neither threads nor time.
-//! Invariants: the same seed and the same calls give the same bytes, completions and [`FaultStats`]. A plan of zeros
-//! keeps the contract of every device. Cost: each write is copied three times.
+//! Owns: the bytes that reads return, the bytes that would survive a power loss, the acknowledged writes in between
+//! (the drive's volatile cache), and the operations that wait for [`FaultyDevice::turn`]. It uses neither threads nor
+//! time. Invariants: the same seed and the same calls give the same bytes, completions and [`FaultStats`]. With a plan
+//! of zeros it behaves like any other device. Cost: each write is copied three times.
 //!
 //! Idea: faults of drives after Bairavasundaram et al. (FAST 2008) and Zheng et al. (FAST 2013); simulation by seed as
 //! in FoundationDB.
@@ -30,7 +30,7 @@ use plan::{PlannedFault, TransferFate, TransferKind};
 /// A device in memory with faults. See [`FaultPlan`].
 pub struct FaultyDevice {
     bounds: TransferBounds,
-    /// The bytes that reads see: every write that landed, in the drive's cache or on the medium.
+    /// The bytes that reads return: all completed writes, whether in the drive's cache or on the medium.
     seen: MemoryDevice,
     state: Mutex<FaultyState>,
 }
@@ -41,31 +41,32 @@ struct FaultyState {
     stats: FaultStats,
     /// The bytes certain to survive a power loss.
     durable: MemoryDevice,
-    /// Landed since the last sync, oldest first: a power cut keeps any of them, whole or in part, in any order.
+    /// Writes completed since the last sync, oldest first. A power loss keeps any of them, whole or in part, in any
+    /// order.
     cached: VecDeque<LandedWrite>,
     cached_bytes: usize,
-    /// Number of the next write that lands.
+    /// Number of the next write to complete.
     next_landed: u64,
     waiting: Vec<WaitingTransfer>,
-    /// The write that was under way when the device died.
+    /// The write that was in progress when the device died.
     last_gasp: Option<LandedWrite>,
 }
 
-/// A piece of a write that landed.
+/// A part of a write that reached the drive.
 struct LandedWrite {
     number: u64,
     offset_bytes: u64,
     bytes: Box<[u8]>,
 }
 
-/// A transfer that is not done.
+/// An operation that is not complete.
 struct WaitingTransfer {
     in_flight: InFlight,
     fault: Option<PlannedFault>,
     is_short: bool,
-    /// Added to every offset, for what goes to another place.
+    /// The distance added to the offset of a misdirected operation.
     shift_bytes: u64,
-    /// For a sync: writes numbered below this had landed when it was asked for.
+    /// For a sync: writes numbered below this had completed when it was submitted.
     sync_below: u64,
 }
 
@@ -85,7 +86,7 @@ impl FaultyDevice {
         self.lock().plan = plan;
     }
 
-    /// Takes one of the waiting transfers, drawn by the seed, a step further. `false` when none waits.
+    /// Advances one of the waiting operations, chosen by the seed. Returns `false` when none waits.
     pub fn turn(&self) -> bool {
         let mut state = self.lock();
         if state.waiting.is_empty() {
@@ -109,15 +110,15 @@ impl FaultyDevice {
         self.lock().waiting.len()
     }
 
-    /// Returns the number of waiting operations that a fault has struck. They count as soon as they are submitted; the
-    /// fault shows when they complete.
+    /// Returns the number of waiting operations that will fail. They count as soon as they are submitted; the fault
+    /// shows when they complete.
     pub fn struck_count(&self) -> usize {
         self.lock().waiting.iter().filter(|waiting| waiting.fault.is_some()).count()
     }
 
-    /// Returns the device as the next process finds it if this one is killed now: all acknowledged writes are there; of
-    /// the waiting writes, some landed, some in part. The new device has a random sequence of its own and no waiting
-    /// operations. The old one should no longer be used.
+    /// Returns the device as the next process finds it if this one is killed now. All acknowledged writes are there.
+    /// Each waiting write is there, missing, or there in part. The new device has a random sequence of its own and no
+    /// waiting operations. The old one should no longer be used.
     pub fn kill(&self) -> Self {
         let mut state = self.lock();
         let contents = self.seen.snapshot();
@@ -127,8 +128,8 @@ impl FaultyDevice {
         self.successor(contents, &mut state)
     }
 
-    /// Returns the device after a power loss: all synced writes are there. Of the others, any may have reached the
-    /// medium, in any order, some in part. Otherwise as [`FaultyDevice::kill`].
+    /// Returns the device after a power loss. All synced writes are there. Any of the others may have reached the
+    /// medium, in any order, some in part. Otherwise like [`FaultyDevice::kill`].
     pub fn power_cut(&self) -> Self {
         let mut state = self.lock();
         let contents = state.durable.snapshot();
@@ -142,12 +143,13 @@ impl FaultyDevice {
         self.successor(contents, &mut state)
     }
 
-    /// Returns a copy of all bytes that reads see.
+    /// Returns a copy of the bytes that reads return.
     pub fn contents(&self) -> Vec<u8> {
         self.seen.contents()
     }
 
-    /// Returns the counters of this device. Its successors continue them.
+    /// Returns the counters of this device. [`FaultyDevice::kill`] and [`FaultyDevice::power_cut`] pass them on to the
+    /// new device.
     pub fn stats(&self) -> FaultStats {
         self.lock().stats
     }
@@ -174,7 +176,7 @@ impl FaultyDevice {
         next
     }
 
-    /// Moves bytes once. A short transfer moves a part of them.
+    /// Moves bytes once. A short operation moves only some of them.
     fn step(&self, state: &mut FaultyState, waiting: &mut WaitingTransfer) -> ControlFlow<io::Result<()>> {
         let WaitingTransfer { in_flight, fault, is_short, shift_bytes, sync_below } = waiting;
         match fault {
@@ -266,7 +268,7 @@ impl Device for FaultyDevice {
                 break outcome;
             }
         };
-        // A completion may submit again.
+        // The completion may submit another operation.
         drop(state);
         waiting.in_flight.complete(outcome);
     }
@@ -293,7 +295,7 @@ impl FaultyState {
     }
 }
 
-/// Returns the part of a waiting write that is yet to land, if it will not fail.
+/// Returns the remainder of a waiting write, unless the write will fail.
 fn pending_write(waiting: &mut WaitingTransfer) -> Option<LandedWrite> {
     let lands = matches!(waiting.fault, None | Some(PlannedFault::Misdirected));
     if lands { rest_of_write(waiting) } else { None }
@@ -309,7 +311,7 @@ fn rest_of_write(waiting: &mut WaitingTransfer) -> Option<LandedWrite> {
     }
 }
 
-/// Lands a write that nobody saw through: not at all, whole, or its first sectors.
+/// Applies a write that was never completed: not at all, whole, or only its first sectors.
 fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, dice: &mut Dice) {
     let len = match dice.below(4) {
         0 => 0,
@@ -319,13 +321,13 @@ fn land_in_part(medium: &MemoryDevice, landed: LandedWrite, dice: &mut Dice) {
     medium.write_at(landed.offset_bytes, &landed.bytes[..len]);
 }
 
-/// Returns how many of `len` bytes the next call moves: no whole number of sectors, and now and then all the remaining
-/// bytes, so that a short operation ends.
+/// Returns how many of `len` bytes the next call moves. For a short operation that is usually not a whole number of
+/// sectors, and sometimes all of them, so that the operation ends.
 fn piece(len: usize, is_short: bool, dice: &mut Dice) -> usize {
     if !is_short || dice.below(3) == 0 { len } else { 1 + dice.below(len as u64) as usize }
 }
 
-/// Returns a number of whole sectors less than `len_bytes`, in bytes.
+/// Returns the length in bytes of some whole sectors, less than `len_bytes`.
 fn sectors_below(len_bytes: usize, dice: &mut Dice) -> usize {
     let sectors = (len_bytes / SECTOR_BYTES) as u64;
     if sectors == 0 { 0 } else { dice.below(sectors) as usize * SECTOR_BYTES }
@@ -340,7 +342,7 @@ fn flip(bytes: &mut [u8], dice: &mut Dice) {
 
 /// Bytes that a drive writes as a unit.
 const SECTOR_BYTES: usize = 512;
-/// Written bytes the drive's cache holds; beyond, the oldest become durable.
+/// Bytes that fit in the drive's cache. When it is full, the oldest become durable.
 const CACHE_BYTES_MAX: usize = 64 << 20;
 
 #[cfg(test)]

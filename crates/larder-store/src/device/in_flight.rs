@@ -1,8 +1,8 @@
 //! An operation in flight: checked, owning its buffer, and tracking its progress.
 //!
-//! Owns: the rules common to all devices (what is refused, how short and interrupted calls continue). System calls are
-//! made elsewhere. Invariant: an operation that [`TransferBounds::admit`] accepts lies inside the device and on its
-//! alignment. Every step either moves bytes or uses up one of a bounded number of retries.
+//! Owns: the rules common to all devices: what is refused, and how short and interrupted calls continue. System calls
+//! are made elsewhere. Invariant: an operation that [`TransferBounds::admit`] accepts is inside the device and aligned.
+//! Every step either moves bytes or uses up one of a bounded number of retries.
 
 use std::{io, ops::ControlFlow, sync::Arc};
 
@@ -16,7 +16,7 @@ pub(super) struct TransferBounds {
 }
 
 impl TransferBounds {
-    /// Checks `transfer`. One that breaks the rules, or has nothing to move, is completed here.
+    /// Checks `transfer`. If it breaks the rules or is empty, completes it here and returns `None`.
     pub(super) fn admit(self, transfer: Transfer) -> Option<InFlight> {
         let (work, offset_bytes) = match transfer {
             Transfer::Read { offset_bytes, buffer, completion } => {
@@ -60,7 +60,7 @@ impl TransferBounds {
     }
 }
 
-/// A checked transfer. Dropped early, it completes with an error like any [`Completion`].
+/// A checked operation. If it is dropped early, it completes with an error like any [`Completion`].
 pub(super) struct InFlight {
     work: PendingCall,
     offset_bytes: u64,
@@ -75,7 +75,7 @@ enum PendingCall {
     Sync { completion: Completion<()> },
 }
 
-/// The system call that takes a transfer further: what remains of its bytes, and where on the device.
+/// The system call that continues an operation: the remaining bytes, and their offset on the device.
 pub(super) enum SystemCall<'a> {
     Read(&'a mut [u8], u64),
     Write(&'a [u8], u64),
@@ -83,7 +83,7 @@ pub(super) enum SystemCall<'a> {
 }
 
 impl InFlight {
-    /// Notes what the call returned: done (with the outcome), or call again.
+    /// Notes the result of a call. Returns the outcome if the operation is complete, or that another call is needed.
     pub(super) fn advance(&mut self, result: io::Result<usize>) -> ControlFlow<io::Result<()>> {
         let moved_bytes = match result {
             Ok(moved_bytes) => moved_bytes,
@@ -121,7 +121,7 @@ impl InFlight {
         }
     }
 
-    /// Returns the buffer, to keep it alive as long as the kernel may use it after the operation has failed.
+    /// Returns the buffer, so that it stays alive while the kernel may still use it after the operation has failed.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only io_uring leaves buffers with the kernel"))]
     pub(super) fn keep_buffer(&mut self) -> Arc<AlignedBuffer> {
         match &mut self.work {
@@ -131,7 +131,7 @@ impl InFlight {
         }
     }
 
-    /// The place of what is read into among the buffers of `pool`, if it is one of them.
+    /// Returns the index of the read's buffer in `pool`, if it belongs to it.
     #[cfg_attr(
         not(target_os = "linux"),
         expect(dead_code, reason = "only io_uring knows buffers before they are used")
@@ -148,7 +148,7 @@ impl InFlight {
         match self.work {
             PendingCall::Read { buffer, completion } => completion.complete(outcome.map(|()| buffer)),
             PendingCall::Write { buffer, completion } => {
-                // Before the completion, so that its receiver may find itself the only owner.
+                // Dropped before the completion, so that its receiver can become the only owner.
                 drop(buffer);
                 completion.complete(outcome);
             }
@@ -188,7 +188,7 @@ impl InFlight {
     }
 }
 
-/// Longest single call, in bytes; the kernel's own limit is just below 2 GiB and not block aligned everywhere.
+/// Longest single call, in bytes. The kernel's limit is just below 2 GiB and not always block aligned.
 const CALL_BYTES_MAX: usize = 1 << 30;
 /// Number of consecutive interrupted calls after which the operation fails.
 const RETRY_COUNT_MAX: u32 = 64;
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// At stake: a transfer outside its device or off its blocks.
+    /// At stake: an operation beyond its device or not aligned.
     #[test]
     fn what_breaks_the_rules_is_refused() {
         for (offset_bytes, len_bytes) in
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(outcome.recv().unwrap().unwrap(), 4096);
     }
 
-    /// At stake: a call that never makes progress and is repeated forever.
+    /// At stake: a call without progress that is repeated forever.
     #[test]
     fn a_transfer_without_progress_ends() {
         for stuck in [|| Ok(100), || Err(io::ErrorKind::WouldBlock.into())] {

@@ -13,13 +13,13 @@ use super::{
     in_flight::{SystemCall, TransferBounds},
 };
 
-/// A device in memory. Takes memory only for what was written.
+/// A device in memory. Uses memory only for pages that were written.
 pub struct MemoryDevice {
     pages: Box<[RwLock<Page>]>,
     bounds: TransferBounds,
 }
 
-/// Shared with snapshots; always [`PAGE_SIZE_BYTES`] long.
+/// A page, shared with snapshots; always [`PAGE_SIZE_BYTES`] long.
 type Page = Option<Arc<Vec<u8>>>;
 
 impl MemoryDevice {
@@ -109,7 +109,7 @@ impl Device for MemoryDevice {
 const PAGE_SIZE_BYTES: usize = 1 << 20;
 const ALIGNMENT_BYTES: u32 = 512;
 
-/// Returns the index of the page that holds `offset_bytes`, and the position in it.
+/// Returns the page that holds `offset_bytes`, and the position in the page.
 fn place(offset_bytes: u64) -> (usize, usize) {
     let page_size_bytes = PAGE_SIZE_BYTES as u64;
     ((offset_bytes / page_size_bytes) as usize, (offset_bytes % page_size_bytes) as usize)
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(back[1536..], [0; 512]);
     }
 
-    /// At stake: a crash test that cuts in one place and changes the past of another.
+    /// At stake: a snapshot that changes when the original is written, so that a crash test would alter the past.
     #[test]
     fn a_snapshot_stays_what_it_was() {
         let device = MemoryDevice::new(3 << 20);

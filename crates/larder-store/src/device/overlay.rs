@@ -1,8 +1,8 @@
-//! A device that shows another one with changes of its own, which never reach it: for looking at a store by opening
-//! it, although opening writes.
+//! A device that shows another one with changes of its own, which never reach it. With it, a store can be opened for
+//! inspection although opening writes.
 //!
-//! Owns: the blocks that were written. Does not: bound them (who looks writes little). Invariant: the device below
-//! gets reads only. Cost: a copy per write; a read also looks into the table of written blocks.
+//! Owns: the written blocks. Their number is not limited, because an inspection writes little. Invariant: the device
+//! below is only read. Cost: a copy per write; a read also searches the table of written blocks.
 
 use std::{
     collections::BTreeMap,
@@ -13,17 +13,17 @@ use std::{
 
 use super::{Completion, Device, Transfer, in_flight::TransferBounds};
 
-/// A device whose writes stay in memory, over one that is only read.
+/// A device whose writes stay in memory, above another device that is only read.
 pub struct OverlayDevice {
     below: Arc<dyn Device>,
     written: Arc<Mutex<Blocks>>,
 }
 
-/// Written blocks by their number; each as long as the device's alignment.
+/// Written blocks by number, each as long as the device's alignment.
 type Blocks = BTreeMap<u64, Box<[u8]>>;
 
 impl OverlayDevice {
-    /// Shows `below` until something is written.
+    /// Creates an overlay that shows `below` until something is written.
     pub fn new(below: Arc<dyn Device>) -> Self {
         Self { below, written: Arc::default() }
     }

@@ -1,7 +1,7 @@
-//! Threads that take work from one queue, each doing one piece at a time.
+//! A pool of threads that take work from one queue, one item at a time.
 //!
-//! Owns: the threads and their queue. Does not: know what the work is. Invariant: dropping it waits until all work
-//! that was taken in is done. Cost: two context switches per piece; a thread asleep costs nothing.
+//! Owns: the threads and their queue. The meaning of the work is unknown here. Invariant: dropping the pool waits until
+//! all accepted work is done. Cost: two context switches per item; a sleeping thread costs nothing.
 
 use std::{
     io,
@@ -18,17 +18,17 @@ pub(super) struct ThreadPool<T> {
 }
 
 impl<T: Send + 'static> ThreadPool<T> {
-    /// Starts `thread_count` threads, named after `name`, that call `work` for each piece pushed.
+    /// Starts `thread_count` threads, named after `name`, that call `work` for each item.
     ///
     /// # Errors
-    /// When the system refuses a thread.
+    /// If the system refuses a thread.
     pub(super) fn start(
         name: &str,
         thread_count: NonZeroUsize,
         work: impl Fn(T) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let work = Arc::new(work);
-        // Built up in place, so that threads already started end when a later one is refused.
+        // Filled in place, so that the threads already started end when a later one is refused.
         let mut pool = Self { queue: Arc::default(), threads: Vec::with_capacity(thread_count.get()) };
         for index in 0..thread_count.get() {
             let (queue, work) = (Arc::clone(&pool.queue), Arc::clone(&work));
@@ -42,7 +42,7 @@ impl<T: Send + 'static> ThreadPool<T> {
         Ok(pool)
     }
 
-    /// Hands `piece` to the next free thread; a full queue gives it back.
+    /// Passes `piece` to the next free thread. Returns it if the queue is full.
     pub(super) fn push(&self, piece: T) -> Result<(), T> {
         self.queue.push(piece).map(drop)
     }
@@ -55,7 +55,7 @@ impl<T> Drop for ThreadPool<T> {
     }
 }
 
-/// Joins `threads`, except the calling one: a completion may drop the last owner of its own device.
+/// Joins `threads` except the calling one, because a completion may drop the last owner of its own device.
 pub(super) fn join_others(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     for thread in threads {
         if thread.thread().id() != thread::current().id() && thread.join().is_err() {

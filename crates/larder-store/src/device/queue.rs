@@ -1,7 +1,7 @@
-//! Work that waits for the threads of a device or directory.
+//! The queue of work for the threads of a device or directory.
 //!
 //! Owns: a bounded queue that never blocks its producers. The work is done elsewhere. Invariant: a pushed item is taken
-//! by exactly one taker, or given back. Cost: one short lock per push.
+//! by exactly one taker, or returned to the caller. Cost: one short lock per push.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +9,7 @@ use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
 };
 
-/// Most pieces of work that may wait in one queue; beyond, they fail and the cache is gone around.
+/// Most items in a queue. Beyond, work fails, and requests bypass the cache.
 pub(super) const WAITING_COUNT_MAX: usize = 16_384;
 
 pub(super) struct TransferQueue<T> {
@@ -30,7 +30,8 @@ impl<T> Default for TransferQueue<T> {
 }
 
 impl<T> TransferQueue<T> {
-    /// Appends `work`; whether the queue was empty, so that its taker may be asleep. A full queue gives it back.
+    /// Appends `work`. Returns whether the queue was empty, so that its taker may be asleep, or `work` if the queue is
+    /// full.
     pub(super) fn push(&self, work: T) -> Result<bool, T> {
         let mut state = self.lock();
         if state.waiting.len() == WAITING_COUNT_MAX {
@@ -53,7 +54,7 @@ impl<T> TransferQueue<T> {
         state.waiting.pop_front()
     }
 
-    /// Gives up to `count_max` pieces of work to `take`, oldest first, without waiting; whether the queue is closed.
+    /// Passes up to `count_max` items to `take`, oldest first, without waiting. Returns whether the queue is closed.
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only the io_uring thread takes many at once"))]
     pub(super) fn take(&self, count_max: usize, mut take: impl FnMut(T)) -> bool {
         let mut state = self.lock();
@@ -62,7 +63,7 @@ impl<T> TransferQueue<T> {
         state.is_closed
     }
 
-    /// Lets takers end once the queue is empty.
+    /// Closes the queue: takers end once it is empty.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.filled.notify_all();
@@ -73,7 +74,7 @@ impl<T> TransferQueue<T> {
     }
 }
 
-/// Returns the error for work that a full queue gave back.
+/// Returns the error for work that a full queue returned.
 pub(super) fn too_much_waits() -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, format!("too many transfers are waiting: {WAITING_COUNT_MAX}"))
 }
@@ -82,7 +83,7 @@ pub(super) fn too_much_waits() -> io::Error {
 mod tests {
     use super::*;
 
-    /// At stake: unbounded memory behind a device that does not answer.
+    /// At stake: unbounded memory if a device does not respond.
     #[test]
     fn a_full_queue_gives_back_and_a_closed_one_ends_when_it_is_empty() {
         let queue = TransferQueue::default();

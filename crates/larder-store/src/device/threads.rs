@@ -1,8 +1,8 @@
-//! A device with a pool of threads of its own, each making one blocking call at a time.
+//! A device with a pool of threads, each making one blocking call at a time.
 //!
-//! Owns: the calls; threads and queue are a [`Pool`]'s. It is the reference for devices on files, and the replacement
-//! where io_uring is refused. Invariant: dropping it waits until every operation has completed. Cost: two context
-//! switches per operation; a sleeping thread costs nothing.
+//! Owns: the calls; [`ThreadPool`] has the threads and the queue. It is the reference for devices on files, and the
+//! replacement if io_uring is refused. Invariant: dropping it waits until every operation has completed. Cost: two
+//! context switches per operation; a sleeping thread costs nothing.
 
 use std::{io, num::NonZeroUsize, ops::ControlFlow, os::unix::fs::FileExt, sync::Arc};
 
@@ -20,14 +20,14 @@ pub struct ThreadsDevice {
 }
 
 impl ThreadsDevice {
-    /// Threads, and so transfers at once, unless told otherwise. More serve a fast disk better, each at the price
-    /// of a stack.
+    /// Default number of threads, which is the number of simultaneous operations. More threads make better use of a
+    /// fast disk, but each costs a stack.
     pub const THREAD_COUNT_DEFAULT: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
 
     /// Creates a device on `file` with `thread_count` threads.
     ///
     /// # Errors
-    /// The system refuses a thread.
+    /// If the system refuses a thread.
     pub fn new(file: Arc<VolumeFile>, thread_count: NonZeroUsize) -> io::Result<Self> {
         let pool = ThreadPool::start("larder-io", thread_count, {
             let file = Arc::clone(&file);

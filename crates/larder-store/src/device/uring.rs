@@ -1,9 +1,9 @@
-//! A device on io_uring: one ring on a thread of its own for writes and other threads' reads, and one per attached
-//! thread for that thread's reads.
+//! A device on io_uring. One ring, on a thread of its own, does writes and the reads of other threads. Each attached
+//! thread has a ring for its own reads.
 //!
-//! Owns: [`UringRing`], the only code here that gives memory to the kernel. The time of a turn is decided by `attached`
-//! in an event loop, and by `background` on its thread. Invariant: a buffer that the kernel may touch stays in the
-//! ring's slab until its completion has arrived. Cost: one system call per turn, however many operations.
+//! Owns: [`UringRing`], the only code here that passes memory to the kernel. `attached` decides in an event loop when a
+//! ring is turned, `background` on its thread. Invariant: a buffer that the kernel may touch stays in the ring's slab
+//! until its completion has arrived. Cost: one system call per turn, for any number of operations.
 #![expect(unsafe_code, reason = "the kernel reads and writes buffers the compiler cannot see it has")]
 
 mod attached;
@@ -39,7 +39,7 @@ impl UringDevice {
     /// Creates a device on `file`.
     ///
     /// # Errors
-    /// The kernel is too old for io_uring, or does not permit it (as in many containers). Use threads then.
+    /// If the kernel is too old for io_uring or does not permit it (as in many containers). Use threads then.
     pub fn new(file: Arc<VolumeFile>) -> io::Result<Self> {
         let background = BackgroundRing::start(&file)?;
         Ok(Self { file, background })
@@ -82,7 +82,7 @@ impl Device for UringDevice {
     }
 }
 
-/// A transfer that is over, not yet delivered: that is done where no ring is borrowed.
+/// An operation that is complete but not delivered yet. Completions run only while no ring is borrowed.
 type FinishedTransfer = (InFlight, io::Result<()>);
 
 fn deliver(finished: &mut Vec<FinishedTransfer>) {
@@ -91,18 +91,18 @@ fn deliver(finished: &mut Vec<FinishedTransfer>) {
     }
 }
 
-/// A submission and a completion ring with the transfers they have. Used by the thread that made it only.
+/// A submission and a completion ring, with their operations. Used only by the thread that created it.
 struct UringRing {
     ring: IoUring,
-    /// Accepted, not yet given to the kernel.
+    /// Accepted, but not submitted to the kernel yet.
     waiting: VecDeque<InFlight>,
-    /// Given to the kernel; the key travels along as user data.
+    /// Submitted to the kernel, with the slab key as user data.
     in_flight: Slab<InFlight>,
     in_flight_count_max: usize,
     is_file_registered: bool,
     is_watching: bool,
     is_broken: bool,
-    /// Buffers the kernel knows; like the file behind the ring, so that they are there for as long as that is.
+    /// Buffers registered with the kernel. Like `file`, declared after the ring, so that they are dropped after it.
     registered: Option<Arc<BufferPool>>,
     file: Arc<VolumeFile>,
 }
@@ -125,9 +125,9 @@ impl UringRing {
         if !needed.into_iter().all(|code| probe.is_supported(code)) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring cannot read and write"));
         }
-        // Saves looking the file up for every transfer; refused, that lookup is all it costs.
+        // Registering saves a file lookup per operation. If the kernel refuses, that is the only loss.
         let is_file_registered = ring.submitter().register_files(&[file.file().as_raw_fd()]).is_ok();
-        // One completion is left for the watch: the completion queue never overflows.
+        // One completion is reserved for the watch, so that the completion queue never overflows.
         let in_flight_count_max = ring.params().cq_entries() as usize - 1;
         Ok(Self {
             ring,
@@ -142,7 +142,8 @@ impl UringRing {
         })
     }
 
-    /// Tells the kernel of the calling thread's buffers. Refused (they count as locked memory), reads cost a little more.
+    /// Registers the calling thread's buffers with the kernel. If it refuses (they count as locked memory), reads cost
+    /// a little more.
     fn register_buffers(&mut self) {
         let pool = BufferPool::of_thread();
         let region = |region: &BufferRegion| libc::iovec {
@@ -150,20 +151,21 @@ impl UringRing {
             iov_len: region.len_bytes,
         };
         let regions: Vec<_> = pool.regions().iter().map(region).collect();
-        // SAFETY: the memory is the pool's, which neither moves nor frees it while there is a reference to the pool; this
-        // ring keeps one until the kernel has let go of the ring.
+        // SAFETY: the memory belongs to the pool, which neither moves nor frees it while the pool is referenced. This
+        // ring holds a reference until the kernel has released the ring.
         match unsafe { self.ring.submitter().register_buffers(&regions) } {
             Ok(()) => self.registered = Some(pool),
             Err(error) => tracing::debug!(%error, "the kernel does not keep buffers registered for reads"),
         }
     }
 
-    /// Accepts a transfer; the kernel gets it in the next turn.
+    /// Accepts an operation. It is submitted to the kernel in the next turn.
     fn queue(&mut self, in_flight: InFlight) {
         self.waiting.push_back(in_flight);
     }
 
-    /// Gives the kernel what waits, waits for `completion_count_min` completions, and collects those there are.
+    /// Submits waiting operations to the kernel, waits for `completion_count_min` completions, and collects those
+    /// available.
     fn turn(&mut self, completion_count_min: usize, finished: &mut Vec<FinishedTransfer>) {
         self.fill();
         let submissions = self.ring.submission();
@@ -183,7 +185,7 @@ impl UringRing {
         }
     }
 
-    /// Turns until every transfer is over.
+    /// Turns until all operations are complete.
     fn drain(&mut self) {
         let mut finished = Vec::new();
         while !self.is_idle() {
@@ -192,7 +194,7 @@ impl UringRing {
         }
     }
 
-    /// Makes the kernel complete a turn once `descriptor` is readable; lasts for one such completion.
+    /// Makes the kernel complete a turn once `descriptor` is readable. It must be renewed after each such completion.
     fn watch(&mut self, descriptor: RawFd) {
         if self.is_watching || self.is_broken {
             return;
@@ -202,7 +204,7 @@ impl UringRing {
         self.is_watching = unsafe { self.ring.submission().push(&entry) }.is_ok();
     }
 
-    /// Makes the kernel signal `event` whenever it has completions to collect.
+    /// Makes the kernel signal `event` whenever completions are available.
     fn signal(&self, event: RawFd) -> io::Result<()> {
         self.ring.submitter().register_eventfd(event)
     }
@@ -211,12 +213,12 @@ impl UringRing {
         self.waiting.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Returns how many more operations the kernel would be given in the next turn.
+    /// Returns how many more operations the next turn can submit.
     fn room_count(&self) -> usize {
         self.in_flight_count_max.saturating_sub(self.in_flight.len() + self.waiting.len())
     }
 
-    /// Returns whether a further turn has work at once.
+    /// Returns whether another turn would have work at once.
     fn wants_turn(&mut self) -> bool {
         let may_fill = !self.waiting.is_empty() && self.in_flight.len() < self.in_flight_count_max;
         let submissions = self.ring.submission();
@@ -225,7 +227,7 @@ impl UringRing {
         !self.is_broken && (may_fill || is_pending || !self.ring.completion().is_empty())
     }
 
-    /// Moves what waits into the submission queue while there is room.
+    /// Moves waiting operations into the submission queue while there is room.
     fn fill(&mut self) {
         if self.is_broken {
             return;
@@ -243,10 +245,10 @@ impl UringRing {
             let in_flight = slot.insert(in_flight);
             let registered = self.registered.as_ref().and_then(|pool| in_flight.index_in(pool));
             let entry = entry(file, in_flight.call(), registered).flags(flags).user_data(key);
-            // SAFETY: the memory the entry points to is the operation's buffer, on the heap at an address that stays
-            // the same when the slab grows. The slab keeps it until `collect` has seen the completion with this key, or
-            // forever if the ring breaks; until then nothing else reads or writes it (a write's buffer is shared, but
-            // only to be read). The ring's drop waits for all completions.
+            // SAFETY: the entry points to the operation's buffer, which is on the heap, at an address that stays the
+            // same when the slab grows. The slab keeps the buffer until `collect` has seen the completion with this
+            // key, or forever if the ring breaks. Until then nothing else reads or writes it (a write's buffer is
+            // shared, but only for reading). Dropping the ring waits for all completions.
             let pushed = unsafe { submissions.push(&entry) };
             debug_assert!(pushed.is_ok(), "there was room");
         }
@@ -258,7 +260,7 @@ impl UringRing {
             match error.kind() {
                 io::ErrorKind::Interrupted => {}
                 io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy | io::ErrorKind::OutOfMemory => {
-                    // The kernel is short of memory. A caller that may wait waits here; others turn again.
+                    // The kernel is short of memory. A caller that may wait sleeps here; others turn again later.
                     if completion_count_min > 0 {
                         std::thread::sleep(ENTER_RETRY_INTERVAL);
                     }
@@ -277,7 +279,7 @@ impl UringRing {
                 continue;
             }
             let key = key as usize;
-            // Unknown are only completions that come after the ring broke.
+            // A key is unknown only if its completion arrives after the ring broke.
             let Some(in_flight) = self.in_flight.get_mut(key) else { continue };
             let result = completion.result();
             let result = usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
@@ -290,8 +292,8 @@ impl UringRing {
         }
     }
 
-    /// Handles a ring for which the kernel accepts no more calls: all its present and future operations fail. Its
-    /// buffers are leaked, because no completion will say when the kernel is done with them.
+    /// Handles a ring that the kernel no longer accepts calls for. All its present and future operations fail. Its
+    /// buffers are leaked, because no completion will tell when the kernel is done with them.
     fn break_down(&mut self, error: &io::Error) {
         tracing::error!(%error, "a ring has broken down, its transfers fail");
         self.is_broken = true;
@@ -312,13 +314,13 @@ impl Drop for UringRing {
     }
 }
 
-/// Submissions per turn; the completion queue, and with it what is in flight, is twice that.
+/// Submissions per turn. The completion queue is twice as long, and limits the operations in flight.
 const SUBMISSION_COUNT_MAX: u32 = 256;
-/// Wait before a call is retried for which the kernel had no memory.
+/// Pause before a call is retried that the kernel had no memory for.
 const ENTER_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 /// Index of a ring's only registered file.
 const REGISTERED_INDEX: RawFd = 0;
-/// User data of the watch; no slab key gets there.
+/// User data of the watch. Slab keys never reach this value.
 const WATCH_KEY: u64 = u64::MAX;
 /// `POLLIN`.
 const READABLE: u32 = 1;
@@ -326,16 +328,16 @@ const READABLE: u32 = 1;
 /// The kinds of setup for a ring, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RingKind {
-    /// Completions are handled when this thread asks. Since Linux 6.1.
+    /// The kernel handles completions when this thread asks for them. Since Linux 6.1.
     Deferred,
-    /// Completions are handled when this thread enters the kernel anyway. Since Linux 5.19.
+    /// The kernel handles completions when this thread enters the kernel anyway. Since Linux 5.19.
     Cooperative,
-    /// Completions interrupt this thread.
+    /// The kernel interrupts this thread to handle completions.
     Plain,
 }
 
 impl RingKind {
-    /// For kernels that do not know the best.
+    /// For kernels that do not support `Deferred`, best first.
     const OLDER: [Self; 2] = [Self::Cooperative, Self::Plain];
 
     fn build(self) -> io::Result<IoUring> {
@@ -367,7 +369,7 @@ fn is_unknown_flag(built: &io::Result<IoUring>) -> bool {
     built.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput)
 }
 
-/// Builds the kernel's form of a call; `registered` is the index of the call's buffer among the registered ones.
+/// Builds the kernel's form of a call. `registered` is the index of its buffer among the registered ones.
 fn entry(file: types::Fd, call: SystemCall<'_>, registered: Option<u16>) -> squeue::Entry {
     match call {
         SystemCall::Read(to, offset_bytes) if let Some(index) = registered => {
@@ -390,7 +392,7 @@ mod tests {
     use super::*;
     use crate::device::{AlignedBuffer, Completion};
 
-    /// At stake: kernels before 6.1 and 5.19, which get rings that no other test here sees.
+    /// At stake: the rings for kernels before 6.1 and 5.19, which no other test here uses.
     #[test]
     fn every_kind_of_ring_transfers() {
         const COUNT: u64 = 1000;
@@ -432,8 +434,8 @@ mod tests {
         }
     }
 
-    /// At stake: transfers that never complete, or memory the kernel writes after it was freed, when the kernel
-    /// stops taking calls. Provoked by turning a ring on a thread that is not its own.
+    /// At stake: if the kernel stops accepting calls, operations that never complete, or memory that the kernel writes
+    /// after it was freed. Provoked by turning a ring on another thread.
     #[test]
     fn a_broken_ring_fails_its_transfers() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! The volume, a file or a block device: opened, exclusively locked, and bypassing the page cache where possible.
+//! A volume file or block device: opened, exclusively locked, and bypassing the page cache if possible.
 //!
-//! Owns: the lock as long as any device uses the volume, the alignment, and the choice of a device. The bytes are
+//! Owns: the lock for as long as a device uses the volume, the alignment, and the choice of a device. The bytes are
 //! interpreted elsewhere; the length of an existing file is never changed. Invariant: at most one store uses a volume,
 //! in this process and all others. A block device that is mounted or part of another is not opened.
 
@@ -36,8 +36,8 @@ impl VolumeFile {
     /// Opens an existing file or block device without changing it.
     ///
     /// # Errors
-    /// `Invalid`: neither a regular file nor a block device. `Unavailable`: absent, not permitted, mounted, or in
-    /// use by another store (known after a second, in which a store that is just being closed has time to go).
+    /// `Invalid`: neither a regular file nor a block device. `Unavailable`: absent, not permitted, mounted, or in use
+    /// by another store. A volume in use is retried for a second, because a store may just be closing.
     pub fn open(path: &Path) -> Result<Self> {
         let metadata = fs::metadata(path).map_err(|error| unavailable("cannot open the volume", path, error))?;
         let kind = VolumeKind::of(&metadata, path)?;
@@ -46,21 +46,21 @@ impl VolumeFile {
         Self::locked(file, path)
     }
 
-    /// Creates a file of `size_bytes`, readable by its owner alone, with room for all of it reserved. What it
-    /// holds is zeros. When this fails, nothing stays behind.
+    /// Creates a file of `size_bytes` with zeros, readable only by its owner, and reserves its space. If this fails,
+    /// the file is removed.
     ///
     /// # Errors
-    /// `Full`: the file system has no room. `Invalid`: it cannot hold a file that long. `Unavailable`: the file
+    /// `Full`: the file system has no room. `Invalid`: it cannot hold a file of that length. `Unavailable`: the file
     /// exists already, or cannot be created.
     pub fn create(path: &Path, size_bytes: u64) -> Result<Self> {
         Self::create_with(path, size_bytes, reserve)
     }
 
-    /// Creates a file of `size_bytes`, readable by its owner alone, that takes blocks only as it is written. What it
-    /// holds is zeros. When this fails, nothing stays behind.
+    /// Creates a file of `size_bytes` with zeros, readable only by its owner, that takes space only as it is written.
+    /// If this fails, the file is removed.
     ///
     /// # Errors
-    /// As [`VolumeFile::create`], but for room.
+    /// As [`VolumeFile::create`], except for a lack of room.
     pub fn create_sparse(path: &Path, size_bytes: u64) -> Result<Self> {
         Self::create_with(path, size_bytes, |file, path, size_bytes| {
             file.set_len(size_bytes).map_err(|error| not_reserved(path, size_bytes, error))
@@ -88,10 +88,10 @@ impl VolumeFile {
         created
     }
 
-    /// Fills `buffer` from `offset_bytes`, blocking; for the few reads before there is a device.
+    /// Fills `buffer` from `offset_bytes`. Blocks; for the few reads before there is a device.
     ///
     /// # Errors
-    /// `Unavailable`: the device fails or the file ends before.
+    /// `Unavailable` if the device fails or the file is shorter.
     pub fn read_exact_at(&self, buffer: &mut AlignedBuffer, offset_bytes: u64) -> Result<()> {
         self.file
             .read_exact_at(buffer.as_mut_slice(), offset_bytes)
@@ -108,13 +108,13 @@ impl VolumeFile {
         self.bounds.alignment_bytes
     }
 
-    /// Uses only the first `len_bytes`, for a store that does not take the whole of a block device. Longer than it
-    /// is it does not become.
+    /// Uses only the first `len_bytes`, for a store that is smaller than its block device. Does nothing if the volume is not
+    /// longer.
     pub fn shorten_to(&mut self, len_bytes: u64) {
         self.bounds.len_bytes = self.bounds.len_bytes.min(len_bytes);
     }
 
-    /// Names what a volume without a store holds; `None` if it is blank. Blocks for two reads.
+    /// Returns the name of foreign content on a volume without a store, or `None` if it is blank. Blocks for two reads.
     ///
     /// # Errors
     /// As [`VolumeFile::read_exact_at`].
@@ -124,11 +124,11 @@ impl VolumeFile {
         Ok(foreign::find(&ends))
     }
 
-    /// Overwrites the places where others look for what is theirs, at both ends, with zeros; and gives up everything
-    /// between if the device can do so at once.
+    /// Overwrites both ends of the volume with zeros, where file systems and volume managers keep their signatures.
+    /// Discards everything between if the device can do so at once.
     ///
     /// # Errors
-    /// `Unavailable`: the device fails.
+    /// `Unavailable` if the device fails.
     pub fn wipe_ends(&self) -> Result<()> {
         let failed = |error| unavailable("cannot wipe the volume", &self.path, error);
         let block_bytes = u64::from(self.bounds.alignment_bytes);
@@ -142,7 +142,7 @@ impl VolumeFile {
         self.file.sync_data().map_err(failed)
     }
 
-    /// Returns whether it is a block device rather than a file.
+    /// Returns whether the volume is a block device rather than a file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
     }
@@ -152,7 +152,7 @@ impl VolumeFile {
         self.is_direct
     }
 
-    /// Reads at most [`foreign::ENDS_BYTES`] from the last whole block at or before `offset_bytes`.
+    /// Reads up to [`foreign::ENDS_BYTES`] from the start of the block that contains `offset_bytes`.
     fn read_end(&self, offset_bytes: u64) -> Result<AlignedBuffer> {
         let block_bytes = u64::from(self.bounds.alignment_bytes);
         let start = offset_bytes / block_bytes * block_bytes;
@@ -183,13 +183,13 @@ impl VolumeFile {
 
 impl Drop for VolumeFile {
     fn drop(&mut self) {
-        // Not left to the closing of the file: a ring that is being torn down may hold it a little longer.
+        // Unlocked explicitly: a ring that is being torn down may keep the file open a little longer.
         self.unlock();
     }
 }
 
 impl VolumeFile {
-    /// Lets others have the volume. Nothing may be written any more.
+    /// Releases the lock, so that others can use the volume. Nothing may be written afterwards.
     pub(super) fn unlock(&self) {
         if let Err(error) = rustix::fs::flock(&self.file, FlockOperation::Unlock) {
             tracing::warn!(path = %self.path.display(), %error, "cannot unlock the volume");
@@ -197,10 +197,10 @@ impl VolumeFile {
     }
 }
 
-/// Makes the device that `io` asks for. It keeps the file open and locked for its life.
+/// Opens the device that `io` selects. It keeps the file open and locked while it exists.
 ///
 /// # Errors
-/// `Unavailable`: the system refuses io_uring (only with [`IoChoice::Uring`]) or a thread.
+/// `Unavailable` if the system refuses io_uring (only with [`IoChoice::Uring`]) or a thread.
 pub fn open_device(file: VolumeFile, io: IoChoice) -> Result<Arc<dyn Device>> {
     let file = Arc::new(file);
     match io {
@@ -234,7 +234,7 @@ fn uring(_file: &Arc<VolumeFile>) -> io::Result<Arc<dyn Device>> {
 }
 
 const ALIGNMENT_BYTES_MIN: u32 = 512;
-/// One second in all. Measured after kill -9 with 256 reads in flight: 75 ms.
+/// One second in total. After kill -9 with 256 reads in flight, 75 ms were measured.
 const LOCK_RETRY_COUNT_MAX: u32 = 100;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -269,8 +269,8 @@ impl VolumeKind {
     }
 }
 
-/// Opens a volume. A block device is claimed, which fails while it is mounted, swapped to or part of another; and
-/// for a moment after a store on it was killed.
+/// Opens a volume. A block device is claimed, which fails while it is mounted, used as swap or part of another device,
+/// and for a moment after a store on it was killed.
 fn open_exclusive(kind: VolumeKind, path: &Path, mut pause: impl FnMut()) -> Result<File> {
     let mut options = options();
     if kind == VolumeKind::BlockDevice {
@@ -288,8 +288,8 @@ fn open_exclusive(kind: VolumeKind, path: &Path, mut pause: impl FnMut()) -> Res
     ))
 }
 
-/// Takes the lock, waiting a moment for it: the kernel takes a while to let go of the transfers, and with them of
-/// the files, of a process that was killed.
+/// Takes the lock, waiting a moment for it. After a process was killed, the kernel needs time to finish its I/O and
+/// release its files.
 pub(super) fn lock(file: &File, path: &Path, mut pause: impl FnMut()) -> Result<()> {
     for _ in 0..LOCK_RETRY_COUNT_MAX {
         match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
@@ -308,9 +308,9 @@ pub(super) fn wait_for_lock() {
     thread::sleep(LOCK_RETRY_INTERVAL);
 }
 
-/// Gives the new, empty `file` its length, with blocks for all of it where the file system can.
+/// Gives the new, empty `file` its length, and reserves its blocks if the file system can.
 fn reserve(file: &File, path: &Path, size_bytes: u64) -> Result<()> {
-    // Asked first, so that a volume far too large does not take every free block before it fails.
+    // Checked first, so that a volume that is far too large does not use up the disk before it fails.
     if let Ok(space) = rustix::fs::fstatvfs(file) {
         let available_bytes = space.f_bavail.saturating_mul(space.f_frsize);
         if available_bytes < size_bytes {
@@ -326,7 +326,7 @@ fn reserve(file: &File, path: &Path, size_bytes: u64) -> Result<()> {
     allocate(file, size_bytes).map_err(|error| not_reserved(path, size_bytes, error))
 }
 
-/// Returns the error of a file that did not get its length.
+/// Returns the error for a file that could not get its length.
 fn not_reserved(path: &Path, size_bytes: u64, error: io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
@@ -346,7 +346,7 @@ fn allocate(file: &File, size_bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Makes a block device forget what it holds, if it can without writing all of it.
+/// Discards the content of a block device, if it can do that without writing everything.
 #[cfg(target_os = "linux")]
 fn discard(file: &File, len_bytes: u64) {
     use rustix::fs::FallocateFlags;

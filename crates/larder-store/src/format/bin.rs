@@ -1,10 +1,10 @@
-//! A bin: one place of the disk table, with the first bytes of an entry's record.
+//! A bin: a fixed-length place of the disk table, with the first bytes of an entry's record.
 //!
-//! Layout: header, then the record as far as it fits; what does not fit lies in the ring, at the place the
-//! header tells. Invariant: a header is believed only if its checksum fits and it is in its place; it tells whose the
-//! bin is without the record being read whole, and the record is judged by its own checksums all the same. A bin that
-//! was wiped says so, with its place: only what was never written is blank, and a read that went astray is known by
-//! any bin that is not.
+//! Layout: a header, then as much of the record as fits. The remainder of the record is in the ring, at the position in
+//! the header. Invariant: a header is trusted only if its checksum is valid and it is in its own place. It shows which
+//! entry the bin holds without reading the whole record, which has its own checksums. A wiped bin contains a header
+//! with its place. So only bins that were never written are blank, and every other bin reveals a misdirected read.
+//!
 //! Source: HashCache (NSDI 2009), the Disk Table's bins.
 
 use super::{
@@ -22,9 +22,9 @@ pub(crate) const BIN_HEADER_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BinHeader {
     pub(crate) hash: FullHash,
-    /// Number of the write, greater than those of all earlier writes to the volume.
+    /// The number of the write, greater than those of all earlier writes to the volume.
     pub(crate) sequence: u64,
-    /// Whole length of the record.
+    /// Length of the whole record.
     pub(crate) record_bytes: u32,
     /// Position in the ring of the remainder of the record, counted from the ring's first use.
     pub(crate) rest_at: u64,
@@ -58,8 +58,8 @@ impl BinHeader {
         header[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Decodes the header of `bin`, which was read at `offset_bytes`. Returns `None` if the bin is blank, damaged or
-    /// another one.
+    /// Decodes the header of `bin`, which was read at `offset_bytes`. Returns `None` if the bin is blank or damaged, or
+    /// belongs to another place.
     pub(crate) fn decode(volume: VolumeId, bin: &[u8], offset_bytes: u64) -> Option<Self> {
         let header = bin.get(..BIN_HEADER_BYTES)?;
         let mut fields = FieldReader::new(header);

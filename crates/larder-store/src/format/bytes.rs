@@ -1,8 +1,8 @@
 //! Little-endian fields in a byte slice, read and written in order.
 //!
-//! Invariant: a [`FieldReader`] never reads past its slice; running out is `None`.
+//! Invariant: a [`FieldReader`] never reads past its slice; it returns `None` at the end.
 
-/// Reads fields one after the other.
+/// Reads successive fields.
 pub(crate) struct FieldReader<'a>(&'a [u8]);
 
 impl<'a> FieldReader<'a> {
@@ -37,15 +37,17 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// Writes fields one after the other.
+/// Writes successive fields.
 pub(crate) struct FieldsMut<'a> {
     bytes: &'a mut [u8],
     at: usize,
 }
 
 impl<'a> FieldsMut<'a> {
+    /// Creates a writer at the start of `bytes`.
+    ///
     /// # Panics
-    /// `put` panics past the end of `bytes`: lengths of what is written are fixed by the format.
+    /// `put` panics at the end of `bytes`: the format fixes the lengths of everything written.
     pub(crate) fn new(bytes: &'a mut [u8]) -> Self {
         Self { bytes, at: 0 }
     }

@@ -1,9 +1,9 @@
 //! The checkpoint: images of the index's partitions, and the root that names the valid ones.
 //!
-//! Owns: the bytes of roots and image frames in the index area. The time of writing is decided elsewhere. Invariant: a
-//! root counts only with all its images. An image names the checkpoint it was written for, and is refused if the root
-//! names another (a lost write has left an older one there). Idea: shadow pages; an image named by a root is not
-//! overwritten before the next root is durable.
+//! Owns: the bytes of roots and image frames in the index area. When they are written is decided elsewhere. Invariant:
+//! a root counts only with all its images. An image names the checkpoint it was written for, and is refused if the root
+//! names another: a lost write has then left an older image in its place. Idea: shadow pages; an image named by a root
+//! is not overwritten before the next root is durable.
 
 use super::{
     VolumeId,
@@ -13,7 +13,7 @@ use crate::units::{BLOCK_BYTES, SegmentId};
 
 const ROOT_MAGIC: [u8; 4] = *b"LDRk";
 const IMAGE_MAGIC: [u8; 4] = *b"LDRh";
-/// In a segment's number: it is one of probation.
+/// In a segment's number: marks a probation segment.
 const PROBATION_BIT: u32 = 1 << 31;
 const ROOT_FIXED_BYTES: u64 = 64;
 const SEGMENT_BYTES: u64 = 16;
@@ -25,14 +25,14 @@ const FRAME_USED_BYTES: usize = 48;
 /// A checkpoint's root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointRoot {
-    /// The images show nothing of segments beyond this sequence, and miss nothing of those before: what newer
-    /// ones hold is to be replayed. Of two roots the one with the greater stamp rules.
+    /// The watermark. The images contain nothing from segments beyond this sequence, and everything from segments up to
+    /// it. Newer segments must be replayed. Of two valid roots, the one with the greater watermark counts.
     pub(crate) stamp: u32,
-    /// Bits of a position and of an address: an index of another shape has no use for the images.
+    /// Bits of a position and of an address. An index of another shape cannot use the images.
     pub(crate) bits: (u32, u32),
     /// The place of each partition's image.
     pub(crate) images: Vec<ImageAt>,
-    /// All segments: those not in use in the order of their next use, then the others, oldest first
+    /// All segments: first the unused ones in the order of their next use, then the used ones, oldest first
     /// ([`super::SegmentUse::order`]).
     pub(crate) segments: Vec<SegmentState>,
 }
@@ -40,45 +40,45 @@ pub(crate) struct CheckpointRoot {
 /// The valid image of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ImageAt {
-    /// The stamp of the checkpoint it was written for; 0 is an empty partition without an image.
+    /// The watermark of the checkpoint it was written for; 0 is an empty partition without an image.
     pub(crate) stamp: u32,
-    /// The first block of its frame, counted from that of the first frame.
+    /// The first block of its frame, counted from the start of the first frame.
     pub(crate) block: u32,
-    /// Buckets of its table; 0: there was no room for it.
+    /// Buckets of its table; 0 if there was no room for it.
     pub(crate) bucket_count: u32,
 }
 
 impl ImageAt {
-    /// Returns whether the partition is not empty, but has no image.
+    /// Returns whether the partition is not empty but has no image.
     pub(crate) fn is_missing(&self) -> bool {
         self.stamp > 0 && self.bucket_count == 0
     }
 }
 
-/// A segment as a root lists it.
+/// The state of a segment in a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentState {
     pub(crate) segment: SegmentId,
     /// 0 is a segment not in use.
     pub(crate) sequence: u32,
     pub(crate) is_probation: bool,
-    /// From when on its short-lived and its other entries are of no use, Unix time in seconds.
+    /// Unix times in seconds from which its short-lived entries and its other entries are expired.
     pub(crate) deadlines: (u32, u32),
 }
 
-/// Returns the bytes of a root over these numbers of segments and partitions, in whole blocks.
+/// Returns the bytes of a root for these numbers of segments and partitions, in whole blocks.
 pub(crate) fn root_bytes(segment_count: u32, partition_count: u32) -> u64 {
     let lists = u64::from(segment_count) * SEGMENT_BYTES + u64::from(partition_count) * IMAGE_AT_BYTES;
     (ROOT_FIXED_BYTES + lists).next_multiple_of(BLOCK_BYTES)
 }
 
-/// Bytes of a partition's image with its header, whole blocks.
+/// Returns the bytes of a partition's image with its header, in whole blocks.
 pub(crate) fn frame_bytes(image_bytes: usize) -> u64 {
     ((FRAME_HEADER_BYTES + image_bytes) as u64).next_multiple_of(BLOCK_BYTES)
 }
 
 impl CheckpointRoot {
-    /// Writes the root into `target`, which has [`root_bytes`].
+    /// Writes the root into `target`, which is [`root_bytes`] long.
     pub(crate) fn encode(&self, volume: VolumeId, target: &mut [u8]) {
         assert_eq!(target.len() as u64, root_bytes(self.segments.len() as u32, self.images.len() as u32));
         target.fill(0);
@@ -151,13 +151,13 @@ pub(crate) struct ImageOf {
     pub(crate) stamp: u32,
 }
 
-/// Returns the image within a frame.
+/// Returns the part of a frame that holds the image.
 pub(crate) fn image_of(frame: &mut [u8], image_bytes: usize) -> &mut [u8] {
     &mut frame[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + image_bytes]
 }
 
 impl ImageOf {
-    /// Completes a frame of [`frame_bytes`] whose image is in place.
+    /// Completes a frame of [`frame_bytes`] that already contains its image.
     pub(crate) fn seal(self, volume: VolumeId, image_bytes: usize, frame: &mut [u8]) {
         assert_eq!(frame.len() as u64, frame_bytes(image_bytes));
         let end = FRAME_HEADER_BYTES + image_bytes;
@@ -175,7 +175,7 @@ impl ImageOf {
         frame[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Returns whether `frame` holds exactly this image, whole.
+    /// Returns whether `frame` holds exactly this image, undamaged.
     pub(crate) fn is_in(self, volume: VolumeId, image_bytes: usize, frame: &[u8]) -> bool {
         self.compare(volume, image_bytes, frame).unwrap_or(false)
     }

@@ -1,8 +1,9 @@
-//! The journal of a map, in the index area: what has changed since the snapshot, in the order of the changes.
+//! The journal of a map, in the index area: the changes since the snapshot, in order.
 //!
-//! Pages of 4 KiB, used in a ring; each says its number, which is never used twice, and the run that wrote it. Invariant: a page counts
-//! only behind one of the number before it that is of the same run or an earlier one, so that nothing that an earlier run left
-//! behind its own end is ever taken for a continuation. Cost: 24 bytes a change. Tabled in docs/format.md.
+//! It consists of pages of 4 KiB, used in a ring. Each page has a number, which is never reused, and the run that wrote
+//! it. Invariant: a page counts only if the page before it has the preceding number and is of the same run or an
+//! earlier one. So pages that an earlier run left after its end are never taken for a continuation. Cost: 24 bytes per
+//! change. The format is described in docs/format.md.
 
 use super::{
     VolumeId,
@@ -17,21 +18,21 @@ const HEADER_BYTES: u64 = 48;
 const LISTING_BYTES: u64 = 24;
 /// Changes in a page.
 pub(crate) const PAGE_CHANGE_COUNT: u64 = (BLOCK_BYTES - HEADER_BYTES) / LISTING_BYTES;
-/// Set in the bits that a listing leaves to its page.
+/// Flag in the bits that a listing leaves to its page: the entry is gone.
 const IS_GONE: u16 = 1;
 
 /// The header of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageHeader {
-    /// Grows by one from page to page.
+    /// The number of the page, one more than in the page before.
     pub(crate) number: u64,
-    /// The generation of the header under which the run wrote it; never less than in the page before.
+    /// The generation of the header under which the run wrote this page; never less than in the page before.
     pub(crate) run: u64,
-    /// Pages before this one were durable when this one was written.
+    /// Pages before this number were durable when this page was written.
     pub(crate) durable: u64,
     /// The write position of records, in the layout's own counting.
     pub(crate) pointer: u64,
-    /// The epoch in which entries were written then.
+    /// The epoch at the time of writing.
     pub(crate) epoch: u32,
 }
 
@@ -39,7 +40,8 @@ pub(crate) struct PageHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapChange {
     pub(crate) listing: SnapshotEntry,
-    /// If set, the entry left the map, provided it is from this very write. Otherwise it became its key's entry.
+    /// If set, the entry left the map, if it still was the entry of exactly this write. Otherwise it became its key's
+    /// entry.
     pub(crate) is_gone: bool,
 }
 

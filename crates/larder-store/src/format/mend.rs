@@ -1,21 +1,21 @@
 //! Finds and repairs one flipped bit under a checksum.
 //!
-//! The effect of a flipped bit on a CRC depends on its distance from the end, and no two bits of a block have the same
-//! effect. So the bit is found by going back from the end. Only structures that say where records are, and which were
-//! removed, are repaired, so that one bit never costs more than its own record. Data for clients is never repaired.
+//! The effect of a flipped bit on a CRC depends only on its distance from the end, and no two bits of a block have the
+//! same effect. So the bit is found by searching from the end. Only structures that locate records or list removals are
+//! repaired, so that one bit never costs more than its own record. Data for clients is never repaired.
 //!
-//! Invariant: the result has a valid checksum. Several wrong bits are mistaken for one with a chance of the number of
-//! bits in 2^32; the records listed then are checked by their own checksums, like any others. Cost: one table lookup
-//! per byte, and one checksum for each bit of the lengths; only for damaged blocks.
+//! Invariant: the result has a valid checksum. If several bits are wrong, the probability of a false repair is the
+//! number of bits in the block divided by 2^32; the records located by it are still checked by their own checksums.
+//! Cost, only for damaged blocks: one table lookup per byte, and one checksum for each bit of the lengths.
 
 use super::VolumeId;
 use std::ops::Range;
 
-/// Blocks begin with a magic and the checksum of all that follows.
+/// Position of the checksum in a block: after the magic. It covers everything behind it.
 const CHECKSUM: Range<usize> = 4..8;
 
-/// Returns the block at the start of `bytes` with one flipped bit repaired, or `None` if the damage is different.
-/// `extent` computes its length from its first bytes; those in `lengths` may be the wrong ones.
+/// Repairs one flipped bit in the block at the start of `bytes`. Returns `None` if the damage is different. `extent`
+/// computes the block's length from its first bytes; the flipped bit may be in the bytes of `lengths`.
 pub(crate) fn mended(
     volume: VolumeId,
     magic: [u8; 4],
@@ -42,7 +42,7 @@ pub(crate) fn mended(
     })
 }
 
-/// As [`mended`], of a block whose length is known.
+/// Repairs a block like [`mended`], if its length is known.
 pub(crate) fn mended_block(volume: VolumeId, magic: [u8; 4], block: &[u8]) -> Option<Vec<u8>> {
     let covered = block.get(CHECKSUM.end..)?;
     let mut mended = block.to_vec();
@@ -63,21 +63,21 @@ pub(crate) fn mended_block(volume: VolumeId, magic: [u8; 4], block: &[u8]) -> Op
     Some(mended)
 }
 
-/// Returns the bit that causes this `difference` of the checksum in a block of `len` bytes: the byte, counted from the
-/// end, and the bit.
+/// Returns the position of the bit that causes this `difference` of the checksum in a block of `len` bytes: the byte,
+/// counted from the end, and a mask.
 fn flipped_bit(mut difference: u32, len: usize) -> Option<(usize, u8)> {
     for distance in 0..len {
         if let Some(bit) = (0..u8::BITS).find(|bit| STEPS[1 << bit] == difference) {
             return Some((distance, 1 << bit));
         }
-        // The difference one byte earlier: the highest byte of a step identifies the step.
+        // The difference one byte earlier. The highest byte of a step identifies the step.
         let step = usize::from(STEP_BY_HIGH[(difference >> 24) as usize]);
         difference = (difference ^ STEPS[step]) << 8 | step as u32;
     }
     None
 }
 
-/// The effect of a byte on the remainder, in CRC32C.
+/// The effect of each byte on the remainder, in CRC32C.
 const STEPS: [u32; 256] = {
     const POLYNOMIAL_REFLECTED: u32 = 0x82F6_3B78;
     let mut steps = [0; 256];
@@ -95,7 +95,7 @@ const STEPS: [u32; 256] = {
     steps
 };
 
-/// Of each highest byte of a step, whose step it is.
+/// Maps the highest byte of a step to the step.
 const STEP_BY_HIGH: [u8; 256] = {
     let mut by_high = [0; 256];
     let mut byte = 0;
@@ -113,7 +113,7 @@ mod tests {
     const VOLUME: VolumeId = VolumeId([7; 16]);
     const MAGIC: [u8; 4] = *b"LDR?";
 
-    /// A block whose ninth byte is its length.
+    /// Returns a block whose ninth byte is its length.
     fn block(len: u8) -> Vec<u8> {
         let mut block: Vec<u8> = (0..len).map(|n| n.wrapping_mul(37)).collect();
         block[..4].copy_from_slice(&MAGIC);

@@ -1,10 +1,10 @@
-//! A pack: several records behind one directory. A cluster of `ucfs`, a set of `tiny`, and the records written together
-//! to a ring of `tiny` are packs.
+//! A pack: several records behind a common directory. A cluster of `ucfs`, a set of `tiny`, and the records written
+//! together to a ring of `tiny` are packs.
 //!
-//! Owns: the directory (header and listings) and the stub, which stands for a record in another pack. The records carry
-//! checksums of their own. Invariants: the directory names its own place, so a misdirected write is noticed. A listing
-//! points behind the directory and into the pack. Its sequence is the record's, so old bytes in its place are not
-//! accepted. Idea: a cluster that starts with its own directory (UCFS/CFS, see docs).
+//! Owns: the directory (header and listings), and the stub, which refers to a record in another pack. The records have
+//! checksums of their own. Invariants: the directory contains its own offset, so a misdirected write is detected. A
+//! listing points to a place in the pack, behind the directory. Its sequence equals the record's, so old bytes in that
+//! place are not accepted. Idea: a cluster that starts with its own directory (UCFS/CFS, see docs).
 
 use super::{
     VolumeId,
@@ -17,13 +17,13 @@ use std::ops::Range;
 const MAGIC: [u8; 4] = *b"LDRp";
 const STUB_MAGIC: [u8; 4] = *b"LDRs";
 const HEADER_BYTES: usize = 32;
-/// Position in the header of the pack's place and the number of listings.
+/// Positions in the header of the pack's offset and the number of listings.
 const PLACE: Range<usize> = 8..16;
 const COUNT: Range<usize> = 24..28;
 const LISTING_BYTES: usize = 24;
 /// Records in a pack are placed at multiples of this.
 pub(crate) const GRANULE_BYTES: u64 = 64;
-/// Longest pack: places in it are counted in 16 bits.
+/// Longest pack: positions in it are 16-bit numbers.
 pub(crate) const PACK_BYTES_MAX: u64 = GRANULE_BYTES << 16;
 /// Length of a [`RecordStub`].
 pub(crate) const STUB_BYTES: usize = 48;
@@ -33,34 +33,34 @@ pub(crate) const STUB_BYTES: usize = 48;
 pub(crate) struct PackHeader {
     /// The offset on the volume for which the pack was written.
     pub(crate) offset_bytes: u64,
-    /// The number of the write, unique in its ring, row of clusters or set.
+    /// The number of the write, unique in its ring, its clusters or its set.
     pub(crate) sequence: u32,
-    /// Whole length, directory included.
+    /// Length of the pack with its directory.
     pub(crate) len_bytes: u32,
-    /// In a ring: packs of smaller sequence were no longer needed when this one was written.
+    /// In a ring: packs with a smaller sequence were no longer needed when this pack was written.
     pub(crate) oldest_sequence: u32,
 }
 
-/// The kind of record that a listing stands for.
+/// The kind of a listed record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PackedKind {
     Entry,
     /// The key was removed: older records of it do not count.
     Tombstone,
-    /// The record lies elsewhere, where a [`RecordStub`] says.
+    /// A [`RecordStub`] with the position of the record.
     Stub,
 }
 
-/// One record (or stub) of a pack, as its directory lists it.
+/// The listing of a record or stub in a pack's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PackedRecord {
     /// The low half of the key's hash.
     pub(crate) key_hash: KeyHash,
-    /// First byte, from the pack's start; a multiple of [`GRANULE_BYTES`].
+    /// Position of the first byte in the pack, a multiple of [`GRANULE_BYTES`].
     pub(crate) at: u32,
     /// Length in bytes, a multiple of [`GRANULE_BYTES`].
     pub(crate) len: u32,
-    /// As in the record; 0 is never.
+    /// As in the record; 0 means never.
     pub(crate) expires_at: u32,
     /// The record's sequence.
     pub(crate) sequence: u32,
@@ -69,26 +69,26 @@ pub(crate) struct PackedRecord {
     pub(crate) rank: u8,
 }
 
-/// Why bytes are no directory.
+/// The reason why bytes are not a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DirectoryRefusal {
     /// More bytes are needed: this many from the pack's start.
     Short(usize),
-    /// No pack of this volume and place, or a damaged one.
+    /// Not a pack of this volume and offset, or a damaged one.
     Damaged,
 }
 
-/// Bytes that a directory of `count` listings takes.
+/// Returns the bytes of a directory with `count` listings.
 pub(crate) const fn directory_bytes(count: usize) -> usize {
     HEADER_BYTES + count * LISTING_BYTES
 }
 
-/// Listings that fit into `bytes` of directory.
+/// Returns how many listings fit in a directory of `bytes`.
 pub(crate) const fn listings_within(bytes: usize) -> usize {
     (bytes - HEADER_BYTES) / LISTING_BYTES
 }
 
-/// Returns the length of `bytes` in whole granules.
+/// Rounds `bytes` up to whole granules.
 pub(crate) const fn granulated(bytes: u64) -> u64 {
     bytes.next_multiple_of(GRANULE_BYTES)
 }
@@ -141,7 +141,7 @@ pub(crate) fn decode(
     }
 }
 
-/// As [`decode`], with one flipped bit undone.
+/// Decodes a directory like [`decode`], after correcting one flipped bit.
 pub(crate) fn decode_mended(
     volume: VolumeId,
     offset_bytes: u64,
@@ -154,7 +154,7 @@ pub(crate) fn decode_mended(
         };
         let front = bytes.get(..HEADER_BYTES)?;
         let wrong: u32 = front[PLACE].iter().zip(offset_bytes.to_le_bytes()).map(|(a, b)| (a ^ b).count_ones()).sum();
-        // Else every block of old bytes would be tried.
+        // Without this check, every block of old bytes would be searched for a flipped bit.
         if wrong > 1 {
             return None;
         }
@@ -163,7 +163,7 @@ pub(crate) fn decode_mended(
     })
 }
 
-/// Decodes the header of the directory at the start of `bytes`, as [`decode`] does, for callers that need no listings.
+/// Decodes the header of the directory at the start of `bytes` like [`decode`], for callers that need no listings.
 pub(crate) fn decode_header(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Result<PackHeader, DirectoryRefusal> {
     verify(volume, offset_bytes, bytes).map(|(header, _)| header)
 }
@@ -224,17 +224,17 @@ fn kind_code(kind: PackedKind) -> u8 {
     }
 }
 
-/// The location of a record that is too long for the pack in which it is listed.
+/// The location of a record that is too long for the pack that lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordStub {
     pub(crate) hash: FullHash,
-    /// First byte of the record on the volume.
+    /// Offset of the record on the volume.
     pub(crate) offset_bytes: u64,
     /// Length of the record in bytes.
     pub(crate) len_bytes: u32,
-    /// Sequence of the record that lies there.
+    /// Sequence of the record at that offset.
     pub(crate) sequence: u32,
-    /// The stub's own sequence, as a record has.
+    /// The stub's own sequence, like that of a record.
     pub(crate) own_sequence: u32,
 }
 
@@ -254,7 +254,7 @@ impl RecordStub {
         target[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Decodes the stub at the start of `bytes`, if one of this volume is there.
+    /// Decodes the stub at the start of `bytes`, if it is a valid one of this volume.
     pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..STUB_BYTES)?;
         let mut fields = FieldReader::new(bytes);

@@ -1,8 +1,8 @@
-//! The position file: for every set of the index the places of entries that memory has no room for.
+//! The position file: for every set of the index, the positions of entries that do not fit in memory.
 //!
-//! Layout: a sheet per set, as many as fit side by side into a block: checksum, set, then pairs of a tag and a place.
-//! Invariant: a sheet is believed only if its checksum fits and it is the set's; a pair without a tag is none.
-//! Source: HashCache (NSDI 2009), LogLRU: a small contiguous file per set.
+//! Layout: a sheet per set, as many as fit in a block. A sheet contains a checksum, the set's number, and pairs of a
+//! tag and a position. Invariant: a sheet is trusted only if its checksum is valid and its set's number matches. A pair
+//! without a tag is unused. Source: HashCache (NSDI 2009), LogLRU: a small contiguous file per set.
 
 use super::{
     VolumeId,
@@ -14,24 +14,24 @@ const HEADER_BYTES: u64 = 8;
 const PAIR_BYTES: u64 = 7;
 const PLACE_BYTES: usize = 5;
 
-/// An entry of a set: its tag, and where it lies, in sectors.
+/// The tag of an entry in a set, and its position in sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TagPlace {
     pub(crate) tag: u16,
     pub(crate) position: u64,
 }
 
-/// Returns the bytes of a sheet for sets of this many ways.
+/// Returns the bytes of a sheet for sets of `ways` ways.
 pub(crate) fn sheet_bytes(ways: u32) -> u64 {
     (HEADER_BYTES + u64::from(ways) * PAIR_BYTES).next_power_of_two()
 }
 
-/// Sheets of a block.
+/// Returns the number of sheets in a block.
 pub(crate) fn sheets_per_block(ways: u32) -> u64 {
     BLOCK_BYTES / sheet_bytes(ways)
 }
 
-/// Writes the sheet of `set` to `target`, all of which is the sheet's.
+/// Writes the sheet of `set`, which fills `target`.
 pub(crate) fn encode(volume: VolumeId, set: SetNumber, pairs: &[TagPlace], target: &mut [u8]) {
     target.fill(0);
     let mut fields = FieldsMut::new(target);
@@ -43,7 +43,7 @@ pub(crate) fn encode(volume: VolumeId, set: SetNumber, pairs: &[TagPlace], targe
     target[..4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Decodes the pairs of `set`, or returns `None` if `sheet` is not its sheet.
+/// Decodes the pairs of `set`. Returns `None` if `sheet` is not a valid sheet of this set.
 pub(crate) fn decode(volume: VolumeId, set: SetNumber, sheet: &[u8]) -> Option<Vec<TagPlace>> {
     let mut fields = FieldReader::new(sheet);
     if fields.u32()? != volume.checksum(&[sheet.get(4..)?]) || fields.u32()? != set.0 as u32 {

@@ -1,9 +1,9 @@
-//! A record: one entry (or the news that one is gone) as it stands in a unit.
+//! A record: an entry, a removal, or a part of a body, as stored in a unit.
 //!
-//! Layout: fixed header, key, places of the body or of its parts if they are elsewhere, checksums of the body's blocks,
-//! head, body or its rest. One checksum covers everything before the body; each 64 KiB of body has its own, so
-//! that a range is verified without the rest. Invariant: nothing of a record is used before its
-//! lengths were bounded and its checksum fitted.
+//! Layout: fixed header, key, the places of the body or its parts if they are in other records, checksums of the body's
+//! blocks, head, and the body or its remainder. One checksum covers everything before the body. Each 64 KiB of body has
+//! its own, so that a range is verified without the rest. Invariant: nothing of a record is used before its lengths
+//! were checked and its checksum was verified.
 
 mod parts;
 
@@ -24,19 +24,19 @@ use std::ops::Range;
 
 const MAGIC: [u8; 4] = *b"LDRr";
 const FIXED_BYTES: usize = 64;
-/// Largest overhead of a record around key, head and body: the fixed part, and the checksums of the body's blocks.
+/// Largest overhead of a record: the fixed part, and the checksums of the body's blocks.
 pub(crate) const AROUND_BYTES: u64 = 128;
-/// Position of the sequence, which is followed by the lengths and the record's kind.
+/// Position of the sequence. The lengths and the record's kind follow it.
 const SEQUENCE_AT: usize = 24;
 const HEAD_LEN_AT: usize = 48;
-/// Position of the record's own place, the last field of the fixed part.
+/// Position of the field with the record's own place, the last of the fixed part.
 const PLACE_AT: usize = 60;
 const ELSEWHERE_BYTES: usize = 16;
-/// Bytes of the place of one part of a body.
+/// Bytes that describe the location of one part of a body.
 const PART_BYTES: usize = 16;
-/// Most parts of a body that stand apart from its entry.
+/// Most parts of a body that are in records of their own.
 pub(crate) const PARTS_MAX: usize = 64;
-/// Bytes of body under one checksum.
+/// Bytes of body per checksum.
 pub(crate) const BODY_BLOCK_BYTES: u64 = 64 << 10;
 /// Longest key.
 pub(crate) const KEY_BYTES_MAX: usize = 16 << 10;
@@ -46,7 +46,7 @@ pub(crate) const HEAD_BYTES_MAX: usize = 64 << 10;
 pub(crate) const BODY_BYTES_MAX: u64 = 1 << 20;
 /// Longest record, in sectors.
 pub(crate) const RECORD_SECTORS_MAX: u64 = sectors_max();
-/// Most sectors that a record lies in, which may begin and end within one.
+/// Most sectors that a record touches. It can begin and end within a sector.
 pub(crate) const SPAN_SECTORS_MAX: u64 = RECORD_SECTORS_MAX + 1;
 
 const fn sectors_max() -> u64 {
@@ -62,11 +62,12 @@ pub(crate) enum RecordKind {
     Entry,
     /// The key was removed: older records of it do not count.
     Tombstone,
-    /// An entry with a new head, whose body stands in an older record.
+    /// An entry with a new head, whose body is in an older record.
     HeadUpdate(BodyElsewhere),
-    /// An entry whose first parts of the body (their number) have records of their own; the rest follows here.
+    /// An entry whose first parts of the body have records of their own; their number is given here. The remainder is
+    /// in this record.
     InParts(u8),
-    /// A part of an entry's body, without key or head.
+    /// A part of an entry's body, without key and head.
     Part,
 }
 
@@ -80,20 +81,20 @@ impl RecordKind {
 /// The location of the body of a [`RecordKind::HeadUpdate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyElsewhere {
-    /// First byte of the body on the volume.
+    /// Offset of the body on the volume.
     pub(crate) offset_bytes: u64,
-    /// Sequence of the segment it lies in; if the segment has another now, the body is gone.
+    /// Sequence of the segment that holds the body. If the segment has another sequence now, the body is gone.
     pub(crate) sequence: u32,
 }
 
-/// Everything in a record but its key, head and body.
+/// The fields of a record other than its key, head and body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordMeta {
     pub(crate) kind: RecordKind,
     pub(crate) hash: FullHash,
     pub(crate) sequence: u32,
-    /// The record's place in its segment, in steps of its volume, so that bytes from another place are noticed; 0 in
-    /// policies without segments, whose sequences suffice.
+    /// The record's place in its segment, in steps of its volume, so that misdirected bytes are detected. 0 in policies
+    /// without segments, whose sequences are unique for each write.
     pub(crate) place: u32,
     pub(crate) epoch: u32,
     pub(crate) site: Site,
@@ -115,12 +116,12 @@ pub(crate) struct RecordParts<'a> {
     pub(crate) meta: RecordMeta,
     pub(crate) key: &'a [u8],
     pub(crate) head: &'a [u8],
-    /// Places of the first parts of the body, if those have records of their own.
+    /// Locations of the first parts of the body, if they have records of their own.
     pub(crate) parts: &'a [BodyPart],
-    /// One per started [`BODY_BLOCK_BYTES`]; of a body in parts one per started block of each, and fill up to
-    /// [`checksum_count`].
+    /// One checksum per started [`BODY_BLOCK_BYTES`]. For a body in parts, one per started block of each part, padded
+    /// to [`checksum_count`].
     pub(crate) checksums: &'a [u32],
-    /// The body, or its rest after the parts; nothing if the body is elsewhere.
+    /// The body, or its remainder after the parts. Empty if the body is elsewhere.
     pub(crate) body: &'a [Bytes],
 }
 
@@ -191,7 +192,7 @@ impl RecordParts<'_> {
         }
     }
 
-    /// Returns where the body begins, from the record's start.
+    /// Returns the position of the body, from the record's start.
     pub(crate) fn before_body_bytes(&self) -> usize {
         let elsewhere = match self.meta.kind {
             RecordKind::HeadUpdate(_) => ELSEWHERE_BYTES,
@@ -202,7 +203,7 @@ impl RecordParts<'_> {
     }
 }
 
-/// The fixed part of a record, not yet verified.
+/// The fixed part of a record, not verified yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Glimpse {
     pub(crate) key_hash: KeyHash,
@@ -211,7 +212,7 @@ pub(crate) struct Glimpse {
 }
 
 impl Glimpse {
-    /// Returns what seems to be the record at the start of `bytes`.
+    /// Returns the unverified fields of a possible record at the start of `bytes`.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         if !bytes.starts_with(&MAGIC) {
             return None;
@@ -222,7 +223,7 @@ impl Glimpse {
     }
 }
 
-/// Tells the record at the start of `bytes`, which was encoded whole, that it begins at another place.
+/// Changes the place stored in the complete record at the start of `bytes`.
 pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], place: u32) {
     let (lengths, _) = RecordLengths::decode(&bytes[..FIXED_BYTES]).expect("it was encoded here");
     let front = &mut bytes[..lengths.body_start()];
@@ -231,7 +232,7 @@ pub(crate) fn set_place(volume: VolumeId, bytes: &mut [u8], place: u32) {
     front[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// A record that was read and whose front part fitted its checksum. Ranges are relative to its start.
+/// A record whose front was read and verified. Ranges are relative to its start.
 #[derive(Clone, Debug)]
 pub(crate) struct DecodedRecord {
     pub(crate) meta: RecordMeta,
@@ -239,23 +240,23 @@ pub(crate) struct DecodedRecord {
     pub(crate) head: Range<usize>,
     parts: Range<usize>,
     checksums: Range<usize>,
-    /// Bytes of the body behind the front.
+    /// Bytes of the body in this record.
     here_bytes: u64,
     /// Position at which the body begins (or would begin).
     pub(crate) body_start: usize,
 }
 
-/// Why bytes are no record.
+/// The reason why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordRefusal {
-    /// More bytes are needed to tell: this many from the record's start.
+    /// More bytes are needed: this many from the record's start.
     Short(usize),
-    /// No record of this volume, or a damaged one.
+    /// Not a record of this volume, or a damaged one.
     Damaged,
 }
 
 impl DecodedRecord {
-    /// Decodes the record at the start of `bytes`, up to but not including its body.
+    /// Decodes the front of the record at the start of `bytes`, without its body.
     pub(crate) fn decode(volume: VolumeId, bytes: &[u8]) -> Result<Self, RecordRefusal> {
         let fixed = bytes.get(..FIXED_BYTES).ok_or(RecordRefusal::Short(FIXED_BYTES))?;
         let (lengths, checksum) = RecordLengths::decode(fixed).ok_or(RecordRefusal::Damaged)?;
@@ -267,12 +268,12 @@ impl DecodedRecord {
         lengths.into_decoded(front).ok_or(RecordRefusal::Damaged)
     }
 
-    /// As [`Self::decode`], with one flipped bit undone, of the record that use `sequence` of a segment had
-    /// `place` from its start. What it tells holds; the bytes are still damaged.
+    /// Decodes the front of a record like [`Self::decode`], after correcting one flipped bit. The record must be at
+    /// `place` in the use `sequence` of a segment. The result is valid, but `bytes` is still damaged.
     pub(crate) fn decode_mended(volume: VolumeId, bytes: &[u8], sequence: u32, place: u32) -> Option<Self> {
         let fixed = bytes.get(..FIXED_BYTES)?;
         let wrong = |at: usize, right: u32| (le_u32(&fixed[at..at + 4]) ^ right).count_ones();
-        // Else every sector of a body would be tried.
+        // Without this check, every sector of a body would be searched for a flipped bit.
         if wrong(0, u32::from_le_bytes(MAGIC)) + wrong(SEQUENCE_AT, sequence) + wrong(PLACE_AT, place) > 1 {
             return None;
         }
@@ -285,7 +286,7 @@ impl DecodedRecord {
         Self::decode(volume, &front).ok()
     }
 
-    /// Returns the whole length in bytes, including the part of the body that is here.
+    /// Returns the length of the record in bytes, with the part of the body that is in it.
     pub(crate) fn len_bytes(&self) -> usize {
         self.body_start + self.here_bytes as usize
     }
@@ -294,7 +295,7 @@ impl DecodedRecord {
         sectors(self.len_bytes() as u64)
     }
 
-    /// Returns where the body lies on the volume, for a record that begins at `start_bytes` in a segment of
+    /// Returns the location of the body on the volume, for a record that begins at `start_bytes` in a segment of
     /// `meta.sequence`.
     pub(crate) fn body_place(&self, start_bytes: u64) -> BodyElsewhere {
         match self.meta.kind {
@@ -305,7 +306,7 @@ impl DecodedRecord {
         }
     }
 
-    /// Returns whether the whole body follows this record's own front.
+    /// Returns whether the whole body is in this record.
     pub(crate) fn body_is_here(&self) -> bool {
         self.meta.kind.has_whole_body()
     }
@@ -315,25 +316,25 @@ impl DecodedRecord {
         matches!(self.meta.kind, RecordKind::InParts(_))
     }
 
-    /// Returns the checksums of the body's blocks; `record` is the decoded record.
+    /// Returns the checksums of the body's blocks. `record` contains the decoded record.
     pub(crate) fn checksums(&self, record: &[u8]) -> Vec<u32> {
         record[self.checksums.clone()].chunks_exact(4).map(le_u32).collect()
     }
 
-    /// Returns the checksums of all of the body, `body`, where it is stored in one piece. In a body that is in
-    /// parts, each part ends with a block of its own.
+    /// Returns the checksums of `body`, the whole body, if it is stored in one piece. Those of a body in parts differ,
+    /// because each part ends with a block of its own.
     pub(crate) fn checksums_in_one_piece(&self, record: &[u8], body: &[Bytes]) -> Vec<u32> {
         if self.is_in_parts() { body_checksums(body) } else { self.checksums(record) }
     }
 
-    /// Returns whether `block`, the whole of body block `index`, is unchanged since it was written.
+    /// Returns whether `block`, which is the whole body block `index`, matches its checksum.
     pub(crate) fn verifies(&self, record: &[u8], index: u64, block: &[u8]) -> bool {
         let at = self.checksums.start + index as usize * 4;
         at < self.checksums.end && le_u32(&record[at..at + 4]) == plain_checksum(block)
     }
 }
 
-/// The fixed part, its lengths within bounds but its checksum not yet compared.
+/// The fixed part, with checked lengths but an unverified checksum.
 struct RecordLengths {
     kind: u8,
     parts: u8,

@@ -1,25 +1,27 @@
-//! One use of a segment: which it is, and where its records stand in the order of commits.
+//! A use of a segment, and the order of records in the log.
 //!
-//! A log may have two segments open at a time, one of either generation: *main*, and *probation* for what nobody is known to
-//! want again. What replaces or removes anything goes to main, so within a key's records those on probation come first. Invariant: of
-//! two records of one key, the one in the use of greater [`LogOrder`] is the newer; within a use the one that stands further on.
+//! A log can have two segments open at a time, one of each generation: *main*, and *probation* for new entries that may
+//! never be requested again. Records that replace or remove an entry go to main, so probation comes first among the
+//! records of a key. Invariant: of two records of one key, the one in the use with the greater [`LogOrder`] is newer;
+//! within a use, the later one is newer.
 //!
-//! Why that is so. A record goes to probation only where no older record of its key counts or can come back, but for those in
-//! main segments that are gone or were full before this probation segment was begun: its *anchor* is the main segment that was open then,
-//! and older ones are before it in the order. A record that replaces one on probation is in a main segment that was open after that: in
-//! the anchor or a later one, which are behind it in the order.
+//! Proof. When a probation segment is begun, its *anchor* is the open main segment. A record goes to probation only if
+//! older records of its key cannot count, except those in main segments that are gone or were full by then. Such
+//! segments are before the anchor in the order, so these older records come first. A record that replaces one on
+//! probation is in a main segment that was open after that: the anchor or a later one. Both come after the probation
+//! segment in the order.
 
 /// A use of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SegmentUse {
-    /// Number of the use, unique on the volume. 0 is none.
+    /// The number of the use, unique on the volume. 0 means none.
     pub(crate) sequence: u32,
-    /// Of a probation segment the sequence of the main segment that was open when it was begun, or its own if there was none. Of
-    /// a main segment 0.
+    /// For a probation segment: the sequence of the main segment that was open when it was begun, or its own sequence
+    /// if there was none. For a main segment: 0.
     pub(crate) anchor: u32,
 }
 
-/// The position of a use of a segment in the order of writing. The greater one has the newer records.
+/// The position of a use of a segment in the order of writing. A greater position has the newer records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogOrder {
     anchor: u32,
@@ -27,12 +29,12 @@ pub(crate) struct LogOrder {
     sequence: u32,
 }
 
-/// The two series of segments of a log.
+/// The two generations of segments in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentRow {
-    /// Entries that were requested again, and every replacement and removal.
+    /// Entries that were requested again, all replacements, and all removals.
     Main,
-    /// Entries not known to be wanted again.
+    /// New entries that were not requested again yet.
     Probation,
 }
 
@@ -54,7 +56,7 @@ impl SegmentUse {
         LogOrder { anchor: if is_main { self.sequence } else { self.anchor }, is_main, sequence: self.sequence }
     }
 
-    /// Returns the first sequence among those of main segments that may be newer; no record before it is.
+    /// Returns the smallest sequence of a main segment that can contain newer records.
     pub(crate) fn first_sequence(self) -> u32 {
         self.order().anchor
     }

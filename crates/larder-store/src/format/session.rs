@@ -1,7 +1,7 @@
-//! The session block of a volume with a disk table: what a run leaves to the next one.
+//! The session block of a volume with a disk table: the data that a run leaves for the next one.
 //!
-//! Two copies at the start of the index area, written in turn; the newer whole one rules. Invariant: a
-//! run writes its own before it writes any entry, so that its write numbers are above all earlier ones.
+//! There are two copies at the start of the index area, written alternately; the newer valid one counts. Invariant: a
+//! run writes its session before it writes any entry, so that its write numbers are greater than all earlier ones.
 
 use super::{
     VolumeId,
@@ -18,7 +18,7 @@ pub(crate) const SESSION_AREA_BYTES: u64 = 2 * BLOCK_BYTES;
 /// The data that a run leaves for the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunSession {
-    /// Goes up by one at every write.
+    /// Grows by one at every write.
     pub(crate) generation: u64,
     /// The first write number of the run.
     pub(crate) first_sequence: u64,
@@ -41,7 +41,7 @@ impl RunSession {
         target[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// Decodes the session in `block`, if it is valid except for at most one flipped bit.
+    /// Decodes the session in `block`, after correcting up to one flipped bit.
     pub(crate) fn decode(volume: VolumeId, block: &[u8]) -> Option<Self> {
         let used = mended_block(volume, MAGIC, block.get(..USED_BYTES)?)?;
         let mut fields = FieldReader::new(&used[8..]);
@@ -54,7 +54,7 @@ impl RunSession {
         copies.filter_map(|copy| Self::decode(volume, copy)).max_by_key(|session| session.generation)
     }
 
-    /// Returns the position of its copy, from the start of the index area.
+    /// Returns the offset of its copy in the index area.
     pub(crate) fn offset_bytes(&self) -> u64 {
         self.generation % 2 * BLOCK_BYTES
     }

@@ -1,10 +1,9 @@
-//! The snapshot of a map, in the index area: what a store that was closed finds again at once.
+//! The snapshot of a map, in the index area. From it, a store that was closed knows its entries at once.
 //!
-//! Two header blocks, both with the same contents, then pages of listings, least recently used first. A
-//! header says whether the snapshot is whole (the store was closed) or used (a run began since), and
-//! which numbers of writes may have been given out. Invariant: a page counts only if it carries the
-//! generation of the header, so that pages of two snapshots never mix. Cost: 24 bytes an entry on the
-//! volume. Tabled in docs/format.md.
+//! There are two header blocks with the same contents, then pages of listings, least recently used first. The header
+//! states whether the snapshot is whole (the store was closed) or used (a run began since), and which write numbers may
+//! have been used. Invariant: a page counts only if it has the generation of the header, so that pages of two snapshots
+//! never mix. Cost: 24 bytes per entry on the volume. The format is described in docs/format.md.
 
 use super::{
     VolumeId,
@@ -21,64 +20,64 @@ const LISTING_BYTES: u64 = 24;
 const CHECKSUM_AT: usize = 4;
 /// Listings in a page.
 pub(crate) const PAGE_LISTING_COUNT: u64 = (BLOCK_BYTES - PAGE_HEADER_BYTES) / LISTING_BYTES;
-/// Files of slots whose lengths a header has room for.
+/// Most files of slots whose lengths fit in a header.
 pub(crate) const SLOT_COUNTS_MAX: usize = 1000;
-/// Copies of the header, a block each.
+/// Copies of the header, one block each.
 pub(crate) const HEADER_COUNT: u64 = 2;
-/// Places for snapshots on volumes with a journal, used in turn.
+/// Places for snapshots on volumes with a journal, used alternately.
 pub(crate) const PLACE_COUNT: u32 = 2;
 const PLACE_BITS: u32 = 36;
-/// Position in the header of the start data for a recovery after a crash, after the longest list of slot counts.
+/// Position of the recovery data in the header, behind the longest list of slot counts.
 const RECOVERY_AT: usize = 4048;
 const _: () = assert!(RECOVERY_AT >= 44 + 4 * SLOT_COUNTS_MAX);
-/// Bits of a listing's packed word that are not place and sectors.
+/// Position of the flags in a listing's packed word, behind the place and the sectors.
 const FLAGS_AT: u32 = 48;
 
 /// The header of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotHeader {
-    /// Goes up by one at every use and every snapshot.
+    /// Grows by one whenever a run begins and at every snapshot.
     pub(crate) generation: u64,
-    /// Whether the pages hold what the store had when it was closed.
+    /// Whether the pages hold the contents of the store when it was closed.
     pub(crate) whole: bool,
     pub(crate) listing_count: u64,
-    /// No write had this number or one of those that follow.
+    /// The first write number that was never used.
     pub(crate) next_write: u32,
     /// The write position, in the layout's own counting.
     pub(crate) pointer: u64,
     /// Number of slots in each file of slots, in policies that have such files; at most [`SLOT_COUNTS_MAX`].
     pub(crate) slot_counts: Vec<u32>,
-    /// The starting point of a recovery after a crash; `None` on volumes without a journal.
+    /// The data for a recovery after a crash; `None` on volumes without a journal.
     pub(crate) recovery: Option<MapRecovery>,
 }
 
-/// A snapshot that may be older than the store, and the journal of what has changed since.
+/// A snapshot that may be older than the store, and the start of the journal with later changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MapRecovery {
     /// The generation in the snapshot's pages.
     pub(crate) generation: u64,
-    /// In which of the two places it stands.
+    /// The place of the snapshot, 0 or 1.
     pub(crate) place: u32,
-    /// The first page of the journal that counts.
+    /// The first page of the journal to be read.
     pub(crate) journal_from: u64,
-    /// Pages of runs before this one do not count.
+    /// Pages of earlier runs than this do not count.
     pub(crate) run: u64,
-    /// The epoch in which entries were written when this was.
+    /// The epoch at the time of writing.
     pub(crate) epoch: u32,
 }
 
-/// One entry as the snapshot lists it.
+/// The listing of an entry in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotEntry {
-    /// The part of the key's hash that memory knows.
+    /// The part of the key's hash that the index uses.
     pub(crate) key_hash: KeyHash,
-    /// The place of the record, in the layout's own counting.
+    /// The position of the record, in the layout's own unit.
     pub(crate) place: u64,
     /// Length of the record in sectors.
     pub(crate) sectors: u32,
-    /// The number of the write that made it.
+    /// The number of the write that stored it.
     pub(crate) sequence: u32,
-    /// Unix time in seconds after which the entry is of no use, 0 is never.
+    /// Unix time in seconds after which the entry is expired; 0 means never.
     pub(crate) expires_at: u32,
 }
 
@@ -136,7 +135,7 @@ impl MapRecovery {
     }
 }
 
-/// Writes page `number` of a snapshot; at most [`PAGE_LISTING_COUNT`] listings.
+/// Writes page `number` of a snapshot, with at most [`PAGE_LISTING_COUNT`] listings.
 pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listings: &[SnapshotEntry], page: &mut [u8]) {
     assert_eq!(page.len() as u64, BLOCK_BYTES);
     assert!(listings.len() as u64 <= PAGE_LISTING_COUNT);
@@ -152,8 +151,7 @@ pub(crate) fn encode_page(volume: VolumeId, generation: u64, number: u32, listin
     seal(volume, page);
 }
 
-/// Decodes the listings of page `number` of the snapshot of `generation`, if the page is valid except for at most one
-/// flipped bit.
+/// Decodes page `number` of the snapshot of `generation`, after correcting up to one flipped bit.
 pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: &[u8]) -> Option<Vec<SnapshotEntry>> {
     let mended = match opened(volume, page, PAGE_MAGIC) {
         Some(_) => None,
@@ -173,7 +171,7 @@ pub(crate) fn decode_page(volume: VolumeId, generation: u64, number: u32, page: 
 }
 
 impl SnapshotEntry {
-    /// Appends the listing, with 16 bits that its page gives a meaning.
+    /// Appends the listing, with 16 bits for use by its page.
     pub(super) fn encode(&self, flags: u16, fields: &mut FieldsMut<'_>) {
         assert!(self.place < 1 << PLACE_BITS && u64::from(self.sectors) <= RECORD_SECTORS_MAX);
         let packed = self.place | u64::from(self.sectors) << PLACE_BITS | u64::from(flags) << FLAGS_AT;

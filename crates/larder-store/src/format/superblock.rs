@@ -13,22 +13,22 @@ use std::ops::Range;
 
 /// The first eight bytes of every Larder volume.
 const MAGIC: [u8; 8] = *b"LARDERv\n";
-/// The newest format this code reads and writes: that of volumes whose records share sectors.
+/// The newest format that this code reads and writes: records share sectors.
 pub(crate) const FORMAT_VERSION: u32 = 4;
-/// The format of volumes with probation whose records begin with a sector.
+/// The format of volumes with probation in which records begin at sectors.
 pub(crate) const FORMAT_VERSION_PROBATION: u32 = 3;
 /// The format of volumes with a journal.
 const FORMAT_VERSION_JOURNAL: u32 = 2;
-/// The format of volumes that have neither a journal nor probation, which programs from before there were these read too.
+/// The format of volumes with neither a journal nor probation. Programs older than both features can read it too.
 const FORMAT_VERSION_PLAIN: u32 = 1;
-/// Number of sites that can have an invalidation of their own.
+/// Most sites with an invalidation of their own.
 pub(crate) const SITE_RULE_COUNT_MAX: usize = 256;
 const CHECKSUM_AT: usize = 12;
-/// Number of layout parameters that a policy can keep.
+/// Number of layout parameters that a policy can store.
 pub(crate) const PARAMETER_COUNT: usize = 6;
-/// Index of the parameter that limits the bytes in files.
+/// Index of the parameter with the limit on the bytes in files.
 const FILES_BYTES_AT: usize = 0;
-/// Position of the index area's size and the parameters, after the longest list of site rules.
+/// Position of the index area's size and the parameters, behind the longest list of site rules.
 const SHAPE_AT: usize = 3584;
 const _: () = assert!(SHAPE_AT + 100 + WRITTEN_BYTES <= SUPERBLOCK_BYTES as usize, "written sequences fit the end");
 
@@ -38,25 +38,25 @@ pub(crate) struct Superblock {
     pub(crate) id: VolumeId,
     pub(crate) hash_key: [u8; 16],
     pub(crate) shape: VolumeShape,
-    /// Goes up by one at every write.
+    /// Grows by one at every write.
     pub(crate) generation: u64,
     pub(crate) epochs: RuleEpochs,
     pub(crate) membership: VolumeMembership,
-    /// A lower bound of all new sequence numbers. Everything numbered before the present run is below it, even if
-    /// nothing else on the volume shows that.
+    /// A lower bound of all new sequence numbers. All numbers of earlier runs are below it, even if nothing else on the
+    /// volume shows that.
     pub(crate) sequence_floor: u32,
-    /// A number that the store's user keeps with it, see [`crate::Store::set_label`]; 0 before one was set.
+    /// A number that the store's user keeps with it, see [`crate::Store::set_label`]; 0 if none was set.
     pub(crate) label: u64,
-    /// Of logs: which segments must be found, and how old the oldest is that counts.
+    /// For logs: which segments must be found at start, and the oldest segment that counts.
     pub(crate) written: WrittenSequences,
 }
 
-/// The volumes that made up the store when this volume last belonged to it. All zeros: it was always the only one.
+/// The volumes that made up the store when this volume last belonged to it. All zeros if it was always the only one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct VolumeMembership {
-    /// Goes up by one whenever the set of volumes changes.
+    /// Grows by one whenever the set of volumes changes.
     pub(crate) generation: u64,
-    /// Random: tells two sets apart that followed the same one.
+    /// Random: distinguishes two sets that both followed the same one.
     pub(crate) nonce: u64,
     /// Hash of the volumes' identities.
     pub(crate) set: u64,
@@ -65,16 +65,16 @@ pub(crate) struct VolumeMembership {
 /// The properties fixed at creation: the policy, and the place of each area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VolumeShape {
-    /// Number of the policy row.
+    /// Number of the policy.
     pub(crate) row: u32,
     pub(crate) size_bytes: u64,
-    /// Size of a segment; 0 in rows that have none.
+    /// Size of a segment; 0 in policies without segments.
     pub(crate) segment_bytes: u64,
-    /// Size of the index area behind the first superblock, whole blocks.
+    /// Size of the index area behind the first superblock, a multiple of the block size.
     pub(crate) index_bytes: u64,
     /// Further layout parameters of the policy.
     pub(crate) parameters: [u64; PARAMETER_COUNT],
-    /// Pages of the journal at the end of the index area; 0 where none is kept.
+    /// Pages of the journal at the end of the index area; 0 if there is no journal.
     pub(crate) journal_pages: u64,
     pub(crate) form: LogForm,
 }
@@ -82,7 +82,7 @@ pub(crate) struct VolumeShape {
 /// The kind of a log's segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogForm {
-    /// All are alike, and records begin with a sector. Also of rows without a log.
+    /// One generation; records begin at sectors. Also used by policies without a log.
     #[default]
     Plain,
     /// Two generations, probation and main; records begin at sectors.
@@ -112,17 +112,17 @@ impl VolumeShape {
         self.parameters[FILES_BYTES_AT] = files_bytes;
     }
 
-    /// Returns the index area, in bytes from the volume's start.
+    /// Returns the index area as a range of bytes on the volume.
     pub(crate) fn index_area(&self) -> Range<u64> {
         DATA_START_BYTES..DATA_START_BYTES + self.index_bytes
     }
 
-    /// Returns the data area, which holds the entries, in bytes from the volume's start.
+    /// Returns the data area, which holds the entries, as a range of bytes on the volume.
     pub(crate) fn data_area(&self) -> Range<u64> {
         self.index_area().end..last_superblock_bytes(self.size_bytes)
     }
 
-    /// Returns the volume's format: the oldest that has its features.
+    /// Returns the volume's format: the oldest version that has its features.
     pub(crate) fn format_version(&self) -> u32 {
         match (self.form, self.journal_pages) {
             (LogForm::Packed, _) => FORMAT_VERSION,
@@ -141,10 +141,10 @@ impl VolumeShape {
     }
 }
 
-/// Invalidation rules: entries written in an epoch before their rule's are invalid.
+/// Invalidation rules: entries from epochs before that of their rule are invalid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleEpochs {
-    /// The epoch entries are written in now.
+    /// The epoch of new entries.
     pub(crate) current: u32,
     /// Entries of any site from epochs before this are invalid.
     pub(crate) all_before: u32,
@@ -172,8 +172,8 @@ impl RuleEpochs {
         self.site_before.clear();
     }
 
-    /// Invalidates what was written so far for `site`. When there is no room for another rule,
-    /// everything goes: forgetting is allowed.
+    /// Invalidates everything written so far for `site`. If there is no room for another rule, invalidates all entries:
+    /// a cache may forget.
     pub(crate) fn invalidate_site(&mut self, site: Site) {
         self.site_before.retain(|rule| rule.site != site);
         if self.site_before.len() == SITE_RULE_COUNT_MAX {
@@ -184,14 +184,14 @@ impl RuleEpochs {
     }
 }
 
-/// Why bytes are no superblock.
+/// The reason why bytes are not a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SuperblockRefusal {
-    /// No Larder volume at all.
+    /// Not a Larder volume.
     Foreign,
     /// A Larder volume of another format version.
     Version(u32),
-    /// A Larder superblock whose checksum or contents do not fit.
+    /// A Larder superblock with a wrong checksum or invalid contents.
     Damaged,
 }
 
@@ -293,7 +293,7 @@ fn is_known(version: u32) -> bool {
     (FORMAT_VERSION_PLAIN..=FORMAT_VERSION).contains(&version)
 }
 
-/// Unsalted: this is where the salt comes from.
+/// Returns the checksum of a superblock. It is unsalted, because the salt is in the superblock.
 fn checksum(block: &[u8]) -> u32 {
     let mut digest = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi);
     digest.update(&block[..CHECKSUM_AT]);
@@ -360,7 +360,8 @@ mod tests {
         assert_eq!(Superblock::decode(&block), Err(SuperblockRefusal::Version(5)));
     }
 
-    /// At stake: a program from before there was a journal, or probation, takes such a volume for one whose rules it knows.
+    /// At stake: a program older than the journal or probation that opens such a volume and ignores what it does not
+    /// know.
     #[test]
     fn only_volumes_that_have_something_newer_are_of_a_newer_format() {
         let mut block = vec![0; SUPERBLOCK_BYTES as usize];

@@ -1,8 +1,8 @@
 //! A segment's trailer: the list of its records, at its very end, written when the segment is full.
 //!
-//! Recovery and reclaim read trailers, not records. Layout: listings, fill, footer; the footer is the
-//! last thing in the segment. Where records share sectors a listing tells only what does not follow from the one
-//! before, mostly 11 bytes. Invariant: a trailer whose checksums do not fit is as good as none.
+//! Recovery and reclaim read trailers instead of records. Layout: listings, padding, footer. If records share sectors,
+//! a listing contains only what cannot be derived from the previous one, mostly 11 bytes. Invariant: a trailer with a
+//! wrong checksum counts as missing.
 
 use super::{
     SegmentUse, VolumeId,
@@ -15,38 +15,39 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"LDRt";
-/// Bytes of a listing, the most that one takes where records share sectors.
+/// Bytes of a listing. If records share sectors, this is the maximum.
 pub(crate) const LISTING_BYTES: u64 = 20;
 pub(crate) const FOOTER_BYTES: u64 = 64;
 const FLAG_TOMBSTONE: u8 = 1;
-/// In a short listing: when the entry expires follows.
+/// In a short listing: the expiry time follows.
 const FLAG_EXPIRY: u8 = 1 << 1;
-/// In a short listing: how far behind the end of the record before it begins follows.
+/// In a short listing: the gap after the previous record follows.
 const FLAG_GAP: u8 = 1 << 2;
 /// In a short listing: the record is a part of a body.
 const FLAG_PART: u8 = 1 << 3;
 /// Bytes of the flags and the key's hash in a short listing.
 const SHORT_LISTING_BYTES: u64 = 9;
-/// Bits of a number in one byte of it.
+/// Bits of a number per byte.
 const NUMBER_BITS: u32 = 7;
 /// Most bytes of a number in a short listing.
 const NUMBER_BYTES_MAX: u32 = 4;
-/// Sectors of a block for which the length of a run is stored.
+/// Unit of the length of a run, in sectors.
 const RUN_BLOCK_SECTORS: u64 = 16;
 
-/// One record as the trailer lists it.
+/// The listing of a record in a trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TrailerRecord {
-    /// The part of the key's hash that memory knows.
+    /// The part of the key's hash that the index uses.
     pub(crate) key_hash: KeyHash,
-    /// Start of the record, counted from the segment's start.
+    /// Position of the record in its segment.
     pub(crate) start_bytes: u32,
     /// Length of the record, in whole steps of the volume.
     pub(crate) len_bytes: u32,
     pub(crate) kind: ListedKind,
-    /// Blocks of 8 KiB to be read from here for the record and what follows of its group; 0: the record alone.
+    /// Number of 8 KiB blocks to read from here to get the record and the following ones of its group; 0 for the record
+    /// alone.
     pub(crate) run_blocks: u8,
-    /// Unix time in seconds after which the entry is of no use; 0 is never.
+    /// Unix time in seconds after which the entry is expired; 0 means never.
     pub(crate) expires_at: u32,
 }
 
@@ -55,12 +56,12 @@ pub(crate) struct TrailerRecord {
 pub(crate) enum ListedKind {
     Entry,
     Tombstone,
-    /// A part of the body of the key's entry, whose record comes later.
+    /// A part of the body of the key's entry. The entry's record comes later.
     Part,
 }
 
 impl ListedKind {
-    /// Returns as what a record is listed.
+    /// Returns the kind under which a record is listed.
     pub(crate) fn of(kind: RecordKind) -> Self {
         match kind {
             RecordKind::Entry | RecordKind::HeadUpdate(_) | RecordKind::InParts(_) => Self::Entry,
@@ -91,33 +92,33 @@ impl ListedKind {
 pub(crate) struct TrailerFooter {
     pub(crate) segment: SegmentId,
     pub(crate) sequence: u32,
-    /// Of a probation segment, 0 of a main one.
+    /// The anchor of a probation segment; 0 for a main segment.
     anchor: u32,
     pub(crate) listing_count: u32,
     list_bytes: u32,
     listings_checksum: u32,
 }
 
-/// Returns the bytes that a trailer takes whose listings take `list_bytes`, at the end of its segment, whole blocks.
+/// Returns the bytes of a trailer with `list_bytes` of listings, in whole blocks.
 pub(crate) fn trailer_bytes(list_bytes: u64) -> u64 {
     (list_bytes + FOOTER_BYTES).next_multiple_of(BLOCK_BYTES)
 }
 
-/// Writes listings in the form that a volume has.
+/// Writes listings in the form that its volume uses.
 pub(crate) struct ListWriter<'a> {
     geometry: &'a SegmentGeometry,
     list: Vec<u8>,
-    /// End of the record before.
+    /// End of the previous record.
     end_bytes: u32,
 }
 
 impl<'a> ListWriter<'a> {
-    /// Creates the writer of an empty list behind a record that ends at `end_bytes`.
+    /// Creates the writer of a list. Its first record follows one that ends at `end_bytes`.
     pub(crate) fn behind(geometry: &'a SegmentGeometry, end_bytes: u32) -> Self {
         Self { geometry, list: Vec::new(), end_bytes }
     }
 
-    /// Adds a record that begins behind all before.
+    /// Adds a record that begins behind all previous ones.
     pub(crate) fn add(&mut self, listing: &TrailerRecord) {
         if !self.geometry.is_packed() {
             return self.add_long(listing);
@@ -148,7 +149,7 @@ impl<'a> ListWriter<'a> {
         self.list.extend_from_slice(&listing.expires_at.to_le_bytes());
     }
 
-    /// Adds a number, its lowest bits first, with a bit in each byte that says whether another follows.
+    /// Adds a number in groups of seven bits, lowest first. The high bit of each byte tells whether another follows.
     fn add_number(&mut self, mut number: u32) {
         while number >> NUMBER_BITS > 0 {
             self.list.push(number as u8 | 1 << NUMBER_BITS);
@@ -163,7 +164,7 @@ impl<'a> ListWriter<'a> {
     }
 }
 
-/// Returns what one more listing takes, behind a record that ends at `end_bytes`.
+/// Returns the bytes of another listing, behind a record that ends at `end_bytes`.
 pub(crate) fn listing_bytes(geometry: &SegmentGeometry, end_bytes: u32, listing: &TrailerRecord) -> u64 {
     if !geometry.is_packed() {
         return LISTING_BYTES;
@@ -235,7 +236,7 @@ impl TrailerFooter {
         sound.then_some(footer)
     }
 
-    /// Returns the use of the segment whose records it lists.
+    /// Returns the use of the segment whose records are listed.
     pub(crate) fn segment_use(&self) -> SegmentUse {
         SegmentUse { sequence: self.sequence, anchor: self.anchor }
     }
@@ -245,7 +246,7 @@ impl TrailerFooter {
         trailer_bytes(self.list_bytes.into())
     }
 
-    /// Decodes the listings of `trailer` (its whole bytes) in the order they were written, if they are valid.
+    /// Decodes the listings of `trailer`, its complete bytes, in the order of writing, if they are valid.
     pub(crate) fn listings(
         &self,
         volume: VolumeId,
@@ -276,12 +277,12 @@ impl TrailerFooter {
 }
 
 impl TrailerRecord {
-    /// Returns what [`Self::run_blocks`] says of `sectors`.
+    /// Returns the [`Self::run_blocks`] for `sectors`.
     pub(crate) fn blocks_of_run(sectors: u64) -> u8 {
         sectors.div_ceil(RUN_BLOCK_SECTORS).min(u8::MAX.into()) as u8
     }
 
-    /// Returns where the record ends, counted from the segment's start.
+    /// Returns the end of the record in its segment.
     pub(crate) fn end_bytes(&self) -> u32 {
         self.start_bytes + self.len_bytes
     }
@@ -291,8 +292,8 @@ impl TrailerRecord {
         sectors(self.len_bytes.into())
     }
 
-    /// Returns how much is to be read from the sector in which the record begins, to have it, and all of its group that
-    /// follows it.
+    /// Returns how many sectors to read, from the sector in which the record begins, to get the record and all
+    /// following ones of its group.
     pub(crate) fn run_sectors(&self) -> u64 {
         let own = sectors_spanned(self.start_bytes.into(), self.len_bytes.into());
         own.max(u64::from(self.run_blocks) * RUN_BLOCK_SECTORS)
@@ -305,7 +306,7 @@ impl TrailerRecord {
         let start_bytes = sector.checked_mul(SECTOR_BYTES as u32)?;
         let len_bytes = u32::from(sectors) * SECTOR_BYTES as u32;
         start_bytes.checked_add(len_bytes)?;
-        // Parts stand only where records share sectors.
+        // Parts exist only if records share sectors.
         let kind = ListedKind::of_flags(flags & FLAG_TOMBSTONE);
         Some(Self { key_hash, start_bytes, len_bytes, kind, run_blocks, expires_at })
     }
@@ -324,7 +325,7 @@ impl TrailerRecord {
     }
 }
 
-/// Reads what [`ListWriter::add_number`] wrote.
+/// Reads a number that [`ListWriter::add_number`] wrote.
 fn number(fields: &mut FieldReader<'_>) -> Option<u32> {
     let mut number = 0;
     for at in 0..NUMBER_BYTES_MAX {
@@ -384,7 +385,7 @@ mod tests {
         }
     }
 
-    /// At stake: the share of a volume of short entries that their lists take.
+    /// At stake: the share of a volume of short entries that is taken by listings.
     #[test]
     fn a_short_listing_without_a_deadline_takes_eleven_bytes() {
         let geometry = SegmentGeometry::new(64 << 20, 0, 1 << 20).unwrap().packed();

@@ -1,7 +1,7 @@
-//! A write unit's header: in front of the records that were written in one transfer.
+//! The header of a write unit, in front of the records that were written in one operation.
 //!
-//! A segment is a row of units without gaps. After a crash an unsealed segment is read unit by unit,
-//! until one's header does not fit: what lies behind is of an earlier use of the segment.
+//! A segment is a sequence of units without gaps. After a crash, an unsealed segment is read unit by unit, until a
+//! header does not continue the sequence: the bytes from there on belong to an earlier use of the segment.
 
 use super::{
     SegmentUse, VolumeId,
@@ -11,7 +11,7 @@ use super::{
 use crate::units::{BLOCK_BYTES, SECTOR_BYTES, SegmentGeometry, SegmentId};
 
 const MAGIC: [u8; 4] = *b"LDRu";
-/// In front of a unit of a volume that has probation.
+/// The magic on a volume with probation.
 const MAGIC_OF_GENERATIONS: [u8; 4] = *b"LDRg";
 /// Bytes of a header in front of records that share sectors.
 const HEADER_BYTES_PACKED: u64 = 64;
@@ -22,35 +22,36 @@ const USED_BYTES_OF_GENERATIONS: usize = 56;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitHeader {
     pub(crate) segment: SegmentId,
-    /// The use of the segment that this unit belongs to: unique on the volume, and later uses have greater numbers.
+    /// The use of the segment that this unit belongs to. Unique on the volume; later uses have greater numbers.
     pub(crate) sequence: u32,
     /// Number of the unit in its segment, from 0.
     pub(crate) number: u32,
-    /// Length with this header, whole blocks.
+    /// Length with this header, in whole blocks.
     pub(crate) len_bytes: u32,
-    /// Length of header and records, without the fill up to the block.
+    /// Length of header and records, without the padding.
     pub(crate) used_bytes: u32,
-    /// When this use of the segment began, all uses of segments before this sequence were over; with generations, of main segments.
+    /// When this use of the segment began, no segment with a smaller sequence was in use. On volumes with generations
+    /// this refers to main segments.
     pub(crate) oldest_sequence: u32,
-    /// `None` in volumes that have no probation.
+    /// `None` on volumes without probation.
     pub(crate) generations: Option<UnitGenerations>,
 }
 
 /// The generation data of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnitGenerations {
-    /// When this use of the segment began, all uses of probation segments before this sequence were over.
+    /// When this use of the segment began, no probation segment with a smaller sequence was in use.
     pub(crate) oldest_probation: u32,
-    /// Of a probation segment, 0 of a main one: see [`super::SegmentUse`].
+    /// The anchor of a probation segment, 0 for a main one: see [`super::SegmentUse`].
     pub(crate) anchor: u32,
 }
 
-/// Returns what a header takes: one sector where records begin with a sector.
+/// Returns the bytes of a header: one sector if records begin at sectors.
 pub(crate) fn unit_header_bytes(geometry: &SegmentGeometry) -> u64 {
     if geometry.is_packed() { HEADER_BYTES_PACKED } else { SECTOR_BYTES }
 }
 
-/// The two forms a header has.
+/// The two forms of a header: magic, and bytes used.
 const FORMS: [([u8; 4], usize); 2] = [(MAGIC, USED_BYTES), (MAGIC_OF_GENERATIONS, USED_BYTES_OF_GENERATIONS)];
 
 impl UnitHeader {
@@ -77,7 +78,7 @@ impl UnitHeader {
         sector[4..8].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// As [`Self::decode`], with one flipped bit undone.
+    /// Decodes a header like [`Self::decode`], after correcting one flipped bit.
     pub(crate) fn decode_mended(volume: VolumeId, geometry: &SegmentGeometry, bytes: &[u8]) -> Option<Self> {
         Self::decode(volume, geometry, bytes).or_else(|| {
             FORMS.into_iter().find_map(|(magic, used_bytes)| {
@@ -87,8 +88,8 @@ impl UnitHeader {
         })
     }
 
-    /// Returns whether a header of this volume was written at the start of `bytes` and is damaged beyond repair. Only
-    /// the store knows the volume's identity, so no body can imitate a header.
+    /// Returns whether a header of this volume was written at the start of `bytes` and is damaged beyond repair. A body
+    /// cannot imitate a header, because only the store knows the volume's identity.
     pub(crate) fn is_damaged(volume: VolumeId, geometry: &SegmentGeometry, bytes: &[u8]) -> bool {
         let has_magic = FORMS.iter().any(|(magic, _)| bytes.starts_with(magic));
         let is_ours = has_magic && bytes.get(8..24) == Some(&volume.0[..]);

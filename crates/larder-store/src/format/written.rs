@@ -1,27 +1,29 @@
-//! Which segment sequences a superblock vouches for: recovery tells erased segments from ones that a crash kept away.
+//! The sequences of segments that were certainly written. With them, recovery distinguishes erased segments from
+//! segments that a crash prevented.
 //!
-//! Invariant: every sequence of the range that is in no gap had a header or trailer on the volume, durably, when
-//! the superblock was written. If recovery does not find one that is still in use, its segment was erased, and it
-//! may have replaced or removed anything older. Rejected: noting the range in unit headers, which would change
-//! their format and shut out older programs. An older program writes zeros here, which vouch for nothing. Cost: at
-//! most [`WRITTEN_BYTES`] of the superblock.
+//! Invariant: every sequence in the range that is not in a gap had a durable header or trailer on the volume when the
+//! superblock was written. If recovery does not find such a segment although it is still in use, it was erased. It may
+//! have replaced or removed any older entry. Rejected: storing the range in unit headers, which would change their
+//! format and exclude older programs. An older program writes zeros here, which state nothing. Cost: at most
+//! [`WRITTEN_BYTES`] of the superblock.
 
 use super::bytes::{FieldReader, FieldsMut};
 use std::ops::Range;
 
-/// Most gaps that are kept apart; of more the oldest are given up, and everything before them.
+/// Most gaps that are stored. If there are more, the oldest are dropped, with everything before them.
 const GAP_COUNT_MAX: usize = 48;
 /// Length in the superblock.
 pub(crate) const WRITTEN_BYTES: usize = 16 + GAP_COUNT_MAX * 8;
 
-/// The sequences of segments that were durable at some time.
+/// The sequences of segments that were once durable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WrittenSequences {
-    /// Segments before the main one of this sequence, and itself, do not count: one of them was erased. 0 is none.
+    /// The main segment with this sequence and all older segments do not count, because one of them was erased. 0 means
+    /// none.
     pub(crate) void_through: u32,
     from: u32,
     before: u32,
-    /// Sequences in the range that were never found, in order, none touching another.
+    /// Sequences in the range that were never found, in order and not adjacent.
     gaps: Vec<Range<u32>>,
 }
 
@@ -31,7 +33,7 @@ impl WrittenSequences {
         self.before.saturating_sub(1)
     }
 
-    /// Returns the greatest written sequence from `oldest` on that is not among `known`, which are in order.
+    /// Returns the greatest written sequence from `oldest` on that is not in `known`, which must be sorted.
     pub(crate) fn newest_missing(&self, known: &[u32], oldest: u32) -> Option<u32> {
         debug_assert!(known.is_sorted());
         let from = self.from.max(oldest);
@@ -47,8 +49,8 @@ impl WrittenSequences {
         None
     }
 
-    /// Vouches for all sequences before `before` but those of `absent`, which are in order; what is vouched for
-    /// already stays so.
+    /// Adds the sequences before `before`, except those in `absent`, which must be sorted. Sequences that are already
+    /// included stay included.
     pub(crate) fn extend(&mut self, before: u32, absent: impl IntoIterator<Item = Range<u32>>) {
         if before <= self.before {
             return;
@@ -68,7 +70,7 @@ impl WrittenSequences {
         }
     }
 
-    /// Vouches for all before `first`, where a run begins, but what is not among `known`, which are in order.
+    /// Adds the sequences before `first`, where a run begins, that are in `known`, which must be sorted.
     pub(crate) fn begin_run(&mut self, known: &[u32], first: u32) {
         let found = known.iter().copied().filter(|&sequence| sequence >= self.before && sequence < first);
         let mut next = self.before;
@@ -81,7 +83,7 @@ impl WrittenSequences {
         self.extend(first, absent);
     }
 
-    /// Vouches for nothing before `oldest` any more: nothing before it is in use.
+    /// Drops the sequences before `oldest`, because none of them is in use.
     pub(crate) fn forget_before(&mut self, oldest: u32) {
         self.from = self.from.max(oldest.min(self.before));
         self.gaps.retain(|gap| gap.end > self.from);

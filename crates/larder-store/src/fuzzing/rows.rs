@@ -1,4 +1,4 @@
-//! The structures of other rows than `log`: bins, sessions and position files, snapshots, packs and stubs.
+//! The structures of policies other than `log`: bins, sessions and position files, snapshots, packs and stubs.
 
 use super::{FuzzTarget, VOLUME, sealed};
 use crate::{
@@ -69,7 +69,7 @@ fn session_samples() -> Vec<Vec<u8>> {
     vec![block(4), [block(6), block(5)].concat()]
 }
 
-/// The set a sheet is looked at as.
+/// The set that a sheet is decoded for.
 const SET: SetNumber = SetNumber(77);
 
 fn sheet(bytes: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! What the fuzz targets do, for a second and with the stable toolchain: the corpus, and mutations by seed.
+//! Runs the fuzz targets for a second with the stable toolchain: on the corpus, and on mutations by seed.
 
 use super::*;
 use std::{env, fs, path::PathBuf};
@@ -9,9 +9,9 @@ fn corpus(target: &FuzzTarget) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target.name)
 }
 
-/// At stake: the bytes of structures, which stores that exist are made of, and the fuzzers' starting points.
+/// At stake: the formats of existing stores, and the fuzzers' starting points.
 ///
-/// With `LARDER_WRITE_CORPUS=1` the samples are written where they are missing.
+/// With `LARDER_WRITE_CORPUS=1`, missing samples are written.
 #[test]
 fn the_corpus_holds_every_sample_as_it_is_written_today() {
     for target in targets() {

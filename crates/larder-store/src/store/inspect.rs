@@ -64,7 +64,7 @@ pub struct StoreInfo {
     pub kept_after_kill: &'static str,
     /// Size of its file or device, in bytes.
     pub volume_bytes: u64,
-    /// Whether it is on a block device.
+    /// Whether the store is on a block device.
     pub is_block_device: bool,
 }
 

@@ -21,12 +21,12 @@ use std::{
     time::Duration,
 };
 
-/// Most bytes of keys that are owed one by one, with what keeping each takes.
+/// Most bytes of individually pending keys, including the overhead of keeping each.
 const KEY_BYTES_MAX: usize = 4 << 20;
 const KEY_OVERHEAD_BYTES: usize = 64;
-/// Removals that are tried at once.
+/// Removals that are retried together.
 const BATCH_COUNT: usize = 256;
-/// Time between attempts, doubled by each that fails.
+/// Pause between retries. It doubles with each failure.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
@@ -35,33 +35,33 @@ const PAUSE_MAX: Duration = Duration::from_secs(8);
 pub(crate) struct PendingRemovals {
     /// Number of pending removals.
     count: AtomicU64,
-    /// The same, with the removals that are under way.
+    /// Number of pending removals and removals in progress.
     hidden_count: AtomicU64,
     owed: Mutex<OwedRemoval>,
 }
 
 #[derive(Default)]
 struct OwedRemoval {
-    /// Keys to be removed, each with the number of the attempt that failed; in an order that a seed repeats.
+    /// Keys to be removed, each with the number of the failed attempt. Sorted, so that a seed repeats the order.
     keys: BTreeMap<Box<[u8]>, u64>,
     key_bytes: usize,
-    /// Sites to be invalidated.
+    /// Sites to invalidate.
     sites: Vec<Site>,
-    /// Whether everything is to be invalidated.
+    /// Whether to invalidate everything.
     all: bool,
     next_number: u64,
-    /// Keys whose removal is under way.
+    /// Keys whose removal is in progress.
     under_way: Vec<UnderWay>,
-    /// When the next attempt is due, and how long the pause before it was.
+    /// When the next retry is due, and the pause before it.
     due_at: Duration,
     pause: Duration,
     is_paying: bool,
 }
 
-/// A key whose removal is under way.
+/// A key whose removal is in progress.
 struct UnderWay {
     key: Box<[u8]>,
-    /// Whether something was stored for it since, which the removal may leave.
+    /// Whether an entry was stored since, which the removal need not remove.
     is_overtaken: bool,
 }
 
@@ -94,7 +94,7 @@ impl PendingRemovals {
         }
     }
 
-    /// Returns whether no entry of `key` that is stored now will ever be shown.
+    /// Returns whether an entry of `key` that is stored now would never become visible.
     pub(crate) fn ends(&self, key: &[u8]) -> bool {
         self.hides_some() && {
             let owed = self.lock();
@@ -103,7 +103,7 @@ impl PendingRemovals {
         }
     }
 
-    /// Notes that something is about to be stored for `key`.
+    /// Notes that an entry of `key` is about to be stored.
     pub(crate) fn note_commit(&self, key: &[u8]) {
         if self.hides_some() {
             let mut owed = self.lock();
@@ -119,7 +119,7 @@ impl PendingRemovals {
         }
     }
 
-    /// Owes the removal of `key`.
+    /// Adds the removal of `key` to the pending ones.
     pub(crate) fn owe_key(&self, key: &[u8]) {
         self.change(|owed| {
             owed.next_number += 1;
@@ -136,7 +136,7 @@ impl PendingRemovals {
         });
     }
 
-    /// Owes an invalidation.
+    /// Adds an invalidation to the pending ones.
     pub(crate) fn owe_rule(&self, which: Invalidation) {
         self.change(|owed| match which {
             Invalidation::Site(site) if owed.all || owed.sites.contains(&Site(site)) => {}
@@ -150,7 +150,7 @@ impl PendingRemovals {
         (!self.is_clear()).then(|| self.lock().due_at.saturating_sub(now))
     }
 
-    /// Returns the removals to retry now, if the retry is due or forced by `insists`, and none is in progress.
+    /// Returns the removals to retry now, if a retry is due or forced by `insists`, and none is in progress.
     pub(crate) fn begin(&self, now: Duration, insists: bool) -> Option<DueRemovals> {
         if self.is_clear() {
             return None;
@@ -166,7 +166,7 @@ impl PendingRemovals {
         Some(DueRemovals { rules, keys })
     }
 
-    /// Ends what [`Self::begin`] began.
+    /// Ends the retry that [`Self::begin`] began. With `is_paid`, it succeeded.
     pub(crate) fn end(&self, now: Duration, is_paid: bool) {
         self.change(|owed| {
             owed.is_paying = false;
@@ -185,8 +185,8 @@ impl PendingRemovals {
         });
     }
 
-    /// Drops the pending removals that a rule covers. Everything stored before a rule is invalid with it, and nothing
-    /// is stored while the rule is pending.
+    /// Drops the pending removals that an invalidation covers: it removes everything stored before it, and nothing is
+    /// stored while it is pending.
     pub(crate) fn pay_rule(&self, which: Invalidation) {
         self.change(|owed| match which {
             Invalidation::Site(site) => owed.sites.retain(|&owed| owed != Site(site)),
@@ -220,7 +220,8 @@ impl OwedRemoval {
     }
 }
 
-/// A removal under way: its key is hidden at once, and owed unless the removal is known to be durable in the end.
+/// A removal in progress. Its key is hidden at once. When this is dropped, the removal becomes pending unless it is
+/// known to be durable.
 pub(crate) struct RemovalGuard<'a> {
     volume: &'a Volume,
     key: &'a [u8],
@@ -233,7 +234,7 @@ impl<'a> RemovalGuard<'a> {
         Self { volume, key, is_settled: false }
     }
 
-    /// Notes how it ended.
+    /// Notes the outcome of the removal.
     pub(crate) fn end(mut self, outcome: &Result<()>) {
         let is_refused = |error: &Error| matches!(error.kind(), ErrorKind::Closed | ErrorKind::Invalid);
         self.is_settled = outcome.as_ref().err().is_none_or(is_refused);
@@ -254,27 +255,29 @@ impl Drop for RemovalGuard<'_> {
 }
 
 impl Volume {
-    /// Hides `key`, until its removal can be written.
+    /// Hides `key` until its removal is written.
     pub(crate) fn owe_removal(&self, key: &[u8]) {
         self.arrears.owe_key(key);
         self.wake_for_arrears();
     }
 
-    /// Hides what an invalidation covers, until it can be written.
+    /// Hides the entries that an invalidation covers until it is written.
     pub(crate) fn owe_rule(&self, which: Invalidation) {
         self.arrears.owe_rule(which);
         self.wake_for_arrears();
     }
 
-    /// Wakes the thread that pays; while the volume is out, the next probe pays.
+    /// Wakes the thread that retries. For an excluded volume, the next probe retries.
     fn wake_for_arrears(&self) {
         if !self.health.is_out() {
             self.wakeup.wake();
         }
     }
 
+    /// Checks that nothing is pending, so that entries may be stored.
+    ///
     /// # Errors
-    /// `Unavailable`: something is owed, and until it is paid nothing may be stored.
+    /// `Unavailable` while a removal or invalidation is pending.
     pub(crate) fn check_arrears(&self) -> Result<()> {
         if self.arrears.is_clear() {
             return Ok(());
@@ -282,7 +285,7 @@ impl Volume {
         Err(Error::new(ErrorKind::Unavailable, "the store takes nothing until what was removed from it can be written"))
     }
 
-    /// Returns the time from now until pending removals are to be retried.
+    /// Returns the time until the next retry of pending removals.
     pub(crate) fn arrears_due(&self) -> Option<Duration> {
         self.arrears.due_in(self.clock.now())
     }

@@ -1,9 +1,10 @@
-//! Whether a volume works: excluded after too many failed transfers in a row, and when it is probed again.
+//! Decides whether a volume works: when it is excluded because too many operations in a row failed, and when it is
+//! probed again.
 //!
-//! Owns: the count, the verdict and the schedule of probes. Does not: know what follows from it (see
-//! `store::outage`). Invariants: a volume that is alone is excluded only when nothing has worked for
-//! [`LONE_PATIENCE`], since nobody takes over its share; only the task that probes takes a volume back. A full
-//! disk is no failure: what is on it can be read. Cost: one load per transfer that succeeds.
+//! Owns: the count, the decision, and the schedule of probes. The consequences are in `store::outage`. Invariants: a
+//! single volume is excluded only if nothing has worked for [`LONE_PATIENCE`], because no other volume can take over
+//! its share. Only the task that probes takes a volume back. A full disk is not a failure, because its entries can be
+//! read. Cost: one load per successful operation.
 
 use super::turn::TaskTurn;
 use crate::sync::atomic::AtomicBool as TurnFlag;
@@ -16,14 +17,14 @@ use std::{
     time::Duration,
 };
 
-/// Failed transfers in a row after which a volume is excluded.
+/// Failed operations in a row after which a volume is excluded.
 pub(crate) const FAILURES_IN_A_ROW_MAX: u32 = 16;
-/// Time in which every transfer of a volume that is alone must have failed before it is excluded.
+/// Time during which every operation of a single volume must fail before it is excluded.
 const LONE_PATIENCE: Duration = Duration::from_secs(10);
-/// Time between probes. It doubles while the volume fails again soon after it was taken back.
+/// Pause between probes. It doubles if the volume fails again soon after it was taken back.
 const PROBE_PAUSE_MIN: Duration = Duration::from_secs(1);
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(8);
-/// A volume that fails again within this time has not worked.
+/// A volume that fails again within this time counts as not repaired.
 const RELAPSE: Duration = Duration::from_secs(60);
 
 /// The health of one volume.
@@ -34,14 +35,14 @@ pub(crate) struct VolumeHealth {
     failing_since: AtomicU64,
     has_neighbours: AtomicBool,
     is_out: AtomicBool,
-    /// Whether other volumes have it on record that this one is out, so that the next start empties it.
+    /// Whether other volumes have recorded that this one is excluded, so that the next start empties it.
     is_recorded: AtomicBool,
     on_out: OnceLock<Box<dyn Fn() + Send + Sync>>,
     probes: Mutex<ProbeSchedule>,
     is_probing: TurnFlag,
 }
 
-/// Schedule of the probes of a volume that is out.
+/// The schedule of the probes of an excluded volume.
 #[derive(Default)]
 struct ProbeSchedule {
     due_at: Duration,
@@ -50,14 +51,14 @@ struct ProbeSchedule {
 }
 
 impl VolumeHealth {
-    /// Notes that other volumes share the keys, and calls `call` when this one is excluded; it must not block.
-    /// Only the first such call counts.
+    /// Sets `call`, which is called when this volume is excluded and must not block. Also notes that other volumes
+    /// share the keys. Only the first call of this function has an effect.
     pub(crate) fn set_on_out(&self, call: impl Fn() + Send + Sync + 'static) {
         self.has_neighbours.store(true, Ordering::Relaxed);
         let _ = self.on_out.set(Box::new(call));
     }
 
-    /// Notes how a transfer ended. Returns the number of failures in a row if this one excludes the volume.
+    /// Notes the outcome of an operation. If it excludes the volume, returns the number of failures in a row.
     pub(crate) fn note<T>(&self, outcome: &io::Result<T>, now: impl Fn() -> Duration) -> Option<u32> {
         match outcome {
             Ok(_) => {
@@ -84,7 +85,7 @@ impl VolumeHealth {
         self.has_neighbours.load(Ordering::Relaxed) || now.saturating_sub(since) >= LONE_PATIENCE
     }
 
-    /// Excludes the volume; `false` if it is out already.
+    /// Excludes the volume. Returns `false` if it already is.
     fn exclude(&self, now: Duration) -> bool {
         let mut probes = self.probes();
         if self.is_out() {
@@ -102,7 +103,7 @@ impl VolumeHealth {
         true
     }
 
-    /// Returns the right to probe a volume that is out, if that is due or `insists`, and nobody else is at it.
+    /// Returns the right to probe an excluded volume, if a probe is due or with `insists`, and no other task has it.
     pub(crate) fn begin_probe(&self, now: Duration, insists: bool) -> Option<TaskTurn<'_>> {
         let turn = TaskTurn::take(&self.is_probing)?;
         let mut probes = self.probes();
@@ -113,12 +114,12 @@ impl VolumeHealth {
         is_due.then_some(turn)
     }
 
-    /// Returns how long from `now` until a volume that is out is probed.
+    /// Returns the time from `now` until an excluded volume is probed.
     pub(crate) fn probe_due(&self, now: Duration) -> Option<Duration> {
         self.is_out().then(|| self.probes().due_at.saturating_sub(now))
     }
 
-    /// Takes the volume back into use. For the task that probed it.
+    /// Puts the volume back in use. Only the task that probed it may call this.
     pub(crate) fn set_in_use(&self, now: Duration) {
         let mut probes = self.probes();
         assert!(self.is_out() && !self.is_recorded.load(Ordering::SeqCst), "the next start believes what is in use");
@@ -127,7 +128,7 @@ impl VolumeHealth {
         self.is_out.store(false, Ordering::SeqCst);
     }
 
-    /// Notes whether it is durable on another volume that this one is out.
+    /// Notes whether another volume has durably recorded that this one is excluded.
     pub(crate) fn set_recorded(&self, is_recorded: bool) {
         self.is_recorded.store(is_recorded, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -137,14 +138,15 @@ impl VolumeHealth {
         self.is_out.load(Ordering::Acquire)
     }
 
-    /// Returns whether the volume is out, and will be emptied before a later start believes it.
+    /// Returns whether the volume is excluded, and the next start will empty it before use.
     pub(crate) fn is_out_and_safe(&self) -> bool {
         self.is_out() && self.is_safe()
     }
 
-    /// Returns whether no later start believes by mistake what the volume holds: it is in use, or will be emptied
-    /// first. A task that has deferred a removal before it asks can rely on that removal's being settled before
-    /// the record goes.
+    /// Returns whether a later start cannot use outdated entries of the volume: it is in use, or will be emptied first.
+    ///
+    /// If a task defers a removal and then calls this, the removal will be written before the record of the exclusion
+    /// is dropped.
     pub(crate) fn is_safe(&self) -> bool {
         fence(Ordering::SeqCst);
         !self.is_out() || self.is_recorded.load(Ordering::SeqCst)
@@ -179,7 +181,7 @@ mod tests {
         excluded.count() as u32
     }
 
-    /// At stake: a volume given up because of one bad sector, or asked for ever although it is dead.
+    /// At stake: a volume that is excluded because of one bad sector, or a dead one that is used forever.
     #[test]
     fn only_failures_in_a_row_take_a_volume_out_and_only_once() {
         let (health, calls) = with_neighbours();
@@ -196,7 +198,7 @@ mod tests {
         assert_eq!(calls.load(Ordering::Relaxed), 1);
     }
 
-    /// At stake: everything that is stored, for as long as the only disk has a moment of errors.
+    /// At stake: all entries, if the only disk has errors for a moment.
     #[test]
     fn a_volume_that_is_alone_is_excluded_only_when_nothing_works_for_ten_seconds() {
         let health = VolumeHealth::default();
@@ -207,7 +209,7 @@ mod tests {
         assert_eq!(fail(&health, 1000, Duration::from_secs(30)), 1);
     }
 
-    /// At stake: a disk that works again and is not used, and one that never does and is probed all the time.
+    /// At stake: a repaired disk that is not used, or a dead one that is probed all the time.
     #[test]
     fn a_volume_that_is_out_is_probed_every_second_and_less_often_when_it_fails_again() {
         let (health, _) = with_neighbours();

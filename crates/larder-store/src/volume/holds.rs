@@ -1,8 +1,8 @@
 //! Keys whose entries are about to be read: reclaim keeps them while there is room.
 //!
 //! Owns: the number of guards on each key. The engine keeps the entries when it reclaims. Invariant: a key is counted
-//! as long as one of its [`HeldKey`]s lives. Cost: about 32 bytes per protected key, and a lock. At most a quarter of
-//! the volume can be protected, so that there is always something to reclaim.
+//! as long as one of its [`HeldKey`]s exists. Cost: about 32 bytes per protected key, and a lock. At most a quarter of
+//! the volume can be protected, so that reclaim always finds something.
 
 use super::Volume;
 use crate::{
@@ -15,21 +15,21 @@ use std::{
     sync::Arc,
 };
 
-/// Most keys held at once on one volume: chunks of 32 GiB of bodies, or 1 MiB of memory.
+/// Most keys protected at once on a volume: the chunks of 32 GiB of bodies, or 1 MiB of memory.
 const HOLDS_MAX: u64 = 1 << 15;
-/// One part in so many of a volume may be entries that are held, however long they are.
+/// Protected entries may take this fraction (1/n) of a volume, counted as entries of the maximum length.
 const VOLUME_DIVISOR: u64 = 4;
 
-/// The keys of one volume that are held.
+/// The protected keys of a volume.
 pub(crate) struct HeldKeys {
     counts: Mutex<HashMap<KeyHash, u32>>,
     keys_max: usize,
 }
 
-/// Keeps an entry from being reclaimed for want of space, as far as its row and the room allow, until it is dropped.
+/// Protects an entry from being reclaimed until this is dropped, as far as its policy and the room allow.
 #[must_use = "the entry is held as long as this lives"]
 pub struct HeldKey {
-    /// `None`: too many are held.
+    /// `None` if too many keys are protected.
     place: Option<(Arc<Volume>, KeyHash)>,
 }
 
@@ -50,7 +50,7 @@ impl HeldKeys {
         self.lock().is_empty()
     }
 
-    /// Counts one more; `false` if there are too many.
+    /// Adds a guard to a key. Returns `false` if too many keys are protected.
     fn take(&self, key_hash: KeyHash) -> bool {
         let mut counts = self.lock();
         let is_full = counts.len() >= self.keys_max;

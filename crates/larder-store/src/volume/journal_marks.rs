@@ -1,11 +1,11 @@
 //! Progress of a volume's journal: the written and the durable part.
 //!
-//! Owns: two numbers of pages. The writer of pages and the syncing task report here. Invariant: pages before the
-//! durable mark were written before the start of a sync that succeeded. Cost: two atomics.
+//! Owns: two page numbers. The writer of pages and the syncing task report here. Invariant: pages before the durable
+//! mark were written before the start of a sync that succeeded. Cost: two atomics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The marks.
+/// The first page not yet written, and the first page not yet durable.
 #[derive(Default)]
 pub(crate) struct JournalMarks {
     written: AtomicU64,
@@ -13,7 +13,7 @@ pub(crate) struct JournalMarks {
 }
 
 impl JournalMarks {
-    /// Notes that all pages before `until` are with the device.
+    /// Notes that the device has all pages before `until`.
     pub(crate) fn note_written(&self, until: u64) {
         self.written.fetch_max(until, Ordering::AcqRel);
     }
@@ -23,12 +23,12 @@ impl JournalMarks {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Notes that a sync of what [`Self::written_until`] told has succeeded.
+    /// Notes that a sync succeeded that began when [`Self::written_until`] returned `until`.
     pub(crate) fn note_durable(&self, until: u64) {
         self.durable.fetch_max(until, Ordering::AcqRel);
     }
 
-    /// Pages before this one are durable.
+    /// Returns the number of the first page that is not durable.
     pub(crate) fn durable_until(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
     }

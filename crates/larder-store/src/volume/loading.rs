@@ -1,4 +1,4 @@
-//! Waits until the entries that an earlier run left on a volume are loaded.
+//! Waits until the entries of an earlier run are loaded.
 //!
 //! Owns: the waiting tasks. Loading is elsewhere. Invariant: every waiting task is woken once the entries are loaded,
 //! and no task waits after that.
@@ -9,7 +9,7 @@ use super::{
 };
 use std::sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering};
 
-/// Those who wait for one volume.
+/// The tasks that wait for a volume.
 #[derive(Default)]
 pub(crate) struct LoadWaiters(Mutex<TaskWaiters>);
 

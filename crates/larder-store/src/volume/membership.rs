@@ -1,9 +1,9 @@
-//! The volumes that made up a store when it was last used, so that an absent one is noticed when it returns.
+//! The set of volumes that made up a store when it was last used. With it, an absent volume is noticed when it returns.
 //!
-//! Owns: comparing and renewing the membership in the superblocks. Volumes for keys are chosen elsewhere. Invariant: a
-//! volume that was absent at the end of the store's last use is emptied (by an invalidation) before any of its entries
-//! is trusted: removals may have reached only the others. A volume that joins empties no other. Cost: two small writes
-//! per volume when the set of volumes changes, none otherwise.
+//! Owns: comparing and renewing the membership in the superblocks. The volume of a key is chosen elsewhere. Invariant:
+//! a volume that was absent at the end of the store's last use is emptied (by an invalidation) before any of its
+//! entries is trusted, because removals may have reached only the other volumes. A volume that joins empties no other.
+//! Cost: two small writes per volume when the set of volumes changes, none otherwise.
 
 use super::{Volume, superblocks};
 use crate::{
@@ -13,10 +13,10 @@ use crate::{
 use siphasher::sip::SipHasher13;
 use std::{hash::Hasher, io};
 
-/// Compares what the superblocks say, empties volumes that were away, and notes the present set.
+/// Compares the memberships in the superblocks, empties volumes that were absent, and records the present set.
 ///
 /// # Errors
-/// `Unavailable`: a superblock cannot be written.
+/// `Unavailable` if a superblock cannot be written.
 pub(crate) fn reconcile(volumes: &[&Volume]) -> Result<()> {
     let memberships: Vec<VolumeMembership> = volumes.iter().map(|volume| volume.superblock().membership).collect();
     let newest = memberships.iter().copied().max().unwrap_or_default();
@@ -43,8 +43,8 @@ pub(crate) fn reconcile(volumes: &[&Volume]) -> Result<()> {
     Ok(())
 }
 
-/// Notes on the volumes in use that `lost` is not one of them, so that the next start empties it. Returns whether
-/// that is durable on any.
+/// Records on the volumes in use that `lost` is excluded, so that the next start empties it. Returns whether that is
+/// durable on at least one.
 pub(crate) async fn record_outage(volumes: &[&Volume], lost: &Volume) -> bool {
     let in_use = || in_use_but(volumes, lost);
     let Ok(present) = next(newest(volumes), set_of(in_use().map(|volume| volume.id))) else { return false };
@@ -58,11 +58,11 @@ pub(crate) async fn record_outage(volumes: &[&Volume], lost: &Volume) -> bool {
     is_recorded
 }
 
-/// Notes on the volumes in use, and then on `back`, that it is one of them again: a start in between empties only
-/// this one. It gets the others' label too.
+/// Records on the volumes in use, and then on `back`, that `back` is in use again. A start in between empties only
+/// `back`. Also gives `back` the label of the others.
 ///
 /// # Errors
-/// `Unavailable`: a superblock cannot be written.
+/// `Unavailable` if a superblock cannot be written.
 pub(crate) async fn rejoin(volumes: &[&Volume], back: &Volume) -> Result<()> {
     let in_use = || in_use_but(volumes, back);
     let present = next(newest(volumes), set_of(in_use().map(|volume| volume.id).chain([back.id])))?;
@@ -98,7 +98,7 @@ fn next(newest: VolumeMembership, set: u64) -> Result<VolumeMembership> {
     Ok(VolumeMembership { generation: newest.generation + 1, nonce, set })
 }
 
-/// Names a set of volumes, whatever their order.
+/// Returns a hash of a set of volumes. It does not depend on their order.
 fn set_of(ids: impl Iterator<Item = VolumeId>) -> u64 {
     let mut ids: Vec<[u8; 16]> = ids.map(|id| id.0).collect();
     ids.sort_unstable();

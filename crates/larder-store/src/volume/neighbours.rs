@@ -1,15 +1,15 @@
-//! Entries that are read along with one that was asked for, and where they go.
+//! Entries that are read along with a requested one, and the sink that takes them.
 
 use crate::Reader;
 use bytes::Bytes;
 
-/// An entry that was read along with one that was asked for, see [`crate::Store::set_neighbours`].
+/// An entry that was read along with a requested one, see [`crate::Store::set_neighbours`].
 pub struct NeighbourEntry {
     /// The entry's key.
     pub key: Bytes,
-    /// The entry, read as a whole; its body is verified when it is read from here.
+    /// The entry, read as a whole. Its body is verified when it is read from this reader.
     pub reader: Reader,
 }
 
-/// Takes the entries of one read, see [`crate::Store::set_neighbours`].
+/// Receives the entries that came with one read, see [`crate::Store::set_neighbours`].
 pub type NeighbourSink = Box<dyn Fn(NeighbourEntry) + Send + Sync>;

@@ -1,10 +1,10 @@
-//! Keys whose entries eviction spares until they are unpinned.
+//! Keys whose entries are exempt from eviction until they are unpinned.
 //!
 //! Owns: the pinned keys, and the space that their entries take on the volume. The engine keeps the entries when it
-//! reclaims; the caller, which knows the keys, remembers pins over restarts. Invariant: pinned entries take at most
-//! their share of the volume, including the unused space that entries of their length leave in a segment, so there is
-//! always something to reclaim. Cost: nothing while nothing is pinned; otherwise about 24 bytes of memory per pinned
-//! key, and a lock for each record written or reclaimed.
+//! reclaims; the caller, which knows the keys, restores pins after a restart. Invariant: pinned entries take at most
+//! their share of the volume, so that reclaim always finds something. The share includes the unused space that entries
+//! of their length leave in a segment. Cost: none while nothing is pinned; otherwise about 24 bytes of memory per
+//! pinned key, and a lock for each record written or reclaimed.
 
 use crate::{
     hash::KeyHash,
@@ -18,10 +18,10 @@ use std::collections::HashMap;
 
 /// Most keys pinned at once on one volume: 24 MiB of memory.
 const PINS_MAX: usize = 1 << 20;
-/// Largest overhead of a record, its unit and its line in the trailer, in addition to key, head and body.
+/// Largest overhead of a record, its unit and its line in the trailer. Excludes key, head and body.
 const OVERHEAD_BYTES: u64 = 4 << 10;
 
-/// The keys of one volume that are pinned.
+/// The pinned keys of a volume.
 pub(crate) struct PinnedKeys {
     charges: Mutex<PinCharges>,
     /// Number of pinned keys, readable without the lock.
@@ -32,14 +32,14 @@ pub(crate) struct PinnedKeys {
 
 #[derive(Default)]
 struct PinCharges {
-    /// Of each key, the sectors that its entry takes.
+    /// The sectors that each key's entry takes.
     by_key: HashMap<KeyHash, u32>,
     sectors: u64,
 }
 
 impl PinnedKeys {
-    /// Creates the list for a volume of this size, in segments of `segment_bytes`, of which pinned entries may take
-    /// this share.
+    /// Creates the list for a volume of this size in segments of `segment_bytes`. Pinned entries may take `share` of
+    /// the volume.
     pub(crate) fn new(size_bytes: u64, segment_bytes: u64, share: f64) -> Self {
         assert!((0.0..=1.0).contains(&share), "the share was checked");
         let sectors_max = ((size_bytes / SECTOR_BYTES) as f64 * share) as u64;
@@ -47,7 +47,8 @@ impl PinnedKeys {
         Self { charges: Mutex::default(), count: AtomicU64::new(0), sectors_max, segment_sectors }
     }
 
-    /// Pins a key whose entry has this length with its key and head. Returns whether there is room for it; if there is none, the key is not pinned.
+    /// Pins a key. `len_bytes` is the length of its entry with key and head. Returns `false`, without pinning, if there
+    /// is no room.
     pub(crate) fn insert(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
         let charge = self.charge(len_bytes);
         let mut charges = self.lock();
@@ -96,17 +97,18 @@ impl PinnedKeys {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns what pinned entries take of the volume, in bytes.
+    /// Returns the bytes of the volume that pinned entries take.
     pub(crate) fn bytes(&self) -> u64 {
         self.lock().sectors * SECTOR_BYTES
     }
 
-    /// Returns how much that may become.
+    /// Returns the bytes of the volume that pinned entries may take.
     pub(crate) fn bytes_max(&self) -> u64 {
         self.sectors_max * SECTOR_BYTES
     }
 
-    /// Returns what an entry takes of the volume: its length, or its part of a segment if not many of its like fit into one.
+    /// Returns the sectors that an entry takes: its own length, or its part of a segment if few entries of that length
+    /// fit in one.
     fn charge(&self, len_bytes: u64) -> u32 {
         let own = sectors(len_bytes).max(1);
         let fitting = self.segment_sectors.saturating_sub(sectors(OVERHEAD_BYTES)) / (own + 1);

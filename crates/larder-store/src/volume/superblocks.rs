@@ -1,8 +1,8 @@
-//! Changes a volume's superblock: its identity, and its invalidation rules.
+//! Changes a volume's superblock: its identity, label, membership and invalidation rules.
 //!
-//! Owns: the order of changes. Each is durable on both copies before it counts in memory. The decision to change is
-//! elsewhere. Invariants: one copy is always whole; memory is never newer than the copies. Cost: two small writes and
-//! two syncs.
+//! Owns: the order of changes. A change is made durable in both copies before it takes effect in memory. Which changes
+//! are made is decided elsewhere. Invariants: one copy is always whole; memory is never newer than the copies. Cost:
+//! two small writes and two syncs.
 
 use super::{
     Volume,
@@ -23,13 +23,13 @@ use std::{
 /// The entries that [`crate::Store::invalidate`] removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
-    /// All.
+    /// All entries.
     All,
-    /// Those whose `Hints::site` was this.
+    /// The entries whose `Hints::site` was this.
     Site(u64),
 }
 
-/// Lets one change through at a time, over the transfers too.
+/// Admits one change at a time, including its I/O.
 #[derive(Default)]
 pub(crate) struct SuperblockGate(Mutex<GateState>);
 
@@ -43,7 +43,7 @@ struct GateState {
 pub(crate) struct GatePass<'a>(&'a SuperblockGate);
 
 impl SuperblockGate {
-    /// Waits for the right.
+    /// Waits until no other change is in progress, and returns the right to make one.
     pub(crate) async fn pass(&self) -> GatePass<'_> {
         let take = |state: &mut GateState| {
             let is_free = !mem::replace(&mut state.is_taken, true);
@@ -73,11 +73,11 @@ impl Drop for GatePass<'_> {
     }
 }
 
-/// Applies an invalidation: durable first, then in memory, so that no entry written before it can carry the new
-/// epoch. What cannot be written is owed.
+/// Applies an invalidation, first durably, then in memory, so that no entry written before it can carry the new epoch.
+/// If the write fails, the invalidation becomes pending.
 ///
 /// # Errors
-/// `Unavailable`: it is not durable.
+/// `Unavailable` if it is not durable.
 pub(crate) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Result<()> {
     let owner = Arc::clone(volume);
     let done = apart(move || {
@@ -86,17 +86,17 @@ pub(crate) async fn invalidate(volume: &Arc<Volume>, which: Invalidation) -> Res
     done.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
 }
 
-/// Keeps a number of the store's user.
+/// Stores the label, a number of the store's user.
 ///
 /// # Errors
-/// `Unavailable`: it is not durable.
+/// `Unavailable` if it is not durable.
 pub(crate) async fn set_label(volume: &Arc<Volume>, label: u64) -> Result<()> {
     let owner = Arc::clone(volume);
     let done = apart(move || change_blocking(&owner, |superblock| superblock.label = label));
     done.await.map_err(|source| Error::io(ErrorKind::Unavailable, "cannot write the store's superblock", source))
 }
 
-/// Invalidates in a superblock.
+/// Applies an invalidation to a superblock.
 pub(crate) fn apply(superblock: &mut Superblock, which: Invalidation) {
     match which {
         Invalidation::All => superblock.epochs.invalidate_all(),
@@ -104,22 +104,22 @@ pub(crate) fn apply(superblock: &mut Superblock, which: Invalidation) {
     }
 }
 
-/// Runs what blocks on a thread of its own; this is rare.
+/// Runs blocking work on a new thread. This is rare.
 pub(crate) async fn apart(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
     let (completion, pending) = Completion::pair();
     thread::Builder::new().name("larder-superblock".into()).spawn(move || completion.complete(work()))?;
     pending.await
 }
 
-/// As [`change`]. Blocks.
+/// Changes the superblock like [`change`]. Blocks.
 pub(crate) fn change_blocking(volume: &Volume, alter: impl FnOnce(&mut Superblock)) -> io::Result<()> {
     block_on(change(volume, alter))
 }
 
-/// Changes the superblock, first on the device and then in memory. To be waited for to its end: a write that is still
-/// on its way must not land after a later one.
+/// Changes the superblock, first on the device and then in memory. The future must run to its end: otherwise a write
+/// still in flight could land after a later one.
 pub(crate) async fn change(volume: &Volume, alter: impl FnOnce(&mut Superblock)) -> io::Result<()> {
-    // Readers wait for none of this, nor does any other volume.
+    // Only other changes of this superblock wait here, not its readers.
     let _pass = volume.superblock_gate.pass().await;
     let mut superblock = volume.superblock().clone();
     superblock.generation += 1;
@@ -129,11 +129,11 @@ pub(crate) async fn change(volume: &Volume, alter: impl FnOnce(&mut Superblock))
     Ok(())
 }
 
-/// Finds out whether a volume that failed works again, by reading both superblocks and writing them. Where the
-/// device has lost a superblock that it had made durable, it may have lost more: then the volume is emptied.
+/// Checks whether a failed volume works again, by reading both superblocks and writing them. If the device lost a
+/// superblock that was durable, it may have lost more, so the volume is emptied.
 ///
 /// # Errors
-/// Something fails, or it is not this volume that is there now.
+/// An operation failed, or the device now holds another volume.
 pub(crate) async fn probe(volume: &Volume) -> io::Result<()> {
     if let Some(directory) = &volume.directory {
         directory.sync().await?;

@@ -1,12 +1,12 @@
-//! The right to do what one task does at a time.
+//! The right to do work that only one task may do at a time.
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 
-/// A right that one task has at a time; given back also when that task is dropped.
+/// A right that one task at a time holds. Released when dropped, also if the task is dropped.
 pub(crate) struct TaskTurn<'a>(&'a AtomicBool);
 
 impl<'a> TaskTurn<'a> {
-    /// Takes the right, if nobody has it: then `taken` is set.
+    /// Takes the right by setting `taken`, if no other task has it.
     pub(crate) fn take(taken: &'a AtomicBool) -> Option<Self> {
         (!taken.swap(true, Ordering::AcqRel)).then(|| Self(taken))
     }

@@ -1,8 +1,8 @@
 //! Tasks that wait for a change of a value under a lock.
 //!
-//! Owns: the waiting tasks, each once, and the order: check, register the task, release the lock. The value is known
-//! elsewhere. Invariant: no wakeup is lost: a task that found nothing was registered under the lock that every change
-//! takes.
+//! Owns: the waiting tasks, each once, and the order: check, register the task, release the lock. The value is
+//! elsewhere. Invariant: no wakeup is lost, because a task that found nothing was registered under the lock that every
+//! change takes.
 
 use std::{
     future::poll_fn,
@@ -10,7 +10,7 @@ use std::{
     task::{Poll, Waker},
 };
 
-/// Tasks that wait.
+/// The waiting tasks.
 #[derive(Default)]
 pub(crate) struct TaskWaiters(Vec<Waker>);
 
@@ -19,7 +19,7 @@ pub(crate) struct TaskWaiters(Vec<Waker>);
 #[must_use = "who waits must be woken"]
 pub(crate) struct WokenTasks(Vec<Waker>);
 
-/// Returns what `decide` finds in the state that `lock` locks, waiting for changes of it until it finds something.
+/// Waits until `decide` finds something in the state that `lock` locks, and returns it. Checks again after each change.
 pub(crate) async fn wait_for<S, G, T>(lock: impl Fn() -> G, mut decide: impl FnMut(&mut S) -> Option<T>) -> T
 where
     S: AsMut<TaskWaiters>,
@@ -39,19 +39,19 @@ where
 }
 
 impl TaskWaiters {
-    /// Notes a task that waits.
+    /// Adds a waiting task.
     pub(crate) fn add(&mut self, waker: &Waker) {
         if !self.0.iter().any(|known| known.will_wake(waker)) {
             self.0.push(waker.clone());
         }
     }
 
-    /// Takes all that wait.
+    /// Takes all waiting tasks.
     pub(crate) fn take(&mut self) -> WokenTasks {
         WokenTasks(std::mem::take(&mut self.0))
     }
 
-    /// Returns whether nobody waits.
+    /// Returns whether no task waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// At stake: a task that nobody wakes, or a list of tasks that grows with every poll.
+    /// At stake: a task that is never woken, or a list of tasks that grows with every poll.
     #[test]
     fn a_task_is_noted_once_and_woken_by_the_change_it_waits_for() {
         let counter = Mutex::new(Counter { count: 0, waiters: TaskWaiters::default() });

@@ -1,6 +1,6 @@
-//! Wakes a store's maintenance thread, and records what it must sync.
+//! Wakes a store's maintenance thread, and tracks whether a sync is needed.
 //!
-//! Owns: whether the thread sleeps, was called, or must stop; whether bytes were written that no sync covers.
+//! Owns: whether the thread sleeps, was called, or must stop, and whether bytes were written since the last sync.
 //! Invariant: a call is never lost. Cost of [`MaintenanceWakeup::wake_if_idle`]: one relaxed load while the thread is
 //! awake.
 
@@ -25,7 +25,7 @@ pub(crate) struct MaintenanceWakeup {
 struct WakeupState {
     called: bool,
     stop: bool,
-    /// Bytes were written that no sync covers yet, since when it is counted.
+    /// Whether bytes were written since the last sync began.
     unsynced: bool,
     sync_in_flight: bool,
     last_sync: Duration,
@@ -38,7 +38,7 @@ impl MaintenanceWakeup {
         self.condition.notify_one();
     }
 
-    /// Calls the maintenance thread if it sleeps until called. Cost: one relaxed load otherwise.
+    /// Calls the maintenance thread if it is asleep until called. Costs one relaxed load if it is not.
     pub(crate) fn wake_if_idle(&self) {
         if self.idle.load(Ordering::Relaxed) && self.idle.swap(false, Ordering::AcqRel) {
             self.wake();
@@ -75,7 +75,7 @@ impl MaintenanceWakeup {
         state.unsynced |= !ok;
     }
 
-    /// Sleeps until called, or as long as `next_due` says; briefly while bytes wait for a sync.
+    /// Sleeps until called, or for the time that `next_due` returns; only briefly while bytes wait for a sync.
     pub(crate) fn wait(&self, next_due: impl Fn() -> Option<Duration>) {
         // The order matters: a task that makes work due after this check finds `idle` set, and calls.
         self.idle.store(true, Ordering::Release);

@@ -1,8 +1,8 @@
 //! A daily limit on writes, so that flash lasts: a bucket that fills at a steady rate.
 //!
-//! Owns: the number of bytes that may be written now. Does not: refuse anything; admission and reclaim ask it.
-//! Invariant: over any time no more is written than the rate allows, plus an hour's worth, plus writes in progress.
-//! Cost: a lock for each entry that is offered; nothing without a limit.
+//! Owns: the number of bytes that may be written now. Admission and reclaim ask for it and do the refusing. Invariant:
+//! over any period, no more is written than the rate allows, plus an hour's worth, plus writes in progress. Cost: a
+//! lock for each offered entry; nothing without a limit.
 
 use crate::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -20,24 +20,24 @@ pub(crate) struct WearLimit {
 struct WearBucket {
     level_bytes: f64,
     filled_at: Duration,
-    /// Bytes that had been written when the level was counted last.
+    /// Bytes that had been written when the level was last updated.
     counted_bytes: u64,
 }
 
 impl WearLimit {
-    /// Creates the limit of a volume that may be written `writes_per_day` times a day; 0 is no limit.
+    /// Creates the limit of a volume that may be written `writes_per_day` times per day. 0 means no limit.
     pub(crate) fn new(size_bytes: u64, writes_per_day: f64, now: Duration) -> Option<Self> {
         let bytes_per_s = size_bytes as f64 * writes_per_day / DAY_S;
         let bucket = WearBucket { level_bytes: bytes_per_s * BUCKET_S, filled_at: now, counted_bytes: 0 };
         (bytes_per_s > 0.0).then(|| Self { bytes_per_s, bucket: Mutex::new(bucket) })
     }
 
-    /// Returns how many bytes may be written now, where `written_bytes` were since the volume was opened.
+    /// Returns how many bytes may be written now. `written_bytes` is the total since the volume was opened.
     pub(crate) fn left_bytes(&self, now: Duration, written_bytes: u64) -> u64 {
         let mut bucket = self.bucket.lock().unwrap_or_else(PoisonError::into_inner);
         let gained = now.saturating_sub(bucket.filled_at).as_secs_f64() * self.bytes_per_s;
         let spent = written_bytes.saturating_sub(bucket.counted_bytes) as f64;
-        // More than is there may have been spent: that is paid back first.
+        // The level can become negative, when more was spent than allowed. Later gains make up for that first.
         bucket.level_bytes = (bucket.level_bytes + gained).min(self.bytes_per_s * BUCKET_S) - spent;
         (bucket.filled_at, bucket.counted_bytes) = (now.max(bucket.filled_at), written_bytes.max(bucket.counted_bytes));
         assert!(bucket.level_bytes.is_finite(), "a level is a number of bytes");

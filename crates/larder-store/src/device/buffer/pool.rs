@@ -1,9 +1,9 @@
-//! Buffers registered once with a thread's rings, so that the kernel need not look up their memory for every read.
+//! Buffers registered once with a thread's rings, so that the kernel does not look up their memory for every read.
 //!
 //! Owns: the memory, as long as a ring or a buffer uses it. Registration is in `uring`. Invariant: a buffer's memory
 //! never moves, and returns here when the buffer is dropped, on any thread. Cost: 1 MiB of resident memory for each
 //! thread with rings; a read takes and returns a buffer under an uncontended lock. Saves 0.5 to 0.9 us of processor
-//! time per read (fio, 8 KiB, `fixedbufs` against not).
+//! time per read (fio, 8 KiB, with and without `fixedbufs`).
 
 use super::Block;
 use std::{
@@ -15,7 +15,7 @@ use std::{
 const CLASSES: [(usize, usize); 2] = [(16 << 10, 32), (64 << 10, 8)];
 
 thread_local! {
-    /// Of this thread, while it has rings.
+    /// The pool of this thread, while it has rings.
     static POOL: RefCell<Weak<BufferPool>> = const { RefCell::new(Weak::new()) };
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct BufferRegion {
     pub(crate) len_bytes: usize,
 }
 
-/// One of them.
+/// A buffer of the pool.
 pub(super) struct PooledBuffer {
     /// Index in [`BufferPool::regions`].
     pub(super) index: u16,
@@ -41,7 +41,7 @@ pub(super) struct PooledBuffer {
 }
 
 impl BufferPool {
-    /// Returns the calling thread's pool, created if it has none. The thread does not keep it alive; its users do.
+    /// Returns the calling thread's pool, or creates it. Only its users keep it alive.
     pub(crate) fn of_thread() -> Arc<Self> {
         POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
@@ -73,7 +73,7 @@ impl BufferPool {
         &self.regions
     }
 
-    /// Takes a free buffer of the calling thread that holds `len_bytes`.
+    /// Takes a free buffer of the calling thread's pool that holds `len_bytes`.
     pub(super) fn take(len_bytes: usize) -> Option<(PooledBuffer, Arc<Self>)> {
         let class = CLASSES.iter().position(|&(class_bytes, _)| len_bytes <= class_bytes)?;
         let pool = POOL.try_with(|pool| pool.borrow().upgrade()).ok()??;
@@ -98,7 +98,7 @@ mod tests {
     use super::{super::AlignedBuffer, *};
     use std::thread;
 
-    /// At stake: a buffer the kernel writes to while it is somebody else's memory.
+    /// At stake: a buffer that the kernel writes to after its memory was reused.
     #[test]
     fn buffers_come_back_to_their_place_from_any_thread() {
         let pool = BufferPool::of_thread();

@@ -1,9 +1,9 @@
 //! A directory on a real file system, with operations on threads of its own.
 //!
-//! Owns: the folder `files` in the store's directory, and a lock on that directory as long as it lives. The page cache
-//! is used; links are not followed. Invariant: at most one store uses a directory, in this process and all others. A
-//! directory that holds anything but a store is refused, so foreign files are never removed. Cost: two context
-//! switches, an open and a close per operation.
+//! Owns: the folder `files` in the store's directory, and a lock on that directory for as long as this exists. The page
+//! cache is used; links are not followed. Invariant: at most one store uses a directory, in this process and all
+//! others. A directory that holds anything but a store is refused, so foreign files are never removed. Cost: two
+//! context switches, an open and a close per operation.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -33,7 +33,8 @@ struct LockedFolder {
     path: PathBuf,
     files: PathBuf,
     block_bytes: u32,
-    /// Held while folders are made or removed, so that none goes before the file it was made for is in it.
+    /// Held while folders are created or removed, so that a folder is not removed before the file that it was created
+    /// for.
     folders: Mutex<()>,
     lock: File,
 }
@@ -41,16 +42,16 @@ struct LockedFolder {
 impl FilesDirectory {
     /// Name of the file that marks a directory as a store's, and carries its lock.
     pub const LOCK_NAME: &str = "larder.lock";
-    /// Name of the folder in which all files are.
+    /// Name of the folder that contains all files.
     pub const FOLDER_NAME: &str = "files";
-    /// Threads, and so transfers at once, unless told otherwise.
+    /// Default number of threads, which is the number of simultaneous operations.
     pub const THREAD_COUNT_DEFAULT: NonZeroUsize = NonZeroUsize::new(8).expect("8 is not 0");
 
-    /// Opens the store's directory `path`, or makes one there if `path` is absent or empty.
+    /// Opens the store's directory `path`, or creates one if `path` is absent or empty.
     ///
     /// # Errors
-    /// `Invalid`: `path` is no directory, or holds something that is no store's. `Unavailable`: not permitted, the
-    /// parent is absent, the system refuses a thread, or another store has it (known after a second).
+    /// `Invalid`: `path` is not a directory, or contains something that is not part of a store. `Unavailable`: not
+    /// permitted, the parent is absent, the system refuses a thread, or another store uses it (retried for a second).
     pub fn open(path: &Path, thread_count: NonZeroUsize) -> Result<Self> {
         let root = Arc::new(LockedFolder::open(path)?);
         let pool = ThreadPool::start("larder-files", thread_count, {
@@ -95,7 +96,7 @@ fn refuse(work: FileWork) {
 }
 
 impl LockedFolder {
-    /// Lets others have the directory. Nothing may be written any more.
+    /// Releases the lock, so that others can use the directory. Nothing may be written afterwards.
     fn unlock(&self) {
         if let Err(error) = rustix::fs::flock(&self.lock, FlockOperation::Unlock) {
             tracing::warn!(path = %self.path.display(), %error, "cannot unlock the store's directory");
@@ -107,7 +108,8 @@ impl LockedFolder {
             Error::io(ErrorKind::Unavailable, format!("cannot {what} the store's directory {}", path.display()), error)
         };
         if is_absent_or_refused(path)? {
-            // Not what leads to it: a path that is wrong in the middle is better told.
+            // Parent directories are not created: if one is missing, the path is probably wrong, and an error is
+            // better.
             let made = DirBuilder::new().mode(FOLDER_MODE).create(path);
             made.or_else(unless_there).map_err(|error| unavailable("make", error))?;
         }
@@ -142,7 +144,7 @@ impl LockedFolder {
             }
             FileWork::Write { file, offset_bytes, buffer, completion } => {
                 let outcome = self.write(&file, offset_bytes, buffer.as_slice());
-                // Before the completion, so that its receiver may find itself the only owner.
+                // Dropped before the completion, so that its receiver can become the only owner.
                 drop(buffer);
                 completion.complete(outcome);
             }
@@ -201,7 +203,7 @@ impl LockedFolder {
                 let Some(name) = name.to_str() else { continue };
                 let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
                 let kind = entry.file_type()?;
-                // A name that the directory cannot have created is not listed.
+                // Skips names that the directory cannot have created.
                 let Some(file) = FileName::new(path.as_str()) else { continue };
                 if kind.is_dir() {
                     folders.push(path);
@@ -249,7 +251,7 @@ impl Drop for LockedFolder {
 
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
-/// Block size if the file system states none.
+/// Block size if the file system reports none.
 const BLOCK_BYTES_DEFAULT: u32 = 4096;
 
 fn options() -> OpenOptions {
@@ -258,17 +260,17 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Makes `folder`, and what leads to it from the store's directory, for its owner alone.
+/// Creates `folder` and its parents in the store's directory, accessible only by the owner.
 fn make_folder(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder)
 }
 
-/// Ignores the error that the directory exists: another store may be creating it, and the lock keeps them apart.
+/// Ignores the error that the directory exists: another store may be creating it, and the lock decides between the two.
 fn unless_there(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
 }
 
-/// Returns whether nothing is at `path`. Refuses content that is neither empty nor a store's.
+/// Returns whether nothing is at `path`. Returns an error if `path` has content that is not a store.
 fn is_absent_or_refused(path: &Path) -> Result<bool> {
     let invalid = |what: &str| Err(Error::new(ErrorKind::Invalid, format!("{what}: {}", path.display())));
     let cannot_look = |error| {

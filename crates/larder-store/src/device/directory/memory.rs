@@ -18,7 +18,8 @@ pub struct MemoryDirectory {
 }
 
 impl MemoryDirectory {
-    /// Creates an empty directory with room for `size_bytes_max` in all files together. Beyond that, the disk is full.
+    /// Creates an empty directory. A write that would make all files together longer than `size_bytes_max` fails as on
+    /// a full disk.
     pub fn new(size_bytes_max: u64) -> Self {
         Self { size_bytes_max, files: Mutex::default() }
     }
@@ -68,7 +69,7 @@ impl MemoryDirectory {
 
 impl Directory for MemoryDirectory {
     fn submit(&self, work: FileWork) {
-        // No lock is held when a completion runs: it may submit again.
+        // No lock is held when a completion runs, because it may submit another operation.
         match work {
             FileWork::Read { file, offset_bytes, mut buffer, completion } => {
                 let outcome = self.read(&file, offset_bytes, buffer.as_mut_slice());

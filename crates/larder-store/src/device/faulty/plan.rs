@@ -1,58 +1,58 @@
-//! The faults of a faulty device: how often they occur, and how often they occurred.
+//! The faults of a faulty device: how often they are to occur, and how often they occurred.
 
 use crate::Dice;
 
-/// The faults of a device and their rates: `_ppm` is per million operations. The default is none.
+/// The faults of a device and their rates. `_ppm` means per million operations. The default is no faults.
 ///
-/// A device that keeps a plan of all zeros and never loses power keeps all promises of [`super::Device`].
+/// With a plan of all zeros, and without a power loss, the device keeps all promises of [`super::Device`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// Writes of which only the first sectors (512 B) land, and which are acknowledged.
+    /// Writes that are acknowledged although only the first sectors (512 B) reach the medium.
     pub torn_writes_ppm: u32,
-    /// Writes that are acknowledged and never land.
+    /// Writes that are acknowledged but never reach the medium.
     pub lost_writes_ppm: u32,
-    /// Writes that land, whole, at another aligned offset.
+    /// Writes that land at another aligned offset.
     pub misdirected_writes_ppm: u32,
-    /// Writes of which one bit lands wrong.
+    /// Writes with one flipped bit on the medium.
     pub flipped_writes_ppm: u32,
-    /// Writes that fail with an I/O error; nothing lands.
+    /// Writes that fail with an I/O error and change nothing.
     pub write_errors_ppm: u32,
-    /// Reads that bring the bytes of another aligned offset.
+    /// Reads that return the bytes of another aligned offset.
     pub misdirected_reads_ppm: u32,
-    /// Reads that bring one bit wrong; the medium is right.
+    /// Reads that return one flipped bit; the medium is intact.
     pub flipped_reads_ppm: u32,
     /// Reads that fail with an I/O error.
     pub read_errors_ppm: u32,
-    /// Syncs that fail with an I/O error; what they were to make durable is not.
+    /// Syncs that fail with an I/O error and make nothing durable.
     pub sync_errors_ppm: u32,
-    /// Transfers that move their bytes in several pieces.
+    /// Operations that move their bytes in several pieces.
     pub short_transfers_ppm: u32,
-    /// Transfers that complete only when [`super::FaultyDevice::turn`] picks them.
+    /// Operations that complete only when [`super::FaultyDevice::turn`] picks them.
     pub slow_transfers_ppm: u32,
-    /// The transfer of this number, from 0, fails with an I/O error.
+    /// The operation with this number, from 0, fails with an I/O error.
     pub error_at: Option<u64>,
-    /// From this many transfers on, writes fail for want of room.
+    /// After this many operations, writes fail because the device is full.
     pub full_after: Option<u64>,
-    /// From this many transfers on, everything fails; if the first that does is a write, a part of it may land.
+    /// After this many operations, everything fails. If the first one to fail is a write, a part of it may land.
     pub dead_after: Option<u64>,
 }
 
 /// The operations and faults of a faulty device so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultStats {
-    /// Transfers that were started.
+    /// Operations that were started.
     pub transfers: u64,
-    /// Writes of which only a part landed.
+    /// Writes that only partly reached the medium.
     pub torn_writes: u64,
-    /// Writes that did not land.
+    /// Writes that never reached the medium.
     pub lost_writes: u64,
-    /// Writes that landed elsewhere.
+    /// Writes that landed at another offset.
     pub misdirected_writes: u64,
-    /// Writes that landed with a wrong bit.
+    /// Writes with a flipped bit.
     pub flipped_writes: u64,
-    /// Reads of another place.
+    /// Reads of another offset.
     pub misdirected_reads: u64,
-    /// Reads with a wrong bit.
+    /// Reads with a flipped bit.
     pub flipped_reads: u64,
     /// Reads that failed.
     pub read_errors: u64,
@@ -60,19 +60,19 @@ pub struct FaultStats {
     pub write_errors: u64,
     /// Syncs that failed.
     pub sync_errors: u64,
-    /// Transfers that moved their bytes in pieces.
+    /// Operations that moved their bytes in pieces.
     pub short_transfers: u64,
-    /// Transfers that waited for a turn.
+    /// Operations that waited for a turn.
     pub slow_transfers: u64,
 }
 
 impl FaultStats {
-    /// Writes that were acknowledged although the medium does not hold what was written.
+    /// Returns the number of acknowledged writes that the medium does not hold correctly.
     pub fn lies(&self) -> u64 {
         self.torn_writes + self.lost_writes + self.misdirected_writes + self.flipped_writes
     }
 
-    /// Reads that did not bring what the medium holds.
+    /// Returns the number of reads that failed or returned wrong bytes.
     pub fn bad_reads(&self) -> u64 {
         self.misdirected_reads + self.flipped_reads + self.read_errors
     }
@@ -105,7 +105,7 @@ pub(super) enum TransferKind {
 }
 
 impl FaultPlan {
-    /// Draws what happens to the next transfer, and counts it. At most one fault strikes a transfer.
+    /// Draws the fate of the next operation, and counts it. At most one fault strikes an operation.
     pub(super) fn draw(&self, motion: TransferKind, dice: &mut Dice, stats: &mut FaultStats) -> TransferFate {
         let reached = |limit: Option<u64>| limit.is_some_and(|limit| stats.transfers >= limit);
         let fault = if reached(self.dead_after) || self.error_at == Some(stats.transfers) {
@@ -116,7 +116,7 @@ impl FaultPlan {
             let rates = self.rates(motion);
             rates.into_iter().find(|&(per_million, _)| dice.happens(per_million)).map(|(_, fault)| fault)
         };
-        // A torn write is a prefix; in pieces it would not be one.
+        // A torn write leaves a prefix, which a write in several pieces would not.
         let is_whole = motion == TransferKind::Sync || fault == Some(PlannedFault::Torn);
         let is_short = !is_whole && dice.happens(self.short_transfers_ppm);
         let fate = TransferFate { fault, is_short, is_slow: dice.happens(self.slow_transfers_ppm) };

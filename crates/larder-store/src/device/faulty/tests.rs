@@ -1,4 +1,4 @@
-//! Each fault does what its name says and nothing else, and everything follows from the seed.
+//! At stake: each fault does what its name says and nothing else, and everything follows from the seed.
 
 use super::*;
 use crate::device::{AlignedBuffer, Completion};
@@ -11,7 +11,7 @@ fn device(plan: FaultPlan) -> FaultyDevice {
     FaultyDevice::new(LEN_BYTES, 1, plan)
 }
 
-/// The outcome, if it came at once.
+/// Writes, and returns the outcome if the write completed at once.
 fn write(device: &FaultyDevice, offset_bytes: u64, byte: u8, len: usize) -> Option<io::Result<()>> {
     let mut buffer = AlignedBuffer::with_len(len);
     buffer.as_mut_slice().fill(byte);
@@ -162,7 +162,7 @@ fn of_the_write_that_a_dying_device_was_at_a_part_may_land() {
     assert!(landed.contains(&0) && landed.contains(&4096) && landed.iter().any(|bytes| (1..4096).contains(bytes)));
 }
 
-/// At stake: a failing seed that does not fail when it is repeated.
+/// At stake: a failing seed that does not fail again.
 #[test]
 fn the_same_seed_comes_to_the_same_end() {
     let run = |seed| {

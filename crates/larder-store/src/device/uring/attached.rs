@@ -1,8 +1,8 @@
-//! Rings of threads that run an event loop: a thread's reads go through its own ring, without a handover.
+//! The rings of threads that run an event loop. A thread's reads go through its own ring, without another thread.
 //!
 //! Owns: the calling thread's rings, one per volume. Nothing waits here, except when a ring is given up. Invariant: no
-//! waker and no completion runs while the thread's rings are borrowed, because both may submit again. Cost: one access
-//! to thread-local storage per read, one system call per turn.
+//! waker and no completion runs while the thread's rings are borrowed, because both may submit an operation. Cost: one
+//! access to thread-local storage per read, one system call per turn.
 
 use std::{
     cell::RefCell,
@@ -24,24 +24,24 @@ thread_local! {
     static RINGS: RefCell<Vec<AttachedRing>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A ring of this thread. Dropping it waits for its transfers: never do so while the rings are borrowed.
+/// A ring of this thread. Dropping it waits for its operations, so it must not be dropped while the rings are borrowed.
 struct AttachedRing {
     ring: UringRing,
     link: Arc<DriverLink>,
-    /// Of the last turn; taken when woken, so that it is woken once.
+    /// The waker of the last turn. It is taken when woken, so that it is woken once.
     waker: Option<Waker>,
-    /// Kept for its memory; empty between turns.
+    /// Empty between turns; kept to reuse its allocation.
     finished: Vec<FinishedTransfer>,
 }
 
 /// The state shared by ring and driver. Also identifies a driver's ring.
 struct DriverLink {
     event: OwnedFd,
-    /// The driver was dropped on another thread.
+    /// Whether the driver was dropped on another thread.
     is_orphan: AtomicBool,
 }
 
-/// Gives the calling thread a ring; `None` when it has one for `file` already.
+/// Gives the calling thread a ring. Returns `None` if it already has one for `file`.
 pub(super) fn attach(file: &Arc<VolumeFile>) -> io::Result<Option<ThreadDriver>> {
     let place = |rings: &mut Vec<AttachedRing>| {
         let index = rings.iter().position(|attached| Arc::ptr_eq(&attached.ring.file, file));
@@ -64,7 +64,7 @@ pub(super) fn attach(file: &Arc<VolumeFile>) -> io::Result<Option<ThreadDriver>>
     Ok(Some(ThreadDriver::new(Box::new(RingDriver { link }))))
 }
 
-/// Queues a read on the calling thread's ring; gives it back when there is none that takes it.
+/// Queues a read on the calling thread's ring. Returns the read if the thread has no ring that accepts it.
 pub(super) fn submit(file: &Arc<VolumeFile>, in_flight: InFlight) -> Option<InFlight> {
     let mut not_taken = Some(in_flight);
     let mut orphan = None;

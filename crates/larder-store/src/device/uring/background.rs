@@ -1,7 +1,7 @@
 //! The ring on a thread of its own: writes, syncs, and the reads of threads without a ring.
 //!
-//! Owns: that thread, and the queue by which the others reach it. Invariant: dropping it waits until every
-//! transfer has completed. Cost: at most one wake-up per batch; with nothing in flight the thread sleeps.
+//! Owns: that thread, and the queue through which other threads reach it. Invariant: dropping it waits until every
+//! operation has completed. Cost: at most one wakeup per batch; the thread sleeps while nothing is in flight.
 
 use std::{
     io,
@@ -27,7 +27,7 @@ pub(super) struct BackgroundRing {
 
 struct BackgroundState {
     queue: TransferQueue<InFlight>,
-    /// Readable when the thread should look into the queue.
+    /// Readable when the thread should check the queue.
     wake: OwnedFd,
 }
 
@@ -38,7 +38,7 @@ impl BackgroundRing {
         let (report, started) = mpsc::channel();
         let thread = thread::Builder::new().name("larder-uring".to_owned()).spawn({
             let (shared, file) = (Arc::clone(&shared), Arc::clone(file));
-            // The kernel ties a ring to the thread that makes it.
+            // The kernel ties a ring to the thread that creates it.
             move || match UringRing::new(file) {
                 Ok(ring) => {
                     if report.send(Ok(())).is_ok() {
@@ -51,7 +51,7 @@ impl BackgroundRing {
         match started.recv() {
             Ok(Ok(())) => Ok(Self { shared, thread: Some(thread) }),
             Ok(Err(error)) => {
-                // Waited for, so that the thread is not still holding the file when it is opened again.
+                // Joined, so that the thread no longer holds the file when it is opened again.
                 join_others([thread]);
                 Err(error)
             }
@@ -98,13 +98,13 @@ impl BackgroundState {
     }
 
     fn wake(&self) {
-        // Fails only if the counter is full, and then the thread is awake.
+        // Fails only if the counter is full, in which case the thread is awake.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    /// Waits for a wake-up outside the ring: waiting in it would count as waiting for a disk.
+    /// Waits for a wakeup outside the ring, because the system would count waiting in the ring as waiting for a disk.
     fn sleep(&self) {
-        // Interrupted or not, the queue is looked at again.
+        // The queue is checked again even if this is interrupted.
         let _ = rustix::event::poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], None);
         self.forget_wakes();
     }

@@ -1,12 +1,13 @@
-//! Direct I/O, which bypasses the page cache: turned on where the file system or device supports it, with the alignment
-//! that it needs.
+//! Direct I/O, which bypasses the page cache: enabled if the file system or device supports it, with the alignment that
+//! it needs.
 //!
-//! Owns: the one flag of an opened file. The only I/O here is one probe. Invariant: a reported alignment has worked
-//! once. Cost: a few system calls and one read per open.
+//! Owns: the flag of an opened file. The only I/O here is one probe. Invariant: a read with the reported alignment
+//! succeeded once. Cost: a few system calls and one read per open.
 
 use std::fs::File;
 
-/// Makes transfers of `file` go past the page cache and says on what alignment; `None`: they cannot.
+/// Makes I/O on `file` bypass the page cache, and returns the required alignment. Returns `None` if that is not
+/// possible.
 #[cfg(target_os = "linux")]
 pub(super) fn turn_on(file: &File, is_block_device: bool) -> Option<u32> {
     use std::os::unix::fs::FileExt;
@@ -17,7 +18,7 @@ pub(super) fn turn_on(file: &File, is_block_device: bool) -> Option<u32> {
     let alignment_bytes = alignment_bytes(file, is_block_device)?;
     let flags = rustix::fs::fcntl_getfl(file).ok()?;
     rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).ok()?;
-    // Some file systems take the flag and then refuse every transfer.
+    // Some file systems accept the flag and then refuse every operation.
     let mut probe = AlignedBuffer::with_len(BUFFER_ALIGNMENT_BYTES);
     match file.read_at(probe.as_mut_slice(), 0) {
         Ok(_) => Some(alignment_bytes),
@@ -28,7 +29,7 @@ pub(super) fn turn_on(file: &File, is_block_device: bool) -> Option<u32> {
     }
 }
 
-/// Returns the alignment that direct I/O needs, if this engine's buffers and records have it.
+/// Returns the alignment that direct I/O needs, if this engine's buffers and records satisfy it.
 #[cfg(target_os = "linux")]
 fn alignment_bytes(file: &File, is_block_device: bool) -> Option<u32> {
     use super::ALIGNMENT_BYTES_MIN;
@@ -49,7 +50,7 @@ fn alignment_bytes(file: &File, is_block_device: bool) -> Option<u32> {
                 && offset.max(memory) as usize <= BUFFER_ALIGNMENT_BYTES;
             is_possible.then_some(offset.max(ALIGNMENT_BYTES_MIN))
         }
-        // Before Linux 6.1 the alignment is unknown; a page satisfies every disk.
+        // Before Linux 6.1 the kernel does not report the alignment; a page is enough for every disk.
         _ => Some(BUFFER_ALIGNMENT_BYTES as u32),
     }
 }

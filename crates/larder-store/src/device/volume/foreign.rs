@@ -18,7 +18,7 @@ pub(crate) struct DeviceEnds<'a> {
     pub(crate) tail: &'a [u8],
 }
 
-/// Names what the device holds; `None` if it is blank.
+/// Returns a description of the device's content; `None` if it is blank.
 pub(crate) fn find(ends: &DeviceEnds<'_>) -> Option<&'static str> {
     let marked = MARKS.iter().find(|mark| ends.holds(mark.at, mark.bytes));
     if let Some(mark) = marked {
@@ -49,7 +49,7 @@ impl DeviceEnds<'_> {
         found == Some(bytes)
     }
 
-    /// Returns the bytes at `offset`, if they lie in one of the ends.
+    /// Returns the bytes at `offset`, if one of the ends contains them.
     fn at(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let part = |bytes: &[u8], start: u64| {
             let start = usize::try_from(start).ok()?;
@@ -63,8 +63,8 @@ impl DeviceEnds<'_> {
         Some(&self.tail[range])
     }
 
-    /// Returns whether there is a superblock of md: at the start (versions 1.1 and 1.2), or at a place that follows
-    /// from the length.
+    /// Returns whether there is a superblock of md: at the start (versions 1.1 and 1.2), or at an offset computed from
+    /// the length.
     fn has_raid_member(&self) -> bool {
         let sectors = self.len_bytes / 512;
         let old = (self.len_bytes & !0xFFFF).checked_sub(64 << 10);
@@ -73,7 +73,8 @@ impl DeviceEnds<'_> {
         places.into_iter().flatten().any(|offset| self.holds(ProbePlace::Start(offset), &0xA92B_4EFC_u32.to_le_bytes()))
     }
 
-    /// ZFS writes four labels of 256 KiB, two at each end; the last half of one is a ring of uberblocks.
+    /// Returns whether there is a label of ZFS. ZFS writes four labels of 256 KiB, two at each end; the second half of
+    /// a label is a ring of uberblocks.
     fn has_zfs_label(&self) -> bool {
         const LABEL_BYTES: u64 = 256 << 10;
         let magic = 0x00BA_B10C_u64;
@@ -88,7 +89,7 @@ impl DeviceEnds<'_> {
     }
 }
 
-/// A device whose first bytes are zeros up to here holds nothing that starts at its start.
+/// If the first bytes of a device up to here are zeros, it holds nothing that begins at its start.
 const BLANK_BYTES: usize = 64 << 10;
 
 #[derive(Clone, Copy)]
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(found(&device), Some(of), "{bytes:x?} at {offset:#x}");
     }
 
-    /// At stake: somebody's files, overwritten because nobody looked.
+    /// At stake: foreign data that is overwritten because its signature was not found.
     #[test]
     fn every_mark_is_found_where_its_owner_leaves_it() {
         for mark in &MARKS {

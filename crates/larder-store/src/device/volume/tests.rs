@@ -1,4 +1,4 @@
-//! What opening and creating volume files promises.
+//! Opening and creating volume files.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -46,7 +46,7 @@ fn a_volume_in_use_is_refused_until_it_is_dropped() {
     assert_eq!(VolumeFile::open(&path).unwrap().len_bytes(), SIZE_BYTES);
 }
 
-/// At stake: a restart that fails because the kernel has not yet let go of what the killed process had in flight.
+/// At stake: a restart that fails because the kernel has not yet finished the I/O of the killed process.
 #[test]
 fn a_volume_about_to_be_let_go_is_waited_for() {
     let (_directory, path) = scratch();
@@ -63,7 +63,7 @@ fn a_volume_about_to_be_let_go_is_waited_for() {
     assert_eq!(pause_count, LOCK_RETRY_COUNT_MAX - 1);
 }
 
-/// At stake: somebody's file, emptied because it had the volume's name.
+/// At stake: a foreign file that is emptied because it has the volume's name.
 #[test]
 fn an_existing_file_is_never_changed() {
     let (_directory, path) = scratch();
@@ -89,7 +89,7 @@ fn what_is_no_regular_file_is_refused() {
     );
 }
 
-/// At stake: a disk filled up by a volume that cannot be had, and a file that looks like one.
+/// At stake: a disk filled by a volume that cannot be created, and a leftover file that looks like one.
 #[test]
 fn without_room_nothing_stays_behind() {
     let (directory, path) = scratch();

@@ -3,8 +3,8 @@
 //!
 //! Owns: [`SetShape`], which decides a policy's bits per entry, and [`UnpackedSet`], which changes a set. Keys, and the
 //! content of a set's bins, are unknown here. Invariants: the ranks of a set are a permutation. No two ways have the
-//! same tag, so the tag of a key selects its way. Two keys of a set with the same tag displace each other; whoever
-//! reads the record compares the key. Cost: a hit renumbers the ranks of one set, without I/O. Source: HashCache (NSDI
+//! same tag, so the tag of a key selects its way. Two keys of a set with the same tag displace each other; the reader
+//! of a record compares the key. Cost: a hit renumbers the ranks of one set, without I/O. Source: HashCache (NSDI
 //! 2009), SetMem, Log.
 
 pub(crate) mod bits;

@@ -1,57 +1,57 @@
-//! Bodies of which parts stand in records of their own: where those are, and which checksums are theirs.
+//! Bodies with parts in records of their own: the locations of the parts, and their checksums.
 //!
-//! Invariant: every part, and the rest, has blocks of its own, so that each is verified without the others.
+//! Invariant: every part, and the remainder, begins with a new block, so that each is verified independently.
 
 use super::{BODY_BLOCK_BYTES, BodyElsewhere, DecodedRecord, FIXED_BYTES, PART_BYTES, RecordKind};
 use crate::{format::bytes::FieldReader, units::PACKED_STEP_BYTES};
 use std::ops::Range;
 
-/// A part of a body that stands in a record of its own.
+/// A part of a body that is in a record of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BodyPart {
     pub(crate) place: BodyElsewhere,
     pub(crate) len_bytes: u32,
 }
 
-/// The place of a stretch of a body.
+/// The location of a stretch of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BodyStretch {
-    /// The stretch.
+    /// The range of the body.
     pub(crate) range: Range<u64>,
     pub(crate) place: BodyElsewhere,
-    /// The number, in the record, of the checksum of the first block.
+    /// Index, in the record, of the checksum of the stretch's first block.
     first_checksum: u64,
-    /// True if the stretch follows the record's front.
+    /// Whether the stretch is in the entry's own record.
     pub(crate) is_here: bool,
 }
 
-/// Returns how many bytes of a body a part has whose record takes at most `room_bytes`.
+/// Returns how many bytes of a body fit in a part whose record takes at most `room_bytes`.
 pub(crate) fn part_body_bytes(room_bytes: u64) -> u64 {
     let checksums_bytes = room_bytes.div_ceil(BODY_BLOCK_BYTES) * 4;
     room_bytes.saturating_sub(FIXED_BYTES as u64 + checksums_bytes) / PACKED_STEP_BYTES * PACKED_STEP_BYTES
 }
 
 /// Returns the number of checksums for a body of `body_bytes` with `part_count` parts in records of their own. Each
-/// part may end with a block that is not full.
+/// part can end with a partial block.
 pub(crate) fn checksum_count(body_bytes: u64, part_count: usize) -> usize {
     body_bytes.div_ceil(BODY_BLOCK_BYTES) as usize + part_count
 }
 
 impl BodyStretch {
-    /// Returns it as a part for another record; `None` if it is empty.
+    /// Returns the stretch as a part for another record; `None` if it is empty.
     pub(crate) fn into_part(self) -> Option<BodyPart> {
         let len_bytes = (self.range.end - self.range.start) as u32;
         (len_bytes > 0).then_some(BodyPart { place: self.place, len_bytes })
     }
 
-    /// Returns which of the record's checksums is that of this block of the stretch.
+    /// Returns the index of the checksum for this block of the stretch.
     pub(crate) fn checksum_of(&self, block: u64) -> u64 {
         self.first_checksum + block
     }
 }
 
 impl DecodedRecord {
-    /// Returns the parts of the body that stand in records of their own; `record` is what was decoded.
+    /// Returns the parts of the body that are in records of their own. `record` contains the decoded record.
     pub(crate) fn parts(&self, record: &[u8]) -> Vec<BodyPart> {
         let part = |bytes: &[u8]| {
             let mut fields = FieldReader::new(bytes);
@@ -61,8 +61,8 @@ impl DecodedRecord {
         record[self.parts.clone()].chunks_exact(PART_BYTES).filter_map(part).collect()
     }
 
-    /// Returns where the body stands, from its start to its end, for a record that begins at `start_bytes`; `record` is
-    /// what was decoded.
+    /// Returns the locations of the body, from its start to its end, for a record that begins at `start_bytes`.
+    /// `record` contains the decoded record.
     pub(crate) fn stretches(&self, record: &[u8], start_bytes: u64) -> Vec<BodyStretch> {
         let (mut at, mut first_checksum) = (0, 0);
         let mut stretch = |place, len_bytes: u64, is_here| {
@@ -79,7 +79,7 @@ impl DecodedRecord {
         all
     }
 
-    /// Returns whether the body's bytes behind the front match their checksums; `record` is the whole record.
+    /// Returns whether the part of the body in this record matches its checksums. `record` is the whole record.
     pub(crate) fn verifies_here(&self, record: &[u8]) -> bool {
         let Some(body) = record.get(self.body_start..self.len_bytes()) else { return false };
         let apart = self.parts(record);
