@@ -79,7 +79,7 @@ impl Clock {
     }
 
     /// Returns the time since the Unix epoch. It can jump forward or back when the time of day is changed.
-    pub(crate) fn since_epoch(&self) -> Duration {
+    pub fn since_epoch(&self) -> Duration {
         match &self.0 {
             ClockSource::System => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default(),
             ClockSource::Manual(manual) => {

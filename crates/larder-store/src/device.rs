@@ -27,7 +27,7 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-pub(crate) use blocking::block_on;
+pub use blocking::block_on;
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT_BYTES, release_unused_buffers};
 pub(crate) use creation::UnfinishedFile;
 pub use directory::{Directory, FileName, FileWork, FilesDirectory, MemoryDirectory};

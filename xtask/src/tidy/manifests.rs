@@ -6,7 +6,8 @@
 use super::{Finding, source::Text};
 
 /// Every crate, and the crates of this workspace it may depend on, tests included.
-const MAY_DEPEND: [(&str, &[&str]); 10] = [
+const MAY_DEPEND: [(&str, &[&str]); 11] = [
+    ("larder-cache", &["larder-store"]),
     ("larder-http", &[]),
     // For its tests: cargo itself refuses a crate that depends on itself in any other way.
     ("larder-store", &["larder-torture"]),

@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Runs `future` on this thread, sleeping while it waits.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+pub fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(thread::Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {

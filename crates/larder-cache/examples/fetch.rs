@@ -1,0 +1,13 @@
+//! Fetches a value at the first run, and finds it at the next: `cargo run -p larder-cache --example fetch`.
+
+use larder_cache::{Cache, Result};
+
+fn main() -> Result<()> {
+    let cache = Cache::builder(std::env::temp_dir().join("larder-example")).disk("64MB").memory("8MB").open()?;
+    futures_executor::block_on(async {
+        cache.ready().await;
+        let value = cache.get_or_fetch("greeting", || async { Ok::<_, std::io::Error>("hello") }).await?;
+        println!("{} (fetches in this run: {})", String::from_utf8_lossy(&value), cache.stats().fetches);
+        cache.close().await
+    })
+}

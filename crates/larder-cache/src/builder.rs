@@ -1,0 +1,194 @@
+//! Opening a cache: its directory, its sizes, and its defaults.
+
+use crate::{
+    ByteSize, Cache, CacheEvent, Error, Result,
+    cache::{CacheParts, ValueOptions, WriteLocks},
+    counters::{Counters, EventSink},
+    fetches::Fetches,
+    memory::MemoryCache,
+    tags::{TagFile, TagRemovals, read_file},
+};
+use larder_store::{ErrorKind, Invalidation, Store, StoreOptions, device::block_on};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// Builds a [`Cache`]. Only the size on disk has no default.
+#[must_use = "a builder does nothing until `open` is called"]
+pub struct CacheBuilder {
+    directory: PathBuf,
+    disk: std::result::Result<Option<ByteSize>, String>,
+    memory: std::result::Result<ByteSize, String>,
+    defaults: ValueOptions,
+    sink: Option<EventSink>,
+    configure: Option<Box<dyn FnOnce(&mut StoreOptions)>>,
+}
+
+/// Memory of a cache, unless the builder is told otherwise.
+const MEMORY_DEFAULT_BYTES: u64 = 64 << 20;
+/// Least memory of a cache. Below, there is no room for values on their way to the disk.
+const MEMORY_MIN_BYTES: u64 = 4 << 20;
+/// Memory of tables that do not grow: locks, versions, ghosts.
+const FIXED_BYTES: u64 = 512 << 10;
+/// Divisor of the memory that limits the index of the store.
+const INDEX_SHARE: u64 = 2;
+/// Divisor of the memory that limits values on their way to the disk.
+const DIRTY_SHARE: u64 = 4;
+
+/// The parts of the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MemoryParts {
+    index_bytes: u64,
+    dirty_bytes: u64,
+    values_bytes: u64,
+}
+
+impl MemoryParts {
+    /// Divides `memory_bytes` so that all parts together never take more.
+    fn new(memory_bytes: u64, disk_bytes: u64) -> Self {
+        let index_bytes = larder_store::index_bytes_max_default(disk_bytes).min(memory_bytes / INDEX_SHARE);
+        let dirty_bytes = (memory_bytes / DIRTY_SHARE).min(32 << 20);
+        Self { index_bytes, dirty_bytes, values_bytes: memory_bytes - index_bytes - dirty_bytes - FIXED_BYTES }
+    }
+}
+
+impl CacheBuilder {
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            disk: Ok(None),
+            memory: Ok(ByteSize(MEMORY_DEFAULT_BYTES)),
+            defaults: ValueOptions::default(),
+            sink: None,
+            configure: None,
+        }
+    }
+
+    /// Sets the size on disk: a number of bytes, or text such as `"10GB"`. The file takes it as values come. An existing
+    /// cache must be opened with the size that it has.
+    pub fn disk(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
+        self.disk = size.try_into().map(Some).map_err(|error| format!("disk: {error}"));
+        self
+    }
+
+    /// Sets the memory for everything that the cache keeps: values, the index of the disk (about 8 bytes for each stored
+    /// value, at most half of the memory), and values on their way to the disk. At least 4 MiB; default 64 MiB. Where
+    /// the index has no more room, values that had the fewest hits are evicted.
+    pub fn memory(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
+        self.memory = size.try_into().map_err(|error| format!("memory: {error}"));
+        self
+    }
+
+    /// Sets how long values are fresh, unless their request says otherwise. Default: for ever.
+    pub fn fresh_for(mut self, time: Duration) -> Self {
+        self.defaults.fresh_for = Some(time);
+        self
+    }
+
+    /// Sets how long after that values may still be used, see [`crate::EntryRequest::stale_for`]. Default: not at all.
+    pub fn stale_for(mut self, time: Duration) -> Self {
+        self.defaults.stale_for = time;
+        self
+    }
+
+    /// Sets a receiver of events, for metrics and logs. It is called in the middle of lookups and writes, so it should
+    /// be quick, and must not call the cache.
+    pub fn on_event(mut self, sink: impl Fn(CacheEvent<'_>) + Send + Sync + 'static) -> Self {
+        self.sink = Some(Box::new(sink));
+        self
+    }
+
+    /// Changes options of the store below just before it is opened: its eviction policy, its I/O, its clock.
+    pub fn configure_store(mut self, configure: impl FnOnce(&mut StoreOptions) + 'static) -> Self {
+        self.configure = Some(Box::new(configure));
+        self
+    }
+
+    /// Opens the cache, or creates it. Blocks for a few reads of the disk. Values of earlier runs are found as they are
+    /// loaded, see [`Cache::ready`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a wrong size; [`Error::Store`] when the directory cannot be used, another process has the
+    /// cache, or its files are not a cache's or have another size. Nothing is touched in these cases.
+    pub fn open(self) -> Result<Cache> {
+        let help = crate::SizeError::HELP;
+        let disk = self.disk.map_err(|problem| Error::Invalid(format!("{problem}: {help}")))?;
+        let disk = disk.ok_or_else(|| Error::Invalid("disk: a cache needs a size on disk, such as 10GB".to_owned()))?;
+        let memory = self.memory.map_err(|problem| Error::Invalid(format!("{problem}: {help}")))?;
+        if memory.0 < MEMORY_MIN_BYTES {
+            let problem = format!("memory: {} bytes are too few: at least {MEMORY_MIN_BYTES} (4MiB)", memory.0);
+            return Err(Error::Invalid(problem));
+        }
+        let parts = MemoryParts::new(memory.0, disk.0);
+        fs::create_dir_all(&self.directory).map_err(|error| unusable(&self.directory, error))?;
+        let mut options = StoreOptions::new(self.directory.join("store.larder"), disk.0);
+        options.is_sparse = true;
+        options.index_bytes_max = parts.index_bytes;
+        options.dirty_bytes_max = parts.dirty_bytes;
+        if let Some(configure) = self.configure {
+            configure(&mut options);
+        }
+        let clock = options.clock.clone();
+        let store = Store::open(options)?;
+        let removals = open_removals(&store, &self.directory)?;
+        Ok(Cache::from_parts(CacheParts {
+            store,
+            memory: MemoryCache::new(parts.values_bytes),
+            fetches: Fetches::default(),
+            removals,
+            counters: Counters::new(self.sink),
+            clock,
+            defaults: self.defaults,
+            writes: WriteLocks::default(),
+        }))
+    }
+}
+
+/// Opens the file of removals that belongs to the store. If there is none, nothing is known about removals, and the store
+/// is emptied.
+fn open_removals(store: &Store, directory: &Path) -> Result<TagRemovals> {
+    let path = directory.join("removed-tags");
+    let is_of_store = |file: &TagFile| store.labels().all(|label| label == file.label);
+    if let Some(file) = read_file(&path).filter(is_of_store) {
+        return Ok(TagRemovals::new(path, file));
+    }
+    // The store is emptied first. If the process is killed in between, the labels differ, and this is done again.
+    block_on(store.invalidate(Invalidation::All))?;
+    let label = getrandom::u64().map_err(|error| unusable(directory, std::io::Error::other(error.to_string())))?.max(1);
+    let file = TagFile::create(&path, label).map_err(|error| unusable(&path, error))?;
+    block_on(store.set_label(label))?;
+    Ok(TagRemovals::new(path, file))
+}
+
+fn unusable(path: &Path, error: std::io::Error) -> Error {
+    let place = format!("{} cannot be used for a cache", path.display());
+    Error::Store(larder_store::Error::io(ErrorKind::Unavailable, place, error))
+}
+
+impl fmt::Debug for CacheBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheBuilder")
+            .field("directory", &self.directory)
+            .field("disk", &self.disk)
+            .field("memory", &self.memory)
+            .field("defaults", &self.defaults)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_within_the_memory() {
+        for memory_bytes in [MEMORY_MIN_BYTES, 64 << 20, 1 << 30] {
+            for disk_bytes in [32 << 20, 10 << 30, 1 << 40] {
+                let MemoryParts { index_bytes, dirty_bytes, values_bytes } = MemoryParts::new(memory_bytes, disk_bytes);
+                assert_eq!(index_bytes + dirty_bytes + values_bytes + FIXED_BYTES, memory_bytes);
+            }
+        }
+    }
+}

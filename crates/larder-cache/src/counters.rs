@@ -1,0 +1,164 @@
+//! What happens in a cache: counters, and events for the caller's own metrics and logs.
+
+use crate::Error;
+use larder_store::Stats;
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// Something that happened to a key.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum CacheEvent<'a> {
+    /// A lookup found the value in memory.
+    MemoryHit {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// A lookup found the value on disk.
+    DiskHit {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// A lookup found no value that may be used.
+    Miss {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// A caller got an old value, because a new one was being fetched or its fetch had failed.
+    StaleHit {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// A fetch succeeded.
+    Fetched {
+        /// The key.
+        key: &'a [u8],
+        /// Length of the value in bytes.
+        len_bytes: u64,
+    },
+    /// A fetch failed.
+    FetchFailed {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// A value was stored.
+    Stored {
+        /// The key.
+        key: &'a [u8],
+        /// Length of the value in bytes.
+        len_bytes: u64,
+    },
+    /// A fetched value was not stored: the policy expects too few hits of it, or its key or one of its tags was removed
+    /// or replaced meanwhile.
+    NotAdmitted {
+        /// The key.
+        key: &'a [u8],
+    },
+    /// The store failed. The value was fetched, or was not stored.
+    StoreFailed {
+        /// The key.
+        key: &'a [u8],
+        /// The failure.
+        error: &'a Error,
+    },
+}
+
+/// Counters and gauges of a cache since it was opened.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// Lookups that found their value in memory.
+    pub memory_hits: u64,
+    /// Lookups that found their value on disk.
+    pub disk_hits: u64,
+    /// Lookups that found no value that may be used.
+    pub misses: u64,
+    /// Callers that got an old value, because a new one was being fetched or its fetch had failed.
+    pub stale_hits: u64,
+    /// Fetches that succeeded.
+    pub fetches: u64,
+    /// Fetches that failed.
+    pub fetch_failures: u64,
+    /// Callers that waited for another caller's fetch.
+    pub shared_fetches: u64,
+    /// Values stored.
+    pub stored: u64,
+    /// Fetched values that were not stored, see [`CacheEvent::NotAdmitted`].
+    pub not_admitted: u64,
+    /// Failures of the store.
+    pub store_failures: u64,
+    /// Values in memory.
+    pub memory_values: u64,
+    /// Bytes that they take.
+    pub memory_bytes: u64,
+    /// The store below.
+    pub store: Stats,
+}
+
+/// The caller's receiver of events.
+pub(crate) type EventSink = Box<dyn Fn(CacheEvent<'_>) + Send + Sync>;
+
+/// Counts events, and passes them on.
+#[derive(Default)]
+pub(crate) struct Counters {
+    memory_hits: AtomicU64,
+    disk_hits: AtomicU64,
+    misses: AtomicU64,
+    stale_hits: AtomicU64,
+    fetches: AtomicU64,
+    fetch_failures: AtomicU64,
+    pub(crate) shared_fetches: AtomicU64,
+    stored: AtomicU64,
+    not_admitted: AtomicU64,
+    store_failures: AtomicU64,
+    sink: Option<EventSink>,
+}
+
+impl Counters {
+    pub(crate) fn new(sink: Option<EventSink>) -> Self {
+        Self { sink, ..Self::default() }
+    }
+
+    pub(crate) fn note(&self, event: CacheEvent<'_>) {
+        let counter = match event {
+            CacheEvent::MemoryHit { .. } => &self.memory_hits,
+            CacheEvent::DiskHit { .. } => &self.disk_hits,
+            CacheEvent::Miss { .. } => &self.misses,
+            CacheEvent::StaleHit { .. } => &self.stale_hits,
+            CacheEvent::Fetched { .. } => &self.fetches,
+            CacheEvent::FetchFailed { .. } => &self.fetch_failures,
+            CacheEvent::Stored { .. } => &self.stored,
+            CacheEvent::NotAdmitted { .. } => &self.not_admitted,
+            CacheEvent::StoreFailed { .. } => &self.store_failures,
+        };
+        counter.fetch_add(1, Relaxed);
+        if let Some(sink) = &self.sink {
+            sink(event);
+        }
+    }
+
+    /// Returns the counters; memory and store are the caller's to add.
+    pub(crate) fn stats(&self) -> CacheStats {
+        CacheStats {
+            memory_hits: self.memory_hits.load(Relaxed),
+            disk_hits: self.disk_hits.load(Relaxed),
+            misses: self.misses.load(Relaxed),
+            stale_hits: self.stale_hits.load(Relaxed),
+            fetches: self.fetches.load(Relaxed),
+            fetch_failures: self.fetch_failures.load(Relaxed),
+            shared_fetches: self.shared_fetches.load(Relaxed),
+            stored: self.stored.load(Relaxed),
+            not_admitted: self.not_admitted.load(Relaxed),
+            store_failures: self.store_failures.load(Relaxed),
+            ..CacheStats::default()
+        }
+    }
+}
+
+impl fmt::Debug for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.stats().fmt(f)
+    }
+}

@@ -1,0 +1,94 @@
+//! A request for one key, with the lifetime and the tags of the value that may be stored.
+
+use crate::{
+    Cache, Result, ValueWriter,
+    cache::{ValueOptions, check_tag_count, checked},
+    tags::TagHash,
+};
+use bytes::Bytes;
+use std::{error, fmt, time::Duration};
+
+/// A request for one key, see [`Cache::entry`].
+#[must_use = "a request does nothing until one of its methods is awaited"]
+pub struct EntryRequest {
+    cache: Cache,
+    key: Box<[u8]>,
+    options: ValueOptions,
+}
+
+impl EntryRequest {
+    pub(crate) fn new(cache: &Cache, key: &[u8], options: ValueOptions) -> Self {
+        Self { cache: cache.clone(), key: key.into(), options }
+    }
+
+    /// Sets how long the value is fresh. Lookups return it that long. Default: the builder's, or for ever.
+    pub fn fresh_for(mut self, time: Duration) -> Self {
+        self.options.fresh_for = Some(time);
+        self
+    }
+
+    /// Sets how long after that the value may still be used: while a new value is being fetched by another caller, or
+    /// if the fetch fails. Default: the builder's, or not at all.
+    pub fn stale_for(mut self, time: Duration) -> Self {
+        self.options.stale_for = time;
+        self
+    }
+
+    /// Adds a tag, for [`Cache::remove_tag`]. A value has at most 256 tags.
+    pub fn tag(mut self, tag: &str) -> Self {
+        self.options.tags.push(TagHash::new(tag));
+        self
+    }
+
+    /// As [`Cache::get_or_fetch`].
+    ///
+    /// # Errors
+    /// As [`Cache::get_or_fetch`].
+    pub async fn get_or_fetch<F, Fut, V, E>(self, fetch: F) -> Result<Bytes>
+    where
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = std::result::Result<V, E>>,
+        V: Into<Bytes>,
+        E: Into<Box<dyn error::Error + Send + Sync>>,
+    {
+        self.get_or_fetch_if(|_| true, fetch).await
+    }
+
+    /// As [`EntryRequest::get_or_fetch`]; a stored value that `accepts` refuses is like none.
+    pub(crate) async fn get_or_fetch_if<F, Fut, V, E>(self, accepts: impl Fn(&[u8]) -> bool, fetch: F) -> Result<Bytes>
+    where
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = std::result::Result<V, E>>,
+        V: Into<Bytes>,
+        E: Into<Box<dyn error::Error + Send + Sync>>,
+    {
+        check_tag_count(self.options.tags.len())?;
+        self.cache.get_or_fetch_with(&self.key, self.options, accepts, fetch).await
+    }
+
+    /// As [`Cache::insert`].
+    ///
+    /// # Errors
+    /// As [`Cache::insert`]; also [`crate::Error::Invalid`] for more than 256 tags.
+    pub async fn insert(self, value: impl Into<Bytes>) -> Result<()> {
+        let mut writer = self.writer()?;
+        writer.write(value).await?;
+        writer.finish().await
+    }
+
+    /// Begins a value that is written piece by piece.
+    ///
+    /// # Errors
+    /// [`crate::Error::Invalid`] when the key is too long, or for more than 256 tags.
+    pub fn writer(self) -> Result<ValueWriter> {
+        checked(&self.key)?;
+        check_tag_count(self.options.tags.len())?;
+        Ok(ValueWriter::new(&self.cache, &self.key, self.options))
+    }
+}
+
+impl fmt::Debug for EntryRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntryRequest").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,50 @@
+//! The error of a cache.
+
+use std::{error, fmt, sync::Arc};
+
+/// The result of a call to the cache.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The reason why a call failed. A missing, expired or damaged value is not an error: the lookup finds nothing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store failed, or refused an argument.
+    Store(larder_store::Error),
+    /// An option of the builder is wrong, or an argument is too long. The text says which values are accepted.
+    Invalid(String),
+    /// The caller's fetch failed. All callers that waited for this fetch get the same error.
+    Fetch(Arc<dyn error::Error + Send + Sync>),
+    /// A part of a long value was evicted, or found damaged, while the value was being read.
+    Gone,
+    /// A value could not be written as JSON (feature `serde`).
+    Encode(Arc<dyn error::Error + Send + Sync>),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => write!(f, "{error}"),
+            Self::Invalid(problem) => f.write_str(problem),
+            Self::Fetch(error) => write!(f, "the fetch failed: {error}"),
+            Self::Gone => f.write_str("a part of the value is gone: read it again from its source"),
+            Self::Encode(error) => write!(f, "the value cannot be written as JSON: {error}"),
+        }
+    }
+}
+
+impl error::Error for Error {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::Fetch(error) | Self::Encode(error) => Some(error.as_ref()),
+            Self::Invalid(_) | Self::Gone => None,
+        }
+    }
+}
+
+impl From<larder_store::Error> for Error {
+    fn from(error: larder_store::Error) -> Self {
+        Self::Store(error)
+    }
+}

@@ -1,0 +1,97 @@
+//! Fetches in progress: all callers that want one key wait for one fetch.
+//!
+//! Invariants: a key has at most one fetch that newcomers can join. If the caller that fetches is dropped, those that
+//! wait for it start over, and one of them fetches.
+
+use bytes::Bytes;
+use futures_channel::oneshot;
+use futures_util::{FutureExt, future::Shared};
+use std::{
+    collections::HashMap,
+    error,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+/// The result of a fetch, for each caller.
+pub(crate) type FetchOutcome = Result<Bytes, Arc<dyn error::Error + Send + Sync>>;
+
+/// The fetches in progress.
+#[derive(Default)]
+pub(crate) struct Fetches {
+    running: Mutex<RunningFetches>,
+}
+
+#[derive(Default)]
+struct RunningFetches {
+    by_key: HashMap<Box<[u8]>, RunningFetch>,
+    /// The number of the last fetch.
+    last_number: u64,
+}
+
+struct RunningFetch {
+    outcome: Shared<oneshot::Receiver<FetchOutcome>>,
+    number: u64,
+}
+
+/// A caller's part in a fetch.
+pub(crate) enum FetchRole<'a> {
+    /// The caller fetches.
+    Leader(FetchLead<'a>),
+    /// Another caller fetches. The outcome is canceled if that caller is dropped.
+    Follower(Shared<oneshot::Receiver<FetchOutcome>>),
+}
+
+/// The duty to fetch. While it lives, newcomers wait for its outcome or get it.
+pub(crate) struct FetchLead<'a> {
+    fetches: &'a Fetches,
+    key: Box<[u8]>,
+    number: u64,
+    outcome: Option<oneshot::Sender<FetchOutcome>>,
+}
+
+impl Fetches {
+    /// Joins the fetch of `key`, or begins one.
+    pub(crate) fn join(&self, key: &[u8]) -> FetchRole<'_> {
+        let mut running = self.lock();
+        if let Some(fetch) = running.by_key.get(key) {
+            return FetchRole::Follower(fetch.outcome.clone());
+        }
+        running.last_number += 1;
+        let number = running.last_number;
+        let (sender, receiver) = oneshot::channel();
+        running.by_key.insert(key.into(), RunningFetch { outcome: receiver.shared(), number });
+        FetchRole::Leader(FetchLead { fetches: self, key: key.into(), number, outcome: Some(sender) })
+    }
+
+    /// Lets nobody join the present fetch of `key` any more: its outcome is about to be out of date.
+    pub(crate) fn detach(&self, key: &[u8]) {
+        self.lock().by_key.remove(key);
+    }
+
+    /// Lets nobody join any of the present fetches any more.
+    pub(crate) fn detach_all(&self) {
+        self.lock().by_key.clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RunningFetches> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl FetchLead<'_> {
+    /// Gives the outcome to all that wait, and to newcomers until this lead is dropped.
+    pub(crate) fn publish(&mut self, outcome: FetchOutcome) {
+        let sender = self.outcome.take().expect("a fetch has one outcome");
+        // An error: nobody waits.
+        let _ = sender.send(outcome);
+    }
+}
+
+impl Drop for FetchLead<'_> {
+    fn drop(&mut self) {
+        let mut running = self.fetches.lock();
+        if running.by_key.get(&self.key).is_some_and(|fetch| fetch.number == self.number) {
+            running.by_key.remove(&self.key);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The head of a stored value: its lifetime, its tags, and where its bytes are.
+//!
+//! Invariant: every byte of a head that was read is checked before it is used. A head of another version, or one that is
+//! not exactly as long as it says, is a miss.
+
+use crate::{
+    keys::ChunksId,
+    tags::{Generation, TagHash},
+};
+use std::time::Duration;
+
+/// The head of a stored value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ValueHead {
+    pub(crate) len_bytes: u64,
+    /// The chunks of a long value. A short one is the body of its entry.
+    pub(crate) chunks: Option<ChunksId>,
+    /// Removals by tag with a later generation cover this value.
+    pub(crate) generation: Generation,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) tags: Vec<TagHash>,
+}
+
+/// The times of a value, in milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lifetime {
+    pub(crate) stored_at_ms: u64,
+    pub(crate) fresh_until_ms: u64,
+    pub(crate) usable_until_ms: u64,
+}
+
+/// What a value may be used for at some moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    Fresh,
+    /// Only while a new value is fetched, or when that fails.
+    Stale,
+    Expired,
+}
+
+/// The version of this format. A cache of another version finds nothing, and stores anew.
+const FORMAT_VERSION: u8 = 1;
+/// A time of day that is this far ahead of the present was taken before the clock was set back. Such a value could
+/// outlive its lifetime by any amount, so it counts as expired.
+const CLOCK_TOLERANCE_MS: u64 = 60_000;
+/// The largest number of tags of a value.
+pub(crate) const TAG_COUNT_MAX: usize = 256;
+
+impl Lifetime {
+    /// Returns the lifetime of a value that is stored now. `None` for `fresh_for` means that it never expires.
+    pub(crate) fn new(now_ms: u64, fresh_for: Option<Duration>, stale_for: Duration) -> Self {
+        let after =
+            |start: u64, time: Duration| start.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let fresh_until_ms = fresh_for.map_or(u64::MAX, |time| after(now_ms, time));
+        Self { stored_at_ms: now_ms, fresh_until_ms, usable_until_ms: after(fresh_until_ms, stale_for) }
+    }
+
+    pub(crate) fn at(&self, now_ms: u64) -> Freshness {
+        if now_ms > self.usable_until_ms || self.stored_at_ms > now_ms.saturating_add(CLOCK_TOLERANCE_MS) {
+            Freshness::Expired
+        } else if now_ms > self.fresh_until_ms {
+            Freshness::Stale
+        } else {
+            Freshness::Fresh
+        }
+    }
+
+    /// Returns the Unix time in seconds after which the store may drop the value; 0 is never.
+    pub(crate) fn expires_at_s(&self) -> u32 {
+        u32::try_from(self.usable_until_ms.div_ceil(1000)).unwrap_or(0)
+    }
+}
+
+impl ValueHead {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        assert!(self.tags.len() <= TAG_COUNT_MAX, "the number of tags is checked where they are set");
+        let mut bytes = vec![FORMAT_VERSION, u8::from(self.chunks.is_some())];
+        let Lifetime { stored_at_ms, fresh_until_ms, usable_until_ms } = self.lifetime;
+        let chunks = self.chunks.map_or(0, |id| id.0);
+        for number in [self.len_bytes, chunks, self.generation.0, stored_at_ms, fresh_until_ms, usable_until_ms] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        for tag in &self.tags {
+            bytes.extend_from_slice(&tag.0.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Reads a head, or returns `None` if the bytes are not a head of this version.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&[version, in_chunks], bytes) = bytes.split_first_chunk()?;
+        if version != FORMAT_VERSION || in_chunks > 1 {
+            return None;
+        }
+        let (numbers, tags) = bytes.split_first_chunk::<48>()?;
+        let (numbers, _) = numbers.as_chunks::<8>();
+        let number = |at: usize| u64::from_le_bytes(numbers[at]);
+        let (tags, rest) = tags.as_chunks::<16>();
+        if !rest.is_empty() || tags.len() > TAG_COUNT_MAX {
+            return None;
+        }
+        Some(Self {
+            len_bytes: number(0),
+            chunks: (in_chunks == 1).then(|| ChunksId(number(1))),
+            generation: Generation(number(2)),
+            lifetime: Lifetime { stored_at_ms: number(3), fresh_until_ms: number(4), usable_until_ms: number(5) },
+            tags: tags.iter().map(|tag| TagHash(u128::from_le_bytes(*tag))).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn head(tags: Vec<u128>, chunks: Option<u64>) -> ValueHead {
+        ValueHead {
+            len_bytes: 12,
+            chunks: chunks.map(ChunksId),
+            generation: Generation(5),
+            lifetime: Lifetime::new(1000, Some(Duration::from_secs(1)), Duration::from_secs(2)),
+            tags: tags.into_iter().map(TagHash).collect(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn head_is_read_as_it_was_written(tags in prop::collection::vec(any::<u128>(), 0..20), chunks: Option<u64>) {
+            let head = head(tags, chunks);
+            prop_assert_eq!(ValueHead::decode(&head.encode()), Some(head));
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_a_head_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(head) = ValueHead::decode(&bytes) {
+                prop_assert_eq!(ValueHead::decode(&head.encode()), Some(head));
+            }
+        }
+    }
+
+    #[test]
+    fn truncated_head_is_none() {
+        let bytes = head(vec![1, 2], None).encode();
+        for len in (0..bytes.len()).filter(|len| *len != 50 && *len != 66) {
+            assert_eq!(ValueHead::decode(&bytes[..len]), None, "{len}");
+        }
+    }
+
+    #[test]
+    fn value_is_fresh_then_stale_then_expired() {
+        let lifetime = Lifetime::new(10_000, Some(Duration::from_secs(1)), Duration::from_secs(2));
+        assert_eq!(lifetime.at(11_000), Freshness::Fresh);
+        assert_eq!(lifetime.at(11_001), Freshness::Stale);
+        assert_eq!(lifetime.at(13_001), Freshness::Expired);
+        assert_eq!(lifetime.expires_at_s(), 13);
+        assert_eq!(Lifetime::new(10_000, None, Duration::ZERO).at(u64::MAX - 1), Freshness::Fresh);
+        assert_eq!(Lifetime::new(10_000, None, Duration::ZERO).expires_at_s(), 0);
+    }
+
+    #[test]
+    fn value_from_before_the_clock_was_set_back_is_expired() {
+        let lifetime = Lifetime::new(10_000_000, None, Duration::ZERO);
+        assert_eq!(lifetime.at(10_000_000 - CLOCK_TOLERANCE_MS), Freshness::Fresh);
+        assert_eq!(lifetime.at(10_000_000 - CLOCK_TOLERANCE_MS - 1), Freshness::Expired);
+    }
+}

@@ -1,0 +1,76 @@
+//! Values of Rust types, stored as JSON.
+//!
+//! JSON, because a program reads what its older version stored as serde's rules for missing and unknown fields say. A
+//! value that cannot be read as the wanted type is a miss.
+
+use crate::{Cache, EntryRequest, Error, Result};
+use serde::{Serialize, de::DeserializeOwned};
+use std::error;
+
+impl Cache {
+    /// As [`Cache::get`], of a value that was stored as JSON.
+    ///
+    /// # Errors
+    /// As [`Cache::get`].
+    pub async fn get_as<T: DeserializeOwned>(&self, key: impl AsRef<[u8]>) -> Result<Option<T>> {
+        let bytes = self.get(key).await?;
+        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    /// As [`Cache::insert`], as JSON.
+    ///
+    /// # Errors
+    /// As [`Cache::insert`]; [`Error::Encode`] when serde cannot write the value.
+    pub async fn insert_as<T: Serialize>(&self, key: impl AsRef<[u8]>, value: &T) -> Result<()> {
+        self.entry(key).insert_as(value).await
+    }
+
+    /// As [`Cache::get_or_fetch`], of a value that is stored as JSON.
+    ///
+    /// # Errors
+    /// As [`Cache::get_or_fetch`]; [`Error::Encode`] when serde cannot write or read the value.
+    pub async fn get_or_fetch_as<T, F, Fut, E>(&self, key: impl AsRef<[u8]>, fetch: F) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = std::result::Result<T, E>>,
+        E: Into<Box<dyn error::Error + Send + Sync>>,
+    {
+        self.entry(key).get_or_fetch_as(fetch).await
+    }
+}
+
+impl EntryRequest {
+    /// As [`Cache::insert_as`].
+    ///
+    /// # Errors
+    /// As [`Cache::insert_as`].
+    pub async fn insert_as<T: Serialize>(self, value: &T) -> Result<()> {
+        let bytes = serde_json::to_vec(value).map_err(encode_error)?;
+        self.insert(bytes).await
+    }
+
+    /// As [`Cache::get_or_fetch_as`].
+    ///
+    /// # Errors
+    /// As [`Cache::get_or_fetch_as`].
+    pub async fn get_or_fetch_as<T, F, Fut, E>(self, fetch: F) -> Result<T>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = std::result::Result<T, E>>,
+        E: Into<Box<dyn error::Error + Send + Sync>>,
+    {
+        let fetch_json = || async {
+            let value = fetch().await.map_err(Into::into)?;
+            serde_json::to_vec(&value).map_err(Box::<dyn error::Error + Send + Sync>::from)
+        };
+        let is_wanted = |bytes: &[u8]| serde_json::from_slice::<T>(bytes).is_ok();
+        let bytes = self.get_or_fetch_if(is_wanted, fetch_json).await?;
+        serde_json::from_slice(&bytes).map_err(encode_error)
+    }
+}
+
+fn encode_error(error: serde_json::Error) -> Error {
+    Error::Encode(std::sync::Arc::new(error))
+}

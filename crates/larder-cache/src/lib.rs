@@ -1,0 +1,57 @@
+//! A cache in memory and on disk: values survive a restart, and a missing value is fetched once, however many callers
+//! wait for it.
+//!
+//! ```no_run
+//! # async fn download(url: &str) -> std::io::Result<Vec<u8>> { Ok(Vec::new()) }
+//! # async fn example() -> larder_cache::Result<()> {
+//! use larder_cache::Cache;
+//!
+//! let cache = Cache::builder("/var/cache/example").disk("10GB").memory("256MB").open()?;
+//! let page = cache.get_or_fetch("https://example.com/", || download("https://example.com/")).await?;
+//! # cache.close().await
+//! # }
+//! ```
+//!
+//! | to do | call |
+//! |---|---|
+//! | get a value, or fetch and store it | [`Cache::get_or_fetch`] |
+//! | store and look up values | [`Cache::insert`], [`Cache::get`] |
+//! | set a lifetime or tags | [`Cache::entry`] |
+//! | serve an old value while a new one is fetched, or when the fetch fails | [`EntryRequest::stale_for`] |
+//! | write or read a value piece by piece, of any length | [`EntryRequest::writer`], [`Cache::open`] |
+//! | remove a value, all values of a tag, or everything | [`Cache::remove`], [`Cache::remove_tag`], [`Cache::clear`] |
+//! | keep a value from being evicted | [`Cache::pin`] |
+//! | store values of Rust types as JSON (feature `serde`) | `Cache::insert_as`, `Cache::get_as`, `Cache::get_or_fetch_as` |
+//! | watch it | [`Cache::stats`], [`CacheBuilder::on_event`] |
+//!
+//! The cache may forget, but it never returns a wrong value. A lookup returns the bytes that were stored last under
+//! exactly that key, verified by checksums, or nothing. Once [`Cache::remove`], [`Cache::remove_tag`] or
+//! [`Cache::clear`] has returned, no lookup returns a removed value, even one whose fetch began earlier.
+//!
+//! The futures need no particular runtime: they work with tokio, with others, and with a plain `block_on`. The store
+//! below the cache is the crate `larder-store`.
+
+mod builder;
+mod cache;
+mod counters;
+mod entry;
+mod error;
+mod fetches;
+mod head;
+#[cfg(feature = "serde")]
+mod json;
+mod keys;
+mod memory;
+mod size;
+mod tags;
+mod value;
+mod writer;
+
+pub use builder::CacheBuilder;
+pub use cache::Cache;
+pub use counters::{CacheEvent, CacheStats};
+pub use entry::EntryRequest;
+pub use error::{Error, Result};
+pub use size::{ByteSize, SizeError};
+pub use value::{Value, ValueReader};
+pub use writer::ValueWriter;

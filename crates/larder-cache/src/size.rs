@@ -1,0 +1,94 @@
+//! Sizes as people write them: `10GB`, `1.5 GiB`, `512M`.
+//!
+//! Invariant: a size is never a float. A fraction must give a whole number of bytes. `K`, `M`, `G` and `T` are short for
+//! `KB`, `MB`, `GB` and `TB`, which are powers of ten, as disks are sold.
+
+use std::{error, fmt, str::FromStr};
+
+/// A number of bytes, from a number or from text such as `"10GB"` or `"512 MiB"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+/// A text that is not a size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SizeError {
+    problem: &'static str,
+    text: String,
+}
+
+impl SizeError {
+    /// The accepted forms, for messages.
+    pub const HELP: &'static str =
+        "a size is a number and a unit: 500MB and 2TB count in thousands, 512MiB and 1GiB in 1024s, 4096 is bytes";
+}
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: `{}`", self.problem, self.text)
+    }
+}
+
+impl error::Error for SizeError {}
+
+const UNITS: [(&str, u64); 14] = [
+    ("", 1),
+    ("b", 1),
+    ("k", 1_000),
+    ("kb", 1_000),
+    ("kib", 1 << 10),
+    ("m", 1_000_000),
+    ("mb", 1_000_000),
+    ("mib", 1 << 20),
+    ("g", 1_000_000_000),
+    ("gb", 1_000_000_000),
+    ("gib", 1 << 30),
+    ("t", 1_000_000_000_000),
+    ("tb", 1_000_000_000_000),
+    ("tib", 1 << 40),
+];
+
+/// Most digits after the point. More cannot give whole bytes in practice, and these fit the arithmetic.
+const FRACTION_DIGITS_MAX: usize = 18;
+
+impl FromStr for ByteSize {
+    type Err = SizeError;
+
+    fn from_str(text: &str) -> Result<Self, SizeError> {
+        let bad = |problem| SizeError { problem, text: text.to_owned() };
+        let trimmed = text.trim();
+        let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(end);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+        if whole.is_empty() || fraction.is_empty() || fraction.contains('.') || fraction.len() > FRACTION_DIGITS_MAX {
+            return Err(bad("not a size"));
+        }
+        let unit = unit.trim().to_ascii_lowercase();
+        let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+            return Err(bad("unknown unit in size"));
+        };
+        let too_large = || bad("a size beyond any disk");
+        let whole: u64 = whole.parse().map_err(|_| too_large())?;
+        let parts: u128 = fraction.parse().map_err(|_| bad("not a size"))?;
+        let scale = 10_u128.pow(u32::try_from(fraction.len()).expect("bounded above"));
+        let part_bytes = parts * u128::from(*factor);
+        if !part_bytes.is_multiple_of(scale) {
+            return Err(bad("not a whole count of bytes"));
+        }
+        let bytes = u128::from(whole) * u128::from(*factor) + part_bytes / scale;
+        u64::try_from(bytes).map(Self).map_err(|_| too_large())
+    }
+}
+
+impl From<u64> for ByteSize {
+    fn from(bytes: u64) -> Self {
+        Self(bytes)
+    }
+}
+
+impl TryFrom<&str> for ByteSize {
+    type Error = SizeError;
+
+    fn try_from(text: &str) -> Result<Self, SizeError> {
+        text.parse()
+    }
+}

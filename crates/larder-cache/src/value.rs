@@ -1,0 +1,220 @@
+//! A found value, read whole or piece by piece.
+
+use crate::{
+    Error, Result,
+    head::{Freshness, Lifetime},
+    keys::{CHUNK_BYTES, ChunksId, chunk_count, chunk_key, chunk_len},
+};
+use bytes::{Bytes, BytesMut};
+use futures_io::AsyncRead;
+use larder_store::{HeldKey, Reader, Store};
+use std::{
+    fmt,
+    future::Future,
+    io,
+    ops::Range,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+/// A found value. Cheap to clone.
+#[derive(Clone)]
+pub struct Value {
+    body: ValueBody,
+    len_bytes: u64,
+    lifetime: Lifetime,
+    /// When it was found, in milliseconds since the Unix epoch.
+    found_at_ms: u64,
+}
+
+/// The place of a value's bytes.
+#[derive(Clone)]
+pub(crate) enum ValueBody {
+    Memory(Bytes),
+    Entry(Reader),
+    Chunks(Arc<ChunkedBody>),
+}
+
+/// The chunks of a long value.
+pub(crate) struct ChunkedBody {
+    store: Store,
+    key: Box<[u8]>,
+    id: ChunksId,
+    len_bytes: u64,
+    /// Keeps the chunks from being evicted while the value is read, as far as the store allows.
+    _held: Vec<HeldKey>,
+}
+
+impl ChunkedBody {
+    pub(crate) fn new(store: &Store, key: &[u8], id: ChunksId, len_bytes: u64) -> Self {
+        let held = (0..chunk_count(len_bytes)).map(|number| store.hold(&chunk_key(key, id, number))).collect();
+        Self { store: store.clone(), key: key.into(), id, len_bytes, _held: held }
+    }
+
+    /// Reads `range` of the value, which must lie within chunk `number`.
+    async fn read(&self, number: u64, range: Range<u64>) -> Result<Bytes> {
+        let start = number * CHUNK_BYTES;
+        let key = chunk_key(&self.key, self.id, number);
+        let is_whole = range.end - range.start == chunk_len(self.len_bytes, number);
+        let found = if is_whole { self.store.get(&key).await? } else { self.store.front(&key).await? };
+        let reader = found.filter(|reader| reader.len() == chunk_len(self.len_bytes, number)).ok_or(Error::Gone)?;
+        reader.read(range.start - start..range.end - start).await?.ok_or(Error::Gone)
+    }
+}
+
+impl Value {
+    pub(crate) fn new(body: ValueBody, len_bytes: u64, lifetime: Lifetime, found_at_ms: u64) -> Self {
+        Self { body, len_bytes, lifetime, found_at_ms }
+    }
+
+    /// Returns the length in bytes.
+    pub fn len(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Returns whether the value is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len_bytes == 0
+    }
+
+    /// Returns the time since the value was stored, as of the moment when it was found.
+    pub fn age(&self) -> Duration {
+        Duration::from_millis(self.found_at_ms.saturating_sub(self.lifetime.stored_at_ms))
+    }
+
+    /// Returns whether the value was fresh when it was found. If not, it may be used while it cannot be fetched anew.
+    pub fn is_fresh(&self) -> bool {
+        self.lifetime.at(self.found_at_ms) == Freshness::Fresh
+    }
+
+    /// Returns all bytes of the value.
+    ///
+    /// # Errors
+    /// [`Error::Gone`] if a part was evicted since the value was found, or is damaged; [`Error::Store`] if the device
+    /// fails.
+    pub async fn bytes(&self) -> Result<Bytes> {
+        self.read(0..self.len_bytes).await
+    }
+
+    /// Returns the bytes of `range`.
+    ///
+    /// # Errors
+    /// As [`Value::bytes`].
+    ///
+    /// # Panics
+    /// When `range` is not within the value.
+    pub async fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        assert!(range.start <= range.end && range.end <= self.len_bytes, "{range:?} of {} bytes", self.len_bytes);
+        match &self.body {
+            ValueBody::Memory(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+            ValueBody::Entry(reader) => reader.read(range).await?.ok_or(Error::Gone),
+            ValueBody::Chunks(chunks) => {
+                let first = piece(&range);
+                let bytes = match range.start == range.end {
+                    true => return Ok(Bytes::new()),
+                    false => chunks.read(range.start / CHUNK_BYTES, first.clone()).await?,
+                };
+                if first.end == range.end {
+                    return Ok(bytes);
+                }
+                let mut all = BytesMut::with_capacity((range.end - range.start) as usize);
+                all.extend_from_slice(&bytes);
+                let mut rest = first.end..range.end;
+                while !rest.is_empty() {
+                    let next = piece(&rest);
+                    all.extend_from_slice(&chunks.read(rest.start / CHUNK_BYTES, next.clone()).await?);
+                    rest.start = next.end;
+                }
+                Ok(all.freeze())
+            }
+        }
+    }
+
+    /// Returns a reader of the value from its start. It needs memory for one chunk (1 MiB), whatever the length.
+    pub fn reader(&self) -> ValueReader {
+        ValueReader { value: self.clone(), position: 0, ready: Bytes::new(), step: None }
+    }
+}
+
+/// Returns the part of `range` that lies within one chunk.
+fn piece(range: &Range<u64>) -> Range<u64> {
+    range.start..range.end.min((range.start / CHUNK_BYTES + 1) * CHUNK_BYTES)
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match &self.body {
+            ValueBody::Memory(_) => "memory",
+            ValueBody::Entry(_) | ValueBody::Chunks(_) => "disk",
+        };
+        f.debug_struct("Value")
+            .field("len", &self.len_bytes)
+            .field("place", &place)
+            .field("age", &self.age())
+            .field("is_fresh", &self.is_fresh())
+            .finish()
+    }
+}
+
+type Step = Pin<Box<dyn Future<Output = Result<Bytes>> + Send>>;
+
+/// Reads a value from its start to its end.
+///
+/// [`ValueReader::next`] gives the pieces as they are; [`AsyncRead`] copies them.
+pub struct ValueReader {
+    value: Value,
+    position: u64,
+    ready: Bytes,
+    step: Option<Step>,
+}
+
+impl ValueReader {
+    /// Returns the next bytes, at most 1 MiB, or `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Value::bytes`].
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
+        std::future::poll_fn(|context| self.poll_next(context)).await
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>>> {
+        if !self.ready.is_empty() {
+            return Poll::Ready(Ok(Some(std::mem::take(&mut self.ready))));
+        }
+        if self.position == self.value.len_bytes {
+            return Poll::Ready(Ok(None));
+        }
+        let step = self.step.get_or_insert_with(|| {
+            let (value, range) = (self.value.clone(), piece(&(self.position..self.value.len_bytes)));
+            Box::pin(async move { value.read(range).await })
+        });
+        let outcome = ready!(step.as_mut().poll(context));
+        self.step = None;
+        let bytes = outcome?;
+        self.position += bytes.len() as u64;
+        Poll::Ready(Ok(Some(bytes)))
+    }
+}
+
+impl AsyncRead for ValueReader {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, target: &mut [u8]) -> Poll<io::Result<usize>> {
+        if target.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let Some(mut bytes) = ready!(self.poll_next(context)).map_err(io::Error::other)? else {
+            return Poll::Ready(Ok(0));
+        };
+        let count = target.len().min(bytes.len());
+        target[..count].copy_from_slice(&bytes.split_to(count));
+        self.ready = bytes;
+        Poll::Ready(Ok(count))
+    }
+}
+
+impl fmt::Debug for ValueReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueReader").field("value", &self.value).field("position", &self.position).finish()
+    }
+}

@@ -1,0 +1,143 @@
+//! A value that is written piece by piece.
+
+use crate::{
+    Cache, Result,
+    cache::{NewValue, ValueOptions, WriteStart},
+    keys::{CHUNK_BYTES, ChunksId, chunk_key},
+};
+use bytes::Bytes;
+use std::fmt;
+
+/// A value that is being written. It becomes visible, whole, with [`ValueWriter::finish`]. Dropped before that, it
+/// leaves what the key held before.
+///
+/// Needs memory for one chunk (1 MiB), whatever the length.
+pub struct ValueWriter {
+    cache: Cache,
+    key: Box<[u8]>,
+    options: ValueOptions,
+    start: WriteStart,
+    /// The chunks stored so far.
+    chunks: Option<ChunksId>,
+    chunk_count: u64,
+    /// The bytes that are not stored yet, at most one chunk.
+    pieces: Vec<Bytes>,
+    pieces_bytes: u64,
+    len_bytes: u64,
+    /// A chunk could not be stored, or its storing was not awaited to its end.
+    is_broken: bool,
+}
+
+impl ValueWriter {
+    pub(crate) fn new(cache: &Cache, key: &[u8], options: ValueOptions) -> Self {
+        Self {
+            start: cache.write_start(key),
+            cache: cache.clone(),
+            key: key.into(),
+            options,
+            chunks: None,
+            chunk_count: 0,
+            pieces: Vec::new(),
+            pieces_bytes: 0,
+            len_bytes: 0,
+            is_broken: false,
+        }
+    }
+
+    /// Appends bytes to the value. Waits while too much is on its way to the disk.
+    ///
+    /// # Errors
+    /// [`crate::Error::Store`] when the store fails or has no room. The value can then not be finished, nor if the
+    /// returned future was dropped before its end.
+    pub async fn write(&mut self, bytes: impl Into<Bytes>) -> Result<()> {
+        let mut bytes = bytes.into();
+        self.check_whole()?;
+        while !bytes.is_empty() {
+            if self.pieces_bytes == CHUNK_BYTES {
+                self.store_chunk().await?;
+            }
+            let room_bytes = (CHUNK_BYTES - self.pieces_bytes).min(bytes.len() as u64);
+            self.pieces.push(bytes.split_to(room_bytes as usize));
+            self.pieces_bytes += room_bytes;
+            self.len_bytes += room_bytes;
+        }
+        assert!(self.pieces_bytes <= CHUNK_BYTES);
+        Ok(())
+    }
+
+    /// Returns the number of bytes written so far.
+    pub fn len(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Returns whether nothing was written so far.
+    pub fn is_empty(&self) -> bool {
+        self.len_bytes == 0
+    }
+
+    /// Makes the value visible, in place of an older one.
+    ///
+    /// # Errors
+    /// As [`crate::Cache::insert`].
+    pub async fn finish(mut self) -> Result<()> {
+        let cache = self.cache.clone();
+        let (key, value) = self.complete().await?;
+        cache.replace_value(&key, value).await
+    }
+
+    /// Makes the value visible if neither its key nor one of its tags was removed or replaced since `start`. Returns
+    /// whether it did.
+    pub(crate) async fn finish_unless_changed(mut self, start: WriteStart) -> Result<bool> {
+        self.start = start;
+        let cache = self.cache.clone();
+        let (key, value) = self.complete().await?;
+        cache.store_value(&key, value, Some(start)).await
+    }
+
+    /// Stores the last chunk of a long value, and returns what is left: the head, with the body of a short value.
+    async fn complete(&mut self) -> Result<(Box<[u8]>, NewValue)> {
+        self.check_whole()?;
+        if self.chunks.is_some() && self.pieces_bytes > 0 {
+            self.store_chunk().await?;
+        }
+        let head = self.options.head(&self.cache, self.start.generation, self.len_bytes, self.chunks);
+        Ok((std::mem::take(&mut self.key), NewValue { head, pieces: std::mem::take(&mut self.pieces) }))
+    }
+
+    async fn store_chunk(&mut self) -> Result<()> {
+        assert!(self.pieces_bytes > 0 && (self.pieces_bytes == CHUNK_BYTES || self.chunks.is_some()));
+        let id = match self.chunks {
+            Some(id) => id,
+            None => *self.chunks.insert(ChunksId(getrandom::u64().map_err(no_random_numbers)?)),
+        };
+        let key = chunk_key(&self.key, id, self.chunk_count);
+        let hints = self.options.hints(&self.cache);
+        let mut writer = self.cache.store().insert(&key, Bytes::new(), hints)?;
+        for piece in self.pieces.drain(..) {
+            writer.write(piece)?;
+        }
+        self.pieces_bytes = 0;
+        self.chunk_count += 1;
+        self.is_broken = true;
+        writer.commit().await?;
+        self.is_broken = false;
+        Ok(())
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        if self.is_broken {
+            return Err(crate::Error::Invalid("an earlier write to this value failed or was abandoned".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+fn no_random_numbers(error: getrandom::Error) -> crate::Error {
+    crate::Error::Invalid(format!("the system has no random numbers: {error}"))
+}
+
+impl fmt::Debug for ValueWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueWriter").field("len", &self.len_bytes).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,9 @@
+//! Tests of the cache as its users see it: on a real directory, with threads, kills and clocks that are set.
+
+mod concurrency;
+mod fetching;
+mod kills;
+mod lifetimes;
+mod lookups;
+mod removals;
+mod support;
