@@ -23,10 +23,13 @@ pub struct CacheBuilder {
     memory: std::result::Result<ByteSize, String>,
     defaults: ValueOptions,
     sink: Option<EventSink>,
-    configure: Option<Box<dyn FnOnce(&mut StoreOptions)>>,
+    configure: Option<StoreChange>,
 }
 
-/// Memory of a cache, unless the builder is told otherwise.
+/// A change of the store's options before it is opened.
+type StoreChange = Box<dyn FnOnce(&mut StoreOptions)>;
+
+/// Memory of a cache for which none was set.
 const MEMORY_DEFAULT_BYTES: u64 = 64 << 20;
 /// Least memory of a cache. Below, there is no room for values on their way to the disk.
 const MEMORY_MIN_BYTES: u64 = 4 << 20;
@@ -66,22 +69,22 @@ impl CacheBuilder {
         }
     }
 
-    /// Sets the size on disk: a number of bytes, or text such as `"10GB"`. The file takes it as values come. An existing
-    /// cache must be opened with the size that it has.
+    /// Sets the size on disk: a number of bytes, or text such as `"10GB"`. The file grows as values are stored. An
+    /// existing cache must be opened with the size that it has.
     pub fn disk(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
         self.disk = size.try_into().map(Some).map_err(|error| format!("disk: {error}"));
         self
     }
 
-    /// Sets the memory for everything that the cache keeps: values, the index of the disk (about 8 bytes for each stored
-    /// value, at most half of the memory), and values on their way to the disk. At least 4 MiB; default 64 MiB. Where
-    /// the index has no more room, values that had the fewest hits are evicted.
+    /// Sets the memory for everything that the cache keeps: values, the index of the disk (about 8 bytes for each
+    /// stored value, at most half of the memory), and values on their way to the disk. At least 4 MiB; default 64 MiB.
+    /// Where the index has no more room, values that had the fewest hits are evicted.
     pub fn memory(mut self, size: impl TryInto<ByteSize, Error: fmt::Display>) -> Self {
         self.memory = size.try_into().map_err(|error| format!("memory: {error}"));
         self
     }
 
-    /// Sets how long values are fresh, unless their request says otherwise. Default: for ever.
+    /// Sets how long values are fresh, unless their request says otherwise. Default: without end.
     pub fn fresh_for(mut self, time: Duration) -> Self {
         self.defaults.fresh_for = Some(time);
         self
@@ -146,8 +149,8 @@ impl CacheBuilder {
     }
 }
 
-/// Opens the file of removals that belongs to the store. If there is none, nothing is known about removals, and the store
-/// is emptied.
+/// Opens the file of removals that belongs to the store. If there is none, nothing is known about removals, and the
+/// store is emptied.
 fn open_removals(store: &Store, directory: &Path) -> Result<TagRemovals> {
     let path = directory.join("removed-tags");
     let is_of_store = |file: &TagFile| store.labels().all(|label| label == file.label);

@@ -21,7 +21,7 @@ impl EntryRequest {
         Self { cache: cache.clone(), key: key.into(), options }
     }
 
-    /// Sets how long the value is fresh. Lookups return it that long. Default: the builder's, or for ever.
+    /// Sets how long the value is fresh. Lookups return it that long. Default: the builder's, or without end.
     pub fn fresh_for(mut self, time: Duration) -> Self {
         self.options.fresh_for = Some(time);
         self

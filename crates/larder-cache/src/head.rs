@@ -1,7 +1,7 @@
 //! The head of a stored value: its lifetime, its tags, and where its bytes are.
 //!
-//! Invariant: every byte of a head that was read is checked before it is used. A head of another version, or one that is
-//! not exactly as long as it says, is a miss.
+//! Invariant: every byte of a head that was read is checked before it is used. A head of another version, or one that
+//! is not exactly as long as it says, is a miss.
 
 use crate::{
     keys::ChunksId,
@@ -29,7 +29,7 @@ pub(crate) struct Lifetime {
     pub(crate) usable_until_ms: u64,
 }
 
-/// What a value may be used for at some moment.
+/// The use that may be made of a value at some moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
     Fresh,
@@ -38,7 +38,7 @@ pub(crate) enum Freshness {
     Expired,
 }
 
-/// The version of this format. A cache of another version finds nothing, and stores anew.
+/// The version of this format. A cache of another version finds nothing, and stores its own values.
 const FORMAT_VERSION: u8 = 1;
 /// A time of day that is this far ahead of the present was taken before the clock was set back. Such a value could
 /// outlive its lifetime by any amount, so it counts as expired.

@@ -21,7 +21,7 @@
 //! | write or read a value piece by piece, of any length | [`EntryRequest::writer`], [`Cache::open`] |
 //! | remove a value, all values of a tag, or everything | [`Cache::remove`], [`Cache::remove_tag`], [`Cache::clear`] |
 //! | keep a value from being evicted | [`Cache::pin`] |
-//! | store values of Rust types as JSON (feature `serde`) | `Cache::insert_as`, `Cache::get_as`, `Cache::get_or_fetch_as` |
+//! | store values of Rust types as JSON (feature `serde`) | `Cache::insert_as`, `Cache::get_or_fetch_as` |
 //! | watch it | [`Cache::stats`], [`CacheBuilder::on_event`] |
 //!
 //! The cache may forget, but it never returns a wrong value. A lookup returns the bytes that were stored last under

@@ -3,8 +3,8 @@
 //! Invariants: the values stay within the capacity, and one value takes at most a small share of it. A value that was
 //! read from the store before its key changed is not kept after the change.
 //!
-//! Cost: a lookup is one hash and one short shared lock. The replacement policy (Clock-PRO with ghosts, from the library)
-//! resists scans.
+//! Cost: a lookup is one hash and one short shared lock. The replacement policy (Clock-PRO with ghosts, from the
+//! library) resists scans.
 
 use crate::head::ValueHead;
 use bytes::Bytes;
@@ -93,8 +93,8 @@ impl MemoryCache {
         }
     }
 
-    /// Keeps the value that has just replaced an older one in the store. Whoever writes to one key does so alone, so this
-    /// is the latest.
+    /// Keeps the value that has just replaced an older one in the store. Writes to one key happen one after the
+    /// other, so this is the latest.
     pub(crate) fn replace(&self, key: &[u8], value: MemoryValue) {
         let mut group = self.group(key);
         *group = group.wrapping_add(1);

@@ -1,6 +1,7 @@
 //! Sizes as people write them: `10GB`, `1.5 GiB`, `512M`.
 //!
-//! Invariant: a size is never a float. A fraction must give a whole number of bytes. `K`, `M`, `G` and `T` are short for
+//! Invariant: a size is never a float. A fraction must give a whole number of bytes. `K`, `M`, `G` and `T` are short
+//! for
 //! `KB`, `MB`, `GB` and `TB`, which are powers of ten, as disks are sold.
 
 use std::{error, fmt, str::FromStr};
@@ -90,5 +91,55 @@ impl TryFrom<&str> for ByteSize {
 
     fn try_from(text: &str) -> Result<Self, SizeError> {
         text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_exact() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("1B", 1),
+            ("1GB", 1_000_000_000),
+            ("1GiB", 1 << 30),
+            ("512M", 512_000_000),
+            ("512MiB", 512 << 20),
+            ("2 TB", 2_000_000_000_000),
+            ("1.5GB", 1_500_000_000),
+            ("0.5GiB", 1 << 29),
+            (" 64mb ", 64_000_000),
+            ("1k", 1000),
+            ("16KiB", 16 << 10),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn text_that_is_no_size_is_refused_with_its_problem() {
+        for (text, problem) in [
+            ("", "not a size: ``"),
+            ("GB", "not a size: `GB`"),
+            ("1.", "not a size: `1.`"),
+            (".5GB", "not a size: `.5GB`"),
+            ("1.2.3GB", "not a size: `1.2.3GB`"),
+            ("-1GB", "not a size: `-1GB`"),
+            ("1XB", "unknown unit in size: `1XB`"),
+            ("1GBs", "unknown unit in size: `1GBs`"),
+            ("1e9", "unknown unit in size: `1e9`"),
+            ("0.5B", "not a whole count of bytes: `0.5B`"),
+            ("1.0001KB", "not a whole count of bytes: `1.0001KB`"),
+            ("18446744073709551616", "a size beyond any disk: `18446744073709551616`"),
+            ("99999999TiB", "a size beyond any disk: `99999999TiB`"),
+            ("99999999999999999999999999", "a size beyond any disk: `99999999999999999999999999`"),
+            ("0.0000000000000000001GB", "not a size: `0.0000000000000000001GB`"),
+        ] {
+            assert_eq!(text.parse::<ByteSize>().unwrap_err().to_string(), problem, "{text}");
+        }
     }
 }

@@ -1,14 +1,14 @@
-//! Removal by tag: which tags were removed, and when, in memory and in a small file beside the store.
+//! Removal by tag: which tags were removed, and when, in memory and in a small file next to the store.
 //!
-//! Each removal gets the next generation, and each value carries the generation in which it was begun. A value is removed
-//! if one of its tags was removed in a later generation. So a removal takes one record in a file, whatever number of
-//! values it covers.
+//! Each removal gets the next generation, and each value carries the generation in which it was begun. A value is
+//! removed if one of its tags was removed in a later generation. So a removal takes one record in a file, whatever
+//! number of values it covers.
 //!
 //! Invariants: a removal is on the disk before it is acknowledged. If the file is lost or damaged, all values of the
 //! store count as removed, because it is no longer known which of them were.
 //!
-//! Cost: 24 bytes of memory and 32 bytes of file for each tag, at most [`TAGS_MAX`] tags. Beyond that, the older half of
-//! the tags is replaced by one removal of everything that old.
+//! Cost: 24 bytes of memory and 32 bytes of file for each tag, at most [`TAGS_MAX`] tags. Beyond that, the older half
+//! of the tags is replaced by one removal of everything that old.
 
 mod file;
 mod writing;
@@ -114,7 +114,8 @@ impl TagRemovals {
         self.read().covers(generation, tags)
     }
 
-    /// Removes all values of `tag`, or everything. They are gone at once, and stay gone after a crash once this returns.
+    /// Removes all values of `tag`, or everything. They are gone at once, and stay gone after a crash once this
+    /// returns.
     pub(crate) async fn remove(&self, tag: Option<TagHash>) -> io::Result<()> {
         let written = {
             let mut removed = self.write();

@@ -25,7 +25,7 @@ pub struct Value {
     body: ValueBody,
     len_bytes: u64,
     lifetime: Lifetime,
-    /// When it was found, in milliseconds since the Unix epoch.
+    /// The time of the lookup, in milliseconds since the Unix epoch.
     found_at_ms: u64,
 }
 
@@ -84,7 +84,8 @@ impl Value {
         Duration::from_millis(self.found_at_ms.saturating_sub(self.lifetime.stored_at_ms))
     }
 
-    /// Returns whether the value was fresh when it was found. If not, it may be used while it cannot be fetched anew.
+    /// Returns whether the value was fresh when it was found. A stale value may be used while no new one can be
+    /// fetched.
     pub fn is_fresh(&self) -> bool {
         self.lifetime.at(self.found_at_ms) == Freshness::Fresh
     }

@@ -17,7 +17,18 @@ const MAY_DEPEND: [(&str, &[&str]); 11] = [
     ("larder-workload", &["larder-store"]),
     ("larder-sim", &["larder-store", "larder-workload"]),
     ("larder-bench", &["larder-store", "larder-sim", "larder-workload"]),
-    ("larder", &["larder-http", "larder-store", "larder-proxy", "larder-sim", "larder-bench", "larder-workload"]),
+    (
+        "larder",
+        &[
+            "larder-cache",
+            "larder-http",
+            "larder-store",
+            "larder-proxy",
+            "larder-sim",
+            "larder-bench",
+            "larder-workload",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

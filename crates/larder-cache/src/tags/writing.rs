@@ -14,7 +14,7 @@ use std::{
     thread,
 };
 
-/// The file is written anew when it is longer than this and twice as long as at the last time.
+/// The file is replaced when it is longer than this and twice as long as after the last replacement.
 const SNAPSHOT_BYTES_MIN: u64 = 1 << 20;
 /// Most removals that are written at once.
 const BATCH_MAX: usize = 1024;

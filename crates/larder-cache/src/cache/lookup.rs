@@ -1,0 +1,92 @@
+//! Finding a value: in memory, then on disk.
+
+use super::Cache;
+use crate::{
+    CacheEvent, Error, Result, Value,
+    head::{Freshness, ValueHead},
+    keys::value_key,
+    memory::MemoryValue,
+    value::{ChunkedBody, ValueBody},
+};
+use bytes::Bytes;
+use larder_store::Reader;
+use std::sync::Arc;
+
+/// A found value, fresh or stale.
+pub(super) struct FoundValue {
+    pub(super) value: Value,
+    pub(super) freshness: Freshness,
+    pub(super) is_in_memory: bool,
+}
+
+impl Cache {
+    pub(super) async fn find(&self, key: &[u8]) -> Result<Option<FoundValue>> {
+        let now_ms = self.now_ms();
+        if let Some(kept) = self.parts.memory.get(key)
+            && let Some(freshness) = self.freshness(&kept.head, now_ms)
+        {
+            self.parts.store.touch(&value_key(key));
+            let body = ValueBody::Memory(kept.bytes.clone());
+            let value = Value::new(body, kept.head.len_bytes, kept.head.lifetime, now_ms);
+            return Ok(Some(FoundValue { value, freshness, is_in_memory: true }));
+        }
+        let version = self.parts.memory.version(key);
+        let Some((reader, head)) = self.read_entry(key).await? else { return Ok(None) };
+        let Some(freshness) = self.freshness(&head, now_ms) else { return Ok(None) };
+        let (len_bytes, lifetime) = (head.len_bytes, head.lifetime);
+        let body = match head.chunks {
+            Some(id) => ValueBody::Chunks(Arc::new(ChunkedBody::new(&self.parts.store, key, id, len_bytes))),
+            None if self.parts.memory.can_keep(len_bytes) => {
+                let Some(bytes) = reader.read(0..len_bytes).await? else { return Ok(None) };
+                self.parts.memory.keep(key, MemoryValue { head, bytes: bytes.clone() }, version);
+                ValueBody::Memory(bytes)
+            }
+            None => ValueBody::Entry(reader),
+        };
+        let value = Value::new(body, len_bytes, lifetime, now_ms);
+        Ok(Some(FoundValue { value, freshness, is_in_memory: false }))
+    }
+
+    /// Returns the head of a value that may be used.
+    pub(super) async fn find_head(&self, key: &[u8]) -> Result<Option<ValueHead>> {
+        let found = self.read_entry(key).await?;
+        Ok(found.map(|(_, head)| head).filter(|head| self.freshness(head, self.now_ms()).is_some()))
+    }
+
+    /// Reads the store's entry of a key. `None`: there is none, or it is not one of this version.
+    pub(super) async fn read_entry(&self, key: &[u8]) -> Result<Option<(Reader, ValueHead)>> {
+        let Some(reader) = self.parts.store.get(&value_key(key)).await? else { return Ok(None) };
+        let head = ValueHead::decode(&reader.head());
+        let matches = |head: &ValueHead| match head.chunks {
+            Some(_) => reader.is_empty() && head.len_bytes > 0,
+            None => reader.len() == head.len_bytes,
+        };
+        Ok(head.filter(matches).map(|head| (reader, head)))
+    }
+
+    /// Returns the freshness of a value, or `None` if it is expired or removed.
+    pub(super) fn freshness(&self, head: &ValueHead, now_ms: u64) -> Option<Freshness> {
+        let freshness = head.lifetime.at(now_ms);
+        let is_usable = freshness != Freshness::Expired && !self.parts.removals.covers(head.generation, &head.tags);
+        is_usable.then_some(freshness)
+    }
+
+    pub(super) fn note_hit(&self, key: &[u8], found: &FoundValue) {
+        self.note(match found.freshness {
+            Freshness::Stale => CacheEvent::StaleHit { key },
+            _ if found.is_in_memory => CacheEvent::MemoryHit { key },
+            _ => CacheEvent::DiskHit { key },
+        });
+    }
+}
+
+impl FoundValue {
+    /// Returns the bytes, or `None` if a part of them is gone.
+    pub(super) async fn bytes(&self) -> Result<Option<Bytes>> {
+        match self.value.bytes().await {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(Error::Gone) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Writing a value: one writer at a time for each key, and no value that was removed while it was fetched.
+
+use super::Cache;
+use crate::{
+    CacheEvent, Result,
+    head::{Lifetime, ValueHead},
+    keys::{ChunksId, value_key},
+    memory::{KeyVersion, MemoryValue},
+    tags::{Generation, TagHash},
+};
+use bytes::Bytes;
+use futures_util::lock::Mutex as AsyncMutex;
+use larder_store::Hints;
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+/// The lifetime and tags of a value to be stored.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ValueOptions {
+    /// `None`: without end.
+    pub(crate) fresh_for: Option<Duration>,
+    pub(crate) stale_for: Duration,
+    pub(crate) tags: Vec<TagHash>,
+}
+
+/// A value to be stored whose chunks, if it has any, are stored.
+pub(crate) struct NewValue {
+    pub(crate) head: ValueHead,
+    /// The body of a short value.
+    pub(crate) pieces: Vec<Bytes>,
+}
+
+/// The moment when work on a value began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteStart {
+    pub(crate) version: KeyVersion,
+    pub(crate) generation: Generation,
+}
+
+/// Lets one writer at a time change a key.
+pub(crate) struct WriteLocks {
+    hasher: RandomState,
+    /// Keys of one group wait for one another.
+    groups: Box<[AsyncMutex<()>]>,
+}
+
+/// More than writes in progress, so that two keys seldom wait for one another.
+const WRITE_GROUP_COUNT: usize = 1024;
+
+impl Default for WriteLocks {
+    fn default() -> Self {
+        let groups = (0..WRITE_GROUP_COUNT).map(|_| AsyncMutex::new(())).collect();
+        Self { hasher: RandomState::new(), groups }
+    }
+}
+
+impl WriteLocks {
+    pub(super) fn group(&self, key: &[u8]) -> &AsyncMutex<()> {
+        &self.groups[self.hasher.hash_one(key) as usize % WRITE_GROUP_COUNT]
+    }
+}
+
+impl ValueOptions {
+    /// Returns the head of a value that is stored now.
+    pub(crate) fn head(
+        &self,
+        cache: &Cache,
+        generation: Generation,
+        len_bytes: u64,
+        chunks: Option<ChunksId>,
+    ) -> ValueHead {
+        ValueHead { len_bytes, chunks, generation, lifetime: self.lifetime(cache), tags: self.tags.clone() }
+    }
+
+    pub(crate) fn hints(&self, cache: &Cache) -> Hints {
+        Hints { expires_at: self.lifetime(cache).expires_at_s(), ..Hints::default() }
+    }
+
+    fn lifetime(&self, cache: &Cache) -> Lifetime {
+        Lifetime::new(cache.now_ms(), self.fresh_for, self.stale_for)
+    }
+}
+
+impl Cache {
+    /// Returns the present moment, for [`Cache::store_value`].
+    pub(crate) fn write_start(&self, key: &[u8]) -> WriteStart {
+        WriteStart { version: self.parts.memory.version(key), generation: self.parts.removals.generation() }
+    }
+
+    /// Stores a value in place of an older one.
+    pub(crate) async fn replace_value(&self, key: &[u8], value: NewValue) -> Result<()> {
+        self.store_value(key, value, None).await.map(|_| ())
+    }
+
+    /// Stores a value, in place of an older one. With `since`, only if neither the key nor one of the tags was changed
+    /// after that moment. Returns whether it did.
+    pub(crate) async fn store_value(&self, key: &[u8], value: NewValue, since: Option<WriteStart>) -> Result<bool> {
+        let NewValue { head, pieces } = value;
+        assert!(head.chunks.is_none() || pieces.is_empty(), "a long value is in its chunks");
+        let _alone = self.parts.writes.group(key).lock().await;
+        if since.is_some_and(|since| self.parts.memory.version(key) != since.version) {
+            return Ok(false);
+        }
+        let hints = Hints { expires_at: head.lifetime.expires_at_s(), ..Hints::default() };
+        let mut writer = self.parts.store.insert(&value_key(key), head.encode().into(), hints)?;
+        // The store covers what was begun before it is cleared: an insert that began before a `clear` of which this
+        // look knows nothing yet is covered by that.
+        if since.is_some() && self.parts.removals.covers(head.generation, &head.tags) {
+            return Ok(false);
+        }
+        for piece in &pieces {
+            writer.write(piece.clone())?;
+        }
+        let change = ChangeGuard::new(self, key);
+        writer.commit().await?;
+        drop(change);
+        let len_bytes = head.len_bytes;
+        if head.chunks.is_none() && self.parts.memory.can_keep(len_bytes) {
+            // Copied: the caller's bytes may be a small part of a large buffer.
+            self.parts.memory.replace(key, MemoryValue { head, bytes: pieces.concat().into() });
+        }
+        self.note(CacheEvent::Stored { key, len_bytes });
+        Ok(true)
+    }
+}
+
+/// Marks a change of a key: before the store changes, and again when it has changed, or when the caller gave up waiting
+/// for that. A lookup that read the store in between keeps nothing in memory.
+pub(super) struct ChangeGuard<'a> {
+    cache: &'a Cache,
+    key: &'a [u8],
+}
+
+impl<'a> ChangeGuard<'a> {
+    pub(super) fn new(cache: &'a Cache, key: &'a [u8]) -> Self {
+        cache.parts.memory.forget(key);
+        Self { cache, key }
+    }
+}
+
+impl Drop for ChangeGuard<'_> {
+    fn drop(&mut self) {
+        self.cache.parts.memory.forget(self.key);
+    }
+}
