@@ -289,8 +289,8 @@ impl Pins {
     }
 }
 
-/// Pins an entry that a pattern matches and that is about to be stored, and returns whether it is pinned. `len_bytes` is
-/// the length of head and body.
+/// Pins an entry that a pattern matches and that is about to be stored, and returns whether it is pinned. `len_bytes`
+/// is the length of head and body.
 pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_bytes: u64) -> bool {
     if !store.can_pin() {
         return false;
