@@ -332,8 +332,8 @@ impl TableRoute {
 }
 
 fn group_of(origins: &Origins) -> OriginGroup {
-    let members: Vec<_> = origins.members.iter().map(|(url, weight)| (Origin::of_site(url), *weight)).collect();
-    OriginGroup::new(&members, &origins.rules)
+    let members = origins.members.iter().map(|(url, _)| Origin::of_site(url)).collect();
+    OriginGroup::new(members, &origins.nodes(), &origins.rules)
 }
 
 /// Returns the destination in an absolute-form target.

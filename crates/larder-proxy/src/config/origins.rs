@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::uri::Authority;
-use larder_http::owner::{OwnerNode, OwnerTable};
+use larder_http::owner::{OwnerNode, OwnerTable, WEIGHT_MAX};
 
 use super::OriginUrl;
 
@@ -63,20 +63,9 @@ impl Origins {
         if let Some((url, _)) = self.members.iter().find(|(url, _)| url.prefix != first.prefix) {
             return Some(format!("origins of one site must have the same base path: {url}"));
         }
-        let weighty = self.members.iter().find(|(_, weight)| !(1..=WEIGHT_MAX).contains(weight));
-        if let Some((url, weight)) = weighty {
-            return Some(format!("weight of {url} must be from 1 to {WEIGHT_MAX}: {weight}"));
-        }
-        if self.rules.balance == Balance::ConsistentHash
-            && let Some(fault) = OwnerTable::fault(&self.nodes())
-        {
-            return Some(format!("origins of one site: {fault}"));
-        }
-        self.rules.fault()
+        self.rules.fault("origins of one site", &self.nodes(), |at| self.members[at].0.to_string())
     }
-}
 
-impl Origins {
     /// Returns the nodes that own keys: each origin by its host and port.
     pub fn nodes(&self) -> Vec<OwnerNode> {
         let node = |(url, weight): &(OriginUrl, u32)| OwnerNode {
@@ -88,8 +77,18 @@ impl Origins {
 }
 
 impl GroupRules {
-    /// Returns what is wrong with them, if anything is.
-    pub(crate) fn fault(&self) -> Option<String> {
+    /// Returns the error in these rules or in the nodes of their group, if there is one. A message calls the group
+    /// `group`, and each node by the name that `label` gives its place.
+    pub(super) fn fault(&self, group: &str, nodes: &[OwnerNode], label: impl Fn(usize) -> String) -> Option<String> {
+        if let Some(at) = nodes.iter().position(|node| !(1..=WEIGHT_MAX).contains(&node.weight)) {
+            return Some(format!("weight of {} must be from 1 to {WEIGHT_MAX}: {}", label(at), nodes[at].weight));
+        }
+        if self.balance == Balance::ConsistentHash
+            && !nodes.is_empty()
+            && let Some(fault) = OwnerTable::fault(nodes)
+        {
+            return Some(format!("{group}: {fault}"));
+        }
         let path = self.check.as_ref().map(|(path, _)| path).filter(|path| !path.starts_with('/'));
         path.map(|path| format!("path of a health check must begin with a slash: {path}"))
     }
@@ -106,5 +105,3 @@ impl From<OriginUrl> for Origins {
         Self { members: vec![(url, 1)], rules: GroupRules::default() }
     }
 }
-
-pub(super) const WEIGHT_MAX: u32 = 100;

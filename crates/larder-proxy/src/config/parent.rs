@@ -5,12 +5,12 @@ use std::{fmt, net::IpAddr, str::FromStr};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderValue, Uri};
 use ipnet::IpNet;
-use larder_http::owner::{OwnerNode, OwnerTable};
+use larder_http::owner::OwnerNode;
 use percent_encoding::percent_decode_str;
 
 use crate::origin::target::port_of;
 
-use super::{Balance, GroupRules, HostPattern, normal_host, origins::WEIGHT_MAX};
+use super::{GroupRules, HostPattern, normal_host};
 
 /// A proxy through which origins are contacted: `http://[user:password@]host[:port]`. Its displayed form omits the
 /// password.
@@ -79,17 +79,7 @@ impl Parents {
 
     /// Returns the error in the settings, if there is one.
     pub fn fault(&self) -> Option<String> {
-        let weighty = self.members.iter().find(|(_, weight)| !(1..=WEIGHT_MAX).contains(weight));
-        if let Some((parent, weight)) = weighty {
-            return Some(format!("weight of parent {parent} must be from 1 to {WEIGHT_MAX}: {weight}"));
-        }
-        if self.rules.balance == Balance::ConsistentHash
-            && !self.members.is_empty()
-            && let Some(fault) = OwnerTable::fault(&self.nodes())
-        {
-            return Some(format!("parents: {fault}"));
-        }
-        self.rules.fault()
+        self.rules.fault("parents", &self.nodes(), |at| format!("parent {}", self.members[at].0))
     }
 }
 

@@ -16,7 +16,6 @@ use crate::{
         origins::OriginRouter,
         pool::{self, Lease, ReplayableRequest},
         request_body::RequestBody,
-        sending,
         target::Origin,
     },
 };
@@ -45,7 +44,7 @@ impl OriginRouter {
         self.metrics.origin_requests.add(1);
         let host = outgoing.origin.clone();
         let started = Instant::now();
-        let answered = sending::send(self, outgoing).await;
+        let answered = outgoing.send(self).await;
         if answered.is_ok() {
             self.metrics.origin_answers.note(started.elapsed());
         }

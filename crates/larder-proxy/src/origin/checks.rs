@@ -11,7 +11,6 @@ use crate::origin::{
     origins::OriginRouter,
     pool::{ReplayableRequest, RetryRule},
     request_body::RequestBody,
-    sending,
     target::Origin,
 };
 
@@ -39,7 +38,7 @@ async fn is_well(origins: &Arc<OriginRouter>, origin: &Origin, path: &str) -> bo
         request
     };
     let outgoing = ReplayableRequest { origin: origin.clone(), choice: None, key: None, repeat: RetryRule::Safe, make };
-    let asking = tokio::time::timeout(CHECK_PATIENCE, sending::send(origins, outgoing));
+    let asking = tokio::time::timeout(CHECK_PATIENCE, outgoing.send(origins));
     // The body is of no interest; its connection ends with it.
     matches!(asking.await, Ok(Ok((response, _))) if response.status().as_u16() < 400)
 }

@@ -80,30 +80,22 @@ pub(crate) async fn connect_by_a_way(
     origin: &Origin,
     http2: bool,
 ) -> Result<NewLink, Failure> {
-    let mut ways = origins.shared.ways(origin, None);
+    let Some(mut ways) = origins.shared.ways(origin, None) else { return connect(origins, origin, http2).await };
     loop {
-        match connect(origins, ways.origin(), http2).await {
-            Ok(link) => {
-                ways.note_good();
-                return Ok(link);
-            }
-            Err(failure) if ways.note_failed(&failure) && ways.advance() => {}
-            Err(failure) => return Err(failure),
+        let opened = connect(origins, ways.origin(), http2).await;
+        if !ways.note(opened.as_ref(), true) {
+            return opened;
         }
     }
 }
 
 /// Opens a connection to an origin by one of the ways to it, without handshakes.
 pub(crate) async fn open_by_a_way(origins: &Arc<OriginRouter>, origin: &Origin) -> Result<TcpStream, Failure> {
-    let mut ways = origins.shared.ways(origin, None);
+    let Some(mut ways) = origins.shared.ways(origin, None) else { return open(origins, origin).await };
     loop {
-        match open(origins, ways.origin()).await {
-            Ok(stream) => {
-                ways.note_good();
-                return Ok(stream);
-            }
-            Err(failure) if ways.note_failed(&failure) && ways.advance() => {}
-            Err(failure) => return Err(failure),
+        let opened = open(origins, ways.origin()).await;
+        if !ways.note(opened.as_ref(), true) {
+            return opened;
         }
     }
 }

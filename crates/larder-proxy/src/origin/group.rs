@@ -47,15 +47,14 @@ pub(crate) struct OriginChoice {
 }
 
 impl OriginGroup {
-    /// Returns the group of these origins, each with its weight.
-    pub(crate) fn new(members: &[(Origin, u32)], rules: &GroupRules) -> Self {
-        let weights: Vec<u32> = members.iter().map(|(_, weight)| *weight).collect();
-        let node = |(origin, weight): &(Origin, u32)| OwnerNode { name: origin.to_string(), weight: *weight };
-        let nodes: Vec<OwnerNode> = members.iter().map(node).collect();
-        let owners = (rules.balance == Balance::ConsistentHash && members.len() > 1)
-            .then(|| OwnerTable::new(&nodes).expect("a configuration whose nodes make no table is refused"));
-        let members = members.iter().map(|(origin, _)| GroupMember {
-            origin: origin.clone(),
+    /// Returns the group of these origins. `nodes` has the name and weight of each.
+    pub(crate) fn new(origins: Vec<Origin>, nodes: &[OwnerNode], rules: &GroupRules) -> Self {
+        assert_eq!(origins.len(), nodes.len(), "each origin has a weight");
+        let weights: Vec<u32> = nodes.iter().map(|node| node.weight).collect();
+        let owners = (rules.balance == Balance::ConsistentHash && nodes.len() > 1)
+            .then(|| OwnerTable::new(nodes).expect("a configuration whose nodes make no table is refused"));
+        let members = origins.into_iter().map(|origin| GroupMember {
+            origin,
             failure_count: AtomicU32::new(0),
             out_until: Mutex::new(None),
             unwell: AtomicBool::new(false),
@@ -196,8 +195,10 @@ mod tests {
 
     fn group(weights: &[u32], balance: Balance) -> Arc<OriginGroup> {
         let origin = |at: usize| Origin { trusted: true, ..Origin::of_client(&format!("10.0.0.{at}"), 80) };
-        let members: Vec<_> = weights.iter().enumerate().map(|(at, weight)| (origin(at + 1), *weight)).collect();
-        Arc::new(OriginGroup::new(&members, &GroupRules { balance, ..GroupRules::default() }))
+        let origins: Vec<_> = (1..=weights.len()).map(origin).collect();
+        let node = |(origin, weight): (&Origin, &u32)| OwnerNode { name: origin.to_string(), weight: *weight };
+        let nodes: Vec<_> = origins.iter().zip(weights).map(node).collect();
+        Arc::new(OriginGroup::new(origins, &nodes, &GroupRules { balance, ..GroupRules::default() }))
     }
 
     fn key(target: &str) -> Vec<u8> {

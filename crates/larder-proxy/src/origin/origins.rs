@@ -77,8 +77,8 @@ impl OriginRouter {
 }
 
 impl OriginsShared {
-    /// Returns the ways to an origin for a request with this key.
-    pub(crate) fn ways(&self, origin: &Origin, key: Option<&[u8]>) -> OriginWays {
+    /// Returns the ways to an origin for a request with this key, or `None` if the usual way is the only one.
+    pub(crate) fn ways(&self, origin: &Origin, key: Option<&[u8]>) -> Option<OriginWays> {
         OriginWays::new(self.parents.as_ref(), origin, key)
     }
 

@@ -16,131 +16,121 @@ use crate::{
         origins::OriginRouter,
         pool::{Lease, ReplayableRequest, RetryRule, SendFailure, attempt, obtain},
         request_body::RequestBody,
+        target::Origin,
     },
 };
 
-/// Sends a request and waits for the head of its response.
-pub(crate) async fn send<M>(
-    origins: &Arc<OriginRouter>,
-    mut outgoing: ReplayableRequest<M>,
-) -> Result<(Response<Incoming>, Lease), Failure>
+impl<M> ReplayableRequest<M>
 where
     M: FnMut() -> Request<RequestBody> + Send,
 {
-    let mut request = (outgoing.make)();
-    let mut tried = Vec::new();
-    loop {
-        let sent = send_by_ways(origins, &mut outgoing, request).await;
-        origins.shared.note(&outgoing.origin, sent.as_ref().map_err(|failed| &failed.failure));
-        let Some(choice) = &outgoing.choice else { return sent.map_err(|failed| failed.failure) };
-        let SendFailure { failure, unsent, unprocessed, .. } = match sent {
-            Ok(answered) => {
-                choice.note(&outgoing.origin, true);
-                return Ok(answered);
-            }
-            Err(failed) => failed,
-        };
-        if !failure.is_origin_failure() {
-            return Err(failure);
-        }
-        choice.note(&outgoing.origin, false);
-        let may = outgoing.repeat.allows(unsent.is_some(), unprocessed, &failure);
-        tried.push(outgoing.origin.clone());
-        let other = choice.other(&tried).filter(|_| may && tried.len() < ORIGIN_COUNT_MAX);
-        outgoing.origin = other.ok_or(failure)?;
-        request = unsent.unwrap_or_else(&mut outgoing.make);
-    }
-}
-
-/// Sends a request to the origin that was chosen, by one way to it after the other.
-async fn send_by_ways<M>(
-    origins: &Arc<OriginRouter>,
-    outgoing: &mut ReplayableRequest<M>,
-    mut request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), SendFailure>
-where
-    M: FnMut() -> Request<RequestBody> + Send,
-{
-    let (chosen, target) = (outgoing.origin.clone(), request.uri().clone());
-    let mut ways = origins.shared.ways(&chosen, outgoing.key.as_deref());
-    loop {
-        outgoing.origin = ways.origin().clone();
-        let sent = send_to(origins, outgoing, request).await;
-        outgoing.origin = chosen.clone();
-        let failed = match sent {
-            Ok(answered) => {
-                ways.note_good();
-                return Ok(answered);
-            }
-            Err(failed) => failed,
-        };
-        let is_parents = ways.note_failed(&failed.failure);
-        let may = outgoing.repeat.allows(failed.unsent.is_some(), failed.unprocessed, &failed.failure);
-        if !(is_parents && may && ways.advance()) {
-            return Err(failed);
-        }
-        request = match failed.unsent {
-            Some(mut unsent) => {
-                // The parent's credentials are for it alone.
-                unsent.headers_mut().remove(PROXY_AUTHORIZATION);
-                *unsent.uri_mut() = target.clone();
-                unsent
-            }
-            None => (outgoing.make)(),
-        };
-    }
-}
-
-/// Sends a request to the origin that was chosen, by the way that was chosen.
-async fn send_to<M>(
-    origins: &Arc<OriginRouter>,
-    outgoing: &mut ReplayableRequest<M>,
-    mut request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), SendFailure>
-where
-    M: FnMut() -> Request<RequestBody> + Send,
-{
-    let mut is_resent = false;
-    loop {
-        let kept = if is_resent { None } else { origins.pool.take(&outgoing.origin) };
-        let (connection, is_kept) = match kept {
-            Some(connection) => (connection, true),
-            None => match Box::pin(obtain(origins, &outgoing.origin)).await {
-                Ok(obtained) => obtained,
-                Err(failure) => {
-                    return Err(SendFailure { failure, unsent: Some(request), unprocessed: true, answered: false });
+    /// Sends the request and waits for the head of its response.
+    pub(crate) async fn send(mut self, origins: &Arc<OriginRouter>) -> Result<(Response<Incoming>, Lease), Failure> {
+        let mut request = (self.make)();
+        let mut tried = Vec::new();
+        loop {
+            let sent = self.send_by_ways(origins, request).await;
+            origins.shared.note(&self.origin, sent.as_ref().map_err(|failed| &failed.failure));
+            let Some(choice) = &self.choice else { return sent.map_err(|failed| failed.failure) };
+            let failed = match sent {
+                Ok(answered) => {
+                    choice.note(&self.origin, true);
+                    return Ok(answered);
                 }
-            },
-        };
-        let failed = match attempt(origins, &outgoing.origin, connection, request).await {
-            Ok(answered) => return Ok(answered),
-            Err(failed) => failed,
-        };
-        let died = is_kept && !failed.answered && !matches!(failed.failure, Failure::Timeout { .. });
-        let SendFailure { unprocessed, answered, .. } = failed;
-        request = match (failed.unsent, outgoing.repeat) {
-            (Some(request), _) if is_kept => request,
-            (_, RetryRule::Safe) if !is_resent && (died || unprocessed) => {
-                is_resent = true;
-                (outgoing.make)()
+                Err(failed) => failed,
+            };
+            if !failed.failure.is_origin_failure() {
+                return Err(failed.failure);
             }
-            (_, RetryRule::IfUnprocessed) if !is_resent && unprocessed => {
-                is_resent = true;
-                (outgoing.make)()
-            }
-            (unsent, _) => return Err(SendFailure { failure: failed.failure, unsent, unprocessed, answered }),
+            choice.note(&self.origin, false);
+            let may = self.repeat.allows(&failed);
+            tried.push(self.origin.clone());
+            let other = choice.other(&tried).filter(|_| may && tried.len() < ORIGIN_COUNT_MAX);
+            self.origin = other.ok_or(failed.failure)?;
+            request = failed.unsent.unwrap_or_else(&mut self.make);
+        }
+    }
+
+    /// Sends a request to the chosen origin, by one way to it after the other.
+    async fn send_by_ways(
+        &mut self,
+        origins: &Arc<OriginRouter>,
+        mut request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Lease), SendFailure> {
+        let Some(mut ways) = origins.shared.ways(&self.origin, self.key.as_deref()) else {
+            return self.send_to(origins, None, request).await;
         };
+        let target = request.uri().clone();
+        loop {
+            let sent = self.send_to(origins, Some(ways.origin()), request).await;
+            let may = sent.as_ref().is_err_and(|failed| self.repeat.allows(failed));
+            let leads_on = ways.note(sent.as_ref().map_err(|failed| &failed.failure), may);
+            let failed = match sent {
+                Err(failed) if leads_on => failed,
+                sent => return sent,
+            };
+            request = match failed.unsent {
+                Some(mut unsent) => {
+                    // The parent's credentials are for it alone.
+                    unsent.headers_mut().remove(PROXY_AUTHORIZATION);
+                    *unsent.uri_mut() = target.clone();
+                    unsent
+                }
+                None => (self.make)(),
+            };
+        }
+    }
+
+    /// Sends a request to the chosen origin: by the way that `by` names, or else as usual.
+    async fn send_to(
+        &mut self,
+        origins: &Arc<OriginRouter>,
+        by: Option<&Origin>,
+        mut request: Request<RequestBody>,
+    ) -> Result<(Response<Incoming>, Lease), SendFailure> {
+        let origin = by.unwrap_or(&self.origin);
+        let mut is_resent = false;
+        loop {
+            let kept = if is_resent { None } else { origins.pool.take(origin) };
+            let (connection, is_kept) = match kept {
+                Some(connection) => (connection, true),
+                None => match Box::pin(obtain(origins, origin)).await {
+                    Ok(obtained) => obtained,
+                    Err(failure) => {
+                        return Err(SendFailure { failure, unsent: Some(request), unprocessed: true, answered: false });
+                    }
+                },
+            };
+            let failed = match attempt(origins, origin, connection, request).await {
+                Ok(answered) => return Ok(answered),
+                Err(failed) => failed,
+            };
+            let died = is_kept && !failed.answered && !matches!(failed.failure, Failure::Timeout { .. });
+            let SendFailure { unprocessed, answered, .. } = failed;
+            request = match (failed.unsent, self.repeat) {
+                (Some(request), _) if is_kept => request,
+                (_, RetryRule::Safe) if !is_resent && (died || unprocessed) => {
+                    is_resent = true;
+                    (self.make)()
+                }
+                (_, RetryRule::IfUnprocessed) if !is_resent && unprocessed => {
+                    is_resent = true;
+                    (self.make)()
+                }
+                (unsent, _) => return Err(SendFailure { failure: failed.failure, unsent, unprocessed, answered }),
+            };
+        }
     }
 }
 
 impl RetryRule {
     /// Returns whether a request that failed at one server may be sent to another.
-    fn allows(self, is_unsent: bool, is_unprocessed: bool, failure: &Failure) -> bool {
+    fn allows(self, failed: &SendFailure) -> bool {
         match self {
-            _ if is_unsent => true,
+            _ if failed.unsent.is_some() => true,
             // A request that has waited once until the server's time was up does not wait again.
-            Self::Safe => is_unprocessed || !matches!(failure, Failure::Timeout { .. }),
-            Self::IfUnprocessed => is_unprocessed,
+            Self::Safe => failed.unprocessed || !matches!(failed.failure, Failure::Timeout { .. }),
+            Self::IfUnprocessed => failed.unprocessed,
             Self::Never => false,
         }
     }

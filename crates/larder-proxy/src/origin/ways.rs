@@ -2,8 +2,7 @@
 //!
 //! Owns: which parent a request goes through, and what it tries next. Does not: connect. Invariants: a parent that
 //! answers and refuses is not bypassed; origins are contacted directly only where the operator said so and no
-//! parent can be reached; what a parent did wrong is not noted of the origin. Cost: without several parents, a
-//! comparison.
+//! parent can be reached; what a parent did wrong is not noted of the origin. Cost: without parents, a comparison.
 
 use std::sync::Arc;
 
@@ -46,10 +45,9 @@ impl ParentGroup {
         if config.members.is_empty() {
             return None;
         }
-        let members: Vec<_> =
-            config.members.iter().map(|(parent, weight)| (parent::origin_of(parent), *weight)).collect();
-        let parents = config.members.iter().map(|(parent, _)| Arc::new(parent.clone())).collect();
-        let group = Arc::new(OriginGroup::new(&members, &config.rules));
+        let parents: Vec<_> = config.members.iter().map(|(parent, _)| Arc::new(parent.clone())).collect();
+        let origins = parents.iter().map(|parent| parent::origin_of(parent)).collect();
+        let group = Arc::new(OriginGroup::new(origins, &config.nodes(), &config.rules));
         Some(Arc::new(Self { group, parents, config: config.clone() }))
     }
 
@@ -69,23 +67,23 @@ impl ParentGroup {
 }
 
 impl OriginWays {
-    /// Returns the ways to an origin for a request with this key.
-    pub(crate) fn new(parents: Option<&Arc<ParentGroup>>, origin: &Origin, key: Option<&[u8]>) -> Self {
-        let leading = parents.filter(|parents| !parents.leading_to(origin).is_empty());
-        let Some(parents) = leading.filter(|_| origin.way == OriginWay::Usual) else {
-            return Self { origin: origin.clone(), choice: None };
-        };
+    /// Returns the ways to an origin for a request with this key, or `None` if the usual way is the only one.
+    pub(crate) fn new(parents: Option<&Arc<ParentGroup>>, origin: &Origin, key: Option<&[u8]>) -> Option<Self> {
+        if origin.way != OriginWay::Usual {
+            return None;
+        }
+        let parents = parents.filter(|parents| !parents.leading_to(origin).is_empty())?;
         // Tunnels to one host go through one parent. No other machine knows what is behind the URL in a key.
         let key =
             key.and_then(KeyOf::parse).and_then(|key| key.url()).map_or_else(|| origin.to_string(), str::to_owned);
         let choice = parents.group.choice(Some(key.as_bytes()));
         if parents.falls_back() && parents.group.is_out() {
-            return Self { origin: Origin { way: OriginWay::Direct, ..origin.clone() }, choice: None };
+            return Some(Self { origin: Origin { way: OriginWay::Direct, ..origin.clone() }, choice: None });
         }
         let first = choice.first();
         let origin = Origin { way: parents.by(&first), ..origin.clone() };
         let parents = Arc::clone(parents);
-        Self { origin, choice: Some(ParentChoice { parents, choice, tried: vec![first] }) }
+        Some(Self { origin, choice: Some(ParentChoice { parents, choice, tried: vec![first] }) })
     }
 
     /// Returns the origin by the way that is tried now.
@@ -93,30 +91,24 @@ impl OriginWays {
         &self.origin
     }
 
-    /// Notes that the way is good.
-    pub(crate) fn note_good(&self) {
-        if let Some(ParentChoice { choice, tried, .. }) = &self.choice
-            && let Some(parent) = tried.last()
-        {
-            choice.note(parent, true);
-        }
-    }
-
-    /// Notes what went wrong by the way that was tried. Returns whether it was the parent's fault, so that the next
-    /// way may lead on.
-    pub(crate) fn note_failed(&self, failure: &Failure) -> bool {
+    /// Notes how the way did, and takes the next one if its parent failed and the request `may_repeat`. Returns whether
+    /// it took one.
+    pub(crate) fn note<T>(&mut self, outcome: Result<T, &Failure>, may_repeat: bool) -> bool {
         let (Some(ParentChoice { choice, tried, .. }), OriginWay::By(parent)) = (&self.choice, &self.origin.way) else {
             return false;
         };
-        let is_parents = is_parents(failure, &self.origin, parent);
-        if let (true, Some(parent)) = (is_parents, tried.last()) {
-            choice.note(parent, false);
-        }
-        is_parents
+        let is_good = match outcome {
+            Ok(_) => true,
+            Err(failure) if is_parents(failure, &self.origin, parent) => false,
+            // The parent did its part; it is the origin that failed.
+            Err(_) => return false,
+        };
+        choice.note(tried.last().expect("a parent is tried"), is_good);
+        !is_good && may_repeat && self.advance()
     }
 
     /// Takes the next way. Returns whether there is one.
-    pub(crate) fn advance(&mut self) -> bool {
+    fn advance(&mut self) -> bool {
         let Some(ParentChoice { parents, choice, tried }) = &mut self.choice else { return false };
         let other = choice.other(tried).filter(|_| tried.len() < PARENT_COUNT_MAX);
         match other {

@@ -107,16 +107,14 @@ fn request_with_a_body_goes_to_another_origin_only_if_it_was_not_sent() {
 
 #[test]
 fn origin_that_fails_its_checks_gets_no_requests() {
-    let unwell = Origin::start(|received, _| match received.target.as_str() {
-        "/health" => Reply::status("503 Service Unavailable", &[], ""),
-        target => Reply::ok(&["Cache-Control: no-store"], target),
-    });
+    let unwell = Origin::failing_checks("/health");
     let well = good();
     let fixture = fixture(&[unwell.address, well.address], |origins| {
         origins.rules.check = Some(("/health".into(), Duration::from_millis(20)));
     });
+    let checks = |origin: &Origin| origin.count_of("/health");
     let asked = |origin: &Origin| origin.received().iter().filter(|received| received.target != "/health").count();
-    eventually("both were checked twice", || unwell.count() >= 2 && well.count() >= 2);
+    eventually("both were checked twice", || checks(&unwell) >= 2 && checks(&well) >= 2);
     for number in 0..6 {
         assert_eq!(fixture.get(&format!("/{number}"), &[]).status, 200);
     }

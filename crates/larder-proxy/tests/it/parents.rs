@@ -245,19 +245,15 @@ fn credentials_of_a_parent_that_failed_go_to_no_other() {
 
 #[test]
 fn parent_that_fails_its_checks_gets_no_requests() {
-    let unwell = Origin::start(|received, _| match received.target.as_str() {
-        "/-/ready" => Reply::status("503 Service Unavailable", &[], ""),
-        target => Reply::ok(&["Cache-Control: no-store"], target),
-    });
+    let unwell = Origin::failing_checks("/-/ready");
     let well = open_parent();
     let proxy = below_all(&[unwell.address, well.address], |config| {
         config.parents.rules.check = Some(("/-/ready".into(), Duration::from_millis(20)));
     });
-    let is_check = |received: &&Received| received.target == "/-/ready";
-    let checks = |origin: &Origin| origin.received().iter().filter(is_check).count();
+    let checks = |origin: &Origin| origin.count_of("/-/ready");
     eventually("both were checked twice", || checks(&unwell) >= 2 && checks(&well) >= 2);
     for number in 0..6 {
         assert_eq!(get(&proxy, "GET", &format!("http://far.example/{number}")).status, 200);
     }
-    assert!(unwell.received().iter().all(|received| received.target == "/-/ready"));
+    assert!(unwell.received().iter().all(|received| received.target == "/-/ready"), "{:?}", unwell.received());
 }

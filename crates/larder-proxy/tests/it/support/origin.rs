@@ -127,6 +127,19 @@ impl Origin {
         Self { address, shared }
     }
 
+    /// Starts an origin that fails the health check at `path`, and responds to everything else with the target.
+    pub(crate) fn failing_checks(path: &'static str) -> Self {
+        Self::start(move |received, _| match received.target.as_str() {
+            target if target == path => Reply::status("503 Service Unavailable", &[], ""),
+            target => Reply::ok(&["Cache-Control: no-store"], target),
+        })
+    }
+
+    /// Returns how many requests were for this target.
+    pub(crate) fn count_of(&self, target: &str) -> usize {
+        self.received().iter().filter(|received| received.target == target).count()
+    }
+
     pub(crate) fn received(&self) -> Vec<Received> {
         self.shared.received.lock().unwrap().clone()
     }
