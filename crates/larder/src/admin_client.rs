@@ -1,7 +1,7 @@
-//! One short exchange with a running proxy, for the commands that its admin listener or its control socket answers.
+//! Sends a command to a running proxy's admin listener or control socket, and reads the response.
 //!
-//! Owns: finding the proxy, the connection and its limits. The commands are elsewhere. Invariant: only the body of a
-//! 200 is returned.
+//! Owns: finding the proxy, and the connection with its limits. The commands are elsewhere. Invariant: only the body of
+//! a 200 is returned.
 
 use crate::{
     control::{ControlAnswer, ControlPath, ControlRequest},
@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-/// Which proxy is asked.
+/// The flags that select the proxy to contact.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct AdminFlags {
     /// The proxy's admin listener (its --admin) [default: your running larder; otherwise 127.0.0.1:3180]
@@ -33,13 +33,13 @@ impl AdminFlags {
     }
 }
 
-/// The address of a proxy's admin listener if it is not configured otherwise.
+/// The default address of a proxy's admin listener.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 3180);
 
-/// Checks that a text is a URL that can be asked about.
+/// Checks that a text is a URL about which the proxy can be asked.
 ///
 /// # Errors
-/// A usage failure for what is none.
+/// A usage failure for any other text.
 pub(crate) fn check_url(url: &str) -> Result<(), Failure> {
     let is_url = url.starts_with("http://") || url.starts_with("https://");
     if is_url && url.bytes().all(|octet| octet.is_ascii_graphic()) {
@@ -77,11 +77,11 @@ pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<Stri
 
 /// An event of a long-running command.
 pub(crate) enum ProgressEvent<'a> {
-    /// This many of the total are done.
+    /// `done` of `of` units are complete.
     Progress { done: u64, of: u64 },
-    /// A line of what was asked for.
+    /// A line of the result.
     Line(&'a Value),
-    /// Bytes of it.
+    /// Bytes of the result.
     Data(&'a [u8]),
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct SentBody<'a> {
 /// result.
 ///
 /// # Errors
-/// As [`ask`]; the proxy's error; the error that `tell` returns.
+/// The same as for [`ask`]; the proxy's error; the error that `tell` returns.
 pub(crate) fn converse(
     admin: AdminFlags,
     request: &str,
@@ -107,11 +107,11 @@ pub(crate) fn converse(
         Failure::runtime(format!("the proxy does not answer to the end: {error}"), help)
     };
     let mut connection = connect(admin)?;
-    // Of version 1.0, so that the answer's body is its bytes up to the end.
+    // HTTP/1.0, so that the response's body ends with the connection.
     let (length, credentials) = (sent.len_bytes, credentials(admin)?);
     let head = format!("{request} HTTP/1.0\r\nHost: localhost\r\n{credentials}Content-Length: {length}\r\n\r\n");
     connection.write_all(head.as_bytes()).map_err(broken)?;
-    // A reader that has enough closes the connection; its response is read below.
+    // The proxy closes the connection once it has read enough. Its response is read below.
     let _ = io::copy(&mut sent.reader.take(sent.len_bytes), &mut connection);
     let mut answer = BufReader::with_capacity(ANSWER_BUFFER_BYTES, connection);
     let mut status = String::new();
@@ -123,7 +123,7 @@ pub(crate) fn converse(
     } {}
     if status.split(' ').nth(1) != Some("200") {
         let mut why = String::new();
-        // Any part of its response that arrived is used.
+        // An error is ignored, and the part of the response that arrived is used.
         let _ = answer.take(LINE_BYTES_MAX).read_to_string(&mut why);
         let help = "see the admin listener's address, and use the same version of larder on both ends";
         return Err(Failure::runtime(format!("the proxy refuses: {}", why.trim()), help));
@@ -155,7 +155,7 @@ enum AnswerPiece {
     Data(Vec<u8>),
 }
 
-/// Reads a piece of an answer: its kind, its length and its bytes, as the proxy's `told` sends them.
+/// Reads a piece of a response: its kind, its length and its bytes, in the framing of the proxy's module `told`.
 fn read_piece(answer: &mut impl Read) -> io::Result<AnswerPiece> {
     let mut head = [0; 5];
     answer.read_exact(&mut head)?;
@@ -173,8 +173,8 @@ fn read_piece(answer: &mut impl Read) -> io::Result<AnswerPiece> {
     }
 }
 
-/// Returns the field line with the token from the file that the environment names, if an address is given, or an empty
-/// text if there is none.
+/// Returns the field line with the token from the file that the environment names. Returns an empty text if no address
+/// is given, or if no file is named.
 ///
 /// # Errors
 /// The file is unreadable, or contains no token.
@@ -191,7 +191,8 @@ fn credentials(admin: AdminFlags) -> Result<String, Failure> {
     Ok(format!("Authorization: Bearer {token}\r\n"))
 }
 
-/// Names the file of the token that is shown to `--admin ADDRESS`. A flag would be seen by everybody on the machine.
+/// The environment variable that names the file of the token for `--admin ADDRESS`. There is no flag for it, because
+/// other users of the machine could see a flag's value.
 const TOKEN_FILE: &str = "LARDER_TOKEN_FILE";
 
 /// A connection to a proxy.
@@ -199,11 +200,11 @@ pub(crate) trait Connection: Read + Write {}
 
 impl<T: Read + Write> Connection for T {}
 
-/// Connects to the proxy that is meant: the one at the address that was given, or that of this user that runs, or the one at the
-/// usual address.
+/// Connects to the proxy: the one at the given address, otherwise this user's running proxy, otherwise the one at the
+/// default address.
 ///
 /// # Errors
-/// There is none.
+/// There is no such proxy.
 pub(crate) fn connect(admin: AdminFlags) -> Result<Box<dyn Connection>, Failure> {
     if admin.admin.is_none()
         && let Some(mut control) = ControlPath::connect_any()?
@@ -241,8 +242,8 @@ fn exchange(socket: &mut dyn Connection, request: &str, fields: &str) -> io::Res
 
 const ANSWER_BUFFER_BYTES: usize = 256 << 10;
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// A line names a URL, and bytes come 256 KiB at a time.
+/// Longest piece, in bytes. A line names a URL, and data comes in pieces of 256 KiB.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A list of all that is missing is a few mebibytes.
+/// Longest response, in bytes. A full list of missing URLs has a few MiB.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;

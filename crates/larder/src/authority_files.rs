@@ -14,7 +14,7 @@ use std::{
     time::SystemTime,
 };
 
-/// The directory that keeps an authority.
+/// The directory that contains a CA.
 pub(crate) struct AuthorityFiles {
     directory: PathBuf,
 }
@@ -47,19 +47,19 @@ impl AuthorityFiles {
         self.certificate().exists() || self.key().exists()
     }
 
-    /// Reads the certificate alone, which is no secret.
+    /// Reads the certificate only, which is not secret.
     ///
     /// # Errors
-    /// A failure that says how to create one.
+    /// A failure with advice on how to create a CA.
     pub(crate) fn certificate_pem(&self) -> Result<String, Failure> {
         let path = self.certificate();
         fs::read_to_string(&path).map_err(|error| self.unreadable(&path, &error))
     }
 
-    /// Reads the authority.
+    /// Reads the CA.
     ///
     /// # Errors
-    /// A failure that says what is wrong: there is none, others may read its key, it is foreign or has expired.
+    /// The CA does not exist, other users may read its key, it was not created by Larder, or it has expired.
     pub(crate) fn load(&self) -> Result<Authority, Failure> {
         let (certificate, path) = (self.certificate_pem()?, self.key());
         self.check_key()?;
@@ -75,10 +75,10 @@ impl AuthorityFiles {
         Ok(authority)
     }
 
-    /// Writes an authority, in place of any that is there.
+    /// Writes a CA, replacing any existing one.
     ///
     /// # Errors
-    /// A failure that says which file could not be written.
+    /// A failure that names the file that could not be written.
     pub(crate) fn save(&self, authority: &Authority) -> Result<(), Failure> {
         let failed = |what: &Path, error: &io::Error| {
             let help = "say with --dir where the authority is to be, in a directory that you may write to";
@@ -95,7 +95,7 @@ impl AuthorityFiles {
             let help = format!("chmod 700 {0}, or give another directory with --dir", directory.display());
             return Err(Failure::runtime(format!("others may look into the directory: {}", directory.display()), help));
         }
-        // The key first: a certificate without its key is of no use, and says so.
+        // The key is written first, because a certificate without its key is reported as unusable.
         for (path, text, mode) in [
             (self.key(), authority.key_pem(), 0o600),
             (self.certificate(), authority.certificate_pem().to_owned(), 0o644),
@@ -105,7 +105,7 @@ impl AuthorityFiles {
         Ok(())
     }
 
-    /// Refuses a key that is not its owner's alone.
+    /// Refuses a key that other users may read.
     fn check_key(&self) -> Result<(), Failure> {
         let path = self.key();
         let data = fs::metadata(&path).map_err(|error| self.unreadable(&path, &error))?;
@@ -125,7 +125,7 @@ impl AuthorityFiles {
         Ok(())
     }
 
-    /// Returns the failure of a command that needs a CA, where there is none.
+    /// Returns the failure of a command that needs a CA if there is none.
     pub(crate) fn missing(&self) -> Failure {
         self.unreadable(&self.certificate(), &rustix::io::Errno::NOENT.into())
     }
@@ -161,10 +161,10 @@ pub(crate) fn user_data_folder() -> Result<PathBuf, Failure> {
     Ok(strategy.data_dir().join("larder"))
 }
 
-/// Puts the authority's files into the settings of a proxy that intercepts.
+/// Puts the paths of the CA's files into the settings of an intercepting proxy.
 ///
 /// # Errors
-/// There is no authority that can be used.
+/// There is no usable CA.
 pub(crate) fn settle(settings: &mut RunSettings) -> Result<(), Failure> {
     if !settings.intercepts() {
         return Ok(());
@@ -189,5 +189,5 @@ fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
     fs::rename(&fresh, path)
 }
 
-/// The bits of a mode that let others in.
+/// The permission bits for group and others.
 const OTHERS: u32 = 0o077;

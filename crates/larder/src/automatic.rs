@@ -1,7 +1,7 @@
-//! `--policy auto`: the policy that a plan recommends for this disk and this memory.
+//! Chooses the policy for `--policy auto`: the one that a plan recommends for this disk and memory.
 //!
-//! Owns: the facts about the disk that need no measurement (whether it spins), and the line that names the choice.
-//! Planning is in `larder_store::plan`. An existing store keeps its policy.
+//! Owns: the facts about the disk that need no measurement (whether it rotates), and the line that names the choice.
+//! `larder_store::plan` plans. An existing store keeps its policy.
 
 use crate::{
     failure::Failure, memory_plan, report, settings::RunSettings, size, store_path, tuning::PolicyChoice, volumes,
@@ -16,10 +16,10 @@ use std::{
     path::Path,
 };
 
-/// Replaces `auto` by a row; gives the line that says which and why, if there was anything to choose.
+/// Replaces `auto` by a policy. Returns the line that names the policy and the reason, if a choice was made.
 ///
 /// # Errors
-/// A place that cannot be, and a memory that is too small for any row.
+/// The store's path is unusable, or the memory is too small for every policy.
 pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failure> {
     let memory_bytes = memory_plan::index_and_cache_bytes(settings);
     let store = &mut settings.store;
@@ -65,13 +65,13 @@ fn blank_bytes(content: &PathContent) -> Option<u64> {
     if let PathContent::Blank(size_bytes) = content { Some(*size_bytes) } else { None }
 }
 
-/// Returns whether the disk under `path` has rotating parts, from the kernel; `false` if the kernel does not know.
+/// Returns whether the kernel knows the disk under `path` as a rotating one.
 pub(crate) fn spins(path: &Path) -> bool {
     let existing = path.ancestors().find_map(|place| fs::metadata(place).ok()).or_else(|| fs::metadata(".").ok());
     let Some(metadata) = existing else { return false };
     let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    // A partition has no queue of its own; its disk is the folder above.
+    // A partition has no queue of its own, but its disk, which is the folder above, has one.
     ["queue", "../queue"].iter().any(|queue| {
         let said = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/rotational"));
         said.is_ok_and(|said| said.trim() == "1")

@@ -1,4 +1,4 @@
-//! `larder ca`: the local CA that interception signs with.
+//! `larder ca`: manages the local CA, which signs the certificates of intercepted hosts.
 //!
 //! Owns: the flags, and the output. Signing is in `larder_proxy::Authority`, the files in `authority_files`. Invariant:
 //! the private key is never printed.
@@ -42,13 +42,13 @@ pub(crate) enum CaCommand {
     Export {
         #[command(flatten)]
         directory: CaDirectory,
-        /// Write it to this file instead of standard output
+        /// Write the certificate to this file instead of standard output
         #[arg(long, value_name = "FILE", value_parser = value::path)]
         out: Option<PathBuf>,
     },
     /// Add the CA to the trust stores of this machine: Debian's system store, and NSS for browsers
     Trust(trust::TrustFlags),
-    /// Replace the CA with a new one, which clients have to trust again
+    /// Replace the CA with a new one, which clients must trust again
     Rotate(CaWishes),
 }
 
@@ -65,8 +65,8 @@ pub(crate) struct CaDirectory {
 pub(crate) struct CaWishes {
     #[command(flatten)]
     directory: CaDirectory,
-    /// Host that it may sign for, such as pypi.org or *.debian.org, or a package registry such as npm (repeatable)
-    /// [default: any; for rotate: those of the one that is there]
+    /// Host that the CA may sign for, such as pypi.org or *.debian.org, or a package registry such as npm (repeatable)
+    /// [default: any; for rotate: those of the existing CA]
     #[arg(long = "host", value_name = "HOST", value_parser = InterceptedHosts::parse)]
     hosts: Vec<InterceptedHosts>,
 }
@@ -98,7 +98,7 @@ pub(crate) fn run(command: CaCommand) -> Result<(), Failure> {
             if !files.exist() {
                 return Err(files.missing());
             }
-            // An unreadable CA is the one to be replaced.
+            // An unreadable CA may be replaced, so an error here is ignored.
             let before = if hosts.is_empty() { files.load().ok() } else { None };
             let kept = before.as_ref().and_then(Authority::permitted).unwrap_or_default();
             let kept: Vec<HostPattern> = kept.iter().filter_map(|name| name.parse().ok()).collect();

@@ -1,7 +1,7 @@
 //! The command line.
 //!
-//! Owns: flags, their help, and laying them over the settings. Does not: start anything. Invariant: every value is
-//! parsed by the parser that the configuration file uses too.
+//! Owns: the flags, their help, and applying them to the settings. Nothing is started here. Invariant: every value is
+//! parsed by the same parser as in the configuration file.
 
 mod usage_error;
 
@@ -70,7 +70,7 @@ const ORIGINS: &str = "Origins and mirrors";
 const FORWARD: &str = "Forward proxy";
 const OBSERVATION: &str = "Observation";
 
-/// The command by which `larder exec --offline` runs another in a network of its own.
+/// The hidden command with which `larder exec --offline` runs its command in a network of its own.
 pub(crate) const EXEC_ISOLATED: &str = "exec-isolated";
 
 /// A caching web proxy: forward and reverse, with a store on disk that survives restarts.
@@ -106,7 +106,7 @@ pub(crate) enum CliCommand {
     Reload(ReloadFlags),
     /// Replace the running proxy with a newer program, without losing a request.
     Upgrade(UpgradeFlags),
-    /// Switch offline mode of a running proxy, or show it.
+    /// Switch the offline mode of a running proxy, or show it.
     Offline(OfflineFlags),
     /// List requests that a running proxy could not serve while offline.
     Missing(MissingFlags),
@@ -132,7 +132,7 @@ pub(crate) enum CliCommand {
     /// Manage the local CA, which signs intercepted hosts.
     #[command(subcommand)]
     Ca(CaCommand),
-    /// Choose among several Larders that share a load.
+    /// Show which of several Larders owns a key.
     #[command(subcommand)]
     Cluster(ClusterCommand),
     /// Check and print configuration files.
@@ -146,7 +146,7 @@ pub(crate) enum CliCommand {
     /// Write manual pages and completions, for packages.
     #[command(hide = true)]
     Manual(ManualFlags),
-    /// Serve one `larder exec`.
+    /// Serve the commands of `larder exec`.
     #[command(name = EXEC_SERVER, hide = true)]
     ExecServer(ExecServerFlags),
     /// Become the command of `larder exec --offline`.
@@ -227,7 +227,7 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = STORE)]
     mean_object_size: Option<u64>,
 
-    /// How the store reads and writes: auto, uring or threads [default: auto]
+    /// I/O interface of the store: auto, uring or threads [default: auto]
     #[arg(long, value_name = "HOW", value_parser = settings::parse_io, help_heading = STORE)]
     io: Option<IoChoice>,
 
@@ -292,13 +292,13 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "FORMAT", value_parser = value::log_format, help_heading = OBSERVATION)]
     log_format: Option<LogFormat>,
 
-    /// What `larder upgrade` starts it with.
+    /// Take over from a running proxy. `larder upgrade` sets this flag.
     #[arg(long, hide = true)]
     pub(crate) take_over: bool,
 }
 
 impl RunFlags {
-    /// Lays the flags over `settings`. A list that is given replaces the list that was there.
+    /// Applies the flags to `settings`. A list that is given replaces the list in `settings`.
     pub(crate) fn apply(self, settings: &mut RunSettings) {
         fn set<T>(target: &mut T, value: Option<T>) {
             if let Some(value) = value {
@@ -336,7 +336,7 @@ impl RunFlags {
         }
         let store = &mut settings.store;
         if self.disk == [DiskSettings::None] {
-            // Those of the file are of the disks that this replaces.
+            // The sizes in the file belong to the disks that the flags replace.
             store.sizes.clear();
         }
         set_list(&mut store.disks, self.disk);

@@ -1,7 +1,7 @@
-//! `larder cluster`: which node of several owns a key.
+//! `larder cluster`: prints which of several nodes owns a key.
 //!
-//! Owns: the flags, and the nodes that they or a configuration name. Does not: decide, see `larder_http::owner`.
-//! Invariant: nothing is contacted, so that it prints the same on any machine.
+//! Owns: the flags, and the nodes that they or a configuration name. `larder_http::owner` decides. Invariant: nothing
+//! is contacted, so the output is the same on every machine.
 
 use crate::{config, failure::Failure, output::print_line, settings::RunSettings, value::BadValue};
 use clap::{Args, Subcommand};
@@ -21,7 +21,7 @@ Examples:
 Without --nodes, the nodes are the origins of the site that the configuration has for each URL. The key rules of the \
 configuration apply to the URLs. docs/reference/owner.md describes the function.";
 
-/// A command for several Larders.
+/// The subcommands of `larder cluster`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Print the node that owns the key of each URL
@@ -45,11 +45,11 @@ pub(crate) struct OwnerFlags {
     urls: Vec<String>,
 }
 
-/// Runs `larder cluster`.
+/// Runs the command.
 ///
 /// # Errors
-/// A usage failure for a wrong URL, for nodes that are none or for a configuration without any; a runtime failure if a
-/// file cannot be read or standard output not be written.
+/// A usage failure for an invalid URL or list of nodes, or for a configuration without nodes; a runtime failure if a
+/// file cannot be read or standard output cannot be written.
 pub(crate) fn run(command: ClusterCommand) -> Result<(), Failure> {
     match command {
         ClusterCommand::Owner(flags) => print_owners(&flags),
@@ -66,7 +66,7 @@ fn print_owners(flags: &OwnerFlags) -> Result<(), Failure> {
     for text in &flags.urls {
         let url = CheckedUrl::parse(text)?;
         let nodes = if flags.nodes.is_empty() { url.nodes(&proxy)? } else { flags.nodes.clone() };
-        // Building a table takes longer than looking up an owner, and URLs of one site have one table.
+        // Building a table takes longer than a lookup, so the table is reused for all URLs of a site.
         let (nodes, table) = match known.take().filter(|(of, _)| *of == nodes) {
             Some(known) => known,
             None => {
@@ -81,7 +81,7 @@ fn print_owners(flags: &OwnerFlags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A URL as a request has it.
+/// A URL in the form of a request.
 struct CheckedUrl<'a> {
     text: &'a str,
     scheme: String,
@@ -101,7 +101,7 @@ impl<'a> CheckedUrl<'a> {
         Ok(Self { text, scheme: scheme.to_owned(), authority: authority.as_str().to_owned(), path })
     }
 
-    /// Returns the origins among which the configuration's site for this URL chooses by key.
+    /// Returns the nodes among which the configuration's site for this URL chooses by key.
     fn nodes(&self, proxy: &ProxyConfig) -> Result<Vec<OwnerNode>, Failure> {
         let Some(origins) = origins_of(proxy, &self.authority, &self.path) else {
             return Err(Failure::usage(
@@ -128,7 +128,7 @@ impl<'a> CheckedUrl<'a> {
     }
 }
 
-/// Reads a node of `--nodes`.
+/// Parses a node of `--nodes`.
 pub(crate) fn parse_node(text: &str) -> Result<OwnerNode, BadValue> {
     let (name, weight) = text.rsplit_once('=').unwrap_or((text, "1"));
     let bad = |why: &str| BadValue::new(format!("{why}: `{text}`"), NODES_HELP);

@@ -1,8 +1,8 @@
-//! The configuration file: TOML laid over the settings.
+//! Reads the configuration file, which is TOML, and applies it to the settings.
 //!
-//! Owns: which keys there are and what they set; docs/configuration.md lists them for people. Does not: know
-//! defaults or rules between settings (those are in `settings`). Invariant: a file with an unknown key, a
-//! value of the wrong type or a value out of range is refused with a caret under the place.
+//! Owns: the keys, and the settings that they change. docs/configuration.md lists the keys for people. Defaults and
+//! rules between settings are in `settings`. Invariant: a file with an unknown key, a value of the wrong type or a
+//! value out of range is refused, and the error marks the place.
 
 mod delay;
 mod key;
@@ -29,15 +29,15 @@ use section::{ConfigProblem, ConfigSection, ConfigValue};
 use std::{fs, io::Read, path::Path, time::Duration};
 pub(crate) use table::{default_file, effective_file};
 
-/// Longest configuration file, so that a device or a video given by mistake is refused at once.
+/// Longest configuration file in bytes, so that a device or a video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 const HELP: &str = "give an existing, readable text file to --config";
 
-/// Reads the file at `path` and lays it over `settings`.
+/// Reads the file at `path` and applies it to `settings`.
 ///
 /// # Errors
-/// A runtime failure if the file cannot be read, a usage failure if something in it is wrong.
+/// A runtime failure if the file cannot be read, a usage failure if its content is invalid.
 pub(crate) fn apply(path: &Path, settings: &mut RunSettings) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
@@ -50,10 +50,10 @@ pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::runtime(format!("cannot read configuration {}: {error}", path.display()), HELP)
 }
 
-/// Lays what the file at `path` holds over `settings`.
+/// Applies the content of the file at `path` to `settings`.
 ///
 /// # Errors
-/// A usage failure that points at what is wrong.
+/// A usage failure that marks the place of the fault.
 pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut RunSettings) -> Result<(), Failure> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
         let problem =

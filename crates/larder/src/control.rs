@@ -28,17 +28,17 @@ use std::{
 /// A request to a running Larder.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ControlRequest {
-    /// A session, which lasts as long as the connection.
+    /// Open a session, which lasts as long as the connection.
     Open { hosts: Vec<String>, except: Vec<String>, offline: bool },
-    /// The session's figures.
+    /// Return the session's figures.
     Figures,
-    /// Asks what it serves on its own listeners.
+    /// Describe the Larder's own listeners.
     About,
-    /// That it reads its configuration again.
+    /// Read the configuration again.
     Reload,
-    /// That a newer program goes on in its place.
+    /// Replace this process with a newer program.
     Upgrade { program: Option<PathBuf>, check: bool },
-    /// Starts an operator's command: the following bytes on the connection are HTTP, as on the admin listener.
+    /// Start an operator's command: the bytes that follow on the connection are HTTP, as on the admin listener.
     Operate,
 }
 
@@ -61,13 +61,13 @@ pub(crate) struct SessionFigures {
     pub(crate) from_cache: u64,
     pub(crate) bytes: u64,
     pub(crate) saved_bytes: u64,
-    /// Tunnels that went past the cache though their hosts are listed for interception.
+    /// Tunnels that bypassed the cache although their hosts are listed for interception.
     #[serde(default)]
     pub(crate) bypassed_count: u64,
     /// Targets of these tunnels, with the reasons.
     #[serde(default)]
     pub(crate) bypassed: Vec<(String, String)>,
-    /// Requests that got no response because no origin may be asked.
+    /// Requests without a response, because no origin may be contacted.
     #[serde(default)]
     pub(crate) missing_count: u64,
     /// URLs of these requests.
@@ -80,18 +80,18 @@ pub(crate) struct SessionFigures {
 pub(crate) struct ControlSummary {
     /// The address of the forward proxy, or `None` if there is none.
     pub(crate) proxy: Option<SocketAddr>,
-    /// The address of a listener without TLS, whatever it serves.
+    /// The address of a listener without TLS, of whatever kind.
     #[serde(default)]
     pub(crate) listener: Option<SocketAddr>,
-    /// The certificate that clients of intercepted hosts have to trust, in PEM.
+    /// The CA certificate in PEM, which clients of intercepted hosts must trust.
     pub(crate) certificate: Option<String>,
-    /// The proxy through which it asks origins.
+    /// The proxy through which origins are contacted.
     #[serde(default)]
     pub(crate) parent: Option<String>,
 }
 
 impl ControlSummary {
-    /// Returns it of a proxy by these settings that listens at these addresses.
+    /// Describes a proxy with these settings and listening addresses.
     pub(crate) fn of(settings: &RunSettings, listeners: &[SocketAddr]) -> Self {
         let plain = settings.proxy.listeners.iter().zip(listeners).find(|(listener, _)| !listener.tls);
         let listener = plain.map(|(_, address)| report::reachable(*address));
@@ -107,16 +107,18 @@ impl ControlSummary {
 /// The path of a control socket, and of the files next to it.
 pub(crate) struct ControlPath {
     folder: PathBuf,
-    /// The socket's name in it.
+    /// The socket's name in the folder.
     name: String,
 }
 
 impl ControlPath {
-    /// Finds a folder for the socket and makes it, for its owner alone. It is the first that can be used of these: the one
-    /// of a service manager, the user's runtime directory, the default store's, one in the temporary directory.
+    /// Finds a folder for the socket, and creates it for its owner alone.
+    ///
+    /// The first usable one is taken: the service manager's, the user's runtime directory, the default store's, or one
+    /// in the temporary directory.
     ///
     /// # Errors
-    /// None of them can be used; says why not the last one.
+    /// None is usable; the error says why the last one is not.
     pub(crate) fn find() -> Result<Self, Failure> {
         let mut refused = None;
         for folder in folders() {
@@ -130,21 +132,21 @@ impl ControlPath {
         Err(Failure::runtime(format!("no place for the control socket: {error}: {}", folder.display()), help))
     }
 
-    /// Warns of sockets in the user's places on which somebody else listens.
+    /// Warns of control sockets in this user's folders on which another user's process listens.
     pub(crate) fn warn_of_strangers() {
         let refused = folders().into_iter().filter_map(|folder| connect_to(&folder.join(SOCKET_NAME)).err());
         refused.for_each(|refusal| refusal.warn());
     }
 
-    /// Connects to the Larder of this user that was started first, as `larder exec` does.
+    /// Connects to this user's Larder that was started first, as `larder exec` does.
     pub(crate) fn connect_own() -> Option<Control> {
         folders().into_iter().find_map(|folder| Self { folder, name: SOCKET_NAME.to_owned() }.connect())
     }
 
-    /// Connects to the Larder that a command is for: the only one that this user may reach, or the one that is chosen.
+    /// Connects to the Larder for a command: the only one that this user can reach, or the chosen one.
     ///
     /// # Errors
-    /// There are several and none is chosen, the chosen one does not answer, or the only one is not to be trusted.
+    /// There are several and none is chosen, the chosen one does not respond, or the only one is not trusted.
     pub(crate) fn connect_any() -> Result<Option<Control>, Failure> {
         if let Some(chosen) = env::var_os(CHOICE).map(PathBuf::from) {
             let control = connect_to(&chosen).map_err(|refusal| refusal.failure())?;
@@ -181,18 +183,18 @@ impl ControlPath {
         self.folder.join(&self.name)
     }
 
-    /// Returns the place of a further Larder, where another one has the usual place.
+    /// Returns the path for a further Larder, if another one has the usual path.
     pub(crate) fn of_further(mut self) -> Self {
         self.name = format!("control-{}.sock", process::id());
         self
     }
 
-    /// Returns the log file of a Larder that serves commands only.
+    /// Returns the path of the log of a Larder that serves only commands.
     pub(crate) fn log(&self) -> PathBuf {
         self.folder.join("exec.log")
     }
 
-    /// Waits for its turn to make or remove the socket.
+    /// Waits for the lock that is needed to create or remove the socket.
     pub(crate) fn lock(&self) -> io::Result<File> {
         let file = OpenOptions::new()
             .create(true)
@@ -204,7 +206,7 @@ impl ControlPath {
         Ok(file)
     }
 
-    /// Listens, in place of a socket that nobody listens on. Needs the lock.
+    /// Listens on the socket, replacing one on which no process listens. Requires the lock.
     pub(crate) fn bind(&self) -> io::Result<UnixListener> {
         let path = self.socket();
         match fs::remove_file(&path) {
@@ -216,15 +218,16 @@ impl ControlPath {
         Ok(listener)
     }
 
-    /// Removes the socket of a Larder that ends.
+    /// Removes the socket of a Larder that is ending.
     pub(crate) fn remove(&self) {
-        // No other process creates a socket meanwhile. A socket that cannot be removed is found to be dead.
+        // While the lock is held, no other process creates a socket. A socket that cannot be removed is later
+        // recognized as dead.
         let lock = self.lock();
         let _ = fs::remove_file(self.socket());
         drop(lock);
     }
 
-    /// Connects to the Larder that listens, if one does that can be trusted.
+    /// Connects to the Larder that listens. Returns `None` if there is none, or if it is not trusted.
     pub(crate) fn connect(&self) -> Option<Control> {
         connect_to(&self.socket()).ok().flatten()
     }
@@ -237,9 +240,9 @@ fn connect_to(socket: &Path) -> Result<Option<Control>, Refusal> {
     Ok(timeouts.ok().map(|()| Control { stream: BufReader::new(stream) }))
 }
 
-/// Returns the folders in which this user's own sockets may be, best first.
+/// Returns the folders that may contain this user's own sockets, best first.
 fn folders() -> Vec<PathBuf> {
-    // systemd.exec(5): one or more absolute paths with colons between.
+    // systemd.exec(5): one or more absolute paths, separated by colons.
     let service = env::var_os("RUNTIME_DIRECTORY").and_then(|paths| env::split_paths(&paths).next());
     let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let is_usable = |path: &PathBuf| path.is_absolute() && path.is_dir();
@@ -248,20 +251,20 @@ fn folders() -> Vec<PathBuf> {
     [service.filter(is_usable), runtime, store_path::user_folder().ok(), Some(temporary)]
         .into_iter()
         .flatten()
-        // A longer path is no address of a socket (unix(7)).
+        // A longer path does not fit in a socket address (unix(7)).
         .filter(|folder| folder.as_os_str().len() <= FOLDER_BYTES_MAX)
         .collect()
 }
 
-/// Returns the sockets of all Larders that this user may reach, dead ones too.
-/// They are the user's own, and that of the machine's service.
+/// Returns the sockets of all Larders that this user can reach: the user's own, and that of the machine's service. Dead
+/// sockets are included.
 fn sockets() -> Vec<PathBuf> {
     let mut sockets = Vec::new();
     let service = PathBuf::from(SERVICE_FOLDER);
     for folder in folders().into_iter().chain([service]) {
         let names = fs::read_dir(&folder).into_iter().flatten().flatten();
         let mut here: Vec<PathBuf> = names.map(|entry| entry.path()).filter(|path| is_socket_name(path)).collect();
-        // A folder that can be entered and not read has the usual one.
+        // If a folder can be entered but not read, the usual name is tried.
         here.push(folder.join(SOCKET_NAME));
         here.sort_unstable();
         sockets.extend(here);
@@ -276,7 +279,7 @@ fn is_socket_name(path: &Path) -> bool {
     name == SOCKET_NAME || (name.starts_with("control-") && name.ends_with(".sock"))
 }
 
-/// Returns a Larder's socket, and where it listens.
+/// Describes a Larder by its socket and its listening addresses.
 fn describe(socket: &Path, mut control: Control) -> String {
     match control.ask(&ControlRequest::About) {
         Ok(ControlAnswer::About(ControlSummary { listener: Some(listener), .. })) => {
@@ -292,10 +295,10 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the response.
     ///
     /// # Errors
-    /// The other end is gone, or what it says is no answer.
+    /// The other end is gone, or its response is invalid.
     pub(crate) fn ask(&mut self, ask: &ControlRequest) -> io::Result<ControlAnswer> {
         let mut line = serde_json::to_vec(ask)?;
         line.push(b'\n');
@@ -307,35 +310,35 @@ impl Control {
         Ok(serde_json::from_str(&answer)?)
     }
 
-    /// Asks, and waits for the answer however long it takes.
+    /// Sends a request, and waits for the response without a time limit.
     ///
     /// # Errors
-    /// As [`Control::ask`].
+    /// The same as for [`Control::ask`].
     pub(crate) fn ask_patiently(&mut self, ask: &ControlRequest) -> io::Result<ControlAnswer> {
         self.stream.get_ref().set_read_timeout(None)?;
         self.ask(ask)
     }
 
-    /// Returns the connection, for a message of another kind.
+    /// Returns the connection, for messages of another kind.
     pub(crate) fn into_stream(self) -> UnixStream {
         self.stream.into_inner()
     }
 
-    /// Says that nothing more is asked, and waits until the other end has settled that: if it served nobody else, until it has
-    /// ended and its store is closed.
+    /// Ends the session, and waits until the server has ended it, too. If this was the server's last session, that
+    /// includes its end and the closing of its store.
     pub(crate) fn close(mut self) {
-        // A client that has gone has nothing to settle.
+        // An error is ignored: if the server is gone, the session has ended.
         let _ = self.stream.get_mut().shutdown(std::net::Shutdown::Write);
         let _ = self.stream.read(&mut [0]);
     }
 }
 
-/// Names the control socket of the Larder that commands are for.
+/// The environment variable that chooses the Larder for commands by its control socket.
 const CHOICE: &str = "LARDER_CONTROL";
 const SOCKET_NAME: &str = "control.sock";
-/// Room for a folder in the address of a socket, which is at most 107 bytes: what is left is for its name.
+/// Longest folder of a socket, in bytes. A socket address has at most 107 bytes, and the remainder is for the name.
 const FOLDER_BYTES_MAX: usize = 80;
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: u64 = 64 << 10;
-/// Longest wait for a response: the time to load or close a large store.
+/// Longest wait for a response, which covers loading or closing a large store.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
-//! Durations as people write them: `10s`, `500ms`, `5m`, `2h`, `7d`.
+//! Parses durations such as `10s`, `500ms`, `5m`, `2h` and `7d`.
 //!
-//! Owns: the parser. Does not: accept a bare number, because seconds and milliseconds are easily confused.
+//! A number without a unit is refused, because seconds and milliseconds are easily confused.
 
 use crate::value::BadValue;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use std::time::Duration;
 const UNITS_MILLISECONDS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 
-/// Reads a duration.
+/// Parses a duration.
 ///
 /// # Errors
-/// When it is not a whole number and a unit, or longer than can be counted.
+/// The text is not a whole number with a unit, or the duration is too long.
 pub(crate) fn parse(text: &str) -> Result<Duration, BadValue> {
     let bad = |what: &str| {
         BadValue::new(format!("{what}: `{text}`"), "a duration is a whole number and a unit: 500ms, 10s, 5m, 2h or 7d")

@@ -1,7 +1,7 @@
-//! `larder env`: prints lines for a shell that lead its programs through the running Larder.
+//! `larder env`: prints shell lines that make the shell's programs use the running Larder.
 //!
-//! Owns: the flags, and the shells' quoting. The variables are in `exec_command::environment`. Invariant: a value is
-//! only a value to the shell, whatever it contains.
+//! Owns: the flags, and the shells' quoting. `exec_command::environment` has the variables. Invariant: the shell reads
+//! a value literally, whatever it contains.
 
 use crate::{
     authority_files::user_data_folder,
@@ -31,26 +31,26 @@ pub(crate) struct EnvFlags {
     #[arg(long, value_enum, default_value_t = Shell::Bash)]
     shell: Shell,
 
-    /// Lines that take it back
+    /// Print lines that undo the others
     #[arg(long)]
     undo: bool,
 }
 
-/// Who reads the lines.
+/// The program that reads the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Shell {
-    /// And sh, dash, zsh
+    /// bash, sh, dash and zsh
     Bash,
     Fish,
     Powershell,
-    /// The file that $GITHUB_ENV names
+    /// The file named by $GITHUB_ENV
     Github,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// No Larder runs, or it is no forward proxy.
+/// No Larder is running, or it is not a forward proxy.
 pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
     if flags.undo {
         let before = std::env::var_os(java::VARIABLE).unwrap_or_default();
@@ -97,7 +97,7 @@ fn unwritten(file: &Path, error: &io::Error) -> Failure {
     Failure::runtime(format!("cannot write the authorities: {error}: {}", file.display()), help)
 }
 
-/// The trust store's name, by which it is known to be ours.
+/// The name of the trust store, by which Larder recognizes it as its own.
 const JAVA_STORE: &str = "larder-authorities.jks";
 
 impl Shell {
@@ -107,7 +107,7 @@ impl Shell {
             Self::Bash => format!("export {name}='{}'", value.replace('\'', "'\\''")),
             Self::Fish => format!("set -gx {name} '{}'", value.replace('\\', "\\\\").replace('\'', "\\'")),
             Self::Powershell => format!("$env:{name} = '{}'", value.replace('\'', "''")),
-            // A line ends a value there.
+            // In this file, a value ends with its line.
             Self::Github => format!("{name}={}", value.replace(['\n', '\r'], "")),
         }
     }

@@ -1,8 +1,8 @@
 //! `larder exec`: runs a command whose requests go through a caching Larder, `https://` included.
 //!
-//! Owns: the flags, finding a Larder or starting one, and the line at the end. The command runs in `child`, its
-//! environment is set in `environment`. Invariants: exit code, standard streams and terminal are the command's. The CA
-//! that its programs trust exists in memory only and ends with it.
+//! Owns: the flags, finding or starting a Larder, and the summary at the end. `child` runs the command, and
+//! `environment` sets its environment. Invariants: the exit code, standard streams and terminal belong to the command.
+//! The CA that its programs trust exists only in memory and only while the command runs.
 
 mod child;
 pub(crate) mod environment;
@@ -47,24 +47,25 @@ cannot be found or run; 1 if there is no Larder to go through.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExecFlags {
-    /// Host whose https:// is cached: pypi.org, *.debian.org, all, or a package world such as npm (repeatable) [default: all]
+    /// Host whose https:// is cached: pypi.org, *.debian.org, all, or a package registry such as npm (repeatable)
+    /// [default: all]
     #[arg(long, value_name = "HOST", value_parser = InterceptedHosts::parse)]
     intercept: Vec<InterceptedHosts>,
 
-    /// Host or package registry among them that is left alone (repeatable)
+    /// Host or package registry that is excluded from these (repeatable)
     #[arg(long, value_name = "HOST", value_parser = InterceptedHosts::parse)]
     except: Vec<InterceptedHosts>,
 
-    /// Answer from what is stored alone, however old, and ask nobody; where the system allows that, the command has no
-    /// network but the cache
+    /// Answer only from stored responses, however old, and contact no origin. Where the system permits it, the command
+    /// has no network except the cache
     #[arg(long)]
     offline: bool,
 
-    /// Say nothing at the end
+    /// Print no summary at the end
     #[arg(long, short)]
     quiet: bool,
 
-    /// Format of the summary on standard error at the end
+    /// Format of the summary on standard error
     #[arg(long, value_name = "FORM", value_enum, default_value_t = SummaryForm::Text)]
     summary: SummaryForm,
 
@@ -73,10 +74,10 @@ pub(crate) struct ExecFlags {
     command: Vec<OsString>,
 }
 
-/// Runs it; gives the code to exit with.
+/// Runs the command. Returns the exit code.
 ///
 /// # Errors
-/// There is no Larder to go through, or its authority cannot be written down.
+/// No Larder can be used, or the CA's files cannot be written.
 pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
     let named = flags.intercept.iter().flat_map(InterceptedHosts::patterns).collect::<Vec<_>>();
@@ -104,7 +105,7 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     Ok(end.code)
 }
 
-/// Tells of a proxy that the environment names if nothing goes through it any more.
+/// Warns if the environment names a proxy that requests no longer go through.
 fn warn_of(before: &ProxyBefore, control: &mut Control) {
     let variable = before.variable;
     let Some((parent, _)) = before.parents.as_ref().and_then(|parents| parents.members.first()) else {

@@ -1,8 +1,8 @@
 //! The Larder that `larder exec` and `larder warm` start if none runs.
 //!
 //! It serves commands only, on the default store or the one named, and ends with the last of them. Owns: its settings,
-//! and the reason that clients get if it does not start. It gets the control socket from its parent. Invariant: each
-//! client that connected to the socket before it ends gets a response or a closed connection.
+//! and the reason that clients receive if it does not start. It inherits the control socket from its parent. Invariant:
+//! each client that connected to the socket before the end gets a response or a closed connection.
 
 use crate::{
     control::{ControlAnswer, ControlPath},
@@ -23,7 +23,7 @@ use std::{
 /// Name of the command that starts it.
 pub(crate) const EXEC_SERVER: &str = "exec-server";
 
-/// The flags of what `larder exec` starts.
+/// The flags of the hidden command that `larder exec` starts.
 #[derive(Debug, Args)]
 pub(crate) struct ExecServerFlags {
     /// The store [default: the one in your cache directory]
@@ -31,10 +31,10 @@ pub(crate) struct ExecServerFlags {
     disk: Option<DiskSettings>,
 }
 
-/// Runs until the last session ends. The control socket is standard input.
+/// Serves until the last session ends. The control socket is standard input.
 ///
 /// # Errors
-/// It does not start; waiting clients get the reason.
+/// The server does not start. Waiting clients receive the reason.
 pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     let help = "this is what larder exec starts; run larder exec -- COMMAND";
     let listener = io::stdin().as_fd().try_clone_to_owned().map(UnixListener::from);
@@ -49,7 +49,7 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
             listener.try_clone().map_err(|error| Failure::runtime(format!("cannot listen: {error}"), help))?;
         let ended = wiring::run_for(&settings(flags), OwnSessions { listener: control, remove: &remove });
         match ended {
-            // One that has just ended may still be closing the store.
+            // A server that has just ended may still be closing the store.
             Err(failure) if failure.told().0.contains("in use by another process") && begun.elapsed() < PATIENCE => {
                 thread::park_timeout(PAUSE);
             }
@@ -63,8 +63,7 @@ pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
     }
 }
 
-/// Returns the settings for serving the commands of one user only: they reach through it everything they would reach
-/// without it.
+/// Returns settings for serving the commands of one user, who reaches everything that is reachable without the proxy.
 fn settings(flags: &ExecServerFlags) -> RunSettings {
     let mut settings = RunSettings::default();
     let everywhere = ["0.0.0.0/0", "::/0"].map(|network| network.parse().expect("they are networks"));
@@ -79,21 +78,21 @@ fn settings(flags: &ExecServerFlags) -> RunSettings {
     if let Some(disk) = &flags.disk {
         settings.store.disks = vec![disk.clone()];
     }
-    // CI jobs save and restore it as a whole.
+    // CI jobs save and restore the store file as a whole.
     settings.store.is_sparse = true;
-    // Processes that still use it when the last command has ended were left behind by that command.
+    // Processes that still use the proxy after the last command has ended were left behind by that command.
     settings.drain = Duration::ZERO;
     settings
 }
 
-/// Tells those that have connected already.
+/// Sends the failure to clients that have connected already.
 fn refuse_waiting(listener: &UnixListener, failure: &Failure) {
     let (problem, help) = failure.told();
     let answer = ControlAnswer::Refused { problem: problem.to_owned(), help: help.to_owned() };
     let (Ok(mut text), Ok(())) = (serde_json::to_vec(&answer), listener.set_nonblocking(true)) else { return };
     text.push(b'\n');
     while let Ok((mut stream, _)) = listener.accept() {
-        // A client that has gone needs no response.
+        // An error is ignored: the client has gone.
         let _ = stream.write_all(&text);
     }
 }

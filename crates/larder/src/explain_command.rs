@@ -1,5 +1,5 @@
-//! `larder explain` and `larder show`: what a running proxy's cache would do with a request, the reasons, and the
-//! stored responses of its URL.
+//! `larder explain` and `larder show`: print how a running proxy would answer a request, the reasons, and the stored
+//! responses of its URL.
 //!
 //! Owns: the flags. The proxy decides and examines its store. Invariant: nothing is fetched.
 
@@ -24,23 +24,23 @@ The output begins with that of `larder explain`: the outcome of a request and th
 the stored response: when it was requested and received, its tags, chunks, location, earliest eviction \
 and fields.";
 
-/// The request that either is about.
+/// The flags of both commands, which describe a request.
 #[derive(Debug, Args)]
 pub(crate) struct RequestFlags {
     #[command(flatten)]
     admin: AdminFlags,
 
-    /// A field that the request has, which may select a variant; can be repeated.
+    /// A field of the request, which may select a variant; can be repeated.
     #[arg(long = "field", value_name = "NAME: VALUE", value_parser = value::field_line)]
     fields: Vec<String>,
 
-    /// The URL that is asked for
+    /// The URL of the request
     #[arg(value_name = "URL")]
     url: String,
 }
 
 impl RequestFlags {
-    /// Prints what would happen to the request, and why.
+    /// Prints how the request would be answered, and why.
     ///
     /// # Errors
     /// A usage failure for an invalid URL; a runtime failure if the proxy is unreachable or refuses.
@@ -48,10 +48,10 @@ impl RequestFlags {
         self.tell("EXPLAIN")
     }
 
-    /// Prints that, and what is stored of the URL.
+    /// Prints how the request would be answered, and what is stored for the URL.
     ///
     /// # Errors
-    /// As [`Self::explain`].
+    /// The same as for [`Self::explain`].
     pub(crate) fn show(&self) -> Result<(), Failure> {
         self.tell("SHOW")
     }

@@ -17,11 +17,11 @@ use std::{
 /// The cause of an exit, which decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExitCause {
-    /// Something outside failed: a file, a port, a device. Code 1.
+    /// An external operation failed, such as on a file, a port or a device. Exit code 1.
     Runtime,
-    /// The command line or the configuration is wrong. Code 2.
+    /// The command line or the configuration is invalid. Exit code 2.
     Usage,
-    /// The reader of the output closed it. Code 0, without a message.
+    /// The output's reader closed it. Exit code 0, without a message.
     ReaderGone,
 }
 
@@ -42,12 +42,12 @@ struct FilePlace {
 }
 
 impl Failure {
-    /// Creates the failure of something outside.
+    /// Creates the failure of an external operation.
     pub(crate) fn runtime(problem: impl Into<String>, help: impl Into<String>) -> Self {
         Self { exit: ExitCause::Runtime, problem: problem.into(), help: help.into(), place: None }
     }
 
-    /// Creates the failure for wrong input of the user.
+    /// Creates the failure for invalid input of the user.
     pub(crate) fn usage(problem: impl Into<String>, help: impl Into<String>) -> Self {
         Self { exit: ExitCause::Usage, problem: problem.into(), help: help.into(), place: None }
     }
@@ -63,7 +63,7 @@ impl Failure {
         (&self.problem, &self.help)
     }
 
-    /// Puts a caret under `span` of the file `path` that reads `text`.
+    /// Adds a place: `span` in the file `path` with the content `text`, which the report marks with a caret.
     pub(crate) fn at(mut self, path: &Path, text: &str, span: Range<usize>, label: &str) -> Self {
         let source = NamedSource::new(path.display().to_string(), text.to_owned());
         let label = LabeledSpan::new_primary_with_span(Some(label.to_owned()), span);
@@ -81,7 +81,7 @@ impl Failure {
         }
     }
 
-    /// Prints the failure on standard error, unless it is a quiet one, and gives the code to exit with.
+    /// Prints the failure on standard error, unless it has no message. Returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         let code = match self.exit {
             ExitCause::Runtime => ExitCode::from(1),
@@ -94,14 +94,14 @@ impl Failure {
 
     /// Returns the printed text: the problem, its place if it has one, and the advice.
     pub(crate) fn shown(self) -> String {
-        // Only ever set once; if a test harness has set another hook the report is still printed.
+        // An error means that a hook is already set, for example by a test harness. The report is still printed.
         let _ = miette::set_hook(Box::new(|_| Box::new(handler())));
         format!("{:?}", Report::new(self))
     }
 }
 
-/// Returns the handler of errors. It wraps lines at a terminal only, so that a path or a command in a log can be
-/// searched for and copied whole.
+/// Returns the handler that formats errors. It wraps lines only at a terminal, so that a path or a command in a log can
+/// be found and copied as a whole.
 fn handler() -> MietteHandler {
     let is_terminal = io::stderr().is_terminal();
     MietteHandlerOpts::new().context_lines(2).wrap_lines(is_terminal).break_words(is_terminal).build()

@@ -1,7 +1,7 @@
 //! Checks the files that the settings name before anything is started or created.
 //!
-//! Owns: the list of files. Their required content is known in `larder_proxy`. Invariants: nothing is changed. An
-//! unreadable file ends the program with 1, and one with the wrong content with 2, whichever file it is.
+//! Owns: the list of files. `larder_proxy` checks their content. Invariants: nothing is changed. For every file, the
+//! exit code is 1 if it is unreadable, and 2 if its content is invalid.
 
 use crate::{failure::Failure, settings::RunSettings};
 use larder_proxy::{AccessLogTarget, ProxyConfig};
@@ -11,10 +11,10 @@ use std::{
     path::Path,
 };
 
-/// Refuses settings that name a file that cannot be used.
+/// Refuses settings that name an unusable file.
 ///
 /// # Errors
-/// A failure that names it.
+/// A failure that names the file.
 pub(crate) fn check(settings: &RunSettings) -> Result<(), Failure> {
     let ProxyConfig { identities, origin_ca_file, passwords, access_log, .. } = &settings.proxy;
     for identity in identities {
@@ -45,7 +45,7 @@ pub(crate) fn unreadable(what: &str, path: &Path, error: &io::Error) -> Failure 
     Failure::runtime(format!("cannot read {what}: {error}: {}", path.display()), help)
 }
 
-/// Checks the folder of the access log. The log's file is created if it is missing, its folder is not.
+/// Checks the folder of the access log. If the log's file is missing, it is created later; its folder is not.
 fn check_folder(log: &Path) -> Result<(), Failure> {
     match log.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => Err(Failure::runtime(

@@ -1,8 +1,10 @@
 //! Fuzzes configuration files, up to the configuration of proxy and store.
 //!
-//! Owns: the law. Neither socket nor disk is opened. Used by the fuzz target in `fuzz/`, and by the test that runs it
-//! on mutated samples with the stable toolchain. Compiled for tests and for fuzzing only. Law: no panic; an error names
-//! its place in the file, and gives advice; an accepted configuration is accepted by the proxy too.
+//! No socket or disk is opened. Used by the fuzz target in `fuzz/`, and by a test that runs it on mutated samples with
+//! the stable toolchain. Compiled for tests and fuzzing only.
+//!
+//! Properties: there is no panic; an error names its place in the file and gives advice; the proxy accepts every
+//! configuration that is accepted here.
 
 use crate::{
     config,
@@ -12,10 +14,10 @@ use crate::{
 use larder_store::PathContent;
 use std::path::Path;
 
-/// Reads `bytes` as the file that `--config` names.
+/// Reads `bytes` as a configuration file.
 ///
 /// # Panics
-/// The law does not hold.
+/// If one of the module's properties is violated.
 pub fn run(bytes: &[u8]) {
     let mut settings = RunSettings::default();
     let path = Path::new("larder.toml");
@@ -46,14 +48,14 @@ mod tests {
     use super::*;
 
     const ROUNDS: usize = 4000;
-    /// Besides the example of the documentation.
+    /// Samples in addition to the example in the documentation.
     const SAMPLES: [&str; 3] = [
         "listen = [\"0.0.0.0:80\"]\nallow_clients = [\"::/0\"]\norigin = \"h2c://[::1]:1/a\"\n[store]\npath = \"none\"\n",
         "[[site]]\nhosts = [\"a\"]\n[[site.origins]]\nurl = \"http://b\"\nweight = 7\n[[site.origins]]\nurl = \"http://c\"\n",
         "[[key]]\nurls = [\"http://a/\"]\nas = \"http://b/c/\"\nstrip = [\"utm_*\"]\n[cache]\nnegative = [\"404=9s\"]\n",
     ];
 
-    /// At stake: a panic, or a complaint without a place, on what is no configuration.
+    /// An invalid configuration must cause no panic, and its error must name a place.
     #[test]
     fn no_mutation_of_a_configuration_breaks_the_law() {
         let document = include_str!("../../../docs/configuration.md");

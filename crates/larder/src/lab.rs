@@ -15,7 +15,7 @@ use clap::Subcommand;
 pub(crate) enum LabCommand {
     /// Measure proxies and disks.
     Bench(Box<bench::BenchFlags>),
-    /// Say what every policy would take and do on a disk with a memory, and which one to use.
+    /// Compare all policies for a disk and memory size, and recommend one.
     Plan(Box<plan::PlanFlags>),
     /// Simulate policies, disks and workloads in virtual time.
     #[command(subcommand)]

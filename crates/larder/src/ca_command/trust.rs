@@ -1,7 +1,7 @@
-//! `larder ca trust`: makes this machine's programs trust the local CA, and undoes that.
+//! `larder ca trust`: makes programs on this machine trust the local CA, or stops that.
 //!
-//! Owns: the places of trust: Debian's system store, and the NSS database that browsers of this user read. The key is
-//! not read. Invariant: it reports the result for each place, and fails if none was changed.
+//! Owns: changing the trust stores: Debian's system store, and the NSS database that this user's browsers read. The key
+//! is not read. Invariant: it reports the result for each place, and fails if none was changed.
 
 use crate::{authority_files::AuthorityFiles, ca_command::CaDirectory, failure::Failure, output::print_line, value};
 use clap::Args;
@@ -17,7 +17,7 @@ pub(crate) struct TrustFlags {
     #[command(flatten)]
     directory: CaDirectory,
 
-    /// Take the trust back
+    /// Remove the CA from the trust stores
     #[arg(long)]
     undo: bool,
 
@@ -26,17 +26,17 @@ pub(crate) struct TrustFlags {
     system_store: PathBuf,
 }
 
-/// The outcome for one place.
+/// The outcome for one trust store.
 enum TrustOutcome {
     Changed(String),
-    /// Nothing, and why.
+    /// The store was not changed, for this reason.
     Left(String),
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// There is no CA, or no place was changed.
+/// There is no CA, or no trust store was changed.
 pub(super) fn run(flags: TrustFlags) -> Result<(), Failure> {
     let files = AuthorityFiles::at(flags.directory.dir)?;
     let certificate = files.certificate();
@@ -68,7 +68,7 @@ pub(super) fn run(flags: TrustFlags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Debian's store: a file, and a command that takes it up.
+/// Changes Debian's store, which is a file and a command that reads it.
 fn system(certificate: &Path, store: &Path, undo: bool) -> TrustOutcome {
     let file = store.join(FILE_NAME);
     if !store.is_dir() {
@@ -91,7 +91,7 @@ fn system(certificate: &Path, store: &Path, undo: bool) -> TrustOutcome {
     }
 }
 
-/// Changes the database of Chromium and others that use NSS.
+/// Changes the NSS database of Chromium and other browsers.
 fn nss(certificate: &Path, undo: bool) -> TrustOutcome {
     let Some(home) = env::var_os("HOME") else { return TrustOutcome::Left("HOME is not set".to_owned()) };
     let folder = Path::new(&home).join(".pki/nssdb");
@@ -113,7 +113,7 @@ fn nss(certificate: &Path, undo: bool) -> TrustOutcome {
             return TrustOutcome::Left(why);
         }
     }
-    // One from before would stay in front of it.
+    // An older CA of this name would take precedence, so it is removed first.
     let _ = certutil(&["-D", "-n", NICKNAME]);
     let shown = certificate.display().to_string();
     match certutil(&["-A", "-n", NICKNAME, "-t", "C,,", "-i", &shown]) {
@@ -122,7 +122,7 @@ fn nss(certificate: &Path, undo: bool) -> TrustOutcome {
     }
 }
 
-/// Runs a program whose output is of no interest unless it fails.
+/// Runs a program. Its output is used only if it fails.
 fn run_quietly(mut command: Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {

@@ -1,7 +1,7 @@
-//! The parser's errors about the command line, in our words.
+//! Rewords the parser's errors about the command line.
 //!
-//! Owns: the wording, and which help a mistake points to. Does not: parse.
-//! Invariant: a wrong value is answered with what would be right.
+//! Owns: the wording, and the help that a mistake points to. Invariant: an error about a value says which values are
+//! valid.
 
 use super::Cli;
 use crate::{
@@ -14,8 +14,8 @@ use clap::{
 };
 use std::{error::Error, ffi::OsString};
 
-/// Returns the failure to show for what the parser says about `arguments`, the program's name first.
-/// `None`: help or the version was requested.
+/// Returns the failure to show for the parser's error about `arguments`, which begin with the program's name. Returns
+/// `None` if help or the version was requested.
 pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = OsString>) -> Option<Failure> {
     let help = format!("see {} --help", command_of(arguments));
     let flag = text_of(error, ContextKind::InvalidArg);
@@ -83,9 +83,9 @@ fn texts_of(error: &clap::Error, kind: ContextKind) -> Vec<String> {
     }
 }
 
-/// Returns the command that these arguments are for, with the commands that it belongs to.
+/// Returns the name of the command in the arguments, including the commands that contain it.
 ///
-/// The parser's own line of usage would say it, but errors about values have none.
+/// The parser's own usage line would contain it, but errors about values have none.
 fn command_of(arguments: impl IntoIterator<Item = OsString>) -> String {
     let mut command = &Cli::command();
     let mut names = vec![command.get_name()];

@@ -1,4 +1,4 @@
-//! One `[[delay]]` of the configuration file: how fast clients get what they ask for.
+//! Reads a `[[delay]]` section of the configuration file, which limits the rate of responses to clients.
 
 use super::{
     each,
@@ -7,7 +7,7 @@ use super::{
 use crate::value::{self, BadValue};
 use larder_proxy::{Delay, RateSharing};
 
-/// Reads one; `number` names it if it has no name.
+/// Reads a section. A delay without a name gets one from `number`.
 pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Delay, ConfigProblem> {
     let name = section.take("name", |value| value.parsed("a name", super::rule::name))?;
     let rate = section.take("rate", |value| value.parsed("a rate", value::rate))?;

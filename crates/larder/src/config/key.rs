@@ -1,7 +1,7 @@
-//! `[[key]]` in the configuration file: what is different about the keys of some URLs.
+//! Reads a `[[key]]` section of the configuration file, which changes the cache keys of some URLs.
 //!
-//! Owns: its keys. Does not: know what a rule does (see `larder_http::key_rules`). Invariant: each wrong text is pointed at
-//! where it stands.
+//! Owns: the section's keys. `larder_http::key_rules` has their effect. Invariant: an error marks the place of the
+//! invalid text.
 
 use super::{
     each,
@@ -10,7 +10,7 @@ use super::{
 use crate::value::BadValue;
 use larder_http::key_rules::KeyRule;
 
-/// Reads one.
+/// Reads a section.
 pub(super) fn read(section: &mut ConfigSection<'_>) -> Result<KeyRule, ConfigProblem> {
     let url = |text: &str| {
         let alone = KeyRule::new(&[text.to_owned()], &[], Some(text));

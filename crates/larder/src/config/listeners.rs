@@ -1,6 +1,6 @@
-//! Where clients connect, as the configuration file says it: `listen`, `listen_tls`, `[[listener]]` and `[[certificate]]`.
+//! Reads the addresses on which clients connect: `listen`, `listen_tls`, `[[listener]]` and `[[certificate]]`.
 //!
-//! Owns: how these go together. Invariant: any of the keys that name addresses replaces the default address.
+//! Owns: how these keys combine. Invariant: every key that names an address replaces the default address.
 
 use super::{
     each,
@@ -23,7 +23,7 @@ pub(super) fn read(top: &mut ConfigSection<'_>, proxy: &mut ProxyConfig) -> Resu
     Ok(())
 }
 
-/// One `[[listener]]`: an address and what is special about it.
+/// Reads a `[[listener]]` section: an address and its settings.
 fn listener(section: &mut ConfigSection<'_>) -> Result<Listener, ConfigProblem> {
     let help = "say where it listens, such as address = \"192.168.0.1:8080\"";
     let address = section.take("address", |value| value.parsed("an address", value::listen_address))?;
@@ -34,7 +34,7 @@ fn listener(section: &mut ConfigSection<'_>) -> Result<Listener, ConfigProblem> 
     Ok(listener)
 }
 
-/// One `[[certificate]]`: its file and that of its key.
+/// Reads a `[[certificate]]` section: a certificate's file and the file of its key.
 fn identity(section: &mut ConfigSection<'_>) -> Result<TlsIdentity, ConfigProblem> {
     let help = "say where the certificate and those above it are, such as file = \"/etc/larder/example.pem\"";
     let certificate = section.take("file", |value| value.parsed("a path", value::path))?;

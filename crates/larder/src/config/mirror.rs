@@ -1,6 +1,7 @@
-//! `[[mirror]]` in the configuration file: a package world by name, or a server of one's own under a path.
+//! Reads a `[[mirror]]` section of the configuration file: a package registry by name, or any server under a path.
 //!
-//! Owns: its keys. Does not: know the worlds (see `crate::mirrors`). Invariant: each wrong text is pointed at where it stands.
+//! Owns: the section's keys. `crate::mirrors` has the registries. Invariant: an error marks the place of the invalid
+//! text.
 
 use super::{
     duration, each, origin,
@@ -14,7 +15,7 @@ use crate::{
 use larder_http::rules::MatchedPart;
 use larder_proxy::{Mirror, MirrorLink};
 
-/// Reads one into `settings`.
+/// Reads a section into `settings`.
 pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) -> Result<(), ConfigProblem> {
     let world = section.take("name", |value| value.parsed("a name", mirrors::named))?;
     let url = section.take("origin", origin)?;

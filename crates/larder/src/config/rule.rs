@@ -1,7 +1,7 @@
-//! `[[rule]]` in the configuration file: what is said of some responses in place of their origins.
+//! Reads a `[[rule]]` section of the configuration file, which overrides what origins say about some responses.
 //!
-//! Owns: its keys. Does not: know what a rule does (see `larder_http::ruling`). Invariant: each wrong text is pointed at where
-//! it stands.
+//! Owns: the section's keys. `larder_http::ruling` has their effect. Invariant: an error marks the place of the invalid
+//! text.
 
 use super::{
     bytes, duration, each,
@@ -14,7 +14,7 @@ use larder_http::{
     ruling::{IgnoredParts, RedirectPolicy},
 };
 
-/// Reads one; `number` names it if it has no name.
+/// Reads a section. A rule without a name gets one from `number`.
 pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rule, ConfigProblem> {
     let name = section.take("name", |value| value.parsed("a name", name))?;
     let texts = MatchTexts {
@@ -78,12 +78,12 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rul
     Ok(Rule::new(&texts, ruling).expect("each text was tried when it was read"))
 }
 
-/// What becomes of what answers a request with credentials.
+/// The clients that may receive a stored response to a request with credentials.
 #[derive(Clone, Copy)]
 enum Authorization {
-    /// It is everybody's.
+    /// All clients.
     Share,
-    /// It is theirs whom the origin lets read it.
+    /// The clients whom the origin permits to read the response.
     Check,
 }
 
@@ -98,7 +98,7 @@ fn authorization(text: &str) -> Result<Authorization, BadValue> {
     }
 }
 
-/// Reads the texts of `key`, each of which can stand for what it names.
+/// Reads the texts of `key`, and checks that each is a valid `matched`.
 fn texts(
     section: &mut ConfigSection<'_>,
     key: &'static str,
@@ -114,7 +114,7 @@ fn texts(
     Ok(found.unwrap_or_default())
 }
 
-/// A name for a rule or a site.
+/// Parses the name of a rule or a site.
 pub(super) fn name(text: &str) -> Result<String, BadValue> {
     rules::check_name(text).map(|()| text.to_owned()).map_err(|BadRule { expected, found }| {
         BadValue::new(format!("not a name for a rule: `{found}`"), format!("it is {expected}"))

@@ -1,8 +1,7 @@
-//! One table of the configuration file while it is being read.
+//! Reads one section of the configuration file.
 //!
-//! Owns: taking keys out of it, and telling what is left as unknown, with the nearest known key. Does not: know what
-//! keys there are; the known ones are those that were asked for. Invariant: a section that is finished had no key
-//! that nobody asked for.
+//! Owns: taking keys from the section, and reporting unknown keys with the nearest known key. A key counts as known
+//! once it has been taken. Invariant: [`ConfigSection::finish`] succeeds only if every key in the section was taken.
 
 use crate::{
     renamed,
@@ -14,7 +13,7 @@ use toml::{
     de::{DeString, DeTable, DeValue},
 };
 
-/// Something wrong in the file, and where.
+/// A fault in the file, and its place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConfigProblem {
     pub(super) span: Range<usize>,
@@ -23,20 +22,20 @@ pub(super) struct ConfigProblem {
     pub(super) help: String,
 }
 
-/// A table being read.
+/// A section that is being read.
 pub(super) struct ConfigSection<'a> {
-    /// As written in the file: `[store]`, or empty for the top.
+    /// The section's name in the file, such as `[store]`. Empty at the top of the file.
     name: String,
     span: Range<usize>,
     left: Vec<(Spanned<DeString<'a>>, Spanned<DeValue<'a>>)>,
     known: Vec<&'static str>,
 }
 
-/// A value and where it stands.
+/// A value and its place.
 pub(super) struct ConfigValue<'a>(Spanned<DeValue<'a>>);
 
 impl<'a> ConfigSection<'a> {
-    /// Returns the top of the file with this text, and a warning for each old name in it.
+    /// Parses a file. Returns its top section, and a warning for each old name.
     pub(super) fn parse(text: &'a str) -> Result<(Self, Vec<String>), ConfigProblem> {
         match DeTable::parse(text) {
             Ok(table) => {
@@ -57,7 +56,7 @@ impl<'a> ConfigSection<'a> {
         Self { name, span, left: table.into_iter().collect(), known: Vec::new() }
     }
 
-    /// Takes `key` and reads it with `read`; `None` if it is absent.
+    /// Takes `key` and reads its value with `read`. Returns `None` if the key is absent.
     pub(super) fn take<T>(
         &mut self,
         key: &'static str,
@@ -69,7 +68,8 @@ impl<'a> ConfigSection<'a> {
         read(ConfigValue(value)).map(Some)
     }
 
-    /// Takes `key` and puts what `read` makes of it into `target`; leaves `target` alone if it is absent.
+    /// Takes `key` and stores the value that `read` returns in `target`. If the key is absent, `target` stays
+    /// unchanged.
     pub(super) fn set<T>(
         &mut self,
         key: &'static str,
@@ -82,7 +82,7 @@ impl<'a> ConfigSection<'a> {
         Ok(())
     }
 
-    /// Takes the table `[key]` and reads it with `read`; nothing happens if it is absent.
+    /// Takes the section `[key]` and reads it with `read`. Does nothing if it is absent.
     pub(super) fn table(
         &mut self,
         key: &'static str,
@@ -92,7 +92,7 @@ impl<'a> ConfigSection<'a> {
         section.map_or(Ok(()), |section| section.read(read))
     }
 
-    /// Takes every table of `[[key]]` and reads each with `read`.
+    /// Takes every section `[[key]]` and reads each with `read`.
     pub(super) fn tables<T>(
         &mut self,
         key: &'static str,
@@ -104,7 +104,7 @@ impl<'a> ConfigSection<'a> {
         values.unwrap_or_default().into_iter().map(read).collect()
     }
 
-    /// The complaint that `key` is missing here.
+    /// Returns the error for a missing key.
     pub(super) fn missing(&self, key: &str, help: &str) -> ConfigProblem {
         ConfigProblem {
             span: self.span.clone(),
@@ -114,7 +114,7 @@ impl<'a> ConfigSection<'a> {
         }
     }
 
-    /// The complaint that what is here does not go together.
+    /// Returns the error for keys that contradict each other.
     pub(super) fn refused(&self, bad: BadValue) -> ConfigProblem {
         ConfigProblem { span: self.span.clone(), problem: bad.problem, label: "refused".to_owned(), help: bad.help }
     }
@@ -125,7 +125,7 @@ impl<'a> ConfigSection<'a> {
         Ok(result)
     }
 
-    /// Refuses what nobody asked for.
+    /// Refuses keys that were not taken.
     pub(super) fn finish(self) -> Result<(), ConfigProblem> {
         let Some((key, _)) = self.left.iter().min_by_key(|(key, _)| key.span().start) else { return Ok(()) };
         let name = key.get_ref();
@@ -143,7 +143,7 @@ impl<'a> ConfigSection<'a> {
 }
 
 impl<'a> ConfigValue<'a> {
-    /// A string, or a number as it is written.
+    /// Reads a string, or a number as written, with `parse`.
     pub(super) fn parsed<T>(
         self,
         what: &str,
@@ -158,7 +158,7 @@ impl<'a> ConfigValue<'a> {
         parse(text).map_err(|bad| self.refused(bad))
     }
 
-    /// A list whose members `read` reads.
+    /// Reads a list whose members `read` reads.
     pub(super) fn list<T>(
         self,
         what: &str,
@@ -171,7 +171,7 @@ impl<'a> ConfigValue<'a> {
         members.into_iter().map(ConfigValue).map(read).collect()
     }
 
-    /// As [`Self::parsed`], of one value or of each member of a list.
+    /// Reads one value, or each member of a list, like [`Self::parsed`].
     pub(super) fn one_or_each<T>(
         self,
         what: &str,
@@ -183,7 +183,7 @@ impl<'a> ConfigValue<'a> {
         self.parsed(what, parse).map(|one| vec![one])
     }
 
-    /// As [`Self::parsed`], of a boolean too.
+    /// Reads a value like [`Self::parsed`], but also accepts a boolean.
     pub(super) fn parsed_or_boolean<T>(
         self,
         what: &str,
@@ -195,7 +195,7 @@ impl<'a> ConfigValue<'a> {
         }
     }
 
-    /// `true` or `false`.
+    /// Reads `true` or `false`.
     pub(super) fn boolean(self) -> Result<bool, ConfigProblem> {
         self.0.get_ref().as_bool().ok_or_else(|| self.unexpected("true or false"))
     }

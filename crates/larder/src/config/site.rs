@@ -1,5 +1,5 @@
-//! One `[[site]]` of the configuration file: which requests it is about, the origin or origins that they go to, and how what comes is
-//! cached.
+//! Reads a `[[site]]` section of the configuration file: the requests that it matches, their origins, and how responses
+//! are cached.
 
 use super::{
     duration, host_sent, origin,
@@ -9,15 +9,15 @@ use crate::value::{self, BadValue};
 use larder_proxy::{Balance, CacheSettings, GroupRules, OriginUrl, Origins, Site};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-/// What the sites before this one have taken.
+/// The names and hosts of the sites read so far.
 #[derive(Default)]
 pub(super) struct KnownSites {
-    /// Hosts of sites of all paths and listeners: a later site would never be looked at.
+    /// Hosts of sites that match all paths and listeners. A later site with such a host would never match.
     hosts: HashSet<String>,
     count: usize,
 }
 
-/// Reads a site. What it does not say of how responses are cached is as `all` has it.
+/// Reads a site. Cache settings that it does not contain are those in `all`.
 pub(super) fn read(
     section: &mut ConfigSection<'_>,
     known: &mut KnownSites,
@@ -57,7 +57,7 @@ pub(super) fn read(
     Ok(Site { name, hosts, paths, listeners, origins: origins.map(Arc::new), cache })
 }
 
-/// Where the requests of a site go. `is_enough`: it need not say so.
+/// Reads the origins of a site. With `is_enough`, a site without origins is valid.
 fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Option<Origins>, ConfigProblem> {
     let one = section.take("origin", origin)?.map(|url| (url, 1));
     let several = section.tables("origins", member)?;
@@ -84,7 +84,7 @@ fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Opti
     Ok(Some(origins))
 }
 
-/// Reads which member of a group gets a request, and when one is left out: of origins, or of parents.
+/// Reads the rules by which a group of origins or parents selects a member, and by which it excludes one.
 pub(super) fn read_group(section: &mut ConfigSection<'_>, rules: &mut GroupRules) -> Result<(), ConfigProblem> {
     section.set("balance", &mut rules.balance, |value| value.parsed("round_robin or consistent_hash", balance))?;
     let failures = &mut rules.failure_count_max;
@@ -96,12 +96,12 @@ pub(super) fn read_group(section: &mut ConfigSection<'_>, rules: &mut GroupRules
     Ok(())
 }
 
-/// Reads the weight of a member of a group.
+/// Reads the weight of a group's member.
 pub(super) fn weight(section: &mut ConfigSection<'_>) -> Result<u32, ConfigProblem> {
     Ok(section.take("weight", |value| value.parsed("a weight", value::small_count))?.unwrap_or(1))
 }
 
-/// One of several origins.
+/// Reads one of several origins.
 fn member(section: &mut ConfigSection<'_>) -> Result<(OriginUrl, u32), ConfigProblem> {
     let url = section.take("url", origin)?;
     let url = url.ok_or_else(|| section.missing("url", "say where it is, such as url = \"http://10.0.0.5:8080\""))?;
@@ -121,5 +121,5 @@ fn check_path(text: &str) -> Result<String, BadValue> {
     text.starts_with('/').then(|| text.to_owned()).ok_or_else(bad)
 }
 
-/// Time between two checks, unless another is given.
+/// Default time between two checks.
 const CHECK_PAUSE: Duration = Duration::from_secs(10);

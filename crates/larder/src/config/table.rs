@@ -1,7 +1,8 @@
-//! The table of settings, from which `larder config default`, `print` and docs/reference/configuration.md are made.
+//! The table of settings, from which `larder config default`, `larder config print` and docs/reference/configuration.md
+//! are generated.
 //!
-//! Owns: the form of a row and the texts made from the rows. Does not: read a configuration (see `config`). Invariant,
-//! kept by tests: every key that is read has a row, and every row's example and default are accepted.
+//! Owns: the form of an entry, and the texts generated from the entries. `config` reads configurations. Invariant,
+//! which tests check: every key has an entry, and every entry's example and default are valid.
 
 use super::rows::SETTINGS;
 use crate::renamed;
@@ -18,13 +19,13 @@ pub(super) struct Setting {
     /// The equivalent flag of `larder run`, or empty.
     pub(super) flag: &'static str,
     pub(super) kind: ValueKind,
-    /// The accepted values, if not every value of the type is; or empty.
+    /// The accepted values, if the type alone does not describe them; otherwise empty.
     pub(super) range: &'static str,
     pub(super) default: DefaultValue,
     pub(super) reload: ReloadBehavior,
-    /// A value as TOML, other than the default.
+    /// An example value in TOML, other than the default.
     pub(super) example: &'static str,
-    /// The meaning, with links as in docs/reference.
+    /// The meaning, with links relative to docs/reference.
     pub(super) about: &'static str,
 }
 
@@ -46,9 +47,9 @@ pub(super) enum ValueKind {
 pub(super) enum DefaultValue {
     /// This TOML value.
     Toml(&'static str),
-    /// No value that a file could contain; described in words.
+    /// No value that a file could contain. The text describes the default.
     Prose(&'static str),
-    /// None: its section is refused without the key.
+    /// No default: the section is refused without the key.
     Required,
 }
 
@@ -168,7 +169,7 @@ pub(crate) fn effective_file(text: &str) -> String {
     shown
 }
 
-/// Returns all sections that occur once, with the values that `given` has or the defaults, each below its comment.
+/// Returns all sections that occur at most once. Each key has its value from `given` or its default, below its comment.
 fn file_with(given: impl Fn(&Setting) -> Option<String>, comment: impl Fn(&Setting) -> String) -> String {
     let mut file = String::new();
     for (section, settings) in sections().into_iter().filter(|(section, _)| !REPEATED.contains(section)) {
@@ -246,7 +247,7 @@ mod tests {
     use crate::{config::read_settings, settings::RunSettings};
     use std::{collections::BTreeSet, env, fs, path::Path};
 
-    /// The page, from the folder of this crate.
+    /// The path of the page, relative to this crate.
     const PAGE: &str = "../../docs/reference/configuration.md";
 
     const OPENING: &str = "# Configuration keys
@@ -262,7 +263,7 @@ defaults of all other keys. Constants of policies (`[store.tuning]`, `--tune`) a
 Changes take effect with `larder reload`, unless the key is marked *restart*.
 ";
 
-    /// A section that is accepted, for the sections that require something.
+    /// Returns the lines that a section requires.
     fn required(section: &str) -> &'static str {
         match section {
             "site" | "site.cache" => "hosts = [\"a\"]\norigin = \"http://b\"\n",
@@ -277,7 +278,7 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
         }
     }
 
-    /// Returns a file with one line in a section, below what the section requires.
+    /// Returns a file with one line in a section, after the lines that the section requires.
     fn file(section: &str, line: &str) -> String {
         let body = required(section);
         match section {
@@ -289,7 +290,7 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
         }
     }
 
-    /// Returns the keys that a section knows, by what the error about an unknown one lists.
+    /// Returns the keys of a section, as listed in the error about an unknown key.
     fn known(section: &str) -> BTreeSet<String> {
         let text = file(section, "zzzzzzzz = 1");
         let help = read_settings(&text, &mut RunSettings::default()).expect_err("the key is unknown").help;

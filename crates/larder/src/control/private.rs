@@ -1,7 +1,7 @@
-//! Control sockets that can be trusted: in a directory to which only its owner writes, and with a Larder of that owner
-//! behind them.
+//! Checks that a control socket can be trusted: only its owner can write to its directory, and a Larder of that owner
+//! listens.
 //!
-//! Owns: making such a directory, checking it, and connecting to a socket in it. Does not: know the messages on it.
+//! Owns: creating and checking such a directory, and connecting to a socket in it. The messages are elsewhere.
 
 use crate::{failure::Failure, output::tell};
 use rustix::{net::sockopt::socket_peercred, process::geteuid};
@@ -15,22 +15,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Makes `folder` and what leads to it, unless it exists.
+/// Creates `folder` and its parents, unless it exists.
 ///
 /// # Errors
-/// It cannot be made, or is not this user's, or others may write to it.
+/// The folder cannot be created, belongs to another user, or others may write to it.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let own = geteuid().as_raw();
-    // The metadata of the link itself, not of its target: another user's link could lead to a folder of ours.
+    // The link's own metadata is checked, because another user's link could lead to this user's folder.
     let fault = fault_of(&fs::symlink_metadata(folder)?, |owner| owner == own);
     fault.map_or(Ok(()), |fault| Err(io::Error::new(io::ErrorKind::PermissionDenied, fault)))
 }
 
-/// Connects to the socket; `None` if nobody listens there, or somebody whom this user may not reach.
+/// Connects to the socket. Returns `None` if no process listens on it, or if this user may not connect.
 ///
 /// # Errors
-/// The socket or its directory is another user's, or others may write to the directory.
+/// The socket or its directory belongs to another user, or others may write to the directory.
 pub(super) fn connect(socket: &Path) -> Result<Option<UnixStream>, Refusal> {
     let refused = |fault: String| Refusal { socket: socket.to_owned(), fault };
     let folder = socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -41,7 +41,7 @@ pub(super) fn connect(socket: &Path) -> Result<Option<UnixStream>, Refusal> {
         return Err(refused(fault));
     }
     let Ok(stream) = UnixStream::connect(socket) else { return Ok(None) };
-    // The process that listens, whatever became of the path since the directory was checked.
+    // This identifies the listening process, even if the path has changed since the directory was checked.
     let peer = socket_peercred(&stream).map_err(|error| refused(format!("cannot tell who listens there: {error}")))?;
     match peer.uid.as_raw() {
         user if trusted.includes(user) => Ok(Some(stream)),
@@ -49,10 +49,10 @@ pub(super) fn connect(socket: &Path) -> Result<Option<UnixStream>, Refusal> {
     }
 }
 
-/// The users whose Larder is obeyed. It names the proxy and the CA that commands go by.
+/// The users whose Larder is trusted to name the proxy and the CA for commands.
 struct TrustedUsers {
     own: u32,
-    /// The service's user. Only root makes the service's directory.
+    /// The user of the service. Only root creates the service's directory.
     service: Option<u32>,
 }
 
@@ -81,7 +81,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Says that the socket is left alone.
+    /// Logs that the socket is ignored.
     pub(super) fn warn(&self) {
         tell!("larder: warning: {}; {}", self.problem(), self.help());
     }
@@ -102,9 +102,9 @@ impl Refusal {
     }
 }
 
-/// The folder of the socket of a package's service; `RuntimeDirectory=larder` of its unit.
+/// The folder of the package's service, which is `RuntimeDirectory=larder` in its unit.
 pub(super) const SERVICE_FOLDER: &str = "/run/larder";
-/// The bits of a mode that let others write.
+/// The permission bits that let other users write.
 const OTHERS: u32 = 0o022;
 
 #[cfg(test)]

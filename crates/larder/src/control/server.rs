@@ -1,7 +1,7 @@
 //! The server side of the control socket: answers the commands of its own user.
 //!
-//! Owns: the sessions opened over it, each as long as its connection. Their clients are served elsewhere. Invariant:
-//! only the user who runs this process, and root, are answered.
+//! Owns: the sessions opened over it, each for as long as its connection. Their clients are served elsewhere.
+//! Invariant: it answers only the user who runs this process, and root.
 
 use super::{ControlAnswer, ControlPath, ControlRequest, ControlSummary, MESSAGE_BYTES_MAX, SessionFigures};
 use crate::{failure::Failure, mirrors, output::tell, reload::Reloader, upgrade::UpgradeRequest};
@@ -31,9 +31,9 @@ pub(crate) struct ControlServer {
     upgrades: mpsc::UnboundedSender<UpgradeRequest>,
     /// Number of sessions.
     session_count: watch::Sender<usize>,
-    /// Set if the server ends with its last session.
+    /// Whether the server ends with its last session.
     ends_with_sessions: bool,
-    /// Set once the server is ending.
+    /// Whether the server is ending.
     ends: AtomicBool,
 }
 
@@ -56,8 +56,8 @@ impl ControlServer {
         })
     }
 
-    /// Listens in the usual place, or next to it if another Larder listens there.
-    /// A proxy that has no place for its socket runs without, and says so.
+    /// Listens at the usual path, or at another one if another Larder listens there. If there is no usable path, the
+    /// proxy runs without a control socket, and a warning is printed.
     pub(crate) fn bind() -> Option<(ControlPath, StdListener)> {
         let unfound =
             |why: &str| tell!("  warning  larder exec, ls, purge and other commands do not find this proxy: {why}");
@@ -75,16 +75,16 @@ impl ControlServer {
         }
     }
 
-    /// Answers until the runtime ends.
+    /// Answers requests until the runtime ends.
     ///
     /// # Errors
-    /// The listener cannot be used.
+    /// The listener is unusable.
     pub(crate) async fn serve(self: Arc<Self>, listener: StdListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = UnixListener::from_std(listener)?;
         loop {
             let Ok((stream, _)) = listener.accept().await else {
-                // Out of descriptors: wait for others to end instead of spinning.
+                // The process is out of descriptors. It waits for connections to end instead of retrying at once.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             };
@@ -96,13 +96,13 @@ impl ControlServer {
         }
     }
 
-    /// Reads the configuration again and puts it into force.
+    /// Reads the configuration again and adopts it.
     ///
     /// # Errors
     /// The configuration is unusable; the previous one stays in force.
     pub(crate) async fn reload(self: &Arc<Self>) -> Result<String, Failure> {
         let this = Arc::clone(self);
-        // Blocking, because it reads files.
+        // On a blocking thread, because it reads files.
         let reloaded = tokio::task::spawn_blocking(move || {
             let told = this.reloader.reload()?;
             *this.about() = this.reloader.about(&told);
@@ -118,7 +118,8 @@ impl ControlServer {
     /// Waits until the last session has ended. After that, no request is answered.
     pub(crate) async fn idle(&self) {
         let mut count = self.session_count.subscribe();
-        // The sender is ours and outlives this. The process that started us may end before its first request.
+        // The sender cannot be dropped, because this server owns it. The wait has a limit, because the process that
+        // started this one may end before its first request.
         let _ = tokio::time::timeout(FIRST_PATIENCE, count.wait_for(|count| *count > 0)).await;
         let _ = count.wait_for(|count| *count == 0).await;
         self.ends.store(true, Relaxed);
@@ -127,15 +128,15 @@ impl ControlServer {
     async fn answer(self: &Arc<Self>, stream: UnixStream) {
         let mut stream = BufReader::new(stream);
         let mut session = None;
-        // A conversation that breaks off is closed like one that ends.
+        // A conversation that fails is closed like one that ends.
         if let Ok(NextStep::Operate) = self.converse(&mut stream, &mut session).await {
-            // A client that connects while the proxy stops gets no response.
+            // An error is ignored: a client that connects while the proxy stops gets no response.
             let _ = stream.into_inner().into_std().and_then(|stream| self.handle.serve_operator(stream));
         }
         if session.take().is_some() {
             self.session_count.send_modify(|count| *count -= 1);
             if self.ends_with_sessions && *self.session_count.borrow() == 0 {
-                // The end of the process closes it, when all is settled.
+                // The connection is kept open. It closes when the process ends, after all work is complete.
                 std::future::pending::<()>().await;
             }
         }
@@ -173,7 +174,7 @@ impl ControlServer {
                 Ok(ControlRequest::Upgrade { program, check }) => {
                     let (answer, told) = self.upgrade(program, check).await;
                     respond(stream, &answer).await?;
-                    // If the proxy continues, nothing waits for this.
+                    // An error is ignored: if the proxy continues, no task waits for this message.
                     let _ = told.send(());
                     continue;
                 }
@@ -231,14 +232,14 @@ async fn respond(stream: &mut BufReader<UnixStream>, answer: &ControlAnswer) -> 
     stream.get_mut().write_all(&text).await
 }
 
-/// The next step after a conversation.
+/// The next step after the messages of a conversation.
 enum NextStep {
     End,
-    /// Messages of another kind, which the proxy answers.
+    /// The proxy answers the following messages, which are of another kind.
     Operate,
 }
 
-/// Returns the response for a faulty configuration, with the place of the fault.
+/// Returns the response about a faulty configuration, with the place of the fault.
 fn refusal_of(failure: Failure) -> ControlAnswer {
     let help = failure.told().1.to_owned();
     let shown = failure.placed();
@@ -265,5 +266,5 @@ fn figures(session: &Session) -> SessionFigures {
 }
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Time for which a Larder that serves only sessions waits for the first.
+/// Time for which a Larder that serves only sessions waits for the first session.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);

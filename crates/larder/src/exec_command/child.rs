@@ -1,6 +1,7 @@
-//! The command of `larder exec` as a process: the signals forwarded to it, and its end.
+//! Runs the command of `larder exec` as a process.
 //!
-//! Owns: the choice of forwarded signals. Invariant: a signal that the terminal sends to both is not sent twice.
+//! Owns: waiting for its end, and the choice of the signals forwarded to it. Invariant: a signal that the terminal
+//! sends to both processes is not sent twice.
 
 use super::{environment::CommandEnvironment, isolation::Isolation};
 use crate::failure::Failure;
@@ -23,18 +24,18 @@ use tokio::{
     task, time,
 };
 
-/// The end of a command.
+/// The end of a command's process.
 pub(super) struct CommandEnd {
-    /// The code to exit with.
+    /// The exit code.
     pub(super) code: ExitCode,
-    /// Set if the program was found and started.
+    /// Whether the program was found and started.
     pub(super) was_run: bool,
 }
 
-/// Runs the command to its end, in a network of its own from which it reaches `only` this proxy if there is one.
+/// Runs the command to its end. With `only`, it runs in its own network, from which it can reach only this proxy.
 ///
 /// # Errors
-/// Its signals cannot be listened to, or its network cannot be prepared.
+/// Its signals cannot be received, or its network cannot be prepared.
 pub(super) fn run(
     command: &[OsString],
     environment: &CommandEnvironment,
@@ -75,7 +76,7 @@ pub(super) fn run(
                 run = &mut start, if was_run.is_none() => was_run = Some(run),
                 status = &mut ended => {
                     let status = status.map_err(io::Error::other).and_then(|status| status).map_err(system)?;
-                    // The last output of the process may be unread yet.
+                    // The process may have sent a last message that is still unread.
                     let was_run = match was_run {
                         Some(was_run) => was_run,
                         None => time::timeout(LAST_WORDS, &mut start).await.unwrap_or_default(),
@@ -83,7 +84,7 @@ pub(super) fn run(
                     return Ok(CommandEnd { code: code_of(status), was_run });
                 }
                 number = signals.next() => {
-                    // The process may just have ended.
+                    // An error is ignored, because the process may have just ended.
                     let _ = kill_process(id, number);
                 }
             }
@@ -103,7 +104,7 @@ fn code_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code & 0xff).unwrap_or(u8::MAX))
 }
 
-/// Reports that a program cannot be run; returns the code to exit with.
+/// Reports that a program cannot be run. Returns the exit code.
 pub(super) fn not_run(program: &OsString, error: &io::Error) -> ExitCode {
     let is_missing = error.kind() == io::ErrorKind::NotFound;
     let help = "give a program that is on your PATH, or the path of one";
@@ -111,7 +112,7 @@ pub(super) fn not_run(program: &OsString, error: &io::Error) -> ExitCode {
     ExitCode::from(if is_missing { NOT_FOUND_CODE } else { NOT_RUN_CODE })
 }
 
-/// The signals that go on to the command.
+/// The signals that are forwarded to the command.
 struct Signals {
     from_terminal: [(Number, Signal); 2],
     others: [(Number, Signal); 5],
@@ -132,7 +133,7 @@ impl Signals {
         })
     }
 
-    /// Waits for one that the command does not have already.
+    /// Waits for a signal that the command has not received already.
     async fn next(&mut self) -> Number {
         let Self { from_terminal: [interrupt, quit], others: [terminate, hangup, user1, user2, alarm] } = self;
         loop {
@@ -152,14 +153,14 @@ impl Signals {
     }
 }
 
-/// Returns whether the terminal sends its signals to our process group, which is also the command's.
+/// Returns whether the terminal sends its signals to this process group, to which the command belongs, too.
 fn is_in_foreground() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// The longest wait for the last message of a process that has ended.
+/// Longest wait for the last message of a process that has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// Added to a signal's number to make an exit code.
+/// Added to a signal's number to get the exit code.
 const SIGNAL_CODE: i32 = 128;
 const NOT_FOUND_CODE: u8 = 127;
 const NOT_RUN_CODE: u8 = 126;

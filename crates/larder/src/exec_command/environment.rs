@@ -1,7 +1,7 @@
-//! Environment variables and files that lead programs through a proxy and make them trust its CA.
+//! Environment variables and files that make programs use a proxy and trust its CA.
 //!
-//! Owns: the list of variables, and the bundle of CAs: those of the system, those that the variables named before, and
-//! Larder's. Programs are run elsewhere. Invariant: no program trusts less than it did before.
+//! Owns: the list of variables, and the bundle of CAs: the system's, those that the variables named before, and
+//! Larder's. Programs are run elsewhere. Invariant: no program trusts fewer CAs than before.
 
 use super::java;
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The variables of a command, and the files that they name, which are removed with this.
+/// The variables of a command, and the files that they name. The files are removed when this is dropped.
 pub(crate) struct CommandEnvironment {
     variables: Vec<(&'static str, OsString)>,
     files: TempDir,
@@ -33,7 +33,7 @@ impl CommandEnvironment {
             let help = "it needs a directory for files of its own: set TMPDIR to one that you may write to";
             Failure::runtime(format!("cannot write down the authority: {error}"), help)
         };
-        // Nothing in it is secret, and programs that change their user (apt) read it, too.
+        // The files are not secret, and programs that change their user (apt) read them.
         let readable = fs::Permissions::from_mode(0o755);
         let files = tempfile::Builder::new().prefix("larder-exec-").permissions(readable).tempdir().map_err(failed)?;
         let bundle = bundle(certificate)?;
@@ -58,11 +58,12 @@ impl CommandEnvironment {
     }
 }
 
-/// Returns the variables that lead programs to a proxy.
+/// Returns the variables that make programs use a proxy.
 pub(crate) fn proxy_variables(proxy: SocketAddr) -> Vec<(&'static str, OsString)> {
     let url = OsString::from(format!("http://{proxy}"));
     let mut variables: Vec<_> = PROXY_VARIABLES.iter().map(|name| (*name, url.clone())).collect();
-    // Addresses of this machine are not reached through the proxy. Other exceptions from before are cached by this one.
+    // Addresses of this machine are reached without the proxy. Earlier exceptions are dropped, so that their hosts are
+    // cached.
     variables.extend(DIRECT_VARIABLES.iter().map(|name| (*name, OsString::from(DIRECT))));
     variables.extend(SWITCH_VARIABLES.iter().map(|name| (*name, OsString::from("1"))));
     let of_gcloud = ["http".to_owned(), proxy.ip().to_string(), proxy.port().to_string()];
@@ -70,7 +71,7 @@ pub(crate) fn proxy_variables(proxy: SocketAddr) -> Vec<(&'static str, OsString)
     variables
 }
 
-/// Writes the script that leads Node's `fetch` to the proxy, and returns the options that have Node load it.
+/// Writes the script that makes Node's `fetch` use the proxy. Returns the options with which Node loads it.
 fn preload_in_node(folder: &Path) -> io::Result<OsString> {
     let script = folder.join("node-fetch.cjs");
     fs::write(&script, NODE_SCRIPT)?;
@@ -84,7 +85,7 @@ fn preload_in_node(folder: &Path) -> io::Result<OsString> {
     Ok(options)
 }
 
-/// Writes the CAs into a folder, and returns the variables that make programs trust them.
+/// Writes the CAs into a folder. Returns the variables that make programs trust them.
 ///
 /// # Errors
 /// A file cannot be written.
@@ -99,7 +100,7 @@ pub(crate) fn trust(folder: &Path, bundle: &str) -> io::Result<Vec<(&'static str
     Ok(variables)
 }
 
-/// Writes the settings of wget, which knows no variable for CAs: those of the user and the bundle. They may hold a
+/// Writes settings for wget, which has no variable for CAs: the user's own settings and the bundle. They may contain a
 /// password.
 fn wget(folder: &Path, authorities: &Path) -> io::Result<OsString> {
     let path = folder.join(WGET_FILE);
@@ -110,7 +111,7 @@ fn wget(folder: &Path, authorities: &Path) -> io::Result<OsString> {
     Ok(path.into())
 }
 
-/// Returns the file of settings that wget reads without us.
+/// Returns the settings file that wget would read otherwise.
 fn wget_before() -> Option<PathBuf> {
     let named = env::var_os(WGET_VARIABLE).filter(|named| !named.is_empty()).map(PathBuf::from);
     named.or_else(|| env::home_dir().map(|home| home.join(".wgetrc")))
@@ -126,13 +127,13 @@ fn wget_authorities() -> Option<OsString> {
     })
 }
 
-/// Returns a configuration for apt: the one it read before, and the CAs to trust (apt.conf(5)).
+/// Returns a configuration for apt: the user's own one, and the CAs to trust (apt.conf(5)).
 fn apt_configuration(before: Option<&OsStr>, authorities: &Path) -> String {
     let before = before.map(|file| format!("#include \"{}\";\n", file.display())).unwrap_or_default();
     format!("{before}Acquire::https::CAInfo \"{}\";\n", authorities.display())
 }
 
-/// Returns every variable that is ever set.
+/// Returns every variable that may be set.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let of_proxy = PROXY_VARIABLES.into_iter().chain(DIRECT_VARIABLES).chain(SWITCH_VARIABLES).chain(GCLOUD_VARIABLES);
     of_proxy.chain(TRUST_VARIABLES).chain([APT_VARIABLE, WGET_VARIABLE])
@@ -141,13 +142,13 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 /// Returns the CAs that programs trusted before, and one more, in PEM.
 ///
 /// # Errors
-/// There are no CAs on this system.
+/// This system has no CAs.
 pub(crate) fn bundle(certificate: &str) -> Result<String, Failure> {
     let said = TRUST_VARIABLES.iter().filter_map(env::var_os).chain(wget_authorities()).map(PathBuf::from);
     let system = SYSTEM_BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
     let mut seen = HashSet::new();
     let mut bundle = String::new();
-    // A variable that names no file is what programs complain about themselves.
+    // If a variable names an unreadable file, the programs themselves report it.
     let texts: Vec<String> = said.chain(system).filter_map(|path| fs::read_to_string(path).ok()).collect();
     for block in texts.iter().map(String::as_str).chain([certificate]).flat_map(certificates) {
         if seen.insert(block) {
@@ -171,19 +172,19 @@ fn certificates(text: &str) -> impl Iterator<Item = &str> {
 const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Read by nearly everything; cargo has one of its own.
+/// Variables that nearly every program reads. Cargo has its own.
 const PROXY_VARIABLES: [&str; 7] =
     ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "CARGO_HTTP_PROXY"];
-/// Says to programs that they are in a session, and in which.
+/// Tells programs that they are in a session, and in which one.
 pub(super) const SESSION_VARIABLE: &str = "LARDER_SESSION";
 const DIRECT_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
 const DIRECT: &str = "localhost,127.0.0.1,::1";
-/// Have Node heed the proxy's variables, where its version can, and Perl's LWP.
+/// Make Perl's LWP, and newer versions of Node, use the proxy's variables.
 const SWITCH_VARIABLES: [&str; 2] = ["NODE_USE_ENV_PROXY", "PERL_LWP_ENV_PROXY"];
-/// The kind of proxy, its address and its port for gcloud, which may have another in its settings.
+/// The type, address and port of the proxy for gcloud, whose own settings may name another one.
 const GCLOUD_VARIABLES: [&str; 3] = ["CLOUDSDK_PROXY_TYPE", "CLOUDSDK_PROXY_ADDRESS", "CLOUDSDK_PROXY_PORT"];
-/// OpenSSL, Go, Ruby and uv; curl; Python's requests; pip; node; npm; cargo; git; AWS; deno; Perl's LWP, by two
-/// libraries; bundler; gcloud.
+/// In this order: OpenSSL, Go, Ruby and uv; curl; Python's requests; pip; node; npm; cargo; git; AWS; deno; two
+/// libraries of Perl's LWP; bundler; gcloud.
 const TRUST_VARIABLES: [&str; 14] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -200,16 +201,16 @@ const TRUST_VARIABLES: [&str; 14] = [
     "BUNDLE_SSL_CA_CERT",
     "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
 ];
-/// Names a file of settings to apt, which has no variable for authorities.
+/// Names a settings file for apt, which has no variable for CAs.
 const APT_VARIABLE: &str = "APT_CONFIG";
 const APT_FILE: &str = "larder-apt.conf";
-/// Names a file of settings to wget, in place of `~/.wgetrc`.
+/// Names a settings file for wget, in place of `~/.wgetrc`.
 const WGET_VARIABLE: &str = "WGETRC";
 const WGET_FILE: &str = "larder-wgetrc";
-/// Options of every Node.
+/// Options that every Node process reads.
 const NODE_VARIABLE: &str = "NODE_OPTIONS";
 const NODE_SCRIPT: &str = include_str!("node_fetch.cjs");
-/// The bundles of Debian, Fedora, Alpine and others, and SUSE.
+/// The CA bundles of Debian, Fedora, Alpine and SUSE.
 const SYSTEM_BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

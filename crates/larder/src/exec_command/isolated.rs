@@ -1,9 +1,8 @@
-//! The process that becomes the command of `larder exec --offline`, once it has left the network
-//! (network_namespaces(7)).
+//! The process of `larder exec --offline` that leaves the network and then becomes the command (network_namespaces(7)).
 //!
-//! Owns: making the namespace, its loopback, and the listener in it that stands for the proxy. Does not: serve the
-//! listener, which it passes to the process that started it (see `isolation`). Invariant: the command runs with no
-//! network but that listener, or `isolation` is sent the reason.
+//! Owns: creating the namespace, its loopback interface, and the listener in it that stands for the proxy. The process
+//! that started this one serves the listener (see `isolation`). Invariant: the command runs without any network except
+//! that listener. If that is impossible, `isolation` is sent the reason.
 
 use super::{
     child::not_run,
@@ -35,7 +34,7 @@ use std::{
 /// The arguments of the process.
 #[derive(Debug, Args)]
 pub(crate) struct IsolatedFlags {
-    /// The Unix socket of the process that started this one
+    /// The Unix socket to the process that started this one
     line: PathBuf,
 
     /// The address of the proxy
@@ -46,7 +45,7 @@ pub(crate) struct IsolatedFlags {
     command: Vec<OsString>,
 }
 
-/// Becomes the command; returns only if it cannot be run.
+/// Becomes the command. Returns only if the command cannot be run.
 pub(crate) fn run(flags: &IsolatedFlags) -> ExitCode {
     let failed = |error: io::Error| {
         let help = "run it without --offline, or see network_namespaces(7)";
@@ -60,12 +59,13 @@ pub(crate) fn run(flags: &IsolatedFlags) -> ExitCode {
     let mut command = Command::new(program);
     restore_allocator(&mut command);
     let error = command.args(arguments).exec();
-    // If this cannot be sent, the starting process has gone.
+    // An error is ignored: it means that the starting process has gone.
     let _ = passing::send(&line, &[NOT_RUN], None);
     not_run(program, &error)
 }
 
-/// Leaves the network if that is possible; returns the line to the process that started this one, which has been told.
+/// Leaves the network if that is possible, and informs the process that started this one. Returns the connection to
+/// that process.
 fn prepare(flags: &IsolatedFlags) -> io::Result<UnixStream> {
     let line = UnixStream::connect(&flags.line)?;
     match leave_network() {
@@ -79,8 +79,8 @@ fn prepare(flags: &IsolatedFlags) -> io::Result<UnixStream> {
     Ok(line)
 }
 
-/// Goes on in a network namespace of its own. Unless this is root, that takes a user namespace, in which this user and
-/// group are the only ones.
+/// Moves this process to its own network namespace. Unless it runs as root, that requires a user namespace, which maps
+/// only this user and group.
 fn leave_network() -> Result<(), Errno> {
     match unshare(UnshareFlags::NEWNET) {
         Err(Errno::PERM) => {}
@@ -103,14 +103,14 @@ fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
     rustix::thread::unshare(flags)
 }
 
-/// Brings up the loopback interface of a new network namespace, by a message of rtnetlink(7).
+/// Brings up the loopback interface of a new network namespace, with a message of rtnetlink(7).
 fn raise_loopback() -> io::Result<()> {
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     let mut message = Vec::with_capacity(LINK_MESSAGE_BYTES);
     message.extend((LINK_MESSAGE_BYTES as u32).to_ne_bytes());
     message.extend(RTM_NEWLINK.to_ne_bytes());
     message.extend((NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
-    // Sequence and sender.
+    // Sequence number and sender.
     message.extend([0; 8]);
     // Family and type of the interface.
     message.extend([0; 4]);
@@ -135,6 +135,6 @@ const ANSWER_BYTES: usize = 256;
 const RTM_NEWLINK: u16 = 16;
 const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
-/// The loopback interface is the first of each namespace.
+/// The index of the loopback interface, which is the first in each namespace.
 const LOOPBACK_INDEX: i32 = 1;
 const IFF_UP: u32 = 1;

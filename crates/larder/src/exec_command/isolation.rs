@@ -1,7 +1,7 @@
-//! A network for the command of `larder exec --offline` from which nothing can be reached but the proxy.
+//! A network for the command of `larder exec --offline`, from which only the proxy can be reached.
 //!
-//! Owns: starting the command in it, and carrying its connections to the proxy. Does not: make the network, which the
-//! process does that becomes the command (see `isolated`). Invariant: it warns where there is no such network.
+//! Owns: starting the command in it, and forwarding its connections to the proxy. The process that becomes the command
+//! creates the network (see `isolated`). Invariant: if there is no such network, a warning is printed.
 
 use crate::{cli::EXEC_ISOLATED, output::tell, passing};
 use std::{
@@ -27,19 +27,20 @@ pub(super) struct Isolation {
 }
 
 impl Isolation {
-    /// Prepares a network in which the command reaches the proxy. It needs a folder of its own, and a runtime.
+    /// Prepares a network in which the command reaches the proxy. Requires a folder for this purpose only, and a
+    /// runtime.
     ///
     /// # Errors
-    /// The folder cannot be used.
+    /// The folder is unusable.
     pub(super) fn new(folder: &Path, proxy: SocketAddr) -> io::Result<Self> {
         let path = folder.join("network.sock");
         Ok(Self { line: UnixListener::bind(&path)?, path, proxy })
     }
 
-    /// Returns what starts a program in the network.
+    /// Returns the command that starts a program in the network.
     ///
     /// # Errors
-    /// The program that runs is not found.
+    /// The path of this program is unknown.
     pub(super) fn command(&self, program: &OsString, arguments: &[OsString]) -> io::Result<Command> {
         let mut command = Command::new(env::current_exe()?);
         command.env(ALLOCATOR_VARIABLE, one_thread(env::var_os(ALLOCATOR_VARIABLE)));
@@ -47,16 +48,16 @@ impl Isolation {
         Ok(command)
     }
 
-    /// Serves the command from its start until it runs; returns whether its program was found.
+    /// Serves the command until it runs. Returns whether its program was found.
     ///
     /// # Errors
-    /// The process that was started broke off.
+    /// The started process broke off.
     pub(super) async fn serve_start(&self) -> io::Result<bool> {
         let (line, _) = self.line.accept().await?;
         loop {
             let mut octets = [0; 2];
             match receive(&line, &mut octets).await? {
-                // The pipe closes when the program runs.
+                // The pipe closes once the program runs.
                 (0, _) => return Ok(true),
                 (_, Some(listener)) if octets[0] == LISTENER => {
                     tokio::spawn(carry_all(StdListener::from(listener), self.proxy));
@@ -71,7 +72,7 @@ impl Isolation {
     }
 }
 
-/// Returns settings of the allocator under which it has no thread of its own: only a process with one thread may make a
+/// Returns allocator settings that keep it from starting a thread, because only a process with one thread may create a
 /// user namespace (unshare(2)).
 fn one_thread(before: Option<OsString>) -> OsString {
     let mut settings = before.unwrap_or_default();
@@ -82,7 +83,7 @@ fn one_thread(before: Option<OsString>) -> OsString {
     settings
 }
 
-/// Gives a command the settings of the allocator that there were before: other programs have this allocator, too.
+/// Restores the allocator settings of the command's environment, because other programs use this allocator, too.
 pub(super) fn restore_allocator(command: &mut Command) {
     let settings = env::var(ALLOCATOR_VARIABLE).unwrap_or_default();
     let Some(before) = settings.strip_suffix(ONE_THREAD) else { return };
@@ -102,31 +103,31 @@ async fn receive(line: &UnixStream, octets: &mut [u8]) -> io::Result<(usize, Opt
     }
 }
 
-/// Carries connections to a listener in the command's network on to the proxy.
+/// Forwards connections from a listener in the command's network to the proxy.
 async fn carry_all(listener: StdListener, proxy: SocketAddr) {
     let Ok(listener) = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener)) else { return };
     loop {
         let Ok((mut client, _)) = listener.accept().await else {
-            // Out of descriptors: wait for others to end instead of spinning.
+            // The process is out of descriptors. It waits for connections to end instead of retrying at once.
             time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         tokio::spawn(async move {
             if let Ok(mut socket) = TcpStream::connect(proxy).await {
-                // A connection that breaks off is closed at both ends.
+                // A connection that fails is closed at both ends.
                 let _ = copy_bidirectional(&mut client, &mut socket).await;
             }
         });
     }
 }
 
-/// Holds settings of jemalloc, as it is built for Rust.
+/// The variable with the settings of jemalloc, in the name of Rust's builds.
 const ALLOCATOR_VARIABLE: &str = "_RJEM_MALLOC_CONF";
-/// Goes behind others, which it overrides.
+/// Appended to other settings, which it overrides.
 const ONE_THREAD: &str = "background_thread:false";
-/// First octet of the message with which the listener in the network comes.
+/// First octet of the message that brings the listener in the network.
 pub(super) const LISTENER: u8 = b'L';
-/// First octet of the message that there is no such network; the error's number is the second.
+/// First octet of the message that there is no such network. The second octet is the error's number.
 pub(super) const NO_NAMESPACE: u8 = b'N';
 /// The message that the program cannot be run.
 pub(super) const NOT_RUN: u8 = b'X';

@@ -1,10 +1,10 @@
 //! Settings for Java programs, which use neither the variables nor the files of others.
 //!
-//! Owns: a trust store in the format that every Java reads, and the options that name it. The caller finds out whether
-//! there is a Java. Invariant: existing options are kept.
+//! Owns: a trust store in the format that every Java reads, and the options that name it. The caller checks whether
+//! Java is installed. Invariant: existing options are kept.
 //!
-//! The format is JKS and not PKCS#12: a PKCS#12 file is encrypted, early updates of Java 8 read only those with weak
-//! ciphers, and nothing in a list of CAs is secret.
+//! The format is JKS, not PKCS#12. A PKCS#12 file is encrypted, which a list of CAs does not need, and early updates of
+//! Java 8 read only files with weak ciphers.
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use std::{
@@ -18,13 +18,13 @@ use std::{
 /// The variable that every Java reads.
 pub(crate) const VARIABLE: &str = "JAVA_TOOL_OPTIONS";
 
-/// Returns whether there is a Java that the command could run.
+/// Returns whether Java is installed, so that the command could use it.
 pub(crate) fn is_there() -> bool {
     let on_path = |folders: &OsStr| env::split_paths(folders).any(|folder: PathBuf| folder.join("java").is_file());
     env::var_os("JAVA_HOME").is_some() || env::var_os("PATH").is_some_and(|folders| on_path(&folders))
 }
 
-/// Writes a trust store of the certificates in `bundle`, and returns the options that have Java use it and the proxy.
+/// Writes a trust store with the certificates in `bundle`. Returns the options that make Java use it and the proxy.
 pub(crate) fn options(proxy: SocketAddr, bundle: &str, store: &Path) -> io::Result<OsString> {
     fs::write(store, trust_store(bundle))?;
     let (host, port) = (proxy.ip(), proxy.port());
@@ -35,7 +35,7 @@ pub(crate) fn options(proxy: SocketAddr, bundle: &str, store: &Path) -> io::Resu
     for scheme in ["http", "https"] {
         options.push(format!("-D{scheme}.proxyHost={host} -D{scheme}.proxyPort={port} "));
     }
-    // Present versions of Maven use them only with this option.
+    // Current versions of Maven use the system properties only with this option.
     options.push("-Daether.connector.http.useSystemProperties=true ");
     options.push(format!("-Dhttp.nonProxyHosts={DIRECT} -Djavax.net.ssl.trustStoreType=JKS "));
     options.push(format!("-Djavax.net.ssl.trustStorePassword={PASSWORD} -Djavax.net.ssl.trustStore="));
@@ -43,8 +43,8 @@ pub(crate) fn options(proxy: SocketAddr, bundle: &str, store: &Path) -> io::Resu
     Ok(options)
 }
 
-/// Returns the certificates as a Java key store: a number of entries, each with a name and a certificate, and a digest
-/// over all.
+/// Encodes the certificates as a Java key store: the number of entries, each with a name and a certificate, and a
+/// digest over everything.
 fn trust_store(bundle: &str) -> Vec<u8> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(bundle.as_bytes()).filter_map(Result::ok).collect();
     let mut store = [MAGIC, VERSION, certificates.len() as u32].map(u32::to_be_bytes).concat();
@@ -72,10 +72,10 @@ fn push_text(store: &mut Vec<u8>, text: &str) {
 
 const MAGIC: u32 = 0xfeed_feed;
 const VERSION: u32 = 2;
-/// The kind of an entry that is a certificate alone.
+/// The kind of an entry that has only a certificate.
 const TRUSTED: u32 = 2;
 const SALT: &[u8] = b"Mighty Aphrodite";
-/// The one that everybody uses: nothing in it is secret.
+/// The usual password. The store contains no secrets.
 const PASSWORD: &str = "changeit";
 const DIRECT: &str = "localhost|127.*|[::1]";
 
@@ -83,7 +83,8 @@ const DIRECT: &str = "localhost|127.*|[::1]";
 mod tests {
     use super::*;
 
-    /// At stake: a Java that refuses the store, and with it every certificate. The digest is what `keytool` gives for an empty store.
+    /// If Java refused the store, it would trust no certificate. The digest is the one that `keytool` computes for an
+    /// empty store.
     #[test]
     fn store_is_as_java_reads_it() {
         let empty = trust_store("");

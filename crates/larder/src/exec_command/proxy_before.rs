@@ -1,23 +1,23 @@
-//! The proxy that programs used before: the environment's, interpreted as by curl and most programs.
+//! The proxy in the environment before a session, as curl and most programs determine it.
 //!
-//! Owns: which variables count, and the settings of a Larder that goes through the same proxy. Nothing is started.
-//! Invariant: descriptions of a proxy contain no password.
+//! Owns: which variables count, and the settings of a Larder that uses this proxy. Nothing is started. Invariant:
+//! descriptions of a proxy contain no password.
 
 use super::environment::SESSION_VARIABLE;
 use crate::value;
 use larder_proxy::{Direct, HostPattern, Parent, Parents};
 use std::env;
 
-/// The proxy of an environment.
+/// The proxy that the environment names.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ProxyBefore {
     /// The variable that names it.
     pub(crate) variable: &'static str,
-    /// The settings of a Larder that goes through it, or `None` if it cannot.
+    /// The settings of a Larder that uses this proxy as a parent. `None` if that is impossible.
     pub(crate) parents: Option<Parents>,
 }
 
-/// Returns the proxy that the environment names, if it is none of ours.
+/// Returns the proxy that the environment names, unless it is a Larder session's.
 pub(crate) fn find() -> Option<ProxyBefore> {
     of(|name| env::var(name).ok())
 }
@@ -55,7 +55,8 @@ fn directs(text: &str) -> Vec<Direct> {
     patterns.iter().filter_map(|text| text.parse::<HostPattern>().ok()).map(Direct::Hosts).collect()
 }
 
-/// Nearly all that is fetched is `https://`. In lower case they count first, as for curl.
+/// The variables in order of precedence. Those for `https://` come first, because nearly all requests are `https://`.
+/// Lower case comes first, as in curl.
 const VARIABLES: [&str; 6] = ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "http_proxy", "HTTP_PROXY"];
 const DIRECT_VARIABLES: [&str; 2] = ["no_proxy", "NO_PROXY"];
 

@@ -1,6 +1,6 @@
-//! The lines of `larder exec` on standard error once its command has ended.
+//! Prints the summary of `larder exec` on standard error once its command has ended.
 //!
-//! Owns: their wording, as text and as JSON. Does not: count (see `larder_proxy::Session`).
+//! Owns: the wording, as text and as JSON. `larder_proxy::Session` counts.
 
 use crate::{control::SessionFigures, output::tell, size};
 use clap::ValueEnum;
@@ -12,7 +12,7 @@ pub(super) enum SummaryForm {
     Json,
 }
 
-/// Prints the figures of a session that took `seconds`.
+/// Prints the figures of a session that lasted `seconds`.
 pub(super) fn print(figures: &SessionFigures, form: SummaryForm, seconds: f64) {
     match form {
         SummaryForm::Text => text(figures, seconds).iter().for_each(|line| tell!("{line}")),
@@ -42,7 +42,7 @@ fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
     lines
 }
 
-/// Says how many of a list are not shown, if any are not.
+/// Returns the line about list members that are not shown. `None` if all are shown.
 fn further(count: usize, of: &str) -> Option<String> {
     let hidden = count.checked_sub(SHOWN_COUNT_MAX).filter(|hidden| *hidden > 0)?;
     Some(format!("  and {hidden} more {of}; --summary json lists them"))
