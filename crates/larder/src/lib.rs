@@ -1,7 +1,7 @@
 //! `larder`: the caching web proxy as a program.
 //!
-//! All of it but `main` itself, which calls [`main`]. Proxying is `larder_proxy`'s, storing `larder_store`'s; here are the
-//! command line, the configuration file and the wiring.
+//! This library is the whole program except the binary, which calls [`main`]. It has the command line, the
+//! configuration file and the wiring. `larder_proxy` is the proxy, and `larder_store` the storage engine.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)] // They panic; see `output`.
 

@@ -28,19 +28,19 @@ which continues to serve.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LsFlags {
-    /// A host, the beginning of URLs, or a pattern in which * is any characters
+    /// A host, the beginning of URLs, or a pattern in which * stands for any characters
     #[arg(value_name = "SITE|PREFIX")]
     what: Option<String>,
 
-    /// The longest, the oldest or those with the most hits first
+    /// Sort by size, age or hits, the largest first
     #[arg(long, value_enum)]
     sort: Option<Sort>,
 
-    /// Number of responses listed; 0 is all, or 100,000 if they are sorted
+    /// Number of responses listed; 0 means all, or 100,000 if they are sorted
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = value::limit)]
     limit: u64,
 
-    /// Print JSON: an object for each response, and one for all
+    /// Print JSON: an object for each response, and one for the total
     #[arg(long)]
     json: bool,
 
@@ -48,7 +48,7 @@ pub(crate) struct LsFlags {
     admin: AdminFlags,
 }
 
-/// By what the first are the first.
+/// The order of the list.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Sort {
     Size,
@@ -102,7 +102,7 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     print_line!("{}, {}", size::show_things(count, "response", "responses"), size::show(bytes))
 }
 
-/// Returns a prefix as the pattern of everything that begins with it. A host already stands for everything on it.
+/// Returns a prefix as a pattern for everything that begins with it. A host already matches everything on it.
 fn whole(what: &str) -> String {
     let rest = what.split_once("://").map_or(what, |(_, rest)| rest);
     if rest.contains('/') && !what.contains('*') { format!("{what}*") } else { what.to_owned() }
@@ -123,7 +123,7 @@ fn print_response(line: &Value) -> Result<(), Failure> {
     )
 }
 
-/// Formats a time in its largest unit.
+/// Formats a duration in its largest unit.
 fn show_secs(secs: u64) -> String {
     match secs {
         0..120 => format!("{secs} s"),

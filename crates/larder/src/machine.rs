@@ -5,10 +5,10 @@
 use crate::{failure::Failure, size};
 use std::fs;
 
-/// Refuses a memory that cannot fit into this machine's memory.
+/// Refuses a memory size that exceeds this machine's memory.
 ///
 /// # Errors
-/// A usage failure that says how much there is.
+/// A usage failure that says how much memory there is.
 pub(crate) fn check_memory(wanted_bytes: u64) -> Result<(), Failure> {
     let there = memory_bytes(&read("/proc/meminfo"), &read("/sys/fs/cgroup/memory.max"));
     match there {
@@ -24,12 +24,12 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Returns the memory of the kernel, or the limit of this process's control group if that is lower, or `None` if
+/// Returns the machine's memory, or the limit of this process's control group if that is lower. Returns `None` if
 /// neither is known.
 fn memory_bytes(meminfo: &str, group_max: &str) -> Option<u64> {
     let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let total = total.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()).map(|kib| kib << 10);
-    // `max` is no limit.
+    // `max` means that there is no limit.
     let group_max = group_max.trim().parse().ok();
     [total, group_max].into_iter().flatten().min()
 }

@@ -1,8 +1,8 @@
-//! `larder completions` and `larder manual`: completions for shells, and manual pages, made from the command line
-//! itself.
+//! `larder completions` and `larder manual`: generate shell completions and manual pages from the command line's
+//! definition.
 //!
-//! Owns: the commands, and the names of the files. The wording is in `cli`. Invariant: the pages that a package
-//! installs describe the program in it.
+//! Owns: the commands, and the names of the files. `cli` has the wording. Invariant: the pages that a package installs
+//! describe the program in it.
 
 use crate::{cli::Cli, failure::Failure, output};
 use clap::{Args, CommandFactory};
@@ -22,7 +22,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompletionsFlags {
-    /// For which shell
+    /// Shell that reads the completions
     shell: Shell,
 }
 
@@ -43,7 +43,10 @@ pub(crate) fn print_completions(flags: &CompletionsFlags) -> Result<(), Failure>
     output::print(format_args!("{}", String::from_utf8_lossy(&text)))
 }
 
-/// Prints the help of a command, which must exist.
+/// Prints the help of a command.
+///
+/// # Panics
+/// If there is no such command.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -54,10 +57,10 @@ pub(crate) fn print_help_of(name: &str) -> Result<(), Failure> {
     output::print(format_args!("{help}"))
 }
 
-/// Writes the manual pages of all commands, and completions for each shell that packages install them for.
+/// Writes the manual pages of all commands, and completions for each shell for which packages install them.
 ///
 /// # Errors
-/// The directory cannot be made or written.
+/// The directory cannot be created or written.
 pub(crate) fn write_manual(flags: &ManualFlags) -> Result<(), Failure> {
     let write = |directory: &Path| -> io::Result<()> {
         fs::create_dir_all(directory)?;

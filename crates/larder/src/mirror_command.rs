@@ -9,20 +9,20 @@ use crate::{
 };
 use clap::Subcommand;
 
-/// What to say of the mirrors.
+/// The subcommands of `larder mirror`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum MirrorCommand {
-    /// List all, with their servers
+    /// List all registries, with their servers
     List,
-    /// Describe one: its servers, its files that never change, and the settings for its clients
+    /// Describe a registry: its servers, its files that never change, and the settings for its clients
     Show {
-        /// The mirror's name
+        /// Name of the registry
         #[arg(value_parser = |name: &str| mirrors::named(name))]
         name: &'static Registry,
     },
 }
 
-/// The address that is shown where nobody knows yet which it will be.
+/// The proxy's address in the output, if the real one is unknown.
 const SHOWN_ADDRESS: &str = "http://127.0.0.1:3128";
 
 /// Runs `larder mirror`.

@@ -1,7 +1,7 @@
 //! `larder missing`: lists resources that were requested while the proxy was offline and were not cached.
 //!
-//! Owns: the flags, and the output. The proxy keeps the list. If none runs, the list is read from the file next to its
-//! store. Invariant: with `--json` every line is an object.
+//! Owns: the flags, and the output. The proxy keeps the list. If no proxy runs, the list is read from the file next to
+//! its store. Invariant: with `--json` every line is an object.
 
 use crate::{
     admin_client::{self, AdminFlags},
@@ -28,7 +28,7 @@ If no Larder of yours runs, the list is the one beside your default store.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct MissingFlags {
-    /// Print an object for each URL, on a line of its own
+    /// Print a JSON object for each URL, one per line
     #[arg(long, conflicts_with = "clear")]
     json: bool,
 
@@ -36,7 +36,7 @@ pub(crate) struct MissingFlags {
     #[arg(long)]
     clear: bool,
 
-    /// The store of a proxy that does not run, as its --disk names it
+    /// Store of a proxy that does not run, as in its --disk
     #[arg(long, value_name = "PATH", conflicts_with = "admin")]
     disk: Option<PathBuf>,
 
@@ -47,7 +47,7 @@ pub(crate) struct MissingFlags {
 /// Runs the command.
 ///
 /// # Errors
-/// The proxy is unreachable, or its response is no list.
+/// The proxy is unreachable, or its response is invalid.
 pub(crate) fn run(flags: &MissingFlags) -> Result<(), Failure> {
     let base = base_of(flags)?;
     if flags.clear {
@@ -75,7 +75,7 @@ pub(crate) fn run(flags: &MissingFlags) -> Result<(), Failure> {
     }
 }
 
-/// Returns the beginning of the names of the files next to the store; `None` if a running proxy is to be asked.
+/// Returns the path prefix of the files next to the store. Returns `None` if a running proxy must be asked.
 fn base_of(flags: &MissingFlags) -> Result<Option<PathBuf>, Failure> {
     let store = match &flags.disk {
         Some(disk) => store_path::existing(disk),
@@ -83,7 +83,7 @@ fn base_of(flags: &MissingFlags) -> Result<Option<PathBuf>, Failure> {
         None => store_path::default_store()?,
     };
     if !store.exists() {
-        // Without a store there is no list, and another user's proxy may run.
+        // Without a store there is no list. A proxy of another user may be running.
         let help = "start a proxy with larder run, or name the store of one that does not run with --disk PATH";
         return match &flags.disk {
             Some(_) => Err(Failure::runtime(format!("there is no such store: {}", store.display()), help)),
@@ -118,7 +118,7 @@ pub(crate) struct MissingReport {
 /// Fetches the list of a running proxy.
 ///
 /// # Errors
-/// As [`run`].
+/// The same as for [`run`].
 pub(crate) fn fetch(admin: AdminFlags) -> Result<MissingReport, Failure> {
     let told = admin_client::ask(admin, "MISSING /", "")?;
     let mut list = MissingReport { missed: Vec::new(), unlisted_count: 0 };

@@ -1,6 +1,6 @@
-//! `larder offline`: prints whether a running proxy contacts origins, and changes that.
+//! `larder offline`: prints whether a running proxy contacts origins, and changes the mode.
 //!
-//! Owns: the flags. The proxy decides. Invariant: the printed state is the proxy's present state.
+//! Owns: the flags. The proxy decides. Invariant: the printed state is the proxy's current state.
 
 use crate::{
     admin_client::{self, AdminFlags},
@@ -32,15 +32,15 @@ pub(crate) struct OfflineFlags {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Word {
-    /// Origins are asked
+    /// Contact origins
     Off,
-    /// Origins are asked, unless several do not answer and hardly any does
+    /// Contact origins, unless several fail and hardly any responds
     Auto,
-    /// No origin is asked; what is stored answers, however old, unless its origin forbids that
+    /// Contact no origin; serve stored responses of any age, unless their origin forbids it
     On,
-    /// As on, and also what its origin forbids to serve stale (must-revalidate, s-maxage, no-cache) answers
+    /// Like on, but also serve stored responses whose origin forbids serving them stale
     OnEvenForbidden,
-    /// Change nothing, and say what is so
+    /// Print the current state
     Status,
 }
 

@@ -1,14 +1,15 @@
-//! The limit on open files: raised as far as the system allows, because every connection is a file.
+//! Raises the limit on open files as far as the system permits, because every connection is an open file.
 //!
-//! Owns: raising it, and the warning when it stays too low. The limit on connections is not lowered; connections
-//! without room are refused one by one.
+//! Owns: raising the limit, and the check whether it stays too low. The limit on connections is not lowered. If
+//! descriptors run out, connections are refused one by one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Least number of files besides clients' connections: the store, logs, rings, listeners, some connections to origins.
+/// Files that the process needs in addition to clients' connections: the store, logs, rings, listeners, and some
+/// connections to origins.
 const OTHERS_COUNT: u64 = 100;
 
-/// Raises the soft limit to the hard one and gives what it is now; `None` is no limit.
+/// Raises the soft limit to the hard limit. Returns the limit in effect, or `None` if there is none.
 pub(crate) fn raise() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {

@@ -1,8 +1,8 @@
 //! The program's output: results on standard output, messages for people on standard error.
 //!
-//! Owns: the handling of output that cannot be written. The wording is elsewhere. Invariants: a reader that closes the
-//! output (`| head`) ends a command quietly, a full disk ends it with a failure, and messages that cannot be written
-//! end nothing. No command prints in another way, because `println!` and `eprintln!` panic in all three cases.
+//! Owns: the handling of output that cannot be written. The wording is elsewhere. Invariants: if the output's reader
+//! closes it (`| head`), the command ends quietly. A full disk ends it with a failure. A message that cannot be written
+//! is dropped. No command prints in another way, because `println!` and `eprintln!` panic in all three cases.
 
 use crate::failure::Failure;
 use std::{
@@ -11,12 +11,12 @@ use std::{
     process::ExitCode,
 };
 
-/// Prints a line of results; takes what `println!` takes. The caller passes the error on: it ends the command.
+/// Prints a line of results, with the arguments of `println!`. The caller returns the error, which ends the command.
 macro_rules! print_line {
     ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// Prints a line for people on standard error, or nothing if it cannot be written; takes what `eprintln!` takes.
+/// Prints a message on standard error, with the arguments of `eprintln!`. Does nothing if it cannot be written.
 macro_rules! tell {
     ($($text:tt)*) => { $crate::output::say(format_args!($($text)*)) };
 }
@@ -26,7 +26,7 @@ pub(crate) use {print_line, tell};
 /// Prints `text` on standard output.
 ///
 /// # Errors
-/// A failure to return from the command: a quiet one if the reader went away.
+/// A failure to return from the command. It has no message if the output's reader has gone.
 pub(crate) fn print(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     let mut output = io::stdout().lock();
     output.write_fmt(text).and_then(|()| output.flush()).map_err(|error| match error.kind() {
@@ -38,12 +38,12 @@ pub(crate) fn print(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     })
 }
 
-/// Prints a line on standard error. A failure to do so cannot be reported, and is ignored.
+/// Prints a message on standard error. An error cannot be reported, so it is ignored.
 pub(crate) fn say(text: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Prints what clap says where it is asked for help or a version, and gives the code to exit with.
+/// Prints clap's text for a request for help or the version. Returns the exit code.
 pub(crate) fn help(asked: &clap::Error) -> ExitCode {
     let code = ExitCode::from(u8::try_from(asked.exit_code()).expect("clap exits with 0 or 2"));
     let text = asked.render();

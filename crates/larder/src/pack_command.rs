@@ -1,7 +1,7 @@
-//! `larder pack` and `larder unpack`: carry cached responses to another cache in a file.
+//! `larder pack` and `larder unpack`: transfer cached responses to another cache in a file.
 //!
-//! Owns: the flags, the file, and the summary. The proxy packs. Invariant: a file gets its name when it is complete. A
-//! response is reported as stored only if the proxy said so.
+//! Owns: the flags, the file, and the summary. The proxy packs and unpacks. Invariants: the file gets its name only
+//! once it is complete. A response is reported as stored only if the proxy confirmed it.
 
 use crate::{
     admin_client::{self, AdminFlags, ProgressEvent, SentBody},
@@ -49,35 +49,35 @@ out. Exit codes: 0 all stored, 1 some left out.";
 #[derive(Debug, Args)]
 #[command(after_help = PACK_EXAMPLES)]
 pub(crate) struct PackFlags {
-    /// The file that is made; .gz has each record compressed
+    /// File to write; with .gz, each record is compressed
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Patterns of URLs, and files that list them, as larder pin takes them
+    /// Patterns of URLs, and files that list them, as for larder pin
     #[arg(value_name = "PATTERN|LIST", required_unless_present_any = ["mirror", "all"])]
     sources: Vec<String>,
 
-    /// The content that these mirrors have of their servers, such as pypi,npm; `larder mirror list` names all
+    /// Stored responses of these mirrors, such as pypi,npm; `larder mirror list` names all
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', value_parser = mirrors::named)]
     mirror: Vec<&'static Registry>,
 
-    /// Everything
+    /// All stored responses
     #[arg(long, conflicts_with_all = ["sources", "mirror"])]
     all: bool,
 
-    /// Only what was fetched or confirmed within this time, such as 7d
+    /// Only responses fetched or confirmed within this time, such as 7d
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     newer: Option<Duration>,
 
-    /// Only what was fetched or confirmed longer ago than this
+    /// Only responses fetched or confirmed before this time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     older: Option<Duration>,
 
-    /// Write over a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
 
-    /// Say at the end what became of it as JSON
+    /// Print the summary as JSON
     #[arg(long)]
     json: bool,
 
@@ -89,11 +89,11 @@ pub(crate) struct PackFlags {
 #[derive(Debug, Args)]
 #[command(after_help = UNPACK_EXAMPLES)]
 pub(crate) struct UnpackFlags {
-    /// Files as larder pack makes them, compressed or not
+    /// Files from larder pack, compressed or not
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// Say at the end what became of each as JSON
+    /// Print the summary as JSON
     #[arg(long)]
     json: bool,
 
@@ -104,7 +104,7 @@ pub(crate) struct UnpackFlags {
 /// Runs `larder pack`.
 ///
 /// # Errors
-/// The file cannot be made; the proxy cannot be reached, or refuses; there is nothing to pack.
+/// The file cannot be written, the proxy is unreachable or refuses, or no response is selected.
 pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
     let path = &flags.file;
     let request = packing_request(flags)?;
@@ -156,7 +156,7 @@ pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
 /// Runs `larder unpack`.
 ///
 /// # Errors
-/// A file cannot be read; the proxy cannot be reached, or refuses; some of what the files hold is not stored.
+/// A file cannot be read, the proxy is unreachable or refuses, or some responses in the files are not stored.
 pub(crate) fn unpack(flags: &UnpackFlags) -> Result<(), Failure> {
     let mut bad_count = 0;
     for path in &flags.files {
@@ -205,7 +205,7 @@ fn unpack_one(path: &Path, admin: AdminFlags) -> Result<Value, Failure> {
     done
 }
 
-/// A file that is sent, and how far that has come.
+/// A file that is being sent, with the number of bytes sent.
 struct CountedFile<'a> {
     file: &'a mut File,
     shown: &'a ProgressLine,
@@ -220,7 +220,7 @@ impl Read for CountedFile<'_> {
     }
 }
 
-/// Returns the request to pack: a line of JSON, and patterns.
+/// Returns the body of the request to pack: a line of JSON, then patterns.
 fn packing_request(flags: &PackFlags) -> Result<String, Failure> {
     let mut patterns = pin_command::patterns(&flags.sources)?;
     for server in flags.mirror.iter().flat_map(|world| world.servers) {
@@ -239,7 +239,7 @@ fn packing_request(flags: &PackFlags) -> Result<String, Failure> {
     Ok(format!("{wanted}\n{lines}"))
 }
 
-/// Returns the pattern of everything below a URL.
+/// Returns the pattern for everything below a URL.
 fn below(url: &str) -> Result<UrlPattern, Failure> {
     crate::url_list::pattern(&format!("{}/*", url.trim_end_matches('/')))
 }

@@ -1,6 +1,4 @@
-//! Sockets that one process passes to another over a Unix socket (`SCM_RIGHTS`, unix(7)).
-//!
-//! Does not: know the messages that go with them.
+//! Passes sockets from one process to another over a Unix socket (`SCM_RIGHTS`, unix(7)).
 
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
@@ -14,7 +12,7 @@ use std::{
     mem::MaybeUninit,
 };
 
-/// Sends octets, and with them a socket if there is one.
+/// Sends octets, and a socket with them if one is given.
 ///
 /// # Errors
 /// The other end is gone.
@@ -29,16 +27,17 @@ pub(crate) fn send(line: impl AsFd, octets: &[u8], socket: Option<BorrowedFd<'_>
     Ok(())
 }
 
-/// Receives octets, and the socket that came with them; says how many they are, 0 at the end.
+/// Receives octets, and the socket that was sent with them. Returns the number of octets, which is 0 at the end.
 ///
 /// # Errors
-/// `WouldBlock` if nothing came in the time that the line has.
+/// `WouldBlock` if nothing arrived within the connection's timeout.
 pub(crate) fn receive(line: impl AsFd, octets: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         match recvmsg(&line, &mut [IoSliceMut::new(octets)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            // Reported once if the peer ended without reading everything; its earlier messages are still available.
+            // The system reports this once if the peer ended without reading everything. Its earlier messages can still
+            // be received.
             Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             received => break received?,
         }

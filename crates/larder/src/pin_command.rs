@@ -1,7 +1,7 @@
 //! `larder pin` and `larder unpin`: protect stored responses of a running proxy from eviction.
 //!
 //! Owns: the flags, the lists, and the output. The proxy pins. Invariant: a response is reported as pinned only if the
-//! proxy said so.
+//! proxy confirmed it.
 
 use crate::{
     admin_client::{self, AdminFlags, ProgressEvent, SentBody},
@@ -38,11 +38,11 @@ An unpinned entry stays stored until its space is needed.";
 #[derive(Debug, Args)]
 #[command(after_help = PIN_EXAMPLES)]
 pub(crate) struct PinFlags {
-    /// Patterns of URLs, and files that list them; `-` is standard input; none: list what is pinned
+    /// Patterns of URLs, and files that list them; `-` is standard input; without any, list the pins
     #[arg(value_name = "PATTERN|LIST")]
     sources: Vec<String>,
 
-    /// Print JSON: an object for each pattern that is pinned, and one for all
+    /// Print JSON: an object for each pattern, and one for the total
     #[arg(long)]
     json: bool,
 
@@ -69,7 +69,7 @@ pub(crate) struct UnpinFlags {
 /// Runs `larder pin`.
 ///
 /// # Errors
-/// A source is no pattern and no list; the proxy cannot be reached, or refuses.
+/// An argument is neither a pattern nor a list, or the proxy is unreachable or refuses.
 pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
     let patterns = patterns(&flags.sources)?;
     let shown = ProgressLine::new("looking through the store");
@@ -105,7 +105,7 @@ pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
 /// Runs `larder unpin`.
 ///
 /// # Errors
-/// As [`pin`]; one of the patterns was not pinned.
+/// The same as for [`pin`], or a pattern was not pinned.
 pub(crate) fn unpin(flags: &UnpinFlags) -> Result<(), Failure> {
     let patterns = patterns(&flags.sources)?;
     let request = if flags.all { "UNPIN /all" } else { "UNPIN /" };
@@ -136,10 +136,10 @@ fn ask(
     )
 }
 
-/// Returns the patterns in words of the command line, or in the lists they name.
+/// Returns the patterns in the arguments, and in the lists that they name.
 ///
 /// # Errors
-/// A word is neither a pattern nor a list, or nothing is listed.
+/// An argument is neither a pattern nor a list, or there is no pattern.
 pub(crate) fn patterns(sources: &[String]) -> Result<Vec<UrlPattern>, Failure> {
     let mut all = Vec::new();
     for source in sources {

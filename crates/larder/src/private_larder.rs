@@ -1,7 +1,7 @@
-//! The Larder that a command goes through: the user's running one, or one that is started for the command.
+//! Finds the Larder for a command: the user's running one, or one that is started for the command.
 //!
-//! Owns: finding and starting it. Serving is in `exec_server`. Invariant: if two commands find none at the same time,
-//! one of them starts it, and both go through it.
+//! Owns: finding and starting it. `exec_server` serves. Invariant: if two commands find none at the same time, one of
+//! them starts it, and both use it.
 
 use crate::{
     control::{Control, ControlAnswer, ControlPath, ControlRequest},
@@ -19,11 +19,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Opens a session with the Larder that runs, or with one that is started for it, on the store at `disk` or the
-/// default one.
+/// Opens a session with the running Larder. If none runs, starts one on the store at `disk` or on the default store.
 ///
 /// # Errors
-/// None runs and none can be started.
+/// No Larder runs, and none can be started.
 pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control, SocketAddr, String), Failure> {
     let path = ControlPath::find()?;
     ControlPath::warn_of_strangers();
@@ -37,7 +36,7 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
             Ok(ControlAnswer::Opened { proxy, certificate }) => return Ok((control, proxy, certificate)),
             Ok(ControlAnswer::Refused { problem, help }) => return Err(Failure::runtime(problem, help)),
             Ok(_) => break,
-            // That Larder was about to end; the next one is not.
+            // That Larder was about to end, so the next attempt starts one.
             Err(_) => {}
         }
     }
@@ -45,7 +44,7 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
     Err(Failure::runtime("no larder answers, and none can be started", help))
 }
 
-/// Starts a Larder and connects to it; `None` if somebody else does at the same time.
+/// Starts a Larder and connects to it. Returns `None` if another command is starting one at the same time.
 fn start(path: &ControlPath, disk: Option<&Path>) -> Result<Option<Control>, Failure> {
     let failed = |error: io::Error| {
         let help = "it needs a directory of yours: set XDG_RUNTIME_DIR or XDG_CACHE_HOME to one that you may write to";
@@ -57,7 +56,7 @@ fn start(path: &ControlPath, disk: Option<&Path>) -> Result<Option<Control>, Fai
     }
     let listener = path.bind().map_err(failed)?;
     let log = File::create(path.log()).map_err(failed)?;
-    // In a process group of its own: the terminal's signals are for the command.
+    // In its own process group, because the terminal's signals are for the command.
     Command::new(env::current_exe().map_err(failed)?)
         .arg(EXEC_SERVER)
         .args(disk.iter().flat_map(|disk| [OsStr::new("--disk"), disk.as_os_str()]))
@@ -72,5 +71,5 @@ fn start(path: &ControlPath, disk: Option<&Path>) -> Result<Option<Control>, Fai
     Ok(control)
 }
 
-/// Attempts to find or start a Larder that does not end at that moment.
+/// Most attempts to find or start a Larder that is not about to end.
 const ATTEMPT_COUNT_MAX: usize = 5;

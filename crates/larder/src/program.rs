@@ -1,7 +1,7 @@
-//! The way from the command line to the exit code.
+//! Runs the program from the command line to the exit code.
 //!
 //! Owns: the choice of the command, and the destination of diagnostics. Proxying and storing are in the crates
-//! `larder-proxy` and `larder-store`. Exit codes: 0 done, 1 something failed, 2 wrong flag or configuration.
+//! `larder-proxy` and `larder-store`. Exit codes: 0 means success, 1 a failure, 2 an invalid flag or configuration.
 
 use crate::{
     authority_files, ca_command,
@@ -28,7 +28,7 @@ use std::{
 };
 use tracing_subscriber::EnvFilter;
 
-/// Runs what the command line asks for, and says how it went.
+/// Runs the command in the arguments. Returns the exit code.
 pub fn main() -> ExitCode {
     let (arguments, warnings) = renamed::in_arguments(env::args_os());
     warn_of_old_names(&warnings);
@@ -134,14 +134,14 @@ fn warn_of_old_names(warnings: &[String]) {
     }
 }
 
-/// Refuses settings that do not go together, or name files that cannot be used; finds the authority where none is named.
+/// Refuses settings that contradict each other or name unusable files. Finds the CA if none is named.
 fn check(settings: &mut RunSettings) -> Result<(), Failure> {
     settings.check()?;
     authority_files::settle(settings)?;
     files::check(settings)
 }
 
-/// Sends diagnostics to standard error: warnings, or the selection in `LARDER_LOG`.
+/// Prints diagnostics on standard error: warnings, or the selection in `LARDER_LOG`.
 fn start_diagnostics() {
     let filter = EnvFilter::try_from_env("LARDER_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none();

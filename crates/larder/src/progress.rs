@@ -1,4 +1,4 @@
-//! Progress of long work on standard error: a bar on a terminal, otherwise a line now and then.
+//! Shows the progress of long work on standard error: as a bar on a terminal, otherwise as a line from time to time.
 
 use crate::output::tell;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -7,7 +7,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Between two lines, where there is no terminal.
+/// Time between two lines, without a terminal.
 const LINE_EVERY_S: u64 = 30;
 
 /// The progress of one piece of work.
@@ -31,7 +31,7 @@ impl ProgressLine {
         self.bar.inc(count);
         let (passed_s, told_s) = (self.bar.elapsed().as_secs(), self.told_s.load(Ordering::Relaxed));
         let is_due = !self.is_terminal && passed_s >= told_s + LINE_EVERY_S;
-        // One of those that find it due.
+        // If several threads find a line due, only one of them prints it.
         if is_due && self.told_s.compare_exchange(told_s, passed_s, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             tell!("{}: {}% after {passed_s} s", self.what, self.bar.position() * 100 / of.max(1));
         }

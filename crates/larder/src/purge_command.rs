@@ -1,7 +1,6 @@
 //! `larder purge`: removes cached responses of a running proxy, or marks them stale.
 //!
-//! Owns: the flags. The proxy's admin listener does the purging. Invariant: a purge is reported only if the proxy
-//! confirmed it.
+//! Owns: the flags. The proxy purges. Invariant: a purge is reported only if the proxy confirmed it.
 
 use crate::{
     admin_client::{self, AdminFlags},
@@ -34,27 +33,27 @@ pub(crate) struct PurgeFlags {
     #[command(flatten)]
     admin: AdminFlags,
 
-    /// Purge every URL that begins like one of these.
+    /// Purge every URL that begins with one of these.
     #[arg(long, conflicts_with_all = ["all", "site", "tag"])]
     prefix: bool,
 
-    /// Purge everything of each URL's host, whatever its port and path.
+    /// Purge all responses of each URL's host, for any port and path.
     #[arg(long, conflicts_with_all = ["all", "tag"])]
     site: bool,
 
-    /// Purge every response that lists one of these tags (in Surrogate-Key or Cache-Tag); each argument is a tag.
+    /// Purge every response with one of these tags (in Surrogate-Key or Cache-Tag); each argument is a tag.
     #[arg(long, conflicts_with = "all")]
     tag: bool,
 
-    /// Purge everything.
+    /// Purge all responses.
     #[arg(long, conflicts_with = "what")]
     all: bool,
 
-    /// Do not delete it: it is stale from now on.
+    /// Mark responses stale instead of deleting them.
     #[arg(long)]
     soft: bool,
 
-    /// The URL to purge, with all its variants; with --prefix, --site or --tag what these say
+    /// URL to purge, with all its variants; or a prefix, site or tag with the flags above
     #[arg(value_name = "URL|TAG", required_unless_present = "all")]
     what: Vec<String>,
 }
@@ -68,7 +67,7 @@ pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
         return purge(flags, ALL_TARGET, "Purge-Scope: all", "everything");
     }
     if flags.tag {
-        // Before the first one is purged.
+        // All tags are checked before the first purge.
         flags.what.iter().try_for_each(|tag| check_tag(tag))?;
     }
     for what in &flags.what {
@@ -88,7 +87,7 @@ pub(crate) fn run(flags: &PurgeFlags) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks for it, and prints what the proxy says became of `shown`.
+/// Requests a purge, and prints the proxy's response about `shown`.
 fn purge(flags: &PurgeFlags, target: &str, field: &str, shown: &str) -> Result<(), Failure> {
     let mode = if flags.soft { "soft" } else { "hard" };
     let fields = format!("{field}\r\nPurge-Mode: {mode}\r\n");
@@ -118,5 +117,5 @@ fn check_tag(tag: &str) -> Result<(), Failure> {
     Err(Failure::usage(format!("not a tag, which is one word of ASCII without a comma: {tag}"), help))
 }
 
-/// Stands where a URL would.
+/// The target of a request to purge everything, which needs a URL.
 const ALL_TARGET: &str = "http://all.invalid/";

@@ -1,7 +1,8 @@
 //! Reloads the configuration of a running proxy.
 //!
-//! Owns: the last adopted configuration, and the list of changes that need a restart. Putting a configuration into
-//! force is in `larder_proxy::ProxyHandle::reload`. Invariant: an unreadable or unusable configuration changes nothing.
+//! Owns: the last adopted configuration, and the list of changes that need a restart.
+//! `larder_proxy::ProxyHandle::reload` makes a proxy adopt a configuration. Invariant: an unreadable or unusable
+//! configuration changes nothing.
 
 use crate::{
     control::ControlSummary,
@@ -17,28 +18,28 @@ use std::{
     time::Duration,
 };
 
-/// Reads the settings again: the file, and the flags over it.
+/// Reads the settings again from the file and the flags.
 pub(crate) type SettingsReader = Arc<dyn Fn() -> Result<RunSettings, Failure> + Send + Sync>;
 
-/// Reads the configuration again, and puts it into force.
+/// Reads the configuration again, and makes the proxy adopt it.
 pub(crate) struct Reloader {
     read: SettingsReader,
     handle: ProxyHandle,
     in_force: Mutex<RunSettings>,
-    /// The division of the memory at the start, if it was given for the whole process.
+    /// How the memory was divided at the start, if it was given for the whole process.
     memory: Option<MemoryPlan>,
 }
 
 /// The outcome of a reload.
 pub(crate) struct ReloadReport {
-    /// The present listening addresses.
+    /// The current listening addresses.
     listeners: Vec<SocketAddr>,
-    /// Keys of settings that are as they were, though the configuration says otherwise.
+    /// Keys whose new values take effect only after a restart.
     unchanged: Vec<&'static str>,
 }
 
 impl Reloader {
-    /// Returns one for a proxy that was started with `settings`, and with memory that was divided so.
+    /// Creates a reloader for a proxy that was started with `settings` and this division of memory.
     pub(crate) fn new(
         read: SettingsReader,
         handle: ProxyHandle,
@@ -48,10 +49,11 @@ impl Reloader {
         Self { read, handle, in_force: Mutex::new(settings), memory }
     }
 
-    /// Reads the configuration again and puts it into force. Blocks for reading files, and until every worker uses it.
+    /// Reads the configuration again and makes the proxy adopt it. Blocks to read files, and until every worker uses
+    /// it.
     ///
     /// # Errors
-    /// The fault of the configuration and its place. The previous one then stays in force.
+    /// The fault of the configuration, with its place. The previous configuration stays in force.
     pub(crate) fn reload(&self) -> Result<ReloadReport, Failure> {
         let mut in_force = self.in_force();
         let mut settings = (self.read)()?;
@@ -61,17 +63,17 @@ impl Reloader {
         let ReloadOutcome { local_addrs, unchanged, .. } = self.handle.reload(config).map_err(refused)?;
         let mut keys = changed(&settings.store, &in_force.store);
         keys.extend(unchanged.into_iter().map(key_of));
-        // The store's settings stay in force, so that a difference is reported at the next reload too.
+        // The store's old settings are kept, so that the next reload reports the difference again.
         *in_force = RunSettings { store: in_force.store.clone(), ..settings };
         Ok(ReloadReport { listeners: local_addrs, unchanged: keys })
     }
 
-    /// Returns a summary of the proxy under the settings in force. `told` has the listening addresses.
+    /// Returns a summary of the proxy with its current settings. `told` has the listening addresses.
     pub(crate) fn about(&self, told: &ReloadReport) -> ControlSummary {
         ControlSummary::of(&self.in_force(), &told.listeners)
     }
 
-    /// Returns how long running exchanges may take after a signal to stop.
+    /// Returns the time for running exchanges after a signal to stop.
     pub(crate) fn drain(&self) -> Duration {
         self.in_force().drain
     }
@@ -93,7 +95,7 @@ impl fmt::Display for ReloadReport {
 
 /// Returns the changed keys of a store's settings.
 fn changed(now: &settings::StoreSettings, before: &settings::StoreSettings) -> Vec<&'static str> {
-    // No key sets the others.
+    // The other settings have no key.
     let settings::StoreSettings { disks, sizes, policy, tuning, mean_object_size_bytes, io, .. } = now;
     let keys = [
         ("store.path", *disks == before.disks),

@@ -1,7 +1,7 @@
 //! `larder reload`: makes a running proxy read its configuration again.
 //!
-//! Owns: the command. The proxy reads the configuration, by the flags with which it was started. Invariant: it ends
-//! with 0 only when the configuration is in force.
+//! Owns: the command. The proxy reads the configuration with the flags with which it was started. Invariant: the exit
+//! code is 0 only if the configuration is in force.
 
 use crate::{
     control::{ControlAnswer, ControlPath, ControlRequest},

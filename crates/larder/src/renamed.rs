@@ -1,7 +1,7 @@
-//! Settings that had another name before: each old name is accepted for one release, with a warning that names the new one.
+//! Accepts the old names of renamed settings for one release, with a warning that names the new one.
 //!
-//! Owns: the list of old and new names, and the replacement of old ones. Does not: read settings, which know new names
-//! only. Invariant: if both the old and the new name are given, the old one stays and is refused as unknown.
+//! Owns: the list of old and new names, and the replacement of old ones. Settings are read elsewhere, by their new
+//! names only. Invariant: if both the old and the new name are given, the old one is refused as unknown.
 
 use std::ffi::OsString;
 use toml::{
@@ -16,11 +16,11 @@ struct RenamedItem {
     new: &'static str,
 }
 
-/// The kind of thing that was renamed, and where it stands.
+/// The kind and place of a renamed item.
 enum RenamedPlace {
-    /// A key of this section; empty for the top of the file.
+    /// A key of this section, which is empty for the top of the file.
     Key(&'static str),
-    /// A value of this section's key, by the key's new name.
+    /// A value of a key, given by the section and the key's new name.
     Value(&'static str, &'static str),
     /// A flag of `larder run`.
     Flag,
@@ -28,7 +28,7 @@ enum RenamedPlace {
 
 use RenamedPlace::{Flag, Key, Value};
 
-/// All names that changed. A key comes before its values.
+/// All renamed items. A key precedes its values.
 const RENAMED: &[RenamedItem] = &[
     renamed(Flag, "--drain", "--drain-timeout"),
     renamed(Key(""), "drain", "drain_timeout"),
@@ -58,7 +58,8 @@ const fn renamed(place: RenamedPlace, old: &'static str, new: &'static str) -> R
     RenamedItem { place, old, new }
 }
 
-/// Replaces old names of keys and values in a configuration, and returns a warning for each. `text` is its text.
+/// Replaces old names of keys and values in a configuration. Returns a warning for each. `text` is the configuration's
+/// text.
 pub(crate) fn in_file<'a>(text: &str, top: DeTable<'a>) -> (DeTable<'a>, Vec<String>) {
     let (mut top, mut warnings) = (top, Vec::new());
     for item in RENAMED {
@@ -90,7 +91,7 @@ pub(crate) fn in_file<'a>(text: &str, top: DeTable<'a>) -> (DeTable<'a>, Vec<Str
     (top, warnings)
 }
 
-/// Replaces old names of flags of `larder run`, and returns a warning for each.
+/// Replaces old names of flags of `larder run`. Returns a warning for each.
 pub(crate) fn in_arguments(arguments: impl Iterator<Item = OsString>) -> (Vec<OsString>, Vec<String>) {
     let (mut arguments, mut warnings): (Vec<_>, _) = (arguments.collect(), Vec::new());
     if arguments.get(1).is_none_or(|command| command != "run") {
@@ -122,7 +123,7 @@ fn for_each_table<'a>(value: &mut Spanned<DeValue<'a>>, replace: &mut impl FnMut
     }
 }
 
-/// Replaces a key, unless the new one is there too, and returns where it stands.
+/// Replaces a key, unless the new key is also present. Returns its place.
 fn replace_key(table: &mut DeTable<'_>, item: &RenamedItem) -> Option<usize> {
     if table.contains_key(item.new) {
         return None;
@@ -133,7 +134,7 @@ fn replace_key(table: &mut DeTable<'_>, item: &RenamedItem) -> Option<usize> {
     Some(span.start)
 }
 
-/// Replaces the value of a key, and returns where it stands.
+/// Replaces the value of a key. Returns its place.
 fn replace_value(table: &mut DeTable<'_>, key: &str, item: &RenamedItem) -> Option<usize> {
     let value = table.get_mut(key)?;
     if value.get_ref().as_str() != Some(item.old) {

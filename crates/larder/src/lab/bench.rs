@@ -46,10 +46,10 @@ pub(crate) struct BenchFlags {
     load: load::LoadFlags,
 }
 
-/// What else to measure.
+/// The subcommands: measurements other than a load.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Measure a disk as `larder plan` needs it: a scratch file in a directory, or a block device that holds nothing.
+    /// Measure a disk for `larder plan`: a scratch file in a directory, or an empty block device.
     Device(DeviceFlags),
     /// Measure policies on a disk, without a proxy, and compare them with the plan.
     Store(store::StoreFlags),
@@ -60,11 +60,11 @@ pub(crate) enum BenchCommand {
 /// The flags of `larder bench report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportFlags {
-    /// Results.
+    /// Result files.
     #[arg(required = true)]
     results: Vec<PathBuf>,
 
-    /// The page.
+    /// File of the page.
     #[arg(long, value_name = "FILE")]
     html: PathBuf,
 }
@@ -73,14 +73,14 @@ pub(crate) struct ReportFlags {
 #[derive(Debug, Args)]
 #[command(after_help = DEVICE_EXAMPLES)]
 pub(crate) struct DeviceFlags {
-    /// A directory on the disk, or a block device that holds nothing.
+    /// A directory on the disk, or an empty block device.
     path: PathBuf,
 
-    /// Bytes that are read and written; less than the disk's own memory tells nothing [default: 2GiB]
+    /// Bytes to read and write, which should exceed the disk's own memory [default: 2GiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
 
-    /// Time of all measurements together, in addition to the first fill of that size [default: 30s]
+    /// Time of all measurements together, not counting the first fill [default: 30s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     time: Option<Duration>,
 
@@ -88,15 +88,15 @@ pub(crate) struct DeviceFlags {
     #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
     io: Option<IoChoice>,
 
-    /// Write the figures to this file for `larder plan`, `-` for standard output in place of the table
+    /// Write the figures to this file for `larder plan`; `-` writes them to standard output instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-/// Runs what the flags ask for.
+/// Runs the command.
 ///
 /// # Errors
-/// A failure that says what to do.
+/// A failure with advice.
 pub(crate) fn run(flags: BenchFlags) -> Result<(), Failure> {
     match flags.command {
         None => load::run(flags.load),
@@ -144,10 +144,10 @@ fn device(flags: DeviceFlags) -> Result<(), Failure> {
     }
 }
 
-/// Measures a device, with progress.
+/// Measures a device, and shows the progress.
 ///
 /// # Errors
-/// A failure that says what to do.
+/// A failure with advice.
 pub(crate) fn measure(job: DeviceJob) -> Result<DeviceFigures, Failure> {
     let (size, seconds) = (size::show(job.span_bytes), job.time.as_secs_f64());
     tell!("measuring {} with {size}, {seconds:.0} s after it is written", job.path.display());

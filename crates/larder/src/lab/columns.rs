@@ -1,15 +1,15 @@
-//! Tables on a terminal whose rows are printed as they become known: a name, then values, each at its column's width.
+//! Tables on a terminal whose rows are printed as they become known.
 //!
-//! Owns: widths and the two lines of the header. The content is known elsewhere (tables that are known as a whole are
-//! `larder_sim`'s reports).
+//! A row has a name, then values, each as wide as its column. Owns: the widths, and the two lines of the header. Tables
+//! that are known as a whole are `larder_sim`'s reports.
 
 const NAME_WIDTH: usize = 22;
 
-/// Columns behind that of the names: both lines of the header, and the width.
+/// The columns after the names: both lines of the header, and the widths.
 pub(crate) struct Columns {
     pub(crate) name: &'static str,
     pub(crate) values: &'static [(&'static str, &'static str, usize)],
-    /// Heads whatever stands behind the last column.
+    /// Header of the text after the last column.
     pub(crate) rest: &'static str,
 }
 
@@ -21,7 +21,7 @@ impl Columns {
         format!("{}{}\n{}", self.row(' ', self.name, first), self.rest, self.row(' ', "", second))
     }
 
-    /// Returns one row, with a mark in front of it.
+    /// Returns one row, which begins with `mark`.
     pub(crate) fn row<T: AsRef<str>>(&self, mark: char, name: &str, cells: impl IntoIterator<Item = T>) -> String {
         let mut row = format!("{mark} {name:NAME_WIDTH$}");
         for (cell, (_, _, width)) in cells.into_iter().zip(self.values) {

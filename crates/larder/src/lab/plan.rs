@@ -1,8 +1,8 @@
-//! `larder plan`: predicts the resources and performance of every policy on a disk and memory of given size, and
-//! recommends one.
+//! `larder plan`: predicts the resources and performance of every policy for a disk and memory size, and recommends
+//! one.
 //!
-//! Owns: the flags, reading the lengths in a trace, and the table. The computation is in `larder_store::plan`. The disk
-//! is touched only if a measurement was requested. Results go to standard output.
+//! Owns: the flags, reading the lengths in a trace, and the table. `larder_store::plan` computes. The disk is touched
+//! only if a measurement was requested. Results go to standard output.
 
 use crate::{
     failure::Failure,
@@ -50,15 +50,15 @@ pub(crate) struct PlanFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     memory: u64,
 
-    /// Mean size of what is stored [default: 16KiB, or that of the trace]
+    /// Mean size of stored objects [default: 16KiB, or that of the trace]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_size: Option<u64>,
 
-    /// Take the sizes, and the hit ratio of an LRU of this size, from a trace (Squid, common, CSV, oracleGeneral)
+    /// Take object sizes, and the hit ratio of an LRU of this size, from a trace (Squid, common, CSV, oracleGeneral)
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 
-    /// Figures that `larder bench device --json` has written.
+    /// Figures of the disk from `larder bench device --json`.
     #[arg(long, value_name = "FILE", conflicts_with = "measure")]
     device: Option<PathBuf>,
 
@@ -66,7 +66,7 @@ pub(crate) struct PlanFlags {
     #[arg(long, value_name = "PATH")]
     measure: Option<PathBuf>,
 
-    /// Plan for a disk with turning parts, if nothing is measured.
+    /// Plan for a rotating disk, if nothing is measured.
     #[arg(long)]
     spinning: bool,
 
@@ -78,7 +78,7 @@ pub(crate) struct PlanFlags {
     #[arg(long, value_name = "SHARE", value_parser = value::fraction)]
     storable: Option<f64>,
 
-    /// Useful entries that one read brings in, in policies that read groups: 1 to 64; the papers have seen 2 to 3 [default: 1]
+    /// Useful entries per read, in policies that read groups: 1 to 64; the papers found 2 to 3 [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = group_size)]
     group: Option<f64>,
 
@@ -86,7 +86,7 @@ pub(crate) struct PlanFlags {
     #[arg(long, value_name = "COUNT", value_parser = value::workers)]
     processors: Option<usize>,
 
-    /// Leave the proxy's own processor time out: what the store alone can do.
+    /// Leave out the proxy's own processor time, to plan for the store alone.
     #[arg(long)]
     store_only: bool,
 
@@ -94,15 +94,15 @@ pub(crate) struct PlanFlags {
         help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
-    /// Print JSON in place of the table.
+    /// Print JSON instead of the table.
     #[arg(long)]
     json: bool,
 }
 
-/// Plans, and prints the plan.
+/// Computes the plan, and prints it.
 ///
 /// # Errors
-/// A failure that says what to do.
+/// A failure with advice.
 pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
     let mut settings = RunSettings::default();
     settings.proxy.memory_bytes = Some(flags.memory);
@@ -188,7 +188,7 @@ fn print(plan: &Plan, wishes: &PlanWishes, memory_bytes: u64) -> Result<(), Fail
 /// Reads figures of a device.
 ///
 /// # Errors
-/// A failure that says what is wrong with the file.
+/// A failure that names the fault in the file.
 pub(crate) fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
     let help = "give a file that `larder bench device PATH --json FILE` has written";
     let text = fs::read_to_string(path)
@@ -197,7 +197,7 @@ pub(crate) fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
         .map_err(|error| Failure::usage(format!("no figures of a device in {}: {error}", path.display()), help))
 }
 
-/// Lengths of what is asked for, and how often an LRU of the store's size would have it.
+/// Takes the lengths of requested objects from a trace, and the hit ratio of an LRU with the store's size.
 fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
     let failed = |error: TraceError| {
         let help = "give a trace in Squid's, common, CSV, oracleGeneral or larder's own format, plain, gzip or zstd";
@@ -258,7 +258,7 @@ const COLUMNS: Columns = Columns {
 const SIZE_RANGE_BYTES: std::ops::RangeInclusive<u64> = (64 << 20)..=(16 << 40);
 const MEASURED_BYTES: u64 = 2 << 30;
 const MEASURING_TIME: Duration = Duration::from_secs(30);
-/// The more lengths were taken, the fewer of the rest are.
+/// Most lengths to keep. Beyond it, later lengths are sampled less and less often.
 const SAMPLE_MAX: u64 = 1_000_000;
-/// Requests between two looks at how far reading has come.
+/// Number of requests between two updates of the progress.
 const SHOWN_EVERY: u64 = 16_384;

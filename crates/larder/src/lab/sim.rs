@@ -1,4 +1,4 @@
-//! `larder sim`: the laboratory, in which the shipping engine runs in virtual time on modelled machines.
+//! `larder sim`: runs the real engine in virtual time on modelled machines.
 //!
 //! Owns: the flags of these commands and their output. The simulation is in the crate `larder-sim`. Results go to
 //! standard output, progress to standard error.
@@ -36,24 +36,24 @@ Examples:
   larder sim run --policy stream,log --size 8GB --sweep utilization=50..95
   larder sim run --policy none --references --sweep disk=1GB,5GB --output csv";
 
-/// What to simulate.
+/// The subcommands of `larder sim`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
     /// Run a trace or a workload against policies on a modelled machine.
     Run(Box<RunFlags>),
-    /// Compare evictions: policies and those of the literature, by shares of the footprint.
+    /// Compare policies with the evictions of the literature, at several cache sizes.
     Evictions(Box<EvictionsFlags>),
-    /// Reproduce a table or figure of a paper, with the published and the simulated values.
+    /// Reproduce a table or figure of a paper, with published and simulated values.
     Paper(PaperFlags),
-    /// Write a trace or a workload as a trace of larder's own format.
+    /// Convert a trace or a workload to larder's own trace format.
     Convert(convert::ConvertFlags),
-    /// Time the laboratory itself: requests per second of evictions, traces and policies.
+    /// Measure the laboratory itself: requests per second of evictions, traces and policies.
     Speed(speed::SpeedFlags),
     /// List the tables and figures that can be reproduced.
     Papers,
     /// List the machines, or the parameters of one with their sources.
     Models {
-        /// The machine, or a file with one.
+        /// The machine, or a file that describes one.
         name: Option<String>,
     },
 }
@@ -77,8 +77,9 @@ pub(crate) struct RunFlags {
     #[arg(long, default_value = "1GB", value_parser = size::parse)]
     size: u64,
 
-    /// Several instead of one: sizes of the store (disk=100GB..4TB), of memory (memory=16MB..1GB), or shares of the store that
-    /// entries may take (utilization=50..95); sizes double and shares rise by fives, or a list (disk=100GB,1TB)
+    /// Several values instead of one: sizes of the store (disk=100GB..4TB), of memory (memory=16MB..1GB), or shares of
+    /// the store for entries (utilization=50..95). In a range, sizes double and shares rise by 5; lists are possible
+    /// (disk=100GB,1TB)
     #[arg(long, value_name = "WHAT=FROM..TO", value_parser = steps::parse)]
     sweep: Option<Steps>,
 
@@ -86,15 +87,15 @@ pub(crate) struct RunFlags {
     #[arg(long, default_value = "64MB", value_parser = size::parse)]
     memory: u64,
 
-    /// Bytes that a workload keeps coming back to [default: the largest size]
+    /// Bytes that a workload requests repeatedly [default: the largest size]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     working_set: Option<u64>,
 
-    /// Requests [default: a whole trace, or as many of a workload as fill the store several times]
+    /// Number of requests [default: the whole trace, or enough of a workload to fill the store several times]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     requests: Option<u64>,
 
-    /// Mean size of an entry, which sizes the index of HashCache's policies and `tiny` [default: as in larder run]
+    /// Mean size of an entry, which sizes the index of `tiny` and HashCache's policies [default: as in larder run]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
@@ -102,7 +103,8 @@ pub(crate) struct RunFlags {
         help = "Constant of a policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
-    /// Add the evictions of the literature: LRU, FIFO, SIEVE, S3-FIFO, ARC, W-TinyLFU, GDSF, Belady; with `--policy none` nothing else
+    /// Add the evictions of the literature: LRU, FIFO, SIEVE, S3-FIFO, ARC, W-TinyLFU, GDSF, Belady; with `--policy
+    /// none`, only these
     #[arg(long)]
     references: bool,
 
@@ -120,15 +122,15 @@ pub(crate) struct EvictionsFlags {
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', value_parser = parse_policies, default_value = "log,log-clock")]
     policy: Vec<PolicyList>,
 
-    /// Sizes of the cache, in percent of the bytes of all that is asked for
+    /// Sizes of the cache, in percent of the bytes of all requested objects
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "1,5,10")]
     percent: Vec<f64>,
 
-    /// Requests [default: a whole trace, or 1,500,000 of a workload, the first half to warm up]
+    /// Number of requests [default: a whole trace, or 1,500,000 of a workload; the first half is a warm-up]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     requests: Option<u64>,
 
-    /// Mean size of an entry, which sizes the index of HashCache's policies and `tiny` [default: as in larder run]
+    /// Mean size of an entry, which sizes the index of `tiny` and HashCache's policies [default: as in larder run]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
@@ -140,7 +142,7 @@ pub(crate) struct EvictionsFlags {
     output: OutputFlags,
 }
 
-/// Rows that were asked for.
+/// The policies in one value of the flag.
 #[derive(Clone, Debug)]
 struct PolicyList(Vec<&'static Policy>);
 
@@ -155,11 +157,11 @@ pub(crate) struct PaperFlags {
     #[arg(long, default_value_t = 11)]
     seed: u64,
 
-    /// Share of the paper's operations to run, for a first look
+    /// Share of the paper's operations to run, for a quick look
     #[arg(long, default_value_t = 1.0, value_parser = parse_share)]
     share: f64,
 
-    /// Another machine than the paper's: a name from `larder sim models`, or a file
+    /// Machine other than the paper's: a name from `larder sim models`, or a file
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
 
@@ -167,18 +169,18 @@ pub(crate) struct PaperFlags {
     output: OutputFlags,
 }
 
-/// How results are shown, for every simulation.
+/// The output flags of every simulation.
 #[derive(Debug, Args)]
 pub(crate) struct OutputFlags {
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputForm::Table)]
     output: OutputForm,
 
-    /// Draw the figures into this folder, as SVG and PNG
+    /// Write the figures to this folder, as SVG and PNG
     #[arg(long, value_name = "FOLDER")]
     plots: Option<PathBuf>,
 
-    /// Simulations at a time [default: one per processor]
+    /// Concurrent simulations [default: one per processor]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     jobs: Option<u64>,
 }
@@ -188,7 +190,7 @@ impl OutputFlags {
         self.jobs.map_or_else(jobs_default, |jobs| usize::try_from(jobs).unwrap_or(usize::MAX))
     }
 
-    /// Makes the folder for figures, so that nothing is simulated for one that cannot be.
+    /// Creates the folder for figures, so that a simulation is not wasted if that fails.
     fn prepare(&self) -> Result<(), Failure> {
         self.plots.as_deref().map_or(Ok(()), |folder| {
             fs::create_dir_all(folder).map_err(|error| {
@@ -199,7 +201,7 @@ impl OutputFlags {
     }
 }
 
-/// Forms of results.
+/// The formats of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OutputForm {
     Table,
@@ -210,7 +212,7 @@ enum OutputForm {
 /// Runs `command`.
 ///
 /// # Errors
-/// A failure that says what to do.
+/// A failure with advice.
 pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
     match command {
         SimCommand::Run(flags) => run_sweep(*flags),
@@ -306,7 +308,7 @@ fn failed(error: SweepError) -> Failure {
     Failure::runtime(format!("cannot simulate: {error}"), help)
 }
 
-/// Returns all policies of several lists, each once.
+/// Returns all policies in several lists, without duplicates.
 fn listed(lists: &[PolicyList]) -> Vec<&'static Policy> {
     let mut listed = Vec::new();
     for policy in lists.iter().flat_map(|PolicyList(policies)| policies) {
@@ -361,7 +363,7 @@ fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
 
 fn model(name: &str) -> Result<Model, Failure> {
     Model::open(name).map_err(|error| match fs::read(name) {
-        // The name of no machine, but of a file.
+        // The name is that of a file, not of a known machine.
         Err(unread) if unread.kind() != io::ErrorKind::NotFound => files::unreadable("model", Path::new(name), &unread),
         _ => Failure::usage(error.to_string(), "see larder sim models"),
     })

@@ -1,4 +1,4 @@
-//! `larder bench`: a load on a proxy, with the origin behind it.
+//! `larder bench`: puts a load on a proxy, with an origin of its own behind it.
 
 mod flags;
 mod shown;
@@ -13,14 +13,14 @@ use larder_bench::{
 use larder_workload::{Request, Trace, TraceError};
 use std::{env, path::Path, process, time::Duration};
 
-/// Measures, and writes what was found.
+/// Runs the measurement, and writes the results.
 ///
 /// # Errors
-/// A failure that says what to do; also when answers were wrong, or none came.
+/// A failure with advice. Wrong responses, or none at all, count as a failure.
 pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
     flags.check()?;
     let result = measure(&flags)?;
-    // The files are written even if the printed output has no reader.
+    // The files are written even if the reader of the printed output has gone.
     let printed = match &flags.json {
         Some(path) if path.as_os_str() == "-" => print_line!("{}", to_json(&result)),
         Some(path) => {
@@ -44,7 +44,7 @@ pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
     failure.map_or(printed, |failure| Err(Failure::runtime(failure, help)))
 }
 
-/// Starts missing processes, measures, and ends the processes that were started.
+/// Starts missing processes, measures, and ends the processes that it started.
 fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
     let workload = flags.workload();
     let trace = flags.trace.as_deref().map_or(Ok(Vec::new()), read_trace)?;
@@ -88,13 +88,13 @@ fn measure(flags: &LoadFlags) -> Result<BenchResult, Failure> {
     run_job(&job, &origin)
 }
 
-/// Returns how requests come: a trace in a closed loop, since its order counts.
+/// Returns how requests are sent. A trace is sent in a closed loop, because the order of its requests matters.
 fn loop_of(flags: &LoadFlags) -> Loop {
     let users = flags.users.or(flags.trace.is_some().then_some(1));
     users.map_or(Loop::Open(flags.rate.unwrap_or(RATE_DEFAULT)), Loop::Closed)
 }
 
-/// Reads a whole trace; the load must not wait for a file.
+/// Reads a whole trace before the measurement, so that the load never waits for a file.
 fn read_trace(path: &Path) -> Result<Vec<Request>, Failure> {
     let help = "give a trace in Squid's, common, CSV, oracleGeneral or larder's own format, plain, gzip or zstd";
     let failed = |error: TraceError| Failure::runtime(error.to_string(), help);
@@ -163,14 +163,14 @@ fn run_job(job: &BenchJob, origin: &Origin) -> Result<BenchResult, Failure> {
 }
 
 const RATE_DEFAULT: f64 = 200.0;
-/// A run that ends with its requests.
+/// The time limit of a run that ends with its requests.
 const UNLIMITED: Duration = Duration::from_hours(24);
 const LOAD_TIME_DEFAULT: Duration = Duration::from_secs(120);
 const LIMIT_DEFAULT: Duration = Duration::from_millis(50);
 const STEP_DEFAULT: Duration = Duration::from_secs(10);
 const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
 const MEMORY_BYTES_DEFAULT: u64 = 64_000_000;
-/// The peak is known to 3% after five halvings.
+/// Number of halvings in the search. After five, the peak is known to 3%.
 const PEAK_BITS: u32 = 5;
-/// PolyMix' servers break off one answer in a thousand.
+/// Share of responses that PolyMix's servers break off.
 const ABORT_SHARE: f64 = 0.001;

@@ -27,7 +27,7 @@ pub(crate) struct StoreFlags {
         help = "Policies, separated by commas; `larder help tuning` lists them")]
     policy: Vec<&'static Policy>,
 
-    /// Figures of the disk that `larder bench device --json` has written: what the plan is made with.
+    /// Figures of the disk from `larder bench device --json`, used for the plan.
     #[arg(long, value_name = "FILE")]
     device: Option<PathBuf>,
 
@@ -39,11 +39,11 @@ pub(crate) struct StoreFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_size: Option<u64>,
 
-    /// Share of the requests that ask for what is there [default: 0.6]
+    /// Share of requests for stored entries [default: 0.6]
     #[arg(long, value_name = "SHARE", value_parser = value::fraction)]
     hit_ratio: Option<f64>,
 
-    /// Requests under way at a time [default: 64]
+    /// Concurrent requests [default: 64]
     #[arg(long, value_name = "COUNT", value_parser = value::workers)]
     depth: Option<usize>,
 

@@ -1,4 +1,4 @@
-//! `larder sim convert`: a trace or a workload as a trace of larder's own format.
+//! `larder sim convert`: converts a trace or a workload to larder's own trace format.
 
 use super::{
     failed,
@@ -14,28 +14,28 @@ Examples:
   larder sim convert --trace access.log.gz access.trace.zst
   larder sim convert --workload polymix-4 --requests 50000000 polymix.trace.zst";
 
-/// Of a workload, unless said.
+/// Default number of requests of a workload.
 const REQUESTS_DEFAULT: u64 = 1_000_000;
 
 /// The flags of `larder sim convert`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ConvertFlags {
-    /// The file to write, which must not be there; under zstd if its name ends with .zst
+    /// File to write, which must not exist; compressed with zstd if its name ends with .zst
     to: PathBuf,
 
     #[command(flatten)]
     source: SourceFlags,
 
-    /// Requests [default: a whole trace, or 1000000 of a workload]
+    /// Number of requests [default: a whole trace, or 1000000 of a workload]
     #[arg(long, value_name = "COUNT", value_parser = parse_count)]
     requests: Option<u64>,
 
-    /// Memory that a workload is made for
+    /// Size of the memory for which the workload is generated
     #[arg(long, default_value = "64MB", value_parser = size::parse)]
     memory: u64,
 
-    /// Bytes that a workload keeps coming back to
+    /// Bytes that a workload requests repeatedly
     #[arg(long, value_name = "SIZE", default_value = "1GB", value_parser = size::parse)]
     working_set: u64,
 }

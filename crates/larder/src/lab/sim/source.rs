@@ -1,7 +1,7 @@
 //! The flags that name the source of requests: a trace, standard input, or a workload.
 //!
-//! Traces are read elsewhere. Invariant: a source can be read repeatedly; standard input is kept in a file without a
-//! name, which disappears with the process however it ends.
+//! Traces are read elsewhere. Invariant: a source can be read repeatedly. Standard input is copied to an unnamed file,
+//! which disappears with the process however it ends.
 
 use crate::{failure::Failure, value::BadValue};
 use clap::Args;
@@ -14,15 +14,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where requests come from, for what is not a paper's.
+/// The source of requests of a simulation that does not reproduce a paper.
 #[derive(Debug, Args)]
 pub(super) struct SourceFlags {
-    /// A trace: Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own; plain, gzip or zstd;
-    /// `-` is standard input
+    /// A trace: Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own; uncompressed,
+    /// gzip or zstd; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "seed"])]
     trace: Option<PathBuf>,
 
-    /// The trace's format: squid, common (combined too), csv, oracle or larder [default: told from the first bytes]
+    /// The trace's format: squid, common (includes combined), csv, oracle or larder [default: detected from the first
+    /// bytes]
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     format: Option<Format>,
 
@@ -41,7 +42,7 @@ impl SourceFlags {
         self.trace.is_some()
     }
 
-    /// Returns the source; standard input is read to its end.
+    /// Returns the source. Standard input is read to its end.
     pub(super) fn source(self) -> Result<RequestSource, Failure> {
         let Some(path) = self.trace else {
             return match self.format {
@@ -61,18 +62,21 @@ impl SourceFlags {
     }
 }
 
-/// Where the requests of several simulations come from, one after the other.
+/// The sources of requests of several simulations, which run one after the other.
 #[derive(Debug, Args)]
 pub(super) struct SourcesFlags {
-    /// A trace (repeatable): Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own; plain, gzip or zstd
+    /// A trace (repeatable): Squid's, common or combined log, columns (time key size), oracleGeneral, or larder's own;
+    /// uncompressed, gzip or zstd
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
 
-    /// The traces' format: squid, common (combined too), csv, oracle or larder [default: told from the first bytes of each]
+    /// The traces' format: squid, common (includes combined), csv, oracle or larder [default: detected from the first
+    /// bytes of each]
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     format: Option<Format>,
 
-    /// Workloads, separated by commas: zipf, zipf-0.8, zipf-1.0, markatos, polymix-3 or polymix-4 [default: zipf, if there is no trace]
+    /// Workloads, separated by commas: zipf, zipf-0.8, zipf-1.0, markatos, polymix-3 or polymix-4 [default: zipf, if
+    /// there is no trace]
     #[arg(long, value_name = "WORKLOAD,...", value_delimiter = ',')]
     workload: Vec<String>,
 
@@ -97,7 +101,7 @@ impl SourcesFlags {
     }
 }
 
-/// Copies a pipe into a file without a name, because traces are read more than once.
+/// Copies a pipe to an unnamed file, because traces are read more than once.
 fn kept(path: &Path) -> Result<PathBuf, Failure> {
     let failed = |error: io::Error| {
         let problem = format!("cannot keep the trace from {}: {error}", path.display());

@@ -1,4 +1,4 @@
-//! `larder sim speed`: how many requests per second the laboratory itself replays.
+//! `larder sim speed`: measures how many requests per second the laboratory itself replays.
 
 use super::{OutputFlags, PolicyList, Progress, SourceFlags, failed, listed, show};
 use crate::{failure::Failure, size};
@@ -26,11 +26,11 @@ pub(crate) struct SpeedFlags {
     #[arg(long, default_value = "1GB", value_parser = size::parse)]
     size: u64,
 
-    /// Requests kept in memory for each eviction of the literature; 0 leaves them out
+    /// Requests kept in memory, for each eviction of the literature; 0 skips them
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000)]
     requests: u64,
 
-    /// Requests through an LRU as they are read or drawn, in bounded memory; 0 leaves that out
+    /// Requests read or generated while an LRU processes them, in bounded memory; 0 skips this
     #[arg(long, value_name = "COUNT", default_value_t = 10_000_000)]
     streamed: u64,
 

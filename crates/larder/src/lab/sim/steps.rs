@@ -1,13 +1,15 @@
-//! What `--sweep` may say: sizes of the store or of memory, or shares of the store in use.
+//! Parses the value of `--sweep`: sizes of the store or of memory, or shares of the store in use.
 
 use crate::{size, value::BadValue};
 use larder_sim::Steps;
 
-/// Shares of a range are this far apart, in percent.
+/// Distance between the shares of a range, in percent.
 const SHARE_STEP: u64 = 5;
 
-/// Parses `disk=100GB..4TB`: sizes that double, up to and including the last; `disk=100GB,1TB`: these sizes. The same
-/// for `memory`, and for `utilization`, where shares rise by fives.
+/// Parses a list such as `disk=100GB,1TB`, or a range such as `disk=100GB..4TB`, whose sizes double up to and including
+/// the last.
+///
+/// `memory` takes the same values. `utilization` takes shares, which rise by 5 percent in a range.
 pub(super) fn parse(text: &str) -> Result<Steps, BadValue> {
     let bad = || BadValue::new(format!("not a sweep: `{text}`"), HELP);
     let (what, steps) = text.split_once('=').ok_or_else(bad)?;

@@ -1,7 +1,7 @@
 //! The flags of `larder bench`, and their valid combinations.
 //!
-//! Owns: their names, ranges and contradictions. Measuring is elsewhere. Invariant: invalid flags are refused before
-//! anything is started, and so are flags that would be ignored.
+//! Owns: their names, ranges and contradictions. Measuring is elsewhere. Invariant: invalid flags, and flags that would
+//! be ignored, are refused before anything is started.
 
 use crate::{duration, failure::Failure, size, value};
 use clap::Args;
@@ -46,11 +46,11 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "COUNT", value_parser = rate)]
     pub(super) rate: Option<f64>,
 
-    /// Closed loop: this many users, each of which waits for a response before the next request.
+    /// Closed loop: this many users, each of whom waits for a response before the next request.
     #[arg(long, value_name = "COUNT", value_parser = users, conflicts_with = "rate")]
     pub(super) users: Option<usize>,
 
-    /// Search for the greatest rate that is answered within --limit, beginning with --rate.
+    /// Search for the highest rate that meets --limit, starting at --rate.
     #[arg(long, conflicts_with = "users")]
     pub(super) peak: bool,
 
@@ -58,7 +58,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "peak")]
     pub(super) limit: Option<Duration>,
 
-    /// Time for which a rate is tried, with --peak [default: 10s]
+    /// Time for each rate, with --peak [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, requires = "peak")]
     pub(super) step: Option<Duration>,
 
@@ -66,19 +66,19 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with = "peak")]
     pub(super) time: Option<Duration>,
 
-    /// Bytes to store before PolyMix's phase `fill` ends; PolyMix requires twice the size of the cache.
+    /// Bytes to store before PolyMix's phase `fill` ends. PolyMix requires twice the size of the cache.
     #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "users")]
     pub(super) fill: Option<u64>,
 
-    /// Time the origin thinks on average; it varies by two fifths of that [default: 0ms]
+    /// Mean response time of the origin; it varies by 40% [default: 0ms]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub(super) think: Option<Duration>,
 
-    /// Objects of the workload; in PolyMix the working set's bound.
+    /// Number of objects in the workload; in PolyMix, limit of the working set.
     #[arg(long, value_name = "COUNT", value_parser = objects)]
     pub(super) objects: Option<u64>,
 
-    /// Length of an object, where the workload has one length, or of each in zipf [default there: PolyMix' lengths]
+    /// Length of an object, in workloads with one length, or of each object in zipf [zipf default: PolyMix's lengths]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub(super) object_size: Option<u64>,
 
@@ -90,15 +90,15 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "NUMBER")]
     pub(super) seed: Option<u64>,
 
-    /// Process of the proxy, whose processor time and memory are counted with its children's (repeatable).
+    /// Process of the proxy, whose processor time and memory are counted, including its children's (repeatable).
     #[arg(long, value_name = "PID")]
     pub(super) pid: Vec<u32>,
 
-    /// Folder or file of the proxy's store: its use of the disk is counted.
+    /// Folder or file of the proxy's store, whose disk usage is counted.
     #[arg(long, value_name = "PATH")]
     pub(super) store: Option<PathBuf>,
 
-    /// Disk that is counted, by the kernel's name such as sda [default: that under --scratch]
+    /// Disk whose I/O is counted, by the kernel's name, such as sda [default: the disk under --scratch]
     #[arg(long, value_name = "NAME")]
     pub(super) count_disk: Option<String>,
 
@@ -106,11 +106,11 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<String>,
 
-    /// Write the result to this file for `larder bench report`, `-` for standard output in place of the table.
+    /// Write the result to this file for `larder bench report`; `-` writes it to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub(super) json: Option<PathBuf>,
 
-    /// Write the response times as HdrHistogram's table of percentiles to this file, in milliseconds.
+    /// Write the response times to this file, as HdrHistogram's table of percentiles, in milliseconds.
     #[arg(long, value_name = "FILE")]
     pub(super) hdr: Option<PathBuf>,
 
@@ -137,7 +137,7 @@ pub(crate) struct LoadFlags {
 }
 
 impl LoadFlags {
-    /// Returns the workload that the flags ask for.
+    /// Returns the workload that the flags select.
     pub(super) fn workload(&self) -> Workload {
         let usual = if self.trace.is_some() { Workload::Trace } else { Workload::PolyMix4 };
         self.workload.unwrap_or(usual)
@@ -187,7 +187,7 @@ impl LoadFlags {
             let help = "give the folder or file of the proxy's store, once it is there";
             return Err(Failure::usage(format!("--store: there is no such file: {}", store.display()), help));
         }
-        // A result that cannot be written is better known before an hour than after it.
+        // The files are checked at the start, because failing after an hour of measurement would lose the result.
         for path in [&self.json, &self.html, &self.hdr].into_iter().flatten().filter(|path| path.as_os_str() != "-") {
             let is_new = !path.exists();
             let opened = fs::OpenOptions::new().append(true).create(true).open(path);

@@ -1,6 +1,7 @@
-//! What `larder bench` prints.
+//! Prints the result of `larder bench`.
 //!
-//! Owns: its words. Does not: compute. Invariant: what makes figures doubtful is printed below them.
+//! Owns: the wording. The figures are computed elsewhere. Invariant: reasons to doubt the figures are printed below
+//! them.
 
 use crate::{failure::Failure, output::print_line, report, size};
 use larder_bench::{BenchResult, Complaint, PhaseFigures};
@@ -8,7 +9,7 @@ use larder_bench::{BenchResult, Complaint, PhaseFigures};
 /// Prints a result.
 ///
 /// # Errors
-/// What it was printed to takes no more.
+/// Standard output cannot be written.
 pub(super) fn print(result: &BenchResult) -> Result<(), Failure> {
     print_line!("{}: {}, {}", result.name, result.workload, result.load)?;
     print_line!(
@@ -97,5 +98,5 @@ fn ms(us: u64) -> f64 {
     us as f64 / 1000.0
 }
 
-/// Requests that are sent later than this are worth a word.
+/// Delay of sending, in microseconds, above which the report mentions it.
 const LATE_US: u64 = 500;
