@@ -1,8 +1,8 @@
-//! Runs the cargo that runs us.
+//! Runs the cargo that runs this program.
 
 use std::{env, path::Path, process::Command};
 
-/// Returns whether cargo, in the workspace at `root`, exits with 0.
+/// Returns whether cargo exits with 0 in the workspace at `root`.
 pub(crate) fn succeeds(root: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> bool {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);

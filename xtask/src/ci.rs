@@ -1,15 +1,15 @@
-//! The gate: the steps of `cargo xtask ci`, in the order that fails soonest.
+//! Runs the gate: the steps of `cargo xtask ci`, in the order in which failures show soonest.
 
 use crate::{cargo, shuttle, tidy};
 use std::{path::Path, time::Instant};
 
-/// A step runs cargo with these arguments.
+/// A step, which runs cargo with these arguments.
 struct Step {
     name: &'static str,
     arguments: &'static [&'static str],
 }
 
-/// Clippy has looked at the examples: they are not built for the tests as well.
+/// Clippy checks the examples, so they are not built again for the tests.
 const STEPS: [Step; 6] = [
     Step { name: "fmt", arguments: &["fmt", "--all", "--check"] },
     Step { name: "clippy", arguments: &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"] },
@@ -21,10 +21,10 @@ const STEPS: [Step; 6] = [
 
 /// Returns the environment of every step.
 fn environment(root: &Path) -> Vec<(&'static str, String)> {
-    // Tests of servers wait more than they compute.
+    // Tests of servers mostly wait, so more of them than cores run at a time.
     let threads = std::thread::available_parallelism().map_or(1, usize::from) * TEST_THREADS_PER_CORE;
     let mut environment = vec![("RUSTDOCFLAGS", "-D warnings".to_owned()), ("RUST_TEST_THREADS", threads.to_string())];
-    // A build that builds on nothing is quicker without notes for the next one.
+    // A build from scratch is faster without the data for incremental builds.
     if !root.join("target/debug/incremental").exists() {
         environment.push(("CARGO_INCREMENTAL", "0".to_owned()));
     }
@@ -33,7 +33,7 @@ fn environment(root: &Path) -> Vec<(&'static str, String)> {
 
 const TEST_THREADS_PER_CORE: usize = 4;
 
-/// Runs every step and says how it went. Stops at the first failure.
+/// Runs every step and reports its result. Stops at the first failure.
 pub(crate) fn run(root: &Path) -> bool {
     let start = Instant::now();
     let environment = environment(root);

@@ -1,20 +1,20 @@
 //! Generates docs/conformance.md: the requirements of the RFCs, Larder's behaviour, and the tests.
 //!
-//! Owns: the page's text, made from two lists next to the tests of larder-http, and the threshold: every requirement
-//! has tests, and at least 95 of 100 options. The rules are known elsewhere. Invariant: the page is the output of these
-//! functions, so nobody edits it by hand; tidy compares.
+//! Owns: the page's text, which is generated from two lists next to the tests of larder-http, and the threshold: every
+//! requirement and at least 95% of the options must have tests. Invariant: the page equals the output of these
+//! functions, which tidy checks, so it is never edited by hand.
 
 use crate::tidy::{Finding, source::Tree, test_names};
 use std::{collections::HashSet, fmt::Write as _, fs, path::Path};
 
 /// The list of requirements, by section.
 pub(crate) const REQUIREMENTS: &str = "crates/larder-http/tests/requirements.txt";
-/// The list of differences from the crate that serves as oracle.
+/// The list of differences from the crate that the tests compare with.
 pub(crate) const DIFFERENCES: &str = "crates/larder-http/tests/differences.txt";
 /// The page.
 pub(crate) const PAGE: &str = "docs/conformance.md";
 
-/// Writes the page. False when it cannot be read or written, or the lists fall short.
+/// Writes the page. Returns false if it cannot be read or written, or if the lists are incomplete.
 pub(crate) fn run(root: &Path) -> bool {
     let tree = match Tree::read(root) {
         Ok(tree) => tree,
@@ -33,7 +33,7 @@ pub(crate) fn run(root: &Path) -> bool {
     findings.is_empty()
 }
 
-/// Returns the faults of the lists or the page.
+/// Returns the faults in the lists and the page.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     if tree.text(REQUIREMENTS).is_none() {
         return Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// One line of the list.
+/// A line of the list.
 struct Requirement<'a> {
     level: &'a str,
     clause: &'a str,

@@ -1,13 +1,13 @@
 //! The quick check during work: `cargo xtask quick [CRATE..]`.
 //!
-//! Owns: the choice of crates and checks: formatting and house rules of all, lints and unit tests of the chosen ones.
-//! It does not replace the gate, because it leaves out integration tests and seeds. Cost: under a minute after a change
-//! of one line, once dependencies are built.
+//! Owns: the choice of crates and checks. Formatting and house rules are checked in all crates, lints and unit tests
+//! only in the chosen ones. It does not replace the gate, because it leaves out integration tests and seeds. Cost:
+//! under a minute after a change of one line, once dependencies are built.
 
 use crate::{cargo, tidy};
 use std::{path::Path, process::Command, time::Instant};
 
-/// Looks at `crates`, or at those with changes that are not committed.
+/// Checks `crates`, or the crates with uncommitted changes.
 pub(crate) fn run(root: &Path, crates: &[&str]) -> bool {
     let start = Instant::now();
     let crates: Vec<String> = match crates {
@@ -29,7 +29,8 @@ pub(crate) fn run(root: &Path, crates: &[&str]) -> bool {
     passed
 }
 
-/// Returns the unit tests of a crate: those of its library, or of its program if it has none.
+/// Returns cargo's arguments for the unit tests of a crate: those of its library, or of its program if it has no
+/// library.
 fn unit_tests<'a>(root: &Path, name: &'a str) -> Vec<&'a str> {
     let has_library = directory_of(root, name).is_some_and(|directory| directory.join("src/lib.rs").is_file());
     vec!["test", "--quiet", "--package", name, "--locked", if has_library { "--lib" } else { "--bins" }]
@@ -54,7 +55,7 @@ fn changed(root: &Path) -> Vec<String> {
 
 /// Returns the crate that a path of the repository belongs to.
 fn crate_of(path: &str) -> Option<String> {
-    // Of a move git names both ends.
+    // For a moved file, git prints both paths.
     let path = path.rsplit(" -> ").next()?;
     let mut parts = path.split('/');
     match parts.next()? {

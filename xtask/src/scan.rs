@@ -1,10 +1,10 @@
-//! Splits a Rust source into lines of code and lines of comment, so that a rule about code ignores words in comments
-//! and strings.
+//! Splits the lines of a Rust source into code, comments and strings, so that a rule about code ignores words in
+//! comments and strings.
 //!
 //! Owns: a scanner for comments, strings and character literals. Rust is not parsed. Invariant: the result has as many
 //! lines as the source, and code keeps its columns.
 
-/// One line of a source: its code with comments and the contents of strings blanked out, its comments, and its strings.
+/// A line of a source: its code, with comments and string contents blanked out, its comments, and its strings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) code: String,

@@ -1,11 +1,11 @@
-//! `cargo xtask sim`: runs the schedules of `larder-torture`, built fast enough for millions of operations.
+//! `cargo xtask sim`: runs the schedules of `larder-torture`, compiled with optimizations for millions of operations.
 //!
-//! Does not: know what a schedule is; all arguments go through.
+//! All arguments are passed on unchanged.
 
 use crate::cargo;
 use std::path::Path;
 
-/// Runs schedules; whether all kept the law.
+/// Runs schedules. Returns whether all passed.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> bool {
     let build = ["run", "--quiet", "--locked", "--profile", "fast", "--package", "larder-torture", "--"];
     cargo::succeeds(root, &[&build, arguments].concat(), &[])

@@ -1,7 +1,8 @@
-//! The house rules that neither the compiler nor clippy checks, each reported as `file:line: what is wrong`.
+//! Checks the house rules that neither the compiler nor clippy checks. Each finding is reported as `file:line: what is
+//! wrong`.
 //!
-//! Owns: the list of rules and how findings are shown. Does not: change files, or know how a rule works
-//! (each rule is a function from sources to findings in a file of its own).
+//! Owns: the list of rules, and the output of findings. Each rule is a function from sources to findings, in its own
+//! file. No file is changed.
 
 mod asserts;
 mod code;
@@ -21,7 +22,7 @@ use crate::conformance;
 use source::Tree;
 use std::{fmt, io, path::Path};
 
-/// One broken rule.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
@@ -41,7 +42,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Lists the counted rules that the tree breaks, in one area or by number in all (`cargo xtask prose`).
+/// Lists the places that break counted rules (`cargo xtask prose`): those of one area, or their numbers in all areas.
 pub(crate) fn list_counted(root: &Path, area: Option<&str>, rule: Option<&str>) -> bool {
     let listed = Tree::read(root).map(|tree| ratchet::list(&counted(&tree), area, rule));
     succeeded(listed)
@@ -57,7 +58,7 @@ fn succeeded(result: io::Result<()>) -> bool {
     result.inspect_err(|error| eprintln!("prose: {error}")).is_ok()
 }
 
-/// Checks the tree under `root`; prints findings on standard error and a final line.
+/// Checks the tree under `root`. Prints the findings and a final line on standard error.
 pub(crate) fn run(root: &Path) -> bool {
     let tree = match Tree::read(root) {
         Ok(tree) => tree,
@@ -93,7 +94,7 @@ fn findings(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Returns every place that breaks a rule whose count may only fall.
+/// Returns every place that breaks a counted rule.
 fn counted(tree: &Tree) -> Vec<ratchet::Counted> {
     let mut found = prose::count(tree);
     found.extend(names::count(tree));

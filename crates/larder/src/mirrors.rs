@@ -1,9 +1,8 @@
 //! The built-in mirrors: the servers of each package registry, the files that never change, and the settings for its
 //! clients.
 //!
-//! Owns: converting an entry of the table (see `worlds`) to the proxy's configuration. Serving is in
-//! `larder_proxy::Mirror`. Invariants: an entry is data. The rules for its files apply however they are requested,
-//! through the mirror or through interception.
+//! Owns: converting an entry of the table (see `worlds`) to the proxy's configuration. `larder_proxy::Mirror` serves.
+//! Invariants: an entry is data. The rules for its files apply to requests through the mirror and through interception.
 
 mod intercepted;
 mod layouts;
@@ -23,16 +22,16 @@ use std::time::Duration;
 use worlds::BY_DIGEST;
 pub(crate) use worlds::WORLDS;
 
-/// A package world.
+/// A package registry, or a kind of registry with several servers.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// The registry's name, and its path.
+    /// The registry's name, which is also its path.
     pub(crate) name: &'static str,
-    /// The servers; documents come from the first.
+    /// The servers. Documents come from the first.
     pub(crate) servers: &'static [WorldServer],
-    /// Paths and media types of a registry of this kind on any host.
+    /// Paths and media types that identify a registry of this kind on any host.
     pub(crate) layouts: &'static [RegistryLayout],
-    /// Media types of documents whose links to its servers are made to lead here.
+    /// Media types of documents whose links to these servers are rewritten to the mirror.
     pub(crate) documents: &'static [&'static str],
     /// Usage instructions; `{}` is replaced by the proxy's address.
     pub(crate) usage: &'static str,
@@ -45,14 +44,14 @@ pub(crate) struct Registry {
 pub(crate) enum WorldKind {
     /// Files below its servers' URLs.
     Files,
-    /// Registries of containers, each behind `/v2/` and its name, the first behind `/v2/` too.
+    /// Container registries. Each is below `/v2/` and its name; the first is also directly below `/v2/`.
     Registries,
 }
 
-/// One of its servers.
+/// A server of a registry.
 #[derive(Debug)]
 pub(crate) struct WorldServer {
-    /// The part of the path after the registry's name; for a container registry, its name.
+    /// The part of the mirror's path after the registry's name; for a container registry, the server's name.
     pub(crate) suffix: &'static str,
     pub(crate) url: &'static str,
     /// Other URLs with the same content.
@@ -61,20 +60,20 @@ pub(crate) struct WorldServer {
     pub(crate) immutable: &'static [&'static str],
     /// Lifetime of all other responses.
     pub(crate) fresh: Duration,
-    /// Set if the proxy follows the server's redirects itself, so that it stores the file and not a link that expires.
+    /// Whether the proxy follows the server's redirects, so that it stores the file instead of a link that expires.
     pub(crate) follows: bool,
-    /// Set if the host serves this registry alone, so that everything else there is a listing.
+    /// Whether the host serves only this registry, so that every other URL there is a listing.
     pub(crate) is_dedicated: bool,
 }
 
-/// Time for which stored responses replace those of an unreachable server.
+/// Time for which stored responses may be served while their server is unreachable.
 const STALE_ON_ERROR: Duration = Duration::from_hours(30 * 24);
 
-/// Returns the caching rules for clients that ask registries themselves: those in the table, and others that have their
-/// layout.
+/// Returns the caching rules for clients that contact registries directly: those of the table, and those for other
+/// hosts with the same layout.
 pub(crate) fn rules_for_all() -> Vec<Rule> {
     let of_files = || WORLDS.iter().filter(|world| world.kind == WorldKind::Files);
-    // Servers of packages have repositories of git, too, and the first rule counts.
+    // The rule for git comes first, because package servers have git repositories, too.
     let known = [rule_of_git()].into_iter().chain(of_files().flat_map(Registry::rules_for_all));
     known.chain(of_files().flat_map(Registry::rules_anywhere)).collect()
 }
@@ -86,14 +85,14 @@ fn rule_of_git() -> Rule {
     Rule::new(&MatchTexts { paths, ..MatchTexts::default() }, ruling).expect("they are patterns")
 }
 
-/// A world and, if it is not the usual one, the server that is to be asked in place of its first.
+/// A registry, with the server that replaces its first one, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OriginOf {
     pub(crate) name: &'static str,
     pub(crate) url: OriginUrl,
 }
 
-/// Finds a world by its name.
+/// Finds a registry by its name.
 pub(crate) fn named(name: &str) -> Result<&'static Registry, BadValue> {
     WORLDS.iter().find(|world| world.name == name).ok_or_else(|| {
         let names = value::names_help("mirrors", name, WORLDS.iter().map(|world| world.name));
@@ -102,7 +101,7 @@ pub(crate) fn named(name: &str) -> Result<&'static Registry, BadValue> {
     })
 }
 
-/// Reads `NAME=URL`.
+/// Parses `NAME=URL`.
 pub(crate) fn parse_origin_of(text: &str) -> Result<OriginOf, BadValue> {
     let bad = || {
         BadValue::new(
@@ -147,7 +146,7 @@ impl Registry {
 }
 
 impl Registry {
-    /// Returns the rules for its files, for clients that contact its servers directly.
+    /// Returns the rules for its files if clients contact its servers directly.
     fn rules_for_all(&self) -> Vec<Rule> {
         self.servers.iter().flat_map(|server| server.rules_for_all(self.name)).collect()
     }
@@ -167,7 +166,7 @@ impl Registry {
     }
 }
 
-/// A registry of containers that is not in the table.
+/// A container registry that is not in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedRegistry {
     pub(crate) name: String,
@@ -175,14 +174,14 @@ pub(crate) struct NamedRegistry {
 }
 
 impl NamedRegistry {
-    /// Reads `NAME`, or `NAME=URL` for one that is elsewhere than at `https://NAME`.
+    /// Parses `NAME`, or `NAME=URL` if the registry is not at `https://NAME`.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         let (name, url) = match text.split_once('=') {
             Some((name, url)) => (name, url.to_owned()),
             None => (text, format!("https://{text}")),
         };
         let is_name = name.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-.:".contains(&octet));
-        // A name with neither dot nor port is part of a repository's name.
+        // A name with neither a dot nor a port is part of a repository's name.
         if !is_name || !name.contains(['.', ':']) {
             let help = "a registry is a host such as registry.company.example:5000, or that and its URL, such as registry.company.example=http://10.0.0.1:5000";
             return Err(BadValue::new(format!("not a registry: `{text}`"), help));
@@ -201,14 +200,14 @@ impl Registry {
     }
 }
 
-/// Returns the URL of a registry's API, which its configured URL may leave out.
+/// Returns the URL of a registry's API. The configured URL may lack its path.
 fn api_of(url: &OriginUrl) -> OriginUrl {
     let text = url.to_short_string();
     let api = if url.base_path().ends_with("/v2") { text } else { format!("{text}/v2") };
     api.parse().expect("a URL with a path is one")
 }
 
-/// Adds a registry of containers by its name, and what is said of it.
+/// Adds a container registry by its name, with its caching rules.
 pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, bool), origin: OriginUrl) {
     for api in ["/v2", "/oci/v2"] {
         let own = is_first.then(|| api.to_owned());
@@ -224,7 +223,7 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
         at_any_port: false,
     };
     proxy.rules.extend(said.rules_with(&format!("oci {name}"), &origin, |ruling| {
-        // Content named by a digest has only the media type of that content.
+        // Content named by its digest exists in one media type only.
         let varies = if ruling.immutable { Vec::new() } else { vec![http::header::ACCEPT] };
         Ruling { checks_authorization: true, checks_digest: true, varies, ..ruling }
     }));
@@ -238,8 +237,8 @@ impl WorldServer {
         FileRules { immutable, fresh, stands_in: true, follows, at_any_port: false }.rules(world, origin)
     }
 
-    /// Returns the rules for its files wherever they are asked for, which are those of the mirror. On a host that
-    /// serves other things, too, the server says for how long these are fresh.
+    /// Returns the rules for its files if clients contact the server directly. They are those of the mirror, but on a
+    /// host that also serves other content, the server determines the lifetime.
     fn rules_for_all(&self, world: &str) -> Vec<Rule> {
         let urls = [self.url].into_iter().chain(self.aliases.iter().copied());
         let rules = urls.flat_map(|url| {
@@ -252,17 +251,17 @@ impl WorldServer {
     }
 }
 
-/// The rules for a server's files, by patterns of their paths below its base path.
+/// The rules for a server's files, by patterns of paths below its base path.
 pub(crate) struct FileRules<'a> {
-    /// Those that never change.
+    /// Patterns of the files that never change.
     pub(crate) immutable: &'a [&'a str],
-    /// Lifetime of the other files, if there is one.
+    /// Lifetime of the other files, or `None` for the lifetime that the server states.
     pub(crate) fresh: Option<Duration>,
-    /// Whether the others may stand in for a server that cannot be reached.
+    /// Whether stored versions of the other files may be served while the server is unreachable.
     pub(crate) stands_in: bool,
-    /// Whether redirections are followed.
+    /// Whether redirects are followed.
     pub(crate) follows: bool,
-    /// Set if the server is meant at any port, not at that of its URL alone.
+    /// Whether the rules apply to every port of the server, not only to its URL's port.
     pub(crate) at_any_port: bool,
 }
 
@@ -270,12 +269,12 @@ pub(crate) struct FileRules<'a> {
 const REDIRECTS: &[&str] = &["301", "302", "303", "307", "308"];
 
 impl FileRules<'_> {
-    /// Returns it as rules, which have `name` in theirs.
+    /// Returns the rules. `name` is part of their names.
     pub(crate) fn rules(&self, name: &str, origin: &OriginUrl) -> Vec<Rule> {
         self.rules_with(name, origin, |ruling| ruling)
     }
 
-    /// As [`Self::rules`], each changed.
+    /// Returns the same as [`Self::rules`], with each ruling changed by `change`.
     fn rules_with(&self, name: &str, origin: &OriginUrl, change: impl Fn(Ruling) -> Ruling) -> Vec<Rule> {
         let following = if self.follows { RedirectPolicy::Safe } else { RedirectPolicy::None };
         let rule = |patterns: &[&str], statuses: &[&str], ruling: Ruling| {
@@ -287,7 +286,7 @@ impl FileRules<'_> {
             let texts = MatchTexts { hosts, paths, statuses, ..MatchTexts::default() };
             Rule::new(&texts, ruling).expect("patterns are tried where they are read")
         };
-        // A redirect that is not followed has only the lifetime that its server gives it.
+        // A redirect that is not followed keeps the lifetime that its server states.
         let rules = |patterns: &[&str], ruling: Ruling| {
             let of_files = change(Ruling { following, ..ruling });
             let of_redirects = Ruling { fresh: None, immutable: false, ..of_files.clone() };
@@ -302,8 +301,10 @@ impl FileRules<'_> {
 }
 
 impl RegistryLayout {
-    /// Returns the rules for files of this layout, which have `name` in theirs. Redirects to what never changes are
-    /// followed: they lead to URLs that end, such as those of an object store.
+    /// Returns the rules for files of this layout. `name` is part of their names.
+    ///
+    /// Redirects of files that never change are followed, because their targets expire, such as links to an object
+    /// store.
     fn rules(&self, name: &str) -> Vec<Rule> {
         let rule = |statuses: &[&str], types: &[&str], ruling: Ruling| {
             let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect();
@@ -333,7 +334,7 @@ fn never_changes(name: &str) -> Ruling {
     Ruling { name: format!("{name}: never changes"), immutable: true, ignored, ..Ruling::default() }
 }
 
-/// Returns the ruling on all other files, above all listings.
+/// Returns the ruling on all other files, which are mainly listings.
 fn the_rest(name: &str, fresh: Option<Duration>, stands_in: bool) -> Ruling {
     Ruling {
         name: format!("{name}: the rest"),
@@ -363,7 +364,7 @@ mod tests {
         assert_eq!(paths.len(), proxy.mirrors.len());
     }
 
-    /// The rule for a file of a world.
+    /// Returns the name of the rule for a file of a registry.
     fn rule_of(world: &str, authority: &str, path: &str) -> String {
         let mut proxy = ProxyConfig::default();
         let world = named(world).unwrap();
@@ -409,7 +410,7 @@ mod tests {
         assert_eq!(rule_of("maven", "repo.maven.apache.org", "/other/a.jar"), "", "not below its URL");
     }
 
-    /// Returns the rule's effect on a response of this type to a GET, for clients that contact registries directly:
+    /// Returns the effect of the rules on a response of this type to a GET, if clients contact registries directly:
     /// whether it never changes, and its lifetime in minutes.
     fn known(url: &str, content_type: &'static str, accept: &str) -> Option<(bool, Option<u64>)> {
         let rules = larder_http::Rules::new(rules_for_all());
@@ -442,7 +443,7 @@ mod tests {
         assert!(rules.find_before(&request).unwrap().caches_git, "a server of packages has repositories, too");
     }
 
-    /// At stake: a company's Artifactory or Nexus, whose host no table has.
+    /// A company's Artifactory or Nexus has a host that no table can list.
     #[test]
     fn registries_are_recognized_on_any_host_by_path_and_type() {
         let (packument, simple) = (

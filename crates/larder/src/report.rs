@@ -1,7 +1,7 @@
-//! The lines printed once the proxy listens: what is running and how to try it.
+//! Prints the lines at the start of the proxy: what is running, and how to try it.
 //!
-//! Owns: their wording. Facts are gathered elsewhere. The lines go to standard error, because standard output may be
-//! the access log's.
+//! Owns: the wording. The facts come from elsewhere. The lines go to standard error, because standard output may be the
+//! access log.
 
 use crate::{
     memory_plan::MemoryPlan,
@@ -16,7 +16,8 @@ use std::{
     path::PathBuf,
 };
 
-/// Fewest entries of which it says something what the index takes for each: tables begin with room for some.
+/// Fewest entries for which the report states the index's memory per entry. With fewer, the tables' initial size would
+/// dominate.
 const ENTRIES_TELLING: u64 = 1_000;
 
 /// A description of the running proxy.
@@ -37,10 +38,10 @@ pub(crate) struct Report<'a> {
 
 /// A store as it was opened.
 pub(crate) struct StoreReport {
-    /// Disks that it has to do without.
+    /// Disks that are left out.
     pub(crate) missing: Vec<MissingDisk>,
     pub(crate) volumes: Vec<VolumeReport>,
-    /// Of all volumes together.
+    /// The figures of all volumes together.
     pub(crate) stats: Stats,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct VolumeReport {
     pub(crate) path: PathBuf,
     pub(crate) policy: &'static Policy,
     pub(crate) size_bytes: u64,
-    /// The name of its device.
+    /// The device's name.
     pub(crate) device: &'static str,
 }
 
@@ -179,7 +180,7 @@ impl Report<'_> {
 
     fn example(&self, address: SocketAddr) -> String {
         let address = reachable(address);
-        // Which CA signed the certificate, an example cannot know.
+        // An example command cannot know which CA signed the certificate.
         let tls = self.config.listeners.first().is_some_and(|listener| listener.tls);
         if self.config.forward {
             let (scheme, trust) = if tls { ("https", "--proxy-insecure ") } else { ("http", "") };
@@ -187,7 +188,7 @@ impl Report<'_> {
         }
         let named = self.config.sites.iter().filter(|site| site.origins.is_some()).find_map(|site| site.hosts.first());
         let named = named.filter(|_| self.config.default_origin.is_none()).cloned();
-        // Over TLS a host that the certificate does not cover is answered with 421.
+        // Over TLS, a request for a host that the certificate does not cover gets a 421.
         let covered = || self.config.identities.first()?.host_names().ok()?.into_iter().next();
         match named.or_else(|| covered().filter(|_| tls)).map(|host| host.replace('*', "www")) {
             Some(host) if tls => {
@@ -222,7 +223,7 @@ fn about(site: &larder_proxy::Site) -> String {
     format!("{hosts}{paths}{through}")
 }
 
-/// Returns the number of entries, as far as it is known, and the largest possible number.
+/// Describes the number of entries, as far as it is known, and the largest possible number.
 pub(crate) fn entries(stats: &Stats) -> String {
     let (known, most) = (size::show_count(stats.entries), size::show_count(stats.entries_max));
     match stats.recoverable_segments.saturating_sub(stats.recovered_segments) {

@@ -1,5 +1,5 @@
-//! The service manager that started this process, if one did: systemd, or another that speaks its protocol
-//! (sd_notify(3), sd_listen_fds(3)).
+//! Communicates with the service manager that started this process, if one did: systemd, or another one with its
+//! protocol (sd_notify(3), sd_listen_fds(3)).
 //!
 //! Owns: the messages to it, their times, and the sockets that it passes. Nothing is started or stopped here.
 //! Invariant: a healthy state is reported only after every worker has responded to a check.
@@ -10,10 +10,10 @@ use listenfd::ListenFd;
 use sd_notify::NotifyState;
 use std::{io, thread, time::Duration};
 
-/// Returns the listening sockets that it hands over.
+/// Returns the listening sockets that the service manager passes.
 ///
 /// # Errors
-/// One of them is no TCP socket that listens.
+/// A socket is not a listening TCP socket.
 pub(crate) fn sockets() -> Result<Vec<ListeningSocket>, Failure> {
     let mut handed_over = ListenFd::from_env();
     let sockets = (0..handed_over.len()).map(|at| handed_over.take_tcp_listener(at));
@@ -24,7 +24,7 @@ pub(crate) fn sockets() -> Result<Vec<ListeningSocket>, Failure> {
     })
 }
 
-/// Reports that requests are answered, and keeps reporting it if the manager wants that.
+/// Reports that the proxy is ready, and repeats that if the service manager has a watchdog.
 pub(crate) fn tell_ready(handle: &ProxyHandle) {
     notify(&[NotifyState::Ready]);
     let Some(interval) = sd_notify::watchdog_enabled() else { return };
@@ -32,7 +32,7 @@ pub(crate) fn tell_ready(handle: &ProxyHandle) {
     let watching = thread::Builder::new().name("larder-watchdog".to_owned());
     let watching = watching.spawn(move || {
         loop {
-            // A worker that is blocked for longer responds to no client.
+            // If a worker is blocked for longer, clients get no response from it.
             if handle.is_responsive(pause) {
                 notify(&[NotifyState::Watchdog]);
             }
@@ -44,7 +44,7 @@ pub(crate) fn tell_ready(handle: &ProxyHandle) {
     }
 }
 
-/// Tells it that the configuration is read again, does so, and tells it that that is over.
+/// Reports a reload to the service manager, runs it, and reports its end.
 pub(crate) async fn tell_reloading<T>(reload: impl Future<Output = T>) -> T {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(&[NotifyState::Reloading, now]),
@@ -55,18 +55,19 @@ pub(crate) async fn tell_reloading<T>(reload: impl Future<Output = T>) -> T {
     outcome
 }
 
-/// Tells it that another process goes on in the place of this one.
+/// Reports that another process continues in place of this one.
 pub(crate) fn tell_successor(id: u32) {
     notify(&[NotifyState::MainPid(id)]);
 }
 
-/// Tells it that the process is stopping, and may take `longest` for that.
+/// Reports that the process is stopping, which may take up to `longest`.
 pub(crate) fn tell_stopping(longest: Duration) {
     let longest = u32::try_from(longest.as_micros()).unwrap_or(u32::MAX);
     notify(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(longest)]);
 }
 
 fn notify(state: &[NotifyState<'_>]) {
-    // Without a service manager nothing is sent. One that cannot be reached notices by itself.
+    // Without a service manager this sends nothing. An error is ignored, because an unreachable service manager detects
+    // that itself.
     let _ = sd_notify::notify(state);
 }

@@ -1,8 +1,7 @@
-//! Everything `larder run` was told, by defaults, configuration file and flags, in that order.
+//! The settings of `larder run`: defaults, changed by the configuration file and then by flags.
 //!
-//! Owns: the defaults that are the program's, and the rules that concern several settings at once. Does not: read
-//! files or flags, or start anything. Invariant: settings that pass [`RunSettings::check`] never listen to strangers
-//! by accident.
+//! Owns: the program's own defaults, and the rules that concern several settings. Files and flags are read elsewhere.
+//! Invariant: settings that pass [`RunSettings::check`] never open the proxy to other machines by accident.
 
 use crate::{
     failure::Failure,
@@ -22,48 +21,48 @@ use std::{
     time::Duration,
 };
 
-/// What to run with.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct RunSettings {
-    /// What the proxy is started with. `forward` is decided by [`RunSettings::forwards`].
+    /// The proxy's configuration. [`RunSettings::forwards`] determines its `forward`.
     pub(crate) proxy: ProxyConfig,
-    /// Forward mode, if it was said.
+    /// Whether forward mode was turned on or off explicitly.
     pub(crate) forward: Option<bool>,
     pub(crate) store: StoreSettings,
     /// The size of the memory cache, if it was given.
     pub(crate) memory_cache: Option<u64>,
-    /// Package worlds that are mirrored.
+    /// The package registries to mirror.
     pub(crate) worlds: RegistryNames,
-    /// Which `https://` is looked into.
+    /// The hosts whose `https://` requests are decrypted.
     pub(crate) intercept: Interception,
-    /// How long running exchanges may take after a signal to stop.
+    /// Time for running exchanges after a signal to stop.
     pub(crate) drain: Duration,
     /// Warnings about old names in the configuration file.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Package worlds, by name.
+/// The package registries to mirror, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RegistryNames {
     pub(crate) names: Vec<&'static str>,
-    /// Servers that are asked in place of the usual.
+    /// Servers that replace the usual ones.
     pub(crate) origins: Vec<OriginOf>,
-    /// Registries of containers besides those that are known by name.
+    /// Container registries that are not in the table of registries.
     pub(crate) registries: Vec<NamedRegistry>,
 }
 
-/// Interception, before it is known where the authority is.
+/// The settings of interception, before the CA's files are known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interception {
     pub(crate) hosts: HostRules,
-    /// What is known of those that were named as package worlds.
+    /// Caching rules of the registries that were named instead of hosts.
     pub(crate) rules: Vec<Rule>,
-    /// Where the authority's files are, if not in the usual place.
+    /// Directory of the CA, if it is not the default one.
     pub(crate) authority: Option<PathBuf>,
 }
 
 impl Interception {
-    /// Takes these hosts in place of any that were there.
+    /// Replaces the intercepted hosts.
     pub(crate) fn set_hosts(&mut self, named: &[InterceptedHosts]) {
         self.hosts.hosts = named.iter().flat_map(InterceptedHosts::patterns).collect();
         self.rules = named.iter().flat_map(InterceptedHosts::rules).collect();
@@ -73,24 +72,25 @@ impl Interception {
 /// The store on disk.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StoreSettings {
-    /// One, or several paths.
+    /// The places of the store's volumes.
     pub(crate) disks: Vec<DiskSettings>,
-    /// None: what is there, or the default. One: of every disk. Else one for each.
+    /// The sizes. Empty: the existing size, or the default. One: the size of every disk. Several: one for each disk.
     pub(crate) sizes: Vec<u64>,
-    /// Whether files that are made take disk space as they fill, not at once.
+    /// Whether new files take disk space only as they fill.
     pub(crate) is_sparse: bool,
-    /// `None`: that of the store that is there, or the default.
+    /// The policy. `None`: the existing store's policy, or the default.
     pub(crate) policy: Option<PolicyChoice>,
     pub(crate) tuning: Tuning,
     pub(crate) mean_object_size_bytes: Option<u64>,
     pub(crate) io: IoChoice,
-    /// The most that may wait to be written to a volume, and its index may take, if they follow from the memory that was given.
+    /// Limits on the data waiting to be written to a volume, and on the index's memory, if they follow from a given
+    /// memory size.
     pub(crate) dirty_bytes_max: Option<u64>,
     pub(crate) index_bytes_max: Option<u64>,
 }
 
 impl StoreSettings {
-    /// The row that was said, if one was.
+    /// Returns the given policy, if any.
     pub(crate) fn row(&self) -> Option<&'static Policy> {
         match self.policy {
             Some(PolicyChoice::Row(row)) => Some(row),
@@ -98,12 +98,12 @@ impl StoreSettings {
         }
     }
 
-    /// The mean size of what is stored in a volume of `size_bytes`, as said or as the engine has it.
+    /// Returns the mean size of entries in a volume of `size_bytes`, as given or by the engine's default.
     pub(crate) fn mean_entry_bytes(&self, size_bytes: u64) -> u64 {
         self.mean_object_size_bytes.unwrap_or_else(|| mean_entry_bytes_default(size_bytes))
     }
 
-    /// Refuses what makes no store.
+    /// Refuses settings with which no store can be opened.
     fn check(&self) -> Result<(), Failure> {
         let Self { disks, sizes, .. } = self;
         if disks.len() > 1 && disks.contains(&DiskSettings::None) {
@@ -129,7 +129,7 @@ impl StoreSettings {
         (0..disks.len()).filter(|_| !disks.contains(&DiskSettings::None)).try_for_each(|index| self.check_sizes(index))
     }
 
-    /// Refuses sizes for the `index`-th disk with which no store can be made there.
+    /// Refuses a size that is invalid for the `index`-th disk.
     fn check_sizes(&self, index: usize) -> Result<(), Failure> {
         let options = volumes::options_of(Path::new(""), &PathContent::Nothing, self, index);
         let Err(error) = options.check() else { return Ok(()) };
@@ -141,19 +141,19 @@ impl StoreSettings {
     }
 }
 
-/// Where the store is.
+/// The place of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DiskSettings {
     /// `larder/store.larder` in the user's cache directory.
     UserCache,
     /// This file or block device, or `store.larder` in this directory.
     At(PathBuf),
-    /// Nowhere: the memory cache is all there is.
+    /// No disk: only the memory cache is used.
     None,
 }
 
 impl DiskSettings {
-    /// Reads `--disk` and `[store] path`.
+    /// Parses `--disk` and `[store] path`.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         match text {
             "" => Err(BadValue::new("an empty path", "give a file, an existing directory, or `none` for memory only")),
@@ -173,7 +173,7 @@ impl fmt::Display for DiskSettings {
     }
 }
 
-/// Reads `--io` and `[store] io`.
+/// Parses `--io` and `[store] io`.
 pub(crate) fn parse_io(text: &str) -> Result<IoChoice, BadValue> {
     match text {
         "auto" => Ok(IoChoice::Auto),
@@ -183,7 +183,7 @@ pub(crate) fn parse_io(text: &str) -> Result<IoChoice, BadValue> {
     }
 }
 
-/// Reads `--access-log` and `[log] access`.
+/// Parses `--access-log` and `[log] access`.
 pub(crate) fn parse_access_log(text: &str) -> Result<AccessLogTarget, BadValue> {
     match text {
         "" => Err(BadValue::new("an empty path", "give a file, or `-` for standard output")),
@@ -192,7 +192,7 @@ pub(crate) fn parse_access_log(text: &str) -> Result<AccessLogTarget, BadValue> 
     }
 }
 
-/// Reads `--origin`, `origin` and `[[site]] origin`.
+/// Parses `--origin`, `origin` and `[[site]] origin`.
 pub(crate) fn parse_origin(text: &str) -> Result<OriginUrl, BadValue> {
     text.parse::<OriginUrl>().map_err(|error| {
         let help = "an origin is a URL such as http://127.0.0.1:8080, https://example.com or http://example.com/base";
@@ -226,10 +226,10 @@ impl Default for RunSettings {
 }
 
 impl RunSettings {
-    /// Refuses settings that make no sense together.
+    /// Refuses settings that contradict each other.
     ///
     /// # Errors
-    /// A usage failure that says how to write what was probably meant.
+    /// A usage failure that says how to write what was probably intended.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.proxy.listeners.is_empty() {
             let help = "give one, such as --listen 3128 or listen = [\"127.0.0.1:3128\"]";
@@ -246,7 +246,7 @@ impl RunSettings {
         }
         let addresses: Vec<_> =
             self.proxy.listeners.iter().map(|listener| listener.address).chain(self.proxy.admin).collect();
-        // Port 0 is any that is free, each time another.
+        // Port 0 may be repeated, because the system chooses a different port each time.
         let is_twice = |(at, address): &(usize, &SocketAddr)| address.port() != 0 && addresses[..*at].contains(address);
         if let Some((_, address)) = addresses.iter().enumerate().find(is_twice) {
             let help = "give each listener an address of its own, the admin listener too";
@@ -301,27 +301,27 @@ impl RunSettings {
         Ok(())
     }
 
-    /// Whether this is a forward proxy: unless an origin or a site is configured, if nothing was said.
+    /// Returns whether this is a forward proxy. By default it is, unless an origin or a site is configured.
     pub(crate) fn forwards(&self) -> bool {
         self.forward.unwrap_or(!self.reverses())
     }
 
-    /// Whether any `https://` is looked into.
+    /// Returns whether any `https://` requests are decrypted.
     pub(crate) fn intercepts(&self) -> bool {
         !self.intercept.hosts.hosts.is_empty()
     }
 
-    /// Whether this is a reverse proxy.
+    /// Returns whether this is a reverse proxy.
     pub(crate) fn reverses(&self) -> bool {
         self.proxy.default_origin.is_some() || self.proxy.has_site_origins()
     }
 
-    /// Whether anything is mirrored.
+    /// Returns whether any registry or server is mirrored.
     pub(crate) fn mirrors(&self) -> bool {
         !self.worlds.names.is_empty() || !self.proxy.mirrors.is_empty()
     }
 
-    /// What to start the proxy with. Once clients are listed, this machine is one of them.
+    /// Returns the proxy's configuration. If clients are listed, this machine is added to them.
     pub(crate) fn proxy_config(&self) -> ProxyConfig {
         let mut config = ProxyConfig { forward: self.forwards(), ..self.proxy.clone() };
         let mut names = self.worlds.names.clone();

@@ -1,6 +1,6 @@
 //! The signals with a meaning for a proxy.
 //!
-//! Owns: the meaning of each. Nothing is stopped here. Invariant: a signal without a meaning ends nothing.
+//! Owns: the meaning of each. Nothing is stopped here. Invariant: a signal without a meaning does not end the process.
 
 use crate::{control::server::ControlServer, output::tell, service_manager};
 use larder_proxy::ProxyHandle;
@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that mean something here, and those that would end the process if nobody listened.
+/// The signals with a meaning, and those that would end the process if they were not handled.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -33,7 +33,7 @@ impl Signals {
         })
     }
 
-    /// Waits for one that means stop; reads the configuration again, or opens files again, at those that ask for it.
+    /// Waits for a signal to stop. Meanwhile, handles the signals to read the configuration again or to reopen files.
     pub(crate) async fn stop(&mut self, handle: &ProxyHandle, control: &Arc<ControlServer>) {
         loop {
             let (name, reloads) = tokio::select! {
@@ -42,7 +42,7 @@ impl Signals {
                 _ = self.hangup.recv() => ("SIGHUP", true),
                 _ = self.user1.recv() => ("SIGUSR1", false),
             };
-            // The terminal from which it was started is gone, and with it the user.
+            // The terminal in which the proxy was started has closed, so its user has gone.
             if self.has_terminal && !io::stderr().is_terminal() {
                 return;
             }
@@ -52,7 +52,7 @@ impl Signals {
                         tell!("{name}: {told}");
                         continue;
                     }
-                    // A log file that was moved is reopened in any case.
+                    // The log file is reopened even if the configuration is unusable, because it may have been moved.
                     Err(failure) => tell!("{name}: nothing changes\n{}", failure.shown()),
                 }
             }

@@ -1,8 +1,8 @@
 //! `larder store`: creates a store on request, and examines one that is not in use.
 //!
-//! Owns: the flags of these commands and their output. The layout of stores is known elsewhere. Invariant: nothing is
-//! destroyed that was not named first. `info` and `check` change nothing, and `upgrade` loses nothing without consent.
-//! Results go to standard output.
+//! Owns: the flags of these commands and their output. `larder_store` knows the layout of stores. Invariants: a command
+//! names what it would destroy before it does so. `info` and `check` change nothing, and `upgrade` loses nothing
+//! without consent. Results go to standard output.
 
 use crate::{
     failure::Failure,
@@ -19,25 +19,25 @@ use larder_store::{
 };
 use std::path::{Path, PathBuf};
 
-/// Damages that are printed one by one.
+/// Most damages that are printed one by one.
 const DAMAGES_SHOWN_MAX: usize = 20;
 
-/// What to do with a store.
+/// The subcommands of `larder store`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Say what is in a store.
+    /// Show the content of a store.
     Info {
         /// The file, block device or directory [default: the store in your cache directory]
         path: Option<PathBuf>,
     },
-    /// Read all of a store and verify every byte; the exit code is 1 if anything is damaged.
+    /// Read a whole store and verify every byte; the exit code is 1 if anything is damaged.
     Check {
         /// The file, block device or directory [default: the store in your cache directory]
         path: Option<PathBuf>,
     },
-    /// Bring a store of an older format to the newest one, in place if that is possible.
+    /// Convert a store of an older format to the newest one, in place if possible.
     Upgrade(UpgradeStoreFlags),
-    /// Make an empty store in a new file or on a block device.
+    /// Create an empty store in a new file or on a block device.
     Format(FormatFlags),
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct UpgradeStoreFlags {
     /// The file, block device or directory [default: the store in your cache directory]
     path: Option<PathBuf>,
 
-    /// Go on where that loses the store's entries
+    /// Continue even if that loses the store's entries
     #[arg(long)]
     yes: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) struct FormatFlags {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: Option<u64>,
 
-    /// Expected mean size of what is stored [default: 8KiB; from 128GiB to 256GiB rising to 16KiB]
+    /// Expected mean size of stored objects [default: 8KiB; from 128GiB to 256GiB rising to 16KiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     mean_object_size: Option<u64>,
 
@@ -74,7 +74,7 @@ pub(crate) struct FormatFlags {
         help = "Constant of the policy; `larder help tuning` lists them (repeatable)")]
     tune: Vec<TunedConstant>,
 
-    /// Destroy what is there
+    /// Destroy the existing content
     #[arg(long)]
     force: bool,
 }
@@ -82,7 +82,7 @@ pub(crate) struct FormatFlags {
 /// Runs `command`.
 ///
 /// # Errors
-/// A failure that says what to do.
+/// A failure with advice.
 pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
         StoreCommand::Info { path } => info(&existing(path)?),
@@ -92,7 +92,7 @@ pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
     }
 }
 
-/// Returns the path of the store at `path`, or in it; without `path`, that of the default store.
+/// Returns the path of the store at or in `path`, or of the default store.
 fn existing(path: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let (place, what, help) = match path {
         Some(path) => {
@@ -114,7 +114,7 @@ fn info(path: &Path) -> Result<(), Failure> {
     let (info, stats) = larder_store::survey(path).map_err(|error| failure(path, "look into", &error))?;
     let mut memory = format!("{} for the index", size::show(stats.index_bytes));
     if info.policy.is_some_and(Policy::index_assumes_mean) {
-        // The value with which `larder run` opens it by default.
+        // This is the mean size with which `larder run` opens the store by default.
         let mean = size::show(mean_entry_bytes_default(info.size_bytes));
         memory.push_str(&format!(", as for entries of {mean} on average"));
     }
@@ -141,7 +141,7 @@ fn info(path: &Path) -> Result<(), Failure> {
 }
 
 fn check(path: &Path) -> Result<(), Failure> {
-    // Drawn on standard error, and only if that is a terminal.
+    // The bar is drawn only if standard error is a terminal.
     let bar = ProgressBar::new(0).with_style(
         ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left")
             .expect("the template is right"),
@@ -152,7 +152,7 @@ fn check(path: &Path) -> Result<(), Failure> {
     });
     bar.finish_and_clear();
     let findings = checked.map_err(|error| failure(path, "check", &error))?;
-    // Without a reader, the exit code is still right.
+    // Even if the output's reader has gone, the exit code must be right.
     let printed = print_findings(path, &findings);
     if findings.damage_count == 0 {
         return printed;

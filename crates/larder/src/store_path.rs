@@ -21,7 +21,7 @@ const DIRECTORY_NAME: &str = "store";
 /// Returns the path of the store, a directory if its policy keeps files, or `None` for memory only.
 ///
 /// # Errors
-/// A failure that describes the fault of the place.
+/// The path is unusable; the error says why.
 pub(crate) fn find(disk: &DiskSettings, policy: Option<&Policy>) -> Result<Option<PathBuf>, Failure> {
     let keeps_files = policy.map(|policy| policy.layout.keeps_files());
     match disk {
@@ -31,9 +31,10 @@ pub(crate) fn find(disk: &DiskSettings, policy: Option<&Policy>) -> Result<Optio
     }
 }
 
-/// Returns `path` itself or, if it is a directory and not a store, the store's file in it. `keeps_files` says whether
-/// the policy keeps files, if one was given. An existing store is the place, whatever the policy: no second one is
-/// created inside.
+/// Returns `path` itself or, if it is a directory and not a store, the path of the store's file in it.
+///
+/// `keeps_files` says whether the policy keeps files, if a policy was given. An existing store is used whatever the
+/// policy, so that no second store is created inside it.
 fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
     if path.is_dir() {
         return Ok(existing_in(path).unwrap_or_else(|| match keeps_files {
@@ -53,22 +54,23 @@ fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
     Ok(path.to_owned())
 }
 
-/// Returns the store that a directory is, or contains under the usual name.
+/// Returns the store that a directory is, or that it contains under the usual name.
 fn existing_in(folder: &Path) -> Option<PathBuf> {
     let file = folder.join(FILE_NAME);
-    // One that cannot be looked at is a store in use.
+    // A store that cannot be examined is in use.
     let is_store = || !matches!(inspect(folder), Ok(PathContent::Nothing | PathContent::OtherFile));
     if file.exists() { Some(file) } else { is_store().then(|| folder.to_owned()) }
 }
 
-/// Returns the store at `path` for commands that only read it: in a directory, the one that [`find`] would find there.
+/// Returns the path of an existing store, for commands that only read it. In a directory, it is the store that [`find`]
+/// would return.
 pub(crate) fn existing(path: &Path) -> PathBuf {
     let inside = if path.is_dir() { existing_in(path) } else { None };
     inside.unwrap_or_else(|| path.to_owned())
 }
 
 /// Returns the path prefix of the files that belong to the store at `path`: next to it or, for a block device, in the
-/// directory of the default store. Returns `None` if there is no place.
+/// directory of the default store. Returns `None` if there is no such path.
 pub(crate) fn state_base(path: &Path) -> Option<PathBuf> {
     if !path.starts_with("/dev") {
         return Some(path.to_owned());
@@ -108,7 +110,7 @@ fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {
 
 const USER_CACHE_HELP: &str = "say where to keep the store with --disk PATH, or use --disk none for memory only";
 
-/// Makes `folder`, and what leads to it, for its owner alone. What exists is left as it is.
+/// Creates `folder` and its missing parents for their owner alone. Existing folders stay unchanged.
 fn make_private(folder: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }

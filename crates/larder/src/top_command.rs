@@ -1,8 +1,8 @@
 //! `larder top`: shows the activity of a running proxy in a terminal.
 //!
-//! Owns: the flags, the terminal while it shows, and the polling. Drawing is in `frame`; the proxy counts. Invariants:
-//! however it ends, the terminal is restored. Keys are read while the proxy is waited for. Without a terminal it prints
-//! one frame and ends.
+//! Owns: the flags, the terminal while the command runs, and the polling. `frame` draws; the proxy counts. Invariants:
+//! the terminal is restored however the command ends. Keys are handled even while the proxy has not responded. Without
+//! a terminal, the command prints one frame and ends.
 
 mod frame;
 
@@ -39,11 +39,11 @@ q, Esc or Ctrl-C exit. A browser shows the same at the admin listener's address.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopFlags {
-    /// Print one frame and end, as without a terminal
+    /// Print one frame and exit, as without a terminal
     #[arg(long)]
     once: bool,
 
-    /// Time between two looks
+    /// Time between two updates
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration::parse)]
     every: Duration,
 
@@ -54,14 +54,14 @@ pub(crate) struct TopFlags {
 /// The displayed data.
 pub(crate) struct TopFigures {
     pub(crate) overview: Overview,
-    /// The reason why the data is old, if it is.
+    /// The reason why the data is outdated, if it is.
     pub(crate) trouble: Option<String>,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// The proxy is unreachable at the start, or the terminal has a fault.
+/// The proxy is unreachable at the start, or the terminal fails.
 pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
     let shown = TopFigures { overview: look(flags.admin)?, trouble: None };
     if flags.once || !io::stdout().is_terminal() {
@@ -85,7 +85,7 @@ pub(crate) fn run(flags: &TopFlags) -> Result<(), Failure> {
     ended.map_err(terminal_failure)
 }
 
-/// Shows what comes, until a key ends it.
+/// Displays data as it arrives, until a key ends the command.
 fn watch(
     terminal: &mut DefaultTerminal,
     mut shown: TopFigures,

@@ -1,4 +1,4 @@
-//! Policies and their constants as people write them: `--policy esp`, `--tune esp_level_count=8`, `[store.tuning]`.
+//! Parses policies and their constants: `--policy esp`, `--tune esp_level_count=8`, `[store.tuning]`.
 //!
 //! Owns: parsing a constant by its kind, and the help that lists policies. The policies and constants come from the
 //! engine's tables. Invariant: a value that parses is in its range.
@@ -10,14 +10,14 @@ use crate::{
 use larder_store::{Policy, Tuning, TuningField, TuningKind, TuningValue};
 use std::fmt::Write;
 
-/// A constant that was given on the command line.
+/// A constant in the form `NAME=VALUE`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct TunedConstant {
     pub(crate) name: &'static str,
     pub(crate) value: TuningValue,
 }
 
-/// A row, or the one that a plan recommends.
+/// A policy, or the request to let a plan choose one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolicyChoice {
     /// The best policy for the disk and the memory, see `automatic`.
@@ -26,12 +26,12 @@ pub(crate) enum PolicyChoice {
     Row(&'static Policy),
 }
 
-/// Reads `--policy` and `[store] policy`.
+/// Parses `--policy` and `[store] policy`.
 pub(crate) fn parse_choice(text: &str) -> Result<PolicyChoice, BadValue> {
     if text == "auto" { Ok(PolicyChoice::Auto) } else { parse_policy(text).map(PolicyChoice::Row) }
 }
 
-/// Reads the name of a row.
+/// Parses the name of a policy.
 pub(crate) fn parse_policy(text: &str) -> Result<&'static Policy, BadValue> {
     Policy::named(text).ok_or_else(|| {
         let names = Policy::all().iter().map(|policy| policy.name);
@@ -39,7 +39,7 @@ pub(crate) fn parse_policy(text: &str) -> Result<&'static Policy, BadValue> {
     })
 }
 
-/// Reads `--tune`.
+/// Parses `--tune`.
 pub(crate) fn parse_tuned(text: &str) -> Result<TunedConstant, BadValue> {
     let bad = |problem: String| BadValue::new(problem, "give a name and a value, such as reinsertion=off");
     let (name, value) = text.split_once('=').ok_or_else(|| bad(format!("no value for a constant: `{text}`")))?;
@@ -56,7 +56,7 @@ pub(crate) fn parse_tuned(text: &str) -> Result<TunedConstant, BadValue> {
     Ok(TunedConstant { name: field.name, value })
 }
 
-/// Reads the value of a constant that is no switch.
+/// Parses the value of a constant other than a switch.
 pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadValue> {
     let value = match &field.kind {
         TuningKind::Switch => return Err(BadValue::new(format!("not a switch: `{text}`"), "write true or false")),

@@ -1,4 +1,4 @@
-//! Replaces the running process by a newer program with the same flags.
+//! Replaces the running process with a newer program, which gets the same flags.
 //!
 //! Owns: starting that process, and the order in which sockets and store are handed over. Starting a proxy is
 //! elsewhere. Invariants: nothing changes until the successor has reported that it can start. Clients that connect in
@@ -26,57 +26,57 @@ use std::{
 pub(crate) use taking::{Takeover, TakeoverTurn};
 use tokio::sync::oneshot;
 
-/// The flag that it is started with.
+/// The flag with which the successor is started.
 pub(crate) const TAKE_OVER: &str = "--take-over";
 
 /// An operator's request to upgrade.
 pub(crate) struct UpgradeRequest {
-    /// The program, unless it is the one that this process was started from.
+    /// The program, or `None` for the file from which this process was started.
     pub(crate) program: Option<PathBuf>,
-    /// Set if the request is only to check whether the new program would start.
+    /// Whether to check only that the new program would start.
     pub(crate) is_check: bool,
-    /// The receiver of the outcome.
+    /// The channel for the outcome.
     pub(crate) answer: oneshot::Sender<Result<String, Failure>>,
-    /// Whether that has been told.
+    /// Completes once the outcome has been sent to the operator.
     pub(crate) is_told: oneshot::Receiver<()>,
 }
 
-/// A process that would go on in the place of this one.
+/// A process that is ready to replace this one.
 pub(crate) struct Successor {
     child: Child,
     line: Arc<HandoverLine>,
     sockets: Vec<ListeningSocket>,
 }
 
-/// The remains of a proxy that handed over.
+/// The rest of a proxy after its handover.
 pub(crate) struct HandedOver {
     pub(crate) leaving: Handover,
-    /// Carries the connections that go over when their exchanges end.
+    /// Sends connections to the successor when their exchanges end.
     pub(crate) forwarding: ConnectionForwarder,
-    /// The line for the operator.
+    /// The message for the operator.
     pub(crate) told: String,
 }
 
-/// A proxy that let go, and in whose place nobody goes on.
+/// A proxy that has handed over to a successor that does not continue.
 pub(crate) struct RejectedHandover {
     pub(crate) leaving: Handover,
-    /// The sockets it listened on.
+    /// The sockets on which the proxy listened.
     pub(crate) sockets: Vec<ListeningSocket>,
-    /// The clients' connections that were to go over.
+    /// The clients' connections that the successor was to receive.
     pub(crate) connections: Receiver<ClientConnection>,
     pub(crate) failure: Failure,
 }
 
 impl Successor {
-    /// Starts it, and waits until it has said that it would go on in the place of `running`. Blocks.
+    /// Starts the successor, and waits until it reports that it can replace `running`. Blocks.
     ///
     /// # Errors
-    /// It does not start, and why. Nothing has changed.
+    /// The successor does not start, with the reason. Nothing has changed.
     pub(crate) fn start(program: Option<PathBuf>, running: &RunningProxy) -> Result<Self, Failure> {
         let failed = |error| failure("cannot hand over the sockets", &error);
         let sockets = running.sockets().map_err(failed)?;
         let (line, other) = HandoverLine::pair().map_err(failed)?;
-        // As the shell found it: a newer file has the place of the one that runs.
+        // The program is found by its original name, because a newer file may have replaced the running one.
         let program = program.map(OsString::from).or_else(|| env::args_os().next()).unwrap_or_else(|| "larder".into());
         let mut command = Command::new(&program);
         command.args(env::args_os().skip(1).filter(|argument| argument != TAKE_OVER)).arg(TAKE_OVER);
@@ -97,12 +97,12 @@ impl Successor {
         }
     }
 
-    /// Says that it is not to start after all.
+    /// Tells the successor not to start.
     pub(crate) fn cancel(mut self) {
         let told =
             self.line.send(&HandoverMessage::Cancel).and_then(|()| self.line.receive(Some(CANCEL_PATIENCE)).map(drop));
         match told {
-            // The process has ended, and its end of the connection with it.
+            // The process has ended, which closed its end of the connection.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => drop(self.child.wait()),
             _ => self.end(),
         }
@@ -111,7 +111,7 @@ impl Successor {
     /// Announces to clients for a while that their connections close. Blocks.
     ///
     /// # Errors
-    /// The successor has ended in the meantime. Nothing has changed.
+    /// The successor has ended meanwhile. Nothing has changed.
     pub(crate) fn say_goodbye(self, handle: &ProxyHandle) -> Result<Self, Failure> {
         handle.say_goodbye(true);
         let failure = match self.line.receive(Some(GOODBYE)) {
@@ -128,7 +128,7 @@ impl Successor {
     /// process. Blocks.
     ///
     /// # Errors
-    /// The successor does not start. This process must then start again, on the returned sockets.
+    /// The successor does not start. This process must then serve again, on the returned sockets.
     pub(crate) fn hand_over(
         self,
         running: RunningProxy,
@@ -140,7 +140,7 @@ impl Successor {
         let (leaving, connections) = running.leave();
         let mut remaining = leaving.free_store(drain);
         if store.as_ref().is_some_and(has_device) {
-            // A block device is claimed until nothing of this process has it open.
+            // A block device cannot be opened by the successor while this process has it open.
             leaving.end_within(drain);
             remaining = RemainingWork::Nothing;
         }
@@ -160,7 +160,7 @@ impl Successor {
             return Err(self.rejected(leaving, forwarding.give_back(), failure));
         }
         service_manager::tell_successor(self.child.id());
-        // If the process has ended in the meantime, its service manager handles that.
+        // An error is ignored: if the successor has ended meanwhile, the service manager handles that.
         let _ = self.line.send(&HandoverMessage::InCharge);
         let on = match remaining {
             RemainingWork::Nothing => String::new(),
@@ -219,7 +219,7 @@ impl Successor {
     }
 
     fn end(mut self) {
-        // The process may have ended already.
+        // An error is ignored, because the process may have already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -249,7 +249,7 @@ fn failure(what: &str, error: &io::Error) -> Failure {
 
 const BEFORE_RUNS: &str = "the larder that runs goes on";
 
-/// Time for which responses announce that connections close, before nothing more is accepted: enough for every active
+/// Time in which responses announce that connections close, before accepting ends. It is long enough for every active
 /// client to send one more request.
 const GOODBYE: Duration = Duration::from_secs(1);
 const READY_PATIENCE: Duration = Duration::from_secs(30);

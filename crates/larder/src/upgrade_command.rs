@@ -1,7 +1,7 @@
 //! `larder upgrade`: replaces the running proxy with a newer program.
 //!
-//! Owns: the command. The running proxy starts the newer program, with its own flags. Invariant: it ends with 0 only
-//! when the newer one serves or, with `--check`, would.
+//! Owns: the command. The running proxy starts the newer program with its own flags. Invariant: the exit code is 0 only
+//! if the newer program serves or, with `--check`, would serve.
 
 use crate::{
     control::{ControlAnswer, ControlPath, ControlRequest},
@@ -26,11 +26,11 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UpgradeFlags {
-    /// Only say whether it would start: by the configuration as it is now, on these listeners and this store
+    /// Check only whether the new program would start with the current configuration, listeners and store
     #[arg(long)]
     check: bool,
 
-    /// The program to go on with [default: the file that the one that runs was started from]
+    /// New program [default: the file from which the running proxy was started]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
 }
@@ -38,7 +38,7 @@ pub(crate) struct UpgradeFlags {
 /// Runs the command.
 ///
 /// # Errors
-/// No Larder of this user runs, or the newer one does not start.
+/// No Larder of this user runs, or the newer program does not start.
 pub(crate) fn run(flags: &UpgradeFlags) -> Result<(), Failure> {
     let none = || {
         let help = "start it with larder run; if another user did, be that user or root";

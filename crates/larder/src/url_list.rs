@@ -1,7 +1,6 @@
-//! Lists for commands: a URL or a pattern per line; `#` begins a comment.
+//! Reads lists for commands, with a URL or a pattern on each line. `#` begins a comment.
 //!
-//! Owns: reading them, and the errors for bad lines. The use of a list is elsewhere. Invariant: a list has a limited
-//! size.
+//! Owns: reading the lists, and the errors for invalid lines. Invariant: a list has a limited size.
 
 use crate::{failure::Failure, size};
 use larder_http::{BadUrlPattern, UrlPattern};
@@ -11,17 +10,17 @@ use std::{
     path::Path,
 };
 
-/// A word of the command line that names a list or is an item.
+/// An argument that names a list or is an item itself.
 pub(crate) enum ListSource<'a> {
     /// The item itself.
     Word(&'a str),
-    /// A file that lists such words, or standard input.
+    /// A file that lists items, or standard input.
     List(&'a str),
 }
 
 impl<'a> ListSource<'a> {
-    /// Classifies a word: one that begins with `http://` or `https://` is an item; `-`, a path and the name of a file
-    /// are lists.
+    /// Classifies an argument. If it begins with `http://` or `https://`, it is an item. `-`, a path and the name of a
+    /// file are lists.
     pub(crate) fn of(word: &'a str) -> Self {
         let is_url = word.starts_with("http://") || word.starts_with("https://");
         let is_path = word == "-" || word.starts_with('/') || word.starts_with("./") || word.starts_with("../");
@@ -29,10 +28,10 @@ impl<'a> ListSource<'a> {
     }
 }
 
-/// Reads a pattern of URLs.
+/// Parses a pattern of URLs.
 ///
 /// # Errors
-/// A usage failure for what is none.
+/// A usage failure for an invalid pattern.
 pub(crate) fn pattern(text: &str) -> Result<UrlPattern, Failure> {
     text.parse().map_err(|error: BadUrlPattern| {
         let help = "a pattern is such as http://deb.debian.org/* or https://example.com/map.png; lists are files that are there";
@@ -40,10 +39,10 @@ pub(crate) fn pattern(text: &str) -> Result<UrlPattern, Failure> {
     })
 }
 
-/// Reads what a file lists, each line by `parse`.
+/// Reads a list, and parses each line with `parse`.
 ///
 /// # Errors
-/// It cannot be read, is too long, or has a line that is none; says which.
+/// The list cannot be read, is too long, or has an invalid line. The error says which.
 pub(crate) fn listed<T>(path: &str, parse: impl Fn(&str) -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
     let read = || {
         let mut text = String::new();
@@ -72,5 +71,5 @@ pub(crate) fn listed<T>(path: &str, parse: impl Fn(&str) -> Result<T, Failure>) 
         .collect()
 }
 
-/// Longest list.
+/// Longest list, in bytes.
 const LIST_BYTES_MAX: u64 = 64 << 20;

@@ -1,7 +1,8 @@
-//! Parses values as people write them: addresses, networks, origins; an error says which values are valid.
+//! Parses the values of flags and configuration keys: addresses, networks, origins and others. An error says which
+//! values are valid.
 //!
-//! Owns: [`BadValue`], which flags and the configuration file share, and the small parsers. The place of a value is
-//! known to the caller, which adds the flag's name or the line. Invariant: a value that parses is usable as it is.
+//! Owns: [`BadValue`], which flags and the configuration file share, and the small parsers. The caller adds the place
+//! of a bad value: the flag's name, or the line. Invariant: a value that parses is usable without further checks.
 
 use crate::{duration, size};
 use http::{HeaderName, uri::Authority};
@@ -55,7 +56,7 @@ pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     }
 }
 
-/// Hosts that are asked without a parent: a pattern of names, or a network.
+/// Parses hosts that are contacted without a parent: a pattern of names, or a network.
 pub(crate) fn direct(text: &str) -> Result<Direct, BadValue> {
     if text.contains('/') { network(text).map(Direct::Network) } else { host_pattern(text).map(Direct::Hosts) }
 }
@@ -74,7 +75,7 @@ pub(crate) fn coding(text: &str) -> Result<ContentCoding, BadValue> {
     known.ok_or_else(|| BadValue::new(format!("not a coding: `{text}`"), "it can be zstd, br or gzip"))
 }
 
-/// Parses a media type, or a pattern for all of one kind.
+/// Parses a media type, or a pattern for all subtypes of a type.
 pub(crate) fn media_type(text: &str) -> Result<String, BadValue> {
     let bad = |_| BadValue::new(format!("not a media type: `{text}`"), "it can be such as text/html or text/*");
     larder_http::rules::MatchedPart::Type.check(text).map(|()| text.to_ascii_lowercase()).map_err(bad)
@@ -87,8 +88,8 @@ pub(crate) fn parent(text: &str) -> Result<Parent, BadValue> {
     text.parse::<Parent>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 
-/// Parses an address to listen on: `3128`, `:3128`, `127.0.0.1:3128`, `[::1]:3128`, `localhost:3128`. A port alone is
-/// on loopback.
+/// Parses an address to listen on: `3128`, `:3128`, `127.0.0.1:3128`, `[::1]:3128`, `localhost:3128`. A port alone
+/// means loopback.
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     let bad = |what: &str| {
         BadValue::new(
@@ -201,7 +202,7 @@ pub(crate) fn small_count(text: &str) -> Result<u32, BadValue> {
     count.ok_or_else(bad)
 }
 
-/// Parses a certificate and its key, `CERTIFICATE,KEY`, or one file that holds both.
+/// Parses a certificate and its key: `CERTIFICATE,KEY`, or one file that contains both.
 pub(crate) fn identity(text: &str) -> Result<TlsIdentity, BadValue> {
     let (certificate, key) = text.split_once(',').unwrap_or((text, text));
     if certificate.is_empty() || key.is_empty() {
@@ -281,52 +282,52 @@ pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
     text.parse::<LogFormat>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 
-/// Returns the one of `known` that `name` is most probably a misspelling of.
+/// Returns the member of `known` of which `name` is most probably a misspelling.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let scored = known.into_iter().map(|known| (similarity(name, known), known));
     let (score, known) = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
     (score >= SIMILARITY_MIN).then_some(known)
 }
 
-/// Returns how alike two names are, from 0 to 1.
+/// Returns the similarity of two names, from 0 to 1.
 fn similarity(name: &str, known: &str) -> f64 {
     strsim::jaro_winkler(name, known).max(if is_slip(name, known) { SIMILARITY_MIN } else { 0.0 })
 }
 
-/// Returns whether two names differ by a few letters only: missing, wrong, or the wrong way round.
+/// Returns whether two names differ by only a few letters that are missing, wrong or swapped.
 pub(crate) fn is_slip(name: &str, known: &str) -> bool {
     strsim::normalized_damerau_levenshtein(name, known) >= SLIP_MIN
 }
 
-/// Returns help for an unknown name: the known one that was probably meant, and all known ones. `what` is the kind of
+/// Returns help for an unknown name: the known name that was probably meant, and all known names. `what` is the kind of
 /// thing named.
 pub(crate) fn names_help<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let meant = nearest(name, known.clone()).map_or_else(String::new, |known| format!("did you mean `{known}`? "));
     format!("{meant}the {what} are {}", known.collect::<Vec<_>>().join(", "))
 }
 
-/// `pipy` and `pypi` have 0.5; `nexus` and `nix`, `git` and `go` have less.
+/// Smallest similarity of a slip. `pipy` and `pypi` have 0.5; `nexus` and `nix`, `git` and `go` have less.
 const SLIP_MIN: f64 = 0.5;
 
-/// Names that are less alike are no misspellings of each other.
+/// Smallest similarity of two names to count as a misspelling.
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// More threads than any machine this runs on has processors.
+/// Most threads, which exceeds the processors of any supported machine.
 const WORKERS_MAX: usize = 1024;
 
-/// Far above any useful count of connections or fields.
+/// Most connections or fields, far above any useful number.
 const COUNT_MAX: usize = 10_000_000;
 
-/// Enough for every list that is short by its nature.
+/// Most items of a short list.
 const SMALL_COUNT_MAX: u32 = 65_535;
 
-/// More fetches at once help no origin.
+/// Concurrent fetches. More would not help any origin.
 const JOBS: RangeInclusive<u8> = 1..=64;
 
-/// The range that the HTTP library supports.
+/// The range of heads that the HTTP library supports.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=1 << 20;
 
-/// The proxy's limit.
+/// Longest window that the proxy permits.
 const GROUP_WINDOW_MAX: Duration = Duration::from_secs(60);
 
 /// Longest host name in the domain name system (RFC 1035 2.3.4).

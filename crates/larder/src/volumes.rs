@@ -14,34 +14,34 @@ use larder_store::{ErrorKind, PathContent, Policy, Result, Store, StoreOptions, 
 pub(crate) use refusal::open_failure;
 use std::path::{Path, PathBuf};
 
-/// Size of a new store unless another is asked for.
+/// Default size of a new store.
 pub(crate) const SIZE_BYTES_DEFAULT: u64 = 1_000_000_000;
 
-/// A store that is open.
+/// An open store.
 pub(crate) struct OpenedStore {
     pub(crate) store: Store,
-    /// The disks left out.
+    /// The disks that are left out.
     pub(crate) missing: Vec<MissingDisk>,
 }
 
-/// A disk that was given and is not in use.
+/// A configured disk that is not in use.
 #[derive(Clone, Debug)]
 pub(crate) struct MissingDisk {
     pub(crate) path: PathBuf,
-    /// Why, and what to do.
+    /// The reason, and advice.
     pub(crate) why: String,
 }
 
-/// A disk that was given, and what was found there.
+/// A configured disk, and its content.
 struct DiskPlace {
     options: StoreOptions,
     there: Result<PathContent>,
 }
 
-/// Opens the store of `settings`; `None` for memory only.
+/// Opens the store of `settings`. Returns `None` for memory only.
 ///
 /// # Errors
-/// A failure that says what to do.
+/// A failure with advice.
 pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStore>, Failure> {
     let mut places: Vec<DiskPlace> = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
@@ -50,7 +50,7 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
             return Err(refusal::twice(&twice.options.path, &path));
         }
         let there = inspect(&path);
-        // A place that cannot be examined cannot be opened either, and then the reason is reported.
+        // A disk that cannot be examined cannot be opened either. Opening it reports the reason.
         let content = there.as_ref().unwrap_or(&PathContent::Nothing);
         places.push(DiskPlace { options: options_of(&path, content, settings, index), there });
     }
@@ -88,10 +88,10 @@ pub(crate) fn open(settings: &Settings) -> std::result::Result<Option<OpenedStor
     Ok(Some(OpenedStore { store, missing }))
 }
 
-/// Returns the options of each volume of `settings`, as far as its disk can be looked at.
+/// Returns the options of each volume of `settings`, as far as its disk can be examined.
 ///
 /// # Errors
-/// A place that cannot be.
+/// A path is unusable.
 pub(crate) fn wanted(settings: &Settings) -> std::result::Result<Vec<StoreOptions>, Failure> {
     let mut wanted = Vec::new();
     for (index, disk) in settings.disks.iter().enumerate() {
@@ -102,7 +102,7 @@ pub(crate) fn wanted(settings: &Settings) -> std::result::Result<Vec<StoreOption
     Ok(wanted)
 }
 
-/// Refuses a store that is in use now and could not be opened afterwards either, as far as that can be known.
+/// Refuses a store in use that could not be opened later either, as far as that can be known.
 ///
 /// # Errors
 /// A failure with advice.
@@ -118,18 +118,18 @@ pub(crate) fn check_in_use(settings: &Settings) -> std::result::Result<(), Failu
     Ok(())
 }
 
-/// Returns whether both lead to one existing place.
+/// Returns whether both paths lead to the same existing file or device.
 fn is_same(first: &Path, second: &Path) -> bool {
     first.canonicalize().is_ok_and(|first| second.canonicalize().is_ok_and(|second| first == second))
 }
 
-/// Returns the size given for the `index`-th disk, if there is one.
+/// Returns the size that was given for the `index`-th disk, if any.
 pub(crate) fn said_size(settings: &Settings, index: usize) -> Option<u64> {
     let one_for_all = if settings.sizes.len() == 1 { settings.sizes.first() } else { None };
     settings.sizes.get(index).or(one_for_all).copied()
 }
 
-/// Options for the disk at `path`, the `index`-th of the settings, where `there` was found.
+/// Returns the options for the disk at `path`, which is the `index`-th of the settings and has the content `there`.
 pub(crate) fn options_of(path: &Path, there: &PathContent, settings: &Settings, index: usize) -> StoreOptions {
     let (size_there, policy_there) = match there {
         PathContent::Store(info) => (Some(info.size_bytes), info.policy),

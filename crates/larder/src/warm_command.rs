@@ -1,9 +1,9 @@
-//! `larder warm`: fetches and stores URLs that will be requested, through the running proxy, or one that is started for
-//! it.
+//! `larder warm`: fetches URLs into the cache before they are requested, through the running proxy or one that is
+//! started for this.
 //!
-//! Owns: the flags, the list of URLs to fetch, and the summary at the end. Fetching is in `fetching`, sitemaps are in
-//! `sitemap`, and the proxy stores. Invariants: a URL that the cache answers is not fetched, so an interrupted command
-//! can be started again. A response counts as stored only if the proxy said so.
+//! Owns: the flags, the list of URLs to fetch, and the summary at the end. `fetching` fetches, `sitemap` reads
+//! sitemaps, and the proxy stores. Invariants: a URL that the cache can answer is not fetched, so an interrupted
+//! command can be repeated. A response counts as stored only if the proxy confirmed it.
 
 mod fetching;
 mod pace;
@@ -52,36 +52,35 @@ pub(crate) struct WarmFlags {
     #[arg(value_name = "URL|FILE", required_unless_present_any = ["missing", "sitemap"])]
     sources: Vec<String>,
 
-    /// URLs that were requested while the proxy was offline and were not cached; fetched ones leave that list
+    /// URLs that were requested while offline and were not cached; fetched URLs are removed from that list
     #[arg(long)]
     missing: bool,
 
-    /// The URLs of a sitemap, or of the sitemaps of an index; gzip too (repeatable)
+    /// URLs of a sitemap, or of the sitemaps of an index; may be gzip (repeatable)
     #[arg(long, value_name = "URL")]
     sitemap: Vec<String>,
 
-    /// Number of simultaneous fetches, from 1 to 64
+    /// Number of concurrent fetches, from 1 to 64
     #[arg(long, value_name = "COUNT", default_value_t = 4, value_parser = value::jobs)]
     jobs: u8,
 
-    /// Most bytes a second, all together, such as 500KB [default: as fast as it goes]
+    /// Most bytes per second, over all fetches, such as 500KB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = value::rate)]
     rate: Option<NonZeroU64>,
 
-    /// A field that the requests have, such as "Accept-Encoding: gzip" (repeatable): responses that vary are stored for it
+    /// Field of the requests, such as "Accept-Encoding: gzip" (repeatable); it selects the variants that are stored
     #[arg(long = "field", value_name = "NAME: VALUE", value_parser = value::field_line)]
     fields: Vec<String>,
 
-    /// The proxy's listener, without TLS [default: that of the larder of yours that runs]
+    /// Listener of the proxy, without TLS [default: that of your running larder]
     #[arg(long, value_name = "ADDRESS", value_parser = value::listen_address)]
     proxy: Option<SocketAddr>,
 
-    /// The store to fill while no larder of yours runs, as its --disk names it [default: the one in your cache
-    /// directory]
+    /// Store to fill if no larder of yours is running, as in its --disk [default: the one in your cache directory]
     #[arg(long, value_name = "PATH", conflicts_with_all = ["proxy", "admin"])]
     disk: Option<PathBuf>,
 
-    /// Say at the end what became of it as JSON, on standard output
+    /// Print the summary as JSON on standard output
     #[arg(long)]
     json: bool,
 
@@ -109,7 +108,7 @@ pub(crate) fn run(flags: &WarmFlags) -> Result<(), Failure> {
         None => find_proxy(flags)?,
     };
     let outcome = warm(flags, proxy);
-    // The process ends with its session, and its store is closed before this returns.
+    // The process ends with its session, and closes its store before this returns.
     if let Some(own) = own {
         own.close();
     }
@@ -135,7 +134,7 @@ fn warm(flags: &WarmFlags, proxy: SocketAddr) -> Result<(), Failure> {
     }
 }
 
-/// Finds the Larder of this user that runs. If none does, starts one, which ends with the session that is returned.
+/// Finds this user's running Larder. If none runs, starts one, which ends with the returned session.
 fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failure> {
     let Some(mut control) = ControlPath::connect_any()? else {
         let disk = flags.disk.as_deref().map(path::absolute).transpose().map_err(|error| {
@@ -159,7 +158,7 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
     }
 }
 
-/// Returns the targets, each once, in the order in which they were named.
+/// Returns the targets in the order in which they were named, without duplicates.
 async fn gather(flags: &WarmFlags, warming: &WarmContext) -> Result<Vec<FetchTarget>, Failure> {
     let mut targets: Vec<FetchTarget> = Vec::new();
     for source in &flags.sources {
@@ -196,7 +195,7 @@ fn target(url: &str) -> Result<FetchTarget, Failure> {
     Ok(FetchTarget::plain(url.to_owned()))
 }
 
-/// Fetches all of them, some at a time.
+/// Fetches all targets, several at a time.
 async fn fetch_all(
     flags: &WarmFlags,
     warming: &Arc<WarmContext>,
@@ -225,7 +224,7 @@ async fn fetch_all(
             return Err(Failure::runtime(format!("cannot fetch through {}: {why}", warming.proxy), help));
         }
         if flags.missing && outcome.is_settled() {
-            // A URL that has left the list was removed on purpose.
+            // An error is ignored: the URL was removed from the list by another command.
             admin_client::ask(flags.admin, &format!("MISSING {}", target.url), "")?;
         }
         sum.note(&target, &outcome);

@@ -1,8 +1,8 @@
-//! Builds a running proxy from settings, and takes it down when a signal arrives.
+//! Starts a proxy from settings, and stops it when a signal arrives.
 //!
-//! Owns: the order of steps. Everything that can be checked is checked before anything is created. On the way down, the
-//! proxy finishes its exchanges before the store is closed. Serving and storing are elsewhere. Invariant: `run` returns
-//! only when all committed data is on the device, or with a failure that says it is not.
+//! Owns: the order of steps. Everything that can be checked is checked before anything is created. On a stop, the proxy
+//! finishes its exchanges before the store is closed. Serving and storing are elsewhere. Invariant: `run` returns only
+//! when all committed data is on the device, or with a failure that says that it is not.
 
 use crate::{
     automatic,
@@ -37,32 +37,34 @@ use tokio::{
     task, time,
 };
 
-/// Exit code of a process that was ordered to stop and did not finish its work.
+/// Exit code of a process that could not finish its work after a signal to stop.
 const EXIT_CUT_SHORT: i32 = 1;
 
-/// Time for which the start lines wait for the store to be loaded.
+/// Time for which the start lines wait until the store is loaded.
 const LOADING_PATIENCE: Duration = Duration::from_millis(250);
 
-/// Time for which a command that needs the loaded store waits for it.
+/// Time for which a command that needs a loaded store waits for it.
 const SESSIONS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest time for the store to close after the exchanges have ended. An index of a terabyte is written in seconds; a
-/// disk that does not respond would block forever.
+/// Longest time for the store to close after the exchanges have ended. Writing the index of a terabyte takes seconds,
+/// but a disk that does not respond would block forever.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time for which such a process waits for the access log to receive the lines of the exchanges that were cut off.
+/// Time for which a process whose exchanges were cut off waits until the access log has their lines.
 const CUT_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The sessions that a proxy is there for alone.
+/// The sessions for which alone a proxy runs.
 pub(crate) struct OwnSessions<'a> {
-    /// The socket on which sessions are requested.
+    /// The socket on which sessions are opened.
     pub(crate) listener: UnixListener,
     /// Removes the socket, so that no further client finds it.
     pub(crate) remove: &'a dyn Fn(),
 }
 
-/// Runs until a signal says stop, or another process goes on in the place of this one. `read` reads the settings again when that is asked
-/// for; `taking` is of the process in whose place this one goes on.
+/// Runs until a signal to stop arrives, or until another process replaces this one.
+///
+/// `read` reads the settings again at a reload. `taking` is the handover from the process that this one replaces, if
+/// any.
 ///
 /// # Errors
 /// A failure to start, or to close the store.
@@ -70,10 +72,10 @@ pub(crate) fn run(settings: &RunSettings, read: SettingsReader, taking: Option<&
     serve(settings, &read, taking, None)
 }
 
-/// Runs until the last session has ended, or a signal says stop.
+/// Runs until the last session has ended or a signal to stop arrives.
 ///
 /// # Errors
-/// As [`run`].
+/// The same as for [`run`].
 pub(crate) fn run_for(settings: &RunSettings, sessions: OwnSessions<'_>) -> Result<(), Failure> {
     let same = settings.clone();
     let read: SettingsReader = Arc::new(move || Ok(same.clone()));
@@ -122,17 +124,17 @@ fn serve(
 struct StartPlan<'a> {
     /// The settings as they were read.
     read_settings: &'a RunSettings,
-    /// The same, with what was left to the program chosen.
+    /// The settings with the program's own choices filled in.
     settings: &'a RunSettings,
     read: &'a SettingsReader,
     automatic: Option<String>,
-    /// The division of the memory, if it was given for the whole process.
+    /// How the memory is divided, if it was given for the whole process.
     memory: Option<MemoryPlan>,
     open_files: Option<u64>,
     sessions: Option<&'a OwnSessions<'a>>,
 }
 
-/// A proxy that serves, and what belongs to it.
+/// A running proxy, with its store and its command server.
 struct StartedProxy {
     running: RunningProxy,
     store: Option<Store>,
@@ -142,11 +144,12 @@ struct StartedProxy {
     upgrades: mpsc::UnboundedReceiver<UpgradeRequest>,
 }
 
-/// The reason why serving ended.
+/// Why serving ended.
 enum RunEnd {
-    /// In order.
+    /// The proxy ended in good order.
     Ended,
-    /// Another process was to go on and does not: this one has to, on these sockets and with these clients' connections.
+    /// The process that was to replace this one failed. This process must continue, on these sockets and with these
+    /// connections.
     GoesOn(Vec<ListeningSocket>, Receiver<ClientConnection>),
 }
 
@@ -168,7 +171,7 @@ impl StartedProxy {
         if let Some(store) = &store {
             await_loading(runtime, store, if sessions.is_some() { SESSIONS_PATIENCE } else { LOADING_PATIENCE });
         }
-        // Before the proxy reports that it runs, so that waiting clients find it.
+        // Started before the proxy reports that it runs, so that waiting clients find it.
         let (read, read_settings) = (Arc::clone(plan.read), plan.read_settings.clone());
         let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings, plan.memory));
         let (wants, upgrades) = mpsc::unbounded_channel();
@@ -190,13 +193,13 @@ impl StartedProxy {
         Ok(Self { running, store, reloader, control, commands, upgrades })
     }
 
-    /// Goes on with the connections of the proxy before, as they come.
+    /// Continues the old process's connections as they arrive.
     fn adopt(&self, connections: Option<Receiver<ClientConnection>>) {
         let proxy = self.running.handle();
         connections.map(|connections| thread::spawn(move || connections.into_iter().for_each(|one| proxy.adopt(one))));
     }
 
-    /// Serves until a signal says stop, the last session ends, or another process goes on.
+    /// Serves until a signal to stop arrives, the last session ends, or another process replaces this one.
     fn go_on(
         mut self,
         runtime: &Runtime,
@@ -230,7 +233,7 @@ impl StartedProxy {
                 Ok(None) => Ok("a new larder would start: the configuration and the formats fit".to_owned()),
                 Err(failure) => Err(failure),
             };
-            // The requester may be gone.
+            // An error is ignored: the requester has gone.
             let _ = answer.send(refused);
         }
     }
@@ -283,14 +286,14 @@ impl StartedProxy {
         tell!("stopping: running exchanges have {} s to finish; a second signal ends at once", drain.as_secs());
         service_manager::tell_stopping(drain + CLOSE_PATIENCE);
         runtime.block_on(async {
-            // On a thread of its own, so that the second signal is heard whatever the device does.
+            // On its own thread, so that a second signal is handled even if the device blocks.
             let (ended, has_ended) = oneshot::channel();
             let stopped = task::spawn_blocking(move || stop(running, store, drain, ended));
             match await_end(stopped, signals.stop(&handle, &control), drain + CLOSE_PATIENCE).await {
                 StopEnd::Stopped(outcome) => outcome,
                 StopEnd::Signal => {
                     handle.cut_short();
-                    // However it goes, the process ends.
+                    // An error is ignored, because the process ends in any case.
                     let _ = time::timeout(CUT_PATIENCE, has_ended).await;
                     tell!("stopped at once: exchanges were cut short, and the last second of what was stored may be lost");
                     process::exit(EXIT_CUT_SHORT)
@@ -308,7 +311,7 @@ impl StartedProxy {
     }
 }
 
-/// Does what blocks, while commands are answered.
+/// Runs blocking work on a thread while commands are still answered.
 fn meanwhile<T: Send>(runtime: &Runtime, work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let (done, is_done) = oneshot::channel();
@@ -320,15 +323,15 @@ fn meanwhile<T: Send>(runtime: &Runtime, work: impl FnOnce() -> T + Send) -> T {
 /// The outcome of a stop.
 #[derive(Debug)]
 enum StopEnd {
-    /// By itself.
+    /// The stop completed.
     Stopped(Result<(), Failure>),
-    /// Not before there was another signal.
+    /// Another signal arrived first.
     Signal,
-    /// Not in time: the disk does not answer.
+    /// The time was over, because the disk does not respond.
     Overdue,
 }
 
-/// Waits until a stop has ended, somebody insists, or `patience` is over.
+/// Waits until a stop completes, another signal arrives, or `patience` is over.
 async fn await_end(
     stopped: task::JoinHandle<Result<(), Failure>>,
     signal: impl Future<Output = ()>,
@@ -367,7 +370,7 @@ impl CommandServer {
         self.place.iter().for_each(ControlPath::remove);
     }
 
-    /// Removes the files, and accepts no new commands.
+    /// Removes the files, and accepts no more commands.
     fn end(&self) {
         self.remove();
         self.answering.iter().for_each(task::JoinHandle::abort);
@@ -395,7 +398,7 @@ fn listen_for_commands(
     Ok(CommandServer { place, answering })
 }
 
-/// Checks that the addresses are available before a store is created that would not be used.
+/// Checks that the addresses are available. Otherwise a store could be created and never used.
 fn check_addresses(config: &ProxyConfig, handed_over: &[ListeningSocket]) -> Result<(), Failure> {
     let flag = |listener: &Listener| if listener.tls { "--listen-tls" } else { "--listen" };
     let listeners = config.listeners.iter().map(|listener| (listener.address, flag(listener)));
@@ -436,7 +439,7 @@ fn system_failure(error: io::Error) -> Failure {
     Failure::runtime(format!("cannot wait for signals: {error}"), "the limit on open files may be too low (ulimit -n)")
 }
 
-/// Lets exchanges finish, says in `ended` that they have, then writes what is dirty and closes the store.
+/// Lets exchanges finish, reports that in `ended`, then writes pending data and closes the store.
 fn stop(
     running: RunningProxy,
     store: Option<Store>,
@@ -444,12 +447,12 @@ fn stop(
     ended: oneshot::Sender<()>,
 ) -> Result<(), Failure> {
     running.shutdown(grace);
-    // Nobody waits for it unless there was a second signal.
+    // An error is ignored: the receiver waits only after a second signal.
     let _ = ended.send(());
     store.map_or(Ok(()), |store| close(&store))
 }
 
-/// Writes what is dirty and closes the store. Blocks.
+/// Writes pending data and closes the store. Blocks.
 fn close(store: &Store) -> Result<(), Failure> {
     Handle::current().block_on(store.close()).map_err(|error| {
         let help = "the last entries may be lost; the next start loads the entries on the disk";
@@ -475,7 +478,7 @@ mod tests {
 
     const STORE_BYTES: u64 = 16 << 20;
 
-    /// A device that stops completing operations on request.
+    /// A device that stops completing operations when told to.
     struct SilentDevice {
         memory: MemoryDevice,
         kept: Mutex<Option<Vec<Transfer>>>,
@@ -494,7 +497,7 @@ mod tests {
 
     impl Device for SilentDevice {
         fn submit(&self, transfer: Transfer) {
-            // A completion may submit again: no lock is held while the device works.
+            // A completion may submit a new operation, so no lock is held while the device works.
             if let Some(kept) = &mut *self.kept.lock().unwrap() {
                 kept.push(transfer);
                 return;
@@ -515,7 +518,7 @@ mod tests {
         }
     }
 
-    /// At stake: a proxy that nothing but SIGKILL ends, because its disk does not answer.
+    /// A disk that does not respond must not leave SIGKILL as the only way to end the proxy.
     #[test]
     fn stop_ends_in_time_and_at_a_signal_although_the_disk_does_not_answer() {
         let device = Arc::new(SilentDevice { memory: MemoryDevice::new(STORE_BYTES), kept: Mutex::new(None) });

@@ -1,24 +1,25 @@
 //! Counts the assertions in the store's engines per function that changes state.
 //!
 //! Owns: the definition of such a function, and the minimum. Rust is not parsed, and the content of an assertion is not
-//! checked. Simplification: a function changes state if it takes an argument by `&mut` and has more than one statement,
-//! so the few that write their result into a buffer count as well. A callback taken by `&mut` does not count, because
-//! the function itself changes nothing; neither does the code that `store check` uses for reading.
+//! checked. Simplification: a function counts as changing state if it takes an argument by `&mut` and has more than one
+//! statement. That includes the few functions that only write their result into a buffer. A callback taken by `&mut`
+//! does not count, because the function itself changes nothing. The code that `store check` uses for reading does not
+//! count either.
 
 use super::{Finding, code::words, source::Source};
 
 /// The folder of the engines.
 const ENGINES: &str = "crates/larder-store/src/engine/";
 
-/// The files that read a volume for `store check`; the `&mut` structures that they pass around are cursors.
+/// The files that read a volume for `store check`. The `&mut` structures in them are cursors.
 const READERS: &str = "/walk.rs";
 
-/// Assertions in a hundred functions that change state, at least.
+/// Fewest assertions per hundred functions that change state.
 const PER_HUNDRED_MIN: usize = 100;
 
 const MACROS: [&str; 6] = ["assert", "assert_eq", "assert_ne", "debug_assert", "debug_assert_eq", "debug_assert_ne"];
 
-/// The counts.
+/// The counts of functions and assertions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     functions: usize,
@@ -66,7 +67,7 @@ fn changes(parameters: &str) -> bool {
     })
 }
 
-/// A function with a body, as text.
+/// The text of a function with a body.
 struct Function<'a> {
     parameters: &'a str,
     body: &'a str,

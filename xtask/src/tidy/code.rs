@@ -1,22 +1,22 @@
-//! Rules about the words of a source: `unsafe` in one file only, nothing left for later, no sleeping
-//! tests, the glossary's words, and no code in `lib.rs`.
+//! Rules about words in a source: `unsafe` in one file only, no unfinished work, no sleeping tests, only the glossary's
+//! words, and no code in `lib.rs`.
 
 use super::{Finding, source::Source};
 
-/// The one file that may hold `unsafe`.
+/// The only file that may contain `unsafe`.
 const UNSAFE_FILE: &str = "crates/larder-store/src/device/uring.rs";
 
-/// Marks of unfinished work, in code or comment. Spelled in pieces, so that this file passes its own rule.
+/// Marks of unfinished work in code or comments. They are written in pieces, so that this file passes its own rule.
 const MARKS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Macros of unfinished work or of debugging.
 const MACROS: [&str; 3] = ["dbg!", "todo!", "unimplemented!"];
 
-/// Words of other houses in names, and the glossary's word.
+/// Words that names must not contain, each with the glossary's word for it.
 const WORDS: [(&str, &str); 4] =
     [("upstream", "origin"), ("backend", "origin"), ("cacheable", "storable"), ("coalesce", "collapse")];
 
-/// Names of libraries that are as they are (plotters').
+/// Names from a library (plotters) that contain such a word.
 const LIBRARY_NAMES: [&str; 3] = ["bitmapbackend", "drawingbackend", "svgbackend"];
 
 /// Checks one file.
@@ -62,7 +62,7 @@ pub(super) fn words(code: &str) -> impl Iterator<Item = &str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// Returns whether `name` occurs in `code` and is not the end of a longer name.
+/// Returns whether `name` occurs in `code` as a whole word or at the end of a path.
 fn ends_word(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let before = code[..at].chars().next_back();

@@ -1,4 +1,4 @@
-//! Rules about documents: links lead somewhere, every page under docs/ is in the book's table of contents, and every
+//! Rules about documents: every link has a target, every page under docs/ is in the book's table of contents, and every
 //! test that docs/semantics.md names exists.
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
 
 const SEMANTICS: &str = "docs/semantics.md";
 
-/// The table of contents of the book that mdBook makes of docs/.
+/// The table of contents of the book that mdBook generates from docs/.
 const SUMMARY: &str = "docs/SUMMARY.md";
 
 /// Checks all documents.
@@ -32,7 +32,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Finds the pages under docs/ that the table of contents does not name exactly once.
+/// Returns the pages under docs/ that the table of contents does not name exactly once.
 fn missing_from_the_summary(tree: &Tree) -> Vec<Finding> {
     let summary = tree.document(SUMMARY).unwrap_or_default();
     let listed: Vec<String> = summary.lines().flat_map(links).map(|link| format!("docs/{link}")).collect();
@@ -44,7 +44,7 @@ fn missing_from_the_summary(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Targets of the Markdown links of `line`.
+/// Returns the targets of the Markdown links in `line`.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
@@ -59,8 +59,8 @@ fn looks_like_a_test(name: &str) -> bool {
     name.split('_').count() >= 4 && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
 }
 
-/// Returns whether `link` in the document at `from` names a file or folder of the tree, and one of its headings, or is
-/// no path.
+/// Returns whether `link` in the document at `from` names a file or folder of the tree, and one of its headings if it
+/// has an anchor. A link to another site also passes.
 fn leads_somewhere(tree: &Tree, from: &str, link: &str) -> bool {
     let (path, heading) = link.split_once('#').unwrap_or((link, ""));
     if path.contains("://") || path.starts_with("mailto:") {
@@ -74,7 +74,7 @@ fn leads_somewhere(tree: &Tree, from: &str, link: &str) -> bool {
     })
 }
 
-/// Returns the path that a relative `link` in the document at `from` stands for; `None` if it leaves the tree.
+/// Returns the path that a relative `link` in the document at `from` leads to. `None` if it is outside the tree.
 fn resolve(from: &str, link: &str) -> Option<String> {
     let folder = from.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
@@ -88,7 +88,7 @@ fn resolve(from: &str, link: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Returns the anchors of a document's headings, as GitHub and mdBook make them.
+/// Returns the anchors of a document's headings, as GitHub and mdBook generate them.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     let titles = text
         .lines()

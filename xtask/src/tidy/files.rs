@@ -5,7 +5,7 @@ use super::{Finding, source::Source};
 /// Longest product part of a file, in lines.
 const PRODUCT_LINES_MAX: usize = 500;
 
-/// Names that say nothing about what a file is for.
+/// File names that do not describe the content.
 const EMPTY_NAMES: [&str; 8] = ["common", "helper", "helpers", "misc", "types", "util", "utils", "v2"];
 
 /// Checks one file.

@@ -1,17 +1,18 @@
-//! Rules about who may know whom inside a crate: the store's layers know what is below them only, its engines do not know one
-//! another, and only the device and the clock touch the system.
+//! Rules about imports within a crate: a layer of the store may name only the layers below it, an engine may not name
+//! another engine, and only the device and the clock may use the system.
 //!
-//! Cost of being simple: paths are followed as text, so an import renamed through a third module would
-//! pass; the crate boundaries themselves are checked by the compiler and by the manifests' rule.
+//! Simplification: paths are compared as text, so an import that is renamed in a third module would pass. The compiler
+//! and the rule for manifests check the boundaries between crates.
 
 use super::{Finding, rings, source::Source};
 
 const STORE: &str = "crates/larder-store/src/";
 
-/// The engines, each of which is `engine::NAME`.
+/// The engines. Each is the module `engine::NAME`.
 const ENGINES: [&str; 5] = ["log", "mapped", "table", "tiny", "clusters"];
 
-/// A part of the store, and the parts above it, which it must not name. An engine and the kit name no engine either.
+/// The parts of the store, each with the parts above it, which it must not name. Engines and the kit must not name an
+/// engine either.
 const ABOVE: [(&str, &[&str]); 9] = [
     ("families", &["store"]),
     ("engine", &["families", "store"]),
@@ -24,11 +25,11 @@ const ABOVE: [(&str, &[&str]); 9] = [
     ("tuning", &["device", "format", "volume", "engine", "families", "store"]),
 ];
 
-/// Paths into the system, and where in the engine they may stand.
+/// Paths into the system, which only certain files of the engine may contain.
 const SYSTEM: [&str; 5] = ["std::fs", "std::net", "std::process", "SystemTime::now", "Instant::now"];
 const SYSTEM_PARTS: [&str; 2] = ["device", "clock"];
 
-/// Crates whose sources must not touch the system at all.
+/// Crates whose sources must not use the system at all.
 const PURE: [&str; 1] = ["crates/larder-http/src/"];
 
 /// Checks one file.
@@ -51,7 +52,7 @@ pub(crate) fn check(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// Returns what is wrong with the parts of the store that `statement`, in `module`, names.
+/// Returns the violations in `statement`, which is in `module`, for the parts of the store that it names.
 fn strangers(module: &str, statement: &str) -> Vec<String> {
     let Some((part, above)) = ABOVE.iter().find(|(part, _)| is_within(module, part)) else { return Vec::new() };
     let own = ENGINES.iter().map(|engine| format!("engine::{engine}")).find(|engine| is_within(module, engine));
@@ -68,12 +69,12 @@ fn strangers(module: &str, statement: &str) -> Vec<String> {
     rings::paths(statement, module).into_iter().filter_map(problem).collect()
 }
 
-/// Returns whether the path or module `path` is `module` or something in it.
+/// Returns whether `path` is `module` or lies in it.
 fn is_within(path: &str, module: &str) -> bool {
     path.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
-/// Returns product code cut at `;` and `{}` outside of `use` groups: first line, last line, text.
+/// Returns product code split at `;` and `{}` outside of `use` groups: first line, last line, text.
 fn statements(source: &Source) -> Vec<(usize, usize, String)> {
     let mut found = Vec::new();
     let mut open: Option<(usize, String)> = None;

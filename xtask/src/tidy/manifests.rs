@@ -1,15 +1,15 @@
 //! Rules about manifests: the allowed dependencies between crates, a reason for every dependency, and no unused ones.
 //!
-//! Owns: the direction of dependencies. TOML is not parsed in full: a manifest here is tables of one-line entries, and
-//! a line that this reader does not understand is a finding.
+//! Owns: the direction of dependencies. TOML is not parsed in full. A manifest must consist of tables with one-line
+//! entries; any other line is a finding.
 
 use super::{Finding, source::Text};
 
-/// Every crate, and the crates of this workspace it may depend on, tests included.
+/// Every crate, with the workspace's crates that it may depend on, including in tests.
 const MAY_DEPEND: [(&str, &[&str]); 11] = [
     ("larder-cache", &["larder-store"]),
     ("larder-http", &[]),
-    // For its tests: cargo itself refuses a crate that depends on itself in any other way.
+    // This dependency is for tests. Cargo itself refuses every other dependency of a crate on itself.
     ("larder-store", &["larder-torture"]),
     ("larder-torture", &["larder-store"]),
     ("larder-fuzz", &["larder", "larder-http", "larder-proxy", "larder-store", "larder-torture"]),
@@ -39,7 +39,7 @@ pub(crate) fn check(manifests: &[Text]) -> Vec<Finding> {
     findings
 }
 
-/// Dependencies of the workspace that no crate takes.
+/// Returns the dependencies of the workspace that no crate uses.
 fn check_unused(workspace: &Text, manifests: &[Text]) -> Vec<Finding> {
     let mut in_table = false;
     let mut findings = Vec::new();

@@ -1,4 +1,4 @@
-//! Counts type names that tell a reader too little: bare participles, and names defined twice in one crate.
+//! Counts type names that say too little: bare participles, and names defined twice in one crate.
 
 use super::{
     code::words,
@@ -8,13 +8,13 @@ use super::{
 };
 use std::collections::BTreeSet;
 
-/// Participles and verb forms without a regular ending that this project has used as whole names.
+/// Participles and verb forms without a regular ending that this project has used as type names.
 const IRREGULAR: [&str; 26] = [
     "Begun", "Bound", "Broken", "Built", "Done", "Drawn", "Found", "Given", "Gone", "Held", "Kept", "Known", "Left",
     "Lost", "Made", "Met", "Run", "Seen", "Sent", "Shown", "Spent", "Taken", "Told", "Woken", "Worn", "Written",
 ];
 
-/// Words that end like participles and are none.
+/// Words that end like participles but are nouns.
 const NOUNS: [&str; 9] = ["Bed", "Feed", "Listing", "Setting", "Settings", "Ring", "String", "Timing", "Warning"];
 
 /// Returns the type definitions whose names break a rule.
@@ -47,7 +47,7 @@ fn types(source: &Source) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns whether a name is one word and a participle.
+/// Returns whether a name is a single word that is a participle.
 fn is_participle(name: &str) -> bool {
     let one_word = name.chars().filter(char::is_ascii_uppercase).count() == 1;
     let has_ending = name.ends_with("ed") || name.ends_with("ing");

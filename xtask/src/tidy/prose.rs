@@ -1,7 +1,7 @@
 //! Counts how often the tree's prose breaks a pattern of the writing guide (CONTRIBUTING.md), or a comment is too wide.
 //!
-//! Owns: the areas of the prose, and the exceptions. Prose is found in `texts`, the patterns are in `rules`, and counts
-//! are compared with the allowed ones in `ratchet`.
+//! Owns: the areas of the prose, and the exceptions. `texts` finds the prose, `rules` has the patterns, and `ratchet`
+//! compares the counts with the allowed ones.
 
 mod rules;
 mod texts;
@@ -13,10 +13,11 @@ use super::{
 use rules::Rules;
 use texts::Place;
 
-/// Sentences that break a rule for a reason: the rule, a part of the sentence, and the reason.
+/// Sentences that are allowed to break a rule: the rule, a part of the sentence, and the reason.
 const EXCEPTIONS: [(&str, &str, &str); 0] = [];
 
-/// Widest line of a comment or document, in characters. Tables and links cannot be broken, so they do not count.
+/// Widest line of a comment or document, in characters. Lines of tables and with links are exempt, because they cannot
+/// be broken.
 const COLUMNS_MAX: usize = 120;
 
 /// Returns every place that breaks a rule.

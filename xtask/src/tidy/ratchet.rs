@@ -1,19 +1,19 @@
-//! Rules that old code breaks in many places: counts that may only fall.
+//! Compares the places that break counted rules with the allowed counts, which may only fall.
 //!
-//! Owns: the allowed counts (`xtask/ratchet.txt`), the comparison with those found, and writing lower ones. The rules
-//! are elsewhere. A count above the allowed one fails; a lower one is written by `cargo xtask prose --record`, so that
-//! it cannot rise again.
+//! Old code breaks these rules in many places. Owns: the allowed counts (`xtask/ratchet.txt`), the comparison, and
+//! writing lower counts. The rules are elsewhere. A count above the allowed one is a failure. A lower count is written
+//! by `cargo xtask prose --record`, so that it cannot rise again.
 
 use super::{Finding, source::Tree};
 use std::{collections::BTreeMap, fmt::Write as _, fs, io, path::Path};
 
-/// The file with the counts allowed: one line for each area and rule.
+/// The file with the allowed counts, one line for each area and rule.
 pub(crate) const ALLOWED: &str = "xtask/ratchet.txt";
 
 /// Longest part of a sentence that a listing shows, in characters.
 const SHOWN_CHARS: usize = 140;
 
-/// One place that breaks a counted rule.
+/// A place that breaks a counted rule.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
     pub(crate) area: String,
@@ -70,10 +70,10 @@ pub(crate) fn list(found: &[Counted], area: Option<&str>, rule: Option<&str>) {
     }
 }
 
-/// Writes the counts found where they are lower than those allowed.
+/// Writes the counts that are lower than the allowed ones.
 ///
 /// # Errors
-/// The file cannot be read or written, or a count has risen: that is to be mended, not recorded.
+/// The file cannot be read or written, or a count has risen, which must be corrected instead of recorded.
 pub(crate) fn record(root: &Path, tree: &Tree, found: &[Counted]) -> io::Result<()> {
     if let (Some(finding), true) = (check(tree, found).first(), root.join(ALLOWED).is_file()) {
         return Err(io::Error::other(finding.to_string()));

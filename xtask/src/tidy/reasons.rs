@@ -1,12 +1,12 @@
-//! Comments that give reasons in the hardest functions: which alternative fails, which invariant holds, which crash is
-//! meant.
+//! Requires comments that give reasons in the hardest functions: which alternative fails, which invariant holds, which
+//! crash is meant.
 //!
-//! Owns: the list of these functions, and the least number of comments. The content of a comment is not checked. A
+//! Owns: the list of these functions, and the smallest number of comments. The content of a comment is not checked. A
 //! comment is one or more successive lines that begin with `//`.
 
 use super::{Finding, source::Source};
 
-/// The functions that need the most reasons, by the end of their file's path and by name.
+/// The functions that need the most reasons, each by the end of its file's path and its name.
 const HARDEST: [(&str, &str); 30] = [
     ("larder-proxy/src/cache/purges.rs", "save"),
     ("larder-proxy/src/cache/storing.rs", "commit"),
@@ -40,13 +40,13 @@ const HARDEST: [(&str, &str); 30] = [
     ("larder-store/src/engine/tiny/moves.rs", "move_set"),
 ];
 
-/// Comments in these functions, at least. May only rise.
+/// Fewest comments in these functions together. This number may only rise.
 const COMMENT_COUNT_MIN: usize = 119;
 
-/// Comments in a hundred lines of these functions, at least.
+/// Fewest comments per hundred lines of these functions.
 const PER_HUNDRED_MIN: usize = 4;
 
-/// The counts of one or several functions.
+/// The counts of one function or several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     lines: usize,

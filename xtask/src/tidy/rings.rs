@@ -1,8 +1,8 @@
-//! Rings of modules that import one another, crate by crate. The larger a ring is, the less of the crate can be read,
-//! tested or changed alone.
+//! Limits the rings of modules that import one another, crate by crate. The larger a ring is, the less of the crate can
+//! be read, tested or changed in isolation.
 //!
-//! Owns: the largest size of a ring. Rust is not parsed. Simplification: paths from `crate` and `super` are followed as
-//! text, in product code; a file of `mod` lines alone counts as a module like any other.
+//! Owns: the largest size of a ring. Rust is not parsed. Simplification: paths from `crate` and `super` in product code
+//! are followed as text. A file that contains only `mod` lines counts as a module, too.
 
 use super::{Finding, source::Source};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most modules in one ring.
 const RING_MAX: usize = 6;
 
-/// The modules of a crate by path, each with those that it names.
+/// The modules of a crate by path, each with the modules that it names.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 /// Checks all crates.
@@ -59,7 +59,7 @@ fn longest_known(path: &[String], known: &BTreeSet<&str>) -> Option<String> {
     joined.into_iter().find(|module| known.contains(module.as_str()))
 }
 
-/// Returns the paths that `code`, in `module`, names, from the crate's root on.
+/// Returns the paths that `code` in `module` names, as seen from the crate's root.
 pub(super) fn paths(code: &str, module: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     for (word, at) in
@@ -120,7 +120,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Returns the sets of modules in which each leads to all others of its set.
+/// Returns the sets of modules in which each module leads to all others of its set.
 fn rings(imports: &Imports) -> Vec<Vec<&str>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> =
         imports.keys().map(|module| (&**module, reach(imports, module))).collect();

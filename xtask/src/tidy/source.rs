@@ -1,6 +1,7 @@
-//! The input of tidy: the Rust sources, the manifests, the Markdown documents and some lists of the workspace.
+//! Finds and reads the input of tidy: the Rust sources, the manifests, the Markdown documents and some lists of the
+//! workspace.
 //!
-//! Owns: finding and reading them. Judging is elsewhere. Invariant: paths are relative to the root, with `/`.
+//! Invariant: paths are relative to the root, with `/`.
 
 use super::ratchet;
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
 };
 use std::{fs, io, path::Path};
 
-/// Folders that hold nothing of the project's own.
+/// Folders without files of the project.
 const SKIPPED: [&str; 4] = [".git", "target", "results", "node_modules"];
 
 /// A file as text.
@@ -18,23 +19,23 @@ pub(crate) struct Text {
     pub(crate) text: String,
 }
 
-/// A Rust source, scanned.
+/// A Rust source, split into code and comments.
 pub(crate) struct Source {
     pub(crate) path: String,
     pub(crate) lines: Vec<Line>,
-    /// Count of lines before the unit tests at the end of the file; all lines if it has none.
+    /// Number of lines before the unit tests at the end of the file, or of all lines if it has none.
     pub(crate) product_line_count: usize,
 }
 
-/// Everything tidy looks at.
+/// All files that tidy checks.
 #[derive(Default)]
 pub(crate) struct Tree {
     pub(crate) sources: Vec<Source>,
     pub(crate) manifests: Vec<Text>,
     pub(crate) documents: Vec<Text>,
-    /// The lists that docs/conformance.md is made of, and the counts that may only fall.
+    /// The lists from which docs/conformance.md is generated, and the counts that may only fall.
     pub(crate) texts: Vec<Text>,
-    /// Every file's path, for links.
+    /// The paths of all files, for checking links.
     pub(crate) paths: Vec<String>,
 }
 

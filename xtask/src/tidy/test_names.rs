@@ -1,11 +1,9 @@
-//! The names of the tests of a tree.
-//!
-//! Owns: what counts as a test: a function after a `#[test]` attribute of any kind. Does not: run any.
+//! Returns the names of all tests in a tree. A test is a function after a `#[test]` attribute of any kind.
 
 use super::source::Tree;
 use std::collections::HashSet;
 
-/// Names of all functions that follow a `#[test]` attribute, of any kind.
+/// Returns the names of all functions that follow a `#[test]` attribute of any kind.
 pub(crate) fn of(tree: &Tree) -> HashSet<&str> {
     let mut names = HashSet::new();
     for source in &tree.sources {

@@ -1,24 +1,26 @@
-//! Hosts to intercept, as people name them: a host, a pattern of hosts, or a package world.
+//! Parses hosts to intercept: a host, a pattern of hosts, or a package registry.
 
 use super::{Registry, WORLDS, WorldKind, named};
 use crate::value::{self, BadValue};
 use larder_http::rules::Rule;
 use larder_proxy::{HostPattern, OriginUrl};
 
-/// Hosts whose `https://` is looked into.
+/// Hosts to intercept.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum InterceptedHosts {
     Hosts(HostPattern),
-    /// The servers of a package world, by its name.
+    /// The servers of the package registry with this name.
     World(&'static str),
 }
 
 impl InterceptedHosts {
-    /// Reads a host, `*.` and a name, `all`, or the name of a package registry, which counts before a host of the same
-    /// name.
+    /// Parses a host, `*.` and a name, `all`, or the name of a package registry.
+    ///
+    /// A registry takes precedence over a host of the same name.
     ///
     /// # Errors
-    /// The text is none of these, or one word that looks like a misspelt registry, which as a host would match nothing.
+    /// The text is none of these, or a single word that looks like a misspelt registry. As a host, such a word would
+    /// match nothing.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
         match WORLDS.iter().find(|world| world.name == text) {
             Some(Registry { name, kind: WorldKind::Files, .. }) => return Ok(Self::World(name)),
@@ -36,7 +38,7 @@ impl InterceptedHosts {
         value::host_pattern(text).map(Self::Hosts)
     }
 
-    /// Returns the hosts that it stands for.
+    /// Returns the patterns of these hosts.
     pub(crate) fn patterns(&self) -> Vec<HostPattern> {
         match self {
             Self::Hosts(pattern) => vec![pattern.clone()],
@@ -44,7 +46,7 @@ impl InterceptedHosts {
         }
     }
 
-    /// Returns what is known of the files there.
+    /// Returns the caching rules for files on these hosts.
     pub(crate) fn rules(&self) -> Vec<Rule> {
         match self {
             Self::Hosts(_) => Vec::new(),
@@ -70,7 +72,7 @@ fn registry_names() -> impl Iterator<Item = &'static str> + Clone {
     WORLDS.iter().filter(|world| world.kind == WorldKind::Files).map(|world| world.name)
 }
 
-/// Returns whether a word without a dot is closer to a registry's name than a host's name is by chance.
+/// Returns whether a word without a dot resembles a registry's name more than a host's name would by chance.
 fn is_misspelt(text: &str) -> bool {
     let is_word = text != "all" && !text.contains(['.', ':', '*', '[']);
     is_word && registry_names().any(|name| value::is_slip(text, name))

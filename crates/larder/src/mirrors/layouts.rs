@@ -1,15 +1,16 @@
-//! Layouts of registries: recognizes requests for their files on any host, where no pattern of a path is enough.
+//! Recognizes requests for the files of registries on any host.
 //!
-//! Owns: these tests. The layout of each registry is in `worlds`. Invariant: a test examines the request alone.
+//! Owns: the tests for layouts that path patterns cannot describe. The layout of each registry is in `worlds`.
+//! Invariant: a test examines only the request.
 
 use larder_http::rules::RuledRequest;
 
-/// Files of a registry that are recognized on any host.
+/// A kind of file of a registry, which is recognized on any host.
 #[derive(Debug)]
 pub(crate) struct RegistryLayout {
-    /// Patterns of the paths; any path if there is none.
+    /// Patterns of the paths. If empty, every path matches.
     pub(crate) paths: &'static [&'static str],
-    /// A test that requests for the files pass.
+    /// A test that requests for the files must pass.
     pub(crate) test: Option<fn(&RuledRequest<'_>) -> bool>,
     /// Media types of the files.
     pub(crate) types: &'static [&'static str],
@@ -20,15 +21,15 @@ pub(crate) struct RegistryLayout {
 /// Lifetime of the files of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileLifetime {
-    /// A name gets one file and no other.
+    /// The files never change.
     Always,
-    /// A listing, which changes with what is published.
+    /// The files are listings, which change when packages are published.
     Minutes(u64),
 }
 
-/// Media types of packages and of what goes with them. HTML is none: it is a page to log in, or an error.
+/// Media types of packages and their metadata. HTML is excluded, because such a page is a login form or an error.
 pub(super) const FILES: &[&str] = &["application/*", "binary/*", "text/plain", "text/xml"];
-/// Media types of listings that are lines of text or of JSON.
+/// Media types of listings in text or JSON.
 pub(super) const TEXTS: &[&str] =
     &["text/plain", "application/json", "application/octet-stream", "binary/octet-stream"];
 
@@ -42,8 +43,8 @@ pub(super) fn asks_packument(request: &RuledRequest<'_>) -> bool {
     request.accept.contains("application/vnd.npm.install-v1+json")
 }
 
-/// Returns whether the path is that of a file of cargo's sparse index: `1/a`, `2/ab`, `3/a/abc`, `ab/cd/abcd...` at the
-/// end of the path.
+/// Returns whether the path is that of a file in cargo's sparse index. It ends like `1/a`, `2/ab`, `3/a/abc` or
+/// `ab/cd/abcd...`.
 pub(super) fn is_in_sparse_index(request: &RuledRequest<'_>) -> bool {
     let mut from_end = path_of(request).rsplit('/');
     let (Some(name), Some(parent)) = (from_end.next(), from_end.next()) else { return false };
@@ -63,10 +64,10 @@ pub(super) fn is_in_sparse_index(request: &RuledRequest<'_>) -> bool {
     }
 }
 
-/// Returns whether the path is that of a file of a released version in a Maven repository:
+/// Returns whether the path is that of a released version's file in a Maven repository:
 /// `.../ARTIFACT/VERSION/ARTIFACT-VERSION...`.
 ///
-/// Of a snapshot only files with a time in their names count, for the others are replaced.
+/// A snapshot's files count only if their names contain a time, because the others are replaced.
 pub(super) fn is_maven_release(request: &RuledRequest<'_>) -> bool {
     let mut from_end = path_of(request).rsplit('/');
     let (Some(file), Some(version), Some(artifact)) = (from_end.next(), from_end.next(), from_end.next()) else {

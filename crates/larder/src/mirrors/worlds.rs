@@ -1,4 +1,4 @@
-//! The table of package worlds. A new one is a row here.
+//! The table of package registries. A new registry needs only an entry here.
 
 use super::{
     Registry, WorldKind, WorldServer,
@@ -258,7 +258,7 @@ pub(crate) const WORLDS: &[Registry] = &[
             suffix: "",
             url: "https://github.com",
             aliases: &[],
-            // Other tags, such as `nightly`, get new files.
+            // Other tags, such as `nightly`, receive new files.
             immutable: &[
                 "/*/*/releases/download/v[0-9]*/**",
                 "/*/*/releases/download/[0-9]*/**",
@@ -314,8 +314,8 @@ pub(crate) const WORLDS: &[Registry] = &[
     },
 ];
 
-/// Files of modules by canonical versions; others, such as the name of a branch, get new files. Checksums of a version
-/// stay, too.
+/// Files of modules at canonical versions. Other versions, such as a branch's name, receive new files. Checksums of a
+/// version never change either.
 const GO_FILES: &[&str] = &["/**/@v/v[0-9]*.[0-9]*.[0-9]*.{info,mod,zip}", "/**/sumdb/*/{lookup,tile}/**"];
 const SIMPLE_INDEX: &[&str] =
     &["application/vnd.pypi.simple.v1+json", "application/vnd.pypi.simple.v1+html", "text/html", "application/json"];

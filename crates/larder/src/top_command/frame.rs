@@ -1,7 +1,7 @@
-//! One frame of `larder top`.
+//! Draws a frame of `larder top`.
 //!
-//! Owns: the layout. The output device is unknown here. Invariant: numbers have their units, and words are those of the
-//! dashboard.
+//! Owns: the layout. The frame is drawn into a buffer, not on a device. Invariant: numbers have units, and the words
+//! are those of the dashboard.
 
 use super::TopFigures;
 use crate::size;
@@ -63,7 +63,7 @@ fn requests(counted: &RequestFigures) -> u64 {
     counted.hits + counted.misses + counted.others
 }
 
-/// Formats the share of requests answered from the cache, of those that the cache could answer.
+/// Formats the share of requests that were answered from the cache, among those that the cache could answer.
 fn share(counted: &RequestFigures) -> String {
     match counted.hits + counted.misses {
         0 => "-".to_owned(),
@@ -106,12 +106,12 @@ fn draw_sums(buffer: &mut Buffer, overview: &Overview, area: Rect) {
 }
 
 fn draw_rate(buffer: &mut Buffer, overview: &Overview, area: Rect) {
-    // The second that is being counted is not over.
+    // The last second is still being counted, so it is left out.
     let seconds: Vec<u64> = overview.by_second.iter().rev().skip(1).rev().map(requests).collect();
     let recent = seconds.iter().rev().take(5).sum::<u64>() as f64 / 5.0;
     let most = seconds.iter().max().copied().unwrap_or(0);
     let title = format!("Requests a second: {recent:.0} now, {most} at most in the last minute");
-    // Each second is drawn as wide as there is room.
+    // Each second is drawn as wide as the space permits.
     let times = (usize::from(area.width) / seconds.len().max(1)).max(1);
     let data: Vec<u64> = seconds.iter().flat_map(|second| std::iter::repeat_n(*second, times)).collect();
     let sparkline = Sparkline::default().data(&data).style(Style::new().fg(Color::Cyan));
@@ -163,7 +163,8 @@ fn draw_asked(buffer: &mut Buffer, title: &str, asked: &[AskedFor], area: Rect) 
     table.block(block(title)).render(area, buffer);
 }
 
-/// As much of a text as there is room for: the end of a URL or a path tells more than its beginning, which is that of others.
+/// Truncates a text to the available space. Keeps its end, because the end of a URL or path is more distinctive than
+/// its beginning.
 fn end_of(text: &str, room: usize) -> String {
     let count = text.chars().count();
     if count <= room {
@@ -206,5 +207,5 @@ fn draw_memory(buffer: &mut Buffer, overview: &Overview, area: Rect) {
 }
 
 const TIMES_LINES: u16 = 7;
-/// Lines of a frame that is printed.
+/// Lines of a printed frame.
 pub(super) const LINES: u16 = 42;

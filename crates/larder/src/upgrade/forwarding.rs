@@ -1,7 +1,7 @@
 //! Passes clients' connections from the old proxy to its successor.
 //!
-//! Owns: the thread that passes them. Which ones are passed is decided elsewhere. Invariant: a connection is either
-//! passed or stays in the queue, which is given back if the successor does not take over.
+//! Owns: the thread that passes them. Other modules choose the connections. Invariant: a connection is either passed or
+//! stays in the queue, which is returned if the successor does not take over.
 
 use super::line::{HandoverLine, HandoverMessage};
 use larder_proxy::ClientConnection;
@@ -23,7 +23,7 @@ pub(crate) struct ConnectionForwarder {
 }
 
 impl ConnectionForwarder {
-    /// Carries what comes out of `connections` by `line`, until the last is gone or the other end is.
+    /// Sends the connections from `connections` over `line`, until either end closes.
     pub(super) fn start(line: &Arc<HandoverLine>, connections: Receiver<ClientConnection>) -> Self {
         let (line, ends) = (Arc::clone(line), Arc::new(AtomicBool::new(false)));
         let is_ended = Arc::clone(&ends);
@@ -32,7 +32,7 @@ impl ConnectionForwarder {
                 match connections.recv_timeout(LOOK_INTERVAL) {
                     Ok(ClientConnection { listener, client, socket }) => {
                         let message = HandoverMessage::Connection { listener, client };
-                        // If the other has ended, so do its clients' connections.
+                        // An error is ignored: if the successor has ended, its clients' connections end, too.
                         let _ = line.send_socket(&message, socket.as_fd());
                     }
                     Err(RecvTimeoutError::Timeout) if !is_ended.load(Relaxed) => {}
@@ -43,18 +43,18 @@ impl ConnectionForwarder {
         Self { thread, ends }
     }
 
-    /// Waits until the last connection has been carried; the proxy that leaves has to have ended. Blocks.
+    /// Waits until the last connection has been sent. The proxy must have ended. Blocks.
     pub(crate) fn finish(self) {
         self.ends.store(true, Relaxed);
         let _ = self.thread.join();
     }
 
-    /// Carries no more, and gives back what has not been carried. Blocks.
+    /// Stops sending, and returns the connections that have not been sent. Blocks.
     pub(super) fn give_back(self) -> Receiver<ClientConnection> {
         self.ends.store(true, Relaxed);
         self.thread.join().expect("the thread does not panic")
     }
 }
 
-/// Time between two looks whether to end.
+/// Interval of checks whether to stop.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);

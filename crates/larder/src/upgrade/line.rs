@@ -1,7 +1,7 @@
 //! The connection between a running proxy and its successor.
 //!
-//! Owns: the messages, and the sockets that are sent with some. Their order is in `upgrade` and `taking`. Invariant: a
-//! message arrives whole or not at all, and with the socket that was sent with it.
+//! Owns: the messages, and the sockets that are sent with some of them. `upgrade` and `taking` define their order.
+//! Invariant: a message arrives completely or not at all, together with its socket.
 
 use crate::passing;
 use rustix::{
@@ -17,45 +17,45 @@ use std::{io, net::SocketAddr, time::Duration};
 /// A message of the handover.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum HandoverMessage {
-    /// A socket, which comes with it, and the address for which it is configured.
+    /// A listening socket, which is sent with the message, and its configured address.
     Socket { address: SocketAddr },
     /// There are no more sockets.
     AllSockets,
-    /// The other has looked at all that can be looked at, and would start.
+    /// The successor has checked everything that it can check, and would start.
     Ready,
     /// Do not start: it was only a check.
     Cancel,
-    /// Nothing is accepted any more, and the store is free.
+    /// The old process accepts no more connections, and the store is released.
     StoreFree,
-    /// The new process accepts, and continues the connections that are sent from now on.
+    /// The successor accepts connections, and continues those sent from now on.
     Accepting,
-    /// A client's connection, whose socket comes with the message: its listener, and the client's address if known.
+    /// A client's connection, whose socket is sent with the message: its listener, and the client's address if known.
     Connection { listener: SocketAddr, client: Option<SocketAddr> },
-    /// The other can be found by commands.
+    /// Commands can find the successor.
     Serving,
-    /// The other is known to the service manager as the one that runs.
+    /// The service manager knows the successor as the main process.
     InCharge,
-    /// The other does not start.
+    /// The successor does not start.
     Failed { problem: String, help: String },
 }
 
-/// One end of the line.
+/// One end of the connection.
 pub(crate) struct HandoverLine(OwnedFd);
 
-/// A message as it came.
+/// A received message.
 pub(super) struct ReceivedMessage {
     pub(super) message: HandoverMessage,
     pub(super) socket: Option<OwnedFd>,
 }
 
 impl HandoverLine {
-    /// Returns both ends.
+    /// Creates a connection and returns both ends.
     pub(super) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         Ok((Self(own), other))
     }
 
-    /// Returns the end that a process was started with as its standard input.
+    /// Returns the end that this process inherited as its standard input.
     pub(super) fn of_stdin() -> io::Result<Self> {
         Ok(Self(io::stdin().as_fd().try_clone_to_owned()?))
     }
@@ -75,10 +75,10 @@ impl HandoverLine {
         passing::send(&self.0, &text, socket)
     }
 
-    /// Waits for a message, for `patience` at most if that is said.
+    /// Waits for a message, for at most `patience` if it is given.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the other end is gone, `TimedOut` if nothing came, `InvalidData` for what is no message.
+    /// `UnexpectedEof` if the other end is gone, `TimedOut` if nothing arrived, `InvalidData` for an invalid message.
     pub(super) fn receive(&self, patience: Option<Duration>) -> io::Result<ReceivedMessage> {
         set_socket_timeout(&self.0, Timeout::Recv, patience)?;
         let mut text = [0; MESSAGE_BYTES_MAX];
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// At stake: a socket that arrives is another than was sent, or none.
+    /// The received socket must be the one that was sent.
     #[test]
     fn socket_arrives_with_its_message_and_the_end_is_told() {
         let (own, other) = HandoverLine::pair().unwrap();

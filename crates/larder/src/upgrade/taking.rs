@@ -1,7 +1,7 @@
-//! The process that takes over from a running proxy.
+//! The successor's side of an upgrade, which takes over from a running proxy.
 //!
-//! Owns: the time at which it may open the store, and the report of the outcome. Starting is elsewhere. Invariant:
-//! nothing changes for the running proxy until this process has reported that it can start.
+//! Owns: the wait until the successor may open the store, and the report of the outcome. Starting the proxy is
+//! elsewhere. Invariant: nothing changes for the running proxy until this process has reported that it can start.
 
 use super::line::{HandoverLine, HandoverMessage};
 use crate::failure::Failure;
@@ -19,23 +19,23 @@ use std::{
 pub(crate) struct Takeover {
     line: Arc<HandoverLine>,
     sockets: Cell<Vec<ListeningSocket>>,
-    /// Receives the news that the service manager knows this process.
+    /// Receives a message once the service manager knows this process.
     in_charge: Cell<Option<mpsc::Receiver<()>>>,
 }
 
-/// The reply to the report that this process can start.
+/// The running proxy's reply to the report that this process can start.
 pub(crate) enum TakeoverTurn {
-    /// Start: the store is released.
+    /// Start, because the store is released.
     Start,
-    /// Do not start: it was only a check.
+    /// Do not start, because this was only a check.
     Cancelled,
 }
 
 impl Takeover {
-    /// Takes the sockets over from the process that started this one.
+    /// Receives the sockets from the process that started this one.
     ///
     /// # Errors
-    /// No such process did.
+    /// No running proxy started this process.
     pub(crate) fn begin() -> Result<Self, Failure> {
         let line = Arc::new(HandoverLine::of_stdin().map_err(gone)?);
         let mut sockets = Vec::new();
@@ -53,17 +53,17 @@ impl Takeover {
         }
     }
 
-    /// Returns the sockets that this configuration wants; the others are closed.
+    /// Returns the sockets for this configuration's addresses. The others are closed.
     pub(crate) fn sockets(&self, config: &ProxyConfig) -> Vec<ListeningSocket> {
         let addresses: Vec<_> = config.listeners.iter().map(|listener| listener.address).chain(config.admin).collect();
         let is_wanted = |socket: &ListeningSocket| addresses.iter().any(|address| socket.is_for(*address));
         self.sockets.take().into_iter().filter(is_wanted).collect()
     }
 
-    /// Says that this process would start, and waits until it may.
+    /// Reports that this process can start, and waits until it may.
     ///
     /// # Errors
-    /// The proxy that runs is gone, or does not hand over.
+    /// The running proxy is gone, or does not hand over.
     pub(crate) fn await_turn(&self) -> Result<TakeoverTurn, Failure> {
         self.line.send(&HandoverMessage::Ready).map_err(gone)?;
         match self.line.receive(None).map_err(gone)?.message {
@@ -73,9 +73,10 @@ impl Takeover {
         }
     }
 
-    /// Says that this process accepts, and continues the connections that the other hands over until that one ends.
+    /// Reports that this process accepts connections. Continues the connections that the old process sends, until that
+    /// process ends.
     pub(crate) fn tell_accepting(&self, proxy: ProxyHandle) {
-        // If the old process has ended in the meantime, no other process serves.
+        // If the old process has ended meanwhile, there is nothing to continue.
         if self.line.send(&HandoverMessage::Accepting).is_err() {
             return;
         }
@@ -88,30 +89,30 @@ impl Takeover {
                     (HandoverMessage::Connection { listener, client }, Some(socket)) => {
                         proxy.adopt(ClientConnection { listener, client, socket: TcpStream::from(socket) });
                     }
-                    // This process may have no descriptor left for it: that client's connection ends.
+                    // This process may have had no free descriptor for the socket. That client's connection ends.
                     (HandoverMessage::Connection { .. }, None) => {}
                     (HandoverMessage::InCharge, _) => drop(in_charge.send(())),
-                    // No other message follows.
+                    // No other message can follow.
                     _ => return,
                 }
             }
         });
     }
 
-    /// Says that this process can be found by commands, and waits until the service manager knows it.
+    /// Reports that commands can find this process, and waits until the service manager knows it.
     pub(crate) fn tell_serving(&self) {
         if self.line.send(&HandoverMessage::Serving).is_ok()
             && let Some(is_in_charge) = self.in_charge.take()
         {
-            // The old process has ended, or does not respond: then no other process serves.
+            // An error is ignored: if the old process has ended or does not respond, it no longer serves.
             let _ = is_in_charge.recv_timeout(PATIENCE);
         }
     }
 
-    /// Says why it does not start.
+    /// Reports why this process does not start.
     pub(crate) fn tell_failed(&self, failure: &Failure) {
         let (problem, help) = (failure.placed(), failure.told().1.to_owned());
-        // A process that has ended needs no message.
+        // An error is ignored: the old process has ended.
         let _ = self.line.send(&HandoverMessage::Failed { problem, help });
     }
 }
@@ -126,5 +127,5 @@ fn unexpected(message: &HandoverMessage) -> Failure {
     Failure::runtime(format!("the running larder uses another handover protocol: {message:?}"), help)
 }
 
-/// Longest wait for a reply that should come at once.
+/// Longest wait for a reply that should be immediate.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,16 +1,16 @@
 //! Reasons why a place cannot be a store, with advice for the user.
 //!
-//! Owns: the words. Nothing is touched. Invariants: the named place is the faulty one, and the advice works.
+//! Owns: the wording. No disk is changed. Invariants: the error names the path at fault, and its advice works.
 
 use super::MissingDisk;
 use crate::{failure::Failure, size};
 use larder_store::{Error, ErrorKind, PathContent, Policy, StoreOptions};
 use std::path::{Path, PathBuf};
 
-/// Refuses a place at which the store of `options` cannot be. `asked` is the policy given, if any.
+/// Refuses a path that cannot hold the store of `options`. `asked` is the policy given, if any.
 ///
 /// # Errors
-/// A failure that names the content of the place, and advises.
+/// A failure that names the content of the path and gives advice.
 pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&Policy>) -> Result<(), Failure> {
     let path = options.path.display();
     let refused = |what: String, help: String| {
@@ -55,13 +55,13 @@ pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&
     }
 }
 
-/// Returns whether a path is that of a device rather than of a file that could be created.
+/// Returns whether a path leads to a device, rather than to a file that could be created.
 fn is_device_path(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
-/// Describes a disk without a store if others have one. It may not be mounted, and a new store in its place would hide
-/// that.
+/// Describes a disk without a store although other disks have one. The disk may not be mounted, and creating a new
+/// store would hide that.
 pub(super) fn missing(path: PathBuf) -> MissingDisk {
     let shown = path.display();
     let why = if is_device_path(&path) {
@@ -72,7 +72,7 @@ pub(super) fn missing(path: PathBuf) -> MissingDisk {
     MissingDisk { path, why }
 }
 
-/// Returns the failure for one place under two names.
+/// Returns the failure for one disk under two names.
 pub(super) fn twice(first: &Path, second: &Path) -> Failure {
     Failure::usage(
         format!("a disk is given twice: {} is {}", second.display(), first.display()),
@@ -80,7 +80,7 @@ pub(super) fn twice(first: &Path, second: &Path) -> Failure {
     )
 }
 
-/// Returns advice about a store that does not open.
+/// Returns the failure for a store that does not open, with advice.
 pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
     let shown = options.path.display();
     let problem = format!("cannot use {shown} as the store: {error}");

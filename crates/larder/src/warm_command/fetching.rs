@@ -19,12 +19,12 @@ use tokio::{net::TcpStream, time::timeout};
 /// The properties common to all fetches.
 pub(super) struct WarmContext {
     pub(super) proxy: SocketAddr,
-    /// Lines of fields that every request has.
+    /// Field lines that every request has.
     pub(super) fields: Vec<String>,
     pub(super) pacing: WarmPace,
 }
 
-/// The target of a fetch.
+/// The URL of a fetch, with its own fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FetchTarget {
     pub(super) url: String,
@@ -35,17 +35,17 @@ pub(super) struct FetchTarget {
 /// The outcome of a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FetchOutcome {
-    /// The cache had it.
+    /// The cache could already answer it.
     There,
     /// Fetched and stored.
     Stored { bytes: u64 },
     /// Fetched but not stored.
     NotStored { why: String },
-    /// The origin has no such resource.
+    /// The origin does not have the resource.
     Gone { status: StatusCode },
     /// The fetch failed.
     Failed(String),
-    /// The proxy does not answer, or asks no origins.
+    /// The proxy does not respond, or may not contact origins.
     NoProxy(String),
 }
 
@@ -56,7 +56,7 @@ impl FetchTarget {
 }
 
 impl FetchOutcome {
-    /// Returns whether a repeated fetch would give the same outcome.
+    /// Returns whether repeating the fetch would give the same outcome.
     pub(super) fn is_settled(&self) -> bool {
         matches!(self, Self::There | Self::Stored { .. } | Self::Gone { .. })
     }
@@ -105,7 +105,7 @@ impl WarmContext {
         Ok(all)
     }
 
-    /// Reads a response to its end, and says what became of it.
+    /// Reads a response to its end. Returns the outcome of the fetch.
     async fn settle(&self, response: Response<Incoming>) -> FetchOutcome {
         let (head, mut body) = response.into_parts();
         let mut bytes = 0;
@@ -129,7 +129,7 @@ impl WarmContext {
                 }
                 FetchOutcome::Failed(format!("status {status} {said}").trim_end().to_owned())
             }
-            // A response that the origin has just confirmed was stored.
+            // The origin has just confirmed a stored response.
             _ if is_hit(&head.headers) || says(status_line, "fwd-status=304") => FetchOutcome::There,
             _ if says(status_line, "stored") => FetchOutcome::Stored { bytes },
             _ if status_line.is_empty() => {
@@ -176,7 +176,7 @@ impl WarmContext {
     }
 }
 
-/// Why there is no response.
+/// The reason why there is no response.
 enum FetchTrouble {
     NoProxy(String),
     Failed(String),
@@ -215,7 +215,7 @@ async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
 
 const USER_AGENT: &str = concat!("larder/", env!("CARGO_PKG_VERSION"));
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// Longer than the proxy waits for an origin.
+/// Longest wait for a response. It exceeds the proxy's own wait for an origin.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(180);
 
 #[cfg(test)]

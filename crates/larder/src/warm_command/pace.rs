@@ -1,4 +1,4 @@
-//! How fast bytes may come from origins.
+//! Limits the rate at which bytes are fetched from origins.
 
 use larder_proxy::{Bucket, Pace};
 use std::{
@@ -8,19 +8,19 @@ use std::{
 };
 use tokio::time::sleep_until;
 
-/// The rate limit of all fetches together.
+/// The rate limit for all fetches together.
 pub(super) struct WarmPace {
     pace: Option<Pace>,
     bucket: Mutex<Bucket>,
 }
 
 impl WarmPace {
-    /// Returns a limit of this many bytes a second, or no limit for `None`.
+    /// Creates a limit of this many bytes per second. `None` means no limit.
     pub(super) fn new(rate: Option<NonZeroU64>) -> Self {
         Self { pace: rate.map(|rate| Pace::new(rate, 0)), bucket: Mutex::default() }
     }
 
-    /// Waits until this many more bytes are allowed.
+    /// Waits until this many more bytes are permitted.
     pub(super) async fn take(&self, bytes: usize) {
         let Some(pace) = &self.pace else { return };
         let turn = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).take(pace, Instant::now(), bytes as u64);

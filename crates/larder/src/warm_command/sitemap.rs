@@ -1,8 +1,8 @@
-//! Sitemaps and indexes of sitemaps, as sites publish them for search engines (sitemaps.org), plain or gzip.
+//! Reads sitemaps and indexes of sitemaps, plain or gzip, as sites publish them for search engines (sitemaps.org).
 //!
-//! Owns: the extraction of URLs, and its limits. Pages are fetched elsewhere. Invariants: the unpacked size, and the
-//! number of sitemaps followed, are limited. An index leads to sitemaps, never to another index. A document's own
-//! entities are not expanded. Cost: a sitemap is held whole.
+//! Owns: extracting the URLs, and its limits. Pages are fetched elsewhere. Invariants: the uncompressed size and the
+//! number of sitemaps are limited. An index may list sitemaps, but not other indexes. A document's own entities are not
+//! expanded. Cost: a whole sitemap is kept in memory.
 
 use super::fetching::WarmContext;
 use crate::failure::Failure;
@@ -18,10 +18,10 @@ struct SitemapLinks {
     pages: Vec<String>,
 }
 
-/// Returns the pages that a sitemap lists, or those that its index lists.
+/// Returns the pages in a sitemap, or in the sitemaps of an index.
 ///
 /// # Errors
-/// The sitemap cannot be fetched, or is none.
+/// The sitemap cannot be fetched or is invalid.
 pub(super) async fn fetch(warming: &WarmContext, url: &str) -> Result<Vec<String>, Failure> {
     let SitemapLinks { sitemaps, mut pages } = one(warming, url).await?;
     for sitemap in sitemaps {
@@ -53,7 +53,7 @@ fn refused(url: &str, why: &str) -> Failure {
     )
 }
 
-/// Returns a document as text, unpacked if it is gzip.
+/// Returns a document as text, decompressed if it is gzip.
 fn unpack(bytes: Vec<u8>) -> Result<String, String> {
     let bytes = if bytes.starts_with(&GZIP_MAGIC) {
         let mut unpacked = Vec::new();
@@ -125,7 +125,7 @@ fn parse(text: &str) -> Result<SitemapLinks, String> {
 }
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
-/// Largest unpacked size that sitemaps.org allows.
+/// Largest uncompressed size that sitemaps.org permits, in bytes.
 const SITEMAP_BYTES_MAX: usize = 50 << 20;
 const PAGE_COUNT_MAX: usize = 50_000;
 const SITEMAP_COUNT_MAX: usize = 1000;
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    /// At stake: a few kilobytes that unpack to gigabytes.
+    /// A few kilobytes must not decompress to gigabytes.
     #[test]
     fn gzip_is_unpacked_up_to_a_bound() {
         let pack = |bytes: &[u8]| {

@@ -1,7 +1,7 @@
-//! The patterns that make readers of English read a sentence twice, as regular expressions.
+//! The patterns of sentences that English readers tend to read twice, as regular expressions.
 //!
-//! Each rule matches text of this project that needed a second reading and almost nothing in ripgrep, redb, lsm-tree and
-//! pingora. The rules are a floor: they find about half of what a reader marks.
+//! Each rule matches sentences of this project that needed a second reading, and almost none in ripgrep, redb, lsm-tree
+//! and pingora. The rules find only about half of the sentences that a reader marks.
 
 use super::texts::{Place, Prose};
 use regex::Regex;
@@ -19,7 +19,7 @@ enum Scope {
     DocumentSentence,
 }
 
-/// One pattern. A match does not count where the text after it matches `unless_followed_by`.
+/// A pattern. A match does not count if the text after it matches `unless_followed_by`.
 struct Pattern {
     rule: &'static str,
     scope: Scope,
@@ -34,7 +34,7 @@ const fn pattern(rule: &'static str, scope: Scope, matches: &'static str) -> Pat
 /// Matches no text.
 const NEVER: &str = r"[^\s\S]";
 
-/// A participle or infinitive after a causative verb and its object: "has readers wait" for "makes readers wait".
+/// A participle or infinitive after a causative verb and its object, as in "has readers wait" for "makes readers wait".
 const CAUSATIVE: &str = r"\b(?:[Hh]as|[Hh]ave|had) (?:it|them|others|answers|clients|origins|(?:a|an|the|its) [\w-]+(?: [\w-]+)?|[a-z]+s) (?:be|go|do|say|speak|stored?|done|keep|kept|ask|asked|write|written|begin|make|made|fetch|fetched|validated|intercepted|serve|served|take|taken|trust|come|print|printed|forget|forgotten|read|looked|named|evicted|notice)\b";
 
 const PATTERNS: [Pattern; 17] = [
@@ -144,7 +144,7 @@ impl Rules {
         Self { compiled: compiled.collect() }
     }
 
-    /// Returns the rules that `prose` breaks, each at most once for a sentence.
+    /// Returns the rules that `prose` breaks, each at most once per sentence.
     pub(crate) fn broken_by(&self, prose: &Prose) -> Vec<BrokenRule> {
         let sentences = prose.sentences();
         let first = [prose.first_paragraph()];

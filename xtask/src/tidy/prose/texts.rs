@@ -1,7 +1,7 @@
 //! Finds the prose of the tree: comments for rustdoc, the paragraphs of documents, and the messages in string literals.
 //!
-//! A text is a block that a reader reads in one go. Its sentences are split here; the rules about them are in `rules`.
-//! Code blocks, tables' short cells and tests are no prose.
+//! A text is a block that is read as a unit. It is split into sentences here; `rules` has the rules about them. Code
+//! blocks, short table cells and tests do not count as prose.
 
 use crate::tidy::source::{Source, Text};
 
@@ -33,7 +33,8 @@ impl Prose {
         self.text.split("\n\n").next().unwrap_or_default().replace('\n', " ")
     }
 
-    /// Returns the sentences: a full stop, question mark or exclamation mark ends one where a sentence can begin after it.
+    /// Splits the text into sentences. A full stop, question mark or exclamation mark ends one if another sentence can
+    /// begin after it.
     pub(crate) fn sentences(&self) -> Vec<String> {
         let mut sentences = vec![String::new()];
         for word in self.text.split_whitespace() {
@@ -126,10 +127,10 @@ pub(crate) fn of_document(document: &Text) -> Vec<Prose> {
     found
 }
 
-/// Shorter cells and literals are names rather than prose.
+/// Fewest words of a text. Shorter table cells and literals are names, not prose.
 const WORDS_MIN: usize = 5;
 
-/// Returns the marker of a line of rustdoc.
+/// Returns the marker of a rustdoc line, if it is one.
 fn doc_mark(comment: &str) -> Option<&'static str> {
     let comment = comment.trim();
     ["//!", "///"].into_iter().find(|mark| comment.starts_with(mark) && !comment.starts_with("////"))
@@ -147,7 +148,7 @@ fn is_function(lines: &[crate::scan::Line]) -> bool {
     })
 }
 
-/// Returns the string literal that begins on this line, if it has the length of a message.
+/// Returns the string literal that begins on this line, if it is long enough for a message.
 fn message(source: &Source, at: usize) -> Option<Prose> {
     let line = &source.lines[at];
     let continues = |line: &crate::scan::Line| line.string.ends_with('\\');
@@ -175,7 +176,7 @@ fn list_item(text: &str) -> Option<&str> {
     (mark == "-" || mark == "*" || is_number).then(|| rest.trim_start())
 }
 
-/// Removes the targets of links, whose words are no prose.
+/// Removes the targets of links, because their words are not prose.
 fn without_targets(text: &str) -> String {
     let mut parts = text.trim().split("](");
     let mut kept = parts.next().unwrap_or_default().to_owned();
