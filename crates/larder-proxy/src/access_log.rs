@@ -10,7 +10,7 @@ use std::{
     io::{self, Write},
     net::IpAddr,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         mpsc::{Receiver, Sender, SyncSender, channel, sync_channel},
     },
     thread::JoinHandle,
@@ -46,6 +46,8 @@ pub(crate) struct LineBuffer(Mutex<Vec<u8>>);
 
 /// The facts about an exchange before its response has been sent.
 pub(crate) struct OpenLogLine {
+    /// The node's name, if it has one.
+    pub(crate) node: Option<Arc<str>>,
     pub(crate) started: Instant,
     pub(crate) client: IpAddr,
     pub(crate) method: http::Method,
@@ -180,6 +182,7 @@ mod tests {
 
     fn line() -> OpenLogLine {
         OpenLogLine {
+            node: None,
             started: Instant::now(),
             client: "192.0.2.7".parse().unwrap(),
             method: http::Method::GET,

@@ -31,6 +31,7 @@ use prometheus_client::registry::Registry;
 use crate::{
     client::response_body::ResponseBody,
     exposition::MetricsSource,
+    readiness::Readiness,
     request::{explain, show},
     worker::{Worker, WorkerThread},
 };
@@ -80,7 +81,7 @@ impl AdminPages {
             return page(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD and what commands of larder ask\n".into());
         }
         match request.uri.path() {
-            "/healthz" | "/readyz" => health(worker),
+            "/healthz" | "/readyz" => Readiness::of(&worker.shared).response(),
             "/metrics" => figures::answer(&self.0, &request.headers),
             "/overview.json" => overview::answer(worker),
             _ => dashboard::file(request).unwrap_or_else(|| {
@@ -88,20 +89,6 @@ impl AdminPages {
             }),
         }
     }
-}
-
-/// Returns 200 if this proxy should receive requests, otherwise 503.
-///
-/// The proxy answers requests from its start. But until the store is loaded every lookup misses, and the load would go
-/// to the origins.
-fn health(worker: &Worker) -> Response<ResponseBody> {
-    let is_loaded = worker.cache.shared.store.as_ref().is_none_or(|store| store.stats().loaded);
-    if is_loaded {
-        return page(StatusCode::OK, "ok\n".into());
-    }
-    let mut response = page(StatusCode::SERVICE_UNAVAILABLE, "the store is being loaded\n".into());
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    response
 }
 
 /// Answers EXPLAIN or SHOW. The request's own Host and Connection are left out, because they describe the connection to

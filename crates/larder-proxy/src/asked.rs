@@ -42,6 +42,8 @@ pub(crate) struct RequestHead {
     /// The chosen origin, if the site has several.
     pub(crate) choice: Option<OriginChoice>,
     pub(crate) client: IpAddr,
+    /// The address that the request came from: the client's, or a trusted proxy's.
+    pub(crate) peer: IpAddr,
     /// The state of the uplink to its origin.
     pub(crate) line: UplinkState,
     /// Whether the request may be forwarded. If not, this proxy is its final recipient (RFC 9110 7.6.2).
@@ -141,7 +143,12 @@ impl RequestHead {
             via::append_via(&mut fields, self.version, &marks.pseudonym);
         }
         via::append_cdn_loop(&mut fields, &marks.pseudonym);
-        let told = ForwardedRequest { client: self.client, scheme: self.scheme.as_str(), host: &self.host };
+        let told = ForwardedRequest {
+            peer: self.peer,
+            scheme: self.scheme.as_str(),
+            host: &self.host,
+            is_by_proxy: self.peer != self.client,
+        };
         if marks.add_x_forwarded {
             told.append_x_forwarded(&mut fields);
         }

@@ -3,6 +3,7 @@
 //! Owns: the options, their defaults and their limits. Files and arguments are read elsewhere.
 
 mod delay;
+mod fleet;
 mod intercept;
 mod listener;
 mod memory;
@@ -17,6 +18,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use ipnet::IpNet;
 
 pub use delay::{Delay, RateSharing};
+pub use fleet::{ClientField, Fleet};
 pub(crate) use intercept::normal as normal_host;
 pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
 pub use listener::{Listener, TlsIdentity};
@@ -65,6 +67,8 @@ pub struct ProxyConfig {
     pub lists: HostLists,
     /// Networks whose clients are served. If empty, every client that can connect is served. Default empty.
     pub clients: Vec<IpNet>,
+    /// The place among other proxies.
+    pub fleet: Fleet,
     /// Rate limits for responses to clients. Default none.
     pub delays: Vec<Delay>,
     /// Limits on clients and origins.
@@ -142,6 +146,7 @@ impl Default for ProxyConfig {
             pac: HostRules::default(),
             lists: HostLists::default(),
             clients: Vec::new(),
+            fleet: Fleet::default(),
             delays: Vec::new(),
             limits: Limits::default(),
             memory_bytes: None,
@@ -170,6 +175,12 @@ impl Default for ProxyConfig {
 }
 
 impl ProxyConfig {
+    /// Returns the name of this proxy in Via, CDN-Loop and Cache-Status, if one is configured.
+    pub(crate) fn marking_name(&self) -> Option<&str> {
+        let node = self.fleet.node.as_deref().filter(|_| self.fleet.shows_node);
+        self.pseudonym.as_deref().or(node)
+    }
+
     /// Returns the memory for bodies in transfer to clients, in bytes.
     pub fn window_bytes(&self) -> u64 {
         self.window_bytes.unwrap_or((self.hot_bytes / WINDOW_SHARE).max(WINDOW_BYTES_MIN))
@@ -226,9 +237,13 @@ impl ProxyConfig {
         if self.admin_tls && self.identities.is_empty() {
             return refuse("the admin listener is to speak TLS, and there is no certificate".to_owned());
         }
+        let is_reverse_alone = !self.forward || self.default_origin.is_some();
+        if let Some(listener) = self.listeners.iter().find(|listener| listener.origin_form && is_reverse_alone) {
+            return refuse(format!("origin form is for forward requests, and there are none: {}", listener.address));
+        }
         let listeners: Vec<SocketAddr> = self.listeners.iter().map(|listener| listener.address).collect();
         let fault = self.sites.iter().find_map(|site| site.fault(&listeners, &self.cache));
-        let fault = fault.or_else(|| self.parents.fault()).or_else(|| self.delays.iter().find_map(Delay::fault));
+        let fault = fault.or_else(|| self.fleet.fault()).or_else(|| self.parents.fault()).or_else(|| self.delays.iter().find_map(Delay::fault));
         if let Some(fault) = fault.or_else(|| self.cache.fault()) {
             return refuse(fault);
         }

@@ -1,37 +1,94 @@
-//! Adds the client's address to requests for origins: X-Forwarded-For and its kin, and Forwarded (RFC 7239).
+//! The fields in which proxies name their clients: X-Forwarded-For and its kin, and Forwarded (RFC 7239).
 //!
-//! Clients' own statements are not trusted. They stay in front of the proxy's, as users of these fields expect.
+//! Owns: adding the address that a request came from, for origins, and finding the client that trusted proxies name.
+//! Invariant: of what a client says about itself nothing is believed. It stays in front of the proxies' own members, as
+//! users of these fields expect, so the list is read from its end, and the first address that is no trusted proxy's is
+//! the client.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
 
-/// The client and target of a request, as the client means it.
+use crate::{
+    config::{ClientField, Fleet},
+    origin::target::is_within,
+};
+
+/// Returns the client of a request that came from `peer`. Members that name no address (`unknown`, and names that hide
+/// one) end the search: then the nearest known proxy counts as the client.
+pub(crate) fn client_of(peer: IpAddr, fleet: &Fleet, fields: &HeaderMap) -> IpAddr {
+    let name = match fleet.client_field {
+        ClientField::XForwardedFor => &X_FORWARDED_FOR,
+        ClientField::Forwarded => &FORWARDED,
+    };
+    let members = fields.get_all(name).iter().rev().filter_map(|line| line.to_str().ok());
+    let mut named = members.flat_map(members_from_end).map(|member| match fleet.client_field {
+        ClientField::XForwardedFor => address_of(member),
+        ClientField::Forwarded => address_of(forwarded_for(member)?),
+    });
+    let mut client = peer;
+    while is_within(&fleet.trusted_proxies, client) {
+        let Some(Some(before)) = named.next() else { break };
+        client = before;
+    }
+    client
+}
+
+/// Returns the members of a list, the last first. A comma within quotes does not separate.
+fn members_from_end(list: &str) -> impl Iterator<Item = &str> {
+    let mut is_quoted = false;
+    let parts = list.rsplit(move |letter| {
+        is_quoted ^= letter == '"';
+        letter == ',' && !is_quoted
+    });
+    parts.map(str::trim).filter(|member| !member.is_empty())
+}
+
+/// Returns the value of `for` in a member of Forwarded.
+fn forwarded_for(member: &str) -> Option<&str> {
+    let pairs = member.split(';').filter_map(|pair| pair.split_once('='));
+    let node = pairs.filter(|(name, _)| name.trim().eq_ignore_ascii_case("for")).map(|(_, value)| value.trim()).next();
+    node.map(|node| node.trim_matches('"'))
+}
+
+/// Returns the address in `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
+fn address_of(node: &str) -> Option<IpAddr> {
+    let bare = node.strip_prefix('[').and_then(|node| node.strip_suffix(']')).unwrap_or(node);
+    let address = bare.parse().ok().or_else(|| Some(node.parse::<SocketAddr>().ok()?.ip()));
+    address.map(|address| address.to_canonical())
+}
+
+/// The peer that a request came from, and its target as the client means it.
 pub(crate) struct ForwardedRequest<'a> {
-    pub(crate) client: IpAddr,
+    pub(crate) peer: IpAddr,
     pub(crate) scheme: &'a str,
     pub(crate) host: &'a HeaderValue,
+    /// Whether the peer is a trusted proxy, whose own statement about scheme and host stays.
+    pub(crate) is_by_proxy: bool,
 }
 
 impl ForwardedRequest<'_> {
-    /// Appends the client to X-Forwarded-For, and describes its request in the related fields.
+    /// Appends the peer to X-Forwarded-For, and describes its request in the related fields.
     pub(crate) fn append_x_forwarded(&self, fields: &mut HeaderMap) {
-        let client = self.client.to_canonical().to_string();
+        let peer = self.peer.to_canonical().to_string();
         // One field in order: programs that read only the first, or the last, see the same as all others.
         let before = fields.get_all(&X_FORWARDED_FOR).iter().map(HeaderValue::as_bytes).filter(|line| !line.is_empty());
-        let nodes: Vec<&[u8]> = before.chain([client.as_bytes()]).collect();
+        let nodes: Vec<&[u8]> = before.chain([peer.as_bytes()]).collect();
         if let Ok(nodes) = HeaderValue::try_from(nodes.join(&b", "[..])) {
             fields.insert(X_FORWARDED_FOR, nodes);
         }
-        if let Ok(scheme) = HeaderValue::try_from(self.scheme) {
-            fields.insert(HeaderName::from_static("x-forwarded-proto"), scheme);
+        let scheme = HeaderValue::try_from(self.scheme).ok();
+        let related = [(X_FORWARDED_PROTO, scheme), (X_FORWARDED_HOST, Some(self.host.clone()))];
+        for (name, value) in related {
+            if let Some(value) = value.filter(|_| !self.is_by_proxy || !fields.contains_key(&name)) {
+                fields.insert(name, value);
+            }
         }
-        fields.insert(HeaderName::from_static("x-forwarded-host"), self.host.clone());
     }
 
     /// Adds a member to Forwarded.
     pub(crate) fn append_forwarded(&self, fields: &mut HeaderMap) {
-        let node = match self.client.to_canonical() {
+        let node = match self.peer.to_canonical() {
             IpAddr::V4(address) => address.to_string(),
             IpAddr::V6(address) => format!("\"[{address}]\""),
         };
@@ -45,6 +102,8 @@ impl ForwardedRequest<'_> {
 }
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 #[cfg(test)]
 mod tests {
@@ -53,7 +112,12 @@ mod tests {
     #[test]
     fn client_scheme_and_host_are_told_behind_what_was_there() {
         let host = HeaderValue::from_static("a.example:81");
-        let told = ForwardedRequest { client: "2001:db8::1".parse().unwrap(), scheme: "https", host: &host };
+        let told = ForwardedRequest {
+            peer: "2001:db8::1".parse().unwrap(),
+            scheme: "https",
+            host: &host,
+            is_by_proxy: false,
+        };
         let mut fields = HeaderMap::new();
         fields.append("x-forwarded-for", HeaderValue::from_static("192.0.2.1, 192.0.2.2"));
         fields.append("x-forwarded-for", HeaderValue::from_static("192.0.2.3"));
@@ -65,5 +129,47 @@ mod tests {
         assert_eq!(all("x-forwarded-proto"), ["https"]);
         assert_eq!(all("x-forwarded-host"), ["a.example:81"]);
         assert_eq!(all("forwarded"), ["for=\"[2001:db8::1]\";host=\"a.example:81\";proto=https"]);
+    }
+    #[test]
+    fn client_is_the_last_address_that_is_no_trusted_proxys() {
+        let fleet = |client_field| Fleet {
+            trusted_proxies: vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()],
+            client_field,
+            ..Fleet::default()
+        };
+        let check = |peer: &str, field, name: &'static str, lines: &[&str], client: &str| {
+            let mut fields = HeaderMap::new();
+            lines.iter().for_each(|line| drop(fields.append(name, line.parse().unwrap())));
+            let found = client_of(peer.parse().unwrap(), &fleet(field), &fields);
+            assert_eq!(found, client.parse::<IpAddr>().unwrap(), "{peer} {name}: {lines:?}");
+        };
+        let plain = ClientField::XForwardedFor;
+        for (peer, lines, client) in [
+            ("10.0.0.1", &["192.0.2.1"][..], "192.0.2.1"),
+            ("10.0.0.1", &["203.0.113.9, 192.0.2.1"], "192.0.2.1"),
+            ("10.0.0.1", &["203.0.113.9", "192.0.2.1, 10.0.0.7 ,10.0.0.2"], "192.0.2.1"),
+            ("10.0.0.1", &["192.0.2.1:4711"], "192.0.2.1"),
+            ("fd00::1", &["[2001:db8::1]:80"], "2001:db8::1"),
+            ("10.0.0.1", &["2001:db8::1"], "2001:db8::1"),
+            ("::ffff:10.0.0.1", &["::ffff:192.0.2.1"], "192.0.2.1"),
+            ("10.0.0.1", &["192.0.2.1, unknown, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["192.0.2.1, "], "192.0.2.1"),
+            ("10.0.0.1", &[], "10.0.0.1"),
+            ("10.0.0.1", &["10.0.0.3"], "10.0.0.3"),
+            ("192.0.2.7", &["203.0.113.9"], "192.0.2.7"),
+        ] {
+            check(peer, plain, "x-forwarded-for", lines, client);
+            // What the field that was not chosen says is nothing.
+            check(peer, ClientField::Forwarded, "x-forwarded-for", lines, peer);
+        }
+        for (lines, client) in [
+            (&["for=192.0.2.1"][..], "192.0.2.1"),
+            (&["for=203.0.113.9, proto=https; For=\"192.0.2.1:80\";by=10.0.0.2"], "192.0.2.1"),
+            (&["for=\"[2001:db8::1]:4711\";host=\"a,b\""], "2001:db8::1"),
+            (&["for=192.0.2.1, for=_hidden"], "10.0.0.1"),
+            (&["for=192.0.2.1", "proto=https"], "10.0.0.1"),
+        ] {
+            check("10.0.0.1", ClientField::Forwarded, "forwarded", lines, client);
+        }
     }
 }

@@ -54,6 +54,7 @@ mod overview;
 mod pace;
 mod pack;
 mod popular;
+mod readiness;
 mod registries;
 mod request;
 mod routes;
@@ -71,7 +72,7 @@ pub use authority::Authority;
 pub use client::handed::ClientConnection;
 pub use client::intercept::bypass::BypassReason;
 pub use config::{
-    AccessLogTarget, Balance, CacheSettings, Delay, Direct, DirectFallback, GroupRules, HostPattern, HostRules,
+    AccessLogTarget, Balance, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, GroupRules, HostPattern, HostRules,
     HostSent, Intercept, InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener, Mirror, MirrorLink,
     Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, Site, TargetRules, TlsIdentity,
 };

@@ -91,6 +91,8 @@ enum LinePiece {
     Reason,
     /// `%{origin}x`
     Origin,
+    /// `%{node}x`
+    Node,
     /// `%l`: the remote login name, which is always unknown.
     Unknown,
 }
@@ -122,6 +124,8 @@ struct JsonLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     user_agent: Option<&'a str>,
     complete: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
 }
 
 /// The facts about a response that has ended.
@@ -212,6 +216,7 @@ impl LinePiece {
             Self::Result => write!(out, "{}", line.outcome.kind().token()),
             Self::Reason => write!(out, "{}", line.why.map_or("-", |why| why.token())),
             Self::Origin => write_word(out, line.origin.as_deref().unwrap_or("-")),
+            Self::Node => write_word(out, line.node.as_deref().unwrap_or("-")),
             Self::Unknown => out.write_all(b"-"),
         }
     }
@@ -239,6 +244,7 @@ impl<'a> JsonLine<'a> {
             referer: field(0),
             user_agent: field(1),
             complete: sent.complete,
+            node: line.node.as_deref(),
         }
     }
 }
@@ -309,6 +315,7 @@ mod tests {
 
     fn line(fields: &[&str]) -> OpenLogLine {
         OpenLogLine {
+            node: Some("node-a".into()),
             started: Instant::now(),
             client: "192.0.2.7".parse().unwrap(),
             method: Method::GET,
@@ -371,7 +378,7 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let expected = serde_json::json!({
             "client": "192.0.2.7", "url": "http://a.example/x y\"\n", "status": 200, "bytes": 23, "result": "miss",
-            "reason": "no-store", "user_agent": "curl \"8\"", "complete": true,
+            "reason": "no-store", "user_agent": "curl \"8\"", "complete": true, "node": "node-a",
         });
         for (name, expected) in expected.as_object().unwrap() {
             assert_eq!(value[name], *expected, "{name}");
@@ -383,12 +390,12 @@ mod tests {
     fn own_fields_are_written_as_apache_does() {
         let line = line(&["fr"]);
         let text = written(
-            "%a %m %U %H %>s %s %b %B %O %X %% \"%{Accept-Language}i\" %{outcome}x %{result}x %{reason}x %{origin}x",
+            "%a %m %U %H %>s %s %b %B %O %X %% \"%{Accept-Language}i\" %{outcome}x %{result}x %{reason}x %{origin}x %{node}x",
             &line,
         );
         let url = "http://a.example/x%20y%22%0A";
         let expected =
-            format!("192.0.2.7 GET {url} HTTP/1.1 200 200 23 23 123 - % \"fr\" TCP_MISS miss no-store a.example");
+            format!("192.0.2.7 GET {url} HTTP/1.1 200 200 23 23 123 - % \"fr\" TCP_MISS miss no-store a.example node-a");
         assert_eq!(text, expected);
         assert!(written("%{unix}t", &line).parse::<f64>().unwrap() > 1e9);
     }

@@ -6,7 +6,7 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering::Relaxed},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -244,6 +244,14 @@ impl RunningProxy {
 }
 
 impl ProxyHandle {
+    /// Answers health checks with 503 from now on, so that balancers send their requests elsewhere before the listeners
+    /// close. Requests are answered as before.
+    pub fn announce_stop(&self) {
+        if let Some(shared) = self.in_force.get() {
+            shared.counts.is_draining.store(true, Relaxed);
+        }
+    }
+
     /// Reopens the access log and reads the certificates again, without affecting connections. Blocks. Returns the
     /// errors. After an error, the previous file or certificate stays in use.
     pub fn refresh(&self) -> Vec<String> {

@@ -3,7 +3,7 @@
 //! Owns: only the list of that state. A reload creates a new one and takes over what must survive: see
 //! `server::reload`.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError, Weak, atomic::{AtomicBool, AtomicUsize}};
 
 use tokio_rustls::TlsAcceptor;
 
@@ -79,11 +79,13 @@ impl InForce {
     }
 }
 
-/// Counts of limited resources, which persist across configurations.
+/// Counts of limited resources, which persist across configurations, and whether the proxy is about to stop.
 #[derive(Default)]
 pub(crate) struct BoundedCounts {
     /// Open client connections.
     pub(crate) connections: AtomicUsize,
     /// Requests that wait for a response.
     pub(crate) waiting: AtomicUsize,
+    /// Whether the listeners are about to close.
+    pub(crate) is_draining: AtomicBool,
 }

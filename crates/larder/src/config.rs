@@ -5,6 +5,7 @@
 //! value out of range is refused, and the error marks the place.
 
 mod delay;
+mod fleet;
 mod key;
 mod listeners;
 mod mirror;
@@ -77,6 +78,7 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
     settings.warnings = warnings;
     let proxy = &mut settings.proxy;
     listeners::read(&mut top, proxy)?;
+    fleet::read(&mut top, &mut proxy.fleet, &mut settings.drain_notice)?;
     top.set("workers", &mut proxy.worker_count, |value| value.parsed("a count", value::workers))?;
     top.set("name", &mut proxy.pseudonym, |value| value.parsed("a name", value::pseudonym).map(Some))?;
     top.set("allow_clients", &mut proxy.clients, |value| each(value, "a network", value::network))?;
@@ -308,6 +310,36 @@ mod tests {
     }
 
     #[test]
+    fn wrong_statements_about_the_fleet_are_pointed_at() {
+        for (text, place, problem) in [
+            ("trusted_proxies = [\"10.0.0.1/33\"]", "\"10.0.0.1/33\"", "not a network"),
+            ("trusted_proxies = [\"balancer\"]", "\"balancer\"", "not a network"),
+            ("trusted_proxies = \"10.0.0.0/8\"", "\"10.0.0.0/8\"", "a list"),
+            ("client_field = \"x-real-ip\"", "\"x-real-ip\"", "not a field that names a client"),
+            ("ready_path = \"ready\"", "\"ready\"", "not a path for health checks"),
+            ("ready_path = \"/ready?deep\"", "\"/ready?deep\"", "not a path for health checks"),
+            ("ready_path = \"\"", "\"\"", "not a path for health checks"),
+            ("node = \"cache a\"", "\"cache a\"", "not a name"),
+            ("node = 7", "7", "a name"),
+            ("drain_notice = \"soon\"", "\"soon\"", "not a duration"),
+            ("[[listener]]\naddress = \"127.0.0.1:1\"\norigin_form = 1", "1", "true or false"),
+            ("trusted_proxy = []", "trusted_proxy", "unknown key"),
+        ] {
+            let wrong = parse(text).unwrap_err();
+            assert!(wrong.problem.contains(problem), "{text}: {}", wrong.problem);
+            assert!(!wrong.help.is_empty() && text[wrong.span].contains(place), "{text}");
+        }
+        let right = "trusted_proxies = [\"10.0.0.0/8\", \"fd00::/8\"]\nclient_field = \"Forwarded\"\nready_path = \"none\"\n\
+                     node = \"cache-a\"\ndrain_notice = \"5s\"";
+        let settings = parse(right).unwrap();
+        let larder_proxy::Fleet { trusted_proxies, client_field, ready_path, node, shows_node } = settings.proxy.fleet;
+        assert_eq!((trusted_proxies.len(), client_field), (2, larder_proxy::ClientField::Forwarded));
+        assert_eq!((ready_path, node.as_deref(), shows_node), (None, Some("cache-a"), true));
+        assert_eq!(settings.drain_notice, Duration::from_secs(5));
+        assert_eq!(parse("").unwrap().proxy.fleet.ready_path.as_deref(), Some("/-/ready"));
+    }
+
+    #[test]
     fn old_name_is_accepted_with_a_warning_that_names_the_new_one() {
         for (old, new, name) in [
             ("drain = \"3s\"", "drain_timeout = \"3s\"", "`drain_timeout`"),
@@ -366,7 +398,7 @@ mod tests {
         let addresses = ["127.0.0.1:3128", "[::1]:3128", "192.168.0.1:443"].map(|address| address.parse().unwrap());
         let [first, second, third] = addresses;
         let proxied_by = vec!["10.2.0.0/24".parse().unwrap()];
-        let behind = Listener { proxied_by, ..Listener::tls("10.0.0.1:8443".parse().unwrap()) };
+        let behind = Listener { proxied_by, origin_form: true, ..Listener::tls("10.0.0.1:8443".parse().unwrap()) };
         assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third), behind]);
         assert_eq!((proxy.add_x_forwarded, proxy.add_forwarded, proxy.origin_http2), (true, true, false));
         assert_eq!(proxy.cache.http.compression.codings, [ContentCoding::Brotli, ContentCoding::Gzip]);

@@ -5,6 +5,12 @@
 use crate::{failure::Failure, size};
 use std::fs;
 
+/// Returns the host's name, if it has one.
+pub(crate) fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
 /// Refuses a memory size that exceeds this machine's memory.
 ///
 /// # Errors

@@ -78,6 +78,11 @@ impl Reloader {
         self.in_force().drain
     }
 
+    /// Returns how long health checks fail before the listeners close.
+    pub(crate) fn drain_notice(&self) -> Duration {
+        self.in_force().drain_notice
+    }
+
     fn in_force(&self) -> MutexGuard<'_, RunSettings> {
         self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,6 +5,7 @@
 
 use crate::{
     failure::Failure,
+    machine,
     mirrors::{self, InterceptedHosts, NamedRegistry, OriginOf},
     size,
     tuning::PolicyChoice,
@@ -12,7 +13,7 @@ use crate::{
     volumes,
 };
 use larder_http::rules::Rule;
-use larder_proxy::{AccessLogTarget, HostPattern, HostRules, OriginUrl, ProxyConfig};
+use larder_proxy::{AccessLogTarget, Fleet, HostPattern, HostRules, OriginUrl, ProxyConfig};
 use larder_store::{IoChoice, PathContent, Policy, Tuning, mean_entry_bytes_default};
 use std::{
     fmt,
@@ -37,6 +38,8 @@ pub(crate) struct RunSettings {
     pub(crate) intercept: Interception,
     /// Time for running exchanges after a signal to stop.
     pub(crate) drain: Duration,
+    /// Time between the first failing health check and the end of accepting connections.
+    pub(crate) drain_notice: Duration,
     /// Warnings about old names in the configuration file.
     pub(crate) warnings: Vec<String>,
 }
@@ -203,7 +206,11 @@ pub(crate) fn parse_origin(text: &str) -> Result<OriginUrl, BadValue> {
 impl Default for RunSettings {
     fn default() -> Self {
         Self {
-            proxy: ProxyConfig { hot_bytes: 64_000_000, ..ProxyConfig::default() },
+            proxy: ProxyConfig {
+                hot_bytes: 64_000_000,
+                fleet: Fleet { ready_path: Some("/-/ready".to_owned()), ..Fleet::default() },
+                ..ProxyConfig::default()
+            },
             forward: None,
             store: StoreSettings {
                 disks: vec![DiskSettings::UserCache],
@@ -220,6 +227,7 @@ impl Default for RunSettings {
             worlds: RegistryNames::default(),
             intercept: Interception::default(),
             drain: Duration::from_secs(10),
+            drain_notice: Duration::ZERO,
             warnings: Vec::new(),
         }
     }
@@ -270,6 +278,13 @@ impl RunSettings {
             let help =
                 "give --certificate FILE,KEY or a [[certificate]] with file and key, or leave `tls` out of [admin]";
             return Err(Failure::usage("the admin listener with TLS needs a certificate", help));
+        }
+        if let Some(listener) = self.proxy.listeners.iter().find(|listener| listener.origin_form) {
+            let help = "leave `origin_form` out of that [[listener]]: sites and origins take such requests anyway";
+            if !self.forwards() || self.proxy.default_origin.is_some() {
+                let problem = format!("origin form without forward requests: {}", listener.address);
+                return Err(Failure::usage(problem, help));
+            }
         }
         self.store.check()?;
         if self.intercepts() && !self.forwards() {
@@ -324,6 +339,7 @@ impl RunSettings {
     /// Returns the proxy's configuration. If clients are listed, this machine is added to them.
     pub(crate) fn proxy_config(&self) -> ProxyConfig {
         let mut config = ProxyConfig { forward: self.forwards(), ..self.proxy.clone() };
+        config.fleet.node = config.fleet.node.or_else(|| machine::host_name().map(Into::into));
         let mut names = self.worlds.names.clone();
         names.sort_unstable();
         names.dedup();

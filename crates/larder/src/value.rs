@@ -8,7 +8,7 @@ use crate::{duration, size};
 use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::{coding::ContentCoding, fields::via::Pseudonym};
-use larder_proxy::{Direct, HostPattern, HostSent, LogFormat, Offline, Parent, TlsIdentity};
+use larder_proxy::{ClientField, Direct, HostPattern, HostSent, LogFormat, Offline, Parent, TlsIdentity};
 use std::{
     error::Error,
     fmt,
@@ -137,6 +137,31 @@ pub(crate) fn network(text: &str) -> Result<IpNet, BadValue> {
 pub(crate) fn field_name(text: &str) -> Result<HeaderName, BadValue> {
     let help = "a field has a name such as CDN-Cache-Control";
     text.parse().map_err(|_| BadValue::new(format!("not the name of a field: `{text}`"), help))
+}
+
+/// Parses the field in which trusted proxies name the client.
+pub(crate) fn client_field(text: &str) -> Result<ClientField, BadValue> {
+    match text.to_ascii_lowercase().as_str() {
+        "x-forwarded-for" => Ok(ClientField::XForwardedFor),
+        "forwarded" => Ok(ClientField::Forwarded),
+        _ => Err(BadValue::new(
+            format!("not a field that names a client: `{text}`"),
+            "it can be x-forwarded-for or forwarded: the one that the proxies in front write",
+        )),
+    }
+}
+
+/// Parses the path of health checks on the client port; `none` turns them off.
+pub(crate) fn ready_path(text: &str) -> Result<Option<String>, BadValue> {
+    let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte));
+    match text {
+        "none" => Ok(None),
+        _ if is_path => Ok(Some(text.to_owned())),
+        _ => Err(BadValue::new(
+            format!("not a path for health checks: `{text}`"),
+            "it begins with a slash and has no query, such as /-/ready; or `none` for no health checks",
+        )),
+    }
 }
 
 /// Parses the proxy's name in Via and CDN-Loop.

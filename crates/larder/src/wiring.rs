@@ -282,14 +282,21 @@ impl StartedProxy {
         let handle = running.handle();
         sessions.iter().for_each(|sessions| (sessions.remove)());
         commands.remove();
-        let drain = reloader.drain();
+        let (notice, drain) = (reloader.drain_notice(), reloader.drain());
+        if !notice.is_zero() {
+            handle.announce_stop();
+            tell!("health checks fail from now on; in {} s no more connections are accepted", notice.as_secs_f32());
+        }
         tell!("stopping: running exchanges have {} s to finish; a second signal ends at once", drain.as_secs());
-        service_manager::tell_stopping(drain + CLOSE_PATIENCE);
+        service_manager::tell_stopping(notice + drain + CLOSE_PATIENCE);
         runtime.block_on(async {
             // On its own thread, so that a second signal is handled even if the device blocks.
             let (ended, has_ended) = oneshot::channel();
-            let stopped = task::spawn_blocking(move || stop(running, store, drain, ended));
-            match await_end(stopped, signals.stop(&handle, &control), drain + CLOSE_PATIENCE).await {
+            let stopped = task::spawn_blocking(move || {
+                thread::sleep(notice);
+                stop(running, store, drain, ended)
+            });
+            match await_end(stopped, signals.stop(&handle, &control), notice + drain + CLOSE_PATIENCE).await {
                 StopEnd::Stopped(outcome) => outcome,
                 StopEnd::Signal => {
                     handle.cut_short();

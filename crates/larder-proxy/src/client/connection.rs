@@ -96,6 +96,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
         session: door.session.clone(),
         watched,
         listener: listener.address,
+        takes_origin_form: listener.origin_form,
         is_fresh,
     };
     serve_opened(worker, opened, about).await;
@@ -136,6 +137,7 @@ pub(crate) async fn serve_inside(worker: &Arc<Worker>, inside: TunnelledConnecti
         session,
         watched: worker.watches.register(),
         listener,
+        takes_origin_form: false,
         is_fresh: false,
     };
     serve_opened(worker, opened, about).await;
@@ -148,13 +150,14 @@ struct ConnectionContext {
     session: Option<Arc<SessionState>>,
     watched: WatchedConnection,
     listener: SocketAddr,
+    takes_origin_form: bool,
     /// Whether the connection was accepted after the handover began. In that case, its first response is its last.
     is_fresh: bool,
 }
 
 async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: ConnectionContext) {
     let OpenedConnection { peer, socket, first, protocol } = opened;
-    let ConnectionContext { inside, session, watched, listener, is_fresh } = about;
+    let ConnectionContext { inside, session, watched, listener, takes_origin_form, is_fresh } = about;
     let config = &worker.shared.config;
     watched.arm(config.limits.idle);
     let is_movable = protocol == ClientProtocol::Http1 && !socket.is_tls() && inside.is_none() && session.is_none();
@@ -163,6 +166,7 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
         worker: Arc::clone(worker),
         peer,
         listener,
+        takes_origin_form,
         secure: socket.is_tls(),
         server_name: socket.server_name().map(Into::into),
         protocol,

@@ -18,6 +18,7 @@ use crate::{
         socket::{ALPN_PROTOCOLS, ClientProtocol, ClientSocket},
     },
     config::Listener,
+    origin::target::is_within,
     worker::Worker,
 };
 
@@ -63,7 +64,9 @@ pub(crate) async fn open(
         PeerAddress::Accepted(address) => address,
     };
     let from = peer.ip().to_canonical();
-    if listener.proxied_by.iter().any(|network| network.contains(&from)) {
+    let must_name_client = listener.proxied_by.iter().any(|network| network.contains(&from));
+    let may_name_client = || is_within(&worker.shared.config.fleet.trusted_proxies, from);
+    if must_name_client || may_name_client() && proxied::is_next(&socket).await? {
         peer = proxied::read(&mut socket).await?.unwrap_or(peer);
     }
     match worker.shared.acceptor.as_ref().filter(|_| listener.tls) {

@@ -5,7 +5,7 @@
 //! deadline, except the wait for an origin, which has its own deadlines. Cost: no timers and no allocation per request.
 
 use std::{
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed},
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use http::{Uri, Version, uri::Authority};
+use http::{Request, Uri, Version, uri::Authority};
 use larder_http::reuse::StaleAllowed;
 
 use crate::{
@@ -25,6 +25,8 @@ use crate::{
         raw_requests::RawRequests,
         socket::ClientProtocol,
     },
+    config::Fleet,
+    forwarded,
     origin::{
         target::{Origin, host_of, is_within},
         uplink::UplinkState,
@@ -43,6 +45,8 @@ pub(crate) struct Client {
     pub(crate) peer: SocketAddr,
     /// The client's listener, by its address in the configuration.
     pub(crate) listener: SocketAddr,
+    /// Whether requests that name their target by Host alone are forward requests.
+    pub(crate) takes_origin_form: bool,
     /// Whether the connection uses TLS.
     pub(crate) secure: bool,
     /// The name that the client requested in its TLS handshake.
@@ -73,6 +77,10 @@ pub(crate) struct Client {
     /// Number of complete flushes.
     pub(crate) flushed: FlushCounter,
 }
+
+/// The client that a trusted proxy named, in the request's extensions.
+#[derive(Clone, Copy)]
+struct NamedClient(IpAddr);
 
 /// The phase of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -205,10 +213,32 @@ impl Client {
         }
     }
 
-    /// Returns whether the client's address is outside the networks that are served.
-    pub(crate) fn is_denied(&self, worker: &Worker) -> bool {
+    /// Notes in a request the address of its client, if a trusted proxy names one. Inside a tunnel the client speaks
+    /// for itself.
+    pub(crate) fn note_client<B>(&self, fleet: &Fleet, request: &mut Request<B>) {
+        if fleet.trusted_proxies.is_empty() || self.inside.is_some() {
+            return;
+        }
+        let named = forwarded::client_of(self.peer.ip(), fleet, request.headers());
+        if named != self.peer.ip() {
+            request.extensions_mut().insert(NamedClient(named));
+        }
+    }
+
+    /// Returns the address of a request's client: the peer's, unless a trusted proxy named another.
+    pub(crate) fn address_of<B>(&self, request: &Request<B>) -> IpAddr {
+        request.extensions().get().map_or(self.peer.ip(), |NamedClient(address)| *address)
+    }
+
+    /// Returns the same with a port; without the client's own port it is 0.
+    pub(crate) fn named_peer<B>(&self, request: &Request<B>) -> SocketAddr {
+        request.extensions().get().map_or(self.peer, |NamedClient(address)| SocketAddr::new(*address, 0))
+    }
+
+    /// Returns whether the address of a request's client is outside the networks that are served.
+    pub(crate) fn is_denied<B>(&self, worker: &Worker, request: &Request<B>) -> bool {
         let networks = &worker.shared.config.clients;
-        !networks.is_empty() && !is_within(networks, self.peer.ip())
+        !networks.is_empty() && !is_within(networks, self.address_of(request))
     }
 
     /// Returns whether the client needs no credentials. It gave them when it opened its tunnel, or its session belongs

@@ -10,10 +10,14 @@
 use std::{
     io,
     net::{IpAddr, SocketAddr},
+    time::Duration,
 };
 
 use ppp::{v1, v2};
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    net::TcpStream,
+};
 
 /// Reads the header. Returns `None` if the load balancer itself is the client, as in a health check.
 ///
@@ -33,7 +37,7 @@ pub(crate) async fn read(socket: &mut (impl AsyncRead + Unpin)) -> io::Result<Op
         socket.read_exact(&mut header[FIXED_BYTES..]).await?;
         return source_2(&header);
     }
-    if !header.starts_with(b"PROXY ") {
+    if !header.starts_with(VERSION_1) {
         return Err(malformed("no PROXY header from a network that must send one"));
     }
     while !header.ends_with(b"\r\n") {
@@ -43,6 +47,27 @@ pub(crate) async fn read(socket: &mut (impl AsyncRead + Unpin)) -> io::Result<Op
         header.push(socket.read_u8().await?);
     }
     source_1(&header)
+}
+
+/// Returns whether a connection of a trusted proxy begins with a header. A balancer that passes on its clients' bytes
+/// without one lets them name any address, here and in X-Forwarded-For.
+///
+/// # Errors
+/// The connection failed.
+pub(crate) async fn is_next(socket: &TcpStream) -> io::Result<bool> {
+    let mut first = [0; START_BYTES];
+    loop {
+        let count = socket.peek(&mut first).await?;
+        let begins = |header: &[u8]| header.starts_with(&first[..count]);
+        if !begins(SIGNATURE) && !begins(VERSION_1) {
+            return Ok(false);
+        }
+        if count == START_BYTES || count == 0 {
+            return Ok(count > 0);
+        }
+        // A letter that both could begin with, alone: peeking returns at once until more has come.
+        tokio::time::sleep(PEEK_INTERVAL).await;
+    }
 }
 
 fn source_1(header: &[u8]) -> io::Result<Option<SocketAddr>> {
@@ -67,7 +92,11 @@ fn malformed(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
+const VERSION_1: &[u8] = b"PROXY ";
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// Bytes by which a header differs from a request and from a handshake.
+const START_BYTES: usize = VERSION_1.len();
+const PEEK_INTERVAL: Duration = Duration::from_millis(5);
 /// Length of the fixed part of a version 2 header.
 const FIXED_BYTES: usize = 16;
 /// Longest remainder of a version 2 header: addresses and extensions.

@@ -36,7 +36,8 @@ pub(crate) struct ExchangeContext {
 pub(crate) struct Ticket {
     client: Arc<Client>,
     line: Option<Box<LogLine>>,
-    about: ExchangeContext,
+    /// `None` for an exchange that is not counted.
+    about: Option<ExchangeContext>,
     sent_bytes: u64,
     complete: bool,
     broken: bool,
@@ -45,7 +46,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, about: ExchangeContext) -> Self {
+    pub(crate) fn new(client: Arc<Client>, line: Option<Box<LogLine>>, about: Option<ExchangeContext>) -> Self {
         Self { client, line, about, sent_bytes: 0, complete: false, broken: false, flushed_before: None }
     }
 
@@ -80,19 +81,9 @@ impl Ticket {
         &self.client
     }
 
-    /// Records that the body ended with an error.
-    pub(crate) fn note_broken(&mut self, error: BodyError) {
-        tracing::debug!(%error, peer = %self.client.peer, "response broken off");
-        self.client.worker.metrics.broken[error as usize].add(1);
-        self.complete = false;
-        self.broken = true;
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
+    fn count(&self, about: ExchangeContext) {
         let metrics = &self.client.worker.metrics;
-        let ExchangeContext { started, first_byte_us, subject, outcome, status } = self.about;
+        let ExchangeContext { started, first_byte_us, subject, outcome, status } = about;
         metrics.settle(&ExchangeSummary { outcome, status, subject, sent_bytes: self.sent_bytes });
         if outcome != Outcome::Tunnel {
             let (kind, whole) = (outcome.kind() as usize, TimeBucket::of(started.elapsed()));
@@ -108,6 +99,22 @@ impl Drop for Ticket {
         }
         if !self.complete {
             metrics.aborted.add(1);
+        }
+    }
+
+    /// Records that the body ended with an error.
+    pub(crate) fn note_broken(&mut self, error: BodyError) {
+        tracing::debug!(%error, peer = %self.client.peer, "response broken off");
+        self.client.worker.metrics.broken[error as usize].add(1);
+        self.complete = false;
+        self.broken = true;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(about) = self.about {
+            self.count(about);
         }
         if let Some(LogLine { worker, line }) = self.line.take().map(|line| *line) {
             worker.write_log_line(&line, SentResponse { bytes: self.sent_bytes, complete: self.complete });

@@ -18,12 +18,15 @@ pub struct Listener {
     /// Networks of load balancers that name their clients with the PROXY protocol (version 1 or 2). Connections from
     /// these networks must begin with its header; connections from other networks must not. Default none.
     pub proxied_by: Vec<IpNet>,
+    /// Takes a request that names its target by Host alone for one to a proxy, as balancers send it that are made for
+    /// origin servers. Has an effect in forward mode, for hosts without a site. Default no.
+    pub origin_form: bool,
 }
 
 impl Listener {
     /// Returns a listener without TLS.
     pub fn plain(address: SocketAddr) -> Self {
-        Self { address, tls: false, proxied_by: Vec::new() }
+        Self { address, tls: false, proxied_by: Vec::new(), origin_form: false }
     }
 
     /// Returns a listener with TLS.

@@ -123,6 +123,7 @@ fn piece(
         (Some("result"), Some('x')) => LinePiece::Result,
         (Some("reason"), Some('x')) => LinePiece::Reason,
         (Some("origin"), Some('x')) => LinePiece::Origin,
+        (Some("node"), Some('x')) => LinePiece::Node,
         _ => return Ok(None),
     }))
 }

@@ -55,6 +55,12 @@ pub(super) fn finish(
     served.response.map(|body| body.paced(pacer).with_ticket(ticket))
 }
 
+/// Attaches a ticket to the response to a health check, which is neither counted nor logged: balancers send them every
+/// second, and they say nothing about the load.
+pub(super) fn finish_health_check(client: &Arc<Client>, response: Response<ResponseBody>) -> Response<ResponseBody> {
+    response.map(|body| body.with_ticket(Ticket::new(Arc::clone(client), None, None)))
+}
+
 /// Returns the pacer for a response, if a delay rule applies to this client and origin.
 fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<Pacer> {
     let delays = &worker.shared.delays;
@@ -65,7 +71,7 @@ fn pacer_of(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Op
         &Method::CONNECT => request.uri().authority()?.as_str(),
         _ => name_of(client, worker, request)?.1,
     };
-    delays.pacer(client.peer.ip(), host_of(authority))
+    delays.pacer(client.address_of(request), host_of(authority))
 }
 
 /// Returns the scheme, authority and origin mark of a request that passed the gate. `None` if they need a full parse.
@@ -127,7 +133,7 @@ impl RequestStart {
         let (outcome, status) = (served.outcome, served.response.status());
         let first_byte_us = takes_time.then(|| u32::try_from(started.elapsed().as_micros()).unwrap_or(u32::MAX));
         let about = ExchangeContext { started, first_byte_us, subject, outcome, status };
-        Ticket::new(Arc::clone(client), self.line.map(|line| line.end(served)), about)
+        Ticket::new(Arc::clone(client), self.line.map(|line| line.end(served)), Some(about))
     }
 }
 
@@ -164,7 +170,7 @@ impl LineStart {
         });
         let user = worker.shared.passwords.as_ref().and_then(|passwords| passwords.user(fields));
         let (method, version, fields) = (request.method().clone(), request.version(), wanted.collect());
-        let (worker, client) = (Arc::clone(worker), client.peer.ip());
+        let (worker, client) = (Arc::clone(worker), client.address_of(request));
         Some(Box::new(Self { worker, started, client, method, url, version, user, fields }))
     }
 
@@ -174,6 +180,7 @@ impl LineStart {
         let head_bytes = STATUS_LINE_BYTES
             + fields.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_LINE_BYTES).sum::<usize>();
         let line = OpenLogLine {
+            node: worker.shared.config.fleet.node.clone(),
             started,
             client: client.to_canonical(),
             method,

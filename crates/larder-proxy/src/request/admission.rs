@@ -45,7 +45,7 @@ pub(crate) async fn admit(
     worker: &Worker,
     request: &mut Request<Incoming>,
 ) -> Result<Arc<RequestHead>, Failure> {
-    if client.is_denied(worker) {
+    if client.is_denied(worker, request) {
         return Err(Failure::ClientDenied);
     }
     let shared = &worker.shared;
@@ -130,7 +130,8 @@ pub(crate) fn take_apart(
     let (method, version) = (request.method().clone(), request.version());
     let goes_on = count_down(&method, &mut fields);
     let session_rules = client.session.as_ref().map(|session| Arc::clone(&session.rules));
-    let (line, key, client) = (client.line_to(&origin), key.map(Arc::from), client.peer.ip());
+    let (line, key) = (client.line_to(&origin), key.map(Arc::from));
+    let (peer, client) = (client.peer.ip(), client.address_of(request));
     // A client of HTTP/1.0 cannot wait for a 100.
     let expects = version > Version::HTTP_10 && expects_continue(&fields) && has_body(&fields);
     let named = host.to_str().unwrap_or_default();
@@ -146,6 +147,7 @@ pub(crate) fn take_apart(
         origin,
         choice,
         client,
+        peer,
         line,
         goes_on,
         interim,

@@ -24,12 +24,13 @@ use crate::{
     mirrors::{MirrorRequest, RegistryAsk},
     origin::{
         request_body::ClientBody,
-        target::{host_of, path_of},
+        target::{host_of, is_within, path_of},
     },
     outcome::Outcome,
     popular::PopularitySubject,
+    readiness::Readiness,
     request::{
-        accounting::{RequestNote, RequestStart, finish, name_of},
+        accounting::{RequestNote, RequestStart, finish, finish_health_check, name_of},
         admission, change, encode, gate,
         hit::{self, HitRequest},
         intercept, pac, question,
@@ -50,9 +51,14 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
     }
     // Determined once, so that a request sees one configuration.
     let worker = client.worker.latest();
+    let is_health_check = is_health_check(client, &worker, &request);
     let passed = gate::pass(client, &worker, fault, &mut request);
     if let Err(failure) = passed {
         return refuse(client, &worker, &request, &failure);
+    }
+    if is_health_check && may_check_health(client, &worker, &request) {
+        let response = Readiness::of(&worker.shared).response();
+        return ClientAnswer::Ready(Some(finish_health_check(client, response)));
     }
     // Read here, because a mirror changes the coding that the request accepts.
     let wish = if worker.shared.compresses { CodingWish::of(&request) } else { None };
@@ -72,6 +78,22 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
             ClientAnswer::Later(Box::pin(run(PendingExchange::new(client, worker, met), request, wish)))
         }
     }
+}
+
+/// Returns whether a request is a health check: for the path of these, and addressed to this proxy itself.
+fn is_health_check<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
+    let (path, uri) = (worker.shared.config.fleet.ready_path.as_deref(), request.uri());
+    path == Some(uri.path())
+        && matches!(*request.method(), Method::GET | Method::HEAD)
+        && client.is_server_for(request.version(), uri)
+        && client.inside.is_none()
+        && client.session.is_none()
+}
+
+/// Returns whether a client gets an answer to a health check: balancers do, even if they may not use this proxy.
+fn may_check_health<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
+    let balancers = &worker.shared.config.fleet.trusted_proxies;
+    !client.is_denied(worker, request) || is_within(balancers, client.peer.ip())
 }
 
 /// Returns the subject under which a request is counted as popular.
@@ -136,7 +158,7 @@ fn answer_from_memory(
     name: Option<(&str, &str, OriginMark<'_>)>,
 ) -> Option<ServedResponse> {
     let (method, fields) = (request.method(), request.headers());
-    if client.is_denied(worker) || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream()
+    if client.is_denied(worker, request) || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream()
     {
         return None;
     }
@@ -367,7 +389,7 @@ async fn run_tunnel(
     start: RequestStart,
 ) -> Response<ResponseBody> {
     let opened = async {
-        if client.is_denied(worker) {
+        if client.is_denied(worker, &request) {
             return Err(Failure::ClientDenied);
         }
         if !admission::may_forward(client, &worker.shared, request.headers()).await {
@@ -375,7 +397,7 @@ async fn run_tunnel(
         }
         let origin = tunnel::target(worker, &request)?;
         worker.shared.origins.check_listed(&origin)?;
-        match intercept::interceptor(client, worker, &origin) {
+        match intercept::interceptor(client, worker, &origin, client.address_of(&request)) {
             Some(interceptor) => Ok((Err(interceptor), origin)),
             None if client.line_to(&origin).is_down() => {
                 client.session.iter().for_each(|session| session.note_missing(format!("CONNECT {origin}")));
@@ -394,6 +416,7 @@ async fn run_tunnel(
             let mut start = if leads_to.is_ok() { start } else { start.without_subject() };
             let pacer = start.take_pacer();
             let ticket = start.ticket(client, &served, false);
+            let peer = client.named_peer(&request);
             let client_side = hyper::upgrade::on(request);
             match leads_to {
                 Ok(target) => {
@@ -404,7 +427,7 @@ async fn run_tunnel(
                 Err(interceptor) => intercept::answer(
                     client,
                     worker,
-                    intercept::TunnelOpening { client_side, origin, interceptor: Arc::clone(interceptor) },
+                    intercept::TunnelOpening { client_side, origin, peer, interceptor: Arc::clone(interceptor) },
                     ticket,
                 ),
             }

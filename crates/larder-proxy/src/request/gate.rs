@@ -34,6 +34,7 @@ pub(crate) fn pass<B>(
     fault: Option<HeadFault>,
     request: &mut Request<B>,
 ) -> Result<(), Failure> {
+    client.note_client(&worker.shared.config.fleet, request);
     if let Some(fault) = fault {
         return Err(Failure::BadRequest(fault));
     }
@@ -44,6 +45,9 @@ pub(crate) fn pass<B>(
     } else {
         effective_authority(request.uri(), request.headers(), request.version())?;
         check_target(client, request)?;
+    }
+    if client.takes_origin_form && !is_connect {
+        put_in_absolute_form(client, request)?;
     }
     match &client.inside {
         Some(origin) => intercept::place(origin, request),
@@ -70,6 +74,17 @@ fn check_target<B>(client: &Client, request: &mut Request<B>) -> Result<(), Fail
         _ if is_options && is_whole && client.asks_server() => mark_about_server(request),
         _ => Ok(()),
     }
+}
+
+/// Gives a request the target that a client of a proxy sends (RFC 9112 3.2.2), from its Host. A request about the
+/// server as a whole stays one to this proxy.
+fn put_in_absolute_form<B>(client: &Client, request: &mut Request<B>) -> Result<(), Failure> {
+    let uri = request.uri();
+    let host = accepted_authority(uri, request.headers());
+    let (None, Some(host), true) = (uri.scheme(), host, path_of(uri).starts_with('/')) else { return Ok(()) };
+    let builder = Uri::builder().scheme(client.scheme()).authority(host).path_and_query(path_of(uri));
+    *request.uri_mut() = builder.build().map_err(|_| Failure::BadRequest("the target is not a URI"))?;
+    Ok(())
 }
 
 /// Marks a request for the server as a whole, and replaces its target by one that fits in a URI.

@@ -7,7 +7,10 @@
 //! CONNECT name different hosts is connected to neither. A request inside must be for the origin that CONNECT named,
 //! and is then treated like any other request for `https://`.
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use bytes::BytesMut;
 use http::{
@@ -42,7 +45,12 @@ use crate::{
 
 /// Returns the interceptor for a client's tunnel to `origin`, if the tunnel is intercepted. Records the tunnel if its
 /// host is listed but it is not intercepted.
-pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &Origin) -> Option<&'a Arc<Interceptor>> {
+pub(crate) fn interceptor<'a>(
+    client: &'a Client,
+    worker: &'a Worker,
+    origin: &Origin,
+    address: IpAddr,
+) -> Option<&'a Arc<Interceptor>> {
     let of_session = client.session.as_ref().map(|session| &session.interceptor);
     let interceptor = of_session.or(worker.shared.interceptor.as_ref())?;
     let host = normal_host(&origin.host);
@@ -53,7 +61,7 @@ pub(crate) fn interceptor<'a>(client: &'a Client, worker: &'a Worker, origin: &O
     let why = if asks_certificate {
         Some(BypassReason::ClientCertificate)
     } else {
-        interceptor.bypass(client.peer.ip(), &host)
+        interceptor.bypass(address, &host)
     };
     match why {
         Some(why) => note_bypass(client, worker, origin, why),
@@ -84,25 +92,27 @@ pub(crate) struct TunnelOpening {
     pub(crate) client_side: OnUpgrade,
     /// The origin that the client addresses.
     pub(crate) origin: Origin,
+    /// The client's address.
+    pub(crate) peer: SocketAddr,
     pub(crate) interceptor: Arc<Interceptor>,
 }
 
 /// Serves a tunnel once the client has been told that it is open. `ticket` accounts for it at the end.
 pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: TunnelOpening, mut ticket: Ticket) {
-    let TunnelOpening { client_side, origin, interceptor } = opening;
+    let TunnelOpening { client_side, origin, peer, interceptor } = opening;
     let (client, worker) = (Arc::clone(client), Arc::clone(worker));
     let presence = ConnectionPresence::of(&worker);
     tokio::spawn(async move {
         let worker = &worker;
         let watched = worker.watches.register();
         watched.arm(worker.shared.config.limits.header);
-        let opening = open(&client, client_side, &origin, &interceptor);
+        let opening = open(peer, client_side, &origin, &interceptor);
         let opened = OrderWatch::new(opening, &watched, &[WatchOrder::Drain, WatchOrder::Expire]).await;
         drop(watched);
         match opened {
             Some(Ok(TunnelOutcome::Http(stream))) => {
                 ticket.note_sent(0, true);
-                let (peer, listener, session) = (client.peer, client.listener, client.session.clone());
+                let (listener, session) = (client.listener, client.session.clone());
                 let kept = Box::new((ticket, presence));
                 worker.serve_inside(TunnelledConnection { stream, peer, listener, origin, session, kept });
             }
@@ -116,7 +126,7 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
                 client.count(Outcome::Tunnel);
                 match tunnel::open(worker, &origin).await {
                     Ok(target) => {
-                        let pacer = worker.shared.delays.pacer(client.peer.ip(), &origin.host);
+                        let pacer = worker.shared.delays.pacer(peer.ip(), &origin.host);
                         let target = tunnel::watched(worker, target, pacer);
                         tunnel::copy(worker, stream, target, &mut ticket).await;
                     }
@@ -134,7 +144,7 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
 
 /// Reads the first bytes, and performs the handshake if they begin one.
 async fn open(
-    client: &Client,
+    peer: SocketAddr,
     client_side: OnUpgrade,
     origin: &Origin,
     interceptor: &Arc<Interceptor>,
@@ -150,7 +160,6 @@ async fn open(
         FirstBytes::Nothing => return Ok(TunnelOutcome::Nothing),
     };
     if let Some(name) = name.filter(|name| *name != host) {
-        let peer = client.peer;
         tracing::warn!(host, name, %peer, "a tunnel is closed: its client names one host outside and another inside");
         // The handshake is meant to fail, because that informs the client.
         let _ = TlsAcceptor::from(refusing_config()?).accept(stream).await;
@@ -161,7 +170,7 @@ async fn open(
         Ok(stream) => Ok(TunnelOutcome::Http(Box::new(stream))),
         Err(error) => {
             if let Some(why) = refusal(&error) {
-                interceptor.note_refusal(client.peer.ip(), &host, &why);
+                interceptor.note_refusal(peer.ip(), &host, &why);
             }
             Err(error)
         }

@@ -44,7 +44,7 @@ pub(crate) async fn answer<B>(
     request: &Request<B>,
     ask: RegistryAsk,
 ) -> Result<ServedResponse, Failure> {
-    if client.is_denied(worker) {
+    if client.is_denied(worker, request) {
         return Err(Failure::ClientDenied);
     }
     let mirrored = MirrorRequest::of(request).ok_or(Failure::NoSite)?;

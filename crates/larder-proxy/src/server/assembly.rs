@@ -113,7 +113,7 @@ impl ConfigFiles {
     /// `InvalidInput` with the file and its error.
     pub(super) fn read(config: &ProxyConfig) -> io::Result<Self> {
         let refused = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
-        let pseudonym = config.pseudonym.as_deref().map(named).transpose()?;
+        let pseudonym = config.marking_name().map(named).transpose()?;
         check_authorities(config)?;
         let passwords = config.passwords.as_deref().map(PasswordList::load).transpose().map_err(refused)?.map(Arc::new);
         let admin_tokens = config.admin_tokens.as_deref().map(AdminTokens::load).transpose().map_err(refused)?;
@@ -210,7 +210,7 @@ impl Persistent {
             complaints: Arc::clone(&origins.complaints),
             certificate_askers: Arc::clone(&origins.certificate_askers),
             counts: Arc::clone(&before.counts),
-            pseudonym: before.config.pseudonym.is_none().then(|| before.marks.pseudonym.clone()),
+            pseudonym: before.config.marking_name().is_none().then(|| before.marks.pseudonym.clone()),
         })
     }
 }
@@ -300,7 +300,7 @@ pub(super) fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
 
 /// Returns the settings that decide how responses are marked.
 fn marking(config: &ProxyConfig) -> (bool, bool, Option<&str>) {
-    (config.add_via, config.add_cache_status, config.pseudonym.as_deref())
+    (config.add_via, config.add_cache_status, config.marking_name())
 }
 
 fn named(name: &str) -> io::Result<Pseudonym> {
@@ -326,7 +326,7 @@ fn marks_of(config: &ProxyConfig, pseudonym: Pseudonym) -> ResponseMarkers {
         add_forwarded: config.add_forwarded,
         add_cache_status: config.add_cache_status,
         // A random name would mean nothing to readers of the field.
-        cache_name: node_name(config.pseudonym.as_deref().unwrap_or(CACHE_NAME)),
+        cache_name: node_name(config.marking_name().unwrap_or(CACHE_NAME)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use larder_proxy::{AccessLogTarget, Listener, ProxyConfig};
+use larder_proxy::{AccessLogTarget, ClientField, Fleet, Listener, ProxyConfig};
 
 use crate::support::{Connection, Fixture, Received, Reply, eventually};
 
@@ -143,4 +143,149 @@ fn connections_and_requests_beyond_the_limits_are_told_to_come_back() {
     assert_eq!((told.status, told.field("retry-after")), (503, Some("1")));
     gate.open();
     assert_eq!(first.read_response("GET").text(), "/first");
+}
+
+fn trusting(config: &mut ProxyConfig) {
+    config.fleet.trusted_proxies = vec!["127.0.0.1/32".parse().unwrap()];
+    config.clients = vec!["192.0.2.0/24".parse().unwrap(), "127.0.0.0/8".parse().unwrap()];
+    config.add_x_forwarded = true;
+}
+
+#[test]
+fn client_that_a_trusted_proxy_names_is_the_client_everywhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    let target = AccessLogTarget::File(log.clone());
+    let fixture = Fixture::with(echo, |config| {
+        trusting(config);
+        config.access_log = Some(target);
+    });
+    let told = fixture.get("/a", &["X-Forwarded-For: 203.0.113.9, 192.0.2.9", "X-Forwarded-Proto: https"]);
+    assert_eq!(
+        told.text(),
+        "x-forwarded-for: 203.0.113.9, 192.0.2.9, 127.0.0.1\nx-forwarded-proto: https\n\
+         x-forwarded-host: site.example"
+    );
+    // The allow list sees the client, also where the response is in memory.
+    assert_eq!(fixture.get("/b", &["X-Forwarded-For: 192.0.2.9, 203.0.113.9"]).status, 403);
+    eventually("the log names the client", || std::fs::read_to_string(&log).unwrap().contains(" 192.0.2.9 "));
+    eventually("and the one that was refused", || std::fs::read_to_string(&log).unwrap().contains(" 203.0.113.9 "));
+    // A PROXY header is optional there; it counts before the field.
+    let address = fixture.proxy.local_addrs()[0];
+    for header in ["PROXY TCP4 192.0.2.7 198.51.100.1 1000 80\r\n", "PROXY UNKNOWN\r\n", ""] {
+        assert!(ask(address, header).unwrap().starts_with("200 "), "{header}");
+    }
+    assert!(ask(address, "PROXY TCP4 192.0.3.7 198.51.100.1 1000 80\r\n").unwrap().starts_with("403"));
+}
+
+#[test]
+fn client_of_other_proxies_is_the_proxy_itself() {
+    let fixture = Fixture::with(echo, trusting);
+    let address = fixture.proxy.local_addrs()[0];
+    let mut other = Connection::open_from("127.0.0.2".parse().unwrap(), address);
+    let told = other.request("GET", "/", &["X-Forwarded-For: 203.0.113.9"]);
+    assert!(told.text().starts_with("x-forwarded-for: 203.0.113.9, 127.0.0.2\n"), "{}", told.text());
+    let mut other = Connection::open_from("127.0.0.2".parse().unwrap(), address);
+    other.send("PROXY TCP4 192.0.2.9 198.51.100.1 1000 80\r\nGET / HTTP/1.1\r\nHost: site.example\r\n\r\n");
+    assert!(other.try_read_head().is_none_or(|head| head.status == 400));
+    // Of the two fields only the one that the proxies write counts: the other may be the client's own.
+    assert_eq!(fixture.get("/b", &["Forwarded: for=203.0.113.9"]).status, 200);
+    let by_forwarded = Fixture::with(echo, |config| {
+        trusting(config);
+        config.fleet.client_field = ClientField::Forwarded;
+    });
+    assert_eq!(by_forwarded.get("/b", &["Forwarded: for=203.0.113.9"]).status, 403);
+    assert_eq!(by_forwarded.get("/b", &["X-Forwarded-For: 203.0.113.9"]).status, 200);
+}
+
+#[test]
+fn balancers_that_send_origin_form_reach_forward_mode_where_told() {
+    let forward = |takes| {
+        Fixture::with(echo, move |config| {
+            let listener = Listener::plain("127.0.0.1:0".parse().unwrap());
+            config.listeners = vec![Listener { origin_form: takes, ..listener }];
+            (config.default_origin, config.forward, config.add_x_forwarded) = (None, true, true);
+            config.fleet.ready_path = Some("/-/ready".to_owned());
+        })
+    };
+    let request = |fixture: &Fixture, path: &str, host: &str| {
+        let mut connection = fixture.connect();
+        connection.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        connection.read_response("GET")
+    };
+    let (taking, usual) = (forward(true), forward(false));
+    let (origin, other) = (taking.origin.address.to_string(), usual.origin.address.to_string());
+    let told = request(&taking, "/x?y", &origin);
+    assert_eq!(told.status, 200);
+    assert!(told.text().ends_with(&format!("x-forwarded-host: {origin}")), "{}", told.text());
+    assert_eq!(request(&usual, "/x?y", &other).status, 400);
+    // The absolute form is the same resource, health checks are for this proxy, and so is the loop.
+    assert_eq!(taking.get(&format!("http://{origin}/x?y"), &[]).status, 200);
+    assert_eq!(request(&taking, "/-/ready", "127.0.0.1").text(), "ok\n");
+    let own = taking.proxy.local_addrs()[0].to_string();
+    assert!([403, 502, 508].contains(&request(&taking, "/", &own).status));
+}
+
+#[test]
+fn origin_form_without_forward_mode_is_refused() {
+    let listener = Listener { origin_form: true, ..Listener::plain("127.0.0.1:0".parse().unwrap()) };
+    let config = ProxyConfig { listeners: vec![listener], ..ProxyConfig::default() };
+    assert!(config.check().is_ok());
+    let config = ProxyConfig { default_origin: Some("http://127.0.0.1:1".parse().unwrap()), ..config };
+    assert!(config.check().unwrap_err().to_string().starts_with("origin form is for forward requests"));
+}
+
+#[test]
+fn health_check_on_the_client_port_fails_before_the_listeners_close() {
+    let fixture = Fixture::with(echo, |config| {
+        config.fleet.ready_path = Some("/healthy".to_owned());
+        config.clients = vec!["127.0.0.1/32".parse().unwrap()];
+        config.fleet.trusted_proxies = vec!["127.0.0.3/32".parse().unwrap()];
+    });
+    let address = fixture.proxy.local_addrs()[0];
+    let from = |source: &str| Connection::open_from(source.parse().unwrap(), address).request("GET", "/healthy", &[]);
+    let ready = fixture.get("/healthy", &[]);
+    assert_eq!((ready.status, ready.field("cache-control"), ready.text().as_str()), (200, Some("no-store"), "ok\n"));
+    let mut old = fixture.connect();
+    old.send("HEAD /healthy HTTP/1.0\r\n\r\n");
+    assert_eq!(old.read_response("HEAD").status, 200);
+    // A balancer's checks are answered though it may not use the proxy; a stranger's are requests like others.
+    assert_eq!((from("127.0.0.3").status, from("127.0.0.2").status), (200, 403));
+    let before = fixture.proxy.stats().requests();
+    assert_eq!(fixture.get("/healthy", &[]).status, 200);
+    assert_eq!((fixture.proxy.stats().requests(), fixture.origin.count()), (before, 0));
+    let mut open = fixture.connect();
+    assert_eq!(open.request("GET", "/x", &[]).status, 200);
+    fixture.proxy.handle().announce_stop();
+    let draining = fixture.get("/healthy", &[]);
+    assert_eq!((draining.status, draining.text().as_str()), (503, "this proxy is about to stop\n"));
+    // Requests are answered as before, on connections old and new.
+    assert_eq!((open.request("GET", "/x", &[]).status, fixture.get("/y", &[]).status), (200, 200));
+}
+
+#[test]
+fn name_of_the_node_is_in_what_operators_read_and_in_messages_only_where_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("access.log");
+    for shows_node in [false, true] {
+        let target = AccessLogTarget::File(log.clone());
+        let fixture = Fixture::with(
+            |_, _| Reply::ok(&["Cache-Control: max-age=60"], "x"),
+            |config| {
+                (config.pseudonym, config.access_log) = (None, Some(target));
+                config.log_format = "json".parse().unwrap();
+                config.admin = Some("127.0.0.1:0".parse().unwrap());
+                config.fleet = Fleet { node: Some("node-7".into()), shows_node, ..Fleet::default() };
+            },
+        );
+        let response = fixture.get_hit("/", &[]);
+        let (status, via) = (response.field("cache-status").unwrap(), response.field("via").unwrap());
+        assert_eq!((status.starts_with("node-7; hit"), via.contains("node-7")), (shows_node, shows_node));
+        let metrics = Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]);
+        assert!(metrics.text().contains("larder_node_info{node=\"node-7\"} 1"), "{}", metrics.text());
+        eventually("the log names the node", || {
+            std::fs::read_to_string(&log).unwrap().contains("\"node\":\"node-7\"")
+        });
+        std::fs::remove_file(&log).unwrap();
+    }
 }

@@ -29,6 +29,7 @@ fn listener(section: &mut ConfigSection<'_>) -> Result<Listener, ConfigProblem> 
     let address = section.take("address", |value| value.parsed("an address", value::listen_address))?;
     let mut listener = Listener::plain(address.ok_or_else(|| section.missing("address", help))?);
     section.set("tls", &mut listener.tls, ConfigValue::boolean)?;
+    section.set("origin_form", &mut listener.origin_form, ConfigValue::boolean)?;
     let networks = &mut listener.proxied_by;
     section.set("proxy_protocol_from", networks, |value| each(value, "a network", value::network))?;
     Ok(listener)

@@ -40,6 +40,24 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("drain_timeout", "--drain-timeout", Duration, "", Toml("\"10s\""), Reload, "\"20s\"",
         "Time that running exchanges have to finish after SIGTERM or SIGINT; see \
          [Signals](../configuration.md#signals)."),
+    row!("trusted_proxies", "", List, "", Prose("none"), Reload, "[\"10.2.0.0/24\"]",
+        "Networks of balancers and proxies in front whose statements about their client are believed: the field \
+         `client_field`, and a PROXY header (version 1 or 2) at the start of a connection. Access rules, delays, the log \
+         and forwarded fields then use that client. From elsewhere the field is ignored and a PROXY header is refused. \
+         See [Behind a balancer](../configuration.md#behind-a-balancer)."),
+    row!("client_field", "", Text, "x-forwarded-for, forwarded", Toml("\"x-forwarded-for\""), Reload, "\"forwarded\"",
+        "The field in which trusted proxies name the client. Choose the one that yours write: most pass on the other \
+         one as the client sent it."),
+    row!("ready_path", "", Text, "", Toml("\"/-/ready\""), Reload, "\"/healthy\"",
+        "Path on the client port for health checks of balancers: 200, or 503 while the store is being loaded and during \
+         `drain_notice`. `none` turns it off. Such requests are neither logged nor counted."),
+    row!("node", "", Text, "", Prose("the host's name, in metrics and JSON log lines only"), Reload, "\"cache-a\"",
+        "Name of this node in `larder_node_info` of the metrics and in JSON log lines. If set, also in `Cache-Status`, \
+         and in `Via` and `CDN-Loop` unless `name` is set; nodes then need different names."),
+    row!("drain_notice", "", Duration, "", Toml("\"0s\""), Reload, "\"5s\"",
+        "Time after SIGTERM or SIGINT during which health checks fail while everything is served as before, so that \
+         balancers send requests elsewhere before connections are refused. Use a little more than the time that your \
+         balancer takes to notice."),
     row!("origin", "--origin", Text, "", Prose("none"), Reload, "\"http://127.0.0.1:9000\"",
         "Reverse proxy: the origin for every host that no `[[site]]` names. Schemes are `http://`, `https://`, \
          and `h2c://` for HTTP/2 without TLS. The URL may have a base path."),
@@ -68,6 +86,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Networks of load balancers that send the client's address by the PROXY protocol, version 1 or 2. \
          Connections from these networks must begin with a PROXY header; others must not. Access rules, the log \
          and forwarded fields use the address from the header."),
+    row!("listener.origin_form", "", Boolean, "", Toml("false"), Reload, "true",
+        "Takes requests that name their target by Host alone as forward requests, as nginx and Envoy send them. Requires \
+         forward mode. Mirrors and `/proxy.pac` are not available on this listener."),
     row!("certificate.file", "--certificate FILE,KEY", Text, "", Required, Reload, "\"/etc/larder/example.pem\"",
         "A certificate chain in PEM. Larder picks the certificate by the server name that the client sends, and \
          the first one if none matches. It reloads the files within seconds of a change; if a new file is \

@@ -65,6 +65,26 @@ fn what_the_end_of_the_time_to_drain_cuts_short_is_in_the_log() {
     check_aborted(&home);
 }
 
+#[test]
+fn health_checks_fail_before_connections_are_refused() {
+    let (home, origin) = (TempDir::new().unwrap(), Origin::start());
+    let file = home.path().join("larder.toml");
+    let start = |notice: &str| {
+        fs::write(&file, format!("drain_notice = \"{notice}\"\norigin = \"http://{}\"\n", origin.address)).unwrap();
+        Larder::start(&home, &["--disk", "none", "--config", file.to_str().unwrap()])
+    };
+    let mut larder = start("1h");
+    assert_eq!(larder.get("/-/ready").status, 200);
+    larder.signal(Signal::TERM);
+    larder.wait_for_line("health checks fail from now on");
+    // Whatever balancers still send is answered.
+    assert_eq!((larder.get("/-/ready").status, larder.get("/a").status), (503, 200));
+    larder.wait_for_line("stopping");
+    larder.signal(Signal::TERM);
+    assert_eq!(larder.wait(), Some(1));
+    assert_eq!(start("10ms").stop(), Some(0));
+}
+
 /// A proxy with a drain of this time, and a connection on which the rest of an answer will never come.
 fn waiting(home: &TempDir, drain: &str) -> (Larder, TcpStream) {
     let origin = format!("http://{}", Origin::start_halting().address);

@@ -1,0 +1,48 @@
+//! Decides whether this proxy should receive requests, for balancers and service managers.
+//!
+//! It answers every request in each of these states. The answer only tells others where to send theirs.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use http::{HeaderValue, Response, StatusCode, header};
+
+use crate::{client::response_body::ResponseBody, shared::ProxyState};
+
+/// Whether a proxy should receive requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// It should.
+    Ready,
+    /// The store is being loaded: every lookup misses, and the load would go to the origins.
+    Loading,
+    /// The listeners are about to close.
+    Draining,
+}
+
+impl Readiness {
+    pub(crate) fn of(shared: &ProxyState) -> Self {
+        if shared.counts.is_draining.load(Relaxed) {
+            return Self::Draining;
+        }
+        let is_loaded = shared.cache.store.as_ref().is_none_or(|store| store.stats().loaded);
+        if is_loaded { Self::Ready } else { Self::Loading }
+    }
+
+    /// Returns the response to a health check.
+    pub(crate) fn response(self) -> Response<ResponseBody> {
+        let (status, text) = match self {
+            Self::Ready => (StatusCode::OK, "ok\n"),
+            Self::Loading => (StatusCode::SERVICE_UNAVAILABLE, "the store is being loaded\n"),
+            Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "this proxy is about to stop\n"),
+        };
+        let mut response = Response::new(ResponseBody::full(text.into()));
+        *response.status_mut() = status;
+        let fields = response.headers_mut();
+        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if status != StatusCode::OK {
+            fields.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
