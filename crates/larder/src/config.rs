@@ -320,7 +320,6 @@ mod tests {
             ("ready_path = \"/ready?deep\"", "\"/ready?deep\"", "not a path for health checks"),
             ("ready_path = \"\"", "\"\"", "not a path for health checks"),
             ("node = \"cache a\"", "\"cache a\"", "not a name"),
-            ("node = 7", "7", "a name"),
             ("drain_notice = \"soon\"", "\"soon\"", "not a duration"),
             ("[[listener]]\naddress = \"127.0.0.1:1\"\norigin_form = 1", "1", "true or false"),
             ("trusted_proxy = []", "trusted_proxy", "unknown key"),
