@@ -243,7 +243,10 @@ impl ProxyConfig {
         }
         let listeners: Vec<SocketAddr> = self.listeners.iter().map(|listener| listener.address).collect();
         let fault = self.sites.iter().find_map(|site| site.fault(&listeners, &self.cache));
-        let fault = fault.or_else(|| self.fleet.fault()).or_else(|| self.parents.fault()).or_else(|| self.delays.iter().find_map(Delay::fault));
+        let fault = fault
+            .or_else(|| self.fleet.fault())
+            .or_else(|| self.parents.fault())
+            .or_else(|| self.delays.iter().find_map(Delay::fault));
         if let Some(fault) = fault.or_else(|| self.cache.fault()) {
             return refuse(fault);
         }

@@ -241,7 +241,8 @@ impl Collector for MetricsSource {
         let mut build = encoder.encode_descriptor("build_info", help, None, one.metric_type())?;
         one.encode(build.encode_family(&[("version", env!("CARGO_PKG_VERSION"))])?)?;
         if let Some(node) = shared.as_ref().and_then(|shared| shared.config.fleet.node.as_deref()) {
-            let mut family = encoder.encode_descriptor("node_info", "Name of the node, always 1", None, one.metric_type())?;
+            let mut family =
+                encoder.encode_descriptor("node_info", "Name of the node, always 1", None, one.metric_type())?;
             one.encode(family.encode_family(&[("node", node)])?)?;
         }
         for (name, help, value) in gauges(&stats).into_iter().chain(windows) {

@@ -112,12 +112,8 @@ mod tests {
     #[test]
     fn client_scheme_and_host_are_told_behind_what_was_there() {
         let host = HeaderValue::from_static("a.example:81");
-        let told = ForwardedRequest {
-            peer: "2001:db8::1".parse().unwrap(),
-            scheme: "https",
-            host: &host,
-            is_by_proxy: false,
-        };
+        let told =
+            ForwardedRequest { peer: "2001:db8::1".parse().unwrap(), scheme: "https", host: &host, is_by_proxy: false };
         let mut fields = HeaderMap::new();
         fields.append("x-forwarded-for", HeaderValue::from_static("192.0.2.1, 192.0.2.2"));
         fields.append("x-forwarded-for", HeaderValue::from_static("192.0.2.3"));
@@ -139,7 +135,9 @@ mod tests {
         };
         let check = |peer: &str, field, name: &'static str, lines: &[&str], client: &str| {
             let mut fields = HeaderMap::new();
-            lines.iter().for_each(|line| drop(fields.append(name, line.parse().unwrap())));
+            for line in lines {
+                fields.append(name, line.parse().unwrap());
+            }
             let found = client_of(peer.parse().unwrap(), &fleet(field), &fields);
             assert_eq!(found, client.parse::<IpAddr>().unwrap(), "{peer} {name}: {lines:?}");
         };

@@ -72,9 +72,10 @@ pub use authority::Authority;
 pub use client::handed::ClientConnection;
 pub use client::intercept::bypass::BypassReason;
 pub use config::{
-    AccessLogTarget, Balance, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, GroupRules, HostPattern, HostRules,
-    HostSent, Intercept, InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener, Mirror, MirrorLink,
-    Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, Site, TargetRules, TlsIdentity,
+    AccessLogTarget, Balance, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, GroupRules,
+    HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener,
+    Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, Site, TargetRules,
+    TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;

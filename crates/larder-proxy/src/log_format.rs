@@ -394,8 +394,9 @@ mod tests {
             &line,
         );
         let url = "http://a.example/x%20y%22%0A";
-        let expected =
-            format!("192.0.2.7 GET {url} HTTP/1.1 200 200 23 23 123 - % \"fr\" TCP_MISS miss no-store a.example node-a");
+        let expected = format!(
+            "192.0.2.7 GET {url} HTTP/1.1 200 200 23 23 123 - % \"fr\" TCP_MISS miss no-store a.example node-a"
+        );
         assert_eq!(text, expected);
         assert!(written("%{unix}t", &line).parse::<f64>().unwrap() > 1e9);
     }

@@ -3,7 +3,10 @@
 //! Owns: only the list of that state. A reload creates a new one and takes over what must survive: see
 //! `server::reload`.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak, atomic::{AtomicBool, AtomicUsize}};
+use std::sync::{
+    Arc, Mutex, PoisonError, Weak,
+    atomic::{AtomicBool, AtomicUsize},
+};
 
 use tokio_rustls::TlsAcceptor;
 

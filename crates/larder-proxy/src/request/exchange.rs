@@ -158,7 +158,9 @@ fn answer_from_memory(
     name: Option<(&str, &str, OriginMark<'_>)>,
 ) -> Option<ServedResponse> {
     let (method, fields) = (request.method(), request.headers());
-    if client.is_denied(worker, request) || (method != Method::GET && method != Method::HEAD) || !request.body().is_end_stream()
+    if client.is_denied(worker, request)
+        || (method != Method::GET && method != Method::HEAD)
+        || !request.body().is_end_stream()
     {
         return None;
     }

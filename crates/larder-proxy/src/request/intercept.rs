@@ -58,11 +58,7 @@ pub(crate) fn interceptor<'a>(
         return None;
     }
     let asks_certificate = worker.shared.origins.certificate_askers.contain(origin);
-    let why = if asks_certificate {
-        Some(BypassReason::ClientCertificate)
-    } else {
-        interceptor.bypass(address, &host)
-    };
+    let why = if asks_certificate { Some(BypassReason::ClientCertificate) } else { interceptor.bypass(address, &host) };
     match why {
         Some(why) => note_bypass(client, worker, origin, why),
         None => return Some(interceptor),

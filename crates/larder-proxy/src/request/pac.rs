@@ -19,8 +19,9 @@ use crate::{
 /// Answers a request for the script. Returns `None` for other requests.
 pub(crate) fn answer(client: &Client, worker: &Worker, request: &Request<Incoming>) -> Option<ServedResponse> {
     let (shared, uri) = (&worker.shared, request.uri());
-    let is_script =
-        matches!(path_of(uri), "/proxy.pac" | "/wpad.dat") && !client.is_denied(worker, request) && client.inside.is_none();
+    let is_script = matches!(path_of(uri), "/proxy.pac" | "/wpad.dat")
+        && !client.is_denied(worker, request)
+        && client.inside.is_none();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_script || !is_read || !shared.config.forward || shared.config.default_origin.is_some() {
         return None;

@@ -283,9 +283,7 @@ fn name_of_the_node_is_in_what_operators_read_and_in_messages_only_where_told() 
         assert_eq!((status.starts_with("node-7; hit"), via.contains("node-7")), (shows_node, shows_node));
         let metrics = Connection::open_admin(fixture.proxy.admin_addr().unwrap()).request("GET", "/metrics", &[]);
         assert!(metrics.text().contains("larder_node_info{node=\"node-7\"} 1"), "{}", metrics.text());
-        eventually("the log names the node", || {
-            std::fs::read_to_string(&log).unwrap().contains("\"node\":\"node-7\"")
-        });
+        eventually("the log names the node", || std::fs::read_to_string(&log).unwrap().contains("\"node\":\"node-7\""));
         std::fs::remove_file(&log).unwrap();
     }
 }
