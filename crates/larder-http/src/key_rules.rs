@@ -6,7 +6,7 @@
 
 use http::Uri;
 
-use crate::key::{KeyError, normal_authority, primary_key};
+use crate::key::{KIND_PRIMARY, KeyError, normal_authority, primary_key};
 
 /// Rules in order of precedence. Only the first rule that names a URL applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,11 @@ impl KeyRules {
         self.0.push(rule);
     }
 
+    /// Returns the rules, in order of precedence, for programs that compute the same keys.
+    pub fn rules(&self) -> &[KeyRule] {
+        &self.0
+    }
+
     /// Returns the key of a resource under these rules; see [`primary_key`].
     ///
     /// # Errors
@@ -96,6 +101,24 @@ impl KeyRule {
         Ok(Self { prefixes: vec![url_prefix(url)?], stripped: Vec::new(), stands: None, joins_blobs: true })
     }
 
+    /// Returns the URL prefixes that the rule matches, as keys have them.
+    pub fn prefixes(&self) -> impl Iterator<Item = &str> {
+        self.prefixes.iter().map(|prefix| url_of(prefix))
+    }
+
+    /// Returns the URL prefix that replaces them, if there is one.
+    pub fn stands(&self) -> Option<&str> {
+        self.stands.as_deref().map(url_of)
+    }
+
+    /// Returns the names of the arguments that are left out, and for each whether it is only the beginning of names.
+    pub fn stripped(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.stripped.iter().map(|stripped| match stripped {
+            StrippedArgument::Named(name) => (text_of(name), false),
+            StrippedArgument::Beginning(beginning) => (text_of(beginning), true),
+        })
+    }
+
     fn apply(&self, key: &[u8], prefix: &[u8]) -> Vec<u8> {
         if self.joins_blobs {
             let prefix = without_slash(prefix);
@@ -135,6 +158,15 @@ impl StrippedArgument {
             Self::Beginning(beginning) => name.starts_with(beginning),
         }
     }
+}
+
+/// Returns the URL of a primary key.
+fn url_of(key: &[u8]) -> &str {
+    text_of(key.strip_prefix(&[KIND_PRIMARY]).unwrap_or(key))
+}
+
+fn text_of(octets: &[u8]) -> &str {
+    std::str::from_utf8(octets).expect("rules are made of texts")
 }
 
 /// The part of a blob's path before the digest.

@@ -1,9 +1,15 @@
-//! `larder cluster`: prints which of several nodes owns a key.
+//! `larder cluster`: prints which of several nodes owns a key, and configurations of balancers in front of them.
 //!
 //! Owns: the flags, and the nodes that they or a configuration name. `larder_http::owner` decides. Invariant: nothing
 //! is contacted, so the output is the same on every machine.
 
+mod balancer;
+mod envoy;
+mod haproxy;
+mod nginx;
+
 use crate::{config, failure::Failure, output::print_line, settings::RunSettings, value::BadValue};
+use balancer::BalancerFlags;
 use clap::{Args, Subcommand};
 use http::Uri;
 use larder_http::{
@@ -27,6 +33,9 @@ pub(crate) enum ClusterCommand {
     /// Print the node that owns the key of each URL
     #[command(after_help = OWNER_EXAMPLES)]
     Owner(OwnerFlags),
+    /// Print the configuration of a balancer in front of several Larders
+    #[command(after_help = balancer::EXAMPLES)]
+    Config(BalancerFlags),
 }
 
 /// The flags of `larder cluster owner`.
@@ -53,6 +62,7 @@ pub(crate) struct OwnerFlags {
 pub(crate) fn run(command: ClusterCommand) -> Result<(), Failure> {
     match command {
         ClusterCommand::Owner(flags) => print_owners(&flags),
+        ClusterCommand::Config(flags) => balancer::print(&flags),
     }
 }
 
