@@ -279,13 +279,7 @@ impl RunSettings {
                 "give --certificate FILE,KEY or a [[certificate]] with file and key, or leave `tls` out of [admin]";
             return Err(Failure::usage("the admin listener with TLS needs a certificate", help));
         }
-        if let Some(listener) = self.proxy.listeners.iter().find(|listener| listener.origin_form) {
-            let help = "leave `origin_form` out of that [[listener]]: sites and origins take such requests anyway";
-            if !self.forwards() || self.proxy.default_origin.is_some() {
-                let problem = format!("origin form without forward requests: {}", listener.address);
-                return Err(Failure::usage(problem, help));
-            }
-        }
+        self.check_origin_form()?;
         self.store.check()?;
         if self.intercepts() && !self.forwards() {
             let help = "turn forward mode on with `[forward] enabled = true`, or leave the hosts to intercept out";
@@ -314,6 +308,16 @@ impl RunSettings {
             ));
         }
         Ok(())
+    }
+
+    /// Refuses a listener that takes origin form where there are no forward requests.
+    fn check_origin_form(&self) -> Result<(), Failure> {
+        let takes_it = self.proxy.listeners.iter().find(|listener| listener.origin_form);
+        let is_reverse_alone = !self.forwards() || self.proxy.default_origin.is_some();
+        let Some(listener) = takes_it.filter(|_| is_reverse_alone) else { return Ok(()) };
+        let problem = format!("origin form without forward requests: {}", listener.address);
+        let help = "leave `origin_form` out of that [[listener]]: sites and origins take such requests anyway";
+        Err(Failure::usage(problem, help))
     }
 
     /// Returns whether this is a forward proxy. By default it is, unless an origin or a site is configured.

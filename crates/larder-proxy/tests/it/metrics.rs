@@ -13,7 +13,10 @@ fn fixture() -> Fixture {
             "/gone" => Reply::head("404 Not Found", &["Content-Length: 0"]),
             _ => Reply::ok(&["Cache-Control: max-age=60"], "0123456789"),
         },
-        |config: &mut ProxyConfig| config.admin = Some("127.0.0.1:0".parse().unwrap()),
+        |config: &mut ProxyConfig| {
+            config.admin = Some("127.0.0.1:0".parse().unwrap());
+            config.fleet.node = Some("node-a".into());
+        },
     )
 }
 

@@ -12,7 +12,7 @@ pub(super) fn text(plan: &BalancerPlan) -> String {
          # Each key goes to one node, chosen by Larder's own key rules. Let the nodes believe the client's address:\n\
          # `trusted_proxies` with this machine's network.\n\
          \n\
-         global\n    maxconn 20000\n\
+         global\n    # Without `maxconn`, HAProxy takes as many connections as its limit of open files allows.\n\
          \n\
          defaults\n    mode http\n    timeout connect 2s\n    timeout client 75s\n    timeout server 75s\n    \
          timeout queue 5s\n    timeout http-keep-alive 60s\n    timeout tunnel 1h\n    # A node that dies loses no request \
@@ -52,10 +52,10 @@ fn push_key(text: &mut String, plan: &BalancerPlan) {
               http-request set-var(txn.larder_query) query\n    \
               http-request set-var(txn.larder_args) 'str(?),concat(,txn.larder_query)' if { query -m found }\n";
     for (place, number) in plan.places.iter().zip(1..) {
-        let _ = write!(
+        let _ = writeln!(
             text,
             "    http-request set-var(txn.larder_rule) int({number}) if !{{ var(txn.larder_rule) -m found }} \
-             {{ var(txn.larder_host) -m str {} }} {{ path -m reg '^{}(/|$)' }}\n",
+             {{ var(txn.larder_host) -m str {} }} {{ path -m reg '^{}(/|$)' }}",
             place.host,
             pattern(&place.path),
         );
