@@ -85,6 +85,7 @@ start_front() {
   esac
   [ "$front" = edge ] && front_pid=$larder_pid || { front_pid=$!; pids+=("$front_pid"); }
   await 20 works || { echo "$front does not work" >&2; cat "$stage/$front.log" >&2; exit 1; }
+  sleep 2 # until every node has passed its first health checks
 }
 reload_front() {
   case $front in

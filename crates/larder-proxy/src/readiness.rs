@@ -11,7 +11,7 @@ use crate::{client::response_body::ResponseBody, shared::ProxyState};
 /// Whether a proxy should receive requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// It should.
+    /// Requests are welcome.
     Ready,
     /// The store is being loaded: every lookup misses, and the load would go to the origins.
     Loading,

@@ -1,7 +1,7 @@
 //! `larder cluster config`: the configuration of a balancer that sends each key to one of several Larders.
 //!
-//! Owns: the flags, and the places whose keys rules change, as all balancers need them. The text for each balancer is in
-//! its own module. Invariant: requests with one key under Larder's rules have one input for the balancer's hash. The
+//! Owns: the flags, and the places whose keys rules change, as all balancers need them. Each balancer's module has its
+//! text. Invariant: requests with one key under Larder's rules have one input for the balancer's hash. The
 //! reverse need not hold: keys that share an input only share a node.
 
 use super::{envoy, haproxy, nginx};

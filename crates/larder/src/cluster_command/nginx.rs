@@ -1,8 +1,8 @@
 //! The configuration of nginx in front of several Larders.
 //!
-//! Owns: the text. Invariants: a request that may be repeated is sent to another node if one dies, and no other is. The
-//! key is computed by `map` alone, which every build of nginx has; a map replaces once, so there is one for each argument
-//! that is left out, up to [`STRIPPED_MAX`].
+//! Owns: the text. Invariants: a request that may be repeated is sent to another node if one dies, and no other is.
+//! `map` alone computes the key, because every build of nginx has it. A map replaces once, so there is one for each
+//! argument that is left out, up to [`STRIPPED_MAX`].
 
 use super::balancer::{BalancerPlan, KeyPlace, pattern};
 use std::fmt::Write as _;

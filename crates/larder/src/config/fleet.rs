@@ -1,4 +1,4 @@
-//! Reads the keys at the top of the file about other machines of the same fleet: balancers in front, and the node's name.
+//! Reads the keys about other machines of the same fleet: balancers in front, and the node's name.
 
 use super::{
     duration, each,
