@@ -19,7 +19,7 @@ pub struct Listener {
     /// these networks must begin with its header; connections from other networks must not. Default none.
     pub proxied_by: Vec<IpNet>,
     /// Takes a request that names its target by Host alone for one to a proxy, as balancers send it that are made for
-    /// origin servers. Has an effect in forward mode, for hosts without a site. Default no.
+    /// origin servers. Requires forward mode. Sites keep their hosts. Default no.
     pub origin_form: bool,
 }
 

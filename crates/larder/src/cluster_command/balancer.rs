@@ -19,11 +19,11 @@ use std::{net::SocketAddr, path::PathBuf};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  larder cluster config haproxy --nodes a=10.0.0.1:8080,b=10.0.0.2:8080 > haproxy.cfg
-  larder cluster config nginx --config larder.toml --nodes a=10.0.0.1:8080,b=10.0.0.2:8080 > nginx.conf
+  larder cluster config haproxy --nodes a=10.0.0.1:8080,b=10.0.0.2:8080
+  larder cluster config nginx --config larder.toml --nodes a=10.0.0.1:8080
 
-The balancer computes the same key as Larder: the [[key]] rules of the configuration apply to its hash. Let Larder \
-believe it by `trusted_proxies`. docs/how-to/fleet.md shows three nodes.";
+The balancer computes the same key as Larder: the [[key]] rules of the configuration apply to its hash. Let the nodes \
+believe the client's address by `trusted_proxies`. docs/how-to/fleet.md shows three nodes.";
 
 /// The flags of `larder cluster config`.
 #[derive(Debug, Args)]

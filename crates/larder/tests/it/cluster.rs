@@ -102,3 +102,48 @@ fn wrong_parents_are_refused_with_the_place() {
                  direct = \"on-failure\"\ncheck_path = \"/-/ready\"\ncheck_interval = \"2s\"\nmax_fails = 2\nfail_timeout = \"5s\"";
     assert!(check_config(&home, right).status.success(), "{}", errors(&check_config(&home, right)));
 }
+
+fn balancer(home: &TempDir, arguments: &[&str]) -> Output {
+    command(home.path()).args(["cluster", "config"]).args(arguments).output().unwrap()
+}
+
+/// `tests/real/cluster.sh` runs such files with the real balancers.
+#[test]
+fn files_of_the_deployment_are_those_that_are_written() {
+    let (home, deploy) = (TempDir::new().unwrap(), concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy"));
+    let config = format!("{deploy}/a.toml");
+    let nodes = "a=10.0.0.1:8080,b=10.0.0.2:8080,c=10.0.0.3:8080";
+    for (kind, file) in [("haproxy", "haproxy.cfg"), ("nginx", "nginx.conf"), ("envoy", "envoy.yaml")] {
+        let output = balancer(&home, &[kind, "--config", &config, "--nodes", nodes]);
+        assert!(output.status.success(), "{}", errors(&output));
+        let written = String::from_utf8(output.stdout).unwrap();
+        let expected = fs::read_to_string(format!("{deploy}/{file}")).unwrap();
+        assert_eq!(written, expected, "write deploy/{file} again");
+        assert!(written.contains("utm_[^&=]*") && !written.contains("slow_start"), "{written}");
+    }
+}
+
+#[test]
+fn balancers_without_usable_nodes_or_rules_are_refused() {
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("larder.toml");
+    fs::write(&file, "[[key]]\nurls = [\"http://a.example\"]\nstrip = [\"a'b\"]\n").unwrap();
+    let (file, node) = (file.to_str().unwrap(), "a=10.0.0.1:80");
+    for (arguments, told) in [
+        (&["apache", "--nodes", node][..], "no such value: `apache`"),
+        (&["haproxy"], "--nodes"),
+        (&["haproxy", "--nodes", "a=10.0.0.1"], "a node without a port: `a=10.0.0.1`"),
+        (&["haproxy", "--nodes", "a=10.0.0.1:0"], "not a port from 1 to 65535"),
+        (&["haproxy", "--nodes", "a=10.0.0.1:80,a=10.0.0.2:80"], "a node is given twice"),
+        (&["haproxy", "--nodes", "a=10.0.0.1:80,b=10.0.0.1:80"], "a node is given twice"),
+        (&["nginx", "--nodes", "a=b;c:80"], "not the host of a node"),
+        (&["nginx", "--nodes", "a b=c:80"], "the name of a node"),
+        (&["nginx", "--nodes", node, "--listen", "web"], "not an address to listen on"),
+        (&["envoy", "--nodes", node, "--config", file], "a key rule cannot be written for a balancer: `a'b`"),
+    ] {
+        let output = balancer(&home, arguments);
+        let said = errors(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(told) && said.contains("help: "), "{arguments:?}: {said}");
+    }
+}
