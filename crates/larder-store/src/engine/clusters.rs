@@ -6,13 +6,13 @@
 //! they are in memory. This store keeps no written data in memory, and the least recently used cluster was not read
 //! recently, so these entries are dropped (the memory cache may still have them).
 //!
-//! Invariants: every table is in memory. After a crash it is restored from the last snapshot and the journal of changes
-//! since (`engine::kit::ledger`); on volumes without a journal only from that of a clean close. A cluster's sequence
-//! differs from that of any earlier use, even in earlier runs, because sequences are reserved in the header before they
-//! are used. No lock is held across I/O.
+//! Invariants: every table is in memory. After a crash it is restored from the last snapshot and the journal of later
+//! changes (`engine::kit::ledger`); on volumes without a journal, only the snapshot of a clean close restores it. A
+//! cluster's sequence differs from that of any earlier use, even in earlier runs, because sequences are reserved in the
+//! header before they are used. No lock is held across I/O.
 //!
 //! Cost: one read of a cluster per hit, none per miss (`a_hit_is_one_read_of_a_cluster_and_a_miss_none`); one write per
-//! cluster for all its entries (`a_cluster_is_one_write_for_all_its_entries`), and one each three seconds while it is
+//! cluster for all its entries (`a_cluster_is_one_write_for_all_its_entries`), and one every three seconds while it is
 //! being filled; `an_entry_takes_200_bits_and_a_cluster_24_bytes`.
 
 mod append;
@@ -50,9 +50,9 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) use walk::walk;
 
-/// Fewest clusters a volume works with.
+/// Fewest clusters of a volume.
 const CLUSTER_COUNT_MIN: u64 = 8;
-/// Number of clusters per open cluster.
+/// Fewest clusters of the volume per open cluster.
 const CLUSTERS_PER_GROUP: u32 = 8;
 
 /// Returns the shape of a new volume.
@@ -88,35 +88,37 @@ fn entries_of(options: &StoreOptions) -> u64 {
     options.size_bytes / options.mean_entry_bytes
 }
 
-/// One volume of the row.
+/// A volume of this policy.
 pub(crate) struct ClustersEngine {
     volume: Arc<Volume>,
     area: ClusterArea,
     state: StateLock<ClustersState>,
 }
 
-/// The state under the engine's one lock.
+/// The state behind the engine's only lock.
 pub(crate) struct ClustersState {
     clusters: ClusterTable<EntryId>,
     entries: EntryTable,
     groups: usize,
-    /// Whether sequences are reserved, and the store not closed.
+    /// Whether sequences are reserved and the store is not closed.
     ready: bool,
     /// Clusters that could not be written.
     failed: u64,
-    /// The snapshot and journal that carry the tables over a kill.
+    /// The snapshot and journal with which the tables survive a kill.
     ledger: MapCheckpoint,
-    /// Set while the tables are being recovered after a crash: later data of the recovery may remove any entry.
+    /// Set during recovery after a crash: data that is still to be read may remove any entry.
     is_recovering: bool,
-    /// The place of the clusters.
+    /// The location of the clusters.
     area: ClusterArea,
     volume: Arc<Volume>,
     waiting: TaskWaiters,
 }
 
 impl ClustersEngine {
+    /// Creates the engine.
+    ///
     /// # Errors
-    /// `Corrupt` when the superblock's numbers make no sense.
+    /// `Corrupt` if the superblock's parameters are invalid.
     pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
         let area = area_of(&volume.shape)
             .ok_or_else(|| Error::new(ErrorKind::Corrupt, "the superblock's layout makes no sense"))?;
@@ -141,7 +143,7 @@ impl ClustersEngine {
     }
 }
 
-/// Returns the place of a volume's clusters.
+/// Returns the location of a volume's clusters.
 fn area_of(shape: &VolumeShape) -> Option<ClusterArea> {
     let [cluster_bytes, count, ..] = shape.parameters;
     let data = shape.data_area();
@@ -151,16 +153,16 @@ fn area_of(shape: &VolumeShape) -> Option<ClusterArea> {
     (is_size && end <= data.end).then_some(ClusterArea { start_bytes: data.start, cluster_bytes, count })
 }
 
-/// Sizes a cluster may have.
+/// Valid sizes of a cluster.
 const CLUSTER_BYTES_RANGE: std::ops::RangeInclusive<u64> = (32 << 10)..=(1 << 20);
 
 impl ClustersState {
-    /// Returns the place of the key's entry, if it may be shown.
+    /// Returns the place of the key's entry, unless the tables are being recovered.
     fn find(&self, key_hash: KeyHash) -> Option<EntryPlace> {
         self.entries.find(key_hash).filter(|_| !self.is_recovering)
     }
 
-    /// Removes an entry and what its cluster knows of it.
+    /// Removes an entry from the table and from its cluster.
     fn forget(&mut self, key_hash: KeyHash, place: EntryPlace) {
         debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry is forgotten where it stands");
         self.note_gone(key_hash, place);
@@ -169,7 +171,7 @@ impl ClustersState {
         self.clusters.forget(place.cluster, place.sectors);
     }
 
-    /// Removes all entries of a cluster; how many there were.
+    /// Removes all entries of a cluster. Returns their number.
     fn forget_all(&mut self, cluster: u32) -> u64 {
         let first = self.clusters.first(cluster);
         self.note_all_gone(cluster);
@@ -219,8 +221,8 @@ impl Engine for ClustersEngine {
             }
             state.ready
         };
-        // A close that is under way may have written its snapshot already, and while nothing can be written the
-        // last close's stands.
+        // A close in progress may already have written its snapshot. And if nothing can be written, the last close's
+        // snapshot still counts.
         self.volume.check_open()?;
         if !ready {
             return Err(cannot_begin());

@@ -1,14 +1,14 @@
 //! The engine of the policies that keep a map of all their entries, `simple` to `esp`: one executor for all of them.
 //!
-//! Owns: map, space, buffers and dirty entries of one volume ([`MappedState`], plain data under one lock), and the I/O
-//! they require. Invariants: no lock is held across I/O. An entry that is not yet on the device is served from memory.
-//! A place is given to another record only when no write to it is in flight. A record that was read counts only if it
-//! is whole, of the requested key, and from the very write that the map names. So a write that the device lost is a
-//! miss and not an older version.
+//! Owns: map, space, buffers and dirty entries of one volume ([`MappedState`], plain data under one lock), and their
+//! I/O. Invariants: no lock is held across I/O. An entry that is not yet on the device is served from memory. A place
+//! is given to another record only when no write to it is in flight. A record that was read counts only if it is whole,
+//! of the requested key, and from exactly the write that the map names. So a lost write causes a miss, not an older
+//! version.
 //!
 //! A reader does not protect its entry's place: if the place was reassigned during the read, the bytes do not match and
-//! the lookup is repeated. After a clean stop the map is restored from a snapshot; after a crash from the last one and
-//! the journal of changes since (`engine::kit::ledger`).
+//! the lookup is repeated. After a clean stop the map is restored from a snapshot; after a crash, from the last
+//! snapshot and the journal of later changes (`engine::kit::ledger`).
 //!
 //! Cost: one read per hit, none per miss, a write of the journal per removal, at most 288 bits per entry
 //! (`a_hit_is_one_read_a_miss_none_a_removal_one_write_and_the_index_costs_at_most_288_bits_an_entry`). Policies that
@@ -55,7 +55,7 @@ use state::MappedState;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::{listed_count, walk};
 
-/// Longest records a volume must have room for, so that one more does not mean to drop everything.
+/// A volume must have room for this many of the longest records, so that storing one does not evict everything else.
 const LONGEST_RECORD_COUNT_MIN: u64 = 2;
 
 /// Returns the shape of a new volume of this family.
@@ -92,7 +92,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     Ok(shape)
 }
 
-/// One volume of this family.
+/// A volume of this family.
 pub(crate) struct MappedEngine {
     volume: Arc<Volume>,
     row: MappedRow,
@@ -113,7 +113,7 @@ impl MappedEngine {
         self.volume.directory.as_deref().expect("a store of a row that keeps files is opened with a directory")
     }
 
-    /// Runs one round of sending and evicting. Returns whether numbers for writes must be reserved.
+    /// Submits due I/O and evicts due entries. Returns whether numbers for writes must be reserved.
     fn do_what_is_due(self: &Arc<Self>) -> bool {
         let now = self.volume.clock.now();
         let (reads, woken, numbers_are_scarce) = self.update(|state| {
@@ -122,14 +122,14 @@ impl MappedEngine {
             (state.take_due_reads(now), state.waiting.take(), state.numbers_are_scarce())
         });
         self.send_reads(reads);
-        // Commits that wait for room look at the time.
+        // Commits that wait for room check their deadlines.
         woken.wake();
         numbers_are_scarce
     }
 }
 
 impl Engine for MappedEngine {
-    /// The write that made the entry.
+    /// The number of the write that stored the entry.
     type Found = u32;
 
     fn volume(&self) -> &Arc<Volume> {

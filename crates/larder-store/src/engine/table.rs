@@ -1,20 +1,19 @@
-//! The engine of the disk table: every entry is in a bin of its set, and a remainder that does not fit the bin is in
-//! the ring.
+//! The engine of the disk table: every entry is in a bin of its set. Bytes that do not fit in the bin are in the ring.
 //!
 //! Owns: the table, the memory of its sets, and the order in which both change. Policies differ in the number of ways
-//! of a set, and in how much memory knows: nothing (then the set is read), or tags and ranks of all sets, or of the
-//! most recently used sets. Invariants: one writer at a time changes a set. At most one bin of a set counts for a key.
-//! Entries on their way to the device are answered from memory. No lock is held across I/O.
+//! per set, and in how many sets are in memory: none (then the set is read), tags and ranks of all sets, or those of
+//! the recently used sets. Invariants: one writer at a time changes a set. At most one bin of a set counts for a key.
+//! Entries that are being written are served from memory. No lock is held across I/O.
 //!
-//! After a crash nothing needs to be rebuilt: bins name their entries, so an unknown set is read at its first request,
-//! and known thereafter. Wrong memory of a bin only costs a read, because the full key is compared. Bins are wiped
-//! before memory forgets that they may hold an older entry. A set whose change failed is suspect: it counts as empty
-//! until all of it has been wiped, which is retried until it succeeds.
+//! After a crash nothing needs to be rebuilt: bins name their entries, so an unknown set is read at its first request
+//! and stays known. If memory is wrong about a bin, that only costs a read, because the full key is compared. If
+//! a bin may hold an older entry, it is wiped before memory forgets that. A set whose change failed is suspect: it
+//! counts as empty until all of it is wiped, which is retried until it succeeds.
 //!
-//! Cost: without memory of the set, one read for hits and misses alike, of a bin or of a whole set
+//! Cost: without memory of the set, hits and misses take one read, of a bin or of a whole set
 //! (`basic_takes_no_memory_and_one_read_for_hit_and_miss_alike`,
-//! `set_takes_no_memory_and_one_read_of_the_whole_set_for_hit_and_miss_alike`). With tags in memory, one read per hit
-//! and few per miss (`setmem_takes_eleven_bits_and_one_read_for_a_hit`,
+//! `set_takes_no_memory_and_one_read_of_the_whole_set_for_hit_and_miss_alike`). With tags in memory, a hit takes one
+//! read and few misses take any (`setmem_takes_eleven_bits_and_one_read_for_a_hit`,
 //! `setmem_reads_for_three_percent_of_misses_in_full_sets`). A removal is one write. Source: HashCache (NSDI 2009), 3.
 
 mod check;
@@ -67,9 +66,9 @@ use summary::RecentSummaries;
 pub(crate) use walk::walk;
 
 const BIN_BYTES_MAX: u64 = 1 << 20;
-/// When to try again to wipe a set.
+/// Pause before wiping a set is retried.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
-/// Number of change counters, which sets share.
+/// Number of change counters. Several sets share one.
 const CHANGE_COUNT: usize = 1024;
 
 /// Returns the shape of a new volume of this family.
@@ -102,7 +101,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: TableRow) -> Result<VolumeSh
     }
 }
 
-/// Returns the layout of a volume of this shape, if it is possible.
+/// Returns the layout of a volume of this shape, if its parameters are valid.
 fn layout_of(shape: &VolumeShape) -> Option<TableLayout> {
     let [bin_bytes, ways, set_count, ..] = shape.parameters;
     let sound = (BLOCK_BYTES..=BIN_BYTES_MAX).contains(&bin_bytes) && bin_bytes.is_power_of_two();
@@ -122,19 +121,19 @@ struct TableState {
     phase: TablePhase,
     memory: SetMemory,
     recent: RecentSummaries,
-    /// Sets whose bytes on the volume may be older than what was acknowledged.
+    /// Sets whose bytes on the volume may be older than acknowledged changes.
     doubts: SuspectSets,
-    /// When to try again to wipe one.
+    /// When the next attempt to wipe a suspect set is due.
     wipe_at: Option<Duration>,
     ring: RingState,
     /// The content of the session block.
     session: RunSession,
     /// Numbers of writes.
     numbers: RunNumbers,
-    /// Sets that are being changed, with what is on its way to them.
+    /// Sets that are being changed, with the entry being written to each.
     held: HashMap<SetNumber, Option<DirtySet>>,
     dirty_bytes: u64,
-    /// Grows when a set begins to change and when it has changed.
+    /// Change counters. Each grows when a set begins to change and when the change is done.
     changes: Box<[u32]>,
     waiting: TaskWaiters,
 }
@@ -155,7 +154,7 @@ struct DirtySet {
     record: Option<Bytes>,
 }
 
-/// The right to change a set, until it is dropped.
+/// The right to change a set; released when dropped.
 struct SetHold {
     engine: Weak<TableEngine>,
     set: SetNumber,
@@ -170,7 +169,7 @@ impl Drop for SetHold {
 }
 
 impl TableEngine {
-    /// Creates the engine, or returns `None` if the superblock describes no possible table.
+    /// Creates the engine. Returns `None` if the superblock describes no possible table.
     pub(crate) fn new(volume: Arc<Volume>, row: TableRow) -> Option<Self> {
         let layout = layout_of(&volume.shape)?;
         let state = TableState {
@@ -198,7 +197,7 @@ impl TableEngine {
         set_of(key_hash, self.layout.set_count)
     }
 
-    /// Returns the memory of the sets of a volume that is `fresh`, or was used before.
+    /// Creates the memory of the sets. `fresh` means that the volume was not used before.
     fn memory(&self, fresh: bool) -> SetMemory {
         let tuning = &self.volume.options.tuning;
         let shape = sets::SetShape {
@@ -220,7 +219,7 @@ impl TableEngine {
         }
     }
 
-    /// Takes the right to change a set.
+    /// Takes the right to change a set, waiting for it.
     async fn hold(self: &Arc<Self>, set: SetNumber) -> Result<SetHold> {
         self.wait(|state| match state.phase {
             TablePhase::Loading => None,
@@ -234,7 +233,7 @@ impl TableEngine {
         .await
     }
 
-    /// Takes the right to change a set, if nobody has it.
+    /// Takes the right to change a set, if no other task has it.
     fn try_hold(self: &Arc<Self>, set: SetNumber) -> Option<SetHold> {
         let mut state = self.lock();
         if state.phase != TablePhase::Ready || state.held.contains_key(&set) {
@@ -253,7 +252,7 @@ impl TableEngine {
         woken.wake();
     }
 
-    /// Waits until `decide` finds something in the state.
+    /// Waits until `decide` returns something for the state.
     async fn wait<T>(&self, decide: impl FnMut(&mut TableState) -> Option<T>) -> T {
         wait_for(|| self.lock(), decide).await
     }
@@ -269,7 +268,7 @@ impl TableState {
         *count = count.wrapping_add(1);
     }
 
-    /// Returns whether nothing has happened to a set since its counter was `changes`, and nothing is happening now.
+    /// Returns whether a set has not changed since its counter was `changes`, and is not being changed now.
     fn is_settled(&self, set: SetNumber, changes: u32) -> bool {
         self.changes(set) == changes && self.held.get(&set).is_none_or(Option::is_none)
     }
@@ -354,7 +353,7 @@ impl Engine for TableEngine {
         }
     }
 
-    /// Flushes. Commits write through, so only sets whose change failed need to be wiped.
+    /// Waits until nothing is left to write. Commits write through, so only suspect sets remain to be wiped.
     async fn flush(self: &Arc<Self>) -> Result<()> {
         self.volume.check_open()?;
         self.wipe_all_doubted().await

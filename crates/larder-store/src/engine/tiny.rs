@@ -1,18 +1,18 @@
-//! The engine of `tiny`: a small log in front of sets, for very little memory on flash.
+//! The engine of `tiny`: a small log (the front) before a table of sets. It needs very little memory on flash.
 //!
 //! Owns: the front and its index, the summaries of the sets, the ring for long entries, and the order in which they
-//! change. A new entry goes to the front (a long one to the long ring, with a stub in the front). When the front's
-//! oldest segment is needed again, its entries are moved to their sets, together with all other entries of the set in
-//! the front, or dropped if that is not worth a write. The choice of entries that stay in a set is in [`rrip`].
+//! change. A new entry goes to the front; a long one goes to the long ring, with a stub in the front. When the front's
+//! oldest segment is to be reused, each of its entries is moved to its set, together with all other entries of that set
+//! in the front, or dropped if that is not worth a write. [`rrip`] chooses which entries stay in a set.
 //!
-//! Invariants: an entry in the front is newer than one in a set, so the front is searched first, and an entry leaves
-//! the front unwritten only if its set holds no older one. A segment of the front is reused only after the sets written
-//! from it are durable. A set whose bytes on the volume differ from memory's description is suspect, and not trusted
-//! until it has been written again. No lock is held across I/O.
+//! Invariants: an entry in the front is newer than one in a set, so the front is searched first, and an entry is
+//! dropped from the front only if its set holds no older version. A segment of the front is reused only after the sets
+//! written from it are durable. A set whose bytes on the volume differ from its summary in memory is suspect, and not
+//! trusted until it is rewritten. No lock is held across I/O.
 //!
-//! Cost of a hit: one read, two if the entry is longer than half a set. Cost of a miss: a read when a Bloom filter of 3
-//! bits per entry is wrong (`a_short_entry_is_one_read_a_long_one_two_and_a_dirty_one_none`). Memory: at most nine bits
-//! per entry (`a_full_store_takes_at_most_nine_bits_of_memory_an_entry`). Writes:
+//! Cost of a hit: one read, two if the entry is longer than half a set. Cost of a miss: a read if a Bloom filter of 3
+//! bits per entry gives a false positive (`a_short_entry_is_one_read_a_long_one_two_and_a_dirty_one_none`). Memory: at
+//! most nine bits per entry (`a_full_store_takes_at_most_nine_bits_of_memory_an_entry`). Writes:
 //! `entries_share_writes_on_their_way_to_the_front_and_into_sets`. Idea: Kangaroo (SOSP 2021); docs/tiny.md lists the
 //! differences.
 
@@ -60,12 +60,12 @@ use sets::{MayHold, SetSummaries};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 
-/// Free segments of the front below which its oldest is moved.
+/// When the front has fewer free segments than this, its oldest segment is moved out.
 const FRONT_RESERVE: u32 = 2;
-/// Free segments of the front that are for what is carried over when sets cannot be written.
+/// Free segments of the front that are reserved for entries whose sets cannot be written.
 const FRONT_SPARE: u32 = 1;
-/// Bytes of the front for which there is one slot: about half of what is in it has moved already, and with
-/// longer entries more of it are stubs, so more than this range is never needed.
+/// Bytes of the front per slot of its index. About half of the front's content has already moved. With longer entries,
+/// more of them are stubs, so slots outside this range are never needed.
 const FRONT_BYTES_PER_SLOT: std::ops::RangeInclusive<u64> = 1024..=2048;
 
 /// Returns the shape of a new volume.
@@ -78,7 +78,7 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
         front_percent: tuning.tiny_front_percent,
     };
     let end = last_superblock_bytes(options.size_bytes);
-    // The snapshot's size follows from the number of sets, which is smaller for its being there.
+    // The snapshot's size depends on the number of sets, and the snapshot leaves less room for sets.
     let plan_behind = |index_bytes: u64| TinyPlan::new(DATA_START_BYTES + index_bytes..end, wishes);
     let index_bytes = plan_behind(0).map(|plan| snapshot::area_bytes(&summaries_of(&plan, options)));
     let plan = index_bytes.and_then(plan_behind);
@@ -100,59 +100,62 @@ pub(crate) fn shape_of(options: &StoreOptions) -> Result<VolumeShape> {
     })
 }
 
-/// Returns the summaries that a volume needs.
+/// Creates the summaries for a volume.
 fn summaries_of(plan: &TinyPlan, options: &StoreOptions) -> SetSummaries {
     let mean_in_set = options.mean_entry_bytes.min(plan.set_bytes / 7);
     SetSummaries::new(plan.set_count, plan.set_bytes / mean_in_set)
 }
 
-/// One volume of the row.
+/// A volume of this policy.
 pub(crate) struct TinyEngine {
     volume: Arc<Volume>,
     plan: TinyPlan,
     state: StateLock<TinyState>,
-    /// Whether somebody moves the oldest segment of the front.
+    /// Whether a task is moving the oldest segment of the front.
     moving: AtomicBool,
 }
 
-/// The state under the engine's one lock.
+/// The state behind the engine's only lock.
 struct TinyState {
     front: PackRingState,
     long: PackRingState,
     index: FrontIndex,
     sets: SetSummaries,
-    /// Sets on their way to the device.
+    /// Sets that are being written.
     set_writes: HashMap<SetNumber, SetWrite>,
-    /// Sets whose bytes on the volume may be older than what was acknowledged.
+    /// Sets whose bytes on the volume may be older than acknowledged changes.
     doubts: SuspectSets,
-    /// Whether sets were written that no sync covers yet.
+    /// Whether sets were written since the last sync.
     sets_unsynced: bool,
     /// Entries in sets.
     set_entries: u64,
-    /// Whether the front is known.
+    /// Whether the front is loaded.
     ready: bool,
-    /// When to try again to move the oldest segment out.
+    /// When the next attempt to move the oldest segment out is due.
     move_at: Option<Duration>,
-    /// The last pack of the front that has something which the device did not take elsewhere.
+    /// Sequence of the last pack of the front with records from a pack that the device refused.
     appended_again_until: u64,
-    /// Packs of the front that the device did not take, and nothing of which is needed in its place any more.
+    /// Number of packs of the front that the device refused and whose records are no longer needed at their place.
     given_up_count: u64,
-    /// When to write again what the device did not take.
+    /// When the next retry of refused writes is due.
     retry_at: Option<Duration>,
-    /// Whether packs went to another place, and the device has taken nothing since: it may take nothing anywhere.
+    /// Whether refused packs were moved to new places and the device has accepted nothing since. It may accept nothing
+    /// at all.
     is_device_doubted: bool,
-    /// Moves of the oldest segment that failed in a row because the device took no sets.
+    /// Number of successive moves of the oldest segment that failed because the device refused sets.
     failed_moves: u32,
-    /// Packs of the long ring that could not be written.
+    /// Number of packs of the long ring that could not be written.
     failed_packs: u64,
-    /// Number of failures already reported to a flush.
+    /// Number of these failures that were already reported by a flush.
     reported_failures: u64,
     waiting: TaskWaiters,
 }
 
 impl TinyEngine {
+    /// Creates the engine.
+    ///
     /// # Errors
-    /// `Corrupt` when the superblock's numbers make no sense.
+    /// `Corrupt` if the superblock's parameters are invalid.
     pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
         let data = volume.shape.data_area();
         let plan = TinyPlan::from_parameters(data.start, volume.shape.parameters)
@@ -185,7 +188,7 @@ impl TinyEngine {
         self.state.lock()
     }
 
-    /// Returns where a byte of the front lies, in granules from the front's start.
+    /// Returns the position of a byte of the front, in granules from the front's start.
     fn granule(&self, offset_bytes: u64) -> u32 {
         assert!(self.plan.front.segment_of(offset_bytes).is_some(), "a place of the front: {offset_bytes}");
         ((offset_bytes - self.plan.front.start_bytes) / GRANULE_BYTES) as u32
@@ -197,7 +200,7 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Returns whether the oldest segment of the front is to be moved now.
+    /// Returns whether the oldest segment of the front should be moved now.
     fn move_is_due(&self) -> bool {
         self.ready && (self.front.free_count() < FRONT_RESERVE || self.index.is_full())
     }
@@ -207,8 +210,8 @@ impl TinyState {
         self.index.range(prefix, prefix).last()
     }
 
-    /// Forgets the content of a set, so that nothing older than the lost data appears, and records that the set has to
-    /// be written before entries that hide its content may leave the front.
+    /// Drops the content of a set from memory, so that nothing older than a lost write appears. Also marks the set as
+    /// suspect: it must be written before entries that supersede its content leave the front.
     fn forget_set(&mut self, set: SetNumber) {
         self.sets.forget(set);
         if let Some(write) = self.set_writes.get_mut(&set) {
@@ -229,13 +232,13 @@ impl AsMut<TaskWaiters> for TinyState {
     }
 }
 
-/// Slots of the front's index.
+/// Returns the number of slots of the front's index.
 fn front_slots(plan: &TinyPlan, options: &StoreOptions) -> u64 {
     let (least, most) = FRONT_BYTES_PER_SLOT.into_inner();
     u64::from(plan.front.segment_count) * plan.front.segment_bytes / options.mean_entry_bytes.clamp(least, most)
 }
 
-/// Returns the part of a key's hash that the front's index knows.
+/// Returns the part of a key's hash that the front's index uses.
 fn prefix_of(key_hash: KeyHash) -> u32 {
     key_hash.prefix()
 }
@@ -315,7 +318,8 @@ impl Engine for TinyEngine {
         self.volume.sync().await?;
         while self.wipe_doubted().await {}
         if !self.lock().doubts.is_empty() {
-            // The next start reads the sets: a snapshot would say that doubted ones hold nothing, and nothing of doubts.
+            // The next start reads all sets. A snapshot would state that suspect sets are empty, without marking them
+            // as suspect.
             return Ok(());
         }
         snapshot::write(self).await
@@ -364,7 +368,7 @@ mod tests {
         (0..KEY_COUNT).map(get).collect()
     }
 
-    /// At stake: an abort after 4 billion packs, or a start that takes the newest for the oldest.
+    /// At stake: an abort after 4 billion packs, or a start that takes the newest pack for the oldest.
     #[test]
     fn nothing_is_lost_and_nothing_old_is_found_when_sequences_on_the_volume_begin_again() {
         let options = StoreOptions {

@@ -1,8 +1,9 @@
-//! The write side of `ucfs`: entries gather in their site's open cluster; a full cluster goes to the device.
+//! The write side of `ucfs`: entries are collected in their site's open cluster; a full cluster is written to the
+//! device.
 //!
-//! Invariant: a record and its entry appear together, under the state's lock. Cost: a copy of the record; one
-//! write for all entries of a cluster, and one more for each [`OPEN_WAIT`] in which it is filled; eviction touches
-//! memory only.
+//! Invariant: a record and its entry become visible together, under the state's lock. Cost: a copy of the record; one
+//! write for all entries of a cluster, and one more for each [`OPEN_WAIT`] in which it is filled; eviction changes only
+//! memory.
 
 use super::{ClustersEngine, ClustersState, entries::EntryPlace, layout::NoRun, read::FoundInCluster};
 use crate::{
@@ -26,13 +27,14 @@ use std::{
     time::Duration,
 };
 
-/// Time that an entry waits in an open cluster before it is written. With the journal's flush it is under five seconds.
+/// Longest time that an entry waits in an open cluster before it is written. With the journal's flush, the total is
+/// under five seconds.
 const OPEN_WAIT: Duration = Duration::from_secs(3);
-/// Divisor of the clusters that limits the length of an entry.
+/// The longest entry takes this fraction (1/n) of the clusters.
 const SHARE_OF_CLUSTERS: u64 = 4;
 
 impl ClustersEngine {
-    /// Appends, if the key's entry is still where it was found; `false` if not.
+    /// Appends an entry. With `found`, only if the key's entry is still there; returns `false` if not.
     pub(super) async fn append(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -42,14 +44,14 @@ impl ClustersEngine {
             return Err(cannot_begin());
         }
         if !self.volume.options.background {
-            // Nobody else does.
+            // Without a maintenance thread, no other task does this.
             ledger::make_room(self).await;
         }
         let too_long = "the entry is longer than the store has clusters for";
         self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut record, found, waker)).await
     }
 
-    /// Returns whether the start is over but could not write its header.
+    /// Returns whether the start is done but could not write its header.
     fn is_barred(&self) -> bool {
         self.volume.counters.loaded.load(Ordering::Acquire) && !self.lock().ready
     }
@@ -135,7 +137,7 @@ impl ClustersEngine {
         Ok(())
     }
 
-    /// Evicts so that `span` clusters in a row become free.
+    /// Evicts entries so that `span` consecutive clusters become free.
     fn evict(&self, state: &mut ClustersState, span: u32) -> std::result::Result<(), NoRoom> {
         for victim in state.clusters.victims(span).ok_or(NoRoom::Now)? {
             let count = state.forget_all(victim);
@@ -146,7 +148,7 @@ impl ClustersEngine {
         Ok(())
     }
 
-    /// Sends off every open cluster, and waits until the device has all.
+    /// Writes all open clusters, and waits until the device has them.
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
         let mut sealed = Vec::new();
         let failed_before = {
@@ -160,7 +162,7 @@ impl ClustersEngine {
         ledger::write_down(self).await.and(all_written)
     }
 
-    /// Writes the open clusters in which something has waited for long. They stay open.
+    /// Writes the open clusters in which an entry has waited for [`OPEN_WAIT`]. They stay open.
     pub(super) fn write_waiting(self: &Arc<Self>) {
         let until = self.volume.clock.now().checked_sub(OPEN_WAIT).filter(|_| self.keeps_journal());
         let copies = until.map(|until| self.lock().clusters.copy_waiting(until));
@@ -170,7 +172,7 @@ impl ClustersEngine {
         }
     }
 
-    /// Returns how long from now until an open cluster is to be written.
+    /// Returns the time until an open cluster must be written.
     pub(super) fn waiting_due(&self) -> Option<Duration> {
         let since = self.lock().clusters.oldest_waiting().filter(|_| self.keeps_journal())?;
         Some((since + OPEN_WAIT).saturating_sub(self.volume.clock.now()).max(TICK))
@@ -190,7 +192,7 @@ impl ClustersEngine {
         ledger::send(self);
     }
 
-    /// Starts the transfers of clusters.
+    /// Submits the writes of clusters.
     fn perform(self: &Arc<Self>, sealed: Vec<SealedPack>) {
         for SealedPack { sequence, offset_bytes, buffer, .. } in sealed {
             let written = completion_for(self, move |engine, outcome| engine.cluster_written(sequence, &outcome));

@@ -1,4 +1,4 @@
-//! What must hold between the entries and clusters of `ucfs`.
+//! Checks the invariants between the entries and clusters of `ucfs`.
 
 use super::ClustersState;
 use crate::engine::kit::state_lock::CheckedState;

@@ -1,9 +1,9 @@
-//! The entry table of `ucfs`: the place of each entry in 20 bytes, and an open hash of 4-byte heads over it.
+//! The entry table of `ucfs`: 20 bytes per entry, and an open hash table of 4-byte heads that point to the entries.
 //!
-//! An entry has 64 bits of the key's hash, its cluster, its place and length in sectors, and the next entry of the same
-//! cluster. So an evicted cluster removes all its entries without a read. Clusters are unknown here; the caller keeps
-//! the first entry of each. Invariant: every entry is found by its key, once. Cost: 20 bytes per entry, and 4 bytes of
-//! heads at 80% fill. Source: UCFS (IEEE TC 2002), as described in its abstract.
+//! An entry has 64 bits of the key's hash, its cluster, its position and length in sectors, and a link to the next
+//! entry of the same cluster. So all entries of an evicted cluster can be removed without a read. Clusters are unknown
+//! here; the caller keeps the first entry of each. Invariant: every entry is found by its key, once. Cost: 20 bytes per
+//! entry, and 4 bytes per head at 80% fill. Source: UCFS (IEEE TC 2002), as described in its abstract.
 
 use crate::hash::KeyHash;
 use std::num::NonZeroU32;
@@ -12,19 +12,19 @@ use std::num::NonZeroU32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryPlace {
     pub(crate) cluster: u32,
-    /// From the cluster's start, in sectors.
+    /// Position in the cluster, in sectors.
     pub(crate) offset_sectors: u16,
     pub(crate) sectors: u16,
 }
 
-/// Names an entry while it is in the table.
+/// Identifies an entry while it is in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EntryId(NonZeroU32);
 
-/// The table.
+/// The entry table.
 pub(crate) struct EntryTable {
     entries: Vec<ClusterEntry>,
-    /// Numbers of entries, from 1; 0 is none.
+    /// Entry ids, from 1; 0 means none.
     heads: Vec<u32>,
     free: Option<EntryId>,
     len: usize,
@@ -52,8 +52,8 @@ impl EntryTable {
         Self { entries: Vec::new(), heads, free: None, len: 0, capacity }
     }
 
-    /// Adds an entry, whose cluster's first was `first`; it is the first then. The key must not be in the table,
-    /// and the table not be full.
+    /// Adds an entry before `first`, the first entry of its cluster so far. The key must not be in the table, and the
+    /// table must not be full.
     pub(crate) fn insert(&mut self, key: KeyHash, place: EntryPlace, first: Option<EntryId>) -> EntryId {
         assert!(!self.is_full());
         let at = self.head_of(key);
@@ -81,8 +81,8 @@ impl EntryTable {
         Some(self.entry(id).place())
     }
 
-    /// Removes `key` from the table and from its cluster's chain, which begins at `first`; returns the chain's
-    /// new beginning.
+    /// Removes `key` from the table and from its cluster's chain, which begins at `first`. Returns the new start of the
+    /// chain.
     pub(crate) fn remove(&mut self, key: KeyHash, first: Option<EntryId>) -> Option<EntryId> {
         let at = self.head_of(key);
         let id = EntryId::of(self.heads[at]).expect("only what was found is removed");
@@ -102,7 +102,7 @@ impl EntryTable {
         beginning
     }
 
-    /// Removes a whole chain; how many entries it had.
+    /// Removes a whole chain. Returns the number of its entries.
     pub(crate) fn remove_all(&mut self, first: Option<EntryId>) -> u64 {
         let (mut next, mut count) = (first, 0);
         while let Some(id) = next {
@@ -142,7 +142,7 @@ impl EntryTable {
         (self.capacity * size_of::<ClusterEntry>() + self.heads.len() * size_of::<u32>()) as u64
     }
 
-    /// Checks that every head leads to an entry, that each is found by its key, and that they are counted.
+    /// Checks that every head points to an entry, that each entry is found by its key, and the count of entries.
     pub(super) fn check(&self) {
         let mut count = 0;
         for (at, id) in self.heads.iter().enumerate().filter_map(|(at, &head)| Some((at, EntryId::of(head)?))) {
@@ -160,7 +160,7 @@ impl EntryTable {
         assert!(self.len <= self.capacity);
     }
 
-    /// Returns the place of the key's head, present or future.
+    /// Returns the position of the key's head, or the position where it would be added.
     fn head_of(&self, key: KeyHash) -> usize {
         let mut at = self.home(key);
         while let Some(id) = EntryId::of(self.heads[at]) {
@@ -172,7 +172,7 @@ impl EntryTable {
         at
     }
 
-    /// Frees the entry whose head is at `at`, and closes the gap.
+    /// Frees the entry whose head is at `at`, and closes the gap in the heads.
     fn unlink(&mut self, at: usize, id: EntryId) {
         assert!(self.len > 0, "what is removed was counted");
         self.entries[id.index()].link = self.free;
@@ -184,7 +184,7 @@ impl EntryTable {
         let mut next = (gap + 1) % count;
         while let Some(other) = EntryId::of(self.heads[next]) {
             let home = self.home(self.entry(other).key());
-            // Behind the gap, seen from its home: it is moved into the gap, or would not be found.
+            // Seen from its home, this head is behind the gap. It must move into the gap, or it would not be found.
             if (next + count - home) % count >= (next + count - gap) % count {
                 self.heads.swap(gap, next);
                 gap = next;
@@ -237,7 +237,7 @@ mod tests {
     const CLUSTERS: u32 = 4;
 
     proptest! {
-        /// At stake: an entry that the table loses, or keeps when its cluster goes.
+        /// At stake: an entry that the table loses, or that stays when its cluster is evicted.
         #[test]
         fn the_table_does_what_a_map_does(
             steps in prop::collection::vec((0..10_u8, 0..60_u64, 0..CLUSTERS), 1..400),

@@ -1,11 +1,11 @@
 //! The clusters of `ucfs`: the free ones, those being filled, and the order of use of the full ones.
 //!
-//! Owns: the cluster table (24 bytes per cluster), the open clusters, those in flight, the LRU list. I/O is done
+//! Owns: the cluster table (24 bytes per cluster), the open clusters, those in flight, and the LRU list. I/O is done
 //! elsewhere, and keys are unknown: the caller keeps the entries, and each cluster's chain begins at
 //! [`ClusterTable::first`]. Invariants: a full cluster is written whole; before that, only the filled part is. A
 //! cluster is not reused before all of it is evicted. An entry longer than half a cluster has consecutive clusters of
-//! its own. Cost: the memory of one cluster per open one. Source: UCFS (IEEE TC 2002), as described in its abstract: no
-//! cleaner, so no garbage.
+//! its own. Cost: the memory of one cluster per open one. Source: UCFS (IEEE TC 2002), as described in its abstract:
+//! there is no cleaner because there is no garbage.
 
 mod check;
 mod partial;
@@ -22,7 +22,7 @@ use crate::{
 use partial::PartialWrite;
 use std::time::Duration;
 
-/// The place of the clusters.
+/// The location of the clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClusterArea {
     pub(crate) start_bytes: u64,
@@ -30,42 +30,42 @@ pub(crate) struct ClusterArea {
     pub(crate) count: u32,
 }
 
-/// The state of all clusters. `F` is what begins a cluster's chain of entries.
+/// The state of all clusters. `F` identifies the first entry of a cluster's chain.
 pub(crate) struct ClusterTable<F> {
     area: ClusterArea,
     volume: VolumeId,
     table: Vec<ClusterLine<F>>,
     open: Vec<Option<(u32, OpenPack)>>,
-    /// Of each group, since when something waits in its open cluster that no write has taken.
+    /// For each group, how long an entry has been waiting in its open cluster without a write.
     waiting_since: Vec<Option<Duration>>,
     in_flight: Vec<(u32, SealedPack)>,
     partial_writes: Vec<PartialWrite>,
-    /// Free clusters; some of these may have been taken since.
+    /// Free clusters, and some that were taken since.
     free: Vec<u32>,
     free_count: u32,
     /// The place where room was last made.
     made_free: u32,
-    /// Most and least recently used full cluster.
+    /// The most and the least recently used full cluster.
     newest: u32,
     oldest: u32,
-    /// The low half of a number is a cluster's sequence: they are only compared for being the same.
+    /// The low half of a number is a cluster's sequence. Sequences are only compared for equality.
     pub(crate) numbers: RunNumbers,
 }
 
-/// A line of the cluster table.
+/// A row of the cluster table.
 #[derive(Clone, Copy)]
 struct ClusterLine<F> {
     sequence: u32,
     first: Option<F>,
-    /// Towards the more and the less recently used.
+    /// The neighbours in the order of use.
     newer: u32,
     older: u32,
     live_sectors: u16,
     entry_count: u16,
-    /// Clusters of the entry that begins here, 1 if several entries do.
+    /// Number of clusters of the entry that begins here; 1 if the cluster has several entries.
     span: u8,
     state: ClusterState,
-    /// Of a cluster that is not full yet, how far the device has it.
+    /// For a cluster that is not full: the sectors that are on the device.
     written_sectors: u16,
 }
 
@@ -75,10 +75,10 @@ const _: () = assert!(size_of::<ClusterLine<std::num::NonZeroU32>>() <= 24);
 enum ClusterState {
     Free,
     Open,
-    /// Complete, and on its way to the device.
+    /// Complete and being written.
     Sealed,
     Full,
-    /// Belongs to the entry that begins in a cluster before it.
+    /// Belongs to an entry that begins in an earlier cluster.
     Continued,
 }
 
@@ -90,16 +90,16 @@ pub(crate) struct ClusterPlace {
     pub(crate) sectors: u16,
 }
 
-/// That many consecutive clusters have to become free first.
+/// The error that no such number of consecutive clusters is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRun(pub(crate) u32);
 
 const NONE: u32 = u32::MAX;
-/// Least recently used clusters around which room for a long entry is looked for.
+/// Number of least recently used clusters around which room for a long entry is searched.
 const PLACES_TRIED: usize = 64;
 
 impl ClusterArea {
-    /// Returns the room for the directory at the start of a cluster.
+    /// Returns the bytes for the directory at the start of a cluster.
     pub(crate) fn directory_bytes(&self) -> u64 {
         (self.cluster_bytes / 32).next_multiple_of(SECTOR_BYTES)
     }
@@ -108,7 +108,7 @@ impl ClusterArea {
         self.start_bytes + u64::from(cluster) * self.cluster_bytes
     }
 
-    /// Clusters that an entry of `len_bytes` takes for itself; `None` if it shares one.
+    /// Returns the number of clusters for an entry of `len_bytes`; `None` if it shares a cluster.
     fn span(&self, len_bytes: u64) -> Option<u32> {
         let whole = (self.directory_bytes() + len_bytes).div_ceil(self.cluster_bytes);
         (len_bytes > self.cluster_bytes / 2).then_some(whole as u32)
@@ -120,7 +120,7 @@ impl ClusterArea {
 }
 
 impl<F: Copy> ClusterTable<F> {
-    /// Clusters that are all free, with `groups` that can be open at a time.
+    /// Creates a table with all clusters free. At most `groups` clusters can be open at a time.
     pub(crate) fn new(area: ClusterArea, volume: VolumeId, groups: usize, numbers: RunNumbers) -> Self {
         let free = ClusterLine {
             sequence: 0,
@@ -150,7 +150,7 @@ impl<F: Copy> ClusterTable<F> {
         }
     }
 
-    /// Takes up a full cluster of an earlier run as the most recently used. `false` if it cannot be so.
+    /// Adds a full cluster of an earlier run as the most recently used one. Returns `false` if that is not possible.
     pub(crate) fn resume(&mut self, cluster: u32, sequence: u32, span: u8) -> bool {
         let range = cluster as usize..cluster as usize + usize::from(span);
         let fits = span > 0
@@ -163,14 +163,14 @@ impl<F: Copy> ClusterTable<F> {
         fits
     }
 
-    /// Makes sure that an entry of `len_bytes` can be appended to `group`. A cluster that is complete by that
-    /// is added to `sealed`, to be written.
+    /// Makes sure that an entry of `len_bytes` can be appended to `group`. If that completes a cluster, adds it to
+    /// `sealed`, to be written.
     pub(crate) fn prepare(&mut self, group: usize, len_bytes: u64, sealed: &mut Vec<SealedPack>) -> Result<(), NoRun> {
         if let Some(span) = self.area.span(len_bytes) {
             return match self.free_run(span) {
                 Some(start) => {
-                    // Space freed before the entry is appended must not hide this run: only a limited number of places
-                    // is tried.
+                    // Before the entry is appended, other room may be freed. It must not hide this run, because only a
+                    // limited number of places is tried.
                     self.made_free = start;
                     Ok(())
                 }
@@ -191,7 +191,8 @@ impl<F: Copy> ClusterTable<F> {
         Ok(())
     }
 
-    /// Appends an entry for which [`ClusterTable::prepare`] made room; `write` gets its place and sequence.
+    /// Appends an entry for which [`ClusterTable::prepare`] made room. Calls `write` with the entry's bytes in the
+    /// buffer and the sequence.
     pub(crate) fn append(
         &mut self,
         group: usize,
@@ -222,8 +223,8 @@ impl<F: Copy> ClusterTable<F> {
         ClusterPlace { cluster, offset_sectors: (at / SECTOR_BYTES) as u16, sectors }
     }
 
-    /// Completes the open cluster of a group; returns it if it is to be written now, and not behind a write that
-    /// is on its way.
+    /// Seals the open cluster of a group. Returns it if it can be written now, and not after another write to it that
+    /// is in flight.
     pub(crate) fn seal(&mut self, group: usize) -> Option<SealedPack> {
         let (cluster, pack) = self.open[group].take()?;
         self.waiting_since[group] = None;
@@ -235,7 +236,7 @@ impl<F: Copy> ClusterTable<F> {
         (!is_writing).then_some(pack)
     }
 
-    /// Notes that a cluster is with the device, or lost; returns it.
+    /// Notes that the write of a cluster is done, successful or not. Returns the cluster.
     pub(crate) fn written(&mut self, sequence: u32) -> Option<u32> {
         let at = self.in_flight.iter().position(|(_, pack)| pack.sequence == sequence)?;
         let (cluster, _) = self.in_flight.swap_remove(at);
@@ -249,8 +250,8 @@ impl<F: Copy> ClusterTable<F> {
         Some(cluster)
     }
 
-    /// Returns the full clusters to evict so that `span` consecutive ones become free, around the least recently used.
-    /// `None`: nothing can be evicted now.
+    /// Returns the full clusters to evict so that `span` consecutive ones become free, near the least recently used
+    /// one. Returns `None` if nothing can be evicted now.
     pub(crate) fn victims(&mut self, span: u32) -> Option<Vec<u32>> {
         assert!((1..=self.area.count).contains(&span), "a row of clusters on the volume: {span}");
         let windows = self.lru().take(PLACES_TRIED).flat_map(|cluster| [cluster, (cluster + 1).saturating_sub(span)]);
@@ -261,7 +262,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(victims)
     }
 
-    /// Frees a full cluster and those that continue it; nothing of it may be alive.
+    /// Frees a full cluster and its continuations. Its entries must have been removed.
     pub(crate) fn release(&mut self, cluster: u32) {
         let line = self.table[cluster as usize];
         assert_eq!(line.state, ClusterState::Full, "only full clusters are freed");
@@ -279,7 +280,7 @@ impl<F: Copy> ClusterTable<F> {
         (line.first, line.live_sectors, line.entry_count, line.span) = (None, 0, 0, 1);
     }
 
-    /// Notes that an entry of a cluster is gone; a full cluster of which all is gone is free at once.
+    /// Notes that an entry of a cluster was removed. A full cluster without entries is freed at once.
     pub(crate) fn forget(&mut self, cluster: u32, sectors: u16) {
         let line = &mut self.table[cluster as usize];
         assert!(line.entry_count > 0 && line.live_sectors >= sectors, "what goes was counted");
@@ -310,7 +311,7 @@ impl<F: Copy> ClusterTable<F> {
         line.first = first;
     }
 
-    /// Counts an entry of a cluster of an earlier run.
+    /// Counts an entry in a cluster of an earlier run.
     pub(crate) fn count_entry(&mut self, cluster: u32, sectors: u16) {
         let line = &mut self.table[cluster as usize];
         assert_eq!(line.state, ClusterState::Full, "what an earlier run left is complete");
@@ -323,18 +324,18 @@ impl<F: Copy> ClusterTable<F> {
         self.table[cluster as usize].state == ClusterState::Full
     }
 
-    /// Returns whether the device has what begins at this place of a cluster.
+    /// Returns whether the device has the record that begins at this position.
     pub(crate) fn is_with_device(&self, cluster: u32, offset_sectors: u16) -> bool {
         let line = self.table[cluster as usize];
         line.state == ClusterState::Full || offset_sectors < line.written_sectors
     }
 
-    /// Returns the full cluster that was used next after this one.
+    /// Returns the full cluster that follows this one in the order of use.
     pub(crate) fn next_used(&self, cluster: u32) -> Option<u32> {
         Some(self.table[cluster as usize].newer).filter(|&newer| newer != NONE)
     }
 
-    /// Orders full clusters as if each had been used last when it was begun, where `next` is the sequence to come.
+    /// Orders full clusters by the time when they were begun. `next` is the next sequence.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut full: Vec<_> = self.lru().collect();
         full.sort_by_key(|&cluster| std::cmp::Reverse(next.wrapping_sub(self.sequence(cluster))));
@@ -344,12 +345,12 @@ impl<F: Copy> ClusterTable<F> {
         assert_eq!(self.lru().count(), count, "the order of use is that of all that are full");
     }
 
-    /// Returns how many entries the cluster has.
+    /// Returns the number of entries in the cluster.
     pub(crate) fn entry_count(&self, cluster: u32) -> usize {
         usize::from(self.table[cluster as usize].entry_count)
     }
 
-    /// Returns whether any group has a cluster that is being filled.
+    /// Returns whether any cluster is being filled.
     pub(crate) fn is_any_open(&self) -> bool {
         self.open.iter().any(Option::is_some)
     }
@@ -359,12 +360,12 @@ impl<F: Copy> ClusterTable<F> {
         self.table[cluster as usize].sequence
     }
 
-    /// Bytes of the cluster and those that continue it.
+    /// Returns the length of the cluster with its continuations.
     pub(crate) fn len_bytes(&self, cluster: u32) -> u64 {
         u64::from(self.table[cluster as usize].span) * self.area.cluster_bytes
     }
 
-    /// Returns the bytes at a place that is not yet on the device.
+    /// Returns the bytes at `place` if they are not yet on the device.
     pub(crate) fn dirty_copy(&self, place: ClusterPlace) -> Option<Vec<u8>> {
         let from = usize::from(place.offset_sectors) * SECTOR_BYTES as usize;
         let range = from..from + usize::from(place.sectors) * SECTOR_BYTES as usize;
@@ -398,19 +399,19 @@ impl<F: Copy> ClusterTable<F> {
         let len_bytes = u64::from(span) * self.area.cluster_bytes;
         assert_eq!(u32::from(self.table[cluster as usize].span), span, "a pack is as long as what was taken for it");
         let sequence = self.table[cluster as usize].sequence;
-        // A cluster stays open until it is full, however long: closed half full, it would stay so until it is
-        // evicted.
+        // A cluster stays open until it is full: if it were closed half full, the other half would be unused until it
+        // is evicted.
         let opened_at = Duration::ZERO;
         let buffer = AlignedBuffer::with_len(len_bytes as usize);
         OpenPack::new(self.area.shape(), self.area.offset_bytes(cluster), buffer, sequence, opened_at)
     }
 
-    /// Takes the sequence for a cluster that is begun.
+    /// Takes the sequence for a new use of a cluster.
     fn new_sequence(&mut self) -> u32 {
         self.numbers.take().expect("whoever prepares has numbers reserved") as u32
     }
 
-    /// Begins a use of `span` free clusters.
+    /// Starts a new use of `span` free clusters.
     fn take(&mut self, cluster: u32, span: u32, state: ClusterState, sequence: u32) {
         for own in cluster..cluster + span {
             assert_eq!(self.table[own as usize].state, ClusterState::Free, "only free clusters are taken");
@@ -443,7 +444,7 @@ impl<F: Copy> ClusterTable<F> {
         free.next()
     }
 
-    /// Returns the full clusters that fill `span` from `start`, if nothing else is there.
+    /// Returns the full clusters that cover `span` clusters from `start`, if all of them can be evicted.
     fn evictable(&self, start: u32, span: u32) -> Option<Vec<u32>> {
         if start + span > self.area.count {
             return None;
@@ -461,7 +462,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(heads)
     }
 
-    /// Returns the cluster in which the entry begins that continues in `cluster`, if it is full.
+    /// Returns the cluster in which the entry begins that continues in `cluster`, if that entry can be evicted.
     fn head_of(&self, cluster: u32) -> Option<u32> {
         let head = (0..cluster).rev().find(|&before| self.table[before as usize].state != ClusterState::Continued)?;
         (self.table[head as usize].state == ClusterState::Full).then_some(head)

@@ -1,8 +1,8 @@
 //! The read side of `ucfs`: reads a whole cluster for one entry, and offers its other entries to the neighbours' sink.
 //!
-//! Invariant: a cluster is trusted only if its directory has the sequence that memory expects. A record is trusted only
-//! if it is whole and of that sequence; of a neighbour the head is checked, and the body when it is read. Cost: one
-//! read of a cluster; for a long entry, of its clusters as far as it reaches.
+//! Invariant: a cluster is trusted only if its directory has the expected sequence. A record is trusted only if it is
+//! whole and of that sequence. For a neighbour, the head is checked here, and the body when it is read. Cost: one read
+//! of a cluster; for a long entry, of its clusters up to the end of the entry.
 
 use super::{ClustersEngine, entries::EntryPlace, layout::ClusterPlace};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// The place of a found entry, and the sequence of the cluster.
+/// The place of an entry that was found, and the sequence of its cluster.
 pub(super) type FoundInCluster = (EntryPlace, u32);
 
 impl ClustersEngine {
@@ -48,7 +48,7 @@ impl ClustersEngine {
             return Ok(LookStep::Moved);
         }
         match (verdict, record) {
-            // If it was replaced in the meantime, it was still the key's entry when it was requested.
+            // Even if it was replaced during the read, it was the key's entry when it was requested.
             (KeyVerdict::Sound(decoded), Some(record)) if is_sound => {
                 self.touch_cluster(found, cluster);
                 return Ok(LookStep::Found((found, Reader::whole(Arc::clone(&self.volume), record, decoded))));
@@ -76,22 +76,22 @@ impl ClustersEngine {
         }
     }
 
-    /// Reads the whole cluster, or as much of a long entry's clusters as it needs.
+    /// Reads the whole cluster. For a long entry, reads its clusters up to the end of the entry.
     async fn read_cluster(&self, place: EntryPlace) -> Result<Bytes> {
         let end = u64::from(place.offset_sectors) + u64::from(place.sectors);
         let len_bytes = (end * SECTOR_BYTES).max(self.area.cluster_bytes);
         self.volume.read(self.area.offset_bytes(place.cluster), len_bytes).await
     }
 
-    /// Returns whether a cluster's directory is whole and has the expected sequence.
+    /// Returns whether a cluster's directory is valid and has the expected sequence.
     fn is_of(&self, bytes: &Bytes, (place, sequence): FoundInCluster) -> bool {
         let offset = self.area.offset_bytes(place.cluster);
         pack::decode_header(self.volume.id, offset, bytes).is_ok_and(|header| header.sequence == sequence)
     }
 
     /// Notes the use of a cluster and, if its bytes were read, offers its other entries to the neighbours' sink. The
-    /// cluster's chain lists these entries. Following it stays in adjacent memory; a search for each listed entry would
-    /// jump all over the table.
+    /// entries come from the cluster's chain, which is in adjacent memory. Looking up each entry of the directory would
+    /// access random places of the table.
     fn touch_cluster(&self, (asked, sequence): FoundInCluster, bytes: Option<Bytes>) {
         let read = bytes.and_then(|bytes| Some((bytes, self.volume.neighbours()?)));
         let mut present: Vec<(KeyHash, EntryPlace)> = Vec::new();
@@ -105,7 +105,7 @@ impl ClustersEngine {
             }
         }
         let Some((bytes, sink)) = read else { return };
-        // The chain begins with the entry stored last.
+        // The chain begins with the newest entry.
         for (key_hash, place) in present.into_iter().rev() {
             let Some(record) = record_at(&bytes, place) else { continue };
             let Ok(decoded) = DecodedRecord::decode(self.volume.id, &record) else { continue };

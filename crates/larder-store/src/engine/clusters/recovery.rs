@@ -1,10 +1,10 @@
 //! Restores the tables of `ucfs` after a stop or a kill, from a snapshot and the journal of later changes.
 //!
-//! An entry enters the journal when the device has it, and leaves it after it has left the table. The journal up to any
-//! change therefore lists the entries that the device had at that time. The entries also determine which clusters are
-//! full. Clusters are not read; each is checked at the first lookup of an entry in it. Invariant: the room of a
-//! restored entry is free. If two restored entries overlap, they are not of one moment, and the journal says which of
-//! them was removed. Cost: 24 bytes per entry, read once.
+//! An entry is added to the journal when the device has it, and removed from the journal after it was removed from the
+//! table. The journal up to any change therefore lists the entries that the device had at that time. The entries also
+//! determine which clusters are full. Clusters are not read; each is checked at the first lookup of an entry in it.
+//! Invariant: the room of a restored entry is free. If two restored entries overlap, the snapshot has them from
+//! different moments, and the journal shows which of them was removed. Cost: 24 bytes per entry, read once.
 
 use super::{
     ClustersEngine, ClustersState,
@@ -28,8 +28,8 @@ use crate::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// Returns the room in a snapshot for `entries`. An entry that is replaced while a snapshot is taken may be in it
-/// twice.
+/// Returns the number of listings in a snapshot of `entries`. An entry that is replaced while the snapshot is taken may
+/// be listed twice.
 pub(super) fn listings_max(entries: u64) -> u64 {
     entries + entries / 2
 }
@@ -84,7 +84,7 @@ impl CheckpointSource for ClustersState {
 }
 
 impl ClustersState {
-    /// Notes that an entry that is on the device leaves the table.
+    /// Notes that an entry on the device was removed from the table.
     pub(super) fn note_gone(&mut self, key_hash: KeyHash, place: EntryPlace) {
         debug_assert_eq!(self.entries.find(key_hash), Some(place), "an entry goes from where it stands");
         if self.clusters.is_with_device(place.cluster, place.offset_sectors) {
@@ -93,14 +93,14 @@ impl ClustersState {
         }
     }
 
-    /// As [`Self::note_gone`], of all entries of a cluster.
+    /// Notes, like [`Self::note_gone`], that all entries of a cluster were removed.
     pub(super) fn note_all_gone(&mut self, cluster: u32) {
         let entries: Vec<_> = self.entries.chain(self.clusters.first(cluster)).collect();
         assert_eq!(entries.len(), self.clusters.entry_count(cluster), "all of a cluster goes with it");
         entries.into_iter().for_each(|(key_hash, place)| self.note_gone(key_hash, place));
     }
 
-    /// Notes the entries of a cluster that is on the device now.
+    /// Notes that the entries of a cluster are on the device now.
     pub(super) fn note_written(&mut self, cluster: u32) {
         let now = self.volume.clock.now();
         let listings: Vec<_> = {
@@ -113,7 +113,7 @@ impl ClustersState {
         }
     }
 
-    /// Notes the entries in these sectors of an open cluster, which are on the device now.
+    /// Notes that the entries in these sectors of an open cluster are on the device now.
     pub(super) fn note_partially_written(&mut self, cluster: u32, sectors: &Range<u16>) {
         let now = self.volume.clock.now();
         let entries = self.entries.chain(self.clusters.first(cluster));
@@ -140,8 +140,8 @@ impl ClustersState {
         }
     }
 
-    /// Takes up an entry, and its cluster if it is the first of it. Nothing if there is no room for it: then it went before the journal
-    /// ends.
+    /// Restores an entry, and its cluster if this is its first entry. If there is no room for the entry, ignores it:
+    /// the journal removes it later.
     fn take_up(&mut self, listing: &SnapshotEntry) {
         let per_cluster = self.sectors_per_cluster();
         let Ok(cluster) = u32::try_from(listing.place / per_cluster) else { return };
@@ -192,12 +192,12 @@ impl ClustersEngine {
         self.volume.shape.journal_pages > 0
     }
 
-    /// Takes what an earlier run left.
+    /// Restores the tables from the data of an earlier run.
     pub(super) async fn recover(self: &Arc<Self>) {
         let header = ledger::read_header(&self.volume).await;
         let next =
             header.as_ref().map_or(self.volume.clock.since_epoch().as_millis() as u32, |header| header.next_write);
-        // The options may speak of larger entries than those that are there.
+        // The options may assume larger entries than the store has.
         let listed = header.as_ref().map_or(0, |header| header.listing_count);
         {
             let mut state = self.lock();
@@ -226,11 +226,11 @@ impl ClustersEngine {
         }
     }
 
-    /// Fills the tables; number of the page behind the journal's end, unless nothing can be believed.
+    /// Fills the tables. Returns the number of the page after the journal's end, or `None` if nothing can be trusted.
     async fn read_books(self: &Arc<Self>, header: &SnapshotHeader) -> Option<u64> {
         let recovery = header.recovery?;
         if recovery.epoch > self.volume.epoch() {
-            // The superblock was lost, and with it its invalidations.
+            // A superblock was lost, and its invalidations with it.
             return None;
         }
         let take = |listings: Vec<SnapshotEntry>| {

@@ -1,9 +1,9 @@
-//! From open to close: which sequences are reserved, and the snapshot of the tables on volumes without a journal (`recovery` has the
-//! others').
+//! Opening and closing: reserves sequences, and handles the snapshot of the tables on volumes without a journal
+//! (volumes with one use `recovery`).
 //!
-//! The header in the index area says from which sequence on no cluster of the volume has been written, and whether
-//! a snapshot stands behind it. Invariants: sequences are reserved durably before they are used; the snapshot is
-//! gone durably before anything else is written. Cost: one write and sync at start and every 32,768 clusters.
+//! The header in the index area contains the first sequence that was never written, and whether a snapshot follows.
+//! Invariants: sequences are reserved durably before they are used; the snapshot is durably removed before anything
+//! else is written. Cost: one write and sync at start and every 32,768 clusters.
 
 use super::{
     ClustersEngine, ClustersState,
@@ -25,15 +25,15 @@ use std::sync::Arc;
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 16;
 const WORDS_PER_CLUSTER: u64 = 3;
 const WORDS_PER_ENTRY: u64 = 3;
-/// Words of the header.
+/// The first word of a header with a snapshot.
 const IS_CLEAN: u32 = 1;
 
-/// Words of the largest snapshot.
+/// Returns the number of words in the largest snapshot.
 pub(super) fn word_count_max(clusters: u64, entries: u64) -> u64 {
     clusters * WORDS_PER_CLUSTER + entries * WORDS_PER_ENTRY
 }
 
-/// Takes the snapshot, if there is one, and reserves sequences.
+/// Loads the snapshot, if there is one, and reserves sequences.
 pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
     if engine.keeps_journal() {
         engine.recover().await;
@@ -48,7 +48,7 @@ pub(super) async fn begin(engine: &Arc<ClustersEngine>) {
     }
 }
 
-/// Takes the snapshot of a volume without a journal.
+/// Loads the snapshot of a volume without a journal.
 async fn restore_closed(engine: &Arc<ClustersEngine>) {
     let header = snapshot::read_header(&engine.volume).await;
     let (next, words) = match header {
@@ -57,7 +57,7 @@ async fn restore_closed(engine: &Arc<ClustersEngine>) {
             (number, snapshot::read_words(&engine.volume, number, count).await)
         }
         Some(SnapshotPage { number, .. }) => (number, None),
-        // A new volume, or a header that was damaged: then no time was twice the same.
+        // A new volume or a damaged header. The time is greater than any sequence used before.
         None => (engine.volume.clock.since_epoch().as_millis() as u32, None),
     };
     {
@@ -66,7 +66,7 @@ async fn restore_closed(engine: &Arc<ClustersEngine>) {
         let numbers = RunNumbers::new(next.into(), NUMBERS_PER_BATCH);
         let fresh = || ClusterTable::new(engine.area, engine.volume.id, groups, numbers);
         state.clusters = fresh();
-        // The options may speak of larger entries than those that are there.
+        // The options may assume larger entries than the store has.
         let found = words.as_ref().map_or(0, |words| words.len() as u64 / WORDS_PER_ENTRY);
         let capacity = (state.entries.capacity() as u64).max(found);
         state.entries = EntryTable::new(capacity);
@@ -76,14 +76,14 @@ async fn restore_closed(engine: &Arc<ClustersEngine>) {
     }
 }
 
-/// Reserves sequences, if it is time.
+/// Reserves sequences if that is due.
 pub(super) async fn keep(engine: &Arc<ClustersEngine>) {
     if !reservation_is_due(engine) {
         return;
     }
     let is_start = !engine.lock().ready;
     let turn = if is_start { engine.volume.start_turn() } else { engine.volume.head_turn() };
-    // Somebody else may just have been done.
+    // Another task may just have reserved some.
     if turn.is_none() || !reservation_is_due(engine) {
         return;
     }
@@ -98,7 +98,7 @@ pub(super) fn reservation_is_due(engine: &ClustersEngine) -> bool {
     (!state.ready || state.clusters.numbers.are_scarce()) && !engine.volume.is_closed()
 }
 
-/// Reserves sequences; the store is ready when that is durable.
+/// Reserves sequences. The store is ready once that is durable.
 async fn reserve(engine: &Arc<ClustersEngine>) -> Result<()> {
     if engine.keeps_journal() {
         ledger::begin_run(engine).await?;
@@ -135,7 +135,7 @@ pub(super) async fn end(engine: &Arc<ClustersEngine>) -> Result<()> {
     snapshot::write(&engine.volume, &SnapshotPage { number, words: says }, &words).await
 }
 
-/// Returns the full clusters, least recently used first, each with its entries.
+/// Returns the words of a snapshot: the full clusters, least recently used first, each with its entries.
 fn words_of(state: &ClustersState, area: &ClusterArea) -> Vec<u32> {
     let mut words = Vec::new();
     for cluster in state.clusters.lru() {
@@ -150,12 +150,12 @@ fn words_of(state: &ClustersState, area: &ClusterArea) -> Vec<u32> {
     words
 }
 
-/// Fills empty tables from a snapshot; `None` if it makes no sense.
+/// Fills empty tables from the words of a snapshot. Returns `None` if they are invalid.
 fn restore(state: &mut ClustersState, words: &[u32]) -> Option<()> {
     let mut words = words.iter().copied();
     while let Some(cluster) = words.next() {
         let (sequence, spans) = (words.next()?, words.next()?);
-        // A cluster without entries was given back before.
+        // A cluster without entries would have been freed.
         if spans & 0xFFFF == 0 || !state.clusters.resume(cluster, sequence, u8::try_from(spans >> 16).ok()?) {
             return None;
         }

@@ -1,7 +1,8 @@
-//! Every cluster of a volume of `ucfs`, verified. What `store check` does.
+//! Verifies every cluster of a `ucfs` volume, for `store check`.
 //!
-//! Does not: know which clusters count: what was there before a crash is whole, though nobody believes it. Invariant: a
-//! flipped bit in a cluster's directory or in a record that it lists is found. Cost: one read of everything.
+//! It does not know which clusters count: clusters written before a crash are valid, even if the store no longer trusts
+//! them. Invariant: a flipped bit in a cluster's directory or in a record that it lists is found. Cost: reads
+//! everything once.
 
 use super::area_of;
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
     volume::Volume,
 };
 
-/// Walks over all clusters, while it is to go on.
+/// Scans all clusters, as long as `goes_on` returns `true`.
 pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let Some(area) = area_of(&volume.shape) else {
         return meet(WalkItem::Damage { offset_bytes: 0, what: "the superblock's layout" });

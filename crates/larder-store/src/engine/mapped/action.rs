@@ -1,4 +1,4 @@
-//! The transfers a change of the state asks for, and how they are made once its lock is released.
+//! The I/O that follows from a change of the state. It is submitted after the state's lock is released.
 //!
 //! Invariant: every action ends in one change of the state.
 
@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// One transfer.
+/// An I/O operation.
 pub(super) enum MapTransfer {
     Write(PacketTransfer),
     WriteFile {
@@ -21,7 +21,7 @@ pub(super) enum MapTransfer {
         buffer: Arc<AlignedBuffer>,
         sequence: u32,
     },
-    /// Remove a file that has room of its own.
+    /// Removes a file that holds a single record.
     RemoveFile {
         file: FileName,
         place: MapPlace,
@@ -30,7 +30,7 @@ pub(super) enum MapTransfer {
 }
 
 impl MappedEngine {
-    /// Changes the state, and makes the transfers that follow.
+    /// Changes the state, and submits the I/O that follows.
     pub(super) fn update<T>(self: &Arc<Self>, change: impl FnOnce(&mut MappedState) -> T) -> T {
         let mut state = self.lock();
         let answer = change(&mut state);

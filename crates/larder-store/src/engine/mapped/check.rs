@@ -7,7 +7,7 @@ impl CheckedState for MappedState {
     fn check(&self) {
         self.map.check();
         if self.is_recovering {
-            // Room is taken when everything is known.
+            // Room is assigned only at the end of the recovery.
             return;
         }
         self.space.check();

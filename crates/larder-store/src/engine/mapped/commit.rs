@@ -1,8 +1,9 @@
 //! The write side: commits, removals and new heads, and the I/O they lead to.
 //!
-//! Invariants: a change is acknowledged only when its required durability is reached. A commit makes its entry visible
-//! and hands it to the schedule in one step. Policies that write through return when the entry is on the device, the
-//! others when it is in memory. A new head rewrites the whole record: these policies have no other place for it.
+//! Invariants: a change is acknowledged only when it is as durable as the policy requires. A commit makes its entry
+//! visible and passes it to the schedule in one step. Policies that write through return when the entry is on the
+//! device, the others when it is in memory. A new head rewrites the whole record, because these policies have no other
+//! place for it.
 
 use super::{
     MappedEngine,
@@ -31,7 +32,7 @@ pub(super) struct PendingWrite {
     pub(super) sequence: u32,
     pub(super) sectors: u32,
     pub(super) expires_at: u32,
-    /// Filled up to whole slots.
+    /// The record, padded to whole slots.
     pub(super) record: Arc<AlignedBuffer>,
     pub(super) now: Duration,
 }
@@ -61,9 +62,9 @@ impl PendingWrite {
 }
 
 impl MappedEngine {
-    /// Removes a key's entry. On the volume that is a change of the journal; also what memory does not know of may have gone a moment
-    /// ago, with a change that is not written yet. Volumes without a journal need no transfer: what is not in the map when the store is
-    /// closed is not found again, and after a crash nothing is.
+    /// Removes a key's entry. With a journal, this writes a change to the volume. Even if memory has no entry, one may
+    /// just have been removed whose change is not written yet, so this always waits for the journal. Without a journal,
+    /// no I/O is needed: after a close only entries in the map are found, and after a crash none.
     pub(super) async fn remove_entry(self: &Arc<Self>, key: &[u8]) -> Result<()> {
         self.volume.check_open()?;
         let (key_hash, _) = self.volume.hash(key);
@@ -71,7 +72,7 @@ impl MappedEngine {
         self.update(|state| {
             state.remove(key_hash);
             match state.phase {
-                // The entry may be in a snapshot that the next run believes.
+                // The entry may be in a snapshot that the next run trusts.
                 StorePhase::Unusable => Err(cannot_begin()),
                 StorePhase::Closed => Err(Error::new(ErrorKind::Closed, "the store is closed")),
                 StorePhase::Loading | StorePhase::Open => Ok(()),
@@ -80,7 +81,8 @@ impl MappedEngine {
         ledger::write_down(self).await
     }
 
-    /// Makes `record` its key's entry; with `still_by`, only if that write made the entry there is: `false` if not.
+    /// Makes `record` its key's entry. With `still_by`, only if that write stored the present entry; returns `false` if
+    /// not.
     pub(super) async fn store(self: &Arc<Self>, mut record: RecordParts<'_>, still_by: Option<u32>) -> Result<bool> {
         let deadline = self.volume.clock.now() + ROOM_PATIENCE;
         let Some(sequence) = self.next_number(deadline).await? else {
@@ -88,7 +90,7 @@ impl MappedEngine {
         };
         record.meta.sequence = sequence;
         if !self.volume.options.background {
-            // Nobody else does.
+            // Without a maintenance thread, no other task does this.
             ledger::make_room(self).await;
         }
         let write = self.encode(&record);
@@ -108,7 +110,7 @@ impl MappedEngine {
         }
     }
 
-    /// Admits a write if there is room, now or when what that sends off is written at once.
+    /// Admits a write if there is room. If the buffers are full, writes them and tries once more.
     fn admit(
         self: &Arc<Self>,
         write: &PendingWrite,
@@ -133,7 +135,7 @@ impl MappedEngine {
         }
     }
 
-    /// Returns the number of a write, once earlier entries are loaded, or `None` if that takes too long.
+    /// Returns the number for a write once earlier entries are loaded, or `None` if that takes too long.
     async fn next_number(&self, deadline: Duration) -> Result<Option<u32>> {
         let number = |state: &mut MappedState| {
             Some(match state.phase {
@@ -167,7 +169,7 @@ impl MappedEngine {
         }
     }
 
-    /// Sends what waits and waits until all that was committed before is written.
+    /// Writes all buffers, and waits until everything committed before is on the device.
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
         let (ticket, failed_before) = self.send_all();
         let failed = |state: &mut MappedState| (!state.dirty.holds_up_to(ticket)).then_some(state.failed_writes);
@@ -175,7 +177,7 @@ impl MappedEngine {
         ledger::write_down(self).await.and(all_written)
     }
 
-    /// Sends what waits; the last ticket, and how many writes failed before.
+    /// Writes all buffers. Returns the last ticket, and the number of writes that had failed before.
     fn send_all(self: &Arc<Self>) -> (u64, u64) {
         let now = self.volume.clock.now();
         self.update(|state| {

@@ -1,7 +1,7 @@
 //! Entries that are committed but not yet on the device.
 //!
 //! Owns: their bytes, and the parts still to be written. Invariant: an entry stays here until the last write of a piece
-//! of it has completed. Until then it owns its place, even if it was dropped.
+//! of it has completed. Until then it keeps its place, even if it was dropped.
 
 use super::map::MapPlace;
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
 use bytes::Bytes;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-/// One such entry.
+/// An entry that is not yet on the device.
 pub(super) struct DirtyEntry {
     pub(super) key_hash: KeyHash,
     /// The record, padded to whole slots.
@@ -19,21 +19,21 @@ pub(super) struct DirtyEntry {
     pub(super) sectors: u32,
     /// The place; `None` while it waits in a locality buffer.
     pub(super) place: Option<MapPlace>,
-    /// Transfers with a piece of it that have not completed.
+    /// Writes with a piece of it that have not completed.
     pub(super) pieces_left: u32,
-    /// Whether one of them failed.
+    /// Whether one of these writes failed.
     pub(super) failed: bool,
     /// Set if it was removed, replaced or evicted in the meantime.
     pub(super) dropped: bool,
     /// Time of the commit.
     pub(super) since: Duration,
-    /// In which order it came.
+    /// The entry's number in the order of commits.
     pub(super) ticket: u64,
-    /// The completion that waits for the write.
+    /// Completed when the entry is written.
     pub(super) done: Option<Completion<()>>,
 }
 
-/// All of them, by the number of their write.
+/// All dirty entries, by the number of their write.
 #[derive(Default)]
 pub(super) struct DirtyEntries {
     entries: HashMap<u32, DirtyEntry>,
@@ -70,13 +70,13 @@ impl DirtyEntries {
         self.entries.iter()
     }
 
-    /// Returns the record that write `sequence` created, if it is still here.
+    /// Returns the record that write `sequence` stores, if it is still here.
     pub(super) fn record(&self, sequence: u32) -> Option<Bytes> {
         let entry = self.entries.get(&sequence)?;
         Some(Bytes::from_owner(DirtyShared(Arc::clone(&entry.record))))
     }
 
-    /// Returns whether an entry up to this ticket is still here. Cost: scans all; only flushing calls it.
+    /// Returns whether an entry up to this ticket is still here. Scans all entries; only flushing calls it.
     pub(super) fn holds_up_to(&self, ticket: u64) -> bool {
         self.entries.values().any(|entry| entry.ticket <= ticket)
     }

@@ -1,7 +1,6 @@
-//! The layouts of the mapped policies behind one interface: places for records, the room they take, and their
-//! positions.
+//! One interface to the layouts of the mapped policies: places for records, the room they take, and their positions.
 //!
-//! Owns: the layout of each policy, and the highest fill. The layouts decide.
+//! Owns: the choice of layout for each policy, and the limit on used space. Each layout makes the other decisions.
 
 pub(crate) mod classes;
 pub(crate) mod files;
@@ -27,13 +26,13 @@ pub(super) enum Allocator {
         used_sectors_max: u64,
     },
     Levels(BlockLevels),
-    /// One file per length, long records a file each.
+    /// One file per length, and one file for each long record.
     Classes {
         classes: SizeClasses,
         long: FileStore,
         used_sectors_max: u64,
     },
-    /// A file each.
+    /// One file for each record.
     Files {
         files: FileStore,
         used_sectors_max: u64,
@@ -51,15 +50,15 @@ pub(super) enum RecordPlace {
 /// A way to make room for a record that found none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RoomRemedy {
-    /// Evicting.
+    /// Evict any entry.
     AnyEntry,
-    /// Evicting entries of its length.
+    /// Evict entries of the same length.
     EntryOfLength,
-    /// Nothing but time.
+    /// Nothing helps but waiting.
     Nothing,
 }
 
-/// The directory with one file per long entry, next to the files of the other lengths.
+/// The directory for the files of long entries, next to the files of slots.
 const LONG_PREFIX: &str = "long";
 
 impl Allocator {
@@ -101,7 +100,7 @@ impl Allocator {
         }
     }
 
-    /// Takes room for a record; `None` if there is none in one piece.
+    /// Takes room for a record. Returns `None` if there is no contiguous room.
     pub(super) fn take(&mut self, sectors: u64, site: Site) -> Option<MapPlace> {
         assert!(sectors > 0, "a record takes room");
         let place = match self {
@@ -114,7 +113,7 @@ impl Allocator {
         Some(MapPlace(place))
     }
 
-    /// Takes the room of a record that lies at `place`, if that is free room.
+    /// Takes the room of an existing record at `place`, if it is free.
     pub(super) fn take_at(&mut self, place: MapPlace, sectors: u64) -> bool {
         let is_taken = match self {
             Self::Slots { slots, .. } => slots.take_at(Sector(place.0), sectors),
@@ -136,7 +135,7 @@ impl Allocator {
         }
     }
 
-    /// Returns the place of the record that write `sequence` creates at `place`.
+    /// Returns the position of the record that write `sequence` stores at `place`.
     pub(super) fn spot(&self, place: MapPlace, sectors: u64, sequence: u32) -> RecordPlace {
         match self {
             Self::Slots { .. } | Self::Levels(_) => RecordPlace::Volume(place.0 * SECTOR_BYTES),
@@ -150,7 +149,7 @@ impl Allocator {
         }
     }
 
-    /// Returns the file to remove together with a record.
+    /// Returns the file that must be removed with a record, if it has its own.
     pub(super) fn file_to_remove(&self, place: MapPlace, sectors: u64, sequence: u32) -> Option<FileName> {
         let has_file = match self {
             Self::Slots { .. } | Self::Levels(_) => false,
@@ -190,7 +189,7 @@ impl Allocator {
         }
     }
 
-    /// Takes over the lengths of files that are there; `false` if they are too long, or not this layout's.
+    /// Adopts the lengths of existing files. Returns `false` if they are too long, or do not fit this layout.
     pub(super) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         let is_taken_over = match self {
             Self::Classes { classes, .. } => classes.set_slot_counts(counts),
@@ -200,7 +199,7 @@ impl Allocator {
         is_taken_over
     }
 
-    /// Notes that a record of `sectors` was at `place` once, before anything is taken.
+    /// Notes that a record of `sectors` once existed at `place`. Must be called before any room is taken.
     pub(super) fn note_place(&mut self, place: MapPlace, sectors: u64) {
         if let Self::Classes { classes, .. } = self {
             classes.grow_to(place.0, sectors);
@@ -222,7 +221,7 @@ impl Allocator {
         }
     }
 
-    /// Returns the sectors that are written for a record: those it takes if the device requires that, otherwise its
+    /// Returns the sectors that are written for a record: all that it takes if the device requires that, otherwise its
     /// length.
     pub(super) fn written_by(&self, sectors: u64) -> u64 {
         match self {
@@ -231,7 +230,7 @@ impl Allocator {
         }
     }
 
-    /// Checks what the layout keeps of its room.
+    /// Checks the layout's own invariants.
     pub(super) fn check(&self) {
         match self {
             Self::Slots { slots, .. } => slots.check(),
@@ -241,7 +240,7 @@ impl Allocator {
         }
     }
 
-    /// Returns how many sectors it has given out, in layouts that know.
+    /// Returns the sectors in use, in layouts that count them.
     pub(super) fn sectors_in_use(&self) -> Option<u64> {
         match self {
             Self::Slots { slots, .. } => Some(slots.sectors_in_use()),
@@ -259,7 +258,7 @@ impl Allocator {
         }
     }
 
-    /// Returns the limit on used sectors; eviction frees more. There is none if eviction is paced.
+    /// Returns the limit on used sectors, above which entries are evicted. There is none if eviction is paced.
     pub(super) fn used_sectors_max(&self) -> u64 {
         match self {
             Self::Slots { used_sectors_max, .. }
@@ -285,7 +284,7 @@ impl Allocator {
         }
     }
 
-    /// Returns whether a record of `sectors` can use the room of one of `others`.
+    /// Returns whether a record of `sectors` fits in the room of one of `others`.
     pub(super) fn is_of_class(&self, sectors: u64, others: u64) -> bool {
         match self {
             Self::Classes { classes, .. } if classes.is_long(others) => classes.is_long(sectors),

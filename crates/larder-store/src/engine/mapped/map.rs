@@ -1,13 +1,13 @@
-//! The map: every entry of a policy that knows all its entries, with their order of use.
+//! The map: every entry of a policy that indexes all its entries, with their order of use.
 //!
-//! An open hash table of 32-bit numbers points into a slab of 28-byte nodes. The nodes are also the links of one list
-//! from the least to the most recently used entry. Owns: the entries, with place (36 bits interpreted by the layout),
-//! length, number of the write that created it, approximate expiry, and the LRU order. Keys are not compared: two keys
-//! with the same 64-bit hash displace each other, and the reader of the record distinguishes them. Invariant: one node
-//! per hash; every node is in the table and in the list.
+//! An open hash table of 32-bit numbers points to an array of 28-byte nodes. The nodes also form a list from the least
+//! to the most recently used entry. Owns: the entries, with place (36 bits interpreted by the layout), length, number
+//! of the write that stored it, approximate expiry, and the LRU order. Keys are not compared: two keys with the same
+//! 64-bit hash displace each other, and the reader of the record compares the key. Invariant: one node per hash; every
+//! node is in the table and in the list.
 //!
 //! Cost: 28 bytes per entry and 4 bytes for each of 1.5 table places: 34 bytes, 272 bits, allocated as needed and never
-//! given back. A lookup examines 2 nodes at a hit and 5 at a miss (linear probing at two thirds). Idea: the in-memory
+//! freed. A lookup examines 2 nodes for a hit and 5 for a miss (linear probing at two thirds). Idea: the in-memory
 //! tables of Markatos et al. (USITS'99) and Squid, packed.
 
 mod check;
@@ -17,46 +17,46 @@ use crate::hash::KeyHash;
 
 use lifetime::EntryLifetime;
 
-/// Most entries: numbers of nodes have 32 bits, one of them stands for none.
+/// Most entries: node numbers have 32 bits, and one value means none.
 pub(crate) const ENTRY_COUNT_MAX: u64 = (1 << 31) - 1;
 /// Bits of a place.
 pub(crate) const PLACE_BITS: u32 = 36;
 const SECTOR_COUNT_BITS: u32 = 12;
 const NONE: u32 = u32::MAX;
 
-/// The place of an entry of a map, in the layout's own counting: a sector, a slot of the file of its length, or a
+/// The place of an entry, in a unit that the layout chooses: a sector, a slot in the file for its length, or a
 /// directory. Less than 2^36.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct MapPlace(pub(crate) u64);
 
-/// The map's data about an entry.
+/// An entry of the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapEntry {
     pub(crate) place: MapPlace,
     /// Length of its record in sectors; less than 4096.
     pub(crate) sectors: u32,
-    /// The number of the write that made it.
+    /// The number of the write that stored it.
     pub(crate) sequence: u32,
-    /// Unix time in seconds after which it is of no use, 0 is never. Comes back rounded up.
+    /// Unix time in seconds after which it is expired; 0 means never. The map returns it rounded up.
     pub(crate) expires_at: u32,
 }
 
 /// The entries of one store.
 pub(crate) struct EntryMap {
     nodes: Vec<MapNode>,
-    /// Numbers of nodes plus one, 0 where there is none: a fresh table is memory never touched.
+    /// Node numbers plus one; 0 means none, so that a new table is memory that was never touched.
     table: Vec<u32>,
     entries_max: u32,
     entry_count: u32,
-    /// First of the nodes not in use, linked by `newer`.
+    /// The first unused node; unused nodes are linked by `newer`.
     unused: u32,
     oldest: u32,
     newest: u32,
-    /// The origin of lifetimes, Unix time in seconds.
+    /// The Unix time in seconds that lifetimes are relative to.
     base_s: u32,
 }
 
-/// An entry's node. Eight-byte fields are cut in two so that nodes need no padding.
+/// The node of an entry. Eight-byte fields are split in two, so that nodes need no padding.
 #[derive(Clone, Copy)]
 struct MapNode {
     key_hash: [u32; 2],
@@ -71,8 +71,8 @@ const NODE_BYTES: u64 = 28;
 const _: () = assert!(size_of::<MapNode>() as u64 == NODE_BYTES);
 
 impl EntryMap {
-    /// Creates a map of at most `entries_max` entries. `now_s` is the origin of lifetimes: an expiry near to it is kept
-    /// more precisely.
+    /// Creates a map of at most `entries_max` entries. Lifetimes are relative to `now_s`: the nearer an expiry time is
+    /// to it, the more precisely it is kept.
     pub(crate) fn new(entries_max: u64, now_s: u32) -> Self {
         let entries_max = entries_max.clamp(1, ENTRY_COUNT_MAX);
         Self {
@@ -87,10 +87,10 @@ impl EntryMap {
         }
     }
 
-    /// Makes `entry` the entry of `key_hash`, most recently used. Returns the entry it replaces.
+    /// Makes `entry` the entry of `key_hash`, most recently used. Returns the entry that it replaces.
     ///
     /// # Panics
-    /// When the map is full and has no entry of `key_hash`: the caller evicts first.
+    /// If the map is full and has no entry of `key_hash`. The caller must evict first.
     pub(crate) fn insert(&mut self, key_hash: KeyHash, entry: MapEntry) -> Option<MapEntry> {
         let replaced = self.remove(key_hash);
         assert!(!self.is_full(), "a full map takes nothing new");
@@ -128,7 +128,7 @@ impl EntryMap {
         Some(entry)
     }
 
-    /// Removes the entry of `key_hash` if write `sequence` made it.
+    /// Removes the entry of `key_hash` if write `sequence` stored it.
     pub(crate) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> Option<MapEntry> {
         self.find(key_hash).filter(|entry| entry.sequence == sequence)?;
         let removed = self.remove(key_hash);
@@ -147,7 +147,7 @@ impl EntryMap {
         assert_eq!(self.newest, id, "what was touched was used last");
     }
 
-    /// Says where the entry that write `sequence` made lies, now that it is known. `false` if there is none such.
+    /// Sets the place of the entry that write `sequence` stored. Returns `false` if there is no such entry.
     pub(crate) fn set_place(&mut self, key_hash: KeyHash, sequence: u32, place: MapPlace) -> bool {
         let Some(at) = self.position(key_hash) else { return false };
         let node = &mut self.nodes[self.table[at] as usize - 1];
@@ -180,7 +180,7 @@ impl EntryMap {
         })
     }
 
-    /// Returns at most `count_max` entries in the order of use from node `cursor` on (`None`: the least recently used),
+    /// Returns up to `count_max` entries in the order of use, from node `cursor` on (`None`: the least recently used),
     /// and the node after them.
     pub(crate) fn part_in_order(
         &self,
@@ -199,15 +199,15 @@ impl EntryMap {
         (part, None)
     }
 
-    /// Returns at most `count_max` entries in the order of their nodes from `cursor` on, and the node after them. A
-    /// scan in such parts meets every entry that stays in the map, whatever else changes.
+    /// Returns up to `count_max` entries in the order of their nodes, from `cursor` on, and the node after them. A scan
+    /// in such parts visits every entry that stays in the map, no matter what else changes.
     pub(crate) fn part(&self, cursor: u32, count_max: usize) -> (Vec<(KeyHash, MapEntry)>, Option<u32>) {
         let mut part = Vec::new();
         for (id, node) in self.nodes.iter().enumerate().skip(cursor as usize) {
             if part.len() == count_max {
                 return (part, Some(id as u32));
             }
-            // Unused nodes keep their old content.
+            // Unused nodes still contain their old entries.
             let key_hash = node.key_hash();
             if self.position(key_hash).is_some_and(|at| self.table[at] as usize == id + 1) {
                 part.push((key_hash, node.entry(self.base_s)));
@@ -216,7 +216,7 @@ impl EntryMap {
         (part, None)
     }
 
-    /// Orders entries as if each had been used last when it was written, where `next` is the number of the write to come.
+    /// Orders entries by the time when they were written. `next` is the number of the next write.
     pub(crate) fn order_by_age(&mut self, next: u32) {
         let mut ids = Vec::with_capacity(self.entry_count as usize);
         let mut id = self.oldest;
@@ -277,7 +277,7 @@ impl EntryMap {
         }
     }
 
-    /// Empties place `gap` of the table, moving back those that probing would no longer find.
+    /// Empties position `gap` of the table. Moves back entries that probing would not find any more.
     fn close_gap(&mut self, mut gap: usize) {
         let len = self.table.len();
         assert!((self.entry_count as usize) < len, "the table has an empty place, where probing ends");
@@ -286,7 +286,7 @@ impl EntryMap {
             at = self.next_place(at);
             let Some(id) = self.table[at].checked_sub(1) else { break };
             let home = self.home(self.nodes[id as usize].key_hash());
-            // It may move back unless its home lies after the gap.
+            // It may move back unless its home is behind the gap.
             if (at + len - home) % len >= (at + len - gap) % len {
                 self.table[gap] = id + 1;
                 gap = at;

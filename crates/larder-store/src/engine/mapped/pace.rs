@@ -1,16 +1,16 @@
 //! Paces the evictions of `esp` by time, so that long free runs exist before they are needed.
 //!
-//! Below the low watermark there is a base rate, and more the shorter the last run found was; between the watermarks a
-//! fixed rate; above the high one twice that. Nothing is evicted while the volume is written for the first time (no run
-//! was searched yet), nor for periods in which nothing was stored: an idle store keeps its entries.
+//! Below the low watermark, a base rate is evicted, and more if the last run found was short. Between the watermarks
+//! there is a fixed rate, and above the high one twice that. Nothing is evicted while the volume is written for the
+//! first time (no run was searched yet), nor for periods in which nothing was stored: an idle store keeps its entries.
 //!
-//! The published rates are those of a disk of 2002 and do not cover higher loads. If more is stored than they make room
-//! for, as many entries are evicted as arrived above the low watermark, twice as many above the high one, and below the
-//! low one as many as found no run. Pure: time is an argument. Idea and numbers: ESP, ICS 2002.
+//! The published rates suit a disk of 2002 and are too low for higher loads. If entries arrive faster, the arrivals
+//! determine the rate: above the low watermark, as many entries are evicted as arrived; above the high one, twice as
+//! many; below the low one, as many as found no run. Pure: time is an argument. Idea and numbers: ESP, ICS 2002.
 
 use std::time::Duration;
 
-/// A round counts at most this much time: after a pause nothing is made up for.
+/// Longest time that counts per round: nothing is made up for after a pause.
 const ROUND_MAX: Duration = Duration::from_secs(10);
 
 /// The rates, in entries per second, and the watermarks.
@@ -18,9 +18,9 @@ const ROUND_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct EvictionPace {
     pub(crate) low_percent: u64,
     pub(crate) high_percent: u64,
-    /// Below the low watermark.
+    /// The rate below the low watermark.
     pub(crate) base_per_s: u32,
-    /// Between the watermarks; above the high one this is done every half second.
+    /// The rate between the watermarks. Above the high one, this number is evicted every half second.
     pub(crate) between_per_s: u32,
 }
 
@@ -34,20 +34,20 @@ pub(crate) struct RunFound {
 /// The demand on the volume since evictions were last counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeDemand {
-    /// Whether there was anything to store.
+    /// Whether anything was to be stored.
     pub(crate) is_any: bool,
-    /// Entries that got room.
+    /// Entries that found room.
     pub(crate) placed: u64,
     /// Entries for which no run was found.
     pub(crate) unplaced: u64,
 }
 
-/// Turns time and demand into evictions.
+/// Converts time and demand to evictions.
 pub(crate) struct EvictionPacer {
     pace: EvictionPace,
-    /// Until when evictions were counted.
+    /// The time up to which evictions were counted.
     counted_until: Option<Duration>,
-    /// Millionths of an entry that were due but not whole.
+    /// The fraction of an entry that was due, in millionths.
     remainder: u64,
 }
 
@@ -69,7 +69,7 @@ impl EvictionPacer {
         (due / 1_000_000).max(self.wanted(used_percent, demand))
     }
 
-    /// Returns the number of evictions that the arrivals require.
+    /// Returns the number of evictions that arrivals require.
     fn wanted(&self, used_percent: u64, demand: VolumeDemand) -> u64 {
         let VolumeDemand { placed, unplaced, .. } = demand;
         if used_percent > self.pace.high_percent {
@@ -92,7 +92,7 @@ impl EvictionPacer {
     }
 }
 
-/// Returns the published steps.
+/// Returns the published steps of the additional rate.
 fn evict_more(run: RunFound) -> u32 {
     let RunFound { len, threshold } = run;
     if len < threshold {
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!([90, 95, 96].map(|used| due_in_10_s(used, 50, SOME)), [2000, 2000, 4000]);
     }
 
-    /// A load that the paper's disk never saw: 3,600 entries a second.
+    /// A load far above that of the paper's disk: 3,600 entries per second.
     #[test]
     fn what_comes_faster_than_the_published_rates_makes_room_for_itself() {
         let demand = VolumeDemand { is_any: true, placed: 900, unplaced: 0 };

@@ -1,9 +1,9 @@
-//! The read side: from key to a verified entry in one transfer, at once or in a sorted batch.
+//! The read side: from a key to a verified entry with one read, at once or in a sorted batch.
 //!
-//! Invariant: an entry is returned only if it is whole, of that key, made by the write the map knows of, not
-//! expired and not invalidated. A read that waits in a batch is sent when the batch is full, when its time-out is over,
-//! or, in a store without a thread of its own, when whoever waits for it asks a second time: then nobody
-//! else would send it.
+//! Invariant: an entry is returned only if it is whole, has this key, was stored by the write named in the map, and is
+//! neither expired nor invalidated. A read in a batch is submitted when the batch is full or its timeout has passed. In
+//! a store without a maintenance thread, it is also submitted when its future is polled a second time, because no other
+//! task would do it.
 
 use super::{MappedEngine, layout::RecordPlace};
 use crate::{
@@ -23,7 +23,7 @@ use std::{
 
 /// The place at which an entry was found.
 pub(super) struct FoundOnMap {
-    /// The number of the write that made it.
+    /// The number of the write that stored it.
     pub(super) sequence: u32,
     /// The record, while it is not yet on the device.
     pub(super) dirty: Option<Bytes>,
@@ -31,7 +31,7 @@ pub(super) struct FoundOnMap {
     pub(super) len_bytes: u64,
 }
 
-/// A read that waits for others.
+/// A read that waits in a batch.
 pub(super) struct BatchedRead {
     pub(super) offset_bytes: u64,
     len_bytes: u64,
@@ -39,7 +39,7 @@ pub(super) struct BatchedRead {
 }
 
 impl MappedEngine {
-    /// Returns the entry of `key` and the number of the write that created it.
+    /// Returns the entry of `key`, and the number of the write that stored it.
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8]) -> Result<Option<(u32, Reader)>> {
         let hash = self.volume.hash(key).1;
         lookup::follow(&self.volume, true, || self.look(key, hash)).await
@@ -73,7 +73,7 @@ impl MappedEngine {
         }
     }
 
-    /// Sends reads that waited together.
+    /// Submits the reads of a batch.
     pub(super) fn send_reads(&self, reads: Vec<BatchedRead>) {
         let counters = &self.volume.counters;
         for BatchedRead { offset_bytes, len_bytes, completion } in reads {
@@ -104,7 +104,7 @@ impl MappedEngine {
         }
         match outcome {
             Ok(buffer) => Ok(Bytes::from_owner(buffer).slice(skip..skip + len_bytes as usize)),
-            // A file that was removed just before it was read, or is not the expected one.
+            // The file was removed just before the read, or is shorter than expected.
             Err(error) if is_gone(&error) => Ok(Bytes::new()),
             Err(source) => {
                 add(&self.volume.counters.io_errors, 1);
@@ -114,7 +114,7 @@ impl MappedEngine {
         }
     }
 
-    /// Sends a read, or puts it into the batch.
+    /// Submits a read, or adds it to the batch.
     fn start_read(&self, offset_bytes: u64, len_bytes: u64) -> PendingTransfer<AlignedBuffer> {
         let (completion, pending) = Completion::pair();
         let read = BatchedRead { offset_bytes, len_bytes, completion };
@@ -127,7 +127,7 @@ impl MappedEngine {
         pending
     }
 
-    /// Waits for a read in virtual time: asks again at once, and the second time sends what waits.
+    /// Waits for a read in virtual time. Wakes itself after the first poll; the second poll submits the batch.
     async fn insist(&self, pending: PendingTransfer<AlignedBuffer>) -> io::Result<AlignedBuffer> {
         let mut pending = pin!(pending);
         let mut asked = 0;

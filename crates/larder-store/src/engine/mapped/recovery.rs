@@ -1,13 +1,13 @@
-//! Rebuilds the map after a crash, from a snapshot of some minutes ago and the changes since.
+//! Rebuilds the map after a crash, from a snapshot that is some minutes old and the later changes.
 //!
 //! An entry is added to the journal once it is on the device, and removed when it leaves the map. So the journal up to
-//! any change describes the map of that time. Nothing is shown before all of it is read. Room is assigned at the end,
-//! newest entry first: only on a damaged volume do two entries have one place. In policies that keep files, the files
-//! without an entry in the map are then removed in the background. Invariant: an entry is restored only if the last
-//! change of its key added it.
+//! any change describes the map at that time. No entry is visible before the whole journal is read. Room is assigned at
+//! the end, newest entry first: only on a damaged volume do two entries have the same place. In policies that keep
+//! files, files without an entry in the map are then removed in the background. Invariant: an entry is restored only if
+//! the last change of its key added it.
 //!
-//! Cost: one lookup per change, and sorting the entries by age: the order of use is not in the journal, so after a
-//! crash it is the order of writing. Idea: Markatos et al. (USITS'99) on BUDDY; Squid's swap.state.
+//! Cost: one lookup per change, and sorting the entries by age: the journal does not contain the order of use, so after
+//! a crash it is the order of writing. Idea: Markatos et al. (USITS'99) on BUDDY; Squid's swap.state.
 
 use super::{
     MappedEngine,
@@ -33,21 +33,21 @@ use crate::{
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// Files removed together.
+/// Files removed at a time.
 const REMOVED_AT_ONCE: usize = 64;
 
-/// The share of the earlier runs' entries that a start found.
+/// The share of earlier runs' entries that a start found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecoveryFindings {
     Nothing,
-    /// The recorded entries; further files may exist.
+    /// All recorded entries; there may be further files.
     Most,
     All,
 }
 
-/// Files that are not to be removed as unknown.
+/// The files that must not be removed as unknown.
 pub(super) struct KnownFiles {
-    /// The writes that made those of earlier runs, in order.
+    /// The writes that created the files of earlier runs, sorted.
     sequences: Vec<u32>,
     /// The first write of this run.
     first: u32,
@@ -109,14 +109,15 @@ impl MapEntry {
 }
 
 impl MappedState {
-    /// Notes that an entry that was on the device is no longer its key's.
+    /// Notes that an entry on the device is no longer its key's entry.
     pub(super) fn note_gone(&mut self, key_hash: KeyHash, entry: &MapEntry) {
         assert!(entry.sectors > 0, "a record has bytes");
         let change = MapChange { listing: entry.listing(key_hash), is_gone: true };
         self.ledger.journal.note(change, self.volume.clock.now(), self.space.pointer());
     }
 
-    /// Notes that a write has ended: its entry is its key's from now on, or its place was given up, and may make a file longer all the same.
+    /// Notes that a write is done. Its entry is its key's entry from now on. If the entry was dropped in the meantime,
+    /// notes that: the write may have made a file longer nevertheless.
     pub(super) fn note_written(&mut self, sequence: u32, dirty: &DirtyEntry) {
         assert_eq!(dirty.pieces_left, 0, "a write ends with its last piece");
         let Some(place) = dirty.place else { return };
@@ -130,7 +131,7 @@ impl MappedState {
         self.ledger.journal.seal_after(self.volume.options.flush_interval, now, pointer);
     }
 
-    /// Takes up an entry of a snapshot that may be older than what is read next.
+    /// Adds an entry of a snapshot. Changes that are read later can replace or remove it.
     fn recover_listing(&mut self, listing: &SnapshotEntry) {
         assert!(self.is_recovering, "what may be gone is not shown");
         self.space.note_place(MapPlace(listing.place), listing.sectors.into());
@@ -153,7 +154,7 @@ impl MappedState {
         }
     }
 
-    /// Gives everything that was recovered its room.
+    /// Assigns room to all recovered entries.
     fn settle(&mut self) {
         self.map.order_by_age(self.numbers.next() as u32);
         let mut displaced = Vec::new();
@@ -172,7 +173,7 @@ impl MappedState {
         assert!(self.used_sectors <= self.space.capacity_sectors(), "places that do not overlap fit the volume");
     }
 
-    /// Remembers which files have entries, to remove all others later.
+    /// Notes which files belong to entries, so that all others can be removed later.
     pub(super) fn note_known_files(&mut self) {
         let mut sequences: Vec<_> = self.map.oldest_first().map(|(_, entry)| entry.sequence).collect();
         sequences.sort_unstable();
@@ -185,7 +186,7 @@ impl MappedState {
 }
 
 impl MappedEngine {
-    /// Puts the map together from a snapshot and the journal.
+    /// Rebuilds the map from a snapshot and the journal.
     pub(super) async fn recover(self: &Arc<Self>, header: &SnapshotHeader) -> RecoveryFindings {
         let Some(recovery) = header.recovery else { return RecoveryFindings::Nothing };
         {
@@ -217,7 +218,7 @@ impl MappedEngine {
         RecoveryFindings::Most
     }
 
-    /// Finds out how long files of slots are: they may have grown by writes that were not written down.
+    /// Determines the lengths of the files of slots. Writes that are not in the journal may have made them longer.
     async fn measure_files(self: &Arc<Self>) {
         let Some(directory) = self.volume.directory.as_ref() else { return };
         let slots_of = |sectors| self.lock().space.slot_count(sectors);
@@ -230,14 +231,15 @@ impl MappedEngine {
             if is_there {
                 self.lock().space.note_place(MapPlace(slot), sectors);
             }
-            // A file as long as all may be together is not longer.
+            // A file cannot be longer than the limit on all files together.
             if !is_there || slots_of(sectors) == Some(slot) {
                 sectors += 1;
             }
         }
     }
 
-    /// Removes files that no entry has: of writes that were not written down, and of entries that were gone when the process was killed.
+    /// Removes files without an entry: those of writes that were not recorded, and of entries that were removed before
+    /// the kill.
     pub(super) async fn remove_unknown_files(self: &Arc<Self>) {
         let Some(directory) = self.volume.directory.as_ref() else { return };
         let known = {

@@ -1,8 +1,7 @@
-//! How records get room and lose it: eviction, placing, and handing to the schedule.
+//! Assigns room to records and frees it: eviction, placing, and passing entries to the schedule.
 //!
-//! Invariant: room is given back once, and not before the last write to it has completed. Cost: a record
-//! evicts at most [`EVICTED_FOR_RUN_MAX`] times its own length in search of room in one piece; if there is
-//! still none, it is not stored.
+//! Invariant: room is freed once, and not before the last write to it has completed. Cost: a record evicts at most
+//! [`EVICTED_FOR_RUN_MAX`] times its own length to get contiguous room. If there is still none, it is not stored.
 
 use super::{
     action::MapTransfer,
@@ -16,11 +15,11 @@ use crate::{engine::kit::room::NoRoom, hash::KeyHash, units::Site, volume::count
 use std::{sync::Arc, time::Duration};
 
 const EVICTED_FOR_RUN_MAX: u64 = 16;
-/// Number of the oldest entries examined for one of a given length.
+/// Number of the oldest entries that are searched for one of a given length.
 const OLDEST_LOOKED_AT_MAX: usize = 1024;
 
 impl MappedState {
-    /// Drops the least recently used entry; the sectors it had.
+    /// Evicts the least recently used entry. Returns the sectors that it had.
     pub(super) fn evict_oldest(&mut self) -> Option<u64> {
         let (key_hash, entry) = self.map.oldest()?;
         let count = self.map.entry_count();
@@ -31,7 +30,8 @@ impl MappedState {
         Some(self.space.taken_by(entry.sectors.into()))
     }
 
-    /// Drops the least recently used entry whose room helps a record of `sectors`; the sectors it had.
+    /// Evicts the least recently used entry whose room is useful for a record of `sectors`. Returns the sectors that it
+    /// had.
     fn evict_for(&mut self, sectors: u64) -> Option<u64> {
         match self.space.remedy() {
             RoomRemedy::AnyEntry => self.evict_oldest(),
@@ -51,7 +51,7 @@ impl MappedState {
         }
     }
 
-    /// Lets go of an entry that is no longer in the map.
+    /// Frees the room of an entry that was removed from the map, now or when its write is done.
     pub(super) fn detach(&mut self, key_hash: KeyHash, entry: &MapEntry) {
         let taken = self.space.taken_by(entry.sectors.into());
         let Some(dirty) = self.dirty.entry_mut(entry.sequence) else {
@@ -70,8 +70,8 @@ impl MappedState {
         self.held_back_sectors += taken;
     }
 
-    /// Gives back the room of an entry that is neither in the map nor being written; that of a file when the
-    /// file is gone.
+    /// Frees the room of an entry that is neither in the map nor being written. The room of a file is freed when the
+    /// file is removed.
     pub(super) fn release_room(&mut self, place: MapPlace, sectors: u32, sequence: u32) {
         let sectors = u64::from(sectors);
         match self.space.file_to_remove(place, sectors, sequence) {
@@ -88,7 +88,7 @@ impl MappedState {
         }
     }
 
-    /// Notes that a file was removed. If it cannot be removed, its room is lost until the store starts empty.
+    /// Notes that a file was removed. If that failed, its room stays used until the store starts empty.
     pub(super) fn file_removed(&mut self, place: MapPlace, sectors: u64, ok: bool) {
         let taken = self.space.taken_by(sectors);
         assert!(
@@ -104,8 +104,8 @@ impl MappedState {
         }
     }
 
-    /// Takes room in one piece for a write. Where eviction is paced, a write that finds none makes what is due go at once, and
-    /// looks again.
+    /// Takes contiguous room for a write. If eviction is paced and there is none, does the evictions that are due and
+    /// tries again.
     pub(super) fn take_place_in_time(&mut self, write: &PendingWrite) -> Result<MapPlace, NoRoom> {
         let (sectors, site) = (write.sectors.into(), write.site);
         assert!(sectors > 0, "a write has a length");
@@ -119,7 +119,7 @@ impl MappedState {
         }
     }
 
-    /// Takes room in one piece for a record of `sectors`, by evicting if that is the layout's way.
+    /// Takes contiguous room for a record of `sectors`, evicting entries if the layout does so.
     pub(super) fn take_place(&mut self, sectors: u64, site: Site) -> Result<MapPlace, NoRoom> {
         assert!(sectors > 0 && self.held_back_sectors <= self.used_sectors, "what is held back is used");
         let mut evictable = self.space.taken_by(sectors) * EVICTED_FOR_RUN_MAX;
@@ -139,7 +139,7 @@ impl MappedState {
         }
     }
 
-    /// Hands a placed entry to the schedule.
+    /// Passes a placed entry to the schedule.
     pub(super) fn send(&mut self, sequence: u32, now: Duration) {
         let entry = self.dirty.entry_mut(sequence).expect("what is sent is dirty");
         let place = entry.place.expect("what is sent has a place");
@@ -166,10 +166,10 @@ impl MappedState {
         self.outbox.extend(packets.into_iter().map(MapTransfer::Write));
     }
 
-    /// Places entries that waited together, side by side if there is a run for all of them.
+    /// Places entries that waited together, in one run if there is one for all of them.
     pub(super) fn place_group(&mut self, group: &[u32], now: Duration) {
         let total = group.iter().map(|&sequence| self.taken_by_write(sequence)).sum();
-        // Groups have rows whose room does not depend on the site.
+        // Only policies whose room does not depend on the site have groups.
         assert!(total <= self.used_sectors, "the room of what waits is promised");
         let mut run = self.space.take(total, Site::default());
         for &sequence in group {
@@ -182,7 +182,7 @@ impl MappedState {
         }
     }
 
-    /// Sends the packetizer's open page.
+    /// Submits the packetizer's open page.
     pub(super) fn send_page(&mut self) {
         if let WriteSchedule::Packets { packetizer, .. } = &mut self.writes {
             self.outbox.extend(packetizer.take().map(MapTransfer::Write));
@@ -195,8 +195,8 @@ impl MappedState {
         self.space.taken_by(sectors.into())
     }
 
-    /// Gives an entry that waited its place. `false` if it is lost: there was no room in one piece, or it
-    /// was evicted itself to make room for a neighbour.
+    /// Places a waiting entry. Returns `false` if it is lost: there was no contiguous room, or it was evicted to make
+    /// room for another entry of its group.
     fn place_entry(&mut self, sequence: u32, place: Option<MapPlace>) -> bool {
         let entry = self.dirty.entry_mut(sequence).expect("an entry that waits in a buffer is dirty");
         let (key_hash, sectors, dropped) = (entry.key_hash, entry.sectors, entry.dropped);

@@ -1,6 +1,6 @@
-//! When transfers happen: what gathers writes and reads before they go to the device.
+//! Schedules I/O: collects writes and reads before they are submitted to the device.
 //!
-//! Plain decisions over plain data, no I/O; time is an argument.
+//! Pure decisions over plain data, no I/O; time is an argument.
 
 pub(crate) mod batches;
 pub(crate) mod locality;

@@ -1,10 +1,10 @@
 //! Start and end of a run: the map is restored from the last close's snapshot, or from an older one and the journal.
 //!
-//! At start the valid header says which. Its listings are loaded. Only then is the header replaced by one that says
-//! that the close's snapshot is outdated (`engine::kit::ledger`), and only after that is the store opened for writing.
+//! At start, the valid header names the snapshot. Its listings are loaded. Only then is the header replaced by one that
+//! marks the close's snapshot as outdated (`engine::kit::ledger`), and only after that is the store opened for writing.
 //! The header also reserves the numbers of future writes. A run after a crash continues after them, so no number is
-//! used twice, and no record that the crashed run did not announce is ever trusted. Closing writes the pages, syncs,
-//! then writes the headers. Cost: 24 bytes read and written per entry; lookups miss until their entry is loaded,
+//! used twice, and a record that the crashed run had not recorded is never trusted. Closing writes the pages, syncs,
+//! then writes the headers. Cost: 24 bytes read and written per entry. Until its entry is loaded, a lookup misses;
 //! commits wait.
 
 use super::{
@@ -34,7 +34,7 @@ impl MappedEngine {
             }
         }
         let found = self.load_entries(header.as_ref()).await;
-        // If the snapshot cannot be marked as used, entries can still be read, and nothing changes.
+        // If the snapshot cannot be marked as outdated, entries can be read but not changed.
         let begun = self.begin(found).await;
         if let Err(error) = &begun {
             tracing::error!("the store takes nothing: {error}");
@@ -44,13 +44,13 @@ impl MappedEngine {
         self.enter(if begun.is_ok() { StorePhase::Open } else { StorePhase::Unusable });
     }
 
-    /// Begins the run after all, if that failed at the start.
+    /// Begins the run now if that failed at the start.
     pub(super) async fn retry_start(self: &Arc<Self>) {
         if self.lock().phase != StorePhase::Unusable {
             return;
         }
         let Some(_turn) = self.volume.start_turn() else { return };
-        // The present state: another task may just have finished.
+        // Read again under the lock, because another task may just have finished.
         let (phase, found) = {
             let state = self.lock();
             (state.phase, state.found)
@@ -60,7 +60,7 @@ impl MappedEngine {
         }
     }
 
-    /// Writes what has to be written before anything is stored.
+    /// Writes everything that must be durable before an entry is stored.
     async fn begin(self: &Arc<Self>, found: RecoveryFindings) -> Result<()> {
         ledger::begin_run(self).await?;
         ledger::renew(self).await?;
@@ -81,12 +81,12 @@ impl MappedEngine {
         }
     }
 
-    /// Loads the entries that the snapshot lists, or that it and the journal list.
+    /// Loads the entries from the snapshot, or from the snapshot and the journal.
     async fn load_entries(self: &Arc<Self>, header: Option<&SnapshotHeader>) -> RecoveryFindings {
         let is_newer =
             |header: &SnapshotHeader| header.recovery.is_some_and(|recovery| recovery.epoch > self.volume.epoch());
         let found = match header {
-            // The superblock was lost, and with it its invalidations.
+            // A superblock was lost, and its invalidations with it.
             Some(header) if is_newer(header) => RecoveryFindings::Nothing,
             Some(header) if header.whole => self.load_whole(header).await,
             Some(header) if header.recovery.is_some() => self.recover(header).await,
@@ -101,7 +101,7 @@ impl MappedEngine {
         found
     }
 
-    /// Loads a snapshot that nothing has changed since.
+    /// Loads a snapshot that is up to date.
     async fn load_whole(self: &Arc<Self>, header: &SnapshotHeader) -> RecoveryFindings {
         let is_sound = {
             let mut state = self.lock();
@@ -126,13 +126,13 @@ impl MappedEngine {
         match (&self.volume.directory, are_all) {
             (_, true) => RecoveryFindings::All,
             (None, false) => RecoveryFindings::Most,
-            // Where slots are not known to be as many as they are, files would be longer than they may be.
+            // If the number of slots is unknown, files could become longer than allowed.
             (Some(_), false) if is_sound => RecoveryFindings::Most,
             (Some(_), false) => RecoveryFindings::Nothing,
         }
     }
 
-    /// Reserves more numbers for writes.
+    /// Reserves further numbers for writes.
     pub(super) async fn reserve_numbers(self: &Arc<Self>) {
         let Some(turn) = self.volume.head_turn() else { return };
         if let Err(error) = ledger::begin_run(self).await {
@@ -145,7 +145,8 @@ impl MappedEngine {
     /// Waits until everything is written, then writes the snapshot.
     pub(super) async fn write_snapshot(self: &Arc<Self>) -> Result<()> {
         self.wait_loaded().await;
-        // The order matters: everything committed until here is flushed, and nothing is committed afterwards.
+        // The order matters: everything committed before the phase changes is flushed, and nothing is committed after
+        // it.
         let was_open = self.lock().phase == StorePhase::Open;
         self.enter(StorePhase::Closed);
         let flushed = self.flush_all().await;
@@ -156,12 +157,12 @@ impl MappedEngine {
         flushed
     }
 
-    /// Waits until the start is over.
+    /// Waits until the start is done.
     pub(super) async fn wait_loaded(&self) {
         wait_for(|| self.lock(), |state: &mut MappedState| (state.phase != StorePhase::Loading).then_some(())).await;
     }
 
-    /// Wakes commits that wait, to look at the time.
+    /// Wakes waiting commits, so that they check their deadlines.
     pub(super) fn wake_waiting(&self) {
         let woken = self.lock().waiting.take();
         woken.wake();

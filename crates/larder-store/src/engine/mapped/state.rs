@@ -1,7 +1,7 @@
-//! What the mapped engine knows and decides, under its lock: plain data, no I/O.
+//! The state and decisions of the mapped engine, under its lock: plain data, no I/O.
 //!
-//! Invariants: every entry of the map has room of its own; room is freed once, when neither the map has the
-//! entry nor a write of it is on its way; `used_sectors` is the room that is taken or promised.
+//! Invariants: every entry of the map has its own room. Room is freed once, when the entry is not in the map and no
+//! write of it is in flight. `used_sectors` is the room that is taken or reserved.
 
 use super::{
     action::MapTransfer,
@@ -29,20 +29,20 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// Numbers of writes that are reserved at a time.
+/// Write numbers that are reserved at a time.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 24;
 
-/// Whether the store can be written to.
+/// Whether entries can be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StorePhase {
     Loading,
     Open,
-    /// The use of the snapshot could not be recorded.
+    /// The snapshot could not be marked as outdated.
     Unusable,
     Closed,
 }
 
-/// One volume's state.
+/// The state of a volume.
 pub(crate) struct MappedState {
     pub(super) volume: Arc<Volume>,
     row: MappedRow,
@@ -53,24 +53,24 @@ pub(crate) struct MappedState {
     pacer: Option<EvictionPacer>,
     pub(super) dirty: DirtyEntries,
     pub(super) phase: StorePhase,
-    /// Set while the map is being recovered after a crash: later data of the recovery may remove any entry.
+    /// Set during recovery after a crash: data that is still to be read may remove any entry.
     pub(super) is_recovering: bool,
     pub(super) used_sectors: u64,
-    /// Of these, the room of entries that are gone but still being written.
+    /// Part of `used_sectors`: the room of removed entries that are still being written.
     pub(super) held_back_sectors: u64,
-    /// Of these, the room of files that could not be removed.
+    /// Part of `used_sectors`: the room of files that could not be removed.
     pub(super) lost_sectors: u64,
-    /// Numbers of writes, whose low halves stand on the volume.
+    /// Write numbers. Their low halves are stored on the volume.
     pub(super) numbers: RunNumbers,
     pub(super) failed_writes: u64,
-    /// The snapshot and journal that carry the map over a kill.
+    /// The snapshot and journal with which the map survives a kill.
     pub(super) ledger: MapCheckpoint,
-    /// The stores requested since eviction was last paced.
+    /// The demand since eviction was last paced.
     demand: VolumeDemand,
     pub(super) waiting: TaskWaiters,
-    /// Files that a look for those nobody knows leaves alone, while one is due.
+    /// The files that the removal of unknown files must spare, while that removal is pending.
     pub(super) unknown_files: Option<KnownFiles>,
-    /// The entries that the start found, kept for a repeated start.
+    /// The entries that the start found, kept in case the start must be repeated.
     pub(super) found: StartFound,
     /// I/O to start once the lock is released.
     pub(super) outbox: Vec<MapTransfer>,
@@ -78,9 +78,9 @@ pub(crate) struct MappedState {
 
 /// When bytes are written.
 pub(super) enum WriteSchedule {
-    /// Each record at once; commits wait for it.
+    /// Each record is written at once; its commit waits for the write.
     Through,
-    /// Each record at once; nobody waits.
+    /// Each record is written at once; commits do not wait.
     Asynchronous,
     Packets {
         packetizer: Packetizer,
@@ -143,8 +143,8 @@ impl MappedState {
         self.phase == StorePhase::Open && self.numbers.are_scarce()
     }
 
-    /// Makes `write` its key's entry if there is room. With `still_by`, only if that write created the present entry;
-    /// otherwise returns `Ok(false)`. `done` is completed when the entry is written.
+    /// Makes `write` its key's entry if there is room. With `still_by`, only if that write stored the present entry;
+    /// returns `Ok(false)` if not. `done` is completed when the entry is written.
     pub(super) fn admit(
         &mut self,
         write: &PendingWrite,
@@ -171,10 +171,10 @@ impl MappedState {
             self.send_all(write.now);
             return Err(NoRoom::Now);
         }
-        // Before anything is removed: an entry that cannot be recorded must not displace another.
+        // Checked before anything is removed: an entry that cannot be recorded must not displace another.
         self.ledger.journal.check_room()?;
         match still_by {
-            // Until its successor has room, the entry stays, and others are evicted first.
+            // The old entry stays until the new one has room; other entries are evicted first.
             Some(_) => self.map.touch(write.key_hash),
             None => _ = self.remove(write.key_hash),
         }
@@ -192,7 +192,7 @@ impl MappedState {
         self.used_sectors += taken;
         self.demand.placed += 1;
         assert!(self.used_sectors <= used_max, "a layout is never fuller than it may be");
-        // The old entry leaves in the same step, so a lookup finds one of the two, never none or both.
+        // The old entry is removed in the same step, so a lookup finds one of the two, never none or both.
         self.remove(write.key_hash);
         self.map.insert(write.key_hash, write.entry(place.unwrap_or(MapPlace(0))));
         self.dirty.insert(write.sequence, write.dirty(place, done.take()));
@@ -205,7 +205,7 @@ impl MappedState {
         Ok(true)
     }
 
-    /// Removes an entry, whoever wanted it gone.
+    /// Removes an entry, for any reason.
     pub(super) fn remove(&mut self, key_hash: KeyHash) -> bool {
         let Some(entry) = self.map.remove(key_hash) else { return false };
         self.detach(key_hash, &entry);
@@ -213,7 +213,7 @@ impl MappedState {
         true
     }
 
-    /// Removes an entry if write `sequence` made it.
+    /// Removes an entry if write `sequence` stored it.
     pub(super) fn remove_write(&mut self, key_hash: KeyHash, sequence: u32) -> bool {
         let Some(entry) = self.map.remove_write(key_hash, sequence) else { return false };
         assert_eq!(entry.sequence, sequence, "the entry of this write goes, and no later one");
@@ -227,7 +227,7 @@ impl MappedState {
         }
     }
 
-    /// Looks an entry up, as used now.
+    /// Returns an entry, and makes it the most recently used.
     pub(super) fn find(&mut self, key_hash: KeyHash, now_s: u32) -> Option<FoundOnMap> {
         let entry = self.map.find(key_hash).filter(|_| self.phase != StorePhase::Closed && !self.is_recovering)?;
         assert!(entry.sectors > 0, "a record has bytes");
@@ -242,7 +242,7 @@ impl MappedState {
         Some(FoundOnMap { sequence, dirty, spot, len_bytes: u64::from(sectors) * SECTOR_BYTES })
     }
 
-    /// Takes over an entry of an earlier run. `false` if it has no place or the map no room.
+    /// Adds an entry of an earlier run. Returns `false` if its place is taken or the map is full.
     pub(super) fn load(&mut self, key_hash: KeyHash, entry: MapEntry) -> bool {
         let taken = self.space.taken_by(entry.sectors.into());
         let fits = !self.map.is_full() && self.map.find(key_hash).is_none();
@@ -255,7 +255,7 @@ impl MappedState {
         true
     }
 
-    /// Starts empty after all.
+    /// Discards everything that was loaded, and starts empty.
     pub(super) fn forget_all(&mut self) {
         assert!(self.dirty.is_empty(), "nothing is stored before it is known what there is");
         self.map = EntryMap::new(self.map.entries_max(), self.volume.clock.now_s());
@@ -263,7 +263,7 @@ impl MappedState {
         (self.used_sectors, self.lost_sectors, self.is_recovering) = (0, 0, false);
     }
 
-    /// Notes that a transfer with pieces of `writes` completed. Returns who waited for them, and how they fared.
+    /// Notes that a write with pieces of `writes` completed. Returns the completions to call, each with its outcome.
     pub(super) fn written(&mut self, writes: &[u32], ok: bool) -> Vec<(Completion<()>, bool)> {
         let mut done = Vec::new();
         for &sequence in writes {
@@ -295,18 +295,18 @@ impl MappedState {
         done
     }
 
-    /// Sends whatever waits in buffers.
+    /// Submits everything in the buffers.
     pub(super) fn send_all(&mut self, now: Duration) {
         self.send_opened_before(Duration::MAX, now);
     }
 
-    /// Sends whatever has waited in buffers for the flush interval.
+    /// Submits everything that has waited in the buffers for the flush interval.
     pub(super) fn flush_due(&mut self, now: Duration) {
         let before = now.saturating_sub(self.volume.options.flush_interval);
         self.send_opened_before(before, now);
     }
 
-    /// Returns whether eviction is paced by time and demand, instead of triggered by an entry's need.
+    /// Returns whether eviction is paced by time and demand, rather than triggered when an entry needs room.
     pub(super) fn is_paced(&self) -> bool {
         self.pacer.is_some()
     }
@@ -316,7 +316,7 @@ impl MappedState {
         self.demand.unplaced += 1;
     }
 
-    /// Evicts what time and demand have made due.
+    /// Does the evictions that are due because of time and demand.
     pub(super) fn evict_due(&mut self, now: Duration) {
         let Some(pacer) = &mut self.pacer else { return };
         let used_percent = self.used_sectors * 100 / self.space.capacity_sectors();
@@ -327,7 +327,7 @@ impl MappedState {
         (0..count).take_while(|_| self.evict_oldest().is_some()).for_each(drop);
     }
 
-    /// Puts a read into the batch; returns those that are to be sent now.
+    /// Adds a read to the batch. Returns the reads that must be submitted now.
     pub(super) fn batch(&mut self, read: BatchedRead, now: Duration) -> Result<Vec<BatchedRead>, BatchedRead> {
         match &mut self.reads {
             Some(batches) => Ok(batches.add(read.offset_bytes, read, now)),
@@ -345,13 +345,13 @@ impl MappedState {
         due
     }
 
-    /// Returns the time at which the waiting batch of reads is to be sent.
+    /// Returns when the waiting batch of reads must be submitted.
     pub(super) fn reads_due_at(&self) -> Option<Duration> {
         let opened_at = self.reads.as_ref()?.opened_at()?;
         Some(opened_at + self.volume.options.tuning.read_batch_time_out)
     }
 
-    /// Returns whether anything other than reads will become due as time passes.
+    /// Returns whether work other than reads will become due as time passes.
     pub(super) fn is_busy(&self) -> bool {
         let buffered = match &self.writes {
             WriteSchedule::Packets { packetizer, locality } => {
@@ -371,7 +371,7 @@ impl MappedState {
         self.space.point_at(pointer);
     }
 
-    /// Takes over how long an earlier run's files of slots are. `false` if that cannot be.
+    /// Adopts the lengths of an earlier run's files of slots. Returns `false` if they are not valid.
     pub(super) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         self.space.set_slot_counts(counts)
     }
@@ -387,7 +387,7 @@ impl MappedState {
         }
         let groups = locality.as_mut().map(|locality| locality.take_opened_before(before)).unwrap_or_default();
         groups.iter().for_each(|group| self.place_group(group, now));
-        // A write that has waited in a locality buffer does not wait in a page again.
+        // A write that waited in a locality buffer must not wait in a page again.
         if let WriteSchedule::Packets { packetizer, .. } = &mut self.writes
             && (before == Duration::MAX || !groups.is_empty())
         {

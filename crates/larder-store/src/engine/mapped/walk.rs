@@ -1,8 +1,8 @@
 //! Verifies every entry of a volume with a map, for `store check`.
 //!
-//! Owns: the path from snapshot and journal to the records. Entries that neither lists are not looked for: they are not
-//! trusted. Invariant: a flipped bit in a listed record, in a page of the snapshot or the journal, or in their headers
-//! is found. Cost: one read per entry, and 40 bytes of memory per entry of a volume that was not closed.
+//! Owns: the path from snapshot and journal to the records. Entries listed in neither are not searched, because they
+//! are not trusted. Invariant: a flipped bit in a listed record, in a page of the snapshot or the journal, or in their
+//! headers is found. Cost: one read per entry, and 40 bytes of memory per entry of a volume that was not closed.
 
 use super::{
     layout::{Allocator, RecordPlace},
@@ -25,7 +25,7 @@ use crate::{
 use bytes::Bytes;
 use std::collections::HashMap;
 
-/// Walks over the snapshot and the records it lists.
+/// Scans the snapshot and the records that it lists.
 pub(crate) fn walk(volume: &Volume, row: MappedRow, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let space = Allocator::new(volume, row);
     let Some(header) = newest_header(volume, meet) else { return };
@@ -91,7 +91,7 @@ fn newest_header(volume: &Volume, meet: &mut dyn FnMut(WalkItem<'_>)) -> Option<
                 newest = Some(header);
             }
             Some(_) => {}
-            // One that was never written.
+            // A header that was never written.
             None if !block.is_empty() && block.iter().all(|byte| *byte == 0) => {}
             None => meet(WalkItem::Damage { offset_bytes, what: "a head of the snapshot" }),
         }

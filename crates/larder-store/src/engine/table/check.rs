@@ -1,4 +1,4 @@
-//! Checks the relations between the writes in flight to the sets of a disk table and the memory of them.
+//! Checks that memory agrees with the writes in flight to the sets of a disk table.
 
 use super::TableState;
 use crate::engine::kit::state_lock::CheckedState;

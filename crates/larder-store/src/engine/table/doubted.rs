@@ -1,7 +1,7 @@
-//! Sets whose change failed: how a writer treats them, and how they are wiped.
+//! Suspect sets, whose change failed: how a writer treats them, and how they are wiped.
 //!
-//! Invariants: nothing in a suspect set is found. A writer that changes one writes all of it. One that nobody changes
-//! is wiped here, with pauses between retries, until the device accepts the write. Cost: one write of the set; nothing
+//! Invariants: no entry in a suspect set is found. A writer that changes such a set writes all of it. Otherwise it is
+//! wiped here, with pauses between retries, until the device accepts the write. Cost: one write of the set; nothing
 //! while no set is suspect.
 
 use super::{
@@ -16,7 +16,8 @@ use std::sync::Arc;
 const WIPES_MAX: u32 = 256;
 
 impl TableEngine {
-    /// Returns a writer's view of a suspect set: empty, because all of it will be wiped. `None`: it is not suspect.
+    /// Returns a writer's view of a suspect set: empty, because all of it will be wiped. Returns `None` if the set is
+    /// not suspect.
     pub(super) fn view_of_doubted(&self, set: SetNumber) -> Option<SetView> {
         let state = self.lock();
         let ways = self.layout.ways as usize;
@@ -27,20 +28,20 @@ impl TableEngine {
         })
     }
 
-    /// Wipes doubted sets, if it is time to try that.
+    /// Wipes some suspect sets, if a retry is due.
     pub(super) async fn wipe_doubted(self: &Arc<Self>) {
         let now = self.volume.clock.now();
-        // A clock that steps back does not make the pause longer.
+        // A clock that is set back does not prolong the pause.
         let is_time = self.lock().wipe_at.is_none_or(|at| at <= now || at > now + RETRY_PAUSE);
         if is_time && !self.volume.health.is_out() {
             self.wipe_some_doubted().await;
         }
     }
 
-    /// As [`Self::wipe_doubted`], now and all of them.
+    /// Wipes all suspect sets now.
     ///
     /// # Errors
-    /// Some could not be wiped.
+    /// A set could not be wiped.
     pub(super) async fn wipe_all_doubted(self: &Arc<Self>) -> Result<()> {
         while self.wipe_some_doubted().await {}
         if self.lock().doubts.is_empty() {
@@ -49,11 +50,11 @@ impl TableEngine {
         Err(Error::new(ErrorKind::Unavailable, "what failed to be written could not be wiped from the store"))
     }
 
-    /// Wipes some suspect sets. Returns whether there are more, and none failed.
+    /// Wipes some suspect sets. Returns whether more remain and none failed.
     async fn wipe_some_doubted(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let Some(set) = self.lock().doubts.next() else { return false };
-            // A writer that protects the set is about to write all of it.
+            // A writer that holds the set is about to write all of it.
             let Some(hold) = self.try_hold(set) else { return false };
             self.lock().note_change(set);
             let bins = (0..self.layout.ways as usize).map(|way| (way, BinContent::Empty)).collect();

@@ -1,6 +1,6 @@
-//! The disk table: sets of bins with one entry per bin, and after them the ring.
+//! The layout of the disk table: sets of bins with one entry per bin, then the ring.
 //!
-//! Plain arithmetic. Owns: the place of each bin. Invariant: every bin and the whole ring lie between the index area
+//! Pure arithmetic. Owns: the position of each bin. Invariant: every bin and the whole ring are between the index area
 //! and the last superblock. Source: HashCache (NSDI 2009), bins of 8 KiB in sets of 64 KiB.
 
 use crate::{
@@ -9,10 +9,10 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Fewest sets a table works with.
+/// Fewest sets of a table.
 const SET_COUNT_MIN: u64 = 4;
 
-/// The places of bins and ring.
+/// The positions of bins and ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableLayout {
     start_bytes: u64,
@@ -25,7 +25,7 @@ pub(crate) struct TableLayout {
 
 impl TableLayout {
     /// Creates a layout with `set_count` sets of `ways` bins of `bin_bytes` at the start of `room`, and the ring in the
-    /// remainder. Returns `None` if the room is too small for that, or the table for its purpose.
+    /// remainder. Returns `None` if the room is too small for a useful table.
     pub(crate) fn new(room: Range<u64>, bin_bytes: u64, ways: u64, set_count: u64) -> Option<Self> {
         let start_bytes = room.start.next_multiple_of(BLOCK_BYTES);
         let table_bytes = bin_bytes.checked_mul(ways)?.checked_mul(set_count)?;
@@ -57,7 +57,7 @@ impl TableLayout {
         self.ways * self.bin_bytes
     }
 
-    /// Returns the bytes of a record that are in its bin.
+    /// Returns how many bytes of a record fit in its bin.
     pub(crate) fn first_bytes(&self) -> u64 {
         self.bin_bytes - BIN_HEADER_BYTES as u64
     }

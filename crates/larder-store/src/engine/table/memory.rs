@@ -1,7 +1,7 @@
-//! The memory of the sets: none, all of them, or the most recently used.
+//! The memory of the sets: none, all, or the recently used ones.
 //!
-//! Owns: a policy's choice, and the count of entries. Invariant: the returned content of a set is the engine's last
-//! write. If there is none, the set must be read from the volume.
+//! Owns: the choice that the policy makes, and the count of entries. Invariant: the returned content of a set is what
+//! the engine last wrote there. If memory has no content, the set must be read from the volume.
 
 use super::resident::ResidentSets;
 use crate::{
@@ -26,7 +26,7 @@ impl SetMemory {
         }
     }
 
-    /// Notes what is known of a set.
+    /// Stores the content of a set.
     pub(crate) fn write(&mut self, set: SetNumber, contents: &UnpackedSet) {
         match self {
             Self::Nothing => {}
@@ -35,7 +35,7 @@ impl SetMemory {
         }
     }
 
-    /// Notes that nothing is known of a set.
+    /// Marks the content of a set as unknown.
     pub(crate) fn forget(&mut self, set: SetNumber) {
         match self {
             Self::Nothing => {}
@@ -53,7 +53,7 @@ impl SetMemory {
         }
     }
 
-    /// Checks the sets that memory knows, and that their entries are counted.
+    /// Checks the sets in memory, and the count of entries.
     pub(super) fn check(&self) {
         match self {
             Self::Nothing => {}
@@ -62,7 +62,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns about how many ways [`Self::check`] looks at.
+    /// Returns the approximate number of ways that [`Self::check`] examines.
     pub(super) fn check_cost(&self) -> u64 {
         match self {
             Self::Nothing => 0,
@@ -89,7 +89,7 @@ impl SetMemory {
         }
     }
 
-    /// Returns whether memory knows every entry. It does not if sets have to be read first.
+    /// Returns whether memory knows all entries. It does not if some sets must be read first.
     pub(crate) fn counts_all(&self) -> bool {
         match self {
             Self::Nothing | Self::Recent(_) => false,

@@ -1,8 +1,8 @@
-//! The read side of the disk table: from key to a verified entry.
+//! The read side of the disk table: from a key to a verified entry.
 //!
-//! Cost: one read if memory knows the set, and none for a miss except on tags of other keys; otherwise one read of the
-//! whole set; one more for an entry longer than its bin. Invariant: a read during a change of the set does not prove
-//! that an entry is absent, and is repeated.
+//! Cost: one read if the set is in memory, and none for a miss unless another key has the same tag; otherwise one read
+//! of the whole set. An entry longer than its bin takes one more read. Invariant: a read during a change of the set
+//! does not prove that an entry is absent, and is repeated.
 
 use super::{DirtySet, TableEngine, TablePhase, TableState, summary::SetSummary};
 use crate::{
@@ -24,13 +24,13 @@ enum LookupPlan {
     Set,
 }
 
-/// A bin that was read, and where from.
+/// A bin that was read, and its offset.
 struct ReadBin {
     bytes: Bytes,
     offset_bytes: u64,
 }
 
-/// A key and where it belongs.
+/// A key and the set it belongs to.
 #[derive(Clone, Copy)]
 pub(super) struct LookupTarget<'a> {
     pub(super) key: &'a [u8],
@@ -77,8 +77,8 @@ impl TableEngine {
         Ok(LookStep::Moved)
     }
 
-    /// Returns whether there is an entry of `key`, judging by the header of its bin. For a long one, only checks that
-    /// the ring has not overwritten the remainder.
+    /// Returns whether there is an entry of `key`, according to the header of its bin. For a long entry, also checks
+    /// that the ring has not overwritten the remainder, without reading it.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
         self.volume.check_open()?;
         let target = self.target(key);
@@ -109,7 +109,7 @@ impl TableEngine {
         }))
     }
 
-    /// Reads a set; what it holds is remembered unless it changed since there were `changes`.
+    /// Reads a set. Stores its content in memory, unless the set changed since its counter was `changes`.
     pub(super) async fn read_set(&self, set: SetNumber, changes: u32) -> Result<(Bytes, SetSummary)> {
         let offset_bytes = self.layout.set_offset_bytes(set);
         let bytes = self.volume.read(offset_bytes, self.layout.set_bytes()).await?;
@@ -121,7 +121,7 @@ impl TableEngine {
                 && state.memory.peek(set).is_none()
             {
                 let (contents, stale) = summary.remembered(&shape);
-                // Bins that must be wiped first are left to the next writer.
+                // If bins must be wiped first, that is left to the next writer.
                 if stale.is_empty() {
                     state.memory.write(set, &contents);
                 }
@@ -165,7 +165,7 @@ impl TableEngine {
         }
         let Some(record) = self.whole_record(&header, &bin).await? else { return Ok(None) };
         let found = self.judge(target, record);
-        // Header and record must be of one write. Otherwise a remainder of an older write was read.
+        // Header and record must be of the same write. If not, an older write's remainder was read.
         Ok(found.filter(|reader| reader.decoded().meta.sequence == header.sequence as u32))
     }
 
@@ -179,7 +179,7 @@ impl TableEngine {
         }
         let Some(offset_bytes) = self.lock().ring.offset_bytes(header.rest_at, len - first) else { return Ok(None) };
         let rest = self.volume.read(offset_bytes, len - first).await?;
-        // Overwritten while it was being read is as good as before.
+        // If it was overwritten during the read, the bytes are not valid.
         if self.lock().ring.offset_bytes(header.rest_at, len - first).is_none() {
             return Ok(None);
         }
@@ -209,7 +209,7 @@ impl TableState {
     fn plan(&mut self, target: &LookupTarget<'_>) -> LookupPlan {
         match self.phase {
             TablePhase::Loading => return LookupPlan::Miss,
-            // Memory knows of no set yet.
+            // No set is in memory yet.
             TablePhase::Failed => return LookupPlan::Set,
             TablePhase::Ready => {}
         }

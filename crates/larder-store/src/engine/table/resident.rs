@@ -1,9 +1,9 @@
-//! A share of the sets in memory, with LRU eviction: SetMemLRU's index.
+//! The index of SetMemLRU: a share of the sets in memory, with LRU eviction.
 //!
 //! Owns: the resident sets, and their content. Other sets are not read here. Cost per resident set: the set itself, the
-//! part of its number that its chain does not imply, three links, and half a chain's head; at 40% resident, 8 ways and
-//! 1 TiB that is 8.6 bits per entry of the volume. Invariant: every resident set is in exactly one chain and once in
-//! the list. Source: HashCache, SetMemLRU.
+//! part of its number that its chain does not imply, three links, and half a chain's head. With 40% resident, 8 ways
+//! and 1 TiB, that is 8.6 bits per entry of the volume. Invariant: every resident set is in exactly one chain, and once
+//! in the list of use. Source: HashCache, SetMemLRU.
 
 use crate::{
     engine::kit::sets::{
@@ -19,7 +19,7 @@ const SETS_PER_CHAIN: u64 = 2;
 /// The resident sets.
 pub(crate) struct ResidentSets {
     bits: PackedBits,
-    /// Per chain its first slot.
+    /// The first slot of each chain.
     heads: PackedBits,
     shape: SetShape,
     widths: LinkWidths,
@@ -30,7 +30,7 @@ pub(crate) struct ResidentSets {
     entries: u64,
 }
 
-/// Widths of what joins the sets.
+/// Bit widths of the fields that link the sets.
 #[derive(Clone, Copy)]
 struct LinkWidths {
     chain_count: u64,
@@ -44,13 +44,13 @@ struct LinkWidths {
 struct ResidentLinks {
     /// The set's number divided by the number of chains.
     quotient: u64,
-    /// A slot, or past all slots the number of the chain that ends here.
+    /// The next slot of the chain. At the end of a chain: its number, added to the number of slots.
     next_in_chain: u64,
     more_recent: u64,
     less_recent: u64,
 }
 
-/// No slot. Slots count from 1.
+/// Marks the absence of a slot. Slots are numbered from 1.
 const NONE: u64 = 0;
 
 impl LinkWidths {
@@ -66,7 +66,7 @@ impl LinkWidths {
 }
 
 impl ResidentSets {
-    /// Creates room for `capacity` of `set_count` sets.
+    /// Creates memory for `capacity` of `set_count` sets.
     pub(crate) fn new(shape: SetShape, set_count: u64, capacity: u64) -> Self {
         let capacity = capacity.clamp(1, set_count.max(1));
         let widths = LinkWidths::new(set_count, capacity);
@@ -98,14 +98,14 @@ impl ResidentSets {
         self.contents(self.slot_of(set)?)
     }
 
-    /// Notes what is known of a set, which becomes resident.
+    /// Stores the content of a set, which becomes resident.
     pub(crate) fn write(&mut self, set: SetNumber, contents: &UnpackedSet) {
         let slot = self.slot_of(set).unwrap_or_else(|| self.admit(set));
         self.replace(slot, contents);
         debug_assert_eq!(self.slot_of(set), Some(slot), "what was written is resident");
     }
 
-    /// Notes that nothing is known of a set.
+    /// Marks the content of a set as unknown.
     pub(crate) fn forget(&mut self, set: SetNumber) {
         if let Some(slot) = self.slot_of(set) {
             self.replace(slot, &UnpackedSet::unknown(&self.shape));
@@ -128,7 +128,7 @@ impl ResidentSets {
         self.entries
     }
 
-    /// Checks that every resident set is in its chain and once in the list of use, and that entries are counted.
+    /// Checks that every resident set is in its chain and once in the list of use, and the count of entries.
     pub(super) fn check(&self) {
         assert!(self.count <= self.capacity);
         let (mut slot, mut more_recent, mut count, mut entries) = (self.most_recent, NONE, 0, 0);
@@ -152,7 +152,7 @@ impl ResidentSets {
         assert_eq!(in_chains, self.count, "every resident set is in one chain");
     }
 
-    /// Returns how many ways the resident sets may have.
+    /// Returns the number of ways of all slots.
     pub(super) fn way_count(&self) -> u64 {
         self.capacity * u64::from(self.shape.ways)
     }
@@ -169,7 +169,7 @@ impl ResidentSets {
         UnpackedSet::unpack(&self.shape, &self.bits, self.payload_at(slot)).known()
     }
 
-    /// Returns a slot for a set without one: an unused slot, or the least recently used.
+    /// Returns a slot for a new set: an unused one, or that of the least recently used set.
     fn admit(&mut self, set: SetNumber) -> u64 {
         let slot = if self.count < self.capacity {
             self.count += 1;
@@ -221,7 +221,7 @@ impl ResidentSets {
         self.write_links(before, ResidentLinks { next_in_chain: next, ..self.links(before) });
     }
 
-    /// Takes a slot out of the list of use.
+    /// Removes a slot from the list of use.
     fn unlist(&mut self, slot: u64) {
         let ResidentLinks { more_recent, less_recent, .. } = self.links(slot);
         assert!(more_recent != slot && less_recent != slot, "a slot is in the list of use once");
@@ -235,7 +235,7 @@ impl ResidentSets {
         }
     }
 
-    /// Puts a slot at the recent end of the list of use.
+    /// Adds a slot at the recent end of the list of use.
     fn list(&mut self, slot: u64) {
         let before = self.most_recent;
         assert_ne!(before, slot, "a slot is in the list of use once");
@@ -266,7 +266,7 @@ impl ResidentSets {
         cursor.write(&mut self.bits, self.widths.link, links.less_recent);
     }
 
-    /// Returns the first slot of a chain, or the chain's end.
+    /// Returns the first slot of a chain, or the end marker if the chain is empty.
     fn head(&self, chain: u64) -> u64 {
         match self.heads.read(chain * u64::from(self.widths.link), self.widths.link) {
             NONE => self.capacity + 1 + chain,
@@ -295,7 +295,7 @@ impl ResidentSets {
     }
 }
 
-/// Bits of numbers up to `most`.
+/// Returns the number of bits for numbers up to `most`.
 fn bits_of(most: u64) -> u32 {
     u64::BITS - most.leading_zeros()
 }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list: the same sets are resident, with the same contents, after any operations.
+        /// Compares with a list: the same sets are resident, with the same content, after any operations.
         #[test]
         fn the_least_recently_used_set_gives_way(operations in prop::collection::vec((0..40_u64, 1..200_u16, 0..3_u8), 1..300)) {
             let mut resident = ResidentSets::new(SHAPE, 40, 9);
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn forty_percent_of_a_terabyte_take_less_than_nine_bits_an_entry() {
-        // Computed as the constructor does, without taking the memory.
+        // Computed like in the constructor, without allocating the memory.
         let (set_count, ways) = (1_u64 << 24, 8.0);
         let capacity = set_count * 40 / 100;
         let widths = LinkWidths::new(set_count, capacity);

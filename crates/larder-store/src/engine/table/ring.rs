@@ -1,10 +1,10 @@
-//! The ring: holds the remainders of entries longer than a bin, one after the other, in a circle.
+//! The ring: the remainders of entries longer than a bin, written one after the other in a circle.
 //!
-//! Owns: the write point, and the places that are still being written. Entries are unknown here: a reader notices that
-//! a remainder was overwritten. Places are counted from the ring's first use and never repeat, so that a place implies
-//! position and generation. Invariants: a remainder is in one piece. No place is assigned while an earlier write of the
-//! same bytes is in flight. Cost: constant memory. Source: HashCache (NSDI 2009), the circular log and its generation
-//! number.
+//! Owns: the write position, and the places that are being written. Entries are unknown here: a reader must check
+//! whether a remainder was overwritten. Places are counted from the ring's first use and never repeat, so a place
+//! implies both position and round. Invariants: a remainder is contiguous. No place is assigned while an earlier write
+//! of the same bytes is in flight. Cost: constant memory. Source: HashCache (NSDI 2009), the circular log and its
+//! generation number.
 
 use std::collections::VecDeque;
 
@@ -15,21 +15,22 @@ pub(crate) struct RingState {
     alignment_bytes: u64,
     /// The next place, counted from the first use.
     next: u64,
-    /// Places on their way to the device, oldest first; the written ones in front are gone.
+    /// Places that are being written, oldest first, and whether each is done. Places that are done are removed from the
+    /// front.
     in_flight: VecDeque<(u64, bool)>,
 }
 
-/// Why there is no place.
+/// The reason why no place can be assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// Earlier writes of the same bytes are on their way: wait.
+    /// Earlier writes of the same bytes are in flight; the caller must wait.
     Now,
-    /// The rest is longer than the ring.
+    /// The remainder is longer than the ring.
     Ever,
 }
 
 impl RingState {
-    /// Creates a ring of `len_bytes` from `start_bytes`, both multiples of `alignment_bytes`, to be continued at
+    /// Creates a ring of `len_bytes` at `start_bytes`, both multiples of `alignment_bytes`. Writing continues at
     /// `next`.
     pub(crate) fn new(start_bytes: u64, len_bytes: u64, alignment_bytes: u64, next: u64) -> Self {
         assert!(start_bytes.is_multiple_of(alignment_bytes) && len_bytes.is_multiple_of(alignment_bytes));
@@ -58,7 +59,7 @@ impl RingState {
         Ok(at)
     }
 
-    /// Notes that what goes to `at` is on the device, or will never be.
+    /// Notes that the write to `at` is done, whether or not it succeeded.
     pub(crate) fn written(&mut self, at: u64) {
         let found = self.in_flight.iter_mut().find(|(place, _)| *place == at);
         *found.map(|(_, written)| written).expect("what is written was on its way") = true;
@@ -68,7 +69,7 @@ impl RingState {
         debug_assert!(self.in_flight.iter().is_sorted_by_key(|&(place, _)| place), "places are given out in order");
     }
 
-    /// Returns the offset of `at` on the volume if `len_bytes` from there were not overwritten since; `None` also for
+    /// Returns the offset of `at` on the volume, if its `len_bytes` were not overwritten since. Returns `None` also for
     /// an impossible place.
     pub(crate) fn offset_bytes(&self, at: u64, len_bytes: u64) -> Option<u64> {
         let end = at.checked_add(len_bytes.checked_next_multiple_of(self.alignment_bytes)?)?;
@@ -77,7 +78,7 @@ impl RingState {
         (within && kept).then(|| self.start_bytes + at % self.len_bytes)
     }
 
-    /// Checks that places on their way lie behind one another, at most a round apart.
+    /// Checks that places being written are in order and at most one round apart.
     pub(super) fn check(&self) {
         assert!(self.in_flight.iter().is_sorted_by(|(one, _), (other, _)| one < other), "places are in order");
         assert!(
@@ -88,7 +89,7 @@ impl RingState {
         assert!(self.next - oldest <= self.len_bytes, "nothing on its way is overtaken");
     }
 
-    /// Returns the write point, to continue there later.
+    /// Returns the write position.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }

@@ -1,8 +1,8 @@
-//! The beginning and end of a run on a volume with a disk table: write numbers and the ring's write point.
+//! The beginning and end of a run on a volume with a disk table: write numbers and the ring's write position.
 //!
-//! Invariant: nothing is stored before this run's session block is durable, so that its write numbers are
-//! above all earlier ones. They begin at the time of day, so that even a volume that lost both copies of
-//! the block orders its entries rightly. Cost: one block at start, one per sixteenth of the ring, one at the end.
+//! Invariant: nothing is stored before this run's session block is durable, so that its write numbers are greater than
+//! all earlier ones. They are derived from the time of day, so that entries are ordered correctly even if both copies
+//! of the block are lost. Cost: one block at start, one per sixteenth of the ring, one at the end.
 
 use super::{TableEngine, TablePhase, layout::TableLayout, ring::RingState};
 use crate::{
@@ -14,20 +14,20 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Write numbers that are reserved with each note.
+/// Write numbers reserved by each session block.
 pub(super) const NUMBERS_PER_BATCH: u64 = 1 << 40;
 /// Write numbers per millisecond of the time of day.
 const SEQUENCES_PER_MS: u64 = 1 << 16;
-/// The ring's write point is noted this often in a round.
+/// Number of session blocks written per round of the ring.
 const NOTES_PER_ROUND: u64 = 16;
 
-/// Returns the ring of a volume, to be continued at `next`.
+/// Returns the ring of a volume. Writing continues at `next`.
 pub(super) fn ring(layout: &TableLayout, next: u64) -> RingState {
     RingState::new(layout.ring_start_bytes, layout.ring_len_bytes, BLOCK_BYTES, next)
 }
 
 impl TableEngine {
-    /// Takes up what the last run left.
+    /// Continues from the session of the last run.
     pub(super) async fn begin_session(self: &Arc<Self>) {
         let outcome = self.start_session().await;
         let mut state = self.lock();
@@ -46,10 +46,11 @@ impl TableEngine {
         woken.wake();
     }
 
-    /// Does the work that is due now: writes the ring's write point to the session block, or tries again to begin.
+    /// Does the work that is due: writes the ring's write position to the session block, or retries to begin.
     pub(super) async fn keep_session(self: &Arc<Self>) {
         if self.lock().phase == TablePhase::Failed {
-            // Only one task: another would take the ring from whoever stores already, once the first has begun.
+            // Only one task may begin. Otherwise a second one would reset the ring after others have stored entries in
+            // it.
             if let Some(_turn) = self.volume.start_turn()
                 && self.lock().phase == TablePhase::Failed
             {
@@ -61,11 +62,11 @@ impl TableEngine {
             && let Some(_turn) = self.volume.head_turn()
         {
             let next = self.next_session();
-            // If this fails, the next run overwrites some of the newest rests first.
+            // If this fails, the next run overwrites some of the newest remainders first.
             if self.write_session(next).await.is_ok() {
                 let mut state = self.lock();
                 state.session = next;
-                // A session block tells the first of its numbers.
+                // A session block contains the first of its numbers.
                 state.numbers.reserve_until(next.first_sequence + NUMBERS_PER_BATCH);
             }
         }
@@ -78,7 +79,7 @@ impl TableEngine {
         state.phase == TablePhase::Ready && (is_behind || state.numbers.are_scarce())
     }
 
-    /// Leaves to the next run where the ring ends.
+    /// Writes the final position of the ring for the next run.
     pub(super) async fn end_session(self: &Arc<Self>) -> Result<()> {
         if self.lock().phase != TablePhase::Ready {
             return Ok(());
@@ -101,7 +102,7 @@ impl TableEngine {
         let first_sequence = above_last.max(now_ms.saturating_mul(SEQUENCES_PER_MS));
         let ring = ring(&self.layout, last.ring_next);
         let ahead = ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;
-        // Entries can be read although nothing can be written.
+        // Set before the block is written, so that entries can be read even if it cannot be written.
         self.lock().ring = ring;
         let session = RunSession { generation: last.generation + 1, first_sequence, ring_next: ahead };
         self.write_session(session).await?;
@@ -116,7 +117,8 @@ impl TableEngine {
         Ok(())
     }
 
-    /// Returns the next session block. It is ahead of the ring, so that a crash does not set the write point back.
+    /// Returns the next session block. Its position is ahead of the ring's, so that the position does not go back after
+    /// a crash.
     fn next_session(&self) -> RunSession {
         let state = self.lock();
         let ring_next = state.ring.next() + self.layout.ring_len_bytes / NOTES_PER_ROUND;

@@ -1,9 +1,9 @@
-//! The content of a set's bins, as a read of the whole set shows it, and the parts that are remembered.
+//! The content of a set's bins according to a read of the whole set, and the summaries that are kept.
 //!
-//! Owns: the choice of a key's bin, and of the bin to overwrite if memory knows nothing. Invariant: of two bins of one
-//! key, the one written last counts. First in, first out needs no write at a hit, and it overwrites the older of two
-//! bins of a key first, so an older version never outlives a newer one. Cost: constant, however large the volume.
-//! Source: HashCache (NSDI 2009), Set.
+//! Owns: the choice of a key's bin, and of the bin to overwrite if the set is not in memory. Invariant: of two bins of
+//! one key, the one written last counts. FIFO order needs no write for a hit, and overwrites the older of two bins of a
+//! key first, so an older version never outlives a newer one. Cost: constant, for volumes of any size. Source:
+//! HashCache (NSDI 2009), Set.
 
 use crate::{
     engine::kit::sets::{SetPlace, SetShape, UnpackedSet, WAYS_MAX},
@@ -15,14 +15,14 @@ use crate::{
     units::SetNumber,
 };
 
-/// Summaries remembered: enough for an insertion to follow its miss without reading the set again.
+/// Summaries that are kept: enough that an insertion right after its miss need not read the set again.
 const REMEMBERED_COUNT: usize = 64;
 
 /// The content of one bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BinContent {
     Empty,
-    /// Neither blank nor sound.
+    /// Neither blank nor valid.
     Damaged,
     Entry {
         hash: FullHash,
@@ -35,17 +35,18 @@ pub(crate) enum BinContent {
 pub(crate) struct SetSummary {
     bins: [BinContent; WAYS_MAX],
     way_count: usize,
-    /// Whether a bin said where it is. If none did, blank ones prove nothing: they may have been read elsewhere.
+    /// Whether a header confirmed the position of a bin. Otherwise the read may have been misdirected, and blank bins
+    /// prove nothing.
     is_proven: bool,
 }
 
 impl SetSummary {
-    /// Bins without entries.
+    /// Creates the summary of a set without entries.
     pub(crate) fn empty(way_count: usize) -> Self {
         Self { bins: [BinContent::Empty; WAYS_MAX], way_count, is_proven: true }
     }
 
-    /// Returns the content of the bins of `bin_bytes` in `set`, which was read whole at `offset_bytes`.
+    /// Returns the content of the bins in `set`, which was read whole at `offset_bytes` and has bins of `bin_bytes`.
     pub(crate) fn of(volume: VolumeId, set: &[u8], bin_bytes: usize, offset_bytes: u64) -> Self {
         let mut summary = Self { is_proven: false, ..Self::empty(set.len() / bin_bytes) };
         for ((bin, bytes), at) in
@@ -63,26 +64,26 @@ impl SetSummary {
         summary
     }
 
-    /// Notes what a bin holds now.
+    /// Sets the content of a bin.
     pub(crate) fn put(&mut self, way: usize, bin: BinContent) {
         assert!(way < self.way_count, "a way of the set: {way}");
         self.bins[way] = bin;
     }
 
-    /// Returns the bin of a key.
+    /// Returns the bin that holds the newest entry of a key.
     pub(crate) fn newest(&self, wanted: FullHash) -> Option<usize> {
         let of_key = |way: &usize| matches!(self.bins[*way], BinContent::Entry { hash, .. } if hash == wanted);
         (0..self.way_count).filter(of_key).max_by_key(|&way| self.sequence(way))
     }
 
-    /// Returns the bin for a new entry of a key: its older one, otherwise a bin without an entry, otherwise the entry
+    /// Returns the bin for a new entry of a key: the bin of its present entry, or an empty bin, or the one that was
     /// written first.
     pub(crate) fn victim(&self, hash: FullHash) -> usize {
         let oldest = (0..self.way_count).min_by_key(|&way| self.sequence(way)).expect("a set has ways");
         self.newest(hash).unwrap_or(oldest)
     }
 
-    /// Returns the bins to wipe when a key is removed: its own, and possible ones.
+    /// Returns the bins to wipe when a key is removed: its own bins, and bins that could hold it.
     pub(crate) fn suspects(&self, wanted: FullHash) -> Vec<usize> {
         let suspect = |bin: BinContent| match bin {
             BinContent::Empty => !self.is_proven,
@@ -97,9 +98,9 @@ impl SetSummary {
         matches!(self.bins[way], BinContent::Entry { .. })
     }
 
-    /// Returns the part of the set that memory keeps, with the entry written last as the most recently used, and the
-    /// bins to wipe before memory is trusted. These are damaged bins, which may become readable again; all but the last
-    /// written of those with one tag; and blank bins that prove nothing.
+    /// Returns the part of the set that memory keeps, in which the entry written last is the most recently used, and
+    /// the bins to wipe before memory can be trusted. The latter are damaged bins, which may become readable again; all
+    /// but the newest of bins with the same tag; and blank bins whose position was not confirmed.
     pub(crate) fn remembered(&self, shape: &SetShape) -> (UnpackedSet, Vec<usize>) {
         let mut set = UnpackedSet::empty(shape);
         let mut order: Vec<usize> = (0..self.way_count).filter(|&way| self.bins[way] != BinContent::Empty).collect();
@@ -130,7 +131,7 @@ impl SetSummary {
     }
 }
 
-/// The summaries of a few sets that were used last.
+/// The summaries of the sets that were used last.
 pub(crate) struct RecentSummaries(Box<[Option<(SetNumber, SetSummary)>]>);
 
 impl RecentSummaries {
@@ -170,7 +171,7 @@ mod tests {
     const SHAPE: SetShape =
         SetShape { ways: 4, tag_bits: 8, generation_bits: 0, position_bits: 0, length_bits: 0, positions: 0 };
 
-    /// A set of four bins of 512 bytes: entries by hash and sequence, or `None`.
+    /// Creates the summary of a set of four bins of 512 bytes. Each bin has a hash and a sequence, or nothing.
     fn summary(bins: [Option<(u128, u64)>; 4]) -> SetSummary {
         let mut set = vec![0; 4 * 512];
         for ((bytes, bin), way) in set.chunks_mut(512).zip(bins).zip(0..) {
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn memory_keeps_the_last_written_of_a_tag_and_names_what_must_be_wiped() {
-        // 2 and 2 + 255 have one tag.
+        // 2 and 2 + 255 have the same tag.
         let (set, stale) = summary([Some((2, 30)), Some((257, 40)), Some((5, 20)), None]).remembered(&SHAPE);
         assert_eq!(stale, [0]);
         assert_eq!(

@@ -1,8 +1,8 @@
 //! Verifies every bin of a disk table, with its remainder in the ring, for `store check`.
 //!
-//! Owns: the distinction between a damaged remainder and one that the ring has overwritten. Memory's knowledge of the
-//! sets is not needed. Invariant: a flipped bit in a bin, in a remainder that counts or in the newer session block is
-//! found. Cost: one read per set, one more per entry longer than its bin.
+//! Owns: the distinction between a damaged remainder and one that the ring has overwritten. It does not need the memory
+//! of the sets. Invariant: a flipped bit in a bin, in a remainder that counts or in the newer session block is found.
+//! Cost: one read per set, one more per entry longer than its bin.
 
 use super::{layout::TableLayout, layout_of, ring::RingState, session};
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     volume::Volume,
 };
 
-/// Walks over every set, while it is to go on.
+/// Scans every set, as long as `goes_on` returns `true`.
 pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let Some(layout) = layout_of(&volume.shape) else {
         return meet(WalkItem::Damage { offset_bytes: 0, what: "the superblock's layout" });
@@ -57,7 +57,8 @@ impl TableWalk<'_> {
             return;
         }
         let Some(header) = BinHeader::decode(self.volume.id, bin, offset_bytes) else {
-            // Data from before the device was formatted is no damage. One flipped bit leaves three bytes of the magic.
+            // Data from before the device was formatted does not count as damage. One flipped bit leaves three bytes of
+            // the magic.
             let magic_bytes = bin.iter().zip(b"LDRb").filter(|(found, magic)| found == magic).count();
             if magic_bytes >= 3 {
                 meet(WalkItem::Damage { offset_bytes, what: "the head of a bin" });
@@ -70,7 +71,7 @@ impl TableWalk<'_> {
         let (len, first) = (u64::from(header.record_bytes), self.layout.first_bytes());
         let mut record = bin[BIN_HEADER_BYTES..][..len.min(first) as usize].to_vec();
         if len > first {
-            // The ring went over it: the entry is forgotten, not damaged.
+            // The ring has overwritten the remainder: the entry is gone, not damaged.
             let Some(rest_offset) = self.ring.offset_bytes(header.rest_at, len - first) else { return };
             match block_on(self.volume.read(rest_offset, len - first)) {
                 Ok(rest) => record.extend_from_slice(&rest),

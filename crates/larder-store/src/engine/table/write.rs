@@ -1,8 +1,8 @@
 //! The write side of the disk table: commits, removals and new heads write through.
 //!
-//! Cost: one write for the bin, one for a remainder. A set is read first only if memory does not know it, it has more
-//! than one way, and the preceding miss did not just read it. A removal overwrites the start of the bin. Invariant: a
-//! set is protected until its writes are over, even if the caller is dropped.
+//! Cost: one write for the bin, and one for a remainder. The set is read first only if it has several ways, is not in
+//! memory, and was not read by the preceding miss. A removal overwrites the start of the bin. Invariant: a set is held
+//! until its writes are done, even if the caller is dropped.
 
 use super::{
     DirtySet, RETRY_PAUSE, SetHold, TableEngine, TableState,
@@ -36,7 +36,7 @@ pub(super) struct SetView {
     /// The part that memory keeps.
     pub(super) contents: Option<UnpackedSet>,
     pub(super) summary: Option<SetSummary>,
-    /// Bins to be wiped before memory is believed.
+    /// Bins to wipe before memory can be trusted.
     pub(super) stale: Vec<usize>,
 }
 
@@ -46,14 +46,14 @@ struct ChosenWay {
     sequence: u64,
 }
 
-/// A bin by its number.
+/// The location of a bin.
 #[derive(Clone, Copy)]
 struct BinAt {
     set: SetNumber,
     way: usize,
 }
 
-/// A change of a set, until its writes are over.
+/// A change of a set, until its writes are done.
 pub(super) struct SetChange {
     pub(super) hold: SetHold,
     pub(super) dirty_bytes: u64,
@@ -61,7 +61,7 @@ pub(super) struct SetChange {
     pub(super) bins: Vec<(usize, BinContent)>,
 }
 
-/// Writes of one change that are on their way.
+/// The writes of one change that are in flight.
 struct SetWrites {
     change: SetChange,
     completion: Completion<()>,
@@ -70,7 +70,7 @@ struct SetWrites {
 }
 
 impl TableEngine {
-    /// Stores an entry; with `expected`, only if its set has still had no more than these changes.
+    /// Stores an entry. With `expected`, only if the change counter of its set still has this value.
     pub(super) async fn put(self: &Arc<Self>, mut record: RecordParts<'_>, expected: Option<u32>) -> Result<bool> {
         let len = record.len_bytes();
         let rest = len.saturating_sub(self.layout.first_bytes());
@@ -113,7 +113,7 @@ impl TableEngine {
         let mut suspects = view.stale.clone();
         let shape = self.lock().memory.shape();
         let contents = view.contents.zip(shape).map(|(mut contents, shape)| {
-            // The bin is not read to see whose it is: one removal in thirty forgets another entry of the set.
+            // The bin is not read to compare the key: one removal in thirty also drops another entry of the set.
             if let Some(way) = contents.find(shape.tag(target.hash.key_hash())) {
                 contents.clear(way);
                 if !suspects.contains(&way) {
@@ -147,7 +147,7 @@ impl TableEngine {
         self.finished(pending).await
     }
 
-    /// Returns the known content of a set before an entry is added. A set of one way needs none.
+    /// Returns the known content of a set before an entry is added. For a set of one way, nothing has to be known.
     async fn view(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_doubted(set) {
             return Ok(view);
@@ -158,7 +158,7 @@ impl TableEngine {
         self.bins_of(set).await
     }
 
-    /// Returns the content of a set, and reads it if it is unknown.
+    /// Returns the content of a set. Reads the set if it is unknown.
     async fn bins_of(&self, set: SetNumber) -> Result<SetView> {
         if let Some(view) = self.view_of_doubted(set) {
             return Ok(view);
@@ -187,7 +187,7 @@ impl TableEngine {
         Ok(SetView { contents, summary: Some(summary), stale })
     }
 
-    /// Waits until an entry of `len` may be on its way, and takes a place for its `rest`.
+    /// Waits until an entry of `len` may be in flight, and takes a place for its remainder of `rest` bytes.
     async fn make_room(&self, len: u64, rest: u64) -> Result<Option<u64>> {
         let dirty_bytes_max = self.volume.options.dirty_bytes_max;
         self.wait(|state| {
@@ -208,7 +208,7 @@ impl TableEngine {
         .await
     }
 
-    /// Chooses the way an entry goes to, and the number of its write.
+    /// Chooses the way for an entry, and the number of its write.
     fn choose(&self, target: &LookupTarget<'_>, view: &SetView) -> Result<ChosenWay> {
         let mut state = self.lock();
         let sequence = state.numbers.take().ok_or_else(spent)?;
@@ -239,7 +239,7 @@ impl TableEngine {
     ) -> Vec<(u64, AlignedBuffer)> {
         let (first, rest) = record.split_at(record.len().min(self.layout.first_bytes() as usize));
         let bin_len = (BIN_HEADER_BYTES + first.len()).next_multiple_of(BLOCK_BYTES as usize);
-        // All of a set that is to be wiped goes with the bin in one write.
+        // If the whole set must be wiped, one write wipes it and stores the bin.
         let wipes_all = stale.len() as u64 == self.layout.ways;
         let mut writes = if wipes_all {
             vec![self.wiping_all(set)]
@@ -332,7 +332,7 @@ impl TableEngine {
 }
 
 impl TableState {
-    /// Begins to answer for the entry from memory, and records its future way.
+    /// Begins to serve the entry from memory, and records its future way.
     fn begin_put(&mut self, target: &LookupTarget<'_>, way: usize, record: Bytes, view: &SetView) {
         if let Some((mut contents, shape)) = view.contents.zip(self.memory.shape()) {
             contents.put(way, shape.tag(target.hash.key_hash()), 0, SetPlace::default());
@@ -347,7 +347,7 @@ impl TableState {
         self.held.insert(target.set, Some(DirtySet { hash: target.hash, record: Some(record) }));
     }
 
-    /// Ends a change whose writes are over. If one failed, the set is not trusted until all of it has been wiped.
+    /// Ends a change whose writes are done. If one failed, the set is suspect until all of it is wiped.
     fn end_change(&mut self, change: &SetChange, ok: bool, ways: usize) {
         let set = change.hold.set;
         assert!(self.held.contains_key(&set), "a set is held until its change is over");
@@ -364,10 +364,10 @@ impl TableState {
             self.doubts.insert(set);
             return;
         }
-        // A change of a doubted set is one that leaves nothing of it.
+        // A change of a suspect set replaces all of it.
         self.doubts.remove(set);
         let known = self.recent.find(set).copied();
-        // A set of one way is known by the last write.
+        // For a set of one way, the last write is its whole content.
         if let Some(mut summary) = known.or_else(|| (ways == 1).then(|| SetSummary::empty(1))) {
             for &(way, bin) in &change.bins {
                 summary.put(way, bin);

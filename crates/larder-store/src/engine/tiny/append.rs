@@ -1,8 +1,8 @@
-//! The write side of `tiny`: commits, removals and new heads go to the front; due packs go to the device.
+//! The write side of `tiny`: commits, removals and new heads go to the front; packs that are due go to the device.
 //!
-//! Invariants: a record and its slot appear together, under the state's lock; a removal that is tried again takes
-//! no more room while its tombstone waits for the device; what the device does not take of the front is kept and
-//! written again. Cost: a short entry is written once here, with others; a long one once to its ring.
+//! Invariants: a record and its slot become visible together, under the state's lock. A retried removal takes no more
+//! room while its tombstone waits for the device. Packs of the front that the device refuses are kept and rewritten.
+//! Cost: a short entry is written once here, together with others; a long one once, to its ring.
 
 use super::{
     FRONT_SPARE, TinyEngine, TinyState,
@@ -34,9 +34,9 @@ use crate::{
 };
 use std::{io, sync::Arc, task::Waker, time::Duration};
 
-/// Packs to be written, of the two rings.
+/// Packs of the two rings that must be written.
 pub(super) struct SealedPacks {
-    /// When what makes them full was appended.
+    /// When the record that filled the packs was appended.
     pub(super) now: Duration,
     pub(super) front: Vec<SealedPack>,
     long: Vec<SealedPack>,
@@ -71,7 +71,7 @@ impl FrontLoad<'_, '_> {
 }
 
 impl TinyEngine {
-    /// Appends an entry; with `place`, only if that is still where the key's entry is: `false` if not.
+    /// Appends an entry. With `place`, only if the key's entry is still there; returns `false` if not.
     pub(super) async fn append_entry(
         self: &Arc<Self>,
         mut record: RecordParts<'_>,
@@ -89,22 +89,21 @@ impl TinyEngine {
         };
         let offset_bytes = match unwritten {
             Some(offset_bytes) => offset_bytes,
-            // Without room the removal is pending, and its key hidden until it is done (see `arrears`): nothing is
-            // forgotten here.
+            // If there is no room, the removal becomes pending, and its key is hidden until it is done (see `arrears`).
             None => match self.append(FrontLoad::Tombstone(hash), None).await? {
                 Some(place) => place.offset_bytes,
                 None => return Ok(()),
             },
         };
         if self.lock().takes_nothing_now(self.volume.clock.now()) {
-            // Each removal would fill a pack of its own with one tombstone, until the front is full.
+            // Without this, each removal would fill a pack with a single tombstone until the front is full.
             return Err(unwritten_removal());
         }
         self.flush_removal(prefix_of(hash.key_hash()), offset_bytes, given_up_before).await
     }
 
-    /// Returns the place of the key's tombstone, if that is the newest of it in the front and not with the device
-    /// yet.
+    /// Returns the place of the key's tombstone, if it is the newest record of the key in the front and not on the
+    /// device yet.
     fn unwritten_tombstone(&self, state: &TinyState, hash: FullHash) -> Option<u64> {
         let slot = state.newest(prefix_of(hash.key_hash())).filter(|slot| slot.state == FrontState::Removed)?;
         let offset_bytes = self.front_offset(slot.granule);
@@ -115,8 +114,8 @@ impl TinyEngine {
         Some(offset_bytes)
     }
 
-    /// Writes a long entry again that was hit when the ring is about to go over it, if it is still the key's and
-    /// still at `place`.
+    /// Rewrites a long entry that was hit, if the ring is about to overwrite it and it is still the key's entry at
+    /// `place`.
     pub(super) fn rescue(self: &Arc<Self>, key: &[u8], place: TinyEntryPlace, reader: &Reader, stub: &RecordStub) {
         let area = &self.plan.long;
         let old = u64::from(area.segment_count) * (100 - self.volume.options.tuning.tiny_rescue_percent) / 100;
@@ -140,7 +139,7 @@ impl TinyEngine {
         }
     }
 
-    /// Appends, waiting for room for a bounded time. `None`: the key's entry is no longer at `place`.
+    /// Appends a record. Waits for room for a bounded time. Returns `None` if the key's entry is no longer at `place`.
     async fn append(
         self: &Arc<Self>,
         mut load: FrontLoad<'_, '_>,
@@ -150,7 +149,8 @@ impl TinyEngine {
         self.append_with_room(too_long, self.flush_all(), |waker| self.try_append(&mut load, place, None, waker)).await
     }
 
-    /// Appends if there is room now; `None` if the key's entry is not at `place`, or `condition` does not hold.
+    /// Appends a record if there is room now. Returns `None` if the key's entry is not at `place`, or `condition` does
+    /// not hold.
     fn try_append(
         self: &Arc<Self>,
         load: &mut FrontLoad<'_, '_>,
@@ -161,7 +161,7 @@ impl TinyEngine {
         let key_hash = load.key_hash();
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut state = self.lock();
-        // Compared under the lock: the caller read the entry without it.
+        // Compared under the lock, because the caller read the entry without it.
         let unchanged = place.is_none_or(|place| Self::still_at(&state, key_hash, place));
         if !unchanged || condition.is_some_and(|condition| !condition(&state)) {
             return Ok(None);
@@ -216,7 +216,7 @@ impl TinyEngine {
         let slot =
             FrontSlot { prefix: prefix_of(key_hash), granule: self.granule(place.offset_bytes), state: slot_state };
         if state.index.insert(slot).is_err() {
-            // There is no room for the entries to be carried over. A miss is better than an older version.
+            // The index is full of entries that were carried over. A miss is better than an older version.
             state.forget_key(key_hash);
         } else {
             debug_assert!(state.index.find(slot.prefix, slot.granule).is_some(), "what is appended is found");
@@ -236,7 +236,7 @@ impl TinyEngine {
         state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
     }
 
-    /// Returns a function that writes a record to the place that a ring has assigned.
+    /// Returns a function that writes a record to the buffer that a ring has assigned.
     fn encoder(&self, record: &mut RecordParts<'_>) -> impl FnOnce(&mut [u8], u32) {
         let volume = self.volume.id;
         move |target, sequence| {
@@ -284,12 +284,12 @@ impl TinyEngine {
         state.front.append(parcel, sealed.now, &mut sealed.front, write).map_err(|_| NoRoom::Now)
     }
 
-    /// Sends off packs that are due. Returns those that wait for room, to look at the time again.
+    /// Submits packs that are due. Returns the tasks that wait for room, so that they check their deadlines.
     pub(super) fn flush_due(self: &Arc<Self>, now: Duration) -> WokenTasks {
         let interval = self.volume.options.flush_interval;
         let mut sealed = SealedPacks::at(now);
         let mut state = self.lock();
-        // The long entry first: its stub is not to be found without it.
+        // The long entry is sealed first: its stub must not be found without it.
         if state.long.opened_at().is_some_and(|opened_at| now >= opened_at + interval) {
             sealed.long.extend(state.long.seal());
         }
@@ -302,11 +302,12 @@ impl TinyEngine {
         woken
     }
 
-    /// Sends off everything and waits until the device has it.
+    /// Submits all packs and waits until the device has them.
     pub(super) async fn flush_all(self: &Arc<Self>) -> Result<()> {
         let told = {
             let mut state = self.lock();
-            // A pack that failed since the last flush counts as a failure of this one: it was not reported yet.
+            // A pack that failed since the last flush counts as a failure of this flush, because it was not reported
+            // yet.
             let failed = state.failed_packs;
             std::mem::replace(&mut state.reported_failures, failed)
         };
@@ -314,15 +315,15 @@ impl TinyEngine {
         flushed(is_written && self.lock().failed_packs == told)
     }
 
-    /// Sends all packs, and waits until the tombstone at `offset_bytes`, or its replacement, is on the device.
-    /// `given_up_before` is the number of packs given up before it was appended.
+    /// Submits all packs, and waits until the tombstone at `offset_bytes`, or its replacement, is on the device.
+    /// `given_up_before` is the number of packs given up before the tombstone was appended.
     async fn flush_removal(self: &Arc<Self>, prefix: u32, offset_bytes: u64, given_up_before: u64) -> Result<()> {
         let is_written = |state: &TinyState| {
             if state.given_up_count == given_up_before && !state.front.is_unwritten(offset_bytes) {
                 return true;
             }
-            // The tombstone may have been in a pack that was given up. Then the front's present entry of its key must
-            // be on the volume. Without such an entry, it is unknown whether the tombstone ever was.
+            // The tombstone may have been in a pack that was given up. In that case, the newest entry of its key in the
+            // front must be on the volume. If there is none, it is unknown whether the tombstone was ever written.
             let mut places = state.index.range(prefix, prefix).map(|slot| self.front_offset(slot.granule));
             state.newest(prefix).is_some() && !places.any(|place| state.front.is_unwritten(place))
         };
@@ -332,10 +333,9 @@ impl TinyEngine {
         Err(unwritten_removal())
     }
 
-    /// Sends off everything, and again what the device did not take, a bounded number of times until `is_written`;
-    /// whether it is.
+    /// Submits all packs, and refused packs again, a bounded number of times until `is_written`. Returns whether it is.
     pub(super) async fn flush_until(self: &Arc<Self>, is_written: impl Fn(&TinyState) -> bool) -> bool {
-        // A simultaneous retry makes failed packs pending once more, in their place or in a later pack.
+        // A simultaneous retry makes failed packs pending again, in their place or in a later pack.
         let is_settled = |state: &TinyState, last: u64| !state.front.is_pending(last.max(state.appended_again_until));
         for rewrites_left in (0..=retry::REWRITES_MAX).rev() {
             let last = self.flush_open().await;
@@ -351,8 +351,8 @@ impl TinyEngine {
         false
     }
 
-    /// Sends off what is open, and waits until the device is done with all packs there are now. Returns the number of the last
-    /// of the front.
+    /// Submits open packs, and waits until all present packs are written or refused. Returns the sequence of the
+    /// front's last pack.
     async fn flush_open(self: &Arc<Self>) -> u64 {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let (front, long) = {
@@ -368,7 +368,7 @@ impl TinyEngine {
         front
     }
 
-    /// Starts the transfers of packs.
+    /// Submits the writes of packs.
     pub(super) fn perform(self: &Arc<Self>, sealed: SealedPacks) {
         let long = sealed.long.into_iter().map(|pack| (PackRing::Long, pack));
         for (ring, pack) in long.chain(sealed.front.into_iter().map(|pack| (PackRing::Front, pack))) {
@@ -403,13 +403,13 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Returns whether the device refused every recent write.
+    /// Returns whether the device refused all recent writes.
     fn takes_nothing_now(&self, now: Duration) -> bool {
         self.is_device_doubted && !retry::is_over(self.retry_at, now)
     }
 
-    /// Forgets everything of the keys with this hash's prefix, in the front and in their sets, because
-    /// the newest of it is lost.
+    /// Drops all entries with the prefix of this hash, in the front and in their set, because the newest record is
+    /// lost.
     pub(super) fn forget_key(&mut self, key_hash: KeyHash) {
         let prefix = prefix_of(key_hash);
         let slots: Vec<_> = self.index.range(prefix, prefix).collect();
@@ -426,7 +426,7 @@ fn unwritten_removal() -> Error {
     Error::new(ErrorKind::Unavailable, "a removal could not be written to the store")
 }
 
-/// Returns what a stub takes of a pack.
+/// Returns the description of a stub for a pack.
 pub(super) fn stub_parcel(stub: &RecordStub, kind: PackedKind, expires_at: u32) -> PackRecord {
     PackRecord { key_hash: stub.hash.key_hash(), len_bytes: STUB_BYTES as u64, expires_at, kind }
 }

@@ -1,4 +1,4 @@
-//! What must hold between the front, its index, and the sets of `tiny`.
+//! Checks the invariants between the front, its index, and the sets of `tiny`.
 
 use super::TinyState;
 use crate::engine::kit::state_lock::CheckedState;

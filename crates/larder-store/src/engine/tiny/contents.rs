@@ -1,8 +1,8 @@
-//! The content of a set or of a place of the front: records and stubs, decoded and encoded.
+//! The content of a set or of a place in the front: records and stubs, decoded and encoded.
 //!
-//! Owns: distinguishing a record from a stub, and conversion between a set's bytes and its entries. Reading and
-//! deciding are elsewhere. Invariant: a piece is accepted only if it is whole and is the one its listing names; a set
-//! only if it has the version that was written last.
+//! Owns: the distinction between a record and a stub, and the conversion between a set's bytes and its entries. I/O and
+//! decisions are elsewhere. Invariant: a piece is accepted only if it is complete and matches its listing; a set only
+//! if it has the version that was written last.
 
 use crate::{
     device::AlignedBuffer,
@@ -15,7 +15,7 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// A whole record, or a stub, with its bytes.
+/// A complete record or a stub, with its bytes.
 #[derive(Clone)]
 pub(super) struct RecordPiece {
     pub(super) bytes: Bytes,
@@ -54,7 +54,7 @@ impl RecordPiece {
         }
     }
 
-    /// Bytes of the whole entry, wherever they lie.
+    /// Returns the bytes of the whole entry, including a record that a stub refers to.
     pub(super) fn entry_bytes(&self) -> u64 {
         match &self.what {
             ItemKind::Record(decoded) => decoded.len_bytes() as u64,
@@ -62,7 +62,7 @@ impl RecordPiece {
         }
     }
 
-    /// Returns whether it says that its key was removed.
+    /// Returns whether this piece is the record of a removal.
     pub(super) fn is_tombstone(&self) -> bool {
         matches!(&self.what, ItemKind::Stub(stub) if stub.len_bytes == 0)
     }
@@ -82,26 +82,26 @@ pub(super) struct SetItem {
     pub(super) rank: u8,
 }
 
-/// Bytes that an item takes in a set, its listing included.
+/// Returns the bytes that an item takes in a set, including its listing.
 pub(super) fn item_bytes(piece_len: usize) -> u64 {
     granulated(piece_len as u64) + LISTING_ROOM
 }
 
-/// Bytes that the items of a set may take together.
+/// Returns the bytes available for the items of a set.
 pub(super) fn room_bytes(set_bytes: u64) -> u64 {
     set_bytes - GRANULE_BYTES
 }
 
 const LISTING_ROOM: u64 = (pack::directory_bytes(1) - pack::directory_bytes(0)) as u64;
 
-/// Decodes the directory of a set, if the bytes are those of that set.
+/// Decodes the directory of a set. Returns `None` if the bytes are not a valid directory of that set.
 pub(super) fn directory(volume: VolumeId, offset_bytes: u64, bytes: &[u8]) -> Option<(u8, Vec<PackedRecord>)> {
     let (header, listings) = pack::decode(volume, offset_bytes, bytes).ok()?;
     let fits = header.len_bytes as usize == bytes.len();
     fits.then_some((header.sequence as u8, listings))
 }
 
-/// Decodes the piece that `listing` names, if it is there and whole.
+/// Decodes the piece that `listing` describes, if it is there and complete.
 pub(super) fn listed(volume: VolumeId, listing: &PackedRecord, bytes: &Bytes) -> Option<RecordPiece> {
     let (at, len) = (listing.at as usize, listing.len as usize);
     let piece = RecordPiece::of(volume, &bytes.slice(at..at + len))?;

@@ -1,18 +1,17 @@
-//! What is in memory for the entries in the front of `tiny`: 64 bits each, sorted by hash.
+//! The index of the entries in the front of `tiny`: 64 bits each, sorted by hash.
 //!
-//! A slot has 32 bits of the key's hash, the record's place in the front, and how it was used. The
-//! table is a sorted open hash: a slot stands at its home or behind it, without a gap, and all slots
-//! in the order of their hashes, so that entries of one set are neighbours. Two records with the same
-//! 32 bits both stay (they may be two keys, or two versions of one), the newer behind the older.
-//! Invariant: `home(i) <= i` for every slot, and no empty slot between. Cost: 8 bytes a slot; a
-//! look-up passes a few slots. Idea: Kangaroo's KLog index, which finds what shares a set.
+//! A slot has 32 bits of the key's hash, the record's position in the front, and its state. The table is a sorted open
+//! hash table: a slot is at its home position or behind it, without a gap, and all slots are in the order of their
+//! hashes. So entries of one set are adjacent. Records with the same 32 bits all stay (they may be two keys, or two
+//! versions of one), the newer behind the older. Invariant: `home(i) <= i` for every slot, with no empty slot between.
+//! Cost: 8 bytes per slot; a lookup passes a few slots. Idea: Kangaroo's KLog index, which finds the entries of a set.
 
 /// The state of an entry in the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrontState {
     Unused,
     Hit,
-    /// The key was removed; the record says so.
+    /// The key was removed; the record is a tombstone.
     Removed,
 }
 
@@ -21,25 +20,25 @@ pub(crate) enum FrontState {
 pub(crate) struct FrontSlot {
     /// The high half of the key's hash.
     pub(crate) prefix: u32,
-    /// The place of the record, in granules from the front's start.
+    /// The position of the record, in granules from the front's start.
     pub(crate) granule: u32,
     pub(crate) state: FrontState,
 }
 
-/// The table.
+/// The index of the front.
 pub(crate) struct FrontIndex {
     slots: Vec<u64>,
-    /// Slots that are homes; behind them there is room for what is pushed on.
+    /// Number of home positions. Further slots behind them take displaced entries.
     home_count: u64,
     len: usize,
 }
 
-/// The table is full.
+/// The error that the table is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexFull;
 
 impl FrontIndex {
-    /// Granules that places can tell apart.
+    /// Number of granules that a position can address.
     pub(crate) const GRANULE_COUNT_MAX: u64 = 1 << GRANULE_BITS;
 
     /// Creates a table with room for `entries`.
@@ -48,7 +47,7 @@ impl FrontIndex {
         Self { slots: vec![0; (home_count + OVERHANG) as usize], home_count, len: 0 }
     }
 
-    /// Adds an entry behind older ones of the same hash.
+    /// Adds an entry behind the older ones with the same hash.
     pub(crate) fn insert(&mut self, slot: FrontSlot) -> Result<(), IndexFull> {
         if self.is_full() {
             return Err(IndexFull);
@@ -69,7 +68,7 @@ impl FrontIndex {
         Ok(())
     }
 
-    /// Forgets the entry of `prefix` at `granule`; whether there was one.
+    /// Removes the entry of `prefix` at `granule`. Returns whether there was one.
     pub(crate) fn remove(&mut self, prefix: u32, granule: u32) -> bool {
         let Some(at) = self.position(prefix, granule) else { return false };
         let mut end = at + 1;
@@ -83,7 +82,7 @@ impl FrontIndex {
         true
     }
 
-    /// Notes the state of the entry of `prefix` at `granule`.
+    /// Sets the state of the entry of `prefix` at `granule`.
     pub(crate) fn set_state(&mut self, prefix: u32, granule: u32, state: FrontState) {
         if let Some(at) = self.position(prefix, granule) {
             self.slots[at] = pack(FrontSlot { prefix, granule, state });
@@ -91,7 +90,7 @@ impl FrontIndex {
         }
     }
 
-    /// Returns the entries with a prefix from `first` to `last`, in the order of prefixes, older ones first.
+    /// Returns the entries with prefixes from `first` to `last`, in the order of prefixes, older ones first.
     pub(crate) fn range(&self, first: u32, last: u32) -> impl Iterator<Item = FrontSlot> {
         let (from, last_home) = (self.home(first), self.home(last));
         self.slots[from..]
@@ -107,7 +106,7 @@ impl FrontIndex {
         self.position(prefix, granule).map(|at| unpack(self.slots[at]))
     }
 
-    /// Returns whether no more should be inserted.
+    /// Returns whether the table is too full for another entry.
     pub(crate) fn is_full(&self) -> bool {
         self.len as u64 * 100 >= self.home_count * FILL_PERCENT
     }
@@ -120,7 +119,7 @@ impl FrontIndex {
         self.slots.len() as u64 * 8
     }
 
-    /// Checks that slots are counted, in the order of their hashes, and without a gap behind their homes.
+    /// Checks the count of slots, their order, and that no slot has a gap behind its home.
     pub(super) fn check(&self) {
         let (mut count, mut gap_end, mut before) = (0, 0, 0);
         for (at, &slot) in self.slots.iter().enumerate() {
@@ -140,7 +139,7 @@ impl FrontIndex {
         assert_eq!(count, self.len, "slots are counted");
     }
 
-    /// Returns how many slots there are, used or not.
+    /// Returns the number of slots, used or not.
     pub(super) fn slot_count(&self) -> u64 {
         self.slots.len() as u64
     }
@@ -169,7 +168,7 @@ fn prefix_of(slot: u64) -> u32 {
     (slot >> u32::BITS) as u32
 }
 
-/// States are never 0, so that no packed slot is.
+/// Packs a slot. States are never 0, so that no packed slot is.
 fn pack(slot: FrontSlot) -> u64 {
     assert!(u64::from(slot.granule) < FrontIndex::GRANULE_COUNT_MAX);
     let state = match slot.state {
@@ -199,7 +198,7 @@ mod tests {
     }
 
     proptest! {
-        /// At stake: an entry that the table loses, or finds under another hash.
+        /// At stake: an entry that the table loses or finds under another hash.
         #[test]
         fn the_table_does_what_a_sorted_list_does(
             steps in prop::collection::vec((any::<bool>(), 0..40_u32, 0..6_u32), 1..400),

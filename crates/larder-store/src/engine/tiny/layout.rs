@@ -1,10 +1,10 @@
-//! The division of a volume of `tiny`: the front, the sets, and the ring for long entries.
+//! The division of a `tiny` volume into the front, the sets, and the ring for long entries.
 //!
-//! Owns: the arithmetic from sizes to places, and the part of it in the superblock. The content is unknown here.
-//! Invariants: the three parts follow one another within the data area. A record goes to exactly one of front and long
-//! ring, by its length. Idea: Kangaroo (SOSP 2021) gives 5% of the flash to its log and the remainder to sets. Here
-//! entries too long for a set are in a ring of their own, like the remainders of long entries in HashCache, and the
-//! sets hold [`RecordStub`](crate::format::pack::Stub)s for them.
+//! Owns: the computation of positions from sizes, and its representation in the superblock. The content is unknown
+//! here. Invariants: the three parts follow one another in the data area. A record goes to either the front or the long
+//! ring, according to its length. Idea: Kangaroo (SOSP 2021) gives 5% of the flash to its log and the remainder to
+//! sets. Here, entries that are too long for a set are in a ring of their own, like the remainders of long entries in
+//! HashCache, and the sets hold [`RecordStub`](crate::format::pack::Stub)s for them.
 
 use super::ring::RingArea;
 use crate::units::{BLOCK_BYTES, SetNumber};
@@ -30,10 +30,10 @@ pub(crate) struct TinyWishes {
 }
 
 impl TinyPlan {
-    /// Divides `data`; `None` if it is too small.
+    /// Divides `data`. Returns `None` if it is too small.
     ///
-    /// With sizes as the web has them (lognormal), the share of the bytes that is in entries shorter than
-    /// `n` falls about as `1 / (1 + 2 mean / n)`; the sets get that share.
+    /// With lengths as on the web (lognormal), entries shorter than `n` have about `1 / (1 + 2 mean / n)` of the bytes.
+    /// The sets get that share.
     pub(crate) fn new(data: Range<u64>, wishes: TinyWishes) -> Option<Self> {
         let TinyWishes { mean_entry_bytes: mean, set_bytes, front_percent } = wishes;
         let total = (data.end.checked_sub(data.start)?) / BLOCK_BYTES * BLOCK_BYTES;
@@ -53,8 +53,8 @@ impl TinyPlan {
         (plan.long.end_bytes() <= data.end).then_some(plan)
     }
 
-    /// Returns the plan with these numbers (as [`TinyPlan::parameters`] returns them) for data from `start`, or `None`
-    /// if they are implausible.
+    /// Returns the plan with these parameters (from [`TinyPlan::parameters`]) for data that begins at `start`. Returns
+    /// `None` if they are invalid.
     pub(crate) fn from_parameters(start: u64, parameters: [u64; 6]) -> Option<Self> {
         let [front_segment, front_count, set_bytes, set_count, long_segment, long_count] = parameters;
         let is_set_size = set_bytes.is_power_of_two() && SET_BYTES_RANGE.contains(&set_bytes);
@@ -69,7 +69,7 @@ impl TinyPlan {
         sound.then_some(Self { front, sets_start_bytes, set_bytes, set_count, long })
     }
 
-    /// Returns the numbers of the plan in the superblock.
+    /// Returns the parameters of the plan for the superblock.
     pub(crate) fn parameters(&self) -> [u64; 6] {
         let (front, long) = (&self.front, &self.long);
         [
@@ -82,7 +82,7 @@ impl TinyPlan {
         ]
     }
 
-    /// Returns the length of the longest record that goes to the front and from there into a set.
+    /// Returns the length of the longest record that goes to the front, and from there into a set.
     pub(crate) fn short_bytes_max(&self) -> u64 {
         self.set_bytes / 2
     }
@@ -93,17 +93,17 @@ impl TinyPlan {
     }
 }
 
-/// Sizes a set may have: a set is read for every hit, and written for a few entries.
+/// Valid sizes of a set. Every hit reads a set, and every few entries write one.
 pub(crate) const SET_BYTES_RANGE: std::ops::RangeInclusive<u64> = (4 << 10)..=(64 << 10);
 /// Fewest segments of the front.
 const FRONT_SEGMENTS: u64 = 8;
 const FRONT_SEGMENT_RANGE: Range<u64> = (48 << 10)..(4 << 20);
 const FRONT_PACK_BYTES: u64 = 128 << 10;
 const LONG_PACK_BYTES: u64 = 256 << 10;
-/// Fewest segments of the long ring, and how many it has once they are long enough for every entry.
+/// Fewest segments of the long ring, and the number of segments once they are long enough for every entry.
 const LONG_SEGMENTS: u64 = 8;
 const LONG_SEGMENTS_MANY: u64 = 64;
-/// A segment that takes the longest record.
+/// Length of a segment that takes the longest record.
 const LONG_SEGMENT_ENOUGH: u64 = 1280 << 10;
 const LONG_SEGMENT_MIN: u64 = 32 << 10;
 const LONG_SEGMENT_MAX: u64 = 16 << 20;

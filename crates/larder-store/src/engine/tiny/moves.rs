@@ -1,11 +1,10 @@
-//! The oldest segment of the front moves out: its entries go to their sets, or are dropped.
+//! Moves the oldest segment out of the front: its entries go to their sets, or are dropped.
 //!
-//! Invariants: an entry that its set may hold an older version of is never just dropped; a set is changed
-//! by one move at a time; a segment is freed only when the sets written from it are durable, and what of it could
-//! not be written to its set is durable elsewhere in the front. Cost: one read of
-//! the segment; for each set that is written, one read of it, one write, and one read for each of its entries
-//! that are elsewhere in the front; one sync a segment.
-//! Idea: Kangaroo's threshold admission, counting also what was hit and how many bytes are at stake.
+//! Invariants: an entry is not just dropped if its set may hold an older version of it. Only one move at a time changes
+//! a set. A segment is freed only when the sets written from it are durable, and entries that could not be written to
+//! their sets are durable elsewhere in the front. Cost: one read of the segment and one sync; for each set that is
+//! written, one read, one write, and one read for each of its entries elsewhere in the front. Idea: Kangaroo's
+//! threshold admission, which here also considers hits and the number of bytes.
 
 use super::{
     TinyEngine,
@@ -30,16 +29,16 @@ use std::{
     sync::Arc,
 };
 
-/// Sets that are moved to at once.
+/// Sets that are processed at a time.
 const SETS_AT_ONCE: usize = 16;
 
-/// A pack of a segment, and where it lies.
+/// A pack found in a segment.
 pub(super) struct FoundPack {
     pub(super) header: pack::PackHeader,
     pub(super) listings: Vec<PackedRecord>,
 }
 
-/// Returns the packs in the bytes of a segment that begins at `start_bytes`, of any run.
+/// Returns the packs in `bytes`, a segment that begins at `start_bytes`. They can be of any run.
 pub(super) fn packs_in(engine: &TinyEngine, start_bytes: u64, bytes: &[u8]) -> Vec<FoundPack> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -57,14 +56,14 @@ pub(super) fn packs_in(engine: &TinyEngine, start_bytes: u64, bytes: &[u8]) -> V
     found
 }
 
-/// The segment that moves out.
+/// The segment that is being moved out.
 pub(super) struct OutgoingSegment {
     start_bytes: u64,
     bytes: Bytes,
 }
 
 impl OutgoingSegment {
-    /// Returns the bytes from `offset_bytes`, at most `len_max`.
+    /// Returns up to `len_max` bytes from `offset_bytes`.
     pub(super) fn bytes_from(&self, offset_bytes: u64, len_max: u64) -> Bytes {
         let at = (offset_bytes - self.start_bytes) as usize;
         self.bytes.slice(at..self.bytes.len().min(at + len_max as usize))
@@ -80,11 +79,11 @@ struct SetArrival {
     slot: FrontSlot,
     piece: RecordPiece,
     expires_at: u32,
-    /// Set if the entry has to leave the front now.
+    /// Whether the entry must leave the front now.
     due: bool,
 }
 
-/// A set as it was.
+/// The state of a set before a move.
 pub(super) struct OldSet {
     pub(super) set: SetNumber,
     pub(super) version: u8,
@@ -94,24 +93,24 @@ pub(super) struct OldSet {
     pub(super) stay: Vec<SetItem>,
 }
 
-/// The outcome for one set.
+/// The outcome of a move for one set.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SetOutcome {
     Written,
     Nothing,
-    /// Somebody else changed it meanwhile.
+    /// Another task is changing the set.
     Not,
-    /// The device did not take it.
+    /// The device refused the write.
     Failed,
 }
 
 impl TinyEngine {
-    /// Moves the oldest segment of the front out; `false` if that cannot be done now.
+    /// Moves the oldest segment of the front out. Returns `false` if that is not possible now.
     pub(super) async fn move_oldest(self: &Arc<Self>) -> bool {
         let Some(turn) = TaskTurn::take(&self.moving) else { return false };
         let is_moved = self.move_out_oldest().await;
         drop(turn);
-        // Room is free, or another task may try to make it.
+        // There is free room, or another task may now try to make some.
         let woken = self.lock().waiting.take();
         woken.wake();
         is_moved
@@ -131,14 +130,15 @@ impl TinyEngine {
             })
         };
         let mut sets = BTreeSet::new();
-        // A missing pack was overwritten by a misdirected write or damaged. The index names its entries; their sets
-        // must be written, or older versions there would resurface.
+        // A missing pack was damaged or overwritten by a misdirected write. The index still has its entries. Their sets
+        // must be written, otherwise older versions in the sets would resurface.
         if packs.len() as u64 != sequences.end - sequences.start {
             sets = self.forget_unlisted(&outgoing, &listed().map(|(offset, _)| offset).collect());
         }
         {
             let state = self.lock();
-            // An entry that hides the content of a suspect set may be gone from memory and still be in this segment.
+            // An entry that supersedes content of a suspect set may be gone from the index and still be in this
+            // segment.
             let matters = |&(offset, key_hash): &(u64, KeyHash)| {
                 state.index.find(prefix_of(key_hash), self.granule(offset)).is_some()
                     || state.is_doubted(state.sets.set_of(key_hash))
@@ -151,8 +151,8 @@ impl TinyEngine {
             if moved.contains(&SetOutcome::Not) {
                 return false;
             }
-            // A set whose write failed has lost its entries. If all of a batch fail, the others wait until the device
-            // accepts writes again.
+            // A set whose write failed has lost its entries. If all sets of a batch fail, the others wait until the
+            // device accepts writes again.
             let is_all_failed = moved.iter().all(|&moved| moved == SetOutcome::Failed);
             if is_all_failed && !self.note_failed_move() {
                 return false;
@@ -163,8 +163,7 @@ impl TinyEngine {
         if !failed.is_empty() && !self.carry_over(&outgoing, &failed).await {
             return false;
         }
-        // The sets must be durable before the segment is reused. A power loss in between would otherwise lose both
-        // copies.
+        // The sets must be durable before the segment is reused. Otherwise a power loss could lose both copies.
         if !self.sync_sets().await {
             return false;
         }
@@ -174,7 +173,7 @@ impl TinyEngine {
         true
     }
 
-    /// Makes durable what was written to sets; whether it is.
+    /// Makes the written sets durable. Returns whether that succeeded.
     async fn sync_sets(&self) -> bool {
         if !std::mem::take(&mut self.lock().sets_unsynced) {
             return true;
@@ -184,8 +183,8 @@ impl TinyEngine {
         is_synced
     }
 
-    /// Returns the oldest segment of the front and its sequences. If the index is full before the segments are, the
-    /// segment being written is ended.
+    /// Returns the oldest segment of the front and its sequences. If the index is full although no segment is complete,
+    /// ends the segment being written.
     fn oldest_of_front(self: &Arc<Self>) -> Option<(u32, std::ops::Range<u64>)> {
         let mut state = self.lock();
         if state.front.oldest().is_none() && state.index.is_full() {
@@ -195,13 +194,13 @@ impl TinyEngine {
             let segment = state.front.oldest()?;
             match state.front.sequences(segment) {
                 Some(sequences) => return Some((segment, sequences)),
-                // Nothing of it was found when the store was opened.
+                // No pack of it was found when the store was opened.
                 None => state.front.release_oldest(segment),
             }
         }
     }
 
-    /// Forgets what the front's index has in a damaged segment and no pack there lists; the sets it belongs to.
+    /// Drops the entries of a damaged segment that no pack lists. Returns the sets that they belong to.
     fn forget_unlisted(&self, outgoing: &OutgoingSegment, listed: &HashSet<u64>) -> BTreeSet<SetNumber> {
         let mut state = self.lock();
         let unlisted: Vec<_> = state
@@ -222,13 +221,13 @@ impl TinyEngine {
             .collect()
     }
 
-    /// Moves the front's entries of a set into it, if that is worth a write. Entries that do not move and are in
-    /// `outgoing` are dropped.
+    /// Moves the front's entries of a set into it, if that is worth a write. Drops entries in `outgoing` that are not
+    /// moved.
     async fn move_set(self: &Arc<Self>, set: SetNumber, outgoing: &OutgoingSegment) -> SetOutcome {
         let (slots, version, is_doubted) = {
             let state = self.lock();
             let (first, last) = state.sets.prefixes(set);
-            // One write per set: two could land in either order, and the later one must win.
+            // Only one write per set, because two could reach the device in either order, and the later one must win.
             if state.set_writes.contains_key(&set) {
                 return SetOutcome::Not;
             }
@@ -240,8 +239,7 @@ impl TinyEngine {
             let state = self.lock();
             let held = |key_hash| state.sets.may_hold(key_hash) != MayHold::No;
             let is_held = |arrival: &SetArrival| arrival.due && held(arrival.piece.hash().key_hash());
-            // Entries may leave the front unwritten only if the set holds no older version of theirs, which would
-            // resurface.
+            // An entry may be dropped only if the set holds no older version of it, which would resurface.
             is_doubted || !broken.is_empty() || arrivals.iter().any(is_held)
         };
         if !worth && !may_hold {
@@ -251,7 +249,7 @@ impl TinyEngine {
         let (items, version, is_doubted) = match found {
             Some(items) => (items, version, false),
             None if is_doubted => (Vec::new(), version, true),
-            // An unreadable or outdated set may become readable again later, so nothing of it is trusted from now on.
+            // An unreadable or outdated set may become readable later, so it is marked as suspect now.
             None => {
                 let mut state = self.lock();
                 state.forget_set(set);
@@ -263,7 +261,7 @@ impl TinyEngine {
             arrivals.iter().any(|arrival| arrival.piece.hash() == hash)
                 || broken.iter().any(|slot| slot.prefix == prefix_of(hash.key_hash()))
         };
-        // The filter may be wrong; the items decide. A write only to hide an older version is rare.
+        // The Bloom filter can be wrong; the items decide. A write only to supersede an older version is rare.
         let holds_older = is_doubted || items.iter().any(superseded);
         if !worth && !holds_older {
             self.leave(&broken);
@@ -274,7 +272,7 @@ impl TinyEngine {
         self.write_set(OldSet { set, version, count, stay }, arrivals, &broken).await
     }
 
-    /// Returns what the front has of a set that can be read, and the slots of which nothing is believed.
+    /// Returns the readable entries of a set that are in the front, and the slots that cannot be trusted.
     async fn arrivals(&self, slots: Vec<FrontSlot>, outgoing: &OutgoingSegment) -> (Vec<SetArrival>, Vec<FrontSlot>) {
         let (mut arrivals, mut broken): (Vec<SetArrival>, Vec<FrontSlot>) = (Vec::new(), Vec::new());
         assert!(slots.is_sorted_by_key(|slot| slot.prefix), "slots of one prefix follow one another, older ones first");
@@ -282,8 +280,9 @@ impl TinyEngine {
             match self.arrival(slot, outgoing).await {
                 Some(arrival) => arrivals.push(arrival),
                 None => {
-                    // It may be the newest record of a key, with a readable older one. Newer ones hide both, and stay:
-                    // until the device has accepted them, the volume has only the older records.
+                    // The unreadable record may be the newest of its key, so older records of it must not be used
+                    // either. Newer records supersede them all and stay in the front: until the device has them, the
+                    // volume has only the older ones.
                     let first = arrivals.partition_point(|arrival| arrival.slot.prefix < slot.prefix);
                     broken.extend(arrivals.drain(first..).map(|older| older.slot).chain([slot]));
                 }
@@ -292,8 +291,8 @@ impl TinyEngine {
         (arrivals, broken)
     }
 
-    /// Reads the record that a slot points to, from `outgoing` if it is there, otherwise from the device. Returns
-    /// `None` if there is no such record.
+    /// Reads the record of a slot, from `outgoing` if it is there, otherwise from the device. Returns `None` if there
+    /// is no such record.
     async fn arrival(&self, slot: FrontSlot, outgoing: &OutgoingSegment) -> Option<SetArrival> {
         let offset = self.front_offset(slot.granule);
         let due = outgoing.holds(offset);
@@ -315,8 +314,7 @@ impl TinyEngine {
         Some(SetArrival { slot, piece, expires_at, due })
     }
 
-    /// Returns whether dropping the due entries would lose enough to justify a write. If their set has much room, it
-    /// always is.
+    /// Returns whether the due entries are worth a write. They always are if their set has much room.
     fn is_worth_a_write(&self, set: SetNumber, arrivals: &[SetArrival]) -> bool {
         let alive = || arrivals.iter().filter(|arrival| !arrival.piece.is_tombstone());
         let due = || alive().filter(|arrival| arrival.due);
@@ -344,7 +342,8 @@ impl TinyEngine {
         }
     }
 
-    /// Reads the items of a set. Returns `None` if it is unreadable, damaged, or not of this version (0 is any).
+    /// Reads the items of a set. Returns `None` if it is unreadable, damaged, or of another version. Version 0 accepts
+    /// any.
     async fn items_of(&self, set: SetNumber, version: u8) -> Option<Vec<SetItem>> {
         let offset = self.plan.set_start_bytes(set);
         if self.lock().sets.holds_nothing(set) {
@@ -372,7 +371,7 @@ impl TinyEngine {
         }
     }
 
-    /// Writes a set with the items that stay, of its own and of the arrivals.
+    /// Writes a set with the best of its own items and the arrivals.
     async fn write_set(
         self: &Arc<Self>,
         mut old: OldSet,
@@ -384,7 +383,7 @@ impl TinyEngine {
             gone.iter().map(|arrival| arrival.slot).chain(broken.iter().copied()).collect();
         let (mut residents, mut items, mut slots) = (Vec::new(), Vec::new(), Vec::new());
         for item in std::mem::take(&mut old.stay) {
-            // Hit bits are read now, before the write clears them for the next round.
+            // Hit bits are read now, before the write clears them.
             let hit = self.lock().sets.was_hit(item.piece.hash().key_hash());
             let len_bytes = item_bytes(item.piece.bytes.len());
             residents.push(ResidentRank { len_bytes, rank: item.rank, hit, new: false });
@@ -407,7 +406,7 @@ impl TinyEngine {
         kept.iter().for_each(|&(index, rank)| ranks[index] = Some(rank));
         let mut content = Vec::new();
         for ((mut item, slot), rank) in items.into_iter().zip(slots).zip(ranks) {
-            // An entry that is neither due nor kept stays in the front: its own segment will decide.
+            // An entry that is neither due nor kept stays in the front until its own segment is moved.
             if let Some((slot, _)) = slot.filter(|&(_, due)| due || rank.is_some()) {
                 leaving.push(slot);
             }

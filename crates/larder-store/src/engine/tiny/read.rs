@@ -1,8 +1,7 @@
 //! The read side of `tiny`: the front, then the set, then for a long entry its ring.
 //!
-//! Invariant: an entry is returned only if its record is whole, under exactly its key, the one that was
-//! written last at its place, and newer than anything else of the key. Cost: one read, two for a long entry;
-//! none while it is dirty.
+//! Invariant: an entry is returned only if its record is complete, has exactly its key, was the last one written at its
+//! place, and is the newest of the key. Cost: one read, two for a long entry; none while it is still in a write buffer.
 
 use super::{
     TinyEngine,
@@ -29,29 +28,29 @@ pub(crate) enum TinyEntryPlace {
     Front {
         granule: u32,
     },
-    /// In its set, of this version.
+    /// In its set, which had this version.
     Set {
         version: u8,
     },
 }
 
-/// The key that is looked for.
+/// The key of a lookup.
 #[derive(Clone, Copy)]
 pub(super) struct WantedKey<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: FullHash,
 }
 
-/// An entry, and for a long one what stands for it.
+/// An entry with its place and, for a long one, its stub.
 pub(super) type Found = (TinyEntryPlace, Reader, Option<RecordStub>);
 
-/// The piece that is a key's entry, or stands for it.
+/// The piece that is a key's entry, or its stub.
 type Located = LookStep<(TinyEntryPlace, RecordPiece)>;
 
 /// The outcome of one attempt to read a piece of the front.
 enum FrontRead {
     Piece(RecordPiece),
-    /// Unreadable, or different from the written content.
+    /// Unreadable, or different from what was written.
     Damaged,
     Moved,
 }
@@ -88,7 +87,7 @@ impl TinyEngine {
         }
     }
 
-    /// Counts a hit of the entries with this hash.
+    /// Counts a hit of the newest entry with this hash.
     pub(super) fn note_hit(&self, key_hash: KeyHash) {
         let mut state = self.lock();
         let prefix = prefix_of(key_hash);
@@ -102,8 +101,8 @@ impl TinyEngine {
         }
     }
 
-    /// Returns whether there is an entry of `key`, judging by its piece in front or set; the ring is not read for a
-    /// long one.
+    /// Returns whether there is an entry of `key`, according to its piece in the front or set. The record of a long
+    /// entry is not read.
     pub(super) async fn sees(self: &Arc<Self>, key: &[u8]) -> Result<bool> {
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, false, || self.locate(WantedKey { key, hash })).await?;
@@ -150,7 +149,7 @@ impl TinyEngine {
         self.search_set(wanted).await
     }
 
-    /// Reads the piece that a slot of the front points to.
+    /// Reads the piece of a slot of the front.
     async fn read_front(&self, slot: FrontSlot) -> Result<FrontRead> {
         let offset = self.front_offset(slot.granule);
         let bytes = self.front_bytes(offset).await?;
@@ -165,7 +164,7 @@ impl TinyEngine {
         Ok(piece.filter(is_present).map_or(FrontRead::Damaged, FrontRead::Piece))
     }
 
-    /// Reads the bytes of the front from `offset`, enough for the longest record there.
+    /// Reads enough bytes of the front at `offset` for the longest record.
     pub(super) async fn front_bytes(&self, offset: u64) -> Result<Bytes> {
         let len = self.plan.short_bytes_max();
         if let Some(copy) = self.lock().front.dirty_copy(offset, len) {
@@ -201,13 +200,14 @@ impl TinyEngine {
                 return Ok(LookStep::Found((TinyEntryPlace::Set { version }, piece)));
             }
         }
-        // The entry may have moved into the set, or from the set to the front, since the front was searched.
+        // Since the front was searched, the entry may have moved from the front into the set, or a new version may be
+        // in the front.
         let state = self.lock();
         let moved = state.sets.version(set) != version || state.newest(prefix_of(key_hash)).is_some();
         Ok(if moved { LookStep::Moved } else { LookStep::Nothing })
     }
 
-    /// Handles a set that differs from its last write: none of it is trusted any more.
+    /// Handles a set that differs from its last write: it is not trusted any more.
     fn set_is_damaged(&self, set: SetNumber, version: u8) -> Located {
         let mut state = self.lock();
         if state.sets.version(set) != version || state.set_writes.contains_key(&set) {
@@ -216,12 +216,12 @@ impl TinyEngine {
         add(&self.volume.counters.corrupt, 1);
         state.forget_set(set);
         drop(state);
-        // The set is to be written again.
+        // The set must be rewritten.
         self.volume.wakeup.wake_if_idle();
         LookStep::Nothing
     }
 
-    /// Returns the entry that a piece is or stands for.
+    /// Returns the entry of a piece, reading the long record if the piece is a stub.
     async fn open(&self, wanted: WantedKey<'_>, piece: RecordPiece, place: TinyEntryPlace) -> Result<LookStep<Found>> {
         let (bytes, stub) = match piece.what {
             ItemKind::Record(_) => (piece.bytes, None),
@@ -247,8 +247,7 @@ impl TinyEngine {
         self.lock().long.is_alive(stub.offset_bytes, stub.sequence)
     }
 
-    /// Reads the record that a stub stands for. Returns `None` if it is a tombstone, or the ring has overwritten the
-    /// record.
+    /// Reads the record of a stub. Returns `None` if the stub is a tombstone, or the ring has overwritten the record.
     async fn read_long(&self, stub: &RecordStub) -> Result<Option<Bytes>> {
         let len = u64::from(stub.len_bytes);
         let end = stub.offset_bytes.checked_add(len);
@@ -267,7 +266,7 @@ impl TinyEngine {
     }
 }
 
-/// Lets a shared buffer be sliced.
+/// A shared buffer as the owner of a slice.
 struct SharedBuffer(Arc<crate::device::AlignedBuffer>);
 
 impl AsRef<[u8]> for SharedBuffer {

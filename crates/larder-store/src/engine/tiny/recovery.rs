@@ -1,11 +1,11 @@
 //! Loads the data of an earlier run of `tiny`: the front's entries, the write positions of its rings, the content of
 //! sets.
 //!
-//! The front is read whole. Its newest segment is found first by its packs' sequences; loading is oldest first. Until
-//! that is done, every lookup misses and nothing is stored. The summaries come from the snapshot of a clean close,
-//! otherwise from reading all sets in the background; a set that is not known yet misses. Invariant: of two records of
-//! a key in the front the newer counts, and both take precedence over a set's. Cost: a read of each segment of the
-//! front, one block of each segment of the long ring; without a snapshot one pass over the sets.
+//! The whole front is read. The sequences of packs show which segment is the newest; loading begins with the oldest.
+//! Until that is done, every lookup misses and nothing is stored. The summaries come from the snapshot of a clean
+//! close. Without one, all sets are read in the background, and a set that is not known yet misses. Invariant: of two
+//! records of a key in the front, the newer counts, and both take precedence over one in a set. Cost: a read of each
+//! segment of the front, and one block of each segment of the long ring; without a snapshot, one pass over the sets.
 
 use super::{
     TinyEngine, contents,
@@ -26,26 +26,26 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::{Arc, atomic::Ordering};
 
-/// Reads at once.
+/// Reads in flight together.
 const READS_AT_ONCE: u32 = 32;
-/// Sets that are read together.
+/// Sets per read.
 const SETS_PER_READ: u32 = 64;
-/// Sequences left out after a run, more than packs may have been on their way.
+/// Sequences skipped after a run. More than the number of packs that may have been in flight.
 const SEQUENCE_MARGIN: u64 = 1024;
 
-/// The known state of a ring of an earlier run.
+/// The state of an earlier run's ring, as found on the volume.
 struct FoundRing {
-    /// The first sequence of each segment; 0 is none.
+    /// The first sequence of each segment; 0 means none.
     first_sequences: Vec<u64>,
-    /// Greatest sequence seen.
+    /// The greatest sequence found.
     last_sequence: u64,
-    /// From this sequence on packs count.
+    /// Packs with a smaller sequence do not count.
     oldest_sequence: u64,
     widening: SequenceWidening,
 }
 
-/// Makes sequences as they stand on the volume comparable: of two that are less than 2^31 packs apart, as all of a ring
-/// are, the later is the greater also where they began again.
+/// Makes sequences from the volume comparable although they wrap. The packs of a ring are less than 2^31 sequences
+/// apart, so the later of two gets the greater number.
 #[derive(Clone, Copy, Default)]
 struct SequenceWidening(Option<u32>);
 
@@ -59,7 +59,7 @@ impl SequenceWidening {
     }
 }
 
-/// An entry of the front, and where its pack stands in the order of time.
+/// An entry found in the front, and the sequence of its pack.
 struct FoundEntry {
     sequence: u64,
     key_hash: KeyHash,
@@ -67,7 +67,7 @@ struct FoundEntry {
     state: FrontState,
 }
 
-/// Finds what an earlier run left, and begins.
+/// Loads the data of an earlier run, and starts operation.
 pub(super) async fn run(engine: &Arc<TinyEngine>) {
     let long = probe(engine, &engine.plan.long).await;
     let front = probe(engine, &engine.plan.front).await;
@@ -78,7 +78,7 @@ pub(super) async fn run(engine: &Arc<TinyEngine>) {
     scan_sets(engine).await;
 }
 
-/// Reads the first block of each segment, and the whole newest segment.
+/// Reads the first block of each segment, and all of the newest segment.
 async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
     let mut firsts = Vec::with_capacity(area.segment_count as usize);
     for from in (0..area.segment_count).step_by(READS_AT_ONCE as usize) {
@@ -108,7 +108,7 @@ async fn probe(engine: &TinyEngine, area: &RingArea) -> FoundRing {
 }
 
 impl FoundRing {
-    /// Notes a pack of the ring; its sequence.
+    /// Notes a pack of the ring, and returns its widened sequence.
     fn note(&mut self, header: &PackHeader) -> u64 {
         let sequence = self.widening.of(header.sequence);
         self.last_sequence = self.last_sequence.max(sequence);
@@ -118,7 +118,7 @@ impl FoundRing {
     }
 }
 
-/// Reads the whole front, for what counts of it.
+/// Reads the whole front, and returns the entries that count.
 async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Vec<FoundEntry>) {
     let area = &engine.plan.front;
     let mut packs = Vec::new();
@@ -129,7 +129,7 @@ async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Ve
             packs.push((segment, found.note(&pack.header), pack));
         }
     }
-    // Only now is it known which were needed last: the newest segment may have lost its first pack.
+    // Only now is it known which packs count: the newest segment may have lost its first pack.
     packs.retain(|(_, sequence, _)| *sequence >= found.oldest_sequence);
     let mut entries = Vec::new();
     found.first_sequences.fill(0);
@@ -148,7 +148,7 @@ async fn read_front(engine: &TinyEngine, mut found: FoundRing) -> (FoundRing, Ve
     (found, entries)
 }
 
-/// Starts rings and front with what was found.
+/// Starts the rings and the front with the found entries.
 fn begin(
     engine: &TinyEngine,
     front: &FoundRing,
@@ -166,7 +166,7 @@ fn begin(
     }
     let usual = front_slots(&engine.plan, &engine.volume.options);
     if entries.len() as u64 > usual {
-        // Some of these moved to sets already; until they have moved again the index is larger than usual.
+        // Some of these were already moved to sets. Until they are moved again, the index is larger than usual.
         state.index = FrontIndex::new(entries.len() as u64);
     }
     for entry in entries {
@@ -187,7 +187,7 @@ fn begin(
     state.waiting.take()
 }
 
-/// Reads the sets that nobody has looked into.
+/// Reads the sets that are still unknown.
 async fn scan_sets(engine: &TinyEngine) {
     let set_count = engine.plan.set_count;
     let total = u64::from(set_count.div_ceil(SETS_PER_READ));
@@ -209,13 +209,13 @@ async fn scan_sets(engine: &TinyEngine) {
     }
 }
 
-/// Notes what a set holds, of sets from `first` that were read to `bytes`.
+/// Notes the content of `set`. `bytes` contains the sets from `first` on.
 fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes) {
     let at = ((set.0 - first.0) * engine.plan.set_bytes) as usize;
     let own = bytes.get(at..at + engine.plan.set_bytes as usize);
     let found = own.and_then(|own| contents::directory(engine.volume.id, engine.plan.set_start_bytes(set), own));
     let mut state = engine.lock();
-    // Whatever was written since then is known already.
+    // The set was written since, so its content is known.
     if state.sets.version(set) != 0 {
         return;
     }
@@ -224,13 +224,13 @@ fn note_set(engine: &TinyEngine, set: SetNumber, first: SetNumber, bytes: &Bytes
             state.set_entries += listings.len() as u64;
             state.sets.note(set, version, listings.iter().map(|listing| listing.key_hash));
         }
-        // Nothing was ever written there.
+        // The set was never written.
         _ if own.is_some_and(|own| own.iter().all(|&byte| byte == 0)) => state.sets.forget(set),
         _ => state.forget_set(set),
     }
 }
 
-/// Reads a piece. A failed read is counted, and treated as no data.
+/// Reads a range. A failed read is counted and treated as missing data.
 async fn read(engine: &TinyEngine, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
     engine.volume.read_for_start(offset_bytes, len_bytes).await.ok().map(Bytes::from_owner)
 }

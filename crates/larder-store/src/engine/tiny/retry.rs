@@ -1,10 +1,10 @@
 //! Retries writes that the device refused: packs of the front, and suspect sets.
 //!
-//! Owns: the times and ways of retries. Nothing is lost: until it is written, data is read from memory, or counts as
-//! absent. Invariants: retries pause, so a device that accepts nothing costs a few writes a second. They need no room:
-//! packs are moved to new places once, and again only after the device has accepted a write. A place that accepts
-//! nothing blocks nothing else: packs move on, and the entries for a set that fails are carried over within the front.
-//! Cost: nothing while nothing failed.
+//! Owns: when and how writes are retried. Nothing is lost: until it is written, data is served from memory or counts as
+//! absent. Invariants: there are pauses between retries, so a device that accepts nothing costs a few writes per
+//! second. Retries need no additional room: a pack is moved to a new place once, and again only after the device has
+//! accepted a write. A place that accepts no writes does not block others: packs move elsewhere, and entries whose set
+//! fails are carried over within the front. Cost: nothing while no write fails.
 
 use super::{
     TinyEngine, TinyState,
@@ -25,25 +25,25 @@ use crate::{
 use bytes::Bytes;
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-/// Time between two attempts.
+/// Pause between retries.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// Number of retries for one waiting caller.
 pub(super) const REWRITES_MAX: u32 = 2;
-/// After how many failures a pack goes to another place.
+/// Number of failures after which a pack is moved to another place.
 const FAILURES_IN_PLACE_MAX: u8 = 2;
-/// Moves that fail in a row before entries are dropped whose sets the device does not take. A device that takes
-/// nothing for some seconds costs none.
+/// Failed moves in a row after which entries are dropped if the device refuses their sets. A device that refuses
+/// everything for a few seconds does not lose any.
 const FAILED_MOVES_MAX: u32 = 10;
 /// Sets that are wiped in one round.
 const WIPES_MAX: u64 = 256;
 
-/// A set that could not be written, and what the volume has of it.
+/// A set that could not be written, and what the volume may hold of it.
 struct FailedSet {
     set: SetNumber,
     held: HeldEntries,
 }
 
-/// The owners of the entries that a set on the volume may hold.
+/// The entries that a set on the volume may hold.
 enum HeldEntries {
     Prefixes(HashSet<u32>),
     /// The set is unreadable.
@@ -61,13 +61,14 @@ impl TinyEngine {
     /// Returns whether the oldest segment of the front may be moved out now.
     pub(super) fn move_may_begin(&self, now: Duration) -> bool {
         let state = self.lock();
-        // A device that takes nothing takes no sets, and their entries are lost. Without room no other write can
-        // show more.
+        // A device that refuses packs would refuse sets too, and their entries would be lost. But if the front is full,
+        // only this write can show whether the device accepts writes again.
         let may_take_sets = !state.is_device_doubted || state.front.free_count() == 0;
         state.move_is_due() && may_take_sets && is_over(state.move_at, now)
     }
 
-    /// Notes a move that failed because of sets. Returns whether it failed so often that it goes on without them.
+    /// Notes a move that failed because of refused sets. Returns whether it failed so often that the move must go on
+    /// without them.
     pub(super) fn note_failed_move(&self) -> bool {
         let mut state = self.lock();
         state.failed_moves += 1;
@@ -75,14 +76,14 @@ impl TinyEngine {
         state.failed_moves >= FAILED_MOVES_MAX
     }
 
-    /// Returns whether an entry of the front that belongs to a set is in a pack that the device did not take.
+    /// Returns whether an entry of the front that belongs to a set is in a refused pack.
     pub(super) fn has_failed(&self, state: &TinyState, set: SetNumber) -> bool {
         let (first, last) = state.sets.prefixes(set);
         let mut places = state.index.range(first, last).map(|slot| self.front_offset(slot.granule));
         places.any(|offset| state.front.has_failed(offset))
     }
 
-    /// Writes packs again that the device did not take: where they belong, and if that fails elsewhere.
+    /// Retries refused packs: at their own place, and after some failures at another one.
     pub(super) fn retry_failed(self: &Arc<Self>) {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut state = self.lock();
@@ -92,7 +93,8 @@ impl TinyEngine {
             if moves_on && self.append_pack_again(&mut state, &pack, &mut sealed).is_ok() {
                 // The replacements of its records are newer, and in flight.
                 state.appended_again_until = state.front.last_sequence();
-                // If none of it was needed, no outcome will end the suspicion, so none is raised.
+                // If none of its records was needed, no write is in flight whose outcome would clear the suspicion, so
+                // it is not raised.
                 state.is_device_doubted |= state.front.is_pending(state.front.last_sequence());
                 state.given_up_count += 1;
                 state.front.give_up(pack.sequence);
@@ -104,7 +106,7 @@ impl TinyEngine {
         self.perform(sealed);
     }
 
-    /// Writes suspect sets without entries. Returns whether there are more and none failed.
+    /// Writes suspect sets as empty ones. Returns whether more remain and none failed.
     pub(super) async fn wipe_doubted(self: &Arc<Self>) -> bool {
         for _ in 0..WIPES_MAX {
             let (set, version) = {
@@ -121,8 +123,8 @@ impl TinyEngine {
         true
     }
 
-    /// Handles the entries of a move whose sets in `failed` the device refused. Entries that hide something in those
-    /// sets are appended to the front again; the others are dropped. Returns whether the segment can be freed.
+    /// Handles the entries of a move whose sets in `failed` the device refused. Entries that supersede something in
+    /// those sets are appended to the front again; the others are dropped. Returns whether the segment can be freed.
     pub(super) async fn carry_over(self: &Arc<Self>, outgoing: &OutgoingSegment, failed: &[SetNumber]) -> bool {
         let mut sealed = SealedPacks::at(self.volume.clock.now());
         let mut is_carried = true;
@@ -141,11 +143,11 @@ impl TinyEngine {
         false
     }
 
-    /// Returns the owners of the entries in a set's bytes, by their keys' prefixes, trusted or not.
+    /// Returns the prefixes of all entries in a set's bytes, whether trusted or not.
     async fn held_on_volume(&self, set: SetNumber) -> HeldEntries {
         let offset = self.plan.set_start_bytes(set);
         let Ok(bytes) = self.volume.read(offset, self.plan.set_bytes).await else { return HeldEntries::Unknown };
-        // Bytes that are no set now are none after a restart.
+        // Bytes that are not a set now will not be one after a restart either.
         let listings =
             contents::directory(self.volume.id, offset, &bytes).map_or_else(Vec::new, |(_, listings)| listings);
         HeldEntries::Prefixes(listings.iter().map(|listing| prefix_of(listing.key_hash)).collect())
@@ -162,7 +164,7 @@ impl TinyEngine {
         let slots: Vec<_> = state.index.range(first, last).collect();
         assert!(slots.iter().all(|slot| (first..=last).contains(&slot.prefix)), "the keys of one set");
         for slot in slots {
-            // It may have been forgotten together with another that looks the same in memory.
+            // It may have been dropped together with another entry that has the same prefix.
             let Some(slot) = state.index.find(slot.prefix, slot.granule) else { continue };
             let offset = self.front_offset(slot.granule);
             if !outgoing.holds(offset) {
@@ -197,8 +199,8 @@ impl TinyEngine {
         Ok(())
     }
 
-    /// Appends what `slot` points to, the record or stub in `bytes`, to the front again, unless something newer of its
-    /// key is there.
+    /// Appends the record or stub of `slot`, given in `bytes`, to the front again, unless the front has a newer record
+    /// of its key.
     fn append_again(
         &self,
         state: &mut TinyState,
@@ -221,7 +223,7 @@ impl TinyEngine {
             if newer.is_some_and(|newer| newer.hash() == piece.hash()) {
                 state.index.remove(slot.prefix, slot.granule);
             } else {
-                // Nobody here can tell whether that is of the same key, or of one that looks alike in memory.
+                // It is unknown whether that record has the same key, or another one with the same prefix.
                 state.forget_key(key_hash);
             }
             return Ok(());
@@ -264,7 +266,7 @@ impl TinyEngine {
     }
 }
 
-/// Returns whether the time until `at` is over. A clock that steps back does not make it longer.
+/// Returns whether the time `at` has come. A clock that is set back does not prolong the pause.
 pub(super) fn is_over(at: Option<Duration>, now: Duration) -> bool {
     at.is_none_or(|at| at <= now || at > now + PAUSE)
 }

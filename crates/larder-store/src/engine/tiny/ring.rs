@@ -1,12 +1,12 @@
-//! A ring of segments to which packs are appended: the front of `tiny`, and the place of its long entries.
+//! A ring of segments to which packs are appended: the front of `tiny`, or the place of its long entries.
 //!
-//! Owns: the open pack, packs in flight, the segments in use, and the first pack of each. I/O is done elsewhere (it
-//! hands out [`SealedPack`]s to be written), and the content of packs is unknown. Invariants: packs are on the volume
-//! in the order of their sequences, without gaps within a segment. Segments are used in a circle, and the oldest is
-//! freed first. A record is alive exactly as long as its segment's first sequence is not greater than its own.
+//! Owns: the open pack, packs in flight, the segments in use, and the first pack of each. I/O is done elsewhere (the
+//! caller gets [`SealedPack`]s to write), and the content of packs is unknown. Invariants: packs are on the volume in
+//! the order of their sequences, without gaps within a segment. Segments are used in a circle, and the oldest is freed
+//! first. A record is alive as long as its segment's first sequence is not greater than its own.
 //!
-//! On the volume a sequence has 32 bits and wraps after 4 billion packs (50 days of a thousand removals a second). In
-//! memory it has 64 bits and does not wrap; a sequence read from the volume is the low half of the greatest one
+//! On the volume, a sequence has 32 bits and wraps after 4 billion packs (50 days with a thousand removals per second).
+//! In memory, it has 64 bits and does not wrap; a sequence read from the volume is the low half of the greatest one
 //! possible. Cost: 8 bytes of memory per segment, one open pack and one spare. Idea: Kangaroo's KLog (SOSP 2021) and
 //! HashCache's circular log (NSDI 2009).
 
@@ -20,13 +20,13 @@ use crate::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// The place of a ring, and its division.
+/// The position of a ring and its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingArea {
     pub(crate) start_bytes: u64,
     pub(crate) segment_bytes: u64,
     pub(crate) segment_count: u32,
-    /// A pack is sent off when it has this many bytes.
+    /// A pack is sealed when it has this many bytes.
     pub(crate) pack_bytes: u64,
     /// Records begin at multiples of this.
     pub(crate) packing_bytes: u64,
@@ -36,20 +36,20 @@ pub(crate) struct RingArea {
 pub(crate) struct PackRingState {
     area: RingArea,
     volume: VolumeId,
-    /// The sequence of each segment's first pack; 0 is not in use.
+    /// The sequence of each segment's first pack; 0 if the segment is not in use.
     first_sequences: Vec<u64>,
-    /// The segment that is written, and how far.
+    /// The segment that is being written, and the bytes used in it.
     head: u32,
     head_used_bytes: u64,
-    /// Segments in use, the head among them, counted back from it.
+    /// Number of segments in use, including the head. They are the head and those before it.
     used_count: u32,
-    /// The next sequence. The low half is never 0, which stands for none.
+    /// The next sequence. Its low half is never 0, which means none.
     next_sequence: u64,
     open: Option<OpenPack>,
     in_flight: Vec<SealedPack>,
-    /// Packs that the device did not take, to be written again.
+    /// Packs that the device refused, to be written again.
     failed: Vec<SealedPack>,
-    /// Of a pack that was written, for the next: new memory costs a page fault for every 4 KiB.
+    /// The buffer of a written pack, reused for the next one: new memory costs a page fault for every 4 KiB.
     spare: Option<AlignedBuffer>,
 }
 
@@ -57,16 +57,16 @@ pub(crate) struct PackRingState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingPlace {
     pub(crate) offset_bytes: u64,
-    /// The sequence of the pack it went to, as it stands on the volume.
+    /// The sequence of its pack, in the 32-bit form.
     pub(crate) sequence: u32,
 }
 
-/// No segment is free; one has to be released first.
+/// The error that no segment is free; one must be released first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RingFull;
 
 impl RingArea {
-    /// Room of a pack's directory.
+    /// Bytes reserved for a pack's directory.
     pub(crate) const DIRECTORY_BYTES: u64 = BLOCK_BYTES;
 
     pub(crate) fn end_bytes(&self) -> u64 {
@@ -82,7 +82,7 @@ impl RingArea {
         u32::try_from(segment).ok().filter(|&segment| segment < self.segment_count)
     }
 
-    /// Returns the length of the longest record that a segment takes.
+    /// Returns the length of the longest record that fits in a segment.
     pub(crate) fn record_bytes_max(&self) -> u64 {
         self.segment_bytes - Self::DIRECTORY_BYTES
     }
@@ -91,7 +91,7 @@ impl RingArea {
         PackShape { directory_bytes: Self::DIRECTORY_BYTES, packing_bytes: self.packing_bytes, whole: false }
     }
 
-    /// Returns the length of the pack that a record of `len_bytes` opens.
+    /// Returns the length of a pack that is opened for a record of `len_bytes`.
     fn pack_len_bytes(&self, len_bytes: u64) -> u64 {
         let alone =
             (Self::DIRECTORY_BYTES + len_bytes.next_multiple_of(self.packing_bytes)).next_multiple_of(BLOCK_BYTES);
@@ -118,8 +118,9 @@ impl PackRingState {
         }
     }
 
-    /// Takes up a ring of an earlier run (the ring is new): `first_sequences` are those of the segments in use (0: not),
-    /// `next_sequence` is greater than any on the volume. The segment being written then is left as it is.
+    /// Continues the ring of an earlier run; `self` must be new. `first_sequences` has the first sequence of each
+    /// segment (0 if unused), and `next_sequence` is greater than any on the volume. The segment that the earlier run
+    /// was writing is not continued.
     pub(crate) fn resume(&mut self, first_sequences: Vec<u64>, next_sequence: u64) {
         assert_eq!(first_sequences.len(), self.first_sequences.len());
         assert!(first_sequences.iter().all(|&first| first < next_sequence));
@@ -134,7 +135,7 @@ impl PackRingState {
         self.head_used_bytes = self.area.segment_bytes;
     }
 
-    /// Appends a record; a pack that becomes full by that is added to `sealed`, to be written.
+    /// Appends a record. Adds a pack that becomes full to `sealed`, to be written.
     pub(crate) fn append(
         &mut self,
         parcel: PackRecord,
@@ -156,12 +157,12 @@ impl PackRingState {
         Ok(place)
     }
 
-    /// Returns whether a record of `len_bytes` can be appended now, even to the last free segment.
+    /// Returns whether a record of `len_bytes` can be appended now, if necessary to the last free segment.
     pub(crate) fn has_room(&self, len_bytes: u64) -> bool {
         self.has_room_leaving(0, len_bytes)
     }
 
-    /// Returns whether a record of `len_bytes` can be appended now without taking one of the last `spare_count` free
+    /// Returns whether a record of `len_bytes` can be appended now without using one of the last `spare_count` free
     /// segments.
     pub(crate) fn has_room_leaving(&self, spare_count: u32, len_bytes: u64) -> bool {
         let after_open = match &self.open {
@@ -173,7 +174,7 @@ impl PackRingState {
         after_open + needed <= self.area.segment_bytes || self.free_count() > spare_count
     }
 
-    /// Completes the open pack, to be written.
+    /// Seals the open pack, to be written.
     pub(crate) fn seal(&mut self) -> Option<SealedPack> {
         let open = self.open.take()?;
         let sealed = open.seal(self.volume, self.oldest_sequence() as u32);
@@ -183,7 +184,7 @@ impl PackRingState {
         Some(sealed)
     }
 
-    /// Ends the segment that is written: what comes next goes to another.
+    /// Ends the segment being written: the next pack goes to another one.
     pub(crate) fn end_segment(&mut self) {
         if self.open.is_none() {
             self.head_used_bytes = self.area.segment_bytes;
@@ -191,20 +192,20 @@ impl PackRingState {
         assert!(self.head_used_bytes <= self.area.segment_bytes, "packs end within their segment");
     }
 
-    /// Notes that a pack is with the device, or lost. What follows a lost pack in its segment is found again all the
-    /// same: packs name their place.
+    /// Notes that a pack is on the device, or lost. Packs behind a lost one are still found, because each contains its
+    /// own offset.
     pub(crate) fn written(&mut self, sequence: u32) {
         let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
         let SealedPack { buffer, offset_bytes, .. } = self.in_flight.swap_remove(at);
         assert!(self.area.segment_of(offset_bytes).is_some(), "a pack lies within the ring");
-        // Unless the device or a reader still has it.
+        // Fails if the device or a reader still has the buffer.
         if let Ok(mut buffer) = Arc::try_unwrap(buffer) {
             buffer.extend_to_capacity();
             self.spare = Some(buffer).filter(|buffer| buffer.len() as u64 == self.area.pack_bytes);
         }
     }
 
-    /// Notes that the device did not take a pack: it is kept, and read from memory, until it is written again.
+    /// Notes that the device refused a pack. It is kept, and served from memory, until it is written again.
     pub(crate) fn failed(&mut self, sequence: u32) {
         let Some(at) = self.in_flight.iter().position(|pack| pack.sequence == sequence) else { return };
         let pack = self.in_flight.swap_remove(at);
@@ -240,7 +241,7 @@ impl PackRingState {
         Some(pack)
     }
 
-    /// Lets go of a failed pack: nothing of it is needed any more.
+    /// Drops a failed pack, because none of its records is needed any more.
     pub(crate) fn give_up(&mut self, sequence: u32) {
         let count = self.failed.len();
         self.failed.retain(|pack| pack.sequence != sequence);
@@ -265,7 +266,7 @@ impl PackRingState {
         (!self.in_flight.iter().chain(&self.failed).any(is_writing)).then_some(segment)
     }
 
-    /// Returns whether a record of `sequence` at `offset_bytes` has not been overwritten or freed.
+    /// Returns whether a record of `sequence` at `offset_bytes` was neither overwritten nor freed.
     pub(crate) fn is_alive(&self, offset_bytes: u64, sequence: u32) -> bool {
         self.area.segment_of(offset_bytes).is_some_and(|segment| {
             let first = self.first_sequences[segment as usize];
@@ -273,7 +274,7 @@ impl PackRingState {
         })
     }
 
-    /// Returns the sequences of a segment's packs, from the first up to the next segment's first.
+    /// Returns the sequences of a segment's packs, up to the first of the next segment.
     pub(crate) fn sequences(&self, segment: u32) -> Option<std::ops::Range<u64>> {
         let first = self.first_sequences[segment as usize];
         let next = self.first_sequences[((segment + 1) % self.area.segment_count) as usize];
@@ -281,24 +282,24 @@ impl PackRingState {
         (first != 0).then_some(first..end)
     }
 
-    /// Returns whether a segment can have a pack whose sequence on the volume is `sequence`.
+    /// Returns whether the segment can contain a pack with this 32-bit sequence.
     pub(crate) fn has_pack(&self, segment: u32, sequence: u32) -> bool {
         self.sequences(segment).is_some_and(|sequences| sequences.contains(&self.widened(sequence)))
     }
 
-    /// Returns the greatest sequence so far whose form on the volume is `sequence`, or 0 if there was none yet.
+    /// Returns the greatest sequence so far with this 32-bit form, or 0 if there was none.
     pub(crate) fn widened(&self, sequence: u32) -> u64 {
         let last = self.last_sequence();
         last.saturating_sub(u64::from((last as u32).wrapping_sub(sequence)))
     }
 
-    /// Returns the distance of `offset_bytes` behind the head, in segments.
+    /// Returns how many segments `offset_bytes` is behind the head.
     pub(crate) fn age_segments(&self, offset_bytes: u64) -> u32 {
         let segment = self.area.segment_of(offset_bytes).unwrap_or(self.head);
         (self.head + self.area.segment_count - segment) % self.area.segment_count
     }
 
-    /// Returns the bytes at `offset_bytes` that are not yet on the device, at most `len_bytes`.
+    /// Returns up to `len_bytes` bytes at `offset_bytes` from a pack that is not on the device yet.
     pub(crate) fn dirty_copy(&self, offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
         let open = self.open.as_ref().map(|open| (open.offset_bytes, open.bytes()));
         let sealed = self.in_flight.iter().chain(&self.failed).map(|pack| (pack.offset_bytes, pack.buffer.as_slice()));
@@ -312,7 +313,7 @@ impl PackRingState {
         all.into_iter().any(|pending| self.widened(pending) <= sequence)
     }
 
-    /// Bytes committed but not with the device.
+    /// Returns the bytes of packs that are not on the device.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         let open = self.open.as_ref().map_or(0, OpenPack::len_bytes);
         open + self.in_flight.iter().chain(&self.failed).map(SealedPack::len_bytes).sum::<u64>()
@@ -330,12 +331,12 @@ impl PackRingState {
         self.area.segment_count - self.used_count
     }
 
-    /// Returns whether nothing more is written to the head.
+    /// Returns whether nothing more can be written to the head.
     fn head_is_done(&self) -> bool {
         self.open.is_none() && self.head_used_bytes == self.area.segment_bytes
     }
 
-    /// Returns the first sequence whose pack is still needed.
+    /// Returns the smallest sequence of a pack that is still needed.
     fn oldest_sequence(&self) -> u64 {
         self.first_sequences.iter().copied().filter(|&first| first != 0).min().unwrap_or(self.next_sequence)
     }
@@ -371,7 +372,7 @@ impl PackRingState {
         Ok(())
     }
 
-    /// Begins at `sequence`, as if there had been all those before.
+    /// Starts at `sequence`, as if all earlier ones had been used.
     #[cfg(test)]
     pub(crate) fn begin_at(&mut self, sequence: u64) {
         assert_eq!(self.used_count, 0);
@@ -474,7 +475,7 @@ mod tests {
         assert_eq!((AREA.segment_of(place.offset_bytes), place.sequence), (Some(2), 30));
     }
 
-    /// At stake: an abort, or entries that count as older than what they replaced.
+    /// At stake: an abort, or entries that count as older than the ones they replaced.
     #[test]
     fn sequences_go_on_when_those_on_the_volume_begin_again() {
         let (mut ring, mut sealed) = (ring(), Vec::new());

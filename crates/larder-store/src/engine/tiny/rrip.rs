@@ -1,27 +1,28 @@
-//! Decides what stays in a set when new entries come into it: the entries whose next use is expected soonest.
+//! Decides which entries stay in a set when new ones arrive: those whose next use is expected soonest.
 //!
 //! Pure decision. Ranks express the expected distance of the next use, from 0 (hit since the set was last written) to
-//! 7. New entries begin at 6, or at 0 if they were hit already. If there is no room, the ranks of entries without hits
-//! grow until one is 7, and the farthest entries are dropped. Invariant: the kept entries fit. Idea: RRIP (Jaleel et
-//! al., ISCA 2010) with one bit of memory per entry, as in Kangaroo (SOSP 2021).
+//! 7. New entries start at 6, or at 0 if they were hit. If there is no room, the ranks of entries without hits are
+//! raised until one is 7, and the entries with the highest ranks are dropped. Invariant: the kept entries fit. Idea:
+//! RRIP (Jaleel et al., ISCA 2010) with one bit of memory per entry, as in Kangaroo (SOSP 2021).
 
-/// Farthest rank.
+/// The highest rank.
 const FAR: u8 = 7;
-/// Rank of what is new and was not hit.
+/// Rank of a new entry without hits.
 const NEW: u8 = 6;
 
-/// An entry that wants to be in the set.
+/// An entry that competes for room in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResidentRank {
     pub(crate) len_bytes: u64,
     pub(crate) rank: u8,
     /// Hit since the set was written last, or while it was in the front.
     pub(crate) hit: bool,
-    /// Comes into the set now.
+    /// Not in the set yet.
     pub(crate) new: bool,
 }
 
-/// Returns the `residents` that stay within `room_bytes`, at most `count_max`, with their new ranks, soonest first.
+/// Returns the indices of `residents` that stay, with their new ranks, in ascending order of rank. They fit in
+/// `room_bytes` and are at most `count_max`.
 pub(crate) fn merge(residents: &[ResidentRank], room_bytes: u64, count_max: usize) -> Vec<(usize, u8)> {
     let total: u64 = residents.iter().map(|resident| resident.len_bytes).sum();
     let mut ranked: Vec<_> = residents.iter().enumerate().map(|(index, resident)| (index, rank(resident))).collect();
@@ -31,7 +32,7 @@ pub(crate) fn merge(residents: &[ResidentRank], room_bytes: u64, count_max: usiz
         let step = FAR - farthest.unwrap_or(FAR);
         ranked.iter_mut().filter(|(index, _)| old_and_unused(*index)).for_each(|(_, rank)| *rank += step);
     }
-    // Of equal ranks the newer entry is kept: it has had less time to be used.
+    // Of equal ranks, the newer entry is kept, because it had less time to be hit.
     ranked.sort_by_key(|&(index, rank)| (rank, !residents[index].new));
     let mut room = room_bytes;
     let mut kept = Vec::with_capacity(ranked.len());

@@ -1,8 +1,8 @@
-//! A set's new content: trusted in memory at once, and on the device as soon as it accepts the write.
+//! Writes a set's new content. It is valid in memory at once, and on the device as soon as it accepts the write.
 //!
 //! Owns: the write of a set, and the consequences of its outcome. The choice of entries is elsewhere. Invariants: a set
 //! has at most one write in flight. Entries that supersede a set's old content leave the front only when the new
-//! content is on the device. A set whose write failed is suspect until a later one succeeds. Cost: one write, at most
+//! content is on the device. A set whose write failed is suspect until a later write succeeds. Cost: one write, at most
 //! three.
 
 use super::{
@@ -18,30 +18,30 @@ use crate::{
 };
 use std::{io, sync::Arc};
 
-/// A set on its way to the device.
+/// A set that is being written.
 pub(super) struct SetWrite {
     buffer: Arc<AlignedBuffer>,
-    /// Set if the write is still the set's content. Otherwise it only has to end.
+    /// Whether the buffer is still the set's content. If not, the write is only waited for.
     pub(super) is_believed: bool,
 }
 
 impl SetWrite {
-    /// Returns whether it still is what the set holds.
+    /// Returns whether the buffer is still the set's content.
     pub(super) fn is_believed(&self) -> bool {
         self.is_believed
     }
 
-    /// Returns the bytes, if they are the set's content.
+    /// Returns the buffer, if it is still the set's content.
     pub(super) fn believed(&self) -> Option<Arc<AlignedBuffer>> {
         self.is_believed.then(|| Arc::clone(&self.buffer))
     }
 }
 
-/// The facts about a write until it is over.
+/// The state of a write until it is done.
 struct SetWriteState {
     set: SetNumber,
     buffer: Arc<AlignedBuffer>,
-    /// The entries that leave the front once this is written.
+    /// The entries that leave the front when this write is done.
     leaving: Vec<FrontSlot>,
     attempts_left: u32,
     completion: Completion<()>,
@@ -51,7 +51,7 @@ struct SetWriteState {
 const ATTEMPTS_MAX: u32 = 3;
 
 impl TinyEngine {
-    /// Puts a set's new contents in place of the old, in memory at once and on the device.
+    /// Replaces a set's content, in memory at once and on the device.
     pub(super) async fn replace_set(
         self: &Arc<Self>,
         old: &OldSet,
@@ -108,7 +108,7 @@ impl TinyEngine {
 }
 
 impl TinyState {
-    /// Ends the write of a set. `is_sound`: the set on the volume has the content that memory says.
+    /// Ends the write of a set. `is_sound` tells whether the volume has the content that memory has.
     fn end_set_write(&mut self, writing: &SetWriteState, is_sound: bool) {
         let ended = self.set_writes.remove(&writing.set);
         assert!(ended.is_some(), "a write ends once");

@@ -1,11 +1,11 @@
-//! The memory of the sets of `tiny`: for each a Bloom filter, hit bits, and the version on disk.
+//! The summaries of the sets of `tiny`. Each has a Bloom filter, hit bits, and the version on disk.
 //!
-//! Owns: which set may hold a key, which of a set's entries were hit since it was written, and whether the bytes read
-//! of a set are those written last. Places and keys are unknown here. Invariant: a set that was not written or read
-//! since the store was opened is unknown, and a set whose version differs from the one on disk holds nothing. Cost: 32
-//! bits per set (or a multiple of that, see [`SetSummaries::new`]), about 3 bits of filter and 1 hit bit per entry; a
-//! lookup touches one word. Idea: Kangaroo's KSet (SOSP 2021), with hit bits addressed by hash, so that a hit in the
-//! memory cache counts without a read.
+//! Owns: which set may hold a key, which entries of a set were hit since it was written, and whether bytes read from a
+//! set are the last ones written. Positions and keys are unknown here. Invariant: a set that was neither written nor
+//! read since the store was opened is unknown, and a set whose version differs from the one on disk counts as empty.
+//! Cost: 32 bits per set (or a multiple of that, see [`SetSummaries::new`]), with about 3 filter bits and 1 hit bit per
+//! entry; a lookup accesses one word. Idea: Kangaroo's KSet (SOSP 2021), with hit bits addressed by hash, so that a hit
+//! in the memory cache counts without a read.
 
 use crate::{hash::KeyHash, units::SetNumber};
 
@@ -21,19 +21,19 @@ pub(crate) struct SetSummaries {
 pub(crate) enum MayHold {
     No,
     Maybe,
-    /// Nobody has looked into the set yet.
+    /// The set was not read yet.
     Unknown,
 }
 
 impl SetSummaries {
-    /// Summaries of `set_count` sets that are expected to hold `entries_per_set` each: one word of 32 bits
-    /// for every seven.
+    /// Creates the summaries of `set_count` sets that are expected to hold `entries_per_set` entries each: one word of
+    /// 32 bits for every seven entries.
     pub(crate) fn new(set_count: u32, entries_per_set: u64) -> Self {
         let words_per_set = entries_per_set.div_ceil(ENTRIES_PER_WORD).clamp(1, WORDS_PER_SET_MAX) as usize;
         Self { words: vec![0; words_per_set * set_count as usize], words_per_set, set_count }
     }
 
-    /// Returns how many sets there are.
+    /// Returns the number of sets.
     pub(crate) fn set_count(&self) -> u32 {
         self.set_count
     }
@@ -65,14 +65,14 @@ impl SetSummaries {
         self.version(set) != VERSION_UNKNOWN && !filter.into_iter().any(|bit| self.bit(set, bit))
     }
 
-    /// Returns whether the set is known to have much room: it holds at most about a third of the filter's capacity.
+    /// Returns whether the set is known to have much room: its filter is at most about a third full.
     pub(crate) fn is_sparse(&self, set: SetNumber) -> bool {
         let filter = self.filter_start()..u32::BITS * self.words_per_set as u32;
         let ones = filter.into_iter().filter(|&bit| self.bit(set, bit)).count() as u32;
         self.version(set) != VERSION_UNKNOWN && ones * 100 <= self.filter_bits() * SPARSE_PERCENT
     }
 
-    /// Returns the version of the set on disk; a set with another version holds nothing. 0 is unknown.
+    /// Returns the version that the set must have on disk; a set with another version counts as empty. 0 means unknown.
     pub(crate) fn version(&self, set: SetNumber) -> u8 {
         (self.words[set.0 as usize * self.words_per_set] & VERSION_MASK) as u8
     }
@@ -93,7 +93,7 @@ impl SetSummaries {
         self.bit(self.set_of(key_hash), VERSION_BITS + hit_place(key_hash, self.hit_bits()))
     }
 
-    /// Notes what a set holds from now on; nothing of it was hit yet.
+    /// Notes the new content of a set. None of its entries was hit yet.
     pub(crate) fn note(&mut self, set: SetNumber, version: u8, key_hashes: impl IntoIterator<Item = KeyHash>) {
         assert!(version != VERSION_UNKNOWN && u32::from(version) <= VERSION_MASK);
         assert!(set.0 < u64::from(self.set_count));
@@ -107,7 +107,7 @@ impl SetSummaries {
         }
     }
 
-    /// Forgets what a set holds, whatever is or gets on disk by a write that is on its way.
+    /// Drops the content of a set. Skips a version, so that neither the bytes on disk nor a write in flight match.
     pub(crate) fn forget(&mut self, set: SetNumber) {
         let version = after(after(self.version(set)));
         self.note(set, version, []);
@@ -123,7 +123,7 @@ impl SetSummaries {
         &self.words
     }
 
-    /// Takes the words of a snapshot, in their order.
+    /// Loads the words of a snapshot.
     pub(crate) fn load(&mut self, words: &[u32]) {
         assert_eq!(words.len(), self.words.len(), "a snapshot is of all sets");
         self.words.copy_from_slice(words);
@@ -154,12 +154,12 @@ impl SetSummaries {
     }
 }
 
-/// Returns the set, of `set_count`, that keys with this prefix belong to.
+/// Returns which of `set_count` sets the keys with this prefix belong to.
 fn set_of_prefix(prefix: u32, set_count: u32) -> SetNumber {
     SetNumber((u64::from(prefix) * u64::from(set_count)) >> u32::BITS)
 }
 
-/// Of a sparse set's filter at most this many bits in a hundred are set; of a full one about 65.
+/// Most bits set in the filter of a sparse set, in percent. In a full set, about 65% are set.
 const SPARSE_PERCENT: u32 = 25;
 const ENTRIES_PER_WORD: u64 = 7;
 const WORDS_PER_SET_MAX: u64 = 16;
@@ -168,12 +168,12 @@ const VERSION_MASK: u32 = (1 << VERSION_BITS) - 1;
 const VERSION_UNKNOWN: u8 = 0;
 const HIT_BITS_PER_WORD: u32 = 8;
 
-/// 1 to 15, and round again.
+/// Returns the next version: 1 to 15, then 1 again.
 fn after(version: u8) -> u8 {
     if u32::from(version) == VERSION_MASK { 1 } else { version + 1 }
 }
 
-/// Returns two places in the filter, from hash bits that do not choose the set.
+/// Returns two positions in the filter, computed from hash bits that do not select the set.
 fn filter_places(key_hash: KeyHash, filter_bits: u32) -> [u32; 2] {
     let (low, high) = (key_hash.0 & 0xFFFF, key_hash.0 >> 16 & 0xFFFF);
     [low, high].map(|part| ((part * u64::from(filter_bits)) >> 16) as u32)
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use crate::Dice;
 
-    /// Placings of one set, spread over their low half.
+    /// Returns hashes of one set, spread over their low half.
     fn key_hash(set: SetNumber, number: u64, summaries: &SetSummaries) -> KeyHash {
         let (first, _) = summaries.prefixes(set);
         KeyHash(u64::from(first) << 32 | Dice::new(number + set.0 * 10_000).roll() >> 32)

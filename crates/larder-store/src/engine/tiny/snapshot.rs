@@ -1,7 +1,7 @@
-//! The summaries of all sets, written at a clean close and taken at the next start, once.
+//! The summaries of all sets, written at a clean close and loaded once at the next start.
 //!
-//! Invariants: a snapshot is taken only if it is whole and the front has nothing newer (its number is the front's
-//! last sequence); it is gone durably before anything else is written. Cost: 4 bytes a set.
+//! Invariants: a snapshot is loaded only if it is whole and the front has nothing newer (its number is the front's last
+//! sequence). It is durably removed before anything else is written. Cost: 4 bytes per set.
 
 use super::{TinyEngine, sets::SetSummaries};
 use crate::{
@@ -16,7 +16,7 @@ pub(super) struct KnownFront {
     pub(super) set_entries: u64,
 }
 
-/// Returns the room for a snapshot of `sets`.
+/// Returns the bytes that a snapshot of `sets` takes.
 pub(super) fn area_bytes(sets: &SetSummaries) -> u64 {
     snapshot::area_bytes(sets.words().len() as u64)
 }
@@ -31,7 +31,7 @@ pub(super) async fn write(engine: &Arc<TinyEngine>) -> Result<()> {
     snapshot::write(&engine.volume, &SnapshotPage { number, words: says }, &words).await
 }
 
-/// Takes the snapshot, if there is one and it is of the front's last sequence; it is gone afterwards.
+/// Loads the snapshot, if there is one and it belongs to the front's last sequence. It is removed in any case.
 pub(super) async fn take(engine: &TinyEngine, last_sequence: u64) -> Option<KnownFront> {
     let SnapshotPage { number, words: [word_count, low, high] } = snapshot::read_header(&engine.volume).await?;
     let expected = engine.lock().sets.words().len() as u64;

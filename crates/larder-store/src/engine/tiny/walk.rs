@@ -1,8 +1,7 @@
-//! Verifies every pack of a volume of `tiny`, for `store check`: the front, the sets, the long ring.
+//! Verifies every pack of a `tiny` volume, for `store check`: the front, the sets, the long ring.
 //!
-//! Owns: finding packs without knowing their order in time. Which of several records of a key counts is decided
-//! elsewhere. Invariant: a flipped bit in a pack's directory or in a record that it lists is found. Cost: one read of
-//! everything.
+//! Owns: finding packs without knowing their order. Which of several records of a key counts is decided elsewhere.
+//! Invariant: a flipped bit in a pack's directory or in a record that it lists is found. Cost: reads everything once.
 
 use super::layout::TinyPlan;
 use crate::{
@@ -12,7 +11,7 @@ use crate::{
     volume::Volume,
 };
 
-/// Walks over both rings and the sets, while it is to go on.
+/// Scans both rings and the sets, as long as `goes_on` returns `true`.
 pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let plan = TinyPlan::from_parameters(volume.shape.data_area().start, volume.shape.parameters);
     let Some(plan) = plan.filter(|plan| plan.long.end_bytes() <= volume.shape.data_area().end) else {

@@ -1,9 +1,9 @@
-//! What must hold within the cluster table.
+//! Checks the invariants of the cluster table.
 
 use super::{ClusterState, ClusterTable, NONE};
 
 impl<F: Copy> ClusterTable<F> {
-    /// Checks the states of all clusters, their order of use, and what is on its way.
+    /// Checks the states of all clusters, their order of use, and the writes in flight.
     pub(in crate::engine::clusters) fn check(&self) {
         let count_of = |state| self.table.iter().filter(|line| line.state == state).count();
         assert_eq!(count_of(ClusterState::Free), self.free_count as usize, "free clusters are counted");
@@ -25,7 +25,7 @@ impl<F: Copy> ClusterTable<F> {
         self.check_order();
     }
 
-    /// Checks that a cluster that continues an entry belongs to exactly one entry that begins before it.
+    /// Checks that a continuation belongs to exactly one entry that begins before it.
     fn check_spans(&self) {
         let mut end = 0;
         for (cluster, line) in self.table.iter().enumerate() {
@@ -54,18 +54,18 @@ impl<F: Copy> ClusterTable<F> {
         assert_eq!(count, self.table.iter().filter(|line| line.state == ClusterState::Full).count());
     }
 
-    /// Returns the clusters in which entries may begin.
+    /// Returns the clusters in which entries can begin.
     pub(in crate::engine::clusters) fn used(&self) -> impl Iterator<Item = u32> {
         let begins = |state| matches!(state, ClusterState::Open | ClusterState::Sealed | ClusterState::Full);
         (0..self.area.count).filter(move |&cluster| begins(self.table[cluster as usize].state))
     }
 
-    /// Returns how many sectors of a cluster are of its entries.
+    /// Returns the number of sectors that a cluster's entries take.
     pub(in crate::engine::clusters) fn live_sectors(&self, cluster: u32) -> u64 {
         self.table[cluster as usize].live_sectors.into()
     }
 
-    /// Returns how many clusters there are.
+    /// Returns the number of clusters.
     pub(in crate::engine::clusters) fn count(&self) -> u64 {
         self.area.count.into()
     }

@@ -1,15 +1,15 @@
 //! Writes of clusters that are not full yet.
 //!
-//! An open cluster with waiting entries is copied and written as far as it is filled. It stays open, and is written
-//! again at the same place. Invariants: a cluster has at most one write in flight, because the older of two could land
-//! last. The bytes of a record never change, so a torn write damages no record that an earlier one wrote. I/O is done
-//! elsewhere.
+//! An open cluster with waiting entries is copied, and its filled part is written. The cluster stays open, and is
+//! written again later at the same place. Invariants: a cluster has at most one write in flight, because the older of
+//! two could land last. The bytes of a record never change, so a torn write damages no record that an earlier one
+//! wrote. I/O is done elsewhere.
 
 use super::{ClusterState, ClusterTable};
 use crate::{engine::kit::pack::SealedPack, units::SECTOR_BYTES};
 use std::{ops::Range, time::Duration};
 
-/// A write of an open cluster that is on its way.
+/// A write of an open cluster that is in flight.
 #[derive(Clone, Copy)]
 pub(super) struct PartialWrite {
     pub(super) cluster: u32,
@@ -20,27 +20,27 @@ pub(super) struct PartialWrite {
 /// The outcome of a write of an open cluster.
 pub(crate) struct PartialOutcome {
     pub(crate) cluster: u32,
-    /// The sectors that are with the device since.
+    /// The sectors that this write added to the device.
     pub(crate) sectors: Range<u16>,
-    /// The cluster, if it was completed meanwhile: it is to be written now.
+    /// The cluster, if it was sealed in the meantime: it must be written now.
     pub(crate) completed: Option<SealedPack>,
 }
 
 impl<F: Copy> ClusterTable<F> {
-    /// Notes that something waits in the open cluster of a group.
+    /// Notes that an entry waits in the open cluster of a group.
     pub(crate) fn note_waiting(&mut self, group: usize, now: Duration) {
         if self.open[group].is_some() {
             self.waiting_since[group].get_or_insert(now);
         }
     }
 
-    /// Returns since when something waits in an open cluster.
+    /// Returns when the oldest waiting entry was appended to an open cluster.
     pub(crate) fn oldest_waiting(&self) -> Option<Duration> {
         self.waiting_since.iter().flatten().min().copied()
     }
 
-    /// Copies the open clusters in which something has waited since `until` or longer, to be written as far as
-    /// they are. A cluster has one write on its way at a time: of two, the older could land last.
+    /// Copies the open clusters in which an entry has waited since `until` or longer, up to their filled part. Skips
+    /// clusters with a write in flight: of two writes, the older could land last.
     pub(crate) fn copy_waiting(&mut self, until: Duration) -> Vec<SealedPack> {
         let mut copies = Vec::new();
         for (open, waiting_since) in self.open.iter().zip(&mut self.waiting_since) {
@@ -57,7 +57,7 @@ impl<F: Copy> ClusterTable<F> {
         copies
     }
 
-    /// Notes how a write of an open cluster ended. What could not be written is tried again.
+    /// Notes the outcome of a write of an open cluster. A failed write is retried.
     pub(crate) fn partially_written(&mut self, sequence: u32, is_ok: bool, now: Duration) -> Option<PartialOutcome> {
         let at = self.partial_writes.iter().position(|write| write.sequence == sequence)?;
         let PartialWrite { cluster, end_sectors, .. } = self.partial_writes.swap_remove(at);
@@ -78,7 +78,7 @@ impl<F: Copy> ClusterTable<F> {
         Some(PartialOutcome { cluster, sectors, completed })
     }
 
-    /// Returns whether a write of this use of an open cluster is on its way.
+    /// Returns whether a write of this use of an open cluster is in flight.
     pub(super) fn is_partly_writing(&self, sequence: u32) -> bool {
         self.partial_writes.iter().any(|write| write.sequence == sequence)
     }

@@ -1,4 +1,4 @@
-//! Clusters fill, are evicted whole in the order of their use, and make room for long entries.
+//! Clusters fill, are evicted whole in the order of use, and make room for long entries.
 
 use super::*;
 use crate::{
@@ -15,7 +15,7 @@ fn clusters() -> ClusterTable<u32> {
     ClusterTable::new(AREA, VOLUME, 2, numbers)
 }
 
-/// Appends an entry, evicting what is in its way; what was evicted is in `gone`.
+/// Appends an entry, evicting clusters if necessary. Adds evicted clusters to `gone`.
 fn append(clusters: &mut ClusterTable<u32>, group: usize, len_bytes: u64, gone: &mut Vec<u32>) -> ClusterPlace {
     let parcel = PackRecord { key_hash: KeyHash(len_bytes), len_bytes, expires_at: 0, kind: PackedKind::Entry };
     let mut sealed = Vec::new();

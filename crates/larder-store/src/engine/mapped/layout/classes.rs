@@ -1,37 +1,37 @@
 //! One file per length: the layout of `buddy`.
 //!
 //! File k holds the records of exactly k sectors, in slots of k sectors. A record takes the first free slot of its
-//! file, or a new one at the file's end. Records longer than a threshold get a file each. So the only waste inside a
-//! slot is in its last sector, and there is none between the slots of one file. Owns: the used slots, and the length of
-//! all files together. Files are named elsewhere, and never shortened (slots are reused, the file keeps its length).
-//! Invariant: all files together are never longer than the capacity.
+//! file, or a new one at the file's end. Each record longer than a threshold gets its own file. So the only waste
+//! inside a slot is in its last sector, and there is none between the slots of a file. Owns: the used slots, and the
+//! length of all files together. Files are named elsewhere, and never shortened (slots are reused, the file keeps its
+//! length). Invariant: all files together are never longer than the capacity.
 //!
 //! Cost: 1 bit per slot; the search for a free slot examines 64 slots per step from the last one found. Idea: BUDDY,
 //! Markatos et al., USITS'99.
 
 const WORD_SLOTS: u64 = u64::BITS as u64;
 
-/// The files of all lengths.
+/// The files of slots for all lengths.
 pub(crate) struct SizeClasses {
-    /// That of k sectors at k - 1.
+    /// The file for records of k sectors is at index k - 1.
     files: Vec<ClassFile>,
     capacity_sectors: u64,
-    /// All files together, as long as they are.
+    /// The length of all files together.
     grown_sectors: u64,
 }
 
 /// The slots of one file.
 #[derive(Clone, Default)]
 struct ClassFile {
-    /// 1 is used; bits behind the last slot are 0.
+    /// A bit per slot; 1 means used. Bits behind the last slot are 0.
     used: Vec<u64>,
     slot_count: u64,
-    /// No slot before it is free.
+    /// All slots before this one are used.
     first_free: u64,
 }
 
 impl SizeClasses {
-    /// Files for records of up to `threshold_sectors`; all, those of longer records included, take at
+    /// Creates files for records of up to `threshold_sectors`. All files, including those of longer records, take at
     /// most `capacity_sectors`.
     pub(crate) fn new(threshold_sectors: u64, capacity_sectors: u64) -> Self {
         assert!(threshold_sectors > 0);
@@ -43,8 +43,8 @@ impl SizeClasses {
         sectors > self.files.len() as u64
     }
 
-    /// Takes the first free slot for a record of `sectors` (a long one: the room for its file, slot 0). `None` if
-    /// there is none and the files may not grow.
+    /// Takes the first free slot for a record of `sectors`. For a long record, takes the room for its file, and returns
+    /// slot 0. Returns `None` if there is no free slot and the files may not grow.
     pub(crate) fn take(&mut self, sectors: u64) -> Option<u64> {
         let may_grow = self.grown_sectors + sectors <= self.capacity_sectors;
         let slot = match self.file(sectors) {
@@ -63,7 +63,7 @@ impl SizeClasses {
         Some(slot)
     }
 
-    /// Takes the slot of a record that is known to be there; `false` if that cannot be.
+    /// Takes the slot of an existing record. Returns `false` if that is not possible.
     pub(crate) fn take_at(&mut self, slot: u64, sectors: u64) -> bool {
         let fits = slot == 0 && sectors <= self.capacity_sectors - self.grown_sectors;
         assert!(self.grown_sectors <= self.capacity_sectors, "files grow within what there is");
@@ -80,8 +80,8 @@ impl SizeClasses {
         }
     }
 
-    /// Notes that the file of records of `sectors` has `slot`, within the capacity. Must be called before anything is
-    /// taken.
+    /// Makes the file for records of `sectors` long enough to have `slot`, within the capacity. Must be called before
+    /// any slot is taken.
     pub(crate) fn grow_to(&mut self, slot: u64, sectors: u64) {
         let room_slots = (self.capacity_sectors - self.grown_sectors) / sectors;
         let Some(file) = self.file(sectors) else { return };
@@ -98,13 +98,13 @@ impl SizeClasses {
         self.files.get(sectors as usize - 1).map(|file| file.slot_count)
     }
 
-    /// Returns the number of slots in each file, that of the shortest records first.
+    /// Returns the number of slots in each file, starting with the file of the shortest records.
     pub(crate) fn slot_counts(&self) -> impl Iterator<Item = u32> {
         self.files.iter().map(|file| file.slot_count as u32)
     }
 
-    /// Takes over files that are there, all their slots free; `false` if they are not as many, or longer than
-    /// they may be. To be called before anything is taken.
+    /// Adopts existing files, with all slots free. Returns `false` if their number is wrong or they are too long. Must
+    /// be called before any slot is taken.
     pub(crate) fn set_slot_counts(&mut self, counts: &[u32]) -> bool {
         assert_eq!(self.grown_sectors, 0);
         let lens = counts.iter().zip(1_u64..).map(|(count, sectors)| u64::from(*count) * sectors);
@@ -123,7 +123,7 @@ impl SizeClasses {
     /// Frees a slot, or the room of a long record's file.
     ///
     /// # Panics
-    /// When it is not used.
+    /// If it is not in use.
     pub(crate) fn free(&mut self, slot: u64, sectors: u64) {
         match self.file(sectors) {
             Some(file) => {
@@ -142,7 +142,7 @@ impl SizeClasses {
         self.capacity_sectors
     }
 
-    /// Checks that files are counted by their lengths, and that their first free slots are where they are said to be.
+    /// Checks the count of files and their first free slots.
     pub(super) fn check(&self) {
         let lens = self.files.iter().zip(1_u64..).map(|(file, sectors)| file.slot_count * sectors);
         assert!(lens.sum::<u64>() <= self.grown_sectors, "files are counted");

@@ -1,17 +1,18 @@
 //! One file per entry: the directories chosen by the policies `simple`, `squid` and `multiple-dirs`.
 //!
-//! A file is named by the number of the write that created it, so that no two runs, and no two entries, ever use the
-//! same file. Owns: the choice of the directory, and the present one of those used in turn. Files are not touched.
-//! Invariant: a place and a number name one file permanently. Cost: no memory but the turn.
+//! A file is named by the number of the write that created it, so that no two entries ever use the same file, not even
+//! in different runs. Owns: the choice of the directory, and the current one if they are used in turn. Files are not
+//! accessed here. Invariant: a place and a number always name the same file. Cost: only the memory for the current
+//! directory.
 //!
 //! Idea: the file system layouts of Markatos et al., USITS'99: one directory, Squid's 16 x 256, one per server.
 //! Markatos uses Squid's directories in turn. Squid, from 2.3 on, puts 256 consecutive numbers into one directory
-//! before the next, and reuses numbers in a circle. So files written together lie together, in no more directories than
-//! there are files for.
+//! before the next, and reuses numbers in a circle. So files written together are close together, in only as many
+//! directories as the files need.
 
 use crate::units::Site;
 
-/// Bits of a site that name its directory; sites that share them share it.
+/// Bits of a site that select its directory. Sites with the same bits share a directory.
 const SITE_BITS: u32 = 36;
 /// Squid's first level has this many directories.
 const FIRST_LEVEL_COUNT: u64 = 16;
@@ -20,26 +21,26 @@ const SECOND_LEVEL_COUNT: u64 = 256;
 /// The choice of directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileNames {
-    /// There is one.
+    /// A single directory.
     OneDirectory,
-    /// 16 x 256, one after the other: 0/00, 0/01 to 0/FF, 1/00 and so on.
+    /// 16 x 256 directories, one after the other: 0/00, 0/01 to 0/FF, 1/00 and so on.
     InTurn(DirectoryTurns),
     /// One per site.
     BySite,
 }
 
-/// The turn through Squid's directories.
+/// The order in which Squid's directories are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryTurns {
-    /// Consecutive files that one directory gets.
+    /// Consecutive files per directory.
     files_each: u64,
-    /// After how many files it begins again.
+    /// Number of files after which the first directory is used again.
     round: u64,
 }
 
 impl DirectoryTurns {
-    /// Turns of a store of at most `entries` files: as Squid's map of numbers, a round is a power of two, and never more than there are
-    /// directories for. By turns of one file every directory is used.
+    /// Returns the order for a store of at most `entries` files. As in Squid's map of numbers, a round is a power of
+    /// two, and is limited by the number of directories. With one file per directory, every directory is used.
     pub(crate) fn new(files_each: u32, entries: u64) -> Self {
         let (files_each, directories) = (u64::from(files_each.max(1)), FIRST_LEVEL_COUNT * SECOND_LEVEL_COUNT);
         let numbers = if files_each == 1 { directories } else { entries.max(files_each).next_power_of_two() };
@@ -55,7 +56,7 @@ pub(crate) struct FileStore {
 }
 
 impl FileStore {
-    /// Files that take whole blocks of `block_sectors`.
+    /// Creates a store whose files take whole blocks of `block_sectors`.
     pub(crate) fn new(naming: FileNames, block_sectors: u64) -> Self {
         assert!(block_sectors > 0);
         Self { naming, turn: 0, block_sectors }
@@ -101,12 +102,12 @@ impl FileStore {
         sectors.next_multiple_of(self.block_sectors)
     }
 
-    /// Returns the turn, to continue there later.
+    /// Returns the position in the order of directories, to be restored by the next run.
     pub(crate) fn turn(&self) -> u64 {
         self.turn
     }
 
-    /// Goes on with `turn`.
+    /// Continues at position `turn` in the order of directories.
     pub(crate) fn set_turn(&mut self, turn: u64) {
         if let FileNames::InTurn(DirectoryTurns { round, .. }) = self.naming {
             assert!(round > 0, "there are files to take in turn");
@@ -115,7 +116,7 @@ impl FileStore {
     }
 }
 
-/// Returns the number of the write that created the file with this name, or `None` if it is no entry's file.
+/// Returns the number of the write that created the file with this name, or `None` if it is not an entry's file.
 pub(crate) fn sequence_of(name: &str) -> Option<u32> {
     let own = name.rsplit('/').next().filter(|own| own.len() == SEQUENCE_DIGITS)?;
     u32::from_str_radix(own, 16).ok()
@@ -144,7 +145,7 @@ mod tests {
         assert_eq!((&names[4095][..], &names[4096][..]), ("F/FF/00000FFF", "0/00/00001000"));
     }
 
-    /// ((n / 256) / 256 mod 16, n / 256 mod 256), n below the next power of two.
+    /// Squid's formula: ((n / 256) / 256 mod 16, n / 256 mod 256), with n below the next power of two.
     #[test]
     fn squid_fills_a_directory_and_then_the_next_and_uses_numbers_again() {
         let mut files = FileStore::new(FileNames::InTurn(DirectoryTurns::new(256, 100_000)), 8);

@@ -1,11 +1,11 @@
 //! The multilevel bitmap: the layout of `esp`.
 //!
-//! Level 0 has a bit for every block, level j one for every aligned group of 2^j blocks. A 1 means: this node is wholly
-//! free, and free at this level (not part of a larger free node). Writing continues from `next` until the run of free
-//! blocks there is used up. Then only the top level is searched, circularly, for a run longer than a threshold. Lengths
-//! are rounded to blocks, not to powers of two. Owns: bitmap, `next` (the paper's pos), `remain`, and the length of the
-//! last run found. Eviction is elsewhere; [`BlockLevels::last_run`] paces it. Invariant: of the nodes that cover a free
-//! block exactly one is 1; of those that cover a used block none is.
+//! Level 0 has a bit for every block, level j one for every aligned group of 2^j blocks. A 1 means that this node is
+//! wholly free, and not part of a larger free node. Writing continues from `next` until the run of free blocks there is
+//! used up. Then only the top level is searched, circularly, for a run longer than a threshold. Lengths are rounded to
+//! blocks, not to powers of two. Owns: bitmap, `next` (the paper's pos), `remain`, and the length of the last run
+//! found. Eviction is elsewhere; [`BlockLevels::last_run`] paces it. Invariant: of the nodes that cover a free block,
+//! exactly one is 1; of those that cover a used block, none is.
 //!
 //! Cost: 2 bits per block; a search examines 64 top nodes per step. Idea: ESP, ICS 2002.
 
@@ -25,7 +25,7 @@ pub(crate) struct BlockLevels {
     last_run: Option<u64>,
 }
 
-/// A run of free blocks that was found, as eviction wants to know it.
+/// A run of free blocks that was found, for the pacing of eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FreeRun {
     pub(crate) len_blocks: u64,
@@ -41,7 +41,8 @@ pub(crate) struct LevelsShape {
 }
 
 impl BlockLevels {
-    /// Creates an area with all blocks that fit in `len_sectors` from `start`, free. Only whole top nodes are used.
+    /// Creates an area in which all blocks that fit in `len_sectors` from `start` are free. Only whole top-level nodes
+    /// are used.
     pub(crate) fn new(start: Sector, len_sectors: u64, shape: LevelsShape) -> Self {
         assert!(shape.block_bytes >= SECTOR_BYTES && shape.block_bytes.is_multiple_of(SECTOR_BYTES));
         assert!((1..=16).contains(&shape.level_count));
@@ -55,7 +56,7 @@ impl BlockLevels {
         Self { start, block_sectors, block_count, threshold_blocks, levels, next, remain, last_run: None }
     }
 
-    /// Takes blocks for a record of `sectors`; `None` if no run that the top level shows is long enough.
+    /// Takes blocks for a record of `sectors`. Returns `None` if the top level has no run that is long enough.
     pub(crate) fn take(&mut self, sectors: u64) -> Option<Sector> {
         let len = self.blocks_of(sectors);
         if len > self.remain {
@@ -69,7 +70,7 @@ impl BlockLevels {
         Some(Sector(self.start.0 + first * self.block_sectors))
     }
 
-    /// Takes the blocks of a record that is known to lie at `place`; `false` if they are not free blocks.
+    /// Takes the blocks of an existing record at `place`. Returns `false` if they are not free.
     pub(crate) fn take_at(&mut self, place: Sector, sectors: u64) -> bool {
         let len = self.blocks_of(sectors);
         let Some(first) = self.block_at(place).filter(|first| len > 0 && first + len <= self.block_count) else {
@@ -81,7 +82,7 @@ impl BlockLevels {
         self.mark_used(first, len);
         debug_assert!(self.free_level(first).is_none(), "what is taken is not free");
         if first < self.next + self.remain && self.next < first + len {
-            // Whatever run was being written is cut by this record: the next one is searched for.
+            // The record is in the run that was being written, so another run must be searched.
             self.remain = 0;
         }
         true
@@ -90,7 +91,7 @@ impl BlockLevels {
     /// Frees the blocks of a record.
     ///
     /// # Panics
-    /// When they are not used.
+    /// If they are not in use.
     pub(crate) fn free(&mut self, place: Sector, sectors: u64) {
         let mut at = self.block_at(place).expect("what is freed was taken, and begins with a block");
         let end = at + self.blocks_of(sectors);
@@ -102,14 +103,14 @@ impl BlockLevels {
         }
     }
 
-    /// Goes on writing at `place`, as a store that is opened again does: with the next run found from there.
+    /// Continues writing at `place` when a store is opened again, with the next run found from there.
     pub(crate) fn point_at(&mut self, place: Sector) {
         self.next = self.block_at(place).filter(|block| *block < self.block_count).unwrap_or(0);
         self.remain = 0;
         debug_assert!(self.next < self.block_count, "the search goes on at a block");
     }
 
-    /// Returns the position of the next record, if it fits the run there.
+    /// Returns the position of the next record, if it fits in the present run.
     pub(crate) fn pointer(&self) -> Sector {
         Sector(self.start.0 + self.next * self.block_sectors)
     }
@@ -146,7 +147,7 @@ impl BlockLevels {
         assert!(run.into_iter().all(|block| self.free_level(block).is_some()), "the run that is written is free");
     }
 
-    /// Returns how many sectors were given out.
+    /// Returns the sectors in use.
     pub(super) fn sectors_in_use(&self) -> u64 {
         let levels = self.levels.iter().enumerate();
         let free = levels
@@ -159,8 +160,8 @@ impl BlockLevels {
         self.levels.iter().map(|bits| (bits.words.len() * size_of::<u64>()) as u64).sum()
     }
 
-    /// Searches the top level for a run of more than the threshold that holds `len`, from `next` on once
-    /// round; failing that takes the longest, if it holds `len`.
+    /// Searches the top level once around from `next` for a run that is longer than the threshold and holds `len`. If
+    /// there is none, takes the longest run if it holds `len`.
     fn find_run(&mut self, len: u64) -> Option<()> {
         let top = self.levels.len() as u32 - 1;
         let (nodes, wanted) = (self.block_count >> top, self.threshold_blocks.max(len));
@@ -216,7 +217,7 @@ impl BlockLevels {
         for block in first..first + len {
             let level = self.free_level(block).expect("only free blocks are taken");
             self.levels[level].clear(block >> level);
-            // Split: of each node on the way down the half without the block stays free.
+            // The node is split: at each level below, the half without the block stays free.
             for below in (0..level).rev() {
                 self.levels[below].set((block >> below) ^ 1);
             }
@@ -229,7 +230,7 @@ impl BlockLevels {
         len.ilog2().min(top).min(block.trailing_zeros())
     }
 
-    /// Frees a node, joined with its other half as often as that is free too.
+    /// Frees a node, and joins it with its other half as long as that is free too.
     fn free_node(&mut self, node: u64, level: u32) {
         let (mut node, mut level) = (node, level as usize);
         while level + 1 < self.levels.len() && self.levels[level].get(node ^ 1) {
@@ -277,7 +278,7 @@ impl LevelBits {
         Some((first, self.next(first, to, u64::MAX).unwrap_or(to)))
     }
 
-    /// Returns the first bit within `from..to` that is 1 or, with `flip` all ones, that is 0.
+    /// Returns the first 1 bit within `from..to`. With `flip` all ones, returns the first 0 bit.
     fn next(&self, from: u64, to: u64, flip: u64) -> Option<u64> {
         let mut at = from;
         while at < to {

@@ -1,15 +1,15 @@
 //! One file of small slots, written by a moving pointer: the layout of the stream policies.
 //!
 //! Owns: a bitmap of used slots, and the pointer. A record goes to the first run of free slots after the pointer that
-//! holds all of it. The pointer then moves behind it, and wraps at the end of the area. Records are never divided: runs
-//! that are too short are skipped until their neighbours are freed as well. The published STREAM may divide them; here
-//! each hit stays one read, and each place one number. The price is skipped runs, so such policies leave a share of the
-//! volume free (the paper's working point is 70% used): then runs are long. Evictions are chosen elsewhere.
+//! is long enough. The pointer then moves behind it, and wraps at the end of the area. Records are never divided: runs
+//! that are too short are skipped until their neighbours are freed as well. The published STREAM may divide records.
+//! Here each hit stays one read, and each place one number. The price is skipped runs, so such policies leave a share
+//! of the volume free (the paper's working point is 70% used): then runs are long. Evictions are chosen elsewhere.
 //!
-//! A slot is 512 bytes, or the device's unit of I/O if that is larger, so that no write ever needs bytes of a
+//! A slot is 512 bytes, or the device's unit of I/O if that is larger, so that a write never includes bytes of a
 //! neighbour. Invariant: a used slot belongs to one record. Cost: 1 bit per slot and 2 bytes per 4096 slots. A search
-//! passes 64 slots per step, and 4096 where all are used. A length that was not found is not searched again before a
-//! run of that length was freed. Idea: Markatos et al., USITS'99, section 3.
+//! passes 64 slots per step, and 4096 if all of them are used. If no run of some length is found, it is not searched
+//! again until a run of that length was freed. Idea: Markatos et al., USITS'99, section 3.
 
 use crate::units::{SECTOR_BYTES, Sector};
 
@@ -21,18 +21,18 @@ pub(crate) struct SlotArea {
     start: Sector,
     slot_sectors: u64,
     slot_count: u64,
-    /// One bit a slot, 1 is used. Bits behind the last slot are 1.
+    /// One bit per slot; 1 means used. Bits behind the last slot are 1.
     used: Vec<u64>,
     /// Free slots in each chunk.
     free_in_chunk: Vec<u16>,
     free_count: u64,
     pointer: u64,
-    /// No run of free slots is as long as this.
+    /// Every run of free slots is shorter than this.
     too_long: u64,
 }
 
 impl SlotArea {
-    /// Creates an area with all slots of `slot_bytes` that fit in `len_sectors` from `start`, free.
+    /// Creates an area in which all slots of `slot_bytes` that fit in `len_sectors` from `start` are free.
     pub(crate) fn new(start: Sector, len_sectors: u64, slot_bytes: u64) -> Self {
         assert!(slot_bytes >= SECTOR_BYTES && slot_bytes.is_multiple_of(SECTOR_BYTES));
         let slot_sectors = slot_bytes / SECTOR_BYTES;
@@ -48,7 +48,7 @@ impl SlotArea {
         Self { start, slot_sectors, slot_count, used, free_in_chunk, free_count, pointer: 0, too_long }
     }
 
-    /// Takes slots for a record of `sectors`; `None` if no run of free ones is long enough.
+    /// Takes slots for a record of `sectors`. Returns `None` if no free run is long enough.
     pub(crate) fn take(&mut self, sectors: u64) -> Option<Sector> {
         let len = self.slots_of(sectors);
         if len >= self.too_long || len > self.free_count {
@@ -66,7 +66,7 @@ impl SlotArea {
         Some(self.sector_of(first))
     }
 
-    /// Takes the slots of a record that is known to lie at `place`; `false` if they are not free slots.
+    /// Takes the slots of an existing record at `place`. Returns `false` if they are not free.
     pub(crate) fn take_at(&mut self, place: Sector, sectors: u64) -> bool {
         let len = self.slots_of(sectors);
         let Some(first) = self.slot_at(place).filter(|first| len > 0 && first + len <= self.slot_count) else {
@@ -83,13 +83,13 @@ impl SlotArea {
     /// Frees the slots of a record.
     ///
     /// # Panics
-    /// When they are not used.
+    /// If they are not in use.
     pub(crate) fn free(&mut self, place: Sector, sectors: u64) {
         let first = self.slot_at(place).expect("what is freed was taken, and begins with a slot");
         let len = self.slots_of(sectors);
         assert!(len + self.free_count <= self.slot_count, "no more is freed than was taken");
         self.mark(first, len, false);
-        // How long the run has become, as far as that matters.
+        // Measures the free run, up to the length that matters.
         let reach = self.too_long;
         let from = self.previous_used(first, first.saturating_sub(reach));
         let to = self.next_used(first + len, (first + len + reach).min(self.slot_count));
@@ -98,7 +98,7 @@ impl SlotArea {
         }
     }
 
-    /// Moves the pointer, as a store that is opened again continues where it was.
+    /// Moves the pointer, so that a store that is opened again continues where it was.
     pub(crate) fn point_at(&mut self, place: Sector) {
         self.pointer = self.slot_at(place).filter(|slot| *slot < self.slot_count).unwrap_or(0);
         debug_assert!(self.pointer < self.slot_count, "the search goes on at a slot");
@@ -119,7 +119,7 @@ impl SlotArea {
         self.slot_count * self.slot_sectors
     }
 
-    /// Checks that free slots are counted, in each chunk and altogether.
+    /// Checks the counts of free slots in each chunk and in total.
     pub(super) fn check(&self) {
         let words_per_chunk = (CHUNK_SLOTS / WORD_SLOTS) as usize;
         let free_in = |words: &[u64]| words.iter().map(|word| u64::from(word.count_zeros())).sum::<u64>();
@@ -130,7 +130,7 @@ impl SlotArea {
         assert!(self.pointer < self.slot_count.max(1));
     }
 
-    /// Returns how many sectors were given out.
+    /// Returns the sectors in use.
     pub(super) fn sectors_in_use(&self) -> u64 {
         (self.slot_count - self.free_count) * self.slot_sectors
     }

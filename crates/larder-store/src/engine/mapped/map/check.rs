@@ -1,9 +1,9 @@
-//! What must hold within the map.
+//! Checks the invariants of the map.
 
 use super::{EntryMap, NONE};
 
 impl EntryMap {
-    /// Checks that every entry is found, is once in the order of use, and counted.
+    /// Checks that every entry is found, is once in the order of use, and is counted.
     pub(in crate::engine::mapped) fn check(&self) {
         let (mut id, mut older, mut count) = (self.oldest, NONE, 0);
         while id != NONE {

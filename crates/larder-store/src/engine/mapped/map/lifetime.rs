@@ -1,8 +1,9 @@
-//! When an entry becomes useless, in 16 bits.
+//! The expiry time of an entry, in 16 bits.
 //!
-//! Seconds since a base as a number of 12 bits and a power of two of 4 bits, rounded up: exact to the
-//! second for the first 68 minutes after the base, within 1/2048 of the time since then up to 4 years. Later is
-//! never. Only a lookup's first look: the record itself has the exact time, so rounding costs at most a read.
+//! It is the number of seconds since a base, as 12 bits times a power of two with a 4-bit exponent, rounded up. It is
+//! exact for the first 68 minutes after the base, and within 1/2048 of the time since the base up to 4 years. Later
+//! times count as never. Only the map uses this: the record itself has the exact time, so rounding costs at most a
+//! read.
 
 const MANTISSA_BITS: u32 = 12;
 const EXPONENT_MAX: u32 = 15;
@@ -12,12 +13,12 @@ const EXPONENT_MAX: u32 = 15;
 pub(super) struct EntryLifetime(pub(super) u16);
 
 impl EntryLifetime {
-    /// Returns the shortest lifetime that lasts until `expires_at`; 0 is never.
+    /// Returns the shortest lifetime that lasts until `expires_at`; 0 means never.
     pub(super) fn until(expires_at: u32, base_s: u32) -> Self {
         if expires_at == 0 {
             return Self(0);
         }
-        // 0 stands for never.
+        // 0 means never.
         let seconds = u64::from(expires_at.saturating_sub(base_s)).max(1);
         let exponent = (u64::BITS - seconds.leading_zeros()).saturating_sub(MANTISSA_BITS);
         let mantissa = seconds.div_ceil(1 << exponent);
@@ -26,7 +27,7 @@ impl EntryLifetime {
         if exponent > EXPONENT_MAX { Self(0) } else { Self((exponent << MANTISSA_BITS) as u16 | mantissa as u16) }
     }
 
-    /// Returns its end, Unix time in seconds; 0 is never.
+    /// Returns the end of the lifetime as Unix time in seconds; 0 means never.
     pub(super) fn end(self, base_s: u32) -> u32 {
         if self.0 == 0 {
             return 0;

@@ -1,4 +1,4 @@
-//! What is at stake: what the map finds is what was last put there, and its order is the order of use.
+//! At stake: the map returns the entry that was last stored, and its order is the order of use.
 
 use super::*;
 use crate::{Dice, hash::KeyHash};
@@ -9,7 +9,7 @@ fn entry(n: u32) -> MapEntry {
     MapEntry { place: MapPlace(u64::from(n) << 4), sectors: n % 4096, sequence: n, expires_at: 0 }
 }
 
-/// A well-mixed 64-bit number.
+/// Returns a well-mixed 64-bit number.
 fn key_hash(n: u64) -> KeyHash {
     KeyHash(Dice::new(n).roll())
 }

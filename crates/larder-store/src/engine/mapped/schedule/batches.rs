@@ -1,12 +1,12 @@
 //! Read batches: reads wait for each other and go to the device together, sorted by place.
 //!
-//! A batch is sent when it has its number of reads, or when its first has waited for a timeout. Owns: the waiting
-//! reads. I/O is done elsewhere. Invariant: a read is returned once. Idea: LAZY-READS, Markatos et al., USITS'99: ten
-//! reads, sorted, so that the disk's arm passes over them once.
+//! A batch is submitted when it is full, or when its first read has waited for a timeout. Owns: the waiting reads. I/O
+//! is done elsewhere. Invariant: a read is returned once. Idea: LAZY-READS, Markatos et al., USITS'99: ten reads,
+//! sorted, so that the disk's arm passes over them once.
 
 use std::time::Duration;
 
-/// Reads that wait, as the caller's own tokens.
+/// The waiting reads, represented by tokens of the caller.
 pub(crate) struct ReadBatches<T> {
     read_count_max: usize,
     waiting: Vec<(u64, T)>,
@@ -14,13 +14,13 @@ pub(crate) struct ReadBatches<T> {
 }
 
 impl<T> ReadBatches<T> {
-    /// Batches of `read_count_max`.
+    /// Creates batches of `read_count_max` reads.
     pub(crate) fn new(read_count_max: usize) -> Self {
         assert!(read_count_max > 0);
         Self { read_count_max, waiting: Vec::new(), opened_at: Duration::ZERO }
     }
 
-    /// Puts a read at `offset_bytes` into the batch; the whole batch if it is full now, sorted.
+    /// Adds a read at `offset_bytes` to the batch. If the batch is full then, returns it, sorted.
     pub(crate) fn add(&mut self, offset_bytes: u64, read: T, now: Duration) -> Vec<T> {
         if self.waiting.is_empty() {
             self.opened_at = now;
@@ -30,7 +30,7 @@ impl<T> ReadBatches<T> {
         if self.waiting.len() < self.read_count_max { Vec::new() } else { self.take() }
     }
 
-    /// Takes the batch as it is, sorted.
+    /// Takes the batch, sorted, even if it is not full.
     pub(crate) fn take(&mut self) -> Vec<T> {
         self.waiting.sort_by_key(|(offset_bytes, _)| *offset_bytes);
         let reads = self.waiting.drain(..).map(|(_, read)| read).collect();
@@ -38,7 +38,7 @@ impl<T> ReadBatches<T> {
         reads
     }
 
-    /// Returns the time at which the batch was begun.
+    /// Returns when the batch was begun.
     pub(crate) fn opened_at(&self) -> Option<Duration> {
         (!self.waiting.is_empty()).then_some(self.opened_at)
     }

@@ -1,12 +1,12 @@
 //! Locality buffers: entries of one site wait for each other, so that they are written next to each other.
 //!
-//! A few buffers, each used by one site. An entry goes to its site's buffer. If there is none, the buffer least
-//! recently written to is emptied and taken over. A buffer is also emptied when the next entry does not fit, and when
-//! it has waited long enough. Its entries are then placed and written together. Owns: the waiting writes of each
+//! There are a few buffers, each used by one site. An entry goes to its site's buffer. If the site has none, the buffer
+//! least recently written to is emptied and given to it. A buffer is also emptied when the next entry does not fit, and
+//! when it has waited long enough. Its entries are then placed and written together. Owns: the waiting writes of each
 //! buffer. The bytes are kept, and the entries placed, elsewhere. Invariant: a buffer holds at most its size, except
 //! for a single longer write, which does not wait.
 //!
-//! Idea: LAZY-READS-LOC, Markatos et al., USITS'99, which leaves size and victim open.
+//! Idea: LAZY-READS-LOC, Markatos et al., USITS'99, which does not specify the size and the choice of the victim.
 
 use crate::units::Site;
 use std::time::Duration;
@@ -42,8 +42,8 @@ impl LocalityBuffers {
         Self { buffers: (0..buffer_count).map(|_| buffer()).collect(), buffer_bytes, turn: 0 }
     }
 
-    /// Puts write `sequence` of `site` into its buffer. Returns the writes that are to be placed now,
-    /// by their sequences: those of one group are to lie side by side.
+    /// Adds write `sequence` of `site` to a buffer. Returns the writes to be placed now, by their sequences. The writes
+    /// of one group should be placed next to each other.
     pub(crate) fn add(&mut self, site: Site, sequence: u32, len_bytes: u64, now: Duration) -> Vec<Vec<u32>> {
         self.turn += 1;
         let own = self.buffers.iter().position(|buffer| buffer.site == site && buffer.last_turn > 0);
@@ -69,7 +69,7 @@ impl LocalityBuffers {
         groups
     }
 
-    /// Takes write `sequence` out of the buffer it waits in. `false` if it waits in none.
+    /// Removes write `sequence` from its buffer. Returns `false` if it is in none.
     pub(crate) fn drop_write(&mut self, sequence: u32) -> bool {
         self.buffers.iter_mut().any(|buffer| {
             let Some(at) = buffer.writes.iter().position(|(held, _)| *held == sequence) else { return false };
@@ -80,7 +80,7 @@ impl LocalityBuffers {
         })
     }
 
-    /// Empties the buffers that were begun before `before`.
+    /// Empties the buffers that were begun at `before` or earlier.
     pub(crate) fn take_opened_before(&mut self, before: Duration) -> Vec<Vec<u32>> {
         let due = self.buffers.iter_mut().filter(|buffer| buffer.opened_at <= before);
         due.filter_map(SiteBuffer::take).collect()

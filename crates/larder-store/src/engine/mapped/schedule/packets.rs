@@ -1,24 +1,24 @@
 //! The packetizer: contiguous writes are collected in one page-sized, page-aligned buffer.
 //!
-//! A page is sent when it is full, when the next write does not follow the last one, or when it has waited long enough.
-//! The part of a write beyond the page is sent with it: its whole pages as one operation, its last piece into the next
-//! page. A half-full page is sent only as far as it is filled; its other half may be written later, as an operation of
-//! its own. So the bytes of a page on the device are never needed: operations begin and end with whole slots of the
-//! layout, which the device can write individually, and never touch a neighbour's slots (the read before a write that
-//! the paper's packetizer avoids cannot occur here). Owns: the bytes of the open page, and their owners. Reads are not
-//! served here (the committer of an entry keeps it until all packets with a piece of it are written). Invariant: bytes
-//! are sent once, in order of place.
+//! A page is submitted when it is full, when the next write does not follow the last one, or when it has waited long
+//! enough. If a write extends beyond the page, its further whole pages are submitted as one operation, and its last
+//! piece goes into the next page. A half-full page is submitted only up to its filled part; its other half may be
+//! written later, as a separate operation. So the bytes of a page on the device are never needed: operations begin and
+//! end with whole slots of the layout, which the device can write individually, and never touch a neighbour's slots
+//! (the read before a write that the paper's packetizer avoids cannot occur here). Owns: the bytes of the open page,
+//! and their writes. Reads are not served here (an entry's commit keeps its record until all packets with a piece of it
+//! are written). Invariant: bytes are submitted once, in order of position.
 //!
 //! Cost: one copy of each byte. Idea: STREAM-PACKETIZER, Markatos et al., USITS'99.
 
 use crate::device::AlignedBuffer;
 use std::{sync::Arc, time::Duration};
 
-/// A transfer to be made.
+/// A write to be submitted.
 pub(crate) struct PacketTransfer {
     pub(crate) offset_bytes: u64,
     pub(crate) buffer: Arc<AlignedBuffer>,
-    /// The writes that have a piece in it, by their sequence.
+    /// The writes with a piece in it, by their sequence.
     pub(crate) writes: Vec<u32>,
 }
 
@@ -32,14 +32,14 @@ struct OpenPage {
     /// Start of the page on the volume, a multiple of its length.
     start_bytes: u64,
     buffer: AlignedBuffer,
-    /// The part of it that is filled.
+    /// The filled part of the page.
     from: u64,
     to: u64,
     writes: Vec<u32>,
     opened_at: Duration,
 }
 
-/// A write, or a piece of one, and where it goes.
+/// A write, or a piece of one, and its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedWrite {
     pub(crate) sequence: u32,
@@ -47,14 +47,14 @@ pub(crate) struct PlacedWrite {
 }
 
 impl Packetizer {
-    /// Gathers in pages of `page_bytes`, a power of two.
+    /// Creates a packetizer with pages of `page_bytes`, a power of two.
     pub(crate) fn new(page_bytes: u64) -> Self {
         assert!(page_bytes.is_power_of_two());
         Self { page_bytes, page: None }
     }
 
-    /// Takes write `sequence`; puts what is to be sent now into `packets`, and says in how many packets
-    /// pieces of it are or will be.
+    /// Adds write `sequence`. Appends packets that must be submitted now to `packets`. Returns the number of packets
+    /// that have or will have a piece of the write.
     pub(crate) fn add(
         &mut self,
         PlacedWrite { sequence, offset_bytes }: PlacedWrite,
@@ -89,7 +89,7 @@ impl Packetizer {
         pieces
     }
 
-    /// Takes the open page to be sent, if it has anything.
+    /// Takes the open page for submission, if there is one.
     pub(crate) fn take(&mut self) -> Option<PacketTransfer> {
         let OpenPage { start_bytes, mut buffer, from, to, writes, .. } = self.page.take()?;
         assert!(from < to && to <= self.page_bytes && !writes.is_empty(), "a page is opened for a write");
@@ -101,7 +101,7 @@ impl Packetizer {
         Some(PacketTransfer { offset_bytes: start_bytes + from, buffer: Arc::new(buffer), writes })
     }
 
-    /// Returns the time at which the open page was begun.
+    /// Returns when the open page was begun.
     pub(crate) fn opened_at(&self) -> Option<Duration> {
         self.page.as_ref().map(|page| page.opened_at)
     }
@@ -152,12 +152,12 @@ mod tests {
         assert_eq!(packetizer.add(write(1, 4096), &[1; 1024], NOW, &mut sent), 1);
         assert_eq!(packetizer.add(write(2, 5120), &[2; 2048], NOW, &mut sent), 1);
         assert!(sent.is_empty() && packetizer.opened_at() == Some(NOW));
-        // 1024 complete the page, two pages go as they are, 512 begin the next.
+        // 1024 bytes complete the page, two pages are submitted directly, 512 bytes begin the next page.
         assert_eq!(packetizer.add(write(3, 7168), &[3; 1024 + 8192 + 512], NOW, &mut sent), 3);
         assert_eq!(shape(&sent), [(4096, 4096, &[1, 2, 3][..]), (8192, 8192, &[3])]);
         assert_eq!(sent[0].buffer.as_slice(), [&[1; 1024][..], &[2; 2048], &[3; 1024]].concat());
         sent.clear();
-        // Elsewhere: the half page goes first.
+        // A write elsewhere: the half-full page is submitted first.
         assert_eq!(packetizer.add(write(4, 512), &[4; 512], NOW, &mut sent), 1);
         assert_eq!(shape(&sent), [(16_384, 512, &[3][..])]);
         assert_eq!(packetizer.take().map(|packet| (packet.offset_bytes, packet.buffer.len())), Some((512, 512)));

@@ -1,4 +1,4 @@
-//! What must hold within a ring.
+//! Checks the invariants of a ring.
 
 use super::PackRingState;
 
@@ -10,7 +10,8 @@ impl PackRingState {
         assert!(self.head_used_bytes <= self.area.segment_bytes);
         for steps in 0..count {
             let first = self.first_sequences[((self.head + count - steps) % count) as usize];
-            // Not one behind the other: after a power cut that took a segment's first pack, one of an earlier round may stand there.
+            // Sequences are not always in order: if a power loss dropped a segment's first pack, a pack of an earlier
+            // round may be in its place.
             assert!(
                 first < self.next_sequence || (steps == 0 && first == self.next_sequence),
                 "sequences are not foreseen"
@@ -27,7 +28,7 @@ impl PackRingState {
         }
     }
 
-    /// Returns how many segments there are.
+    /// Returns the number of segments.
     pub(in crate::engine::tiny) fn segment_count(&self) -> u64 {
         self.area.segment_count.into()
     }

@@ -1,4 +1,4 @@
-//! What is at stake: the bitmap is the paper's, and no block is ever given out twice.
+//! At stake: the bitmap agrees with the paper, and no block is ever used twice.
 
 use super::*;
 use proptest::prelude::*;
@@ -15,12 +15,12 @@ fn place(block: u64) -> Sector {
     Sector(START.0 + block * BLOCK_SECTORS)
 }
 
-/// The free nodes of a level.
+/// Returns the free nodes of a level.
 fn free_nodes(levels: &BlockLevels, level: usize) -> Vec<u64> {
     (0..levels.levels[level].len).filter(|&node| levels.levels[level].get(node)).collect()
 }
 
-/// ICS 2002, the example with 3 levels and 16 blocks.
+/// The example in the paper (ICS 2002), with 3 levels and 16 blocks.
 #[test]
 fn the_worked_example_of_the_paper_comes_out_bit_by_bit() {
     let mut levels = levels(16, 3, 0);
