@@ -1,7 +1,6 @@
-//! Entries whose every byte follows from key and version, so that whatever is read can be told right from wrong.
+//! Entries whose bytes all follow from key and version, so that every byte that is read can be checked.
 //!
-//! The head names key and version; the body begins with its version and goes on with words that differ from key to
-//! key, version to version and place to place.
+//! The head contains key and version. The body begins with its version; its words depend on key, version and position.
 
 use bytes::Bytes;
 use std::ops::Range;
@@ -18,7 +17,7 @@ pub fn key_number(key: &[u8]) -> Option<u64> {
 
 /// Returns the head of a version of a key.
 pub fn head(key: u64, version: u64) -> Bytes {
-    // Of different lengths, so that bodies begin anywhere.
+    // The lengths differ, so that bodies begin at any offset.
     let fill = "x".repeat((version % 97) as usize);
     format!("{key} {version} {fill}").into_bytes().into()
 }
@@ -40,7 +39,7 @@ pub fn body(key: u64, version: u64, len: u64) -> Bytes {
     body.into()
 }
 
-/// Returns whether `bytes` are those of `range` of the body of a version of a key.
+/// Returns whether `bytes` equal `range` of the body of a version of a key.
 pub fn is_body(key: u64, version: u64, range: Range<u64>, bytes: &[u8]) -> bool {
     let from = range.start / WORD_BYTES * WORD_BYTES;
     let skip = (range.start - from) as usize;
@@ -61,7 +60,7 @@ fn word(key: u64, version: u64, index: u64) -> u64 {
     if index == 0 {
         return version;
     }
-    // Not the store's own mixing: the fixtures of released formats hold these words.
+    // Not the store's own mixing function, because the fixtures of released formats contain these words.
     let mixed = (key << 40 ^ version << 17 ^ index).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ mixed >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9)
 }
@@ -78,7 +77,7 @@ mod tests {
                 for to in [from, (from + 13).min(len), len] {
                     let part = whole.slice(from as usize..to as usize);
                     assert!(is_body(3, 9, from..to, &part));
-                    // A few bytes may be alike by chance.
+                    // A few bytes may be equal by chance.
                     if to - from > 16 {
                         assert!(!is_body(4, 9, from..to, &part) && !is_body(3, 8, from..to, &part));
                         assert!(!is_body(3, 9, from..to, &part[1..]));

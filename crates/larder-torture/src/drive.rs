@@ -1,4 +1,4 @@
-//! Runs futures on this thread and turns the device while they wait, so that nothing moves but by its turns.
+//! Runs futures on this thread and turns the device while they wait, so that nothing happens outside these turns.
 
 use larder_store::device::FaultyDevice;
 use std::{
@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-/// A future waits although nothing is left that could wake it.
+/// The error that a future waits although nothing is left that could wake it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stuck;
 
@@ -27,7 +27,7 @@ impl fmt::Display for Stuck {
 /// Runs `future` to its end, turning `device` whenever it waits.
 ///
 /// # Errors
-/// [`Stuck`]: it waits and the device has nothing left to do.
+/// [`Stuck`] if it waits and the device has nothing left to do.
 pub fn drive<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Result<T, Stuck> {
     let mut future = pin!(future);
     let flag = Flag::new();
@@ -43,11 +43,12 @@ pub fn drive<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Resul
     }
 }
 
-/// Runs `future` to its end without turning `device` while a thread of the engine's own may be at it: that one must not
-/// meet this one there, or its faults would come in another order every time. What the thread may wait for was on its way before.
+/// Runs `future` to its end, without turning `device` while a thread of the engine may be using it. If both used the
+/// device, its faults would occur in a different order each time. The operations that the thread may wait for were
+/// submitted before.
 ///
 /// # Errors
-/// [`Stuck`]: nobody wakes it, and the device has nothing left to do.
+/// [`Stuck`] if nothing wakes it, and the device has nothing left to do.
 pub(crate) fn await_thread<T>(device: &FaultyDevice, future: impl Future<Output = T>) -> Result<T, Stuck> {
     let mut future = pin!(future);
     let flag = Flag::new();
@@ -63,14 +64,14 @@ pub(crate) fn await_thread<T>(device: &FaultyDevice, future: impl Future<Output 
     }
 }
 
-/// Whether a future is to be polled again.
+/// Whether a future must be polled again.
 pub(crate) struct Flag {
     raised: AtomicBool,
     thread: Thread,
 }
 
 impl Flag {
-    /// Creates a flag of this thread, raised.
+    /// Creates a raised flag for this thread.
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { raised: AtomicBool::new(true), thread: thread::current() })
     }
@@ -85,7 +86,7 @@ impl Flag {
         future.poll(&mut Context::from_waker(&Waker::from(Arc::clone(self))))
     }
 
-    /// Waits for threads that the engine may have started for something rare. `false`: nobody came.
+    /// Waits for threads that the engine may have started for rare work. Returns `false` if none raised the flag.
     pub(crate) fn wait(&self, rounds: u32) -> bool {
         for _ in 0..rounds {
             if self.is_raised() {
@@ -104,8 +105,8 @@ impl Wake for Flag {
     }
 }
 
-/// Time that another thread may take before a future counts as stuck: a watchdog, not a measurement.
+/// Time that another thread may take per round before a future counts as stuck: a watchdog, not a measurement.
 const PATIENCE_ROUND: Duration = Duration::from_millis(100);
 pub(crate) const PATIENCE_ROUNDS: u32 = 100;
-/// Rounds for which a thread of the engine is left alone with the device.
+/// Rounds in which only a thread of the engine uses the device.
 const THREAD_ROUNDS: u32 = 10;

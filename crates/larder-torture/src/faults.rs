@@ -1,4 +1,4 @@
-//! Named kinds of faults, for schedules and for people who repeat one.
+//! Named kinds of faults, for schedules and for developers who repeat one.
 
 use larder_store::device::FaultPlan;
 
@@ -15,7 +15,7 @@ pub struct Faults {
     pub fails_once: bool,
 }
 
-/// Returns all kinds, the harmless first.
+/// Returns all kinds, starting with the harmless ones.
 pub fn all() -> Vec<Faults> {
     let harmless = FaultPlan { slow_transfers_ppm: 400_000, short_transfers_ppm: 100_000, ..FaultPlan::default() };
     let often = 20_000;

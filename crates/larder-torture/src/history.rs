@@ -1,10 +1,10 @@
 //! The law as code: the permitted results of a lookup of one key, given everything that was done to it.
 //!
-//! Every change is an interval of logical time, from its call to its acknowledgement. A version may be found unless a
-//! change that began after its acknowledgement has since been acknowledged itself (for a lookup), or become durable
-//! (for a crash). Finding nothing is allowed unless the key must be found: every candidate for the last change of the
-//! key is an acknowledged version (before a crash: a durable one) that has not expired and is newer than the last
-//! excuse for a loss.
+//! Every change is an interval of logical time, from its call to its acknowledgement. Which versions may a lookup find?
+//! Any version, unless a later change superseded it: one that began after the version was acknowledged and, for a
+//! lookup, was acknowledged itself, or, for a crash, became durable. Finding nothing is allowed unless the key must be
+//! found. It must be if every candidate for the last change of the key is an acknowledged version (before a crash: a
+//! durable one) that has not expired and is newer than the last excuse for a loss.
 //!
 //! The store is run elsewhere, and excuses are decided elsewhere. Invariant: [`History::allows`] and [`History::owes`]
 //! never reject a result of a store that keeps its promises. Idea: the interval order of linearizability (Herlihy,
@@ -12,10 +12,10 @@
 
 use std::collections::HashMap;
 
-/// The result of a lookup: the version of the head, and the length of the body.
+/// The result of a lookup: the version in the head, and the length of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenEntry {
-    /// The version that the head names.
+    /// The version in the head.
     pub head: u64,
     /// Length of the body in bytes.
     pub body_bytes: u64,
@@ -25,13 +25,13 @@ pub struct SeenEntry {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     events: Vec<HistoryEvent>,
-    /// Whether what a crash left is owed.
+    /// Whether entries that survive a crash must be found.
     is_kept: bool,
-    /// Every version that ever was begun.
+    /// All versions ever begun.
     versions: HashMap<u64, EntryVersion>,
 }
 
-/// A version: of a whole entry, or a head given to an entry that was there.
+/// A version: a whole entry, or a new head of an existing entry.
 #[derive(Clone, Debug)]
 struct EntryVersion {
     begun: u64,
@@ -45,11 +45,12 @@ enum Body {
     Own {
         len_bytes: u64,
     },
-    /// A head's: that of one of these versions, or of one begun since.
+    /// The body of a new head: that of one of these versions, or of one begun since.
     OfOneOf {
         before: Vec<u64>,
         since: u64,
-        /// Whether each of these bodies is known to be whole: what a crash left and is not owed may have lost its end.
+        /// Whether each of these bodies is known to be whole. A body that survived a crash but need not be found may be
+        /// cut short.
         is_whole: bool,
     },
 }
@@ -58,9 +59,9 @@ enum Body {
 struct HistoryEvent {
     change: HistoryChange,
     begun: u64,
-    /// [`NEVER`] until it is acknowledged.
+    /// [`NEVER`] until the change is acknowledged.
     ended: u64,
-    /// Set if it may be lost although it was acknowledged, because the device failed before it was durable.
+    /// Whether an acknowledged change may be lost, because the device failed before it was durable.
     is_unsure: bool,
 }
 
@@ -68,21 +69,21 @@ struct HistoryEvent {
 enum HistoryChange {
     Version(u64),
     Removal,
-    /// Hides every entry that was begun before this was.
+    /// Hides every entry begun before it.
     Invalidation,
 }
 
 const NEVER: u64 = u64::MAX;
 
 impl History {
-    /// Begins to store an entry of `version` at `now`.
+    /// Notes at `now` that storing an entry of `version` begins.
     pub fn begin_insert(&mut self, version: u64, body_bytes: u64, expires_at: u32, now: u64) {
         self.versions
             .insert(version, EntryVersion { begun: now, body: Body::Own { len_bytes: body_bytes }, expires_at });
         self.begin(HistoryChange::Version(version), now);
     }
 
-    /// Begins to give the present entry a head of `version`.
+    /// Notes at `now` that replacing the head of the present entry by one of `version` begins.
     pub fn begin_head(&mut self, version: u64, expires_at: u32, now: u64) {
         let (mut bodies, mut since_all, mut are_whole) = (Vec::new(), now, true);
         for event in self.events.iter().filter(|event| !is_superseded(event, &self.events, now)) {
@@ -108,7 +109,7 @@ impl History {
         self.begin(HistoryChange::Version(version), now);
     }
 
-    /// Begins to remove the key.
+    /// Notes at `now` that removing the key begins.
     pub fn begin_removal(&mut self, now: u64) {
         self.begin(HistoryChange::Removal, now);
     }
@@ -120,17 +121,17 @@ impl History {
         }
     }
 
-    /// Notes that the change begun at `begun` was refused and has left no trace.
+    /// Notes that the change begun at `begun` was refused and left no trace.
     pub fn withdraw(&mut self, begun: u64) {
         self.events.retain(|event| event.begun != begun);
     }
 
-    /// Notes an invalidation that covers the key, from `begun` to `ended`, when it is durable.
+    /// Notes a durable invalidation of the key, which took from `begun` to `ended`.
     pub fn invalidate(&mut self, begun: u64, ended: u64) {
         self.events.push(HistoryEvent { change: HistoryChange::Invalidation, begun, ended, is_unsure: false });
     }
 
-    /// Notes that the device failed: changes that were not durable by then may be lost. An acknowledged removal is
+    /// Notes that the device failed: changes that were not durable by `durable` may be lost. An acknowledged removal is
     /// durable.
     pub fn doubt(&mut self, durable: u64) {
         let is_doubted = |event: &&mut HistoryEvent| match event.change {
@@ -142,9 +143,9 @@ impl History {
     }
 
     /// Notes that the store stopped at `now`. Changes acknowledged by `durable` must be found again, and nothing older.
-    /// `is_kept`: its policy promises to keep durable entries.
+    /// `is_kept` tells whether the policy promises to keep durable entries.
     ///
-    /// A removal survives a kill from its acknowledgement on.
+    /// A removal survives a kill once it is acknowledged.
     pub fn crash(&mut self, durable: u64, (is_kill, is_kept): (bool, bool), now: u64) {
         let events = std::mem::take(&mut self.events);
         let was_kept = self.is_kept;
@@ -159,12 +160,12 @@ impl History {
             let is_removed = events.iter().any(|later| is_sure(later) && later.begun > event.ended);
             !is_lost_by(event, &events, durable) && !is_removed
         };
-        // Any of those that are left may be the last; from here on they are equals.
+        // Any remaining change may be the last one; from now on they are equals.
         self.events = events.iter().filter(is_left).map(|event| merged(*event, now)).collect();
     }
 
-    /// Notes that the device lied, or could not be read: any past version may resurface; an invalidated one only unless
-    /// `keeps_invalidations`.
+    /// Notes that the device lied or could not be read: any past version may resurface. With `keeps_invalidations`,
+    /// invalidated versions may not.
     pub fn forgive(&mut self, keeps_invalidations: bool, now: u64) {
         let is_kept = |event: &&HistoryEvent| keeps_invalidations && event.change == HistoryChange::Invalidation;
         let invalidations: Vec<HistoryEvent> = self.events.iter().filter(is_kept).copied().collect();
@@ -182,13 +183,13 @@ impl History {
         });
     }
 
-    /// Drops versions that cannot resurface even after a power loss, given the changes that were `durable` before.
+    /// Drops versions that cannot resurface even after a power loss, because later changes were durable by `durable`.
     pub fn prune(&mut self, durable: u64) {
         let events = std::mem::take(&mut self.events);
         self.events = events.iter().filter(|event| !is_lost_by(event, &events, durable)).copied().collect();
     }
 
-    /// Drops the alternatives that a crash left open, once `seen` was certainly found.
+    /// Drops the alternatives that a crash left open, once one of them was definitely found.
     pub fn narrow(&mut self, seen: SeenEntry) {
         let found = HistoryChange::Version(seen.head);
         if self.events.iter().any(|event| event.change == found && event.begun == 0) {
@@ -202,7 +203,7 @@ impl History {
     /// Checks whether a lookup from `begun` to now may find `seen` at `unix_s`.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason why it may not.
     pub fn allows(&self, seen: SeenEntry, begun: u64, unix_s: u32) -> Result<(), String> {
         let Some(version) = self.versions.get(&seen.head) else {
             return Err(format!("version {} was never stored", seen.head));
@@ -267,14 +268,14 @@ impl History {
         self.versions.get(&seen.head).is_some_and(is_of_use) && !self.any_bodies(seen).is_empty()
     }
 
-    /// Versions of any time whose body is as long as that of `seen`.
+    /// Returns all versions, past or present, whose body has the length of `seen`.
     pub fn any_bodies(&self, seen: SeenEntry) -> Vec<u64> {
         let is_long =
             |version: &EntryVersion| matches!(version.body, Body::Own { len_bytes } if len_bytes == seen.body_bytes);
         self.versions.iter().filter(|(_, version)| is_long(version)).map(|(&number, _)| number).collect()
     }
 
-    /// Versions whose body an entry that was `seen` may have.
+    /// Returns the versions whose body the entry `seen` can have.
     pub fn bodies(&self, seen: SeenEntry) -> Vec<u64> {
         let is_long = |version: &u64| matches!(self.versions[version].body, Body::Own { len_bytes } if len_bytes == seen.body_bytes);
         match self.versions.get(&seen.head) {
@@ -301,7 +302,7 @@ fn is_superseded(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> b
         })
 }
 
-/// As [`is_superseded`], by something that is sure not to be lost.
+/// Returns whether a change superseded `event` that certainly cannot be lost.
 fn is_lost_by(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> bool {
     let supersedes = |later: &HistoryEvent| {
         later.change != HistoryChange::Invalidation
@@ -312,7 +313,7 @@ fn is_lost_by(event: &HistoryEvent, events: &[HistoryEvent], until: u64) -> bool
     event.change != HistoryChange::Invalidation && events.iter().any(supersedes)
 }
 
-/// Converts an event from before a crash at `now`.
+/// Converts an event from before a crash that happened at `now`.
 fn merged(event: HistoryEvent, now: u64) -> HistoryEvent {
     if event.change == HistoryChange::Invalidation {
         return event;

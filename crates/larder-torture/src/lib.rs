@@ -1,8 +1,8 @@
-//! Larder's engine on trial: operations, faults and crashes drawn from a seed, against a model that may only forget.
+//! Tests Larder's engine against a model that may only forget. Operations, faults and crashes are drawn from a seed.
 //!
-//! Owns: the law as code ([`History`]), the trial that holds a store to it ([`Trial`]), and schedules of concurrent
-//! work ([`schedule`]). Knows the engine by its public API alone, so that it judges what users see. Everything runs
-//! on one thread in virtual time: the same seed comes to the same end.
+//! Owns: the law as code ([`History`]), the trial that checks a store against it ([`Trial`]), and schedules of
+//! concurrent work ([`schedule`]). It uses only the engine's public API, so that it judges what users see. Everything
+//! runs on one thread in virtual time: the same seed always gives the same result.
 
 pub mod content;
 pub mod faults;

@@ -99,7 +99,7 @@ struct SeedRun {
 
 #[derive(Default)]
 struct RunState {
-    /// By row, then by kind of faults.
+    /// By policy, then by kind of faults.
     tallies: Vec<Vec<Tally>>,
     failures: Vec<String>,
     shown: u64,
@@ -131,7 +131,8 @@ impl SeedRun {
                 return;
             }
             let seed = self.arguments.seed.wrapping_add(number);
-            // By the seed, not by its number here, so that a seed alone repeats it.
+            // Depends on the seed only, not on the seed's position in this run, so that the seed alone repeats the
+            // schedule.
             let row = (seed % self.rows.len() as u64) as usize;
             let kind = (seed / self.rows.len() as u64 % self.kinds.len() as u64) as usize;
             let (policy, faults) = (self.rows[row], &self.kinds[kind]);

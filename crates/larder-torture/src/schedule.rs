@@ -20,30 +20,30 @@ use std::{
 pub struct ScheduleEnd {
     /// Counts of the events.
     pub tally: Tally,
-    /// Hash of all bytes on the device and of what it did.
+    /// Hash of all bytes on the device and of its counters.
     pub digest: u64,
 }
 
 /// A schedule to be run.
 #[derive(Clone, Debug)]
 pub struct SchedulePlan {
-    /// Everything follows from it.
+    /// The seed that determines everything.
     pub seed: u64,
-    /// The store's.
+    /// The options of the store.
     pub options: StoreOptions,
     /// The kind of faults.
     pub faults: Faults,
     /// Number of operations.
     pub operations: u64,
-    /// Whether the time of day is set forth and back now and then.
+    /// Whether the time of day is sometimes set forward and back.
     pub steps_clock: bool,
-    /// Hears everything that happens.
+    /// Called for every event, if set.
     pub tell: Option<fn(&str)>,
 }
 
 impl SchedulePlan {
-    /// Returns the schedule of `seed` for a row under a kind of faults: the store's options, too, and whether the clock is
-    /// stepped, follow from the seed.
+    /// Returns the schedule of `seed` for a policy under a kind of faults. The seed also determines the store's
+    /// options, and whether the clock is changed.
     pub fn of_seed(seed: u64, policy: &'static Policy, faults: &Faults, operations: u64) -> Self {
         Self {
             seed,
@@ -56,13 +56,13 @@ impl SchedulePlan {
     }
 }
 
-/// In one of how many schedules the time of day is set forth and back.
+/// The time of day is changed in one of this many schedules.
 const CLOCK_STEPS_ONE_IN: u64 = 3;
 
 /// Runs the schedule of `plan`.
 ///
 /// # Errors
-/// The law that was broken.
+/// A description of the broken law.
 pub fn run(plan: &SchedulePlan) -> Result<ScheduleEnd, String> {
     let mut dice = Dice::new(plan.seed);
     let mut faults = plan.faults.clone();
@@ -74,7 +74,7 @@ pub fn run(plan: &SchedulePlan) -> Result<ScheduleEnd, String> {
         trial.tell(tell);
     }
     let character = Character::draw(&mut dice);
-    // Numbers of its own, so that a schedule is the same but for that.
+    // A separate sequence, so that changing the clock does not change the rest of the schedule.
     let clock_dice = plan.steps_clock.then(|| Dice::new(plan.seed.rotate_left(32)));
     let mut schedule = Schedule { trial, dice, clock_dice, character, running: Vec::new() };
     for _ in 0..plan.operations {
@@ -87,19 +87,19 @@ pub fn run(plan: &SchedulePlan) -> Result<ScheduleEnd, String> {
     Ok(ScheduleEnd { tally, digest: hasher.finish() })
 }
 
-/// Among how many transfers the one is that fails, where one does: about as many as a schedule makes.
+/// Number of operations among which the failing one is chosen. A schedule makes about as many.
 const ONE_FAILS_WITHIN: u64 = 400;
 
-/// Among how many operations the clock is set once, and by how many seconds.
+/// The clock is changed once in this many operations, by one of these numbers of seconds.
 const CLOCK_STEPS_WITHIN: u64 = 60;
 const CLOCK_STEPS_S: [i64; 4] = [2, 61, 3600, 90_000];
 
-/// The character of a schedule, so that seeds differ in more than order.
+/// The properties of a schedule, which vary with the seed.
 struct Character {
     key_count: u64,
     running_max: usize,
     body_bytes_max: u64,
-    /// Of a thousand operations.
+    /// Per thousand operations.
     crashes: u64,
     removals: u64,
     syncs: u64,
@@ -162,18 +162,18 @@ impl Character {
     }
 }
 
-/// A schedule under way.
+/// A running schedule.
 struct Schedule {
     trial: Trial,
     dice: Dice,
-    /// Decides when the time of day is set, and by how much.
+    /// Decides when and by how much the time of day is changed.
     clock_dice: Option<Dice>,
     character: Character,
     running: Vec<(Task, Arc<Flag>)>,
 }
 
 impl Schedule {
-    /// Draws an operation and gets it started, going on with the others now and then.
+    /// Draws an operation and starts it. Sometimes advances the running ones first.
     fn next(&mut self) -> Result<(), String> {
         while self.running.len() >= self.character.running_max || (!self.running.is_empty() && self.dice.below(2) == 0)
         {
@@ -182,7 +182,7 @@ impl Schedule {
         self.step_clock()?;
         let operation = self.character.operation(&mut self.dice);
         match operation {
-            // The callers are gone with the process.
+            // The callers end with the process.
             Operation::Crash { .. } => self.running.clear(),
             Operation::Reopen => self.finish_running()?,
             // An invalidation waits for other changes of the superblock: those of syncs, and writes retried after a
@@ -196,7 +196,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Sets the time of day forth or back, from seconds to days, if it is time.
+    /// Sometimes changes the time of day, by seconds up to days, forward or back.
     fn step_clock(&mut self) -> Result<(), String> {
         let Some(dice) = &mut self.clock_dice else { return Ok(()) };
         if dice.below(CLOCK_STEPS_WITHIN) > 0 {
@@ -216,7 +216,7 @@ impl Schedule {
             return Ok(());
         }
         if ready.is_empty() {
-            // The engine may have a thread of its own at work.
+            // A thread of the engine may be at work.
             let waits = self.running.iter().any(|(_, flag)| flag.wait(PATIENCE_ROUNDS));
             let works = || self.running.iter().map(|(task, _)| task.work).collect::<Vec<_>>();
             return if waits { Ok(()) } else { Err(format!("nobody goes on: {:?}", works())) };
@@ -231,7 +231,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Returns whether an operation is under way that may change the superblock.
+    /// Returns whether an operation is running that may change the superblock.
     fn has_sync(&self) -> bool {
         self.running.iter().any(|(task, _)| matches!(task.work, ModelWork::Sync { .. } | ModelWork::Wait { .. }))
     }
@@ -243,7 +243,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Ends what is under way and looks at every key.
+    /// Ends all running operations, and looks up every key.
     fn finish(&mut self) -> Result<(), String> {
         self.finish_running()?;
         self.trial.check_all()
@@ -256,7 +256,7 @@ mod tests {
     use crate::{faults, trial};
     use larder_store::Policy;
 
-    /// At stake: removed entries that were found again. Each of these schedules once ended so.
+    /// At stake: removed entries that were found again. Each of these schedules once failed that way.
     #[test]
     fn schedules_that_broke_the_law_once_keep_it() {
         for (row, faults, seed) in [
@@ -275,30 +275,32 @@ mod tests {
             assert_eq!(run(&plan).err(), None, "{row} at {seed}");
         }
         for (row, faults, seed) in [
-            // An entry of a length whose room was all taken.
+            // An entry of a length whose room was already used up.
             ("buddy", "torn", 5_006_972),
             ("buddy", "once", 500_001_863),
-            // A start that could not be written, tried again by two tasks at once.
+            // The writes of a start failed, and two tasks retried them at the same time.
             ("multiple-dirs", "errors", 5_013_754),
-            // A long entry in place of one whose clusters were freed between looking for room and taking it.
+            // A long entry replaced another. The clusters of the old one were freed between searching for room and
+            // taking it.
             ("ucfs", "none", 5_037_667),
-            // Removals on a full disk, acknowledged while what hid the entry was still in memory alone.
+            // Removals on a full disk were acknowledged while the data that hid the entries was only in memory.
             ("tiny", "full", 15),
             ("tiny", "full", 128),
             ("tiny", "full", 910),
             ("tiny", "full", 2_000_388),
-            // A segment whose first unit failed, and with it what showed that the others are in use.
+            // The first unit of a segment failed, and only that unit showed that the others are in use.
             ("log-clock", "errors", 300_051_802),
-            // A session block that was read from a blank place: the volume passed for a new one.
+            // A misdirected read of the session block returned blanks, and the volume was taken for a new one.
             ("hashcache-setmem", "misdirected", 300_148_100),
-            // Entries whose places found no room on the way to the file: the row says how many it gave up.
+            // Entries whose positions found no room before they were written to the file. The policy reports how many
+            // it dropped.
             ("hashcache-log-lru", "slow", 300_059_337),
             // One copy of the superblock lost its last write, and the other one was misread once.
             ("esp", "all", 300_077_537),
-            // A write that goes astray and lands on what is stored meanwhile: excused.
+            // A misdirected write that lands on an entry stored in the meantime: excused.
             ("large-file", "misdirected", 5_016_490),
             ("large-file", "misdirected", 7_032_196),
-            // A new head that waited for room, and whose entry had made room for it already.
+            // A new head waited for room, and the entry that it belonged to was evicted to make that room.
             ("lazy-reads-loc", "once", 90_750),
         ] {
             let policy = Policy::named(row).expect("it is in the table");

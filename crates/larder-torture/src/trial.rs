@@ -1,8 +1,8 @@
-//! One store on trial: operations are applied to it and to the model, and all its results are judged.
+//! A store on trial: operations are applied to it and to the model, and all its results are judged.
 //!
 //! Owns: the device, the store on it, and the histories of all keys. Schedules and property tests choose the
-//! operations. Invariant: a broken law ends the trial with the result and the reason why it is not allowed, or with the
-//! result that is missing.
+//! operations. Invariant: when a law is broken, the trial ends and reports the wrong or missing result, and why it is
+//! not allowed.
 
 mod debt;
 mod life;
@@ -18,7 +18,7 @@ use std::{collections::HashMap, fmt, ops::AddAssign, sync::Arc, time::Duration};
 use task::{FoundEntry, Part, TaskOutcome};
 pub(crate) use task::{ModelWork, Task};
 
-/// Something to do to a store.
+/// An operation on a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Stores a new version.
@@ -35,58 +35,58 @@ pub enum Operation {
         /// The key.
         key: u64,
     },
-    /// Looks up and reads the whole body.
+    /// Looks up an entry and reads its whole body.
     Read {
         /// The key.
         key: u64,
     },
-    /// Looks up the front and reads a part of the body.
+    /// Looks up the front of an entry and reads a part of its body.
     ReadPart {
         /// The key.
         key: u64,
         /// Chooses the part.
         part: u64,
     },
-    /// Removes.
+    /// Removes an entry.
     Remove {
         /// The key.
         key: u64,
     },
-    /// Gives a new head.
+    /// Replaces the head of an entry.
     UpdateHead {
         /// The key.
         key: u64,
     },
     /// Syncs.
     Sync,
-    /// Lets time pass and does what is due then.
+    /// Lets time pass and does the work that becomes due.
     Wait {
         /// The time in milliseconds.
         milliseconds: u64,
     },
-    /// Sets the time of day forth or back, without any time passing. Not while a lookup is under way: it would be judged by the
-    /// time of its beginning.
+    /// Changes the time of day; no time passes. Not allowed during a lookup, because the lookup is judged by the time
+    /// at which it began.
     StepClock {
         /// The number of seconds.
         by_s: i64,
     },
-    /// Makes all entries misses, or those of one site.
+    /// Invalidates all entries, or those of one site.
     Invalidate {
-        /// One of [`SITE_COUNT`], from 1; `None` is all.
+        /// A site from 1 to [`SITE_COUNT`]; `None` means all.
         site: Option<u64>,
     },
-    /// Closes and opens again.
+    /// Closes the store and opens it again.
     Reopen,
-    /// Ends the process or the power at once, and opens again.
+    /// Ends the process or cuts the power, and opens the store again.
     Crash {
         /// The kind of end.
         how: Crash,
-        /// After how many transfers of recovery the same happens again, if it does.
+        /// If set, the same happens again after this many operations of the recovery.
         again_after: Option<u64>,
     },
 }
 
-/// A sudden end of everything.
+/// A sudden end of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// The process is killed; the device keeps what it acknowledged.
@@ -102,19 +102,19 @@ pub struct Tally {
     pub operations: u64,
     /// Lookups answered.
     pub lookups: u64,
-    /// Entries found, every byte of them right.
+    /// Entries found, all their bytes correct.
     pub hits: u64,
-    /// Kills and power cuts.
+    /// Kills and power losses.
     pub crashes: u64,
-    /// Operations that the store refused or that failed, as they may when the device fails.
+    /// Operations that failed, or that the store refused. Allowed when the device fails.
     pub failures: u64,
-    /// Stores that could not be opened again, as may be when the device lied or died.
+    /// Stores that could not be opened again. Allowed when the device lied or died.
     pub given_up: u64,
     /// Faults that struck.
     pub faults: u64,
-    /// Lookups that had to find something, and of these the ones that found nothing where a row may lose a few.
+    /// Lookups that had to find something.
     pub owed: u64,
-    /// As above.
+    /// Lookups of these that found nothing, in policies that may lose a few entries.
     pub missed: u64,
 }
 
@@ -151,24 +151,24 @@ pub struct Trial {
     options: StoreOptions,
     plan: FaultPlan,
     device: Arc<FaultyDevice>,
-    /// The files of rows that keep some. What is written there is there at once, and no fault strikes it.
+    /// The files of policies that keep entries in files. Writes to them take effect at once and never fail.
     directory: Arc<MemoryDirectory>,
     store: Option<Store>,
     histories: HashMap<u64, History>,
-    /// Logical time: every call and every answer is a moment of its own.
+    /// Logical time: every call and every result has its own moment.
     now: u64,
     next_version: u64,
     /// Virtual time since the start.
     passed: Duration,
     /// Total seconds by which the time of day was set forward.
     stepped_s: i64,
-    /// The device's counts when it was made to die.
+    /// The device's counters when it was made to die.
     dying: Option<FaultStats>,
-    /// Set if the data found at the start of this life may differ from the medium's.
+    /// Whether the data read at the start of this life may differ from the medium's.
     is_misled: bool,
-    /// Whether something found no room.
+    /// Whether an operation failed for lack of room.
     was_full: bool,
-    /// Faults of devices that died on purpose in the middle of a recovery.
+    /// Faults of devices that died on purpose during a recovery.
     staged: FaultStats,
     /// The times until which completed operations survive a kill, and a power loss.
     durable: Durable,
@@ -177,12 +177,12 @@ pub struct Trial {
     tell: Option<fn(&str)>,
 }
 
-/// Up to when what was acknowledged is durable.
+/// The times up to which acknowledged operations are durable.
 #[derive(Clone, Copy, Debug, Default)]
 struct Durable {
     kill: u64,
     power: u64,
-    /// Becomes `kill` and `power` when the device has nothing left to do.
+    /// Copied to `kill` and `power` when the device has nothing left to do.
     kill_when_idle: u64,
     power_when_idle: u64,
 }
@@ -192,12 +192,12 @@ pub const SIZE_BYTES: u64 = (12 << 18) + (68 << 10);
 /// Size of the segments of all volumes.
 const SEGMENT_BYTES: u64 = 256 << 10;
 
-/// As [`options`], with sizes and constants that follow from the seed as well.
+/// Returns options like [`options`], with sizes and constants that depend on the seed as well.
 pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
     let mut dice = Dice::new(!seed);
     let mut pick = |values: &[u64]| values[dice.below(values.len() as u64) as usize];
     let mut options = options(policy, seed);
-    // Between a dozen segments, where reclaim is never far, and so many that nothing is reclaimed.
+    // Either a dozen segments, so that reclaim is never far, or so many that nothing is reclaimed.
     options.size_bytes = pick(&[SIZE_BYTES, SIZE_BYTES, (20 << 18) + (68 << 10), 12 << 20]);
     if policy.index != IndexAxis::RecentSetPlaces {
         options.mean_entry_bytes = pick(&[1024, 2048, 8192]);
@@ -215,9 +215,9 @@ pub fn varied_options(policy: &'static Policy, seed: u64) -> StoreOptions {
     options
 }
 
-/// Options of a small store of one row, in virtual time, without a thread or a random number of its own.
+/// Returns the options of a small store of a policy, in virtual time, without a thread or random numbers of its own.
 pub fn options(policy: &'static Policy, seed: u64) -> StoreOptions {
-    // So few sets and places in memory that even a short trial writes places to the file.
+    // So few sets and positions are in memory that even a short trial writes positions to the file.
     let mean_entry_bytes = if policy.index == IndexAxis::RecentSetPlaces { 32 << 10 } else { 2048 };
     let mut tuning = Tuning::default();
     (tuning.hashcache_positions, tuning.hashcache_positions_waiting) = (1, 2);
@@ -271,7 +271,7 @@ impl Trial {
         Ok(trial)
     }
 
-    /// Does one operation from call to answer.
+    /// Does one operation from call to result.
     ///
     /// # Errors
     /// The law that it broke.
@@ -281,7 +281,7 @@ impl Trial {
         self.judge_outcome(task.work, outcome)
     }
 
-    /// Starts an operation. `None`: it is done already.
+    /// Starts an operation. Returns `None` if it is already done.
     ///
     /// # Errors
     /// The law that it broke.
@@ -303,7 +303,7 @@ impl Trial {
         Ok(None)
     }
 
-    /// Judges what a started operation came to.
+    /// Judges the outcome of an operation.
     ///
     /// # Errors
     /// The law that it broke.
@@ -354,7 +354,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Looks at every key there ever was.
+    /// Looks up every key that was ever used.
     ///
     /// # Errors
     /// The law that was broken.
@@ -413,7 +413,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Errors are for devices that fail, and for want of room.
+    /// Checks that an error is allowed: the device failed, or there was no room.
     fn excuse(&mut self, work: &ModelWork, error: &Error) -> Result<(), String> {
         self.tally.failures += 1;
         let is_full = error.kind() == larder_store::ErrorKind::Full;
@@ -478,14 +478,14 @@ impl Trial {
     }
 }
 
-/// Returns whether a policy's memory distinguishes an entry from an older one of the same key. If not, a write that the
-/// device acknowledged and lost leaves the older one, and nobody can know.
+/// Returns whether a policy's index distinguishes an entry from an older one of the same key. If not, a write that the
+/// device acknowledged and lost leaves the older entry, which cannot be detected.
 fn remembers_writes(policy: &Policy) -> bool {
     use IndexAxis::{FrontAndFilters, Nothing, RecentSetPlaces, RecentSetTags, SetTags};
     !matches!(policy.index, Nothing | SetTags | RecentSetTags | RecentSetPlaces | FrontAndFilters)
 }
 
-/// Returns the device in the form the engine takes.
+/// Returns the device as the engine's trait object.
 fn as_device(device: &Arc<FaultyDevice>) -> Arc<dyn Device> {
     Arc::clone(device) as Arc<dyn Device>
 }
@@ -495,7 +495,7 @@ mod tests {
     use super::*;
     use crate::faults;
 
-    /// At stake: a law that an engine keeps by losing everything.
+    /// At stake: an engine that keeps the law by losing everything.
     #[test]
     fn a_store_that_loses_everything_breaks_the_law_in_every_row() {
         for policy in Policy::all() {
@@ -508,7 +508,7 @@ mod tests {
             trial.step(Operation::Reopen).unwrap();
             trial.check_all().unwrap_or_else(|broken| panic!("{policy}: {broken}"));
             assert!(trial.tally().owed >= 8, "{policy}");
-            // The same, but the store that comes back is an empty one.
+            // The same, but the store that is opened after the crash is empty.
             trial.device = Arc::new(FaultyDevice::new(8 * SIZE_BYTES, 2, FaultPlan::default()));
             trial.directory = Arc::new(MemoryDirectory::new(8 * SIZE_BYTES));
             trial.store = None;

@@ -1,7 +1,7 @@
-//! Requests to try a cache with: traces from files, workloads from a seed, and the random numbers they are made of.
+//! Requests to test a cache with: traces from files, workloads from a seed, and their random numbers.
 //!
-//! Everything here is metadata: a request is a key and a size, bodies do not exist. Traces are streamed, so that memory does
-//! not depend on their length; workloads are the same on every machine. Start at [`Trace`] and [`Workload`].
+//! Everything here is metadata: a request is a key and a size, without a body. Traces are streamed, so that memory does
+//! not depend on their length. Workloads are the same on every machine. Start at [`Trace`] and [`Workload`].
 
 mod random;
 mod request;

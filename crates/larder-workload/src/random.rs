@@ -1,11 +1,11 @@
 //! Random numbers that are the same for one seed on every machine.
 //!
-//! The store's [`Dice`] (SplitMix64), with logarithms and exponentials from a library in
-//! software, because those of processors and systems differ in the last bit.
+//! It uses the store's [`Dice`] (SplitMix64), with logarithms and exponentials from a software library, because those
+//! of processors and systems differ in the last bit.
 
 use larder_store::Dice;
 
-/// A generator.
+/// A random number generator.
 #[derive(Clone, Debug)]
 pub struct Random(Dice);
 
@@ -15,20 +15,20 @@ impl Random {
         Self(Dice::new(seed))
     }
 
-    /// Returns any number of 64 bits.
+    /// Returns a random 64-bit number.
     pub fn bits(&mut self) -> u64 {
         self.0.roll()
     }
 
-    /// Returns a number from 0 up to 1, without 1.
+    /// Returns a number in [0, 1).
     pub fn share(&mut self) -> f64 {
         self.0.share()
     }
 
-    /// Returns a number from 0 up to `count`, without it.
+    /// Returns a number from 0 to `count` - 1.
     ///
     /// # Panics
-    /// When `count` is 0.
+    /// If `count` is 0.
     pub fn below(&mut self, count: u64) -> u64 {
         self.0.below(count)
     }
@@ -38,7 +38,7 @@ impl Random {
         self.share() < probability
     }
 
-    /// Brings `items` into an order of which each is as likely (Durstenfeld, CACM 1964).
+    /// Puts `items` into a random order, each order being equally likely (Durstenfeld, CACM 1964).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for place in (1..items.len()).rev() {
             items.swap(place, self.below(place as u64 + 1) as usize);
@@ -56,12 +56,12 @@ impl Random {
         radius * libm::cos(std::f64::consts::TAU * self.share())
     }
 
-    /// Returns a lognormal number by its median and the deviation of its logarithm.
+    /// Returns a lognormal number, given its median and the deviation of its logarithm.
     pub fn lognormal(&mut self, median: f64, sigma: f64) -> f64 {
         median * libm::exp(sigma * self.normal())
     }
 
-    /// Returns a lognormal number by its mean and standard deviation, as Web Polygraph names them.
+    /// Returns a lognormal number, given its mean and standard deviation, as Web Polygraph specifies it.
     pub fn lognormal_by_mean(&mut self, mean: f64, deviation: f64) -> f64 {
         let variance = libm::log(1.0 + (deviation / mean) * (deviation / mean));
         self.lognormal(mean / libm::exp(variance / 2.0), libm::sqrt(variance))
@@ -73,20 +73,20 @@ impl Random {
     }
 }
 
-/// Mixes the bits of a number, each of which changes half of the others.
+/// Mixes the bits of a number: each input bit changes about half of the output bits.
 pub fn mix(number: u64) -> u64 {
     Dice::mix(number)
 }
 
-/// Ranks from 0, the more seldom the greater, by Zipf's law.
+/// Ranks from 0 distributed by Zipf's law: the greater the rank, the rarer.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     count: f64,
     exponent: f64,
-    /// The integral of x^-exponent from 1/2 and to count + 1/2.
+    /// The integral of x^-exponent up to 1/2, and up to count + 1/2.
     low: f64,
     high: f64,
-    /// A rank at most so far above its place is right without computing areas.
+    /// If a rank is at most this far above the drawn value, it is accepted without computing areas.
     near: f64,
 }
 
@@ -129,7 +129,7 @@ impl Zipf {
         if (self.exponent - 1.0).abs() < 1e-9 {
             return libm::exp(area);
         }
-        // The power as an exponential, at a third of the time; the base is positive.
+        // The power, computed as an exponential in a third of the time; the base is positive.
         libm::exp(libm::log(area * (1.0 - self.exponent) + 1.0) / (1.0 - self.exponent))
     }
 }

@@ -27,7 +27,7 @@ pub use binary::write_compact;
 const BUFFER_BYTES: usize = 256 << 10;
 /// A line longer than this is damaged.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// So is a size over this, which no cache has: 256 TiB.
+/// A size above this, 256 TiB, is damaged too.
 const SIZE_BYTES_MAX: u64 = 1 << 48;
 
 /// A trace file's format.
@@ -51,13 +51,13 @@ pub enum Format {
 pub struct Progress {
     /// Bytes of the file, as stored.
     pub file_bytes: u64,
-    /// Bytes of it that were read.
+    /// Bytes of the file that were read.
     pub read_bytes: u64,
     /// Requests found.
     pub requests: u64,
     /// Lines or records that are damaged.
     pub damaged: u64,
-    /// Lines that are whole but no request that a cache would see (other methods, denied).
+    /// Valid lines that are not a request that a cache would see (other methods, denied).
     pub left_out: u64,
     /// Number of the first damaged line or record, from 1, and what is wrong with it.
     pub first_damage: Option<(u64, &'static str)>,
@@ -88,7 +88,7 @@ enum Source {
     },
     Oracle(Oracle),
     Compact(Compact),
-    /// Behind the end of what can be read.
+    /// Nothing more can be read.
     Over,
 }
 
@@ -96,7 +96,7 @@ enum Source {
 enum Step {
     Request(Request),
     LeftOut,
-    /// Names of columns, a remark, an empty line.
+    /// Column names, a comment, or an empty line.
     Nothing,
     Damaged(&'static str),
 }
@@ -116,8 +116,8 @@ impl Format {
         Self::ALL.iter().find(|(known, _)| *known == name).map(|&(_, format)| format)
     }
 
-    /// Guesses the format from the first bytes of a (decompressed) file, or returns what is wrong with them. Oracle
-    /// files have no mark: they are binary, with times in order.
+    /// Guesses the format from the first bytes of a (decompressed) file, or returns why it cannot. Oracle files have no
+    /// magic: they are recognized as binary with times in order.
     fn guess(first: &[u8]) -> Result<Self, String> {
         if first.starts_with(&binary::MAGIC) {
             return Ok(Self::Compact);
@@ -253,7 +253,7 @@ impl TraceError {
         Self { path: path.to_owned(), what: what.to_owned(), source }
     }
 
-    /// Creates the error for a trace that is valid but useless.
+    /// Creates the error for a valid trace without a usable request.
     pub fn no_request(name: &str, progress: &Progress) -> Self {
         let Progress { left_out, damaged, first_damage, .. } = progress;
         let first = first_damage.map_or_else(String::new, |(at, why)| format!(" (line {at}: {why})"));
@@ -275,7 +275,7 @@ impl std::error::Error for TraceError {
     }
 }
 
-/// A file that counts what is read of it.
+/// A file that counts the bytes read from it.
 struct CountedFile {
     file: File,
     read_bytes: Arc<AtomicU64>,

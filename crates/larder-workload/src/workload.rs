@@ -1,6 +1,6 @@
 //! Workloads made from a seed: the same requests on every machine.
 //!
-//! Owns: [`Workload`], the list of them. Simulation is elsewhere.
+//! Owns: [`Workload`] and the list of workloads. Simulation is elsewhere.
 
 mod markatos;
 mod polymix;
@@ -11,7 +11,7 @@ pub use polymix::{
     PolyMix, PolyMixClass, PolyMixNature, PolyMixObject, PolyMixRequest, PolyMixRequests, PolyMixVersion, RequestKind,
 };
 
-/// Bytes of the synthetic objects of [`Workload::Zipf`], median; their spread is that of Markatos' documents.
+/// Median size of the synthetic objects of [`Workload::Zipf`], in bytes. The spread is that of Markatos' documents.
 const SIZE_MEDIAN_BYTES: f64 = 6000.0;
 const SIZE_SIGMA: f64 = 1.05;
 const SIZE_BYTES_MAX: f64 = 8_388_608.0;
@@ -46,10 +46,10 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// The names [`Self::named`] knows.
+    /// The names that [`Self::named`] accepts.
     pub const NAMES: [&'static str; 6] = ["zipf", "zipf-0.8", "zipf-1.0", "markatos", "polymix-3", "polymix-4"];
 
-    /// Returns the workload with this name, for a cache of these sizes, on which its working set depends.
+    /// Returns the workload with this name. Its working set depends on the sizes of the cache.
     pub fn named(name: &str, seed: u64, memory_bytes: u64, disk_bytes: u64) -> Option<Self> {
         let polymix = |version| Self::PolyMix(Box::new(PolyMixRequests::new(version, seed, disk_bytes)));
         Some(match name {
@@ -80,7 +80,8 @@ impl Iterator for Workload {
     }
 }
 
-/// Requests for objects by Zipf's law, with exponent 0.9 unless another is named, of four times the bytes that the disk takes.
+/// Requests for objects by Zipf's law, with exponent 0.9 unless another is given. All objects together have four times
+/// the bytes of the disk.
 pub struct ZipfRequests {
     random: Random,
     ranks: Zipf,

@@ -1,8 +1,8 @@
 //! Decides which lookups must find an entry.
 //!
-//! Owns: the time since which nothing has excused a loss, and the keys lost in policies that may lose a few. The
-//! operations on a key are known to [`crate::History`]. A cache may evict: a version must be found only until a quarter
-//! of the volume may have been written since (with probation, a 32nd), with an estimate above what any policy writes.
+//! Owns: the time up to which losses are excused, and the keys lost in policies that may lose a few. [`crate::History`]
+//! knows the operations on a key. A cache may evict: a version must be found only until a quarter of the volume may
+//! have been written since (with probation, a 32nd). The estimate of bytes written is above what any policy writes.
 //! Invariant: a store that works as its policy promises is never accused of a loss.
 
 use super::{Crash, Operation, SEGMENT_BYTES, SITE_COUNT, Trial};
@@ -14,25 +14,25 @@ use std::collections::{HashSet, VecDeque};
 pub(super) struct Debt {
     /// Operations begun by this time need not be found.
     excused_until: u64,
-    /// Bytes that may have been written so far, and how many at which moment.
+    /// Bytes that may have been written so far, and their number at past moments.
     worn_bytes: u64,
     worn: VecDeque<(u64, u64)>,
     /// The longest body so far.
     longest_bytes: u64,
-    /// Faults of which the model knows, and failed writes among them.
+    /// Faults that are already accounted for, and the failed writes among them.
     known_faults: u64,
     known_failed_writes: u64,
-    /// Whether a transfer was on its way, when that was looked at last, that a fault had struck.
+    /// Whether a fault had struck an operation in flight at the last check.
     is_struck: bool,
-    /// Whether an invalidation failed that may be on one of the volume's superblocks: the next start may find it there.
+    /// Whether an invalidation failed that may be on one of the volume's superblocks. The next start may then apply it.
     is_haunted: bool,
-    /// Entries evicted, when that was looked at last.
+    /// Number of evicted entries at the last check.
     known_evicted: u64,
-    /// Whether a removal waits to be written, when that was looked at last.
+    /// Whether a removal was pending at the last check.
     owes_removals: bool,
-    /// When a write failed last.
+    /// When the last write failed.
     failed_at: u64,
-    /// Keys that were owed and not found in a row that may lose a few.
+    /// Keys that had to be found and were not, in a policy that may lose a few.
     lost: HashSet<u64>,
 }
 
@@ -113,8 +113,8 @@ impl Trial {
         self.debt.owes_removals = owes;
     }
 
-    /// Takes note of evictions by a row that gives room to lengths for good: once all of it is given, what is new takes that of one as
-    /// long, however little was written.
+    /// Accounts for evictions by a policy that assigns room to lengths permanently. Once all of it is assigned, a new
+    /// entry replaces one of the same length, no matter how little was written.
     pub(super) fn note_evictions(&mut self) {
         if self.options.policy.layout != LayoutAxis::SizeClasses {
             return;
@@ -126,7 +126,7 @@ impl Trial {
         }
     }
 
-    /// Faults that have just been counted as staged are none.
+    /// Excludes faults that were just counted as staged.
     pub(super) fn forget_staged(&mut self) {
         (self.debt.known_faults, self.debt.known_failed_writes) = (self.faults(), self.failed_writes());
     }
@@ -140,7 +140,7 @@ impl Trial {
     pub(super) fn wear_by(&mut self, operation: &Operation) {
         let layout = self.options.policy.layout;
         let is_clustered = layout == LayoutAxis::Clusters;
-        // Clusters are written whole, and one that has no room for an entry is closed.
+        // Clusters are written whole, and a cluster without room for an entry is closed.
         let unit_bytes = if is_clustered { self.options.tuning.ucfs_cluster_bytes } else { PARTIAL_BYTES };
         let times = if is_clustered { 2 } else { 1 };
         let bytes = match *operation {
@@ -203,15 +203,15 @@ impl Trial {
     /// Returns whether durable data must survive such an end.
     pub(super) fn outlives(&self, how: Crash) -> bool {
         match self.options.policy.layout {
-            // A power cut while a set is written loses all of the set.
+            // A power loss during the write of a set loses the whole set.
             LayoutAxis::FrontAndSets => how == Crash::Kill,
             _ => true,
         }
     }
 }
 
-/// Returns whether a new entry may cost others long before the volume is full: because a few bits stand for a key, few
-/// places are open to it, or evictions take much along.
+/// Returns whether a new entry may displace others long before the volume is full: because the index keeps only a few
+/// bits of a key, because a key can go to only a few places, or because evictions remove many entries at once.
 fn may_lose_a_few(policy: &Policy) -> bool {
     let is_exact = matches!(policy.index, IndexAxis::Buckets | IndexAxis::Map);
     !is_exact || policy.layout == LayoutAxis::MultilevelBitmap
@@ -226,7 +226,7 @@ fn part_count(options: &StoreOptions) -> u64 {
     }
 }
 
-/// Largest overhead of writing an entry's body: the data around it, and the waste of a unit that is not full.
+/// Largest overhead of writing an entry's body: the metadata, and the unused part of a unit.
 const PARTIAL_BYTES: u64 = 16 << 10;
-/// With more keys than this, rows that may lose a few lose many.
+/// With more keys than this, policies that may lose a few entries lose many.
 const FEW_KEYS: usize = 24;

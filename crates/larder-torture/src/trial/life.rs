@@ -1,4 +1,4 @@
-//! Lives of a store: created, closed, killed, cut off, opened again.
+//! The lives of a store: created, closed, killed, and opened again.
 
 use super::{Crash, Durable, SITE_COUNT, Trial, as_device};
 use crate::drive::{await_thread, drive};
@@ -9,7 +9,7 @@ use larder_store::{
 use std::sync::Arc;
 
 impl Trial {
-    /// Makes the store; only then do faults begin.
+    /// Creates the store. Faults begin only after that.
     pub(super) fn create(&mut self) -> Result<(), String> {
         let store = self.open_store();
         self.store = Some(store.map_err(|error| format!("the store cannot be created: {error}"))?);
@@ -31,7 +31,7 @@ impl Trial {
         self.dying.is_some() && self.has_died()
     }
 
-    /// Returns whether nothing works on the device any more.
+    /// Returns whether all operations on the device fail now.
     pub(super) fn has_died(&self) -> bool {
         self.plan.dead_after.is_some_and(|last| self.device.stats().transfers > last)
     }
@@ -40,7 +40,8 @@ impl Trial {
         let Some(store) = self.store.clone() else { return Ok(()) };
         let begun = self.tick();
         let which = site.map_or(Invalidation::All, Invalidation::Site);
-        // A thread of the engine's own may wait for these transfers: they come at once, so that its pace is no matter.
+        // A thread of the engine may wait for these operations. They complete at once, so that the thread's speed does
+        // not matter.
         self.device.set_plan(self.prompt());
         let outcome = await_thread(&self.device, store.invalidate(which));
         self.device.set_plan(self.plan.clone());
@@ -105,7 +106,8 @@ impl Trial {
         self.open()
     }
 
-    /// Faults since `before` were the end of the device, and struck nobody who lived to see them.
+    /// Counts the faults since `before` as staged: they were part of the device's death, and no later operation saw
+    /// them.
     fn stage(&mut self, before: FaultStats) {
         let after = self.device.stats();
         self.staged.read_errors += after.read_errors - before.read_errors;

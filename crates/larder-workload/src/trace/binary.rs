@@ -1,8 +1,8 @@
 //! Traces of binary records: libCacheSim's oracleGeneral, and Larder's own compact format.
 //!
-//! Compact: `LDRtrc1\n`, then for each request the time since the previous one, the key (8 bytes), size, site and
-//! client (0 or 8 bytes each, according to a flag byte); lengths and times as LEB128. About 14 bytes per request, 30
-//! with site and client, and half of that under zstd.
+//! The compact format is `LDRtrc1\n`, then for each request: the time since the previous one, the key (8 bytes), the
+//! size, and the site and client (0 or 8 bytes each, according to a flag byte). Times and sizes are in LEB128. A
+//! request takes about 14 bytes, or 30 with site and client, and half of that under zstd.
 
 use super::Step;
 use crate::Request;
@@ -13,7 +13,7 @@ pub(super) const MAGIC: [u8; 8] = *b"LDRtrc1\n";
 const ORACLE_RECORD_BYTES: usize = 24;
 const HAS_SITE: u8 = 1;
 const HAS_CLIENT: u8 = 2;
-/// Most bytes of a number of 64 bits in LEB128.
+/// Most bytes of a 64-bit number in LEB128.
 const LEB_BYTES_MAX: u32 = 10;
 /// Most bytes of a compact record: flags, two numbers, key, site and client.
 const COMPACT_RECORD_BYTES_MAX: usize = 1 + 2 * LEB_BYTES_MAX as usize + 3 * 8;
@@ -29,7 +29,7 @@ impl Oracle {
     }
 
     pub(super) fn step(&mut self) -> io::Result<Option<Step>> {
-        // Most records are whole in the buffer; only those across its end are assembled.
+        // Most records are complete in the buffer; only those across its end are assembled.
         if let Some(record) = self.input.fill_buf()?.first_chunk() {
             let request = oracle_request(record);
             self.input.consume(ORACLE_RECORD_BYTES);
@@ -96,7 +96,7 @@ impl Compact {
         };
         match read {
             Ok(request) => Ok(Some(Step::Request(request))),
-            // Records have no marks: behind a damaged one nothing can be found.
+            // Records have no magic, so nothing behind a damaged one can be found.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => self.end("a record is damaged"),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => self.end("the last record is cut short"),
             Err(error) => Err(error),
@@ -109,7 +109,7 @@ impl Compact {
     }
 }
 
-/// Reads a record; `time_ms` is that of the one before, then of this one.
+/// Reads a record. `time_ms` is the time of the previous record, and is set to that of this one.
 fn compact_request(input: &mut impl Read, time_ms: &mut u64) -> io::Result<Request> {
     let [flags] = array(input)?;
     if flags & !(HAS_SITE | HAS_CLIENT) != 0 {
@@ -146,10 +146,11 @@ fn read_leb128(input: &mut impl Read) -> io::Result<u64> {
     Err(io::ErrorKind::InvalidData.into())
 }
 
-/// Writes `requests` in Larder's own format. Times must not go back; one that does counts as no time passed.
+/// Writes `requests` in Larder's own format. Times must not go back; a request with an earlier time gets the time of
+/// the previous one.
 ///
 /// # Errors
-/// What `to` reports.
+/// The error of `to`.
 pub fn write_compact(requests: impl Iterator<Item = Request>, to: &mut impl Write) -> io::Result<()> {
     to.write_all(&MAGIC)?;
     let (mut time_ms, mut record) = (0, Vec::new());
@@ -178,7 +179,7 @@ fn write_leb128(record: &mut Vec<u8>, mut value: u64) {
     record.push(value as u8);
 }
 
-/// Reads until `to` is full or the input ends; how much was read.
+/// Reads until `to` is full or the input ends. Returns the number of bytes read.
 fn fill(input: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < to.len() {

@@ -2,13 +2,13 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-/// Returns a number for a name: the same in every run and on every machine.
+/// Returns a number for a name. It is the same in every run and on every machine.
 pub(super) fn hashed(name: &[u8]) -> u64 {
     // SipHash with zero keys: only collisions of 64 bits matter here, and there is no attacker.
     BuildHasherDefault::<DefaultHasher>::default().hash_one(name).max(1)
 }
 
-/// Returns the host of a URL, or nothing.
+/// Returns the host of a URL, or an empty slice if there is none.
 pub(super) fn host(url: &[u8]) -> &[u8] {
     let Some(at) = url.windows(3).position(|window| window == b"://") else { return &[] };
     let rest = &url[at + 3..];
@@ -23,7 +23,7 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
     Some(text.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0')))
 }
 
-/// Seconds with a fraction, or whole ones, as milliseconds.
+/// Parses seconds, with or without a fraction, to milliseconds.
 pub(super) fn milliseconds(text: &[u8]) -> Option<u64> {
     let mut parts = text.splitn(2, |&byte| byte == b'.');
     let whole = number(parts.next()?)?;

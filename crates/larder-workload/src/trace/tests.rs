@@ -1,4 +1,4 @@
-//! At stake: a trace that is misread gives figures that look right.
+//! At stake: a trace that is misread gives plausible but wrong figures.
 
 use super::{Format, Trace, write_compact};
 use crate::Request;
@@ -157,7 +157,7 @@ proptest! {
         let (read, progress) = read_bytes(&bytes, None);
         prop_assert_eq!(read, requests);
         prop_assert_eq!(progress.damaged, 0);
-        // Wherever the trace is cut, everything read before stays valid.
+        // If the trace is cut off, everything before the cut stays valid.
         let (cut, _) = read_bytes(&bytes[..bytes.len().saturating_sub(1).max(8)], Some(Format::Compact));
         prop_assert!(cut.len() <= progress.requests as usize);
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::Request;
 
-/// Makes requests of a format's lines.
+/// Parses the lines of a format.
 pub(super) trait Line: Send {
     fn step(&mut self, line: &[u8]) -> Step;
 }
@@ -39,7 +39,7 @@ impl Line for SquidLog {
     }
 }
 
-/// `host ident user [date] "request" status bytes`, and what may follow.
+/// `host ident user [date] "request" status bytes`, possibly followed by more.
 #[derive(Default)]
 pub(super) struct CommonLog {
     site: u64,
@@ -83,7 +83,7 @@ impl Line for CommonLog {
     }
 }
 
-/// Columns. The first line may name them; it also tells what separates them.
+/// Columns. The first line may contain their names, and determines the separator.
 #[derive(Default)]
 pub(super) struct Csv {
     columns: Option<Columns>,
@@ -126,7 +126,7 @@ impl Line for Csv {
             return Step::Nothing;
         }
         if self.columns.is_none() {
-            // The first that comes, as keys may contain the others.
+            // The first separator in the line counts, because keys may contain the others.
             self.separator = *outside_quotes(line).find(|byte| SEPARATORS.contains(byte)).unwrap_or(&b',');
         }
         let fields = split(line, self.separator);

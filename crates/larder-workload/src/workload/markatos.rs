@@ -1,8 +1,9 @@
-//! A trace like the one Markatos et al. (USITS 1999) replayed, whose own is lost.
+//! A trace like the one that Markatos et al. (USITS 1999) replayed; the original is lost.
 //!
-//! 48 clients in turn ask for one object each; everybody walks pages, a page has some objects of one server. The next page is a recent one, an old
-//! one or a new one, in shares that make a memory LRU of 512 MB hit 32% and a disk LRU of 2 GiB behind it
-//! 4%, as footnote 2 of the paper says. Memory: the history that can be returned to.
+//! 48 clients take turns, each requesting one object. Every client views pages, and a page has several objects of one
+//! server. The next page is a recent one, an old one or a new one. The shares are chosen so that a memory LRU of 512 MB
+//! hits 32% and a disk LRU of 2 GiB behind it 4%, as in footnote 2 of the paper. Memory: the history of pages that can
+//! be viewed again.
 
 use crate::{Random, random::Zipf};
 use std::collections::VecDeque;
@@ -16,10 +17,11 @@ const SIZE_BYTES: std::ops::RangeInclusive<f64> = 80.0..=8_388_608.0;
 /// Mean bytes of a page: four objects of 5.2 KB.
 const PAGE_BYTES: f64 = 4.0 * 5206.0;
 const RECENT_SHARE: f64 = 0.317;
-/// Distance of recent pages, in pages that fit the memory.
+/// Distance of recent pages, as a factor of the pages that fit in memory.
 const RECENT_REACH: f64 = 0.6;
 const OLD_SHARE: f64 = 0.0655;
-/// Distance at which old pages begin, in pages that fit the memory, and at which they end, in pages that fit the disk.
+/// Distance at which old pages begin, as a factor of the pages that fit in memory, and at which they end, as a factor
+/// of the pages that fit on disk.
 const OLD_FROM: f64 = 2.0;
 const OLD_REACH: f64 = 0.8;
 const SERVERS: u64 = 60_000;
@@ -36,13 +38,13 @@ pub struct Document {
     pub size_bytes: u64,
     /// Number of its server.
     pub server: u64,
-    /// Number of the client that asks.
+    /// Number of the client that requests it.
     pub client: u64,
-    /// Number of the page view it is asked for in.
+    /// Number of the page view that it is requested in.
     pub view: u64,
 }
 
-/// The endless trace of one seed.
+/// The endless trace for a seed.
 pub struct Markatos {
     random: Random,
     servers: Zipf,

@@ -1,9 +1,9 @@
 //! PolyMix-3 and PolyMix-4 of Web Polygraph: the objects requested, their order, and the kinds of requests.
 //!
-//! Pages with their images, downloads and other objects. With a given probability, a request is for an earlier object,
-//! from a working set that stops growing. Owns: the objects, by class and number only; length, storability and life
-//! cycle follow from those. Host names and time are unknown here. Arrivals are those of all robots together, each of
-//! which would send 0.4 requests a second.
+//! There are pages with their images, downloads and other objects. With a given probability, a request is for an
+//! earlier object, from a working set that stops growing. Owns: the objects, by class and number only; length,
+//! storability and life cycle are derived from these. Host names and time are unknown here. Arrivals are those of all
+//! robots together, each of which would send 0.4 requests per second.
 //!
 //! Invariant: images come only with their page, and those of a revisited page are revisited too. Source: the workload
 //! files of Polygraph 4.9.0.
@@ -19,7 +19,7 @@ use crate::{
 pub enum PolyMixVersion {
     /// PolyMix-3.
     Three,
-    /// PolyMix-4, in which short objects are asked for again more.
+    /// PolyMix-4, in which short objects are requested again more often.
     Four,
 }
 
@@ -30,9 +30,9 @@ pub enum PolyMixClass {
     Image,
     /// A page.
     Html,
-    /// Something long.
+    /// A long object.
     Download,
-    /// Something else.
+    /// Any other object.
     Other,
 }
 
@@ -45,7 +45,7 @@ pub struct PolyMixObject {
     pub number: u64,
 }
 
-/// The properties that follow from class and number.
+/// The properties derived from class and number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolyMixNature {
     /// Length of the body.
@@ -65,11 +65,11 @@ pub enum RequestKind {
     ImsOld,
     /// If-Modified-Since with the time of the last modification.
     ImsNew,
-    /// With no-cache, which asks for the origin's answer.
+    /// With no-cache, which requests the origin's response.
     Reload,
     /// HEAD.
     Head,
-    /// With a body of this many bytes.
+    /// A POST with a body of this many bytes.
     Post(u64),
 }
 
