@@ -28,7 +28,9 @@ pub use origins::{Balance, GroupRules, HostSent, Origins};
 pub use parent::{Direct, DirectFallback, InvalidParent, Parent, Parents};
 pub use sites::{CacheSettings, Site};
 
-use crate::{lists::HostLists, log_format::LogFormat, origin::target::port_of, state_file};
+use crate::{
+    lists::HostLists, log_format::LogFormat, machine_memory::MachineMemory, origin::target::port_of, state_file,
+};
 
 /// The configuration of a proxy. [`crate::Proxy::start`] refuses invalid values; it never corrects them.
 #[derive(Clone, Debug)]
@@ -76,6 +78,9 @@ pub struct ProxyConfig {
     /// Memory limit of the whole process, in bytes. The memory cache shrinks when other parts grow. Default none: each
     /// part has only its own limit.
     pub memory_bytes: Option<u64>,
+    /// Lets that limit fall while memory is short on the machine or in this process's control groups, and rise again
+    /// later. The memory cache shrinks; the store's index never does. Default none: the limit stays.
+    pub memory_yields: Option<MachineMemory>,
     /// Memory for whole responses in bytes, including heads and bookkeeping. 0 turns the memory cache off. Default 64
     /// MiB.
     pub hot_bytes: u64,
@@ -150,6 +155,7 @@ impl Default for ProxyConfig {
             delays: Vec::new(),
             limits: Limits::default(),
             memory_bytes: None,
+            memory_yields: None,
             hot_bytes: 64 << 20,
             window_bytes: None,
             cache: CacheSettings::default(),

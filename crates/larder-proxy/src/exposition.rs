@@ -251,7 +251,7 @@ impl Collector for MetricsSource {
         if let Some(shared) = &shared {
             encode_lifetime(&mut encoder, &shared.history.book_at(ClockMoment::now()).kept)?;
             let popular_bytes = self.workers.iter().map(|worker| worker.popular.bytes() as u64).sum();
-            encode_memory(&mut encoder, &MemoryParts::of(shared, &stats, popular_bytes))?;
+            encode_memory(&mut encoder, shared, &MemoryParts::of(shared, &stats, popular_bytes))?;
             encode_states(&mut encoder, shared)?;
             health::encode(&mut encoder, shared)?;
         }
@@ -324,8 +324,21 @@ fn gauges(stats: &ProxyStats) -> [Figure; 4] {
     ]
 }
 
-/// Encodes the memory of each part, and the total of the process.
-fn encode_memory(encoder: &mut DescriptorEncoder<'_>, parts: &MemoryParts) -> fmt::Result {
+/// Encodes the memory of each part, the total of the process, and its limits.
+fn encode_memory(encoder: &mut DescriptorEncoder<'_>, shared: &ProxyState, parts: &MemoryParts) -> fmt::Result {
+    let limits: [Figure; 2] = [
+        (
+            "memory_limit_bytes",
+            "Memory limit of the process now, in bytes; 0 without one",
+            shared.counts.memory_bytes.load(Relaxed),
+        ),
+        ("memory_cache_bytes_max", "Limit of the memory cache now, in bytes", shared.cache.hot.capacity()),
+    ];
+    for (name, help, value) in limits {
+        encode_gauge(encoder, name, help, value)?;
+    }
+    let help = "Times that the memory limit fell because memory was short on the machine or in a control group";
+    encode_counter(encoder, "memory_yields", help, shared.counts.memory_yields.load(Relaxed))?;
     let help = "Bytes of memory by purpose. Connections are an estimate, the \
                 index counts as if it were full, and `other` is the remainder of the process";
     let mut family = encoder.encode_descriptor("memory_bytes", help, None, MetricType::Gauge)?;

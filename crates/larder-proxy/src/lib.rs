@@ -44,6 +44,7 @@ mod history;
 mod links;
 mod lists;
 mod log_format;
+mod machine_memory;
 mod marks;
 mod metrics;
 mod mirrors;
@@ -80,6 +81,7 @@ pub use config::{
 pub use exposition::ProxyStats;
 pub use lists::HostLists;
 pub use log_format::{InvalidLogFormat, LogFormat};
+pub use machine_memory::{MachineMemory, MemoryLevel};
 pub use missing::{MissingResource, clear_missed, read_missed};
 pub use outcome::Outcome;
 pub use overview::{

@@ -34,6 +34,7 @@ use crate::{
 
 mod assembly;
 mod governor;
+mod memory_yield;
 pub(crate) mod handover;
 pub(crate) mod leaving;
 pub(crate) mod opening;

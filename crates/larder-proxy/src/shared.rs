@@ -5,7 +5,7 @@
 
 use std::sync::{
     Arc, Mutex, PoisonError, Weak,
-    atomic::{AtomicBool, AtomicUsize},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize},
 };
 
 use tokio_rustls::TlsAcceptor;
@@ -91,4 +91,8 @@ pub(crate) struct BoundedCounts {
     pub(crate) waiting: AtomicUsize,
     /// Whether the listeners are about to close.
     pub(crate) is_draining: AtomicBool,
+    /// The memory limit of the process now, in bytes; 0 if it has none.
+    pub(crate) memory_bytes: AtomicU64,
+    /// How often that limit fell because memory was short.
+    pub(crate) memory_yields: AtomicU64,
 }

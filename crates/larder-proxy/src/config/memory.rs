@@ -3,15 +3,13 @@
 //! Owns: the default limits on waiting requests and on connections to an origin. Nothing is allocated or watched. A
 //! container's limit counts if it is lower than the machine's.
 
-use std::{fs, path::Path};
-
 use rustix::process::{Resource, getrlimit};
 
-/// Returns the bytes of memory available to this process: the machine's, or its control group's limit.
+use crate::machine_memory::MachineMemory;
+
+/// Returns the bytes of memory that this process can have: the machine's, or a lower limit of its control groups.
 fn machine_memory_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    let machine = (info.totalram as u64).saturating_mul(info.mem_unit.into());
-    group_limit().map_or(machine, |limit| limit.min(machine))
+    MachineMemory::of_this_process().total_bytes().unwrap_or(0)
 }
 
 /// Returns the default limit on waiting requests.
@@ -31,23 +29,6 @@ pub(super) fn origin_connection_count_max() -> usize {
 fn connections_of(descriptor_count_max: Option<u64>, waiting_count_max: usize) -> usize {
     let half = usize::try_from(descriptor_count_max.unwrap_or(u64::MAX) / 2).unwrap_or(usize::MAX);
     half.min(waiting_count_max).clamp(CONNECTION_COUNT_MIN, CONNECTION_COUNT_MAX)
-}
-
-/// Returns the limit of the control group, version 2 or 1.
-fn group_limit() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let limit = |file: &Path| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok();
-    let limits = groups.lines().filter_map(|line| {
-        let mut parts = line.splitn(3, ':').skip(1);
-        let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
-        match controllers {
-            "" => Some((Path::new("/sys/fs/cgroup"), path, "memory.max")),
-            "memory" => Some((Path::new("/sys/fs/cgroup/memory"), path, "memory.limit_in_bytes")),
-            _ => None,
-        }
-    });
-    // Inside a container the group's path may be that of outside, and its files are at the root.
-    limits.filter_map(|(root, path, name)| limit(&root.join(path).join(name)).or_else(|| limit(&root.join(name)))).min()
 }
 
 /// Memory of a waiting request, including its connections to client and origin, in bytes: the measured value

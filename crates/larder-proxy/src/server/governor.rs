@@ -1,26 +1,43 @@
 //! Keeps the process within its memory limit: the memory cache shrinks when other parts grow.
 //!
-//! Owns: the memory cache's current capacity. The other parts have their own limits. Design: the governor compares the
-//! process's resident memory with the limit. The system reports that figure, so it includes everything, even
-//! fragmentation. Memory that the cache frees returns to the system after a few seconds; until then the cache does not
-//! shrink further. Cost: one small file read per second.
+//! Owns: the current capacities of the memory cache and of bodies in transfer. The other parts have their own limits.
+//! Design: the governor compares the process's resident memory with the limit. The system reports that figure, so it
+//! includes everything, even fragmentation. Memory that the cache frees returns to the system after a few seconds; until
+//! then the cache does not shrink further for the same limit. If the limit gives way to other programs
+//! (`memory_yield`), an alarm of the kernel starts a check at once. Cost: one small file read per second, and about ten
+//! if the limit gives way.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt as _,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
-use tokio::time::MissedTickBehavior;
+use tokio::{
+    io::{Interest, unix::AsyncFd},
+    sync::Notify,
+    task::JoinSet,
+    time::{self, Instant, MissedTickBehavior},
+};
 
-use crate::{exposition, shared::ProxyState};
+use super::memory_yield::{ProcessMemory, YieldingLimit};
+use crate::{exposition, machine_memory::MachineMemory, shared::ProxyState};
 
 /// The state between two checks.
 #[derive(Debug, Default)]
 struct Governor {
-    /// Checks to skip until freed memory has returned to the system.
-    settling: u32,
+    /// The limit at the last check.
+    limit: u64,
+    /// The time by which freed memory has returned to the system.
+    settled_at: Option<Instant>,
 }
 
 /// The figures of one check, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct MemoryLook {
+    now: Instant,
     resident: u64,
     /// The memory limit of the process.
     limit: u64,
@@ -32,17 +49,30 @@ struct MemoryLook {
     capacity_max: u64,
 }
 
-/// Adjusts the capacity of the memory cache once a second, if the process has a memory limit.
+/// Adjusts the capacity of the memory cache once a second, and when memory is short, if the process has a memory limit.
 pub(super) async fn keep_within(shared: Arc<ProxyState>) {
-    let Some(limit) = shared.config.memory_bytes else { return };
-    let (hot, capacity_max) = (&shared.cache.hot, shared.config.hot_bytes);
-    let mut governor = Governor::default();
-    let mut interval = tokio::time::interval(INTERVAL);
+    let Some(limit_max) = shared.config.memory_bytes else { return };
+    let source = shared.config.memory_yields.as_ref();
+    let alarm = Arc::new(Notify::new());
+    // Aborted with this task.
+    let _alarms = source.map(|source| watch_alarms(source, &alarm));
+    let (mut governor, mut yielding) = (Governor::default(), YieldingLimit::new(limit_max));
+    let mut interval = time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        interval.tick().await;
+        tokio::select! {
+            _ = interval.tick() => {}
+            () = alarm.notified() => {}
+        }
         let Some(resident) = exposition::resident_bytes() else { continue };
-        let look = MemoryLook { resident, limit, cached: hot.bytes(), capacity: hot.capacity(), capacity_max };
+        let (hot, now) = (&shared.cache.hot, Instant::now());
+        let cached = hot.bytes();
+        let limit = source.map_or(limit_max, |source| {
+            yielding.next_limit(source.levels(), ProcessMemory { resident, cached }, now)
+        });
+        adopt_limit(&shared, limit, limit_max);
+        let capacity_max = shared.config.hot_bytes;
+        let look = MemoryLook { now, resident, limit, cached, capacity: hot.capacity(), capacity_max };
         let capacity = governor.next_capacity(&look);
         if capacity != look.capacity {
             hot.set_capacity(capacity);
@@ -50,30 +80,79 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     }
 }
 
+/// Publishes the limit, and gives bodies on their way their part of it.
+fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
+    let before = shared.counts.memory_bytes.swap(limit, Relaxed);
+    if limit == before {
+        return;
+    }
+    // A lower limit may also come from the configuration.
+    if limit < before && limit < limit_max {
+        shared.counts.memory_yields.fetch_add(1, Relaxed);
+        tracing::info!(bytes = limit, before, "memory is short: the limit of this process falls");
+    }
+    let part = u128::from(shared.config.window_bytes()) * u128::from(limit) / u128::from(limit_max.max(1));
+    let bodies = u64::try_from(part).unwrap_or(u64::MAX).max(BODIES_BYTES_MIN.min(shared.config.window_bytes()));
+    shared.cache.bodies.set_max_bytes(bodies);
+}
+
+/// Notifies `alarm` whenever the kernel reports that memory is short. Without such reports, looks once a second suffice.
+fn watch_alarms(source: &MachineMemory, alarm: &Arc<Notify>) -> JoinSet<()> {
+    let mut watching = JoinSet::new();
+    for file in source.open_alarms() {
+        // A file that cannot be polled gives no alarm.
+        let Ok(file) = registered(file) else { continue };
+        watching.spawn(watch_alarm(file, Arc::clone(alarm)));
+    }
+    watching
+}
+
+#[expect(deprecated, reason = "its successor is unsafe to call; the file lives as long as its registration")]
+fn registered(file: File) -> io::Result<AsyncFd<File>> {
+    AsyncFd::with_interest(file, Interest::PRIORITY)
+}
+
+async fn watch_alarm(file: AsyncFd<File>, alarm: Arc<Notify>) {
+    loop {
+        let Ok(mut ready) = file.ready(Interest::PRIORITY).await else { return };
+        ready.clear_ready();
+        // A file of events gives no further alarm until it is read. Its figures are read by the look.
+        if file.get_ref().read_at(&mut [0; 256], 0).is_err() {
+            return;
+        }
+        alarm.notify_one();
+        time::sleep(ALARM_PAUSE).await;
+    }
+}
+
 impl Governor {
     /// Returns the capacity of the memory cache until the next check.
     fn next_capacity(&mut self, look: &MemoryLook) -> u64 {
-        let MemoryLook { resident, limit, cached, capacity, capacity_max } = *look;
+        let MemoryLook { now, resident, limit, cached, capacity, capacity_max } = *look;
+        let has_fallen = limit < self.limit;
+        self.limit = limit;
         if resident <= limit {
-            self.settling = self.settling.saturating_sub(1);
             return capacity.saturating_add((limit - resident) / GROWTH_SHARE).min(capacity_max);
         }
-        if self.settling > 0 {
-            self.settling -= 1;
+        if !has_fallen && self.settled_at.is_some_and(|at| now < at) {
             return capacity;
         }
-        self.settling = SETTLING_LOOKS;
+        self.settled_at = Some(now + SETTLING);
         cached.min(capacity).saturating_sub(resident - limit).max(CAPACITY_MIN).min(capacity_max)
     }
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Number of checks until freed memory has returned to the system.
-const SETTLING_LOOKS: u32 = 3;
-/// At each check, the memory cache may grow by the free memory divided by this.
+/// Shortest time between two alarms of one file.
+const ALARM_PAUSE: Duration = Duration::from_millis(100);
+/// The time until freed memory has returned to the system.
+const SETTLING: Duration = Duration::from_secs(3);
+/// Divisor of the free memory that gives the growth of the memory cache per check.
 const GROWTH_SHARE: u64 = 8;
 /// Smallest capacity of the memory cache, in bytes.
 const CAPACITY_MIN: u64 = 1 << 20;
+/// Smallest room for bodies in transfer, in bytes.
+const BODIES_BYTES_MIN: u64 = 2 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -83,17 +162,20 @@ mod tests {
 
     fn look(resident: u64, cached: u64, capacity: u64) -> MemoryLook {
         let [resident, cached, capacity] = [resident, cached, capacity].map(|mib| mib * MIB);
-        MemoryLook { resident, limit: 64 * MIB, cached, capacity, capacity_max: 32 * MIB }
+        MemoryLook { now: Instant::now(), resident, limit: 64 * MIB, cached, capacity, capacity_max: 32 * MIB }
     }
 
     #[test]
     fn memory_cache_gives_way_by_what_is_too_much_and_then_waits_until_that_is_free() {
         let mut governor = Governor::default();
-        assert_eq!(governor.next_capacity(&look(74, 30, 32)), 20 * MIB);
-        for _ in 0..SETTLING_LOOKS {
-            assert_eq!(governor.next_capacity(&look(72, 20, 20)), 20 * MIB);
-        }
-        assert_eq!(governor.next_capacity(&look(72, 20, 20)), 12 * MIB);
+        let first = look(74, 30, 32);
+        assert_eq!(governor.next_capacity(&first), 20 * MIB);
+        let later = |time| MemoryLook { now: first.now + time, ..look(72, 20, 20) };
+        assert_eq!(governor.next_capacity(&later(SETTLING / 2)), 20 * MIB);
+        let lower = MemoryLook { limit: 62 * MIB, ..later(SETTLING / 2) };
+        assert_eq!(governor.next_capacity(&lower), 10 * MIB, "a limit that has fallen counts at once");
+        let mut governor = Governor { settled_at: Some(first.now + SETTLING), ..Governor::default() };
+        assert_eq!(governor.next_capacity(&later(SETTLING)), 12 * MIB);
     }
 
     #[test]

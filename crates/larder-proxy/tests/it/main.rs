@@ -28,6 +28,7 @@ mod intercept;
 mod keys;
 mod lists;
 mod long_bodies;
+mod memory_yields;
 mod metrics;
 mod mirrors;
 mod neighbours;

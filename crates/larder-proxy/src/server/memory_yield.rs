@@ -1,0 +1,180 @@
+//! The memory limit of a process that gives way to others: it falls when memory is short, and rises again slowly.
+//!
+//! Owns: the decision, from figures that are passed in. Reading them is in `machine_memory`, shrinking the memory cache
+//! in `governor`. Design: like a TCP sender, it falls by a large part at once and rises by a small step, so that several
+//! programs that do the same come to rest. Stalls alone do not count: a group at a limit of its own makes threads of the
+//! machine wait although the machine has memory left, and giving way would not help it.
+//!
+//! Invariant: the limit never falls below everything but the memory cache, so that no index or connection has to go.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::machine_memory::MemoryLevel;
+
+/// The present limit, and what it was decided from.
+#[derive(Debug)]
+pub(super) struct YieldingLimit {
+    limit: u64,
+    limit_max: u64,
+    /// The figures of the last look.
+    levels: Vec<MemoryLevel>,
+    /// The time of the last shortage.
+    short_at: Option<Instant>,
+    /// The time when the limit last changed.
+    changed_at: Option<Instant>,
+}
+
+/// The memory of the process, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ProcessMemory {
+    pub(super) resident: u64,
+    /// The bytes among them in the memory cache.
+    pub(super) cached: u64,
+}
+
+impl YieldingLimit {
+    /// Returns a limit of `limit_max`, which it never exceeds.
+    pub(super) fn new(limit_max: u64) -> Self {
+        Self { limit: limit_max, limit_max, levels: Vec::new(), short_at: None, changed_at: None }
+    }
+
+    /// Returns the limit until the next look.
+    pub(super) fn next_limit(&mut self, levels: Vec<MemoryLevel>, process: ProcessMemory, now: Instant) -> u64 {
+        let wanted = levels.iter().filter_map(|level| shortage(level, self.before(level))).max();
+        let has_room = levels.iter().all(|level| level.available_bytes > ROOM_RESERVES * reserve_bytes(level));
+        self.levels = levels;
+        let changed_since = |limit: &Self, time| limit.changed_at.is_some_and(|at| now.duration_since(at) < time);
+        if let Some(wanted) = wanted {
+            self.short_at = Some(now);
+            // Memory that the cache has let go of is on its way back to the system: do not count it twice.
+            if !changed_since(self, SETTLING) {
+                self.yield_bytes(wanted, process);
+                self.changed_at = Some(now);
+            }
+        } else if self.limit < self.limit_max && has_room && !self.is_recently_short(now) && !changed_since(self, STEP_EACH) {
+            self.limit = (self.limit + self.limit_max / STEP_SHARE).min(self.limit_max);
+            self.changed_at = Some(now);
+        }
+        assert!(self.limit <= self.limit_max, "{} of {}", self.limit, self.limit_max);
+        self.limit
+    }
+
+    /// Lowers the limit by `wanted` bytes, but by half of the memory cache at least.
+    fn yield_bytes(&mut self, wanted: u64, process: ProcessMemory) {
+        let ProcessMemory { resident, cached } = process;
+        let limit = self.limit.min(resident).saturating_sub(wanted.max(cached / 2));
+        self.limit = limit.max(resident.saturating_sub(cached)).min(self.limit);
+    }
+
+    fn is_recently_short(&self, now: Instant) -> bool {
+        self.short_at.is_some_and(|at| now.duration_since(at) < CALM)
+    }
+
+    /// Returns the figures of `level` in the last look; its present ones if it is new.
+    fn before<'a>(&'a self, level: &'a MemoryLevel) -> &'a MemoryLevel {
+        self.levels.iter().find(|before| before.name == level.name).unwrap_or(level)
+    }
+}
+
+/// Returns the bytes that are missing in `level` if memory is short there.
+fn shortage(level: &MemoryLevel, before: &MemoryLevel) -> Option<u64> {
+    let (reserve, available) = (reserve_bytes(level), level.available_bytes);
+    let stalled_us = level.stalled_us.saturating_sub(before.stalled_us);
+    let is_strained = stalled_us >= STALL_US_MIN || level.reached_count > before.reached_count;
+    let is_short = available < reserve || is_strained && available < level.total_bytes / STRAINED_SHARE;
+    is_short.then(|| (2 * reserve).saturating_sub(available))
+}
+
+/// Returns the memory that is to stay free.
+fn reserve_bytes(level: &MemoryLevel) -> u64 {
+    (level.total_bytes / RESERVE_SHARE).min(RESERVE_BYTES_MAX)
+}
+
+/// The part of all memory that is to stay free, and the most of it.
+const RESERVE_SHARE: u64 = 20;
+const RESERVE_BYTES_MAX: u64 = 512 << 20;
+/// The limit rises while this many reserves are free.
+const ROOM_RESERVES: u64 = 3;
+/// Waiting for memory counts as a shortage while less than this part is available.
+const STRAINED_SHARE: u64 = 4;
+/// The time that threads must have waited since the last look.
+const STALL_US_MIN: u64 = 50_000;
+/// The time until freed memory is back with the system.
+const SETTLING: Duration = Duration::from_secs(2);
+/// The time without a shortage after which the limit rises, the part of the most by which it does, and how often.
+const CALM: Duration = Duration::from_secs(10);
+const STEP_SHARE: u64 = 64;
+const STEP_EACH: Duration = Duration::from_millis(900);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const BUSY: ProcessMemory = ProcessMemory { resident: 100 * MIB, cached: 60 * MIB };
+
+    /// Returns a group of 1000 MiB, of which `available` MiB are free.
+    fn level(available: u64, stalled_us: u64, reached_count: u64) -> Vec<MemoryLevel> {
+        let (total_bytes, available_bytes) = (1000 * MIB, available * MIB);
+        vec![MemoryLevel { name: "group".into(), total_bytes, available_bytes, stalled_us, reached_count }]
+    }
+
+    #[test]
+    fn half_of_the_cache_goes_at_once_when_threads_wait_for_memory() {
+        let (mut limit, now) = (YieldingLimit::new(200 * MIB), Instant::now());
+        assert_eq!(limit.next_limit(level(200, 1_000_000, 7), BUSY, now), 200 * MIB, "the past does not count");
+        assert_eq!(limit.next_limit(level(200, 1_060_000, 7), BUSY, now), 70 * MIB);
+        let mut limit = YieldingLimit::new(200 * MIB);
+        limit.next_limit(level(200, 0, 7), BUSY, now);
+        assert_eq!(limit.next_limit(level(200, 0, 8), BUSY, now), 70 * MIB, "the limit of its group was reached");
+    }
+
+    #[test]
+    fn what_is_missing_goes_but_never_more_than_the_memory_cache_has() {
+        let now = Instant::now();
+        let mut limit = YieldingLimit::new(200 * MIB);
+        assert_eq!(limit.next_limit(level(49, 0, 0), BUSY, now), 49 * MIB, "51 are missing to twice the reserve");
+        let mut limit = YieldingLimit::new(200 * MIB);
+        assert_eq!(limit.next_limit(level(0, 0, 0), BUSY, now), 40 * MIB, "index and connections stay");
+    }
+
+    #[test]
+    fn waiting_of_others_does_not_count_while_there_is_memory() {
+        let (mut limit, now) = (YieldingLimit::new(200 * MIB), Instant::now());
+        limit.next_limit(level(600, 0, 0), BUSY, now);
+        assert_eq!(limit.next_limit(level(600, 900_000, 5), BUSY, now), 200 * MIB);
+    }
+
+    #[test]
+    fn limit_does_not_fall_again_before_the_memory_is_back() {
+        let (mut limit, mut now) = (YieldingLimit::new(200 * MIB), Instant::now());
+        let first = limit.next_limit(level(49, 0, 0), BUSY, now);
+        assert_eq!(limit.next_limit(level(49, 0, 0), BUSY, now + Duration::from_secs(1)), first);
+        now += SETTLING;
+        let after = ProcessMemory { resident: 49 * MIB, cached: 9 * MIB };
+        assert_eq!(limit.next_limit(level(49, 0, 0), after, now), 40 * MIB);
+    }
+
+    #[test]
+    fn limit_rises_slowly_once_there_was_no_shortage_for_a_while() {
+        let (mut limit, mut now) = (YieldingLimit::new(64 * MIB), Instant::now());
+        let few = ProcessMemory { resident: 50 * MIB, cached: 30 * MIB };
+        let fallen = limit.next_limit(level(0, 0, 0), few, now);
+        assert_eq!(fallen, 20 * MIB);
+        for _ in 0..9 {
+            now += Duration::from_secs(1);
+            assert_eq!(limit.next_limit(level(900, 0, 0), few, now), fallen);
+        }
+        now += Duration::from_secs(1);
+        assert_eq!(limit.next_limit(level(900, 0, 0), few, now), fallen + MIB);
+        assert_eq!(limit.next_limit(level(900, 0, 0), few, now), fallen + MIB, "once a second");
+        for _ in 0..100 {
+            now += Duration::from_secs(1);
+            limit.next_limit(level(900, 0, 0), few, now);
+        }
+        assert_eq!(limit.limit, 64 * MIB);
+        assert_eq!(limit.next_limit(level(120, 0, 0), few, now), 64 * MIB, "little memory is no shortage");
+    }
+}
