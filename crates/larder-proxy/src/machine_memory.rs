@@ -48,9 +48,9 @@ pub struct MemoryLevel {
     /// The part that can be taken without swapping, in bytes.
     pub available_bytes: u64,
     /// Time for which some thread waited for memory since the start, in microseconds.
-    pub(crate) stalled_us: u64,
+    pub stalled_us: u64,
     /// How often a limit was reached.
-    pub(crate) reached_count: u64,
+    pub reached_count: u64,
 }
 
 impl MachineMemory {

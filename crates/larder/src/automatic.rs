@@ -21,11 +21,11 @@ use std::{
 /// # Errors
 /// The store's path is unusable, or the memory is too small for every policy.
 pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failure> {
-    let memory_bytes = memory_plan::index_and_cache_bytes(settings);
-    let store = &mut settings.store;
-    if store.policy != Some(PolicyChoice::Auto) {
+    if settings.store.policy != Some(PolicyChoice::Auto) {
         return Ok(None);
     }
+    let memory_bytes = memory_plan::index_and_cache_bytes(settings)?;
+    let store = &mut settings.store;
     store.policy = None;
     let mut size_bytes = 0;
     let mut first = None;

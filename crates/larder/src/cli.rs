@@ -15,6 +15,7 @@ use crate::{
     explain_command::{EXPLAIN_EXAMPLES, RequestFlags, SHOW_EXAMPLES},
     ls_command::LsFlags,
     manual_command::{CompletionsFlags, ManualFlags},
+    memory_plan::TotalMemory,
     mirror_command::MirrorCommand,
     mirrors::{self, InterceptedHosts, OriginOf},
     missing_command::MissingFlags,
@@ -231,11 +232,11 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "HOW", value_parser = settings::parse_io, help_heading = STORE)]
     io: Option<IoChoice>,
 
-    /// Memory for the whole process, such as 256MB [default: limited only in parts]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = STORE)]
-    memory: Option<u64>,
+    /// Memory for the whole process, such as 256MB; auto takes half of what is free and gives it back [default: auto]
+    #[arg(long, value_name = "SIZE", value_parser = TotalMemory::parse, help_heading = STORE)]
+    memory: Option<TotalMemory>,
 
-    /// Size of the memory cache [default: the rest of --memory, or 64MB]
+    /// Size of the memory cache [default: the rest of --memory]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = STORE)]
     memory_cache: Option<u64>,
 
@@ -314,7 +315,7 @@ impl RunFlags {
         let tls = self.listen_tls.into_iter().map(Listener::tls);
         set_list(&mut proxy.listeners, self.listen.into_iter().map(Listener::plain).chain(tls).collect());
         set_list(&mut proxy.identities, self.certificate);
-        set(&mut proxy.memory_bytes, self.memory.map(Some));
+        set(&mut settings.memory, self.memory);
         set(&mut settings.memory_cache, self.memory_cache.map(Some));
         set_list(&mut settings.worlds.names, self.mirror);
         settings.worlds.origins.extend(self.origin_of);
@@ -423,13 +424,13 @@ mod tests {
             "3s",
         ])
         .unwrap();
-        let RunSettings { proxy, store, drain, intercept, memory_cache, .. } = settings;
+        let RunSettings { proxy, store, drain, intercept, memory, memory_cache, .. } = settings;
         assert_eq!(intercept.hosts.hosts, ["*.debian.org".parse().unwrap()]);
         let tls = Listener::tls("127.0.0.1:8443".parse().unwrap());
         assert_eq!(proxy.listeners, ["127.0.0.1:8080".parse().unwrap(), "[::1]:81".parse().unwrap(), tls]);
         let identity = TlsIdentity { certificate: "a.pem".into(), key: "a.key".into() };
         assert_eq!(proxy.identities, [identity]);
-        assert_eq!((proxy.memory_bytes, memory_cache), (Some(256 << 20), Some(16 << 20)));
+        assert_eq!((memory, memory_cache), (TotalMemory::Bytes(256 << 20), Some(16 << 20)));
         assert_eq!(proxy.default_origin.unwrap().to_string(), "https://example.com:443");
         assert_eq!(proxy.worker_count, 3);
         assert_eq!(proxy.access_log, Some(AccessLogTarget::Stdout));

@@ -18,6 +18,7 @@ mod table;
 
 use crate::{
     failure::Failure,
+    memory_plan::TotalMemory,
     mirrors::InterceptedHosts,
     settings::{self, DiskSettings, RunSettings, StoreSettings},
     size, tuning,
@@ -95,7 +96,7 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
     top.table("cache", |section| read_cache(section, &mut proxy.cache))?;
     let mut known = site::KnownSites::default();
     proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache))?;
-    top.table("memory", |section| read_memory(section, proxy, &mut settings.memory_cache))?;
+    top.table("memory", |section| read_memory(section, (&mut settings.memory, &mut settings.memory_cache), proxy))?;
     let mut number = 0;
     proxy.delays = top.tables("delay", |section| {
         number += 1;
@@ -216,10 +217,10 @@ fn read_limits(section: &mut ConfigSection<'_>, limits: &mut Limits) -> Result<(
 
 fn read_memory(
     section: &mut ConfigSection<'_>,
+    (total, cache): (&mut TotalMemory, &mut Option<u64>),
     proxy: &mut ProxyConfig,
-    cache: &mut Option<u64>,
 ) -> Result<(), ConfigProblem> {
-    section.set("total", &mut proxy.memory_bytes, |value| bytes(value).map(Some))?;
+    section.set("total", total, |value| value.parsed("a size, or auto", TotalMemory::parse))?;
     section.set("cache", cache, |value| bytes(value).map(Some))?;
     section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
 }

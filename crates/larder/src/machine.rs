@@ -1,8 +1,9 @@
 //! The machine's resources, which settings must not exceed.
 //!
-//! Owns: reading the amount of memory. Nothing is reserved.
+//! Owns: the comparison of `--memory` with the machine, and the resident memory of a process. Reserves nothing.
 
 use crate::{failure::Failure, size};
+use larder_proxy::MachineMemory;
 use std::fs;
 
 /// Returns the host's name, if it has one.
@@ -11,13 +12,12 @@ pub(crate) fn host_name() -> Option<String> {
     Some(name.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// Refuses a memory size that exceeds this machine's memory.
+/// Refuses a memory size that exceeds the memory of this machine or of this process's control groups.
 ///
 /// # Errors
 /// A usage failure that says how much memory there is.
 pub(crate) fn check_memory(wanted_bytes: u64) -> Result<(), Failure> {
-    let there = memory_bytes(&read("/proc/meminfo"), &read("/sys/fs/cgroup/memory.max"));
-    match there {
+    match MachineMemory::of_this_process().total_bytes() {
         Some(there) if wanted_bytes > there => Err(Failure::usage(
             format!("--memory is more than the {} available here: {}", size::show(there), size::show(wanted_bytes)),
             "give less: the system needs some too",
@@ -26,18 +26,11 @@ pub(crate) fn check_memory(wanted_bytes: u64) -> Result<(), Failure> {
     }
 }
 
-fn read(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
-}
-
-/// Returns the machine's memory, or the limit of this process's control group if that is lower. Returns `None` if
-/// neither is known.
-fn memory_bytes(meminfo: &str, group_max: &str) -> Option<u64> {
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let total = total.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok()).map(|kib| kib << 10);
-    // `max` means that there is no limit.
-    let group_max = group_max.trim().parse().ok();
-    [total, group_max].into_iter().flatten().min()
+/// Returns the resident memory of a process; `None` if there is no such process.
+pub(crate) fn resident_bytes(process: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    resident.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 #[cfg(test)]
@@ -45,11 +38,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lesser_of_machine_and_group_counts() {
-        let meminfo = "MemTotal:       24000000 kB\nMemFree:        1 kB\n";
-        assert_eq!(memory_bytes(meminfo, "max\n"), Some(24_000_000 << 10));
-        assert_eq!(memory_bytes(meminfo, "1000000\n"), Some(1_000_000));
-        assert_eq!(memory_bytes("", ""), None);
+    fn more_than_the_machine_has_is_refused() {
         assert!(check_memory(1 << 20).is_ok() && check_memory(u64::MAX).is_err());
+    }
+
+    #[test]
+    fn process_of_the_test_has_memory() {
+        assert!(resident_bytes(std::process::id()).unwrap() > 1 << 20);
+        assert_eq!(resident_bytes(u32::MAX), None);
     }
 }

@@ -1,12 +1,13 @@
-//! How the memory that `--memory` gives to the whole process is divided among its parts.
+//! How much memory the process has, by `--memory`, and how it is divided among its parts.
 //!
-//! Owns: the size of each part, and the refusal of a memory that is too small. Does not: hold the process to it while
-//! it runs: the proxy does, whose memory cache gives way when other parts grow. Invariant: the parts add up to the
-//! memory that was given.
+//! Owns: the choice of `--memory auto`, the size of each part, and the refusal of a memory that is too small. Does not:
+//! hold the process to it while it runs: the proxy does, whose memory cache gives way when other parts grow, and with
+//! `auto` when other programs need memory. Invariant: the parts add up to the memory of the process.
 
-use crate::{failure::Failure, settings::RunSettings, size, volumes};
+use crate::{failure::Failure, machine, settings::RunSettings, size, value::BadValue, volumes};
+use larder_proxy::{MachineMemory, MemoryLevel};
 use larder_store::plan::{DeviceFigures, Plan, PlanWishes, Sizes};
-use std::{fmt, num::NonZeroU64};
+use std::{fmt, num::NonZeroU64, process};
 
 /// The parts of the memory of the whole process, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,59 +39,141 @@ struct Needs {
     bodies: Option<u64>,
 }
 
-/// Divides the memory that was given, and sets what follows from it; `None` if none was given for the whole process.
+/// The memory of the whole process, as given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TotalMemory {
+    /// A part of the free memory, of which some is given back while others need it.
+    #[default]
+    Auto,
+    Bytes(u64),
+}
+
+impl TotalMemory {
+    /// Parses a size, or `auto`.
+    pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            size => size::parse(size).map(Self::Bytes).map_err(|bad| {
+                BadValue::new(bad.problem, format!("{}; auto takes a part of the free memory", bad.help))
+            }),
+        }
+    }
+}
+
+/// The memory of a process as it was divided.
+#[derive(Clone, Debug)]
+pub(crate) struct FittedMemory {
+    pub(crate) plan: MemoryPlan,
+    /// The reason for its amount, if the program chose it.
+    pub(crate) basis: Option<String>,
+}
+
+/// Divides the memory for the process, and sets what follows from it. A process with the number `predecessor` ends once
+/// this one serves.
 ///
 /// # Errors
-/// The memory is too small: says how much is needed.
-pub(crate) fn fit(settings: &mut RunSettings) -> Result<Option<MemoryPlan>, Failure> {
-    let Some(total) = settings.proxy.memory_bytes else { return fit_with_index(settings, 0, 0) };
-    let (volume_count, index) = index_of(settings, total)?;
-    fit_with_index(settings, volume_count, index)
+/// The memory that was given is too small: says how much is needed.
+pub(crate) fn fit(settings: &mut RunSettings, predecessor: Option<u32>) -> Result<FittedMemory, Failure> {
+    let total = total_of(settings, predecessor)?;
+    let (volume_count, index) = index_of(settings, total.bytes)?;
+    divide(settings, total, volume_count, index)
 }
 
 /// As [`fit`], for a store that is open.
 ///
 /// # Errors
 /// As [`fit`].
-pub(crate) fn fit_with_index(
-    settings: &mut RunSettings,
-    volume_count: u64,
-    index: u64,
-) -> Result<Option<MemoryPlan>, Failure> {
-    let proxy = &mut settings.proxy;
-    let Some(total) = proxy.memory_bytes else {
-        proxy.hot_bytes = settings.memory_cache.unwrap_or(proxy.hot_bytes);
-        return Ok(None);
-    };
-    let worker_count = proxy.worker_count as u64;
-    let needs = Needs { worker_count, volume_count, index, cache: settings.memory_cache, bodies: proxy.window_bytes };
-    let plan = MemoryPlan::new(total, &needs).map_err(|needed| {
-        Failure::usage(
-            format!("--memory is for the whole process, and {} are too little for it", size::show(total)),
-            format!(
-                "give at least {}, a smaller --memory-cache or --size, or fewer --workers; without --memory only the memory cache is \
-                 bounded",
-                size::show(needed)
-            ),
-        )
-    })?;
-    (proxy.hot_bytes, proxy.window_bytes) = (plan.cache, Some(plan.bodies));
-    if let Some(count) = NonZeroU64::new(volume_count) {
-        settings.store.dirty_bytes_max = Some(plan.dirty / count);
-        settings.store.index_bytes_max = Some((total / INDEX_SHARE_MAX).max(plan.index) / count);
-    }
-    Ok(Some(plan))
+pub(crate) fn fit_with_index(settings: &mut RunSettings, volume_count: u64, index: u64) -> Result<(), Failure> {
+    let total = total_of(settings, None)?;
+    divide(settings, total, volume_count, index).map(drop)
 }
 
 /// Returns the memory that index and memory cache have together.
-pub(crate) fn index_and_cache_bytes(settings: &RunSettings) -> u64 {
+///
+/// # Errors
+/// A place of the store that cannot be.
+pub(crate) fn index_and_cache_bytes(settings: &RunSettings) -> Result<u64, Failure> {
+    let total = total_of(settings, None)?.bytes;
     let proxy = &settings.proxy;
-    let cache = settings.memory_cache.unwrap_or(proxy.hot_bytes);
-    let Some(total) = proxy.memory_bytes else { return cache };
     let worker_count = proxy.worker_count as u64;
     let needs = Needs { worker_count, volume_count: 1, index: 0, cache: None, bodies: proxy.window_bytes };
     // One that is too small is refused elsewhere, with what would do.
-    MemoryPlan::new(total, &needs).map_or(total, |plan| plan.cache)
+    Ok(MemoryPlan::new(total, &needs).map_or(total, |plan| plan.cache))
+}
+
+fn divide(
+    settings: &mut RunSettings,
+    total: ChosenTotal,
+    volume_count: u64,
+    index: u64,
+) -> Result<FittedMemory, Failure> {
+    let ChosenTotal { mut bytes, mut basis } = total;
+    let proxy = &mut settings.proxy;
+    let worker_count = proxy.worker_count as u64;
+    let needs = Needs { worker_count, volume_count, index, cache: settings.memory_cache, bodies: proxy.window_bytes };
+    let plan = match (MemoryPlan::new(bytes, &needs), &mut basis) {
+        (Ok(plan), _) => plan,
+        // It works as well as it can on a small machine.
+        (Err(needed), Some(basis)) => {
+            bytes = needed;
+            *basis = format!("{basis}, which is too little: the least that these settings need");
+            MemoryPlan::new(bytes, &needs).expect("it is the memory that is enough")
+        }
+        (Err(needed), None) => return Err(too_small(bytes, needed)),
+    };
+    (proxy.memory_bytes, proxy.hot_bytes, proxy.window_bytes) = (Some(bytes), plan.cache, Some(plan.bodies));
+    proxy.memory_yields = basis.is_some().then(MachineMemory::of_this_process);
+    if let Some(count) = NonZeroU64::new(volume_count) {
+        settings.store.dirty_bytes_max = Some(plan.dirty / count);
+        settings.store.index_bytes_max = Some((bytes / INDEX_SHARE_MAX).max(plan.index) / count);
+    }
+    Ok(FittedMemory { plan, basis })
+}
+
+fn too_small(total: u64, needed: u64) -> Failure {
+    Failure::usage(
+        format!("--memory is for the whole process, and {} are too little for it", size::show(total)),
+        format!(
+            "give at least {}, a smaller --memory-cache or --size, or fewer --workers; --memory auto takes what is needed",
+            size::show(needed)
+        ),
+    )
+}
+
+/// A memory for the process, with the reason if the program chose it.
+#[derive(Debug)]
+struct ChosenTotal {
+    bytes: u64,
+    basis: Option<String>,
+}
+
+fn total_of(settings: &RunSettings, predecessor: Option<u32>) -> Result<ChosenTotal, Failure> {
+    if let TotalMemory::Bytes(bytes) = settings.memory {
+        return Ok(ChosenTotal { bytes, basis: None });
+    }
+    let levels = MachineMemory::of_this_process().levels();
+    // What this process has, and the one before, is free for it.
+    let own = [Some(process::id()), predecessor].into_iter().flatten().filter_map(machine::resident_bytes).sum();
+    let sizes = volumes::wanted(&settings.store)?.into_iter().map(|options| options.size_bytes);
+    Ok(automatic_total(&levels, own, sizes.reduce(u64::saturating_add)))
+}
+
+/// Returns a part of the free memory, where this process has `own` bytes and a store of `store_bytes`.
+fn automatic_total(levels: &[MemoryLevel], own: u64, store_bytes: Option<u64>) -> ChosenTotal {
+    let Some(least) = levels.iter().min_by_key(|level| level.available_bytes) else {
+        let basis = "auto: how much memory is free is unknown".to_owned();
+        return ChosenTotal { bytes: AUTOMATIC_BYTES_MIN, basis: Some(basis) };
+    };
+    let free = least.available_bytes.saturating_add(own);
+    // A memory cache beyond the store's size would have nothing to hold.
+    let useful = store_bytes.map_or(u64::MAX, |bytes| bytes.max(AUTOMATIC_BYTES_MIN));
+    let (free_shown, name) = (size::show(free / 1_000_000 * 1_000_000), &least.name);
+    let basis = if free / AUTOMATIC_SHARE > useful {
+        format!("auto: enough for this store; {name} has {free_shown} free")
+    } else {
+        format!("auto: half of the {free_shown} that {name} has free")
+    };
+    ChosenTotal { bytes: (free / AUTOMATIC_SHARE).min(useful), basis: Some(basis) }
 }
 
 /// Returns how many volumes there are, and what the index of all of them takes.
@@ -175,6 +258,9 @@ impl fmt::Display for MemoryPlan {
     }
 }
 
+/// Divisor of the free memory that gives the memory of `auto`, and the least that a store does not lower it below.
+const AUTOMATIC_SHARE: u64 = 2;
+const AUTOMATIC_BYTES_MIN: u64 = 256 << 20;
 /// The memory of a program that has just started, without its workers: most of it is code.
 const PROGRAM_BYTES: u64 = 14 << 20;
 /// The memory of a worker: its stack, its rings, and the allocator's cache for it.
@@ -210,6 +296,38 @@ mod tests {
         }
         let plan = MemoryPlan::new(64_000_000, &NEEDS).unwrap().to_string();
         assert!(plan.starts_with("64 MB in all: ") && plan.ends_with(" memory cache"), "{plan}");
+    }
+
+    #[test]
+    fn automatic_memory_is_half_of_what_the_tightest_group_has_free() {
+        let level = |name: &str, total_bytes, available_bytes| MemoryLevel {
+            name: name.to_owned(),
+            total_bytes,
+            available_bytes,
+            stalled_us: 0,
+            reached_count: 0,
+        };
+        let machine = level("the machine", 24_000_000_000, 20_000_000_000);
+        let group = level("/g/memory.high", 2_000_000_000, 990_000_000);
+        let chosen = automatic_total(&[machine.clone(), group], 10_000_000, None);
+        assert_eq!(chosen.bytes, 500_000_000, "{chosen:?}");
+        assert_eq!(chosen.basis.unwrap(), "auto: half of the 1 GB that /g/memory.high has free");
+        let chosen = automatic_total(std::slice::from_ref(&machine), 0, Some(1_000_000_000));
+        assert_eq!(chosen.bytes, 1_000_000_000, "no more than the store holds: {chosen:?}");
+        let chosen = automatic_total(&[machine], 0, Some(64 << 20));
+        assert_eq!(chosen.bytes, AUTOMATIC_BYTES_MIN, "{chosen:?}");
+        assert_eq!(automatic_total(&[], 0, None).bytes, AUTOMATIC_BYTES_MIN);
+    }
+
+    #[test]
+    fn automatic_memory_that_is_too_small_becomes_the_least_that_is_enough() {
+        let mut settings = RunSettings { memory_cache: Some(100_000_000), ..RunSettings::default() };
+        let total = ChosenTotal { bytes: 10_000_000, basis: Some("auto: little".to_owned()) };
+        let fitted = divide(&mut settings, total, 0, 0).unwrap();
+        assert_eq!((fitted.plan.cache, settings.proxy.memory_yields.is_some()), (100_000_000, true));
+        assert!(fitted.basis.unwrap().starts_with("auto: little, which is too little"));
+        let given = ChosenTotal { bytes: 10_000_000, basis: None };
+        assert!(divide(&mut settings, given, 0, 0).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::{
     exec_command::{self, isolated},
     exec_server,
     failure::Failure,
-    files, ls_command, machine, manual_command, mirror_command, missing_command, offline_command,
+    files, ls_command, machine, manual_command, memory_plan::TotalMemory, mirror_command, missing_command, offline_command,
     output::{self, print_line, tell},
     pack_command, pin_command, purge_command, reload_command, renamed,
     settings::RunSettings,
@@ -123,7 +123,8 @@ fn settings_of(flags: &RunFlags) -> Result<RunSettings, Failure> {
     warn_of_old_names(&settings.warnings);
     flags.clone().apply(&mut settings);
     check(&mut settings)?;
-    machine::check_memory(settings.proxy.memory_bytes.or(settings.memory_cache).unwrap_or(0))?;
+    let given = if let TotalMemory::Bytes(bytes) = settings.memory { Some(bytes) } else { settings.memory_cache };
+    machine::check_memory(given.unwrap_or(0))?;
     Ok(settings)
 }
 

@@ -26,8 +26,8 @@ pub(crate) struct Reloader {
     read: SettingsReader,
     handle: ProxyHandle,
     in_force: Mutex<RunSettings>,
-    /// How the memory was divided at the start, if it was given for the whole process.
-    memory: Option<MemoryPlan>,
+    /// The division of the memory at the start.
+    memory: MemoryPlan,
 }
 
 /// The outcome of a reload.
@@ -44,7 +44,7 @@ impl Reloader {
         read: SettingsReader,
         handle: ProxyHandle,
         settings: RunSettings,
-        memory: Option<MemoryPlan>,
+        memory: MemoryPlan,
     ) -> Self {
         Self { read, handle, in_force: Mutex::new(settings), memory }
     }
@@ -57,8 +57,7 @@ impl Reloader {
     pub(crate) fn reload(&self) -> Result<ReloadReport, Failure> {
         let mut in_force = self.in_force();
         let mut settings = (self.read)()?;
-        let (volume_count, index) = self.memory.map_or((0, 0), |memory| (memory.volume_count, memory.index));
-        memory_plan::fit_with_index(&mut settings, volume_count, index)?;
+        memory_plan::fit_with_index(&mut settings, self.memory.volume_count, self.memory.index)?;
         let config = settings.proxy_config();
         let ReloadOutcome { local_addrs, unchanged, .. } = self.handle.reload(config).map_err(refused)?;
         let mut keys = changed(&settings.store, &in_force.store);

@@ -4,7 +4,7 @@
 //! access log.
 
 use crate::{
-    memory_plan::MemoryPlan,
+    memory_plan::FittedMemory,
     size,
     volumes::{MissingDisk, OpenedStore},
 };
@@ -30,8 +30,7 @@ pub(crate) struct Report<'a> {
     pub(crate) store: Option<StoreReport>,
     /// The chosen policy and the reason, if the program chose it.
     pub(crate) automatic: Option<String>,
-    /// The division of the memory, if it was given for the whole process.
-    pub(crate) memory: Option<MemoryPlan>,
+    pub(crate) memory: &'a FittedMemory,
     /// Limit on open files, if it is too low.
     pub(crate) open_files: Option<u64>,
 }
@@ -151,13 +150,9 @@ impl Report<'_> {
     }
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (hot, windows) = (size::show(self.config.hot_bytes), size::show(self.config.window_bytes()));
         let Some(StoreReport { missing, volumes, stats }) = &self.store else {
             writeln!(f, "  store    none: what is cached is lost at the end")?;
-            return match &self.memory {
-                Some(memory) => writeln!(f, "  memory   {memory}"),
-                None => writeln!(f, "  memory   {hot} for the memory cache, {windows} for bodies on their way"),
-            };
+            return self.write_memory(f);
         };
         for VolumeReport { path, policy, size_bytes, device } in volumes {
             writeln!(f, "  store    {}: {} on {device}, policy {policy}", path.display(), size::show(*size_bytes))?;
@@ -165,17 +160,22 @@ impl Report<'_> {
         for MissingDisk { path, why } in missing {
             writeln!(f, "  warning  {}: not in use, its share is missed: {why}", path.display())?;
         }
-        writeln!(f, "  entries  {}", entries(stats))?;
-        let index = size::show(stats.index_bytes);
-        if let Some(memory) = &self.memory {
-            return writeln!(f, "  memory   {memory}");
-        }
-        write!(f, "  memory   {index} for the index, {hot} for the memory cache, {windows} for bodies on their way")?;
+        write!(f, "  entries  {}", entries(stats))?;
         if stats.entries >= ENTRIES_TELLING {
             let bits = stats.index_bytes as f64 * 8.0 / stats.entries as f64;
             write!(f, "; the index takes {bits:.1} bits an entry")?;
         }
-        writeln!(f)
+        writeln!(f)?;
+        self.write_memory(f)
+    }
+
+    fn write_memory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FittedMemory { plan, basis } = self.memory;
+        writeln!(f, "  memory   {plan}")?;
+        match basis {
+            Some(basis) => writeln!(f, "  memory   {basis}; it shrinks while memory is short"),
+            None => Ok(()),
+        }
     }
 
     fn example(&self, address: SocketAddr) -> String {
@@ -249,9 +249,19 @@ pub(crate) fn rate(per_second: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        memory_plan::{self, TotalMemory},
+        settings::{DiskSettings, RunSettings},
+    };
+
+    fn fitted() -> FittedMemory {
+        let mut settings = RunSettings { memory: TotalMemory::Bytes(64_000_000), ..RunSettings::default() };
+        (settings.store.disks, settings.proxy.worker_count) = (vec![DiskSettings::None], 1);
+        memory_plan::fit(&mut settings, None).unwrap()
+    }
 
     fn check(change: impl FnOnce(&mut ProxyConfig), expected: &[&str]) {
-        let mut config = ProxyConfig { hot_bytes: 64_000_000, ..ProxyConfig::default() };
+        let mut config = ProxyConfig::default();
         change(&mut config);
         let listeners = ["127.0.0.1:3128".parse().unwrap()];
         let shown = Report {
@@ -260,7 +270,7 @@ mod tests {
             admin: None,
             store: None,
             automatic: None,
-            memory: None,
+            memory: &fitted(),
             open_files: None,
         }
         .to_string();
@@ -364,7 +374,7 @@ mod tests {
                 admin: None,
                 store,
                 automatic: None,
-                memory: None,
+                memory: &fitted(),
                 open_files: Some(1024),
             }
             .to_string()
@@ -372,14 +382,14 @@ mod tests {
         for line in [
             "store    /s: 64 MB on threads, policy log\n",
             "warning  /t: not in use, its share is missed: there is no such device\n",
-            "for the memory cache, 16.8 MB for bodies on their way\n",
+            "MB memory cache\n",
         ] {
             assert!(show(&stats).contains(line), "{}", show(&stats));
         }
         let loading = "entries  being loaded (5 segments are left), misses until then, of at most 61,035\n";
         assert!(show(&stats).contains(loading), "{}", show(&stats));
         stats.entries = 61_035;
-        let bits = "for bodies on their way; the index takes 8.0 bits an entry\n";
+        let bits = "; the index takes 8.0 bits an entry\n";
         assert!(show(&stats).contains(bits), "{}", show(&stats));
         stats.entries = 0;
         let warning = "warning  1024 open files are too few for 16384 connections";
@@ -397,7 +407,7 @@ mod tests {
             |_| {},
             &[
                 "store    none: what is cached is lost at the end",
-                "memory   64 MB for the memory cache, 16 MB for bodies on their way",
+                "memory   64 MB in all: 15.2 MB program, 8 MB bodies on their way, 4 MB connections, 36.8 MB memory cache",
             ],
         );
         check(

@@ -6,6 +6,7 @@
 use crate::{
     failure::Failure,
     machine,
+    memory_plan::TotalMemory,
     mirrors::{self, InterceptedHosts, NamedRegistry, OriginOf},
     size,
     tuning::PolicyChoice,
@@ -30,6 +31,8 @@ pub(crate) struct RunSettings {
     /// Whether forward mode was turned on or off explicitly.
     pub(crate) forward: Option<bool>,
     pub(crate) store: StoreSettings,
+    /// The memory of the whole process.
+    pub(crate) memory: TotalMemory,
     /// The size of the memory cache, if it was given.
     pub(crate) memory_cache: Option<u64>,
     /// The package registries to mirror.
@@ -207,7 +210,6 @@ impl Default for RunSettings {
     fn default() -> Self {
         Self {
             proxy: ProxyConfig {
-                hot_bytes: 64_000_000,
                 fleet: Fleet { ready_path: Some("/-/ready".to_owned()), ..Fleet::default() },
                 ..ProxyConfig::default()
             },
@@ -223,6 +225,7 @@ impl Default for RunSettings {
                 dirty_bytes_max: None,
                 index_bytes_max: None,
             },
+            memory: TotalMemory::Auto,
             memory_cache: None,
             worlds: RegistryNames::default(),
             intercept: Interception::default(),

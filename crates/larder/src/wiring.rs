@@ -8,7 +8,7 @@ use crate::{
     automatic,
     control::{ControlPath, ControlSummary, server::ControlServer},
     failure::Failure,
-    memory_plan::{self, MemoryPlan},
+    memory_plan::{self, FittedMemory},
     open_files,
     output::tell,
     reload::{Reloader, SettingsReader},
@@ -90,7 +90,7 @@ fn serve(
 ) -> Result<(), Failure> {
     let mut settings = read_settings.clone();
     let automatic = automatic::choose(&mut settings)?;
-    let memory = memory_plan::fit(&mut settings)?;
+    let memory = memory_plan::fit(&mut settings, taking.and_then(Takeover::predecessor))?;
     let config = settings.proxy_config();
     let mut sockets = match taking {
         Some(taking) => taking.sockets(&config),
@@ -128,8 +128,7 @@ struct StartPlan<'a> {
     settings: &'a RunSettings,
     read: &'a SettingsReader,
     automatic: Option<String>,
-    /// How the memory is divided, if it was given for the whole process.
-    memory: Option<MemoryPlan>,
+    memory: FittedMemory,
     open_files: Option<u64>,
     sessions: Option<&'a OwnSessions<'a>>,
 }
@@ -173,7 +172,7 @@ impl StartedProxy {
         }
         // Started before the proxy reports that it runs, so that waiting clients find it.
         let (read, read_settings) = (Arc::clone(plan.read), plan.read_settings.clone());
-        let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings, plan.memory));
+        let reloader = Arc::new(Reloader::new(read, running.handle(), read_settings, plan.memory.plan));
         let (wants, upgrades) = mpsc::unbounded_channel();
         let about = ControlSummary::of(settings, running.local_addrs());
         let control = ControlServer::new(running.handle(), about, Arc::clone(&reloader), wants, sessions.is_some());
@@ -185,7 +184,7 @@ impl StartedProxy {
             admin: running.admin_addr(),
             store: opened.as_ref().map(StoreReport::of),
             automatic: plan.automatic.clone(),
-            memory: plan.memory,
+            memory: &plan.memory,
             open_files: plan.open_files.filter(|_| is_low),
         };
         tell!("{report}");

@@ -152,15 +152,17 @@ pub(super) const SETTINGS: &[Setting] = &[
          entries; there it only sets how much room a new store gets for checkpoints."),
     row!("store.io", "--io", Text, "auto, uring, threads", Toml("\"auto\""), Restart, "\"threads\"",
         "`uring`, `threads`, or `auto`: io_uring where the kernel allows it, otherwise threads."),
-    row!("memory.total", "--memory", Size, "", Prose("none"), Reload, "\"1GB\"",
+    row!("memory.total", "--memory", Size, "a size, or auto", Toml("\"auto\""), Reload, "\"1GB\"",
         "Memory of the whole process: program, index, entries to be written, read buffers, bodies on their way, \
-         connections and memory cache. Larder prints the parts at start and refuses a memory that is too small \
+         connections and memory cache. Larder prints the parts at start and refuses a size that is too small \
          for them. While it runs, the memory cache shrinks when other parts grow beyond their share, and grows \
-         again later. Without it, only the parts are bounded. At most the machine's memory."),
-    row!("memory.cache", "--memory-cache", Size, "", Prose("the rest of `memory.total`, or `64MB`"), Reload, "\"1GB\"",
+         again later. `auto` takes half of the free memory of the machine or of the tightest control group \
+         (`memory.high`, `memory.max`), but no more than the store's size or 256 MiB, and gives memory back while \
+         others need it; see [Memory](../configuration.md#memory). A size is at most the machine's memory."),
+    row!("memory.cache", "--memory-cache", Size, "", Prose("the rest of `memory.total`"), Reload, "\"1GB\"",
         "Memory for whole responses in front of the store. Growing from 0 needs a restart."),
     row!("memory.windows", "",
-        Size, "", Prose("an eighth of `memory.total`; without that a quarter of `memory.cache`, at least 8 MiB"), Reload, "\"128MB\"",
+        Size, "", Prose("an eighth of `memory.total`, at least 2 MiB"), Reload, "\"128MB\"",
         "Memory for all bodies on their way to clients: data that fetches hold ahead of their readers, chunks \
          read from disk, and data that waits for a client's connection. More lets slow clients release origins \
          sooner. Beyond it, each body has 16 KiB. `larder_window_bytes` in `/metrics` shows the current use."),

@@ -8,7 +8,7 @@ use crate::{
     failure::Failure,
     lab::bench::measure,
     lab::columns::Columns,
-    memory_plan,
+    memory_plan::{self, TotalMemory},
     output::{print_line, tell},
     progress::ProgressLine,
     report,
@@ -105,8 +105,8 @@ pub(crate) struct PlanFlags {
 /// A failure with advice.
 pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
     let mut settings = RunSettings::default();
-    settings.proxy.memory_bytes = Some(flags.memory);
-    let mut wishes = PlanWishes::new(flags.disk, memory_plan::index_and_cache_bytes(&settings));
+    settings.memory = TotalMemory::Bytes(flags.memory);
+    let mut wishes = PlanWishes::new(flags.disk, memory_plan::index_and_cache_bytes(&settings)?);
     if let Some(path) = &flags.trace {
         take_trace(path, &mut wishes)?;
     }

@@ -53,6 +53,11 @@ impl Takeover {
         }
     }
 
+    /// Returns the process ID of the predecessor, while it lives.
+    pub(crate) fn predecessor(&self) -> Option<u32> {
+        rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get().unsigned_abs())
+    }
+
     /// Returns the sockets for this configuration's addresses. The others are closed.
     pub(crate) fn sockets(&self, config: &ProxyConfig) -> Vec<ListeningSocket> {
         let addresses: Vec<_> = config.listeners.iter().map(|listener| listener.address).chain(config.admin).collect();

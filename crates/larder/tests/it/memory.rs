@@ -75,7 +75,20 @@ fn memory_of_the_whole_process_is_divided_and_the_parts_are_printed() {
     let memory = started(&["--size", "64MiB", "--memory", "64MB"]);
     assert!(memory.contains(" index, ") && memory.contains(" read buffers, "), "{memory}");
     let memory = started(&["--disk", "none", "--memory-cache", "5MB"]);
-    assert!(memory.starts_with("5 MB for the memory cache"), "{memory}");
+    assert!(memory.ends_with(", 5 MB memory cache"), "{memory}");
+}
+
+#[test]
+fn memory_that_nobody_gave_is_a_part_of_what_is_free_and_the_reason_is_printed() {
+    let home = TempDir::new().unwrap();
+    let larder = Larder::start(&home, &["--size", "1GB", "--memory", "auto"]);
+    let lines: Vec<_> = larder.start_lines.lines().filter(|line| line.starts_with("  memory ")).collect();
+    let [parts, reason] = lines[..] else { panic!("not two lines in {}", larder.start_lines) };
+    assert!(parts.contains(" in all: ") && parts.ends_with(" memory cache"), "{parts}");
+    assert!(reason.contains("auto: ") && reason.ends_with(" free; it shrinks while memory is short"), "{reason}");
+    assert_eq!(larder.stop(), Some(0));
+    let usual = Larder::start(&home, &[]);
+    assert!(usual.start_lines.contains("  memory   auto: "), "{}", usual.start_lines);
 }
 
 impl Larder {

@@ -25,7 +25,8 @@ fn start_lines_say_where_it_listens_what_it_keeps_and_how_to_try_it() {
         &format!("  listen   http://{}  forward proxy", larder.address),
         &format!("  store    {}: 67.1 MB", store.display()),
         "  entries  0 of at most ",
-        " for the index, 64 MB for the memory cache",
+        " in all: ",
+        " MB memory cache\n  memory   auto: ",
         &format!("  try      curl -x http://{} http://example.com/", larder.address),
     ] {
         assert!(larder.start_lines.contains(expected), "{expected:?} is not in {}", larder.start_lines);
