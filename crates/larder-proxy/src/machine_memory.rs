@@ -14,7 +14,7 @@ use std::{
 /// The source of memory figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineMemory {
-    /// Where the root of the file system is: somewhere else in tests.
+    /// The root of the file system; another directory in tests.
     root: PathBuf,
     /// The control groups of this process, the innermost first.
     groups: Vec<MemoryGroup>,
@@ -49,7 +49,7 @@ pub struct MemoryLevel {
     pub available_bytes: u64,
     /// Time for which some thread waited for memory since the start, in microseconds.
     pub stalled_us: u64,
-    /// How often a limit was reached.
+    /// The number of times that a limit was reached.
     pub reached_count: u64,
 }
 
@@ -90,7 +90,10 @@ impl MachineMemory {
         let pressure = self.groups.iter().map(|group| group.folder.join("memory.pressure"));
         let pressure = pressure.chain([self.root.join("proc/pressure/memory")]);
         let events = self.groups.iter().map(|group| group.folder.join("memory.events"));
-        pressure.filter_map(|path| open_trigger(&path).ok()).chain(events.filter_map(|path| File::open(path).ok())).collect()
+        pressure
+            .filter_map(|path| open_trigger(&path).ok())
+            .chain(events.filter_map(|path| File::open(path).ok()))
+            .collect()
     }
 
     fn machine(&self) -> Option<MemoryLevel> {
@@ -242,9 +245,15 @@ pub(crate) mod tests {
     #[test]
     fn limits_of_all_groups_above_the_process_count_and_pages_of_files_are_free() {
         let files = Files::new();
-        files.write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n");
+        files.write(
+            "proc/self/mountinfo",
+            "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+        );
         files.write("proc/self/cgroup", "0::/slice/larder\n");
-        files.write("proc/pressure/memory", "some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 total=5\n");
+        files.write(
+            "proc/pressure/memory",
+            "some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 total=5\n",
+        );
         let group = |name: &str, text: &str| files.write(&format!("sys/fs/cgroup/slice/{name}"), text);
         group("memory.max", "400000000\n");
         group("memory.current", "100000000\n");
@@ -255,7 +264,8 @@ pub(crate) mod tests {
         group("larder/memory.events", "low 0\nhigh 3\nmax 0\n");
         group("larder/memory.pressure", "some avg10=0.00 total=9000\n");
         let levels = files.memory().levels();
-        let shown: Vec<_> = levels.iter().map(|level| (level.total_bytes, level.available_bytes, level.stalled_us)).collect();
+        let shown: Vec<_> =
+            levels.iter().map(|level| (level.total_bytes, level.available_bytes, level.stalled_us)).collect();
         assert_eq!(shown, [(1 << 30, 512 * MIB, 77), (400_000_000, 300_000_000, 0), (200_000_000, 160_000_000, 9000)]);
         assert!(levels[2].name.ends_with("/slice/larder/memory.high"), "{}", levels[2].name);
         assert_eq!((levels[2].reached_count, files.memory().total_bytes()), (3, Some(200_000_000)));
@@ -269,7 +279,8 @@ pub(crate) mod tests {
             ("30 23 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/elsewhere\n"),
         ] {
             let found = group_folders(mount, own);
-            let folders: Vec<_> = found.iter().map(|(folder, _)| folder.to_str().unwrap().trim_end_matches('/')).collect();
+            let folders: Vec<_> =
+                found.iter().map(|(folder, _)| folder.to_str().unwrap().trim_end_matches('/')).collect();
             assert_eq!(folders, ["/sys/fs/cgroup"], "{mount} {own}");
         }
     }
@@ -289,7 +300,10 @@ pub(crate) mod tests {
         files.write("sys/fs/cgroup/memory/a/memory.failcnt", "12\n");
         let levels = files.memory().levels();
         assert_eq!(levels.len(), 2, "{levels:?}");
-        assert_eq!((levels[1].total_bytes, levels[1].available_bytes, levels[1].reached_count), (100_000_000, 51_000_000, 12));
+        assert_eq!(
+            (levels[1].total_bytes, levels[1].available_bytes, levels[1].reached_count),
+            (100_000_000, 51_000_000, 12)
+        );
     }
 
     #[test]

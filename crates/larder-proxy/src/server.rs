@@ -34,9 +34,9 @@ use crate::{
 
 mod assembly;
 mod governor;
-mod memory_yield;
 pub(crate) mod handover;
 pub(crate) mod leaving;
+mod memory_yield;
 pub(crate) mod opening;
 pub(crate) mod reload;
 mod sessions;

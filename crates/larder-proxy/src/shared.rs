@@ -93,6 +93,6 @@ pub(crate) struct BoundedCounts {
     pub(crate) is_draining: AtomicBool,
     /// The memory limit of the process now, in bytes; 0 if it has none.
     pub(crate) memory_bytes: AtomicU64,
-    /// How often that limit fell because memory was short.
+    /// The number of times that this limit fell because memory was short.
     pub(crate) memory_yields: AtomicU64,
 }

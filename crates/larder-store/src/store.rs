@@ -45,7 +45,7 @@ pub(crate) use volumes::EngineVolumes;
 /// # async fn example() -> larder_store::Result<()> {
 /// use larder_store::{Hints, Store, StoreOptions};
 /// let store = Store::open(StoreOptions::new("/var/cache/example.larder", 1 << 30))?;
-/// Entries of an earlier run may be reported as misses until the store is ready.
+/// // Entries of an earlier run may be reported as misses until the store is ready.
 /// store.ready().await;
 /// let mut writer = store.insert(b"key", "head".into(), Hints::default())?;
 /// writer.write("body".into())?;

@@ -40,12 +40,7 @@ pub(crate) struct ReloadReport {
 
 impl Reloader {
     /// Creates a reloader for a proxy that was started with `settings` and this division of memory.
-    pub(crate) fn new(
-        read: SettingsReader,
-        handle: ProxyHandle,
-        settings: RunSettings,
-        memory: MemoryPlan,
-    ) -> Self {
+    pub(crate) fn new(read: SettingsReader, handle: ProxyHandle, settings: RunSettings, memory: MemoryPlan) -> Self {
         Self { read, handle, in_force: Mutex::new(settings), memory }
     }
 

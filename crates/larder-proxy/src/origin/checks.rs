@@ -1,6 +1,7 @@
 //! Health checks of the members of a group: a path that is requested from each at intervals.
 //!
-//! Owns: the requests. Does not: leave anything out, see `group`. Cost: one request for each member, interval and worker.
+//! Owns: the requests. Does not: leave anything out, see `group`. Cost: one request for each member, interval and
+//! worker.
 
 use std::{sync::Arc, time::Duration};
 

@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// Where a parent is.
+/// The address of a parent.
 pub(crate) fn origin_of(parent: &Parent) -> Origin {
     Origin { trusted: true, way: OriginWay::Direct, ..Origin::of_client(&parent.host, parent.port) }
 }
@@ -63,7 +63,7 @@ pub(crate) fn address<'a, B>(
     Some(parent)
 }
 
-/// What is wrong with a parent's answer to a request in absolute form, if it is the parent's own.
+/// The error in a parent's answer to a request in absolute form, if the answer is the parent's own.
 pub(crate) fn refusal(status: StatusCode, parent: &Parent) -> Option<Failure> {
     (status == StatusCode::PROXY_AUTHENTICATION_REQUIRED).then(|| refused(parent, status))
 }

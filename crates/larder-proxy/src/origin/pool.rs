@@ -1,8 +1,8 @@
 //! A worker's connections to origins: keeping, reusing and returning them.
 //!
 //! Owns: the unused connections of HTTP/1.1, last in first out; the shared connections of HTTP/2; and the rules of the
-//! one retry. Invariant: a request reaches the origin once. It is sent again, without a body, only if the origin did not
-//! process it (RFC 9113 8.7), or if it is safe to repeat and its kept connection died before the response.
+//! one retry. Invariant: a request reaches the origin once. It is sent again, without a body, only if the origin did
+//! not process it (RFC 9113 8.7), or if it is safe to repeat and its kept connection died before the response.
 
 use std::{
     collections::HashMap,

@@ -1,9 +1,9 @@
-//! Sending a request: over a kept or a new connection, by one way to its origin after the other, to one origin of a group
-//! after the other.
+//! Sending a request: over a kept or a new connection, by one way to its origin after the other, to one origin of a
+//! group after the other.
 //!
-//! Owns: what is tried next, and whether it may be. Does not: keep connections, see `pool`. Invariant: a request is sent
-//! again only if it never left, if the origin says that it did not process it, or if it is safe to repeat; credentials
-//! for a parent go to that parent alone.
+//! Owns: what is tried next, and whether it may be. Does not: keep connections, see `pool`. Invariant: a request is
+//! sent again only if it never left, if the origin says that it did not process it, or if it is safe to repeat;
+//! credentials for a parent go to that parent alone.
 
 use std::sync::Arc;
 

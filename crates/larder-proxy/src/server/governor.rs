@@ -2,8 +2,8 @@
 //!
 //! Owns: the current capacities of the memory cache and of bodies in transfer. The other parts have their own limits.
 //! Design: the governor compares the process's resident memory with the limit. The system reports that figure, so it
-//! includes everything, even fragmentation. Memory that the cache frees returns to the system after a few seconds; until
-//! then the cache does not shrink further for the same limit. If the limit gives way to other programs
+//! includes everything, even fragmentation. Memory that the cache frees returns to the system after a few seconds;
+//! until then the cache does not shrink further for the same limit. If the limit gives way to other programs
 //! (`memory_yield`), an alarm of the kernel starts a check at once. Cost: one small file read per second, and about ten
 //! if the limit gives way.
 
@@ -67,9 +67,8 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
         let Some(resident) = exposition::resident_bytes() else { continue };
         let (hot, now) = (&shared.cache.hot, Instant::now());
         let cached = hot.bytes();
-        let limit = source.map_or(limit_max, |source| {
-            yielding.next_limit(source.levels(), ProcessMemory { resident, cached }, now)
-        });
+        let limit = source
+            .map_or(limit_max, |source| yielding.next_limit(source.levels(), ProcessMemory { resident, cached }, now));
         adopt_limit(&shared, limit, limit_max);
         let capacity_max = shared.config.hot_bytes;
         let look = MemoryLook { now, resident, limit, cached, capacity: hot.capacity(), capacity_max };
@@ -96,7 +95,8 @@ fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     shared.cache.bodies.set_max_bytes(bodies);
 }
 
-/// Notifies `alarm` whenever the kernel reports that memory is short. Without such reports, looks once a second suffice.
+/// Notifies `alarm` whenever the kernel reports that memory is short. Without such reports, looks once a second
+/// suffice.
 fn watch_alarms(source: &MachineMemory, alarm: &Arc<Notify>) -> JoinSet<()> {
     let mut watching = JoinSet::new();
     for file in source.open_alarms() {

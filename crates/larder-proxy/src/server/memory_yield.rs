@@ -1,9 +1,9 @@
 //! The memory limit of a process that gives way to others: it falls when memory is short, and rises again slowly.
 //!
 //! Owns: the decision, from figures that are passed in. Reading them is in `machine_memory`, shrinking the memory cache
-//! in `governor`. Design: like a TCP sender, it falls by a large part at once and rises by a small step, so that several
-//! programs that do the same come to rest. Stalls alone do not count: a group at a limit of its own makes threads of the
-//! machine wait although the machine has memory left, and giving way would not help it.
+//! in `governor`. Design: like a TCP sender, it falls by a large part at once and rises by a small step, so that
+//! several programs that do the same come to rest. Stalls alone do not count: a group at a limit of its own makes
+//! threads of the machine wait although the machine has memory left, and giving way would not help it.
 //!
 //! Invariant: the limit never falls below everything but the memory cache, so that no index or connection has to go.
 
@@ -53,7 +53,11 @@ impl YieldingLimit {
                 self.yield_bytes(wanted, process);
                 self.changed_at = Some(now);
             }
-        } else if self.limit < self.limit_max && has_room && !self.is_recently_short(now) && !changed_since(self, STEP_EACH) {
+        } else if self.limit < self.limit_max
+            && has_room
+            && !self.is_recently_short(now)
+            && !changed_since(self, STEP_EACH)
+        {
             self.limit = (self.limit + self.limit_max / STEP_SHARE).min(self.limit_max);
             self.changed_at = Some(now);
         }
@@ -78,13 +82,17 @@ impl YieldingLimit {
     }
 }
 
-/// Returns the bytes that are missing in `level` if memory is short there.
+/// Returns the bytes that are missing in `level` if memory is short there, or will be before the next look.
 fn shortage(level: &MemoryLevel, before: &MemoryLevel) -> Option<u64> {
     let (reserve, available) = (reserve_bytes(level), level.available_bytes);
     let stalled_us = level.stalled_us.saturating_sub(before.stalled_us);
     let is_strained = stalled_us >= STALL_US_MIN || level.reached_count > before.reached_count;
-    let is_short = available < reserve || is_strained && available < level.total_bytes / STRAINED_SHARE;
-    is_short.then(|| (2 * reserve).saturating_sub(available))
+    // Without swap, a group at its limit has no time left: what takes memory fast is met before it gets there.
+    let is_scarce = available < level.total_bytes / SCARCE_SHARE;
+    let fall = if is_scarce { before.available_bytes.saturating_sub(available) } else { 0 };
+    let expected = available.saturating_sub(fall);
+    let is_short = expected < reserve || is_strained && available < level.total_bytes / STRAINED_SHARE;
+    is_short.then(|| (2 * reserve).saturating_sub(expected))
 }
 
 /// Returns the memory that is to stay free.
@@ -97,6 +105,8 @@ const RESERVE_SHARE: u64 = 20;
 const RESERVE_BYTES_MAX: u64 = 512 << 20;
 /// The limit rises while this many reserves are free.
 const ROOM_RESERVES: u64 = 3;
+/// The fall of the available memory counts while less than this part is available.
+const SCARCE_SHARE: u64 = 2;
 /// Waiting for memory counts as a shortage while less than this part is available.
 const STRAINED_SHARE: u64 = 4;
 /// The time that threads must have waited since the last look.
@@ -145,6 +155,16 @@ mod tests {
         let (mut limit, now) = (YieldingLimit::new(200 * MIB), Instant::now());
         limit.next_limit(level(600, 0, 0), BUSY, now);
         assert_eq!(limit.next_limit(level(600, 900_000, 5), BUSY, now), 200 * MIB);
+    }
+
+    #[test]
+    fn memory_that_others_take_fast_is_given_back_before_it_is_gone() {
+        let (mut limit, now) = (YieldingLimit::new(200 * MIB), Instant::now());
+        limit.next_limit(level(300, 0, 0), BUSY, now);
+        assert_eq!(limit.next_limit(level(160, 0, 0), BUSY, now), 40 * MIB, "at the next look 20 would be left");
+        let mut limit = YieldingLimit::new(200 * MIB);
+        limit.next_limit(level(300, 0, 0), BUSY, now);
+        assert_eq!(limit.next_limit(level(180, 0, 0), BUSY, now), 200 * MIB);
     }
 
     #[test]

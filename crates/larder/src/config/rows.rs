@@ -156,9 +156,10 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Memory of the whole process: program, index, entries to be written, read buffers, bodies on their way, \
          connections and memory cache. Larder prints the parts at start and refuses a size that is too small \
          for them. While it runs, the memory cache shrinks when other parts grow beyond their share, and grows \
-         again later. `auto` takes half of the free memory of the machine or of the tightest control group \
-         (`memory.high`, `memory.max`), but no more than the store's size or 256 MiB, and gives memory back while \
-         others need it; see [Memory](../configuration.md#memory-of-the-process). A size is at most the machine's memory."),
+         again later. `auto` takes half of the free memory of the machine, or of the tightest control group (`memory.high`, \
+         `memory.max`). It takes at most the store's size, or 256 MiB if that is more. It gives memory back while \
+         others need it; see [Memory](../configuration.md#memory-of-the-process). A size is at most the machine's \
+         memory."),
     row!("memory.cache", "--memory-cache", Size, "", Prose("the rest of `memory.total`"), Reload, "\"1GB\"",
         "Memory for whole responses in front of the store. Growing from 0 needs a restart."),
     row!("memory.windows", "",

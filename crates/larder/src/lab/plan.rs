@@ -104,8 +104,7 @@ pub(crate) struct PlanFlags {
 /// # Errors
 /// A failure with advice.
 pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
-    let mut settings = RunSettings::default();
-    settings.memory = TotalMemory::Bytes(flags.memory);
+    let settings = RunSettings { memory: TotalMemory::Bytes(flags.memory), ..RunSettings::default() };
     let mut wishes = PlanWishes::new(flags.disk, memory_plan::index_and_cache_bytes(&settings)?);
     if let Some(path) = &flags.trace {
         take_trace(path, &mut wishes)?;
