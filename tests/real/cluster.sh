@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Three Larders that share a load behind a balancer, with the configuration that `larder cluster config` writes, and
 # behind a Larder of their own: each URL is fetched once, whichever of its spellings is requested; a node that is killed
-# loses no request; when it is back nothing is fetched again; a fourth node takes its share; no byte is wrong.
+# or restarted loses no request; when it is back nothing is fetched again; a fourth node takes its share; no byte is
+# wrong.
 #
 #   tests/real/cluster.sh                     haproxy, nginx, edge, and envoy if ENVOY is a program
 #   FRONTS="haproxy" tests/real/cluster.sh    only this one
@@ -21,6 +22,7 @@ pids+=("$!")
 await 10 answers "$origin" || { echo "the origin did not start" >&2; exit 1; }
 
 cat > "$stage/key.toml" <<T
+drain_notice = "3s"
 trusted_proxies = ["127.0.0.0/8"]
 [[key]]
 urls = ["http://www.example.test"]
@@ -134,6 +136,18 @@ check_front() {
   verdict "$front: 2,000 URLs are right when it is back" right "$told"
   verdict "$front: $again of them are fetched again" at_most "$again" 0
 
+  reset
+  request --urls 2000 --prefix many --rate 400 --time 12 > "$stage/restarted.json" &
+  load=$!
+  sleep 2
+  end TERM "${node_pid[c]}"
+  node c
+  wait "$load"
+  told=$(cat "$stage/restarted.json")
+  verdict "$front: of $(field "$told" requests) requests while a node restarts none fails ($(fetches) extra fetches)" right "$told"
+
+  sleep 4
+  request --urls 2000 --prefix many >/dev/null
   node d
   configure a b c d && reload_front
   reset
@@ -145,7 +159,7 @@ check_front() {
   verdict "$front: $moved moved to it ($((moved / 20))%)" at_most "$moved" $((share * 20))
 
   end TERM "$front_pid"
-  for name in a b c d; do end TERM "${node_pid[$name]}"; done
+  for name in a b c d; do end KILL "${node_pid[$name]}"; done
 }
 
 for front in $fronts; do check_front; done
