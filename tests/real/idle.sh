@@ -9,7 +9,7 @@
 
 need curl:curl nginx:nginx-light openssl:openssl python3:python3
 idle=${1:-10000} active=${2:-1000}
-# What a connection that has been used may keep, in KiB; docs/semantics.md promises it.
+# What a connection that has been used may keep, in KiB; docs/explanation/semantics.md promises it.
 kib_max=4
 ulimit -n "$(ulimit -Hn)"
 

@@ -9,7 +9,7 @@
 
 need python3:python3
 waiting=${1:-5000} unread=${2:-100}
-# What an exchange that waits for its origin may take, both its connections together, in KiB; docs/semantics.md promises it.
+# What an exchange that waits for its origin may take, both its connections together, in KiB; docs/explanation/semantics.md promises it.
 kib_max=64
 ulimit -n "$(ulimit -Hn)"
 

@@ -1,4 +1,4 @@
-//! Generates docs/conformance.md: the requirements of the RFCs, Larder's behaviour, and the tests.
+//! Generates docs/reference/conformance.md: the requirements of the RFCs, Larder's behaviour, and the tests.
 //!
 //! Owns: the page's text, which is generated from two lists next to the tests of larder-http, and the threshold: every
 //! requirement and at least 95% of the options must have tests. Invariant: the page equals the output of these
@@ -12,7 +12,7 @@ pub(crate) const REQUIREMENTS: &str = "crates/larder-http/tests/requirements.txt
 /// The list of differences from the crate that the tests compare with.
 pub(crate) const DIFFERENCES: &str = "crates/larder-http/tests/differences.txt";
 /// The page.
-pub(crate) const PAGE: &str = "docs/conformance.md";
+pub(crate) const PAGE: &str = "docs/reference/conformance.md";
 
 /// Writes the page. Returns false if it cannot be read or written, or if the lists are incomplete.
 pub(crate) fn run(root: &Path) -> bool {
@@ -204,6 +204,6 @@ mod tests {
     #[test]
     fn page_that_was_edited_by_hand_is_found() {
         let found = check(&tree("R | RFC 1 2 | Does it. | the_rule_is_kept\n"));
-        assert_eq!(found[0].to_string(), "docs/conformance.md:1: is not what `cargo xtask conformance` writes");
+        assert_eq!(found[0].to_string(), format!("{PAGE}:1: is not what `cargo xtask conformance` writes"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! They state the "real" host, path, method or form of a request. A client that could get such a response stored for
 //! others would poison the cache. So a response to a request with such a field is stored only for requests with the
-//! same value ([`crate::vary`]). docs/trusted-fields.md shows the table.
+//! same value ([`crate::vary`]). docs/reference/trusted-fields.md shows the table.
 //!
 //! Fields that only identify the client, such as X-Forwarded-For, are left out: they would give each client its own
 //! copy, and an origin that uses them says `private`. Cost: a few comparisons per request field when a response is

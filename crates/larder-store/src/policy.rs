@@ -232,7 +232,7 @@ static POLICIES: &[Policy] = &[
         EngineRow::Tiny,
         PolicyWords {
             about: "a small log in front of sets, for very little memory on flash: one read a hit, two if it is long",
-            source: "Larder's own, after Kangaroo (SOSP 2021), with HashCache's log for long entries; docs/tiny.md",
+            source: "Larder's own, after Kangaroo (SOSP 2021), with HashCache's log for long entries",
         },
     ),
 ];

@@ -1,5 +1,5 @@
 //! Rules about documents: every link has a target, every page under docs/ is in the book's table of contents, and every
-//! test that docs/semantics.md names exists.
+//! test that docs/explanation/semantics.md names exists.
 
 use super::{
     Finding,
@@ -7,7 +7,7 @@ use super::{
     test_names,
 };
 
-const SEMANTICS: &str = "docs/semantics.md";
+const SEMANTICS: &str = "docs/explanation/semantics.md";
 
 /// The table of contents of the book that mdBook generates from docs/.
 const SUMMARY: &str = "docs/SUMMARY.md";
@@ -111,7 +111,7 @@ mod tests {
                 Text { path: path.to_owned(), text: text.to_owned() },
                 Text { path: SUMMARY.to_owned(), text: "- [x](index.md)\n- [y](semantics.md)\n".to_owned() },
             ],
-            paths: ["README.md", "docs", "docs/format.md", "docs/index.md", SEMANTICS, SUMMARY]
+            paths: ["README.md", "docs", "docs/reference/format.md", "docs/index.md", SEMANTICS, SUMMARY]
                 .map(str::to_owned)
                 .to_vec(),
             ..Tree::default()
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn promises_name_tests_that_exist() {
         assert_eq!(check_one(SEMANTICS, "`a_b_c_d` and `Store::open`, `two_words`"), Vec::<String>::new());
-        assert_eq!(check_one(SEMANTICS, "1. `e_f_g_h`"), ["docs/semantics.md:1: no test is called `e_f_g_h`"]);
+        assert_eq!(check_one(SEMANTICS, "1. `e_f_g_h`"), ["docs/explanation/semantics.md:1: no test is called `e_f_g_h`"]);
         assert_eq!(check_one("README.md", "1. `e_f_g_h`"), Vec::<String>::new());
     }
 

@@ -33,7 +33,7 @@ pub(crate) struct Tree {
     pub(crate) sources: Vec<Source>,
     pub(crate) manifests: Vec<Text>,
     pub(crate) documents: Vec<Text>,
-    /// The lists from which docs/conformance.md is generated, and the counts that may only fall.
+    /// The lists from which docs/reference/conformance.md is generated, and the counts that may only fall.
     pub(crate) texts: Vec<Text>,
     /// The paths of all files, for checking links.
     pub(crate) paths: Vec<String>,

@@ -59,6 +59,6 @@ fn page_shows_the_table() {
             format!("| `{}` | {names} | {} |\n", telling.name, telling.tells)
         })
         .collect();
-    let page = include_str!("../../../../docs/trusted-fields.md");
-    assert!(page.contains(&rows), "docs/trusted-fields.md should have these rows:\n{rows}");
+    let page = include_str!("../../../../docs/reference/trusted-fields.md");
+    assert!(page.contains(&rows), "docs/reference/trusted-fields.md should have these rows:\n{rows}");
 }

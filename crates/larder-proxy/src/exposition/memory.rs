@@ -53,7 +53,7 @@ impl MemoryParts {
     }
 }
 
-/// Memory of a used client connection, and the same again for a waiting exchange, as measured (docs/semantics.md, 4.5
-/// and 4.7).
+/// Memory of a used client connection, and the same again for a waiting exchange, as measured
+/// (docs/explanation/semantics.md, 4.5 and 4.7).
 const CONNECTION_BYTES: u64 = 12 << 10;
 const EXCHANGE_BYTES: u64 = 28 << 10;

@@ -43,7 +43,7 @@ fn served() -> BTreeSet<String> {
 
 #[test]
 fn every_metric_is_documented_and_every_one_that_is_documented_is_served() {
-    let document = text("docs/metrics.md");
+    let document = text("docs/reference/metrics.md");
     let is_metric = |row: &&str| row.starts_with("larder_") || row.starts_with("process_");
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `")).filter(is_metric);
     let documented: BTreeSet<String> = rows.map(|row| row.splitn(3, '|').take(2).collect::<String>()).collect();
@@ -57,7 +57,7 @@ fn every_metric_is_documented_and_every_one_that_is_documented_is_served() {
 
 #[test]
 fn every_metric_has_the_help_of_its_documentation() {
-    let (document, metrics) = (text("docs/metrics.md"), metrics(&fixture()));
+    let (document, metrics) = (text("docs/reference/metrics.md"), metrics(&fixture()));
     let meanings: BTreeSet<(&str, &str)> = document.lines().filter_map(documented_meaning).collect();
     assert!(meanings.len() > 50, "the page has tables: {}", meanings.len());
     let helps: Vec<(&str, &str)> = metrics
@@ -65,7 +65,7 @@ fn every_metric_has_the_help_of_its_documentation() {
         .filter_map(|line| line.strip_prefix("# HELP ")?.trim_end_matches('.').split_once(' '))
         .collect();
     let other: Vec<_> = helps.iter().filter(|help| !meanings.contains(*help)).collect();
-    assert!(other.is_empty(), "not the meaning that docs/metrics.md gives: {other:#?}");
+    assert!(other.is_empty(), "not the meaning that docs/reference/metrics.md gives: {other:#?}");
 }
 
 /// Returns the name and the meaning of the metric in a row of a table.

@@ -3,7 +3,8 @@
 //! A file's pages get their place on the disk when they are first written, in runs at random places, as FFS spreads
 //! large files over cylinder groups. Dirty pages wait, and the oldest is written when there are too many. If a page
 //! that was written before and is not in the cache is partly written, it is read first. Owns: places and dirty pages.
-//! The bytes are kept elsewhere. Source: the open files of a Unix kernel of 1999, as described in docs/systems.md.
+//! The bytes are kept elsewhere. Source: the open files of a Unix kernel of 1999, as described in
+//! docs/explanation/systems.md.
 
 use super::{
     disk::Disk,

@@ -3,7 +3,7 @@
 //! Owns: the costs of each column of the table, either published or counted in the engine (asserted in
 //! `tests/it/rows`). Device speeds are elsewhere; a plan combines both. Invariant: a new value in a column does not
 //! compile without its costs, so no policy lacks any. The costs are means over many requests to a full store;
-//! docs/planning.md explains each.
+//! docs/how-to/planning.md explains each.
 
 use super::{
     EngineRow, EvictionAxis, IndexAxis, LayoutAxis, LocatedRow, LogEviction, LogRow, MappedRow, Policy, ReadAxis,
@@ -382,7 +382,7 @@ fn eviction_work(policy: &Policy, assumed: &CostAssumptions<'_>) -> TransferWork
 ///
 /// For `log` and `log-clock` this is the median of six request sequences at 10% of their footprint
 /// (docs/measurements.md). `hashcache-basic` keeps 1 - 1/e of the entries if there are as many bins as entries. LRU and
-/// FIFO within sets of 8 are between the two (docs/planning.md).
+/// FIFO within sets of 8 are between the two (docs/how-to/planning.md).
 fn hits_of_lru(policy: &Policy, tuning: &Tuning) -> f64 {
     match policy.eviction {
         EvictionAxis::Lru | EvictionAxis::PacedLru => 1.0,

@@ -3,7 +3,7 @@
 //! Owns: the step from a policy's costs and a device's figures to requests per second, and the recommendation. The
 //! costs come from [`Policy::costs`]; devices are measured elsewhere. Invariant: a plan depends only on its wishes and
 //! figures. The formulas follow the descriptions of HashCache (NSDI 2009), extended from seeks to more kinds of I/O;
-//! see docs/planning.md.
+//! see docs/how-to/planning.md.
 
 mod figures;
 mod sizes;
@@ -248,7 +248,7 @@ const INDEX_SHARE_MAX: f64 = 0.75;
 const AS_FAST: f64 = 0.85;
 /// Policies whose hits differ by at most this share count as equally good.
 const AS_GOOD: f64 = 0.03;
-/// Processor time of a proxied request without its I/O, averaged over hits and misses (docs/planning.md).
+/// Processor time of a proxied request without its I/O, averaged over hits and misses (docs/how-to/planning.md).
 const PROXY_CPU: Duration = Duration::from_micros(20);
 
 #[cfg(test)]

@@ -71,7 +71,8 @@ pub(super) const SETTINGS: &[Setting] = &[
         "A PEM file of CA certificates to trust for `https://` origins, in addition to the system's."),
     row!("offline", "--offline", Text, "off, auto, on, on-even-forbidden", Toml("\"off\""), Reload, "\"auto\"",
         "When to contact origins: `off` (always), `auto` (unless the uplink is down), `on` (never), \
-         `on-even-forbidden` (never, and serve stale responses that forbid it). See [offline.md](../offline.md)."),
+         `on-even-forbidden` (never, and serve stale responses that forbid it). See \
+         [Keep working offline](../how-to/offline.md)."),
     row!("parent", "--parent", Text, "", Prose("none"), Reload, "\"http://user:password@proxy.example:3128\"",
         "A proxy, or a list of proxies, through which to reach the origins of forward requests and mirrors: \
          `http://[user:password@]host[:port]`. See [Parent proxies](../configuration.md#parent-proxies)."),
@@ -142,7 +143,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("store.policy", "--policy",
         Text, "", Prose("the policy of the existing store; `log` for a new one"), Restart, "\"log\"",
         "How entries are found, placed and evicted. `larder help tuning` lists the policies. `auto` takes the one \
-         that [`larder plan`](../planning.md) recommends; the memory size then covers the index too. A store \
+         that [`larder plan`](../how-to/planning.md) recommends; the memory size then covers the index too. A store \
          keeps its policy."),
     row!("store.mean_object_size", "--mean-object-size",
         Size, "512B to 1MiB", Prose("`8KiB`; between 128 GiB and 256 GiB of store it rises to `16KiB`"), Restart, "\"32KiB\"",
@@ -191,7 +192,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("intercept.hosts", "--intercept HOST", List, "", Prose("none"), Reload, "[\"pypi.org\", \"*.debian.org\"]",
         "Hosts whose `https://` is decrypted and cached instead of tunnelled: a name, an address, `*.NAME` for \
          everything below a name, or a package registry such as `npm` (`larder mirror list`). Clients must trust \
-         your CA; see [interception.md](../interception.md)."),
+         your CA; see [Cache HTTPS](../how-to/interception.md)."),
     row!("intercept.except", "", List, "", Prose("none"), Reload, "[\"private.debian.org\"]",
         "Hosts among these that are tunnelled anyway."),
     row!("intercept.ca_dir", "",
@@ -332,7 +333,7 @@ pub(super) const SETTINGS: &[Setting] = &[
          entries. Use it only where both serve the same files. Requests still go to the host they name."),
     row!("mirror.name", "--mirror", Text, "", Prose("none"), Reload, "\"pypi\"",
         "A package registry that `larder mirror list` names, served under its path: `http://127.0.0.1:3128/pypi/` \
-         and so on. See [mirrors.md](../mirrors.md)."),
+         and so on. See [Mirror package registries](../how-to/mirrors.md)."),
     row!("mirror.origin", "--origin-of NAME=URL",
         Text, "", Prose("the registry's own"), Reload, "\"https://npm.example.com\"",
         "Another server in place of the registry's first one, or the server of your own under `path`."),
@@ -386,7 +387,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("response.via", "", Boolean, "", Toml("true"), Reload, "false",
         "Adds Via (RFC 9110 7.6.3). Without it, loops are detected by CDN-Loop alone."),
     row!("response.cache_status", "", Boolean, "", Toml("true"), Reload, "false",
-        "Adds [Cache-Status](../cache-status.md) (RFC 9211): the proxy's `name` (default `Larder`), \
+        "Adds [Cache-Status](cache-status.md) (RFC 9211): the proxy's `name` (default `Larder`), \
          `detail=memory` or `disk` for a hit, `stored` if the store had room."),
     row!("limits.header_size", "", Size, "8KiB to 1MiB", Toml("\"64KiB\""), Reload, "\"32KiB\"",
         "Longest message head, 8 KiB to 1 MiB."),

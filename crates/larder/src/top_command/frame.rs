@@ -149,7 +149,7 @@ fn draw_reasons(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     let rows =
         overview.misses_today.iter().map(|reason| Row::new([reason.name.clone(), size::show_count(reason.count)]));
     let table = Table::new(rows, [Constraint::Fill(1), Constraint::Length(14)]);
-    table.block(block("Why origins were asked today (docs/metrics.md)")).render(area, buffer);
+    table.block(block("Why origins were contacted today (docs/reference/metrics.md)")).render(area, buffer);
 }
 
 fn draw_asked(buffer: &mut Buffer, title: &str, asked: &[AskedFor], area: Rect) {

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 /// Requests that wait at once, and the bytes of fields that each of them has.
 const WAITING: usize = 200;
 const FIELD_BYTES: usize = 50_000;
-/// The promise in docs/semantics.md, section 5.
+/// The promise in docs/explanation/semantics.md, section 5.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(10);
 
 #[test]

@@ -6,7 +6,7 @@ fn row<'a>(plan: &'a Plan, name: &str) -> &'a PlannedRow {
     plan.rows.iter().find(|row| row.policy == name).expect("it is a row")
 }
 
-/// HashCache's table, by the formulas of docs/planning.md: 70 seeks a second, 60% hits, 80% storable.
+/// HashCache's table, by the formulas of docs/how-to/planning.md: 70 seeks a second, 60% hits, 80% storable.
 #[test]
 fn a_spinning_disk_gives_the_papers_order_and_rates() {
     let mut figures = DeviceFigures::typical_spinning();

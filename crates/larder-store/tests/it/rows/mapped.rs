@@ -41,7 +41,7 @@ impl NotingDevice {
         std::mem::take(&mut *self.writes.lock().unwrap())
     }
 
-    /// The sites of the records on the device, in order of place (docs/format.md, Record).
+    /// The sites of the records on the device, in order of place (docs/reference/format.md, Record).
     fn sites_in_order_of_place(&self) -> Vec<u64> {
         let contents = self.inner.contents();
         let records = contents.chunks(SECTOR_BYTES).filter(|sector| sector.starts_with(b"LDRr"));
