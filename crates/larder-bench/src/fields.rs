@@ -6,11 +6,11 @@
 use hyper::{HeaderMap, header::HeaderName};
 use larder_workload::{Random, mix};
 
-/// Of a request: its number.
+/// In a request: its number.
 pub(crate) const REQUEST: HeaderName = HeaderName::from_static("x-bench-request");
-/// Of an answer: the number of the request the origin made it for.
+/// In a response: the number of the request that the origin made it for.
 pub(crate) const ANSWERED: HeaderName = HeaderName::from_static("x-bench-answered");
-/// Of an answer: the object's version.
+/// In a response: the object's version.
 pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-bench-version");
 
 /// Returns the number in a field.
@@ -18,7 +18,7 @@ pub(crate) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
-/// Returns whether the origin breaks off its response to this request. Client and origin compute it alike.
+/// Returns whether the origin breaks off its response to this request. Client and origin compute this identically.
 pub(crate) fn breaks_off(request_number: u64, abort_share: f64) -> bool {
     abort_share > 0.0 && Random::new(mix(request_number ^ 0xA807)).happens(abort_share)
 }

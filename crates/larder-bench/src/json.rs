@@ -1,6 +1,6 @@
 //! Results as JSON: for other programs, and for `larder plan`.
 //!
-//! Owns: the form, and parsing. Invariant: figures that are unusable for a plan are refused here, with the reason.
+//! Owns: the form, and parsing. Invariant: figures that cannot be used for a plan are refused here, with the reason.
 
 use larder_store::plan::DeviceFigures;
 use serde::Serialize;
@@ -8,15 +8,15 @@ use serde::Serialize;
 /// Returns figures, a plan or a result as JSON.
 ///
 /// # Panics
-/// `value` is none of these but has keys that are no words.
+/// If `value` cannot be represented as JSON, for example because a map has keys that are not strings.
 pub fn to_json<T: Serialize>(value: &T) -> String {
     serde_json::to_string_pretty(value).expect("numbers and words can always be written")
 }
 
-/// Reads figures of a device from JSON.
+/// Parses figures of a device from JSON.
 ///
 /// # Errors
-/// What is wrong with them, in words.
+/// Describes what is wrong with them.
 pub fn figures_from_json(text: &str) -> Result<DeviceFigures, String> {
     let figures: DeviceFigures = serde_json::from_str(text).map_err(|error| error.to_string())?;
     figures.fault().map_or(Ok(figures), |fault| Err(fault.to_owned()))

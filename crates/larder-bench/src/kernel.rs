@@ -1,8 +1,8 @@
 //! The kernel's counts of processes and disks.
 //!
-//! Owns: reading `/proc` and `/sys`, and a thread that does so once a second. A process's own statements are not used.
-//! Invariant: a process's counts include its living children; counters only grow while they live. Unreadable values
-//! count as nothing, and `is_known` says so.
+//! Owns: reading `/proc` and `/sys`, and a thread that does so once a second. Figures that a process reports about
+//! itself are not used. Invariant: a process's counts include its living children; counters only grow while they live.
+//! A value that cannot be read counts as zero, and `is_known` tells whether any process was counted.
 
 use rustix::param::clock_ticks_per_second;
 use serde::{Deserialize, Serialize};
@@ -27,28 +27,28 @@ pub struct KernelCounts {
     pub cpu_s: f64,
     /// Memory of the processes.
     pub resident_bytes: u64,
-    /// Bytes that the processes had read from disks.
+    /// Bytes that the processes read from disks.
     pub process_read_bytes: u64,
-    /// Bytes that they had written to disks.
+    /// Bytes that the processes wrote to disks.
     pub process_written_bytes: u64,
-    /// Reads of the disk, by whomever.
+    /// Reads of the disk by all programs.
     pub disk_reads: u64,
-    /// Bytes of those.
+    /// Bytes of these reads.
     pub disk_read_bytes: u64,
-    /// Writes of the disk, by whomever.
+    /// Writes of the disk by all programs.
     pub disk_writes: u64,
-    /// Bytes of those.
+    /// Bytes of these writes.
     pub disk_written_bytes: u64,
-    /// Bytes of disk that the proxy's store takes, as the file system counts them; 0 if it is not known.
+    /// Disk space that the proxy's store takes, according to the file system; 0 if unknown.
     pub store_bytes: u64,
-    /// Whether there are processes to count.
+    /// Whether any process was counted.
     pub is_known: bool,
 }
 
 /// The watched processes and disks.
 #[derive(Clone, Debug, Default)]
 pub struct WatchedProcesses {
-    /// Processes; their children count too.
+    /// Process ids; their children count too.
     pub pids: Vec<u32>,
     /// Name of a disk or partition, such as `vda`.
     pub disk: Option<String>,
@@ -57,7 +57,7 @@ pub struct WatchedProcesses {
 }
 
 impl WatchedProcesses {
-    /// Returns the disk under `path`, by the kernel's name.
+    /// Returns the kernel's name of the disk that contains `path`.
     pub fn disk_of(path: &Path) -> Option<String> {
         let number = fs::metadata(path).ok()?.dev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
@@ -65,12 +65,12 @@ impl WatchedProcesses {
         Some(place.file_name()?.to_str()?.to_owned())
     }
 
-    /// Returns whether there is such a disk on this machine.
+    /// Returns whether this machine has a disk with that name.
     pub fn has_disk(name: &str) -> bool {
         disk_line(name).is_some()
     }
 
-    /// Counts now, all but the store.
+    /// Counts everything except the store.
     pub fn count(&self, begun: Instant) -> KernelCounts {
         let mut counts = KernelCounts { at_s: begun.elapsed().as_secs_f64(), ..KernelCounts::default() };
         let mut left: Vec<u32> = self.pids.clone();
@@ -87,7 +87,7 @@ impl WatchedProcesses {
 
 fn count_process(pid: u32, counts: &mut KernelCounts) -> Option<()> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, a parenthesis too; the numbers follow the last one.
+    // The name can contain anything, even a parenthesis; the numbers follow the last one.
     let numbers: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |at: usize| numbers.get(at).and_then(|text| text.parse::<u64>().ok());
     counts.cpu_s += (number(11)? + number(12)?) as f64 / clock_ticks_per_second() as f64;
@@ -109,7 +109,7 @@ fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|text| text.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// Bytes of disk under a path, as `du` has them: of files that come and go meanwhile, those that were seen.
+/// Returns the disk space under a path, like `du`. Files that come and go meanwhile may be included or not.
 fn bytes_under(path: &Path) -> u64 {
     let mut bytes = 0;
     let mut left = vec![path.to_owned()];
@@ -139,7 +139,7 @@ fn count_disk(disk: &str, counts: &mut KernelCounts) {
     counts.disk_written_bytes = number(9) * SECTOR_BYTES;
 }
 
-/// Counts once a second, until it is stopped.
+/// Counts once a second until it is stopped.
 pub(crate) struct Sampler {
     stop: mpsc::Sender<()>,
     thread: thread::JoinHandle<Vec<KernelCounts>>,
@@ -168,7 +168,7 @@ impl Sampler {
     }
 }
 
-/// The size of a store, looked at so seldom that looking does not cost much.
+/// The size of a store, determined rarely enough that it costs little.
 #[derive(Default)]
 struct StoreSize {
     bytes: u64,
@@ -196,9 +196,9 @@ pub(crate) fn machine() -> String {
 }
 
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// Between two looks at a store so many times as long as one takes.
+/// The pause between two scans of a store, as a multiple of the time that a scan takes.
 const STORE_PAUSE: u32 = 50;
-/// The kernel's unit of counting, whatever the disk's sector size is.
+/// The kernel's unit of counting, independent of the disk's sector size.
 const SECTOR_BYTES: u64 = 512;
 
 #[cfg(test)]

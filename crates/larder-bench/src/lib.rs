@@ -1,7 +1,7 @@
-//! Larder's benchmark: real sockets and real devices by the wall clock.
+//! Larder's benchmark: real sockets and real devices, measured in real time.
 //!
-//! Nothing is simulated here (see `larder-sim`): [`measure_device`] moves bytes through the engine's own devices, for
-//! `larder_store::plan` to compute with, and [`BenchJob`] asks a proxy for what an [`Origin`] has. Start at those two.
+//! Nothing is simulated here (see `larder-sim`). [`measure_device`] measures a device through the engine's own I/O, for
+//! use by `larder_store::plan`. [`BenchJob`] sends requests to a proxy in front of an [`Origin`]. Start at these two.
 
 mod bench;
 mod content;

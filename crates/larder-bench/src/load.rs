@@ -1,9 +1,9 @@
 //! The load: a run of a workload against a proxy, in an open or a closed loop.
 //!
-//! Owns: the times at which requests are due. In an open loop they are fixed before the run and do not depend on its
+//! Owns: the times at which requests are due. In an open loop, they are fixed before the run and do not depend on its
 //! events. A response time counts from the moment at which the request was due, so that a proxy that stalls is charged
-//! for all requests due in the meantime (no coordinated omission). In a closed loop, a number of users send one request
-//! after the other. Invariant: requests in flight are bounded; further ones count as failed. Cost: one thread.
+//! for all requests due in the meantime (no coordinated omission). In a closed loop, each user sends one request after
+//! the other. Invariant: requests in flight are bounded; further ones count as failed. Cost: one thread.
 
 mod client;
 mod record;
@@ -35,9 +35,9 @@ use tokio::{runtime, task::JoinSet};
 /// The arrival of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Loop {
-    /// This many a second, whatever their outcome.
+    /// This many requests per second, whatever their outcome.
     Open(f64),
-    /// From this many users, each of which waits for a response before the next request.
+    /// This many users, each of which waits for a response before its next request.
     Closed(usize),
 }
 
@@ -50,13 +50,13 @@ pub struct Load {
     pub workload: Workload,
     /// The arrival of requests.
     pub loop_kind: Loop,
-    /// The course of it; a closed loop goes through all phases as if they were one.
+    /// The phases of the run. A closed loop treats all phases as one.
     pub phases: Vec<Phase>,
-    /// Bytes to be stored in the phase that fills; none is the phase's own time.
+    /// Bytes to be stored in the fill phase. With `None`, the phase has a fixed time.
     pub fill_bytes: Option<u64>,
-    /// Whether connections are used as PolyMix' robots do, for a few requests each.
+    /// Whether each connection is used for only a few requests, as by PolyMix's robots.
     pub closes_connections: bool,
-    /// Share of answers the origin breaks off.
+    /// Share of responses that the origin breaks off.
     pub origin_abort_share: f64,
 }
 
@@ -74,14 +74,14 @@ pub struct LoadFigures {
 }
 
 impl Load {
-    /// Most requests that are under way, and users.
+    /// Most requests in flight, and most users.
     pub const UNDER_WAY_MAX: usize = 8192;
 
     /// Runs the load. Calls `progress` about four times a second with the phase, the completed share of the run, and
     /// the counts of the phase so far. SIGINT, SIGTERM and SIGHUP end the run early, with the results until then.
     ///
     /// # Errors
-    /// The system refuses a runtime or a timer, or the proxy does not respond to the first request.
+    /// If the system refuses a runtime or a timer, or the proxy does not respond to the first request.
     pub fn run(
         &self,
         requests: &Requests,
@@ -103,7 +103,7 @@ impl Load {
         let clients = Arc::new(Clients::new(self.target.clone(), self.closes_connections, self.origin_abort_share));
         let early = EndsEarly::begin();
         progress("asking the proxy for something", 0.0, RequestCounts::default());
-        // With connections of its own: the load begins with none.
+        // With separate connections: the load begins without any.
         let probe = Clients::new(self.target.clone(), false, 0.0).probe(&early).await;
         probe.map_err(|fault| io::Error::other(fault.to_string()))?;
         let asked = requests.lock().warm_up();
@@ -200,7 +200,7 @@ impl Load {
                     };
                     for asked in arrival.first.into_iter().chain(arrival.embedded) {
                         if !shared.fetch(&asked, DueTime { phase: 0, at: shared.begun.elapsed() }).await {
-                            // Without it a proxy that refuses at once would get all of the processor's questions.
+                            // Without this pause, a proxy that refuses at once would use the whole processor.
                             tokio::time::sleep(FAILED_PAUSE).await;
                             break;
                         }
@@ -223,12 +223,13 @@ impl Load {
     }
 }
 
-/// The requests of a workload, which go on from one run to the next: what was asked for in the first may be hit in the second.
+/// The requests of a workload. They continue from one run to the next: an object requested in the first run may be a
+/// hit in the second.
 #[derive(Clone)]
 pub struct Requests(Arc<Mutex<RequestSource>>);
 
 impl Requests {
-    /// Returns the requests of `workload` from their beginning. `trace` is what [`Workload::Trace`] replays.
+    /// Returns the requests of `workload` from their beginning. [`Workload::Trace`] replays `trace`.
     pub fn new(workload: Workload, options: WorkloadOptions, trace: Vec<Request>) -> Self {
         Self(Arc::new(Mutex::new(RequestSource::new(workload, options, trace))))
     }
@@ -253,7 +254,7 @@ impl RunState {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts what is due now.
+    /// Starts the requests that are due now.
     fn start(self: &Arc<Self>, arrival: BenchArrival, due: DueTime) {
         let count = 1 + arrival.embedded.len();
         if self.under_way.load(Ordering::Relaxed) + count > Load::UNDER_WAY_MAX {
@@ -273,13 +274,13 @@ impl RunState {
             if let Some(first) = &arrival.first {
                 shared.lock().add_late(due.phase, shared.begun.elapsed().saturating_sub(due.at));
                 let is_there = shared.fetch(first, due).await;
-                // A client without the page does not know its images.
+                // Without the page, a client does not know its images.
                 if !is_there {
                     shared.under_way.fetch_sub(count, Ordering::Relaxed);
                     return;
                 }
             }
-            // A browser knows of the images when it has the page, and asks for several at a time.
+            // A browser learns of the images when it has the page, and requests several at a time.
             let due = DueTime { at: shared.begun.elapsed(), ..due };
             let mut rest = arrival.embedded.into_iter();
             let mut asking = JoinSet::new();
@@ -306,7 +307,7 @@ impl RunState {
         !matches!(fetched.outcome, FetchOutcome::Failed(_) | FetchOutcome::BrokenOff)
     }
 
-    /// Waits until a moment of the run, or until it is to end early.
+    /// Waits until a moment of the run, or until an early end is requested.
     async fn wait_until(&self, timer: &Timer, at: Duration) -> io::Result<()> {
         while !self.early.is_asked() {
             let next = at.min(self.begun.elapsed() + PROGRESS_EVERY);
@@ -318,7 +319,7 @@ impl RunState {
         Ok(())
     }
 
-    /// Waits until nothing is under way, or it is to end early; each request has an end of its own.
+    /// Waits until no request is in flight, or an early end is requested. Each request has a time limit of its own.
     async fn drain(&self, progress: &mut dyn FnMut(&str, f64, RequestCounts)) {
         let begun = Instant::now();
         loop {
@@ -334,7 +335,7 @@ impl RunState {
     }
 }
 
-/// Asks for everything once, several at a time.
+/// Requests everything once, several at a time.
 async fn warm_up(
     clients: &Arc<Clients>,
     asked: Vec<BenchRequest>,
@@ -365,7 +366,7 @@ async fn warm_up(
     Ok(())
 }
 
-/// Bytes that an arrival brings into a cache that does not have them.
+/// Returns the bytes that an arrival adds to a cache without them.
 fn fills(arrival: &BenchArrival) -> u64 {
     let new = arrival.first.iter().chain(&arrival.embedded).filter(|asked| !asked.is_offered);
     new.map(|asked| asked.object.nature()).filter(|nature| nature.is_storable).map(|nature| nature.len_bytes).sum()
@@ -375,7 +376,7 @@ const CONNECTIONS_PER_ROBOT: usize = 4;
 const WARM_UP_COUNT: usize = 8;
 /// Longest duration of the phase that fills, as a multiple of its nominal time.
 const FILL_TIMES_MAX: u32 = 20;
-/// Moments of arrival are the same in every run.
+/// Seed of the arrival times, which are the same in every run.
 const ARRIVALS_SEED: u64 = 0x0A71;
 const RATE_MIN: f64 = 0.1;
 const GAP_MAX_S: f64 = 5.0;

@@ -1,8 +1,8 @@
-//! The origin of the benchmark: responds for every object, on a thread of its own.
+//! The origin of the benchmark: responds to requests for any object, on a thread of its own.
 //!
-//! Owns: the responses, their fields, the think time, and the counts. Bodies are computed as they are sent, not kept.
-//! Invariant: a response carries the number of the request it was made for, by which a client recognizes a hit. Cost:
-//! one thread; a 64 KiB piece of a body at a time for each connection.
+//! Owns: the responses, their fields, the think time, and the counts. Bodies are computed while they are sent, and not
+//! stored. Invariant: a response carries the number of the request it was made for, by which a client recognizes a hit.
+//! Cost: one thread; a 64 KiB piece of a body at a time for each connection.
 
 mod answer;
 
@@ -27,13 +27,13 @@ use tokio::{net::TcpStream, runtime, sync::watch};
 /// The behaviour of an origin.
 #[derive(Clone, Debug)]
 pub struct OriginOptions {
-    /// The listening address; port 0 takes a free one.
+    /// The listening address; with port 0, any free port is used.
     pub listen: SocketAddr,
-    /// Mean time before it answers, and the deviation of that.
+    /// Mean and deviation of the think time before a response.
     pub think: (Duration, Duration),
-    /// Whether connections end after a number of requests that is Zipf-distributed up to 16, as PolyMix' servers do.
+    /// Whether connections are closed after a Zipf-distributed number of requests, at most 16, as by PolyMix's servers.
     pub closes_connections: bool,
-    /// Share of answers that break off.
+    /// Share of responses that are broken off.
     pub abort_share: f64,
 }
 
@@ -53,17 +53,17 @@ impl Default for OriginOptions {
 pub struct OriginCounts {
     /// Requests.
     pub requests: u64,
-    /// Answers that something was not modified.
+    /// Responses that an object was not modified.
     pub not_modified: u64,
     /// Bytes of bodies.
     pub body_bytes: u64,
-    /// Answers that it broke off.
+    /// Responses that the origin broke off.
     pub aborted: u64,
     /// Connections.
     pub connections: u64,
 }
 
-/// A running origin. Dropped, it stops.
+/// A running origin. It stops when dropped.
 pub struct Origin {
     address: SocketAddr,
     shared: Arc<OriginState>,
@@ -83,10 +83,10 @@ struct OriginState {
 }
 
 impl Origin {
-    /// Listens, and serves from now on.
+    /// Starts listening and serving.
     ///
     /// # Errors
-    /// The address is not available, or the system refuses a thread.
+    /// If the address is not available, or the system refuses a thread.
     pub fn start(options: OriginOptions) -> io::Result<Self> {
         let listener = TcpListener::bind(options.listen)?;
         listener.set_nonblocking(true)?;
@@ -131,7 +131,7 @@ impl Drop for Origin {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take() {
-            // The thread panics only if a response did, which was reported at that time.
+            // The thread panics only if a response did, which was reported then.
             let _ = thread.join();
         }
     }
@@ -146,7 +146,7 @@ async fn serve(listener: TcpListener, shared: Arc<OriginState>, mut stopped: wat
                     shared.connections.fetch_add(1, Ordering::Relaxed);
                     tokio::spawn(connection(stream, Arc::clone(&shared)));
                 }
-                // Out of files, most likely; those that close give some back.
+                // Most likely out of file descriptors; closing connections free some.
                 Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
             },
             _ = stopped.changed() => return,
@@ -155,7 +155,7 @@ async fn serve(listener: TcpListener, shared: Arc<OriginState>, mut stopped: wat
 }
 
 async fn connection(stream: TcpStream, shared: Arc<OriginState>) {
-    // Without it small answers would wait for acknowledgements.
+    // Otherwise small responses would wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let number = shared.connections.load(Ordering::Relaxed);
     let most = shared.options.closes_connections.then(|| shared.uses.draw(&mut Random::new(mix(number))) + 1);
@@ -164,7 +164,7 @@ async fn connection(stream: TcpStream, shared: Arc<OriginState>) {
         let (shared, is_last) = (Arc::clone(&shared), left.fetch_sub(1, Ordering::Relaxed) == 1);
         async move { Ok::<_, Infallible>(respond(request, &shared, is_last).await) }
     });
-    // A client that goes away is no fault of ours.
+    // A client that closes the connection is not an error.
     let _ = http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 

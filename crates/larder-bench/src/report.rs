@@ -1,7 +1,7 @@
 //! The report: one self-contained page with a table and plots, of one measurement or of several.
 //!
-//! Owns: the content and its order. Unmeasured values are not computed. Invariant: the page loads nothing; names from
-//! outside are escaped.
+//! Owns: the content and its order. Figures that were not measured are left out. Invariant: the page loads nothing;
+//! names from outside are escaped.
 
 mod table;
 
@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// Creates the page for these results.
 ///
 /// # Errors
-/// A plot cannot be drawn; says why.
+/// If a plot cannot be drawn, with the reason.
 pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     let mut page = String::new();
     let title = escaped(title);
@@ -29,7 +29,7 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
             continue;
         }
         let svg = plot.to_svg().map_err(|error| error.to_string())?;
-        // Without the head that a file would have.
+        // Cuts off the XML header that a file would need.
         let svg = svg.find("<svg").map_or(svg.as_str(), |begin| &svg[begin..]);
         let _ = write!(page, "<h2>{heading}</h2><p>{text}</p><figure>{svg}</figure>");
     }
@@ -39,7 +39,7 @@ pub fn page(title: &str, results: &[BenchResult]) -> Result<String, String> {
     Ok(page)
 }
 
-/// Describes the measurement, before any figure.
+/// Describes the measurement, in front of the figures.
 fn lead(results: &[BenchResult]) -> String {
     let mut done: Vec<_> = results.iter().map(|result| format!("{}, {}", result.workload, result.load)).collect();
     let mut machines: Vec<_> = results.iter().map(|result| result.machine.as_str()).collect();
@@ -143,7 +143,7 @@ fn rates(results: &[BenchResult]) -> Vec<FigureLine> {
 }
 
 fn hits(results: &[BenchResult]) -> Vec<FigureLine> {
-    // A second has too few requests for a ratio that does not jump.
+    // A single second has too few requests for a stable ratio.
     let smooth = |result: &BenchResult, share: &dyn Fn(crate::load::RequestCounts) -> f64| {
         let sum = |some: &[crate::load::SecondFigures]| {
             some.iter().fold(crate::load::RequestCounts::default(), |sum, second| sum.plus(&second.counts))

@@ -1,8 +1,8 @@
 //! Measures the requests per second of a policy on a disk, to compare with a plan.
 //!
 //! Owns: a temporary store in a directory. Nothing is proxied: requests are lookups, and insertions of the misses, as a
-//! plan counts them. Invariant: the store is full before the clock starts, and no hit is requested that the page cache
-//! has acquired since then. Cost: the store's size written once, and the given time.
+//! plan counts them. Invariant: the store is full before the clock starts, and no hit is for an entry that entered the
+//! page cache since then. Cost: the store's size written once, and the given time.
 
 use crate::{cpu, undo::Undo};
 use bytes::Bytes;
@@ -27,19 +27,19 @@ use tokio::{runtime, task::JoinSet};
 pub struct StoreJob {
     /// A directory on the disk.
     pub directory: PathBuf,
-    /// The row.
+    /// The policy.
     pub policy: &'static Policy,
-    /// Constants of rows.
+    /// Constants of the policies.
     pub tuning: Tuning,
     /// Size of the store.
     pub size_bytes: u64,
-    /// Mean length of an entry; lengths are lognormal, as [`Sizes::Mean`] says.
+    /// Mean length of an entry. Lengths are lognormal, as in [`Sizes::Mean`].
     pub mean_bytes: u64,
-    /// Share of the requests that ask for what was stored lately.
+    /// Share of the requests that are for a recently stored entry.
     pub hit_ratio: f64,
     /// Share of the misses that are stored.
     pub storable_share: f64,
-    /// Requests under way at a time.
+    /// Requests in flight at a time.
     pub depth: u32,
     /// Time for which requests are counted.
     pub time: Duration,
@@ -48,7 +48,7 @@ pub struct StoreJob {
 }
 
 impl StoreJob {
-    /// Lengths as they are drawn, for a plan.
+    /// Returns the distribution of lengths, for a plan.
     pub fn sizes(&self) -> Sizes {
         Sizes::Mean(self.mean_bytes as f64)
     }
@@ -63,7 +63,7 @@ pub struct StoreRate {
     pub hit_ratio: f64,
     /// Reads of the device for each request.
     pub reads_per_request: f64,
-    /// Share of the entries to be stored that were refused for want of room.
+    /// Share of the entries to be stored that were refused because there was no room.
     pub refused_ratio: f64,
     /// Bytes written to the device for each byte stored.
     pub write_factor: f64,
@@ -132,7 +132,7 @@ impl RateRun {
             writer.commit().await
         };
         match stored.await {
-            // No room is an answer that rows may give.
+            // A policy may refuse an entry for lack of room.
             Err(error) if error.kind() == ErrorKind::Full => Ok(()),
             stored => stored,
         }
@@ -155,8 +155,8 @@ impl RateRun {
     }
 }
 
-/// The entries stored last before the clock started, in random order and each once. Repeated entries, and those stored
-/// later, are in the page cache if a policy keeps files, and the measurement is of the disk.
+/// The entries stored last before the clock started, in random order, each once. If a policy keeps files, repeated
+/// entries and those stored later are in the page cache, but the disk is to be measured.
 struct RecentRound {
     numbers: Vec<u64>,
     asked: AtomicUsize,
@@ -170,7 +170,7 @@ impl RecentRound {
         Self { numbers, asked: AtomicUsize::new(0) }
     }
 
-    /// Returns the next number. Requests made while the last one is served get it too.
+    /// Returns the next number. When all were used, returns the last one.
     fn next(&self) -> u64 {
         let asked = self.asked.fetch_add(1, Ordering::Relaxed);
         self.numbers.get(asked).or(self.numbers.last()).copied().unwrap_or_default()
@@ -230,7 +230,7 @@ async fn measure(
         ask(run, job, &round, end, &mut random).await?;
         is_over = Instant::now() >= end;
         if is_over || job.policy.layout.keeps_files() {
-            // Entries that still wait to be written belong to the measurement.
+            // Entries that are not written yet belong to the measurement.
             run.store.sync().await?;
         }
         time += begun.elapsed();
@@ -250,7 +250,7 @@ async fn measure(
     })
 }
 
-/// Asks with as many users as there are to be requests under way, until `end` or until the round is over.
+/// Sends requests with as many users as requests should be in flight, until `end` or the end of the round.
 async fn ask(
     run: &Arc<RateRun>,
     job: &StoreJob,
@@ -285,7 +285,8 @@ fn ended(task: Option<Result<Result<(), Error>, tokio::task::JoinError>>) -> Res
     }
 }
 
-/// Drops the store's files from the page cache, where a row keeps files: a disk is to be measured and not the memory.
+/// Drops the store's files from the page cache, if the policy keeps files, so that the disk is measured and not the
+/// memory.
 fn forget_files(place: &Path) {
     let mut folders = vec![place.join(FilesDirectory::FOLDER_NAME)];
     while let Some(folder) = folders.pop() {
@@ -293,7 +294,7 @@ fn forget_files(place: &Path) {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 folders.push(entry.path());
             } else if let Ok(file) = File::open(entry.path()) {
-                // Data that stays in memory only makes the measurement milder.
+                // If some data stays in memory, the measurement is only more favorable.
                 let _ = fadvise(&file, 0, None, Advice::DontNeed);
             }
         }
@@ -308,10 +309,10 @@ fn noise() -> Bytes {
 
 /// Longest entry.
 const NOISE_BYTES: usize = 512 << 10;
-/// The store is written over that often before anything is counted.
+/// Rounds in which the store is overwritten before anything is counted.
 const FILL_TURNS: f64 = 1.1;
 const FILL_DEPTH: usize = 64;
-/// Share of the store's bytes in which hits are asked for: what every row has kept.
+/// Share of the store's bytes in which hits are requested. Every policy keeps at least these entries.
 const KEPT_SHARE: f64 = 0.4;
 const PROGRESS_EVERY: u64 = 1000;
 

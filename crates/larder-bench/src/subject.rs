@@ -1,7 +1,7 @@
 //! Larder as a process, started for a run and stopped after it.
 //!
-//! Owns: the process and the folder of its store. None of Larder's code runs in this process, so the measured program
-//! is the users' program. Invariant: whatever happens, the process and the folder are removed.
+//! Owns: the process and the folder of its store. Larder's code does not run in this process, so the measured program
+//! is the one that users run. Invariant: the process and the folder are removed in any case.
 
 use crate::undo::Undo;
 use std::{
@@ -17,7 +17,7 @@ use std::{
 /// A running Larder.
 pub struct LarderProcess {
     child: Child,
-    /// Taken when it is killed; it is killed before its folder goes.
+    /// Taken when the process is killed, which happens before its folder is removed.
     running: Option<Undo>,
     _removed: Undo,
     folder: PathBuf,
@@ -33,17 +33,17 @@ pub struct LarderOptions {
     pub scratch: PathBuf,
     /// Size of its store.
     pub size_bytes: u64,
-    /// Memory of its hot tier.
+    /// Size of its memory cache.
     pub memory_bytes: u64,
-    /// More flags of `larder run`.
+    /// Further flags of `larder run`.
     pub flags: Vec<OsString>,
 }
 
 impl LarderProcess {
-    /// Starts it in front of `origin`, and waits until it listens.
+    /// Starts Larder in front of `origin`, and waits until it listens.
     ///
     /// # Errors
-    /// When the folder cannot be made, or the program does not start; with what it said.
+    /// If the folder cannot be created, or the program does not start; contains its output.
     pub fn start(options: &LarderOptions, origin: SocketAddr) -> io::Result<Self> {
         let folder = options.scratch.join(format!("larder-bench.{}", std::process::id()));
         let made = Undo::removes(folder.clone());
@@ -98,7 +98,7 @@ impl LarderProcess {
 
 impl Drop for LarderProcess {
     fn drop(&mut self) {
-        // Its store is removed, so it has nothing to finish.
+        // Its store is removed, so there is nothing to finish.
         self.running = None;
         let _ = self.child.wait();
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the list of cleanup steps, and the thread that waits for SIGINT, SIGTERM and SIGHUP while there are any.
 //! Invariant: each step runs once, the latest first, when its [`Undo`] is dropped or at the signal. After a signal, the
-//! process ends as one that the signal ended. While an [`EndsEarly`] exists, the first signal only requests an early
+//! process exits as if the signal had ended it. While an [`EndsEarly`] exists, the first signal only requests an early
 //! end, so that the results so far are not lost; a second signal ends the process. SIGKILL cannot be handled.
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
@@ -25,18 +25,18 @@ type Work = Box<dyn FnOnce() + Send>;
 static PENDING: Mutex<Vec<(u64, Work)>> = Mutex::new(Vec::new());
 /// Number of measurements that can end early.
 static EARLY: AtomicUsize = AtomicUsize::new(0);
-/// The signal that asked them to.
+/// The signal that requested the early end.
 static ASKED: AtomicI32 = AtomicI32::new(0);
 /// Number of attempts to remove a folder in which another process may still be creating files.
 const REMOVALS_MAX: u32 = 1000;
-/// Exit codes of shells for processes that a signal ended begin here.
+/// Shells report a process that was ended by a signal with an exit code above this.
 const EXIT_BASE: i32 = 128;
 
-/// Something that is undone when this is dropped.
+/// A cleanup step, which runs when this is dropped.
 pub(crate) struct Undo(u64);
 
 impl Undo {
-    /// Undoes by `work`. To be had before what is to be undone is begun.
+    /// Registers `work` as a cleanup step. Call this before creating what `work` removes.
     pub(crate) fn by(work: impl FnOnce() + Send + 'static) -> Self {
         watch();
         Self::listed(&mut lock(), Box::new(work))
@@ -49,21 +49,22 @@ impl Undo {
         Self(number)
     }
 
-    /// Removes `path`, a file or a folder with all that is in it, if it is there.
+    /// Registers the removal of `path`, a file or a folder with its content, if it exists.
     pub(crate) fn removes(path: PathBuf) -> Self {
         Self::by(move || remove(&path))
     }
 
-    /// Starts a process, which is killed and gone when this is dropped; somebody else waits for it.
+    /// Starts a process that is killed when this is dropped. The owner of the child must wait for it.
     ///
-    /// The list stays locked meanwhile, so that a signal finds the process in it or ends us before there is one.
+    /// The list is locked meanwhile, so that a signal either finds the process in the list or ends this process before
+    /// the child exists.
     pub(crate) fn starts(command: &mut Command) -> io::Result<(Child, Self)> {
         watch();
         let mut pending = lock();
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         let kill = move || {
-            // Fails only if it has ended already. What it left behind to be waited for stays for the owner of the child.
+            // Fails only if it has already ended. The owner of the child collects its exit status.
             let _ = kill_process(pid, Signal::KILL);
             let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
         };
@@ -82,7 +83,7 @@ impl Drop for Undo {
     }
 }
 
-/// Something that ends by itself soon after the first signal.
+/// A measurement that ends by itself soon after the first signal.
 pub(crate) struct EndsEarly(());
 
 impl EndsEarly {
@@ -114,7 +115,7 @@ fn watch() {
     WATCHED.call_once(|| {
         let (sender, watching) = mpsc::channel();
         thread::spawn(move || wait_for_signals(&sender));
-        // An error is a thread that cannot watch: signals then end the process as they do by themselves.
+        // On an error the thread cannot watch: signals then end the process as usual.
         let _ = watching.recv();
     });
 }
@@ -139,7 +140,7 @@ fn wait_for_signals(watching: &mpsc::Sender<()>) {
                 break kind;
             }
         };
-        // The list stays locked: nothing is begun any more that would have to be undone.
+        // The list stays locked, so that nothing more is begun that would need cleanup.
         let mut pending = lock();
         while let Some((_, work)) = pending.pop() {
             work();
@@ -160,7 +161,7 @@ fn remove(path: &Path) {
     if let Err(error) = removed
         && error.kind() != io::ErrorKind::NotFound
     {
-        // Nobody may be left to read it.
+        // There may be no reader any more.
         let _ = writeln!(io::stderr(), "cannot remove {}: {error}", path.display());
     }
 }

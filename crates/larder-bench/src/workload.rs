@@ -21,11 +21,11 @@ use std::{
 pub enum Workload {
     /// Web Polygraph's PolyMix-4, scaled down in time.
     PolyMix4,
-    /// A fixed set of objects of PolyMix' lengths, asked for by Zipf's law.
+    /// A fixed set of objects with PolyMix's lengths, requested by Zipf's law.
     Zipf,
     /// A few objects that are all in the cache.
     AllHit,
-    /// Objects that nobody asked for before.
+    /// Objects that were never requested before.
     AllMiss,
     /// A few long objects.
     Big,
@@ -36,7 +36,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// Every workload but a trace, with its name on the command line.
+    /// Every workload except a trace, with its name on the command line.
     pub const ALL: [(&'static str, Self); 6] = [
         ("polymix-4", Self::PolyMix4),
         ("zipf", Self::Zipf),
@@ -57,12 +57,12 @@ impl Workload {
     }
 }
 
-/// Numbers of a workload.
+/// Parameters of a workload.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadOptions {
-    /// Objects of the fixed sets; the working set's bound in PolyMix.
+    /// Number of objects of the fixed sets; limit of the working set in PolyMix.
     pub object_count: u64,
-    /// Length of an object, where the workload has but one.
+    /// Length of an object, in workloads with a single length.
     pub object_bytes: u64,
     /// Exponent of Zipf's law.
     pub alpha: f64,
@@ -73,7 +73,7 @@ pub struct WorkloadOptions {
 }
 
 impl WorkloadOptions {
-    /// Longest object that the origin has.
+    /// Longest object of the origin.
     pub const OBJECT_BYTES_MAX: u64 = LEN_BYTES_MAX;
 
     /// Returns the usual options for `workload`.
@@ -99,15 +99,15 @@ impl WorkloadOptions {
 pub(crate) struct BenchRequest {
     pub(crate) object: BenchObject,
     pub(crate) kind: Kind,
-    /// First byte and length of the piece asked for.
+    /// First byte and length of the requested range.
     pub(crate) range: Option<(u64, u64)>,
-    /// Whether the client goes away in the middle.
+    /// Whether the client disconnects in the middle.
     pub(crate) goes_away: bool,
-    /// Whether a cache without bounds would have it.
+    /// Whether a cache without limits would have it.
     pub(crate) is_offered: bool,
 }
 
-/// One arrival: a request, and those that follow when its answer is there.
+/// One arrival: a request, and those that follow after its response.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BenchArrival {
     pub(crate) first: Option<BenchRequest>,
@@ -124,7 +124,7 @@ pub(crate) struct RequestSource {
     next: u64,
     seen: HashSet<BenchObject>,
     trace: vec::IntoIter<Request>,
-    /// The length that each object of the trace was first asked for with.
+    /// The length with which each object of the trace was first requested.
     lengths: HashMap<u64, u64>,
 }
 
@@ -165,7 +165,7 @@ impl RequestSource {
         Some(arrival)
     }
 
-    /// Requests that bring into the cache what the workload takes for granted.
+    /// Returns the requests for everything that the workload expects in the cache.
     pub(crate) fn warm_up(&mut self) -> Vec<BenchRequest> {
         let numbers = match self.workload {
             Workload::AllHit | Workload::Big | Workload::Ranges => 0..self.options.object_count,
@@ -178,7 +178,7 @@ impl RequestSource {
         asked
     }
 
-    /// Returns the next request of the trace, for an object of the length that it was first asked for with.
+    /// Returns the next request of the trace. The object has the length with which it was first requested.
     fn replayed(&mut self) -> Option<BenchRequest> {
         let Request { key, size_bytes, .. } = self.trace.next()?;
         let len_bytes = *self.lengths.entry(key).or_insert(size_bytes.clamp(1, LEN_BYTES_MAX));
@@ -232,7 +232,7 @@ fn offered(asked: &BenchRequest, seen: &mut HashSet<BenchObject>) -> bool {
     }
 }
 
-/// Seeds leave room for 2^40 objects each.
+/// Each seed has room for 2^40 objects.
 const SEEDS_OF_TIME: u64 = 1 << 24;
 const RANGE_BYTES_MAX: u64 = 256 << 10;
 

@@ -1,9 +1,9 @@
-//! The search for the greatest rate that a proxy answers within a limit.
+//! Searches the greatest rate at which a proxy stays within a time limit.
 //!
-//! Owns: the choice of the next rate, and the criterion of a kept rate. Invariant: kept rates lie below those that were
-//! not kept, unless the proxy behaves differently at equal rates; the result lists all attempts. A rate is too high
-//! only when it was not kept twice, so that one pause of the machine does not halve the result. Cost: one step per
-//! doubling, one per bit of the result, and one more for each rate that is too high.
+//! Owns: the choice of the next rate, and the criterion by which a rate passes. Invariant: rates that passed are below
+//! those that failed, unless the proxy behaves differently at equal rates; the result lists all attempts. A rate counts
+//! as too high only after it failed twice, so that one pause of the machine does not halve the result. Cost: one step
+//! per doubling, one per bit of the result, and one more for each rate that is too high.
 
 use super::Progress;
 use crate::{
@@ -23,31 +23,31 @@ pub struct PeakSearch {
     pub first: f64,
     /// Time for which a rate is tried.
     pub step: Duration,
-    /// Bits of the answer: each halves what is unknown of it.
+    /// Bits of the result: each bit halves the remaining interval.
     pub bits: u32,
 }
 
 /// A rate that was tried.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PeakStep {
-    /// Requests per second that came.
+    /// Requests per second that arrived.
     pub rate: f64,
-    /// Answers per second.
+    /// Responses per second.
     pub answered: f64,
-    /// Time that 99% of the responses take at most, in microseconds.
+    /// 99th percentile of response times, in microseconds.
     pub p99_us: u64,
-    /// Hits of all answers.
+    /// Hits as a share of all responses.
     pub hit_ratio: f64,
-    /// Requests that went wrong.
+    /// Failed requests.
     pub failed: u64,
     /// 99th percentile of the send delay, in microseconds: the benchmark's own part of the times.
     pub late_us: u64,
-    /// Whether the limit was kept.
+    /// Whether the rate passed.
     pub passed: bool,
 }
 
 impl PeakSearch {
-    /// Searches. Figures are those of the last rate that kept the limit.
+    /// Runs the search. The figures are those of the last rate that passed.
     ///
     /// # Errors
     /// As [`Load::run`].
@@ -116,13 +116,13 @@ impl PeakSearch {
     }
 }
 
-/// Doubles until a rate is too much, then halves what is between.
+/// Doubles the rate until one fails, then bisects.
 struct Bisection {
     low: f64,
     high: Option<f64>,
     next: f64,
     bits: u32,
-    /// Whether the next was tried before, and was too much.
+    /// Whether the next rate was tried once and failed.
     refused: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Derives the cost of writes during reads from rates with and without reads.
 //!
-//! Owns: the arithmetic. Measuring is elsewhere. Invariant: no write costs less during reads than alone; an apparent
-//! gain is noise.
+//! Owns: the arithmetic. Measuring is elsewhere. Invariant: a write during reads is never cheaper than alone; an
+//! apparent gain is noise.
 
 use larder_store::plan::BesideReads;
 
@@ -23,7 +23,7 @@ pub(super) struct MixedRates {
 }
 
 impl MixedRates {
-    /// Returns what is left of a group's or a pair's time for its write when its reads have theirs.
+    /// Returns the time that remains for the write of a group or a pair after subtracting its reads.
     pub(super) fn beside_reads(&self) -> BesideReads {
         let (read_seconds, write_seconds) = (1.0 / self.reads, 1.0 / self.writes);
         let left_seconds = 1.0 / self.groups - self.reads_per_group * read_seconds;
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn writes_beside_reads_take_what_the_reads_lose() {
-        // 5,000 of 10,000 reads are left beside 100 MB of writes a second, or 4,000 beside as many random writes.
+        // 5,000 of 10,000 reads remain during 100 MB of writes per second, or 4,000 during as many random writes.
         let disturbed = MixedRates {
             reads: 10_000.0,
             writes: 10_000.0,

@@ -1,11 +1,11 @@
-//! Files created in place of others, and read: the operations of policies that keep one file per entry.
+//! Measures files that replace others or are read: the operations of policies that keep one file per entry.
 //!
 //! Owns: a temporary directory next to the scratch file. It uses the engine's own directory. Invariant: removed and
 //! read files are on the disk, and no folder is created or removed while the clock runs. Cost: the bytes of at most
 //! [`FILE_COUNT_MAX`] files.
 //!
-//! While it counts, it never creates files without removing others, as in a full store. File systems are slower at both
-//! together: ext4 without a journal skips inodes that were freed in the last minute.
+//! While it counts, each file that is created replaces another, as in a full store. File systems are slower when they
+//! do both: ext4 without a journal skips inodes that were freed in the last minute.
 
 use super::{DeviceError, scratch::noise};
 use crate::{cpu, undo::Undo};
@@ -57,7 +57,7 @@ fn run(files: &dyn Directory, place: &Path, time: Duration) -> io::Result<FileFi
     let kept = in_flight(FOLDER_COUNT, Duration::MAX, make)?.count;
     let made = kept + in_flight(FILE_COUNT_MAX - kept, time / 3, |number, done| make(kept + number, done))?.count;
     sync()?;
-    // One is made for each that goes, the oldest, as long as there are some that were not made just now.
+    // Each file that is created replaces the oldest one, as long as there are some that were not created just now.
     let work_count = 2 * (made - kept);
     let mut replaced = in_flight(work_count, time / 3, |number, done| {
         if number.is_multiple_of(2) {
@@ -92,7 +92,7 @@ fn run(files: &dyn Directory, place: &Path, time: Duration) -> io::Result<FileFi
     })
 }
 
-/// Files go to the folders by turns, two levels deep as in the row `squid`.
+/// Files go to the folders in turn, two levels deep, as in the policy `squid`.
 fn name(number: u64) -> FileName {
     let folder = number % FOLDER_COUNT;
     let name = format!("{:x}/{:x}/{number:016x}", folder % 16, folder / 16);
@@ -119,7 +119,7 @@ impl TimedCount {
 /// The callback for completed work.
 type Tell = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// Begins pieces of work, [`DEPTH`] at a time, until there are `count_max` or the time is over.
+/// Starts operations, [`DEPTH`] at a time, until there are `count_max` or the time is over.
 fn in_flight(count_max: u64, time: Duration, mut begin: impl FnMut(u64, Tell)) -> io::Result<TimedCount> {
     let (begun, cpu_begun) = (Instant::now(), cpu::own());
     let (sender, done) = mpsc::channel();

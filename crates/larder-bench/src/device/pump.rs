@@ -22,15 +22,14 @@ pub(super) enum PumpWork {
     RandomWrite,
     SequentialRead,
     SequentialWrite,
-    /// Every other transfer is a random write, the rest are random reads.
+    /// Random writes and random reads, alternating.
     ReadsAndWrites,
-    /// Random reads, and each time after so many of them as that many bytes ask for, one sequential write of
-    /// [`SEQUENTIAL_BYTES`].
+    /// Random reads. After as many of them as [`SEQUENTIAL_BYTES`] would hold, one sequential write of that length.
     ReadsAndSequentialWrites,
 }
 
 impl PumpWork {
-    /// Returns the number of operations of which one is a write, or `None` if all are of one kind.
+    /// Returns in how many operations one is a write, or `None` if all are of one kind.
     pub(super) fn write_every(self, transfer_bytes: u64) -> Option<u64> {
         match self {
             Self::ReadsAndWrites => Some(2),
@@ -40,7 +39,7 @@ impl PumpWork {
     }
 }
 
-/// A transfer to be made.
+/// The next operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct NextTransfer {
     is_write: bool,
@@ -56,14 +55,14 @@ pub(super) struct PumpFigures {
     pub(super) cpu_us: f64,
 }
 
-/// Transfers to keep in flight.
+/// The operations to keep in flight.
 pub(super) struct Pump {
     device: Arc<dyn Device>,
     work: PumpWork,
     transfer_bytes: u64,
     depth: u32,
     random: Random,
-    /// Transfers begun, and of those the sequential ones.
+    /// Operations begun, and the number of sequential ones.
     begun_count: u64,
     sequential_count: u64,
     written: Arc<AlignedBuffer>,
@@ -77,7 +76,7 @@ struct ReturnedTransfers {
     some: Condvar,
 }
 
-/// A transfer that is over.
+/// A completed operation.
 struct FinishedTransfer {
     begun: Instant,
     ended: Instant,
@@ -124,7 +123,7 @@ impl Pump {
         }
     }
 
-    /// Transfers for `time`.
+    /// Keeps operations in flight for `time`.
     pub(super) fn run(&mut self, time: Duration) -> io::Result<PumpFigures> {
         let mut times =
             Histogram::<u64>::new_with_bounds(1, TIME_MAX_NS, 3).expect("the bounds and digits are allowed");
@@ -213,7 +212,7 @@ mod tests {
         let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(1 << 20));
         let pure = [PumpWork::RandomRead, PumpWork::RandomWrite, PumpWork::SequentialRead, PumpWork::SequentialWrite];
         for work in pure.into_iter().chain([PumpWork::ReadsAndWrites, PumpWork::ReadsAndSequentialWrites]) {
-            // On a busy machine a run of 5 ms may end before the first read does.
+            // On a busy machine, a run of 5 ms may end before its first read does.
             let mut runs = (0..100).map(|_| Pump::new(&device, work, 4096, 4).run(Duration::from_millis(5)).unwrap());
             let outcome = runs.find(|outcome| outcome.per_second > 0.0 && outcome.mean_us > 0.0);
             let outcome = outcome.unwrap_or_else(|| panic!("{work:?}: nothing was counted or timed"));

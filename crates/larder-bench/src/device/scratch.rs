@@ -1,8 +1,8 @@
 //! The measured place: a scratch file in a directory, or a block device without content.
 //!
-//! Owns: creating, filling and removing it. Measuring is elsewhere. Invariant: an existing file is not touched. A block
-//! device is used only if it is blank, and its ends are blank again afterwards. It is filled with incompressible bytes,
-//! nowhere zero, because thin and compressing storage answers for zeros without reading.
+//! Owns: creating, filling and removing it. Measuring is elsewhere. Invariant: an existing file is not changed. A block
+//! device is used only if it is blank, and its ends are blank again afterwards. The place is filled with incompressible
+//! bytes without zeros, because thin and compressing storage returns zeros without reading.
 
 use super::DeviceError;
 use crate::undo::Undo;
@@ -30,7 +30,7 @@ pub(super) struct ScratchSpace {
 }
 
 impl ScratchSpace {
-    /// Makes and fills it.
+    /// Creates and fills a place.
     pub(super) fn open(path: &Path, span_bytes: u64, io: IoChoice) -> Result<Self, DeviceError> {
         let (file, made, directory) = match inspect(path) {
             Ok(PathContent::Blank(_)) => {
@@ -65,8 +65,8 @@ impl ScratchSpace {
     }
 }
 
-/// Makes a device blank again: through itself, as nobody else may open it while a signal ends the process, then wholly.
-/// If that fails the device holds noise, which nobody recognises.
+/// Makes a device blank again. First through the open device, because it cannot be opened again while a signal ends the
+/// process, then completely. If that fails, the device contains noise that nothing recognizes.
 fn blank(device: Arc<dyn Device>, path: &Path) {
     let mut buffer = AlignedBuffer::with_len(FILL_BYTES as usize);
     buffer.as_mut_slice().fill(0);
@@ -80,7 +80,7 @@ fn blank(device: Arc<dyn Device>, path: &Path) {
         device.submit(Transfer::Write { offset_bytes, buffer: Arc::clone(&buffer), completion });
     }
     drop(sender);
-    // Until all senders are gone.
+    // Ends when all senders are dropped.
     while wiped.recv().is_ok() {}
     drop(device);
     let _ = VolumeFile::open(path).and_then(|file| file.wipe_ends());
@@ -121,7 +121,7 @@ fn fill(device: &dyn Device) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Fills `bytes` with what does not compress.
+/// Fills `bytes` with incompressible data.
 pub(super) fn noise(bytes: &mut [u8]) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for word in bytes.chunks_mut(8) {

@@ -1,8 +1,8 @@
 //! One request through a proxy: sent, read to its end, every byte checked.
 //!
 //! Owns: connections to the proxy, and the outcome of a request. The requests and their times are chosen elsewhere.
-//! Invariant: a response counts as good only if status, length, version and every byte are as the origin would have
-//! sent them. Cost: one connection for each request in flight; unused ones are kept.
+//! Invariant: a response counts as good only if status, length, version and every byte are those of the origin. Cost:
+//! one connection for each request in flight; idle ones are kept.
 
 use crate::{
     content::{BenchObject, ObjectClass, ObjectVersion},
@@ -41,35 +41,35 @@ use tokio::net::TcpStream;
 pub struct Target {
     /// The listening address.
     pub address: SocketAddr,
-    /// Host and port of the origin, as requests name it.
+    /// Host and port of the origin, as used in requests.
     pub origin: String,
-    /// Whether requests name the whole URL, as a forward proxy wants it.
+    /// Whether requests contain the whole URL, for a forward proxy.
     pub is_forward: bool,
 }
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FetchOutcome {
-    /// The origin made the answer for this request.
+    /// The origin made the response for this request.
     Miss,
     /// The origin made the response for another request.
     Hit,
-    /// The client or the origin broke off, as the workload wants it.
+    /// The client or the origin broke off, as the workload requires.
     BrokenOff,
-    /// No answer, or one that was not asked for.
+    /// No response, or one that does not fit the request.
     Failed(FetchFault),
-    /// Bytes that are not the origin's.
+    /// The bytes differ from the origin's.
     Wrong(FetchFault),
-    /// An earlier version from the origin, after its lifetime.
+    /// An earlier version of the object, after its lifetime.
     Outdated(FetchFault),
-    /// An answer made for another request, which no cache may keep or give.
+    /// A response made for another request that must not be cached or reused.
     Forbidden(FetchFault),
 }
 
 /// A failure of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FetchFault {
-    /// The same words for the same fault.
+    /// A description, the same for all faults of a kind.
     pub(super) what: String,
     /// The place: path, position or the system's error.
     pub(super) place: String,
@@ -87,23 +87,23 @@ impl fmt::Display for FetchFault {
     }
 }
 
-/// A request that is over.
+/// A completed request.
 pub(super) struct FetchResult {
     pub(super) outcome: FetchOutcome,
     pub(super) body_bytes: u64,
 }
 
-/// A connection, and how many requests it may still have.
+/// A connection, and the number of requests that it may still be used for.
 struct BenchConnection {
     sender: SendRequest<SentBody>,
     left: u64,
 }
 
-/// The clients, all together.
+/// All clients.
 pub(super) struct Clients {
     target: Target,
     idle: Mutex<Vec<BenchConnection>>,
-    /// Requests a connection is used for; `None` is any number.
+    /// Distribution of the requests per connection; `None` means no limit.
     uses: Option<Zipf>,
     random: Mutex<Random>,
     next_number: AtomicU64,
@@ -113,7 +113,7 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn new(target: Target, closes_connections: bool, origin_abort_share: f64) -> Self {
-        // Numbers of one run are not those of an earlier one, whose answers may still be in the cache.
+        // The numbers differ from those of earlier runs, whose responses may still be in the cache.
         let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
         Self {
             target,
@@ -126,25 +126,25 @@ impl Clients {
         }
     }
 
-    /// Sends what is asked for, and reads and checks the answer.
+    /// Sends a request, and reads and checks the response.
     pub(super) async fn fetch(&self, asked: &BenchRequest) -> FetchResult {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-        // Dropped also with a future that is given up.
+        // Removed from the list even if the future is dropped.
         let _listed = ListedRequest::new(&self.under_way, number);
         let fetched = tokio::time::timeout(TIME_MAX, self.exchange(asked, number)).await;
         let fetched = fetched.unwrap_or_else(|_| {
             failed(format!("no whole answer within {} s", TIME_MAX.as_secs()), asked.object.path())
         });
-        // A proxy may react to a response that breaks off with nothing at all, a part, or an error.
+        // If a response breaks off, a proxy may return nothing, a part, or an error.
         let FetchResult { outcome, body_bytes } = fetched;
         let is_wanted = matches!(outcome, FetchOutcome::Failed(_)) && self.breaks_off(number);
         FetchResult { outcome: if is_wanted { FetchOutcome::BrokenOff } else { outcome }, body_bytes }
     }
 
-    /// Asks for something until there is an answer, as a proxy that has just been started may need a moment.
+    /// Sends requests until there is a response, because a proxy that was just started may need a moment.
     ///
     /// # Errors
-    /// What there was in place of an answer.
+    /// The last failure, if there was no response in time.
     pub(super) async fn probe(&self, early: &EndsEarly) -> Result<(), FetchFault> {
         let begun = Instant::now();
         let number = unix_time();
@@ -176,7 +176,8 @@ impl Clients {
             let is_last = connection.left == 0;
             match connection.sender.send_request(self.request(asked, number, now_s, is_last)).await {
                 Ok(response) => return self.read(asked, (number, oldest), response, connection).await,
-                // A kept connection may be closed just before it is used. That is no fault, once.
+                // A kept connection may be closed just before it is used. The first time, that is not counted as a
+                // failure.
                 Err(_) if is_kept && may_repeat && !self.breaks_off(number) => may_repeat = false,
                 Err(error) => return failed(format!("no answer: {error}"), asked.object.path()),
             }
@@ -229,8 +230,8 @@ impl Clients {
         request.body(SentBody(body_bytes)).expect("paths, dates and numbers make a request")
     }
 
-    /// Reads the answer, and gives the connection back if it is still good. `numbers` are the request's and that of the
-    /// oldest that was under way when this was sent.
+    /// Reads the response, and returns the connection to the pool if it can be reused. `numbers` are those of the
+    /// request and of the oldest request that was in flight when this one was sent.
     async fn read(
         &self,
         asked: &BenchRequest,
@@ -253,7 +254,7 @@ impl Clients {
             let data = match frame.map(Frame::into_data) {
                 Ok(Ok(data)) => data,
                 Ok(Err(_)) => continue,
-                // A request that shares a response that breaks off gets no more of it than the request that fetched it.
+                // A request that shares a broken-off response gets no more of it than the request that fetched it.
                 Err(_) if answered.is_some_and(|answered| self.breaks_off(answered)) => {
                     return FetchResult { outcome: FetchOutcome::BrokenOff, body_bytes: at };
                 }
@@ -366,9 +367,9 @@ impl ExpectedBody {
     }
 }
 
-/// Returns the reason why a response to this request may not come from a cache, if there is one. A response made for a
-/// simultaneous request is not a stored one: several requests may share it (RFC 9111 4), even if they want it from the
-/// origin.
+/// Returns why a response to this request must not come from a cache, if there is a reason. A response made for a
+/// simultaneous request is not a stored one: several requests may share it (RFC 9111 4), even if they ask for the
+/// origin's response.
 fn forbids_hit(asked: &BenchRequest, is_shared: bool) -> Option<&'static str> {
     match asked.kind {
         Kind::Post(_) => Some("an answer to POST from a cache"),
@@ -378,7 +379,7 @@ fn forbids_hit(asked: &BenchRequest, is_shared: bool) -> Option<&'static str> {
     }
 }
 
-/// A number on the list of those that are under way, as long as this lives.
+/// An entry in the list of request numbers in flight; removed when dropped.
 struct ListedRequest<'a>(&'a Mutex<BTreeSet<u64>>, u64);
 
 impl<'a> ListedRequest<'a> {
@@ -406,7 +407,7 @@ fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The body of a request: so many bytes that mean nothing.
+/// The body of a request: this many arbitrary bytes.
 struct SentBody(u64);
 
 impl Body for SentBody {
@@ -430,11 +431,11 @@ impl Body for SentBody {
     }
 }
 
-/// Of so short an answer the origin breaks none off.
+/// The origin does not break off a response of this length.
 const PROBE_BYTES: u64 = 1;
 const PROBE_TIME_MAX: Duration = Duration::from_secs(10);
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 /// A request that takes longer has failed.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// Clocks count whole seconds, and what was on its way when an object changed may arrive later.
+/// Clocks count whole seconds, and a response in flight when an object changed may arrive later.
 const OUTDATED_AFTER_S: u64 = 3;

@@ -1,9 +1,9 @@
 //! Counts of requests: by phase, by second, and in all.
 //!
 //! Owns: counts and histograms of response times, from the moment a request was due. The first and last second of a
-//! phase are included. Invariant: every request that was due is counted once, in the phase in which it was due. Rates
-//! of responses count those that arrived during the phase or second. Cost: four histograms per phase, 10 numbers and
-//! one histogram per second.
+//! phase are included. Invariant: every request is counted once, in the phase in which it was due. Rates of responses
+//! count those that arrived during the phase or second. Cost: four histograms per phase, 10 numbers and one histogram
+//! per second.
 
 use super::{
     client::{FetchFault, FetchOutcome, FetchResult},
@@ -18,40 +18,40 @@ use std::time::Duration;
 pub struct RequestCounts {
     /// Requests that were due.
     pub requests: u64,
-    /// Answers that the origin had made for another request.
+    /// Responses that the origin had made for another request.
     pub hits: u64,
-    /// Answers that it made for this one.
+    /// Responses that the origin made for this request.
     pub misses: u64,
-    /// Hits of a cache without limits.
+    /// Hits that a cache without limits would have.
     pub offered: u64,
     /// Bytes of bodies.
     pub body_bytes: u64,
-    /// Those of hits.
+    /// Bytes of bodies of hits.
     pub hit_bytes: u64,
-    /// Broken off, as the workload wants it.
+    /// Requests broken off, as the workload requires.
     pub broken_off: u64,
-    /// Without an answer, or with one that was not asked for.
+    /// Requests without a response, or with one that does not fit.
     pub failed: u64,
-    /// With wrong bytes.
+    /// Responses with wrong bytes.
     pub wrong: u64,
-    /// With what the origin no longer had, after its time.
+    /// Responses with an earlier version of the object, after its lifetime.
     pub outdated: u64,
-    /// From a cache although no cache may: to POST, of what is not to be stored, or in spite of `no-cache`.
+    /// Responses from a cache that must not be: to POST, of objects that must not be stored, or in spite of `no-cache`.
     pub forbidden: u64,
 }
 
 impl RequestCounts {
-    /// Hits of all requests but those that were broken off on purpose.
+    /// Returns the hits as a share of all requests that were not broken off on purpose.
     pub fn hit_ratio(&self) -> f64 {
         self.hits as f64 / (self.requests - self.broken_off).max(1) as f64
     }
 
-    /// Requests that got what the origin has, from wherever.
+    /// Returns the number of requests with a correct response, from the cache or the origin.
     pub fn answered(&self) -> u64 {
         self.hits + self.misses
     }
 
-    /// Answers that lie, in their bytes or in their age, or that no cache may give.
+    /// Returns the number of responses that are wrong, outdated or forbidden.
     pub fn lies(&self) -> u64 {
         self.wrong + self.outdated + self.forbidden
     }
@@ -110,13 +110,13 @@ pub struct PhaseFigures {
     pub lasted_s: f64,
     /// Requests that became due in it.
     pub counts: RequestCounts,
-    /// Answers that came while it lasted, per second.
+    /// Responses that arrived during the phase, per second.
     pub per_second: f64,
-    /// Of all.
+    /// Response times of all requests.
     pub times: ResponseTimes,
-    /// Of hits.
+    /// Response times of hits.
     pub hit_times: ResponseTimes,
-    /// Of misses.
+    /// Response times of misses.
     pub miss_times: ResponseTimes,
     /// Delay between the due time and the sending of requests: the benchmark's own part of the times, not the proxy's.
     pub late: ResponseTimes,
@@ -125,30 +125,30 @@ pub struct PhaseFigures {
 /// Figures of one second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondFigures {
-    /// Seconds from the begin of the run.
+    /// Seconds after the start of the run.
     pub at_s: u64,
-    /// Load that was wanted, in requests per second; 0 in a closed loop.
+    /// The intended load, in requests per second; 0 in a closed loop.
     pub wanted: f64,
     /// Requests that were due in it.
     pub counts: RequestCounts,
-    /// Answers that came in it.
+    /// Responses that arrived in it.
     pub answered: u64,
-    /// Response time that half of them take at most, in microseconds.
+    /// Median response time, in microseconds.
     pub median_us: u64,
-    /// That 99% take at most.
+    /// 99th percentile of response times, in microseconds.
     pub p99_us: u64,
 }
 
 /// When a request was due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DueTime {
-    /// In which phase.
+    /// The phase in which it was due.
     pub(super) phase: usize,
-    /// From the begin of the run.
+    /// The time since the start of the run.
     pub(super) at: Duration,
 }
 
-/// A kind of thing that went wrong.
+/// A kind of failure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Complaint {
     /// The kind of failure.
@@ -168,7 +168,7 @@ pub(super) struct Recorder {
 
 struct PhaseRecord {
     figures: PhaseFigures,
-    /// Answers that came before it was over.
+    /// Responses that arrived before the phase was over.
     answered: u64,
     is_over: bool,
     times: Histogram<u64>,
@@ -268,7 +268,7 @@ impl Recorder {
         }
     }
 
-    /// Requests that were due so far, and those that were hits, for a line of progress.
+    /// Returns the counts of the present phase, for a progress line.
     pub(super) fn so_far(&self) -> RequestCounts {
         self.phases.last().map(|phase| phase.figures.counts).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
-//! Waiting for a moment, to the microsecond.
+//! Waits for a moment, to the microsecond.
 //!
-//! The runtime's own timers go by milliseconds, which at a thousand requests a second is the time between two. Owns a
-//! timer of the kernel's. Invariant: never early.
+//! The runtime's own timers have millisecond resolution, which at a thousand requests per second is the time between
+//! two requests. So this owns a timer of the kernel. Invariant: it never ends early.
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -30,7 +30,7 @@ impl Timer {
             timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &Itimerspec { it_interval, it_value })?;
             let mut ready = self.0.readable().await?;
             let mut expirations = [0; 8];
-            // Read so that it can become readable again; that it is not yet means a false alarm.
+            // Read so that it can become readable again. If there is nothing to read, it was a false alarm.
             let _ = rustix::io::read(self.0.get_ref(), &mut expirations);
             ready.clear_ready();
         }

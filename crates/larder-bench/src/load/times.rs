@@ -1,8 +1,8 @@
 //! Response times: a histogram as data, which can be merged with others and read by other programs.
 //!
-//! Owns: the limits of the histograms and their written forms. Invariant: the values read back are those recorded, to
-//! three digits. Cost: about ten bytes for each time that differs in those. Source: G. Tene's HdrHistogram, and the
-//! table of percentiles that its plotter reads.
+//! Owns: the limits of the histograms and their written forms. Invariant: the values read back equal the recorded ones,
+//! to three digits. Cost: about ten bytes for each distinct value. Source: G. Tene's HdrHistogram, and the table of
+//! percentiles that its plotter reads.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
@@ -15,13 +15,13 @@ pub struct ResponseTimes {
     pub count: u64,
     /// Mean time.
     pub mean_us: f64,
-    /// Quantiles: shares of requests, and their greatest time.
+    /// Quantiles: a share of the requests, and the longest time among them.
     pub quantiles_us: Vec<(f64, u64)>,
-    /// All of them.
+    /// All response times.
     pub histogram: RecordedTimes,
 }
 
-/// Times that were recorded, ascending, and how often each was; as text `time*count time*count ..`.
+/// Recorded times in ascending order, with their counts; as text `time*count time*count ..`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RecordedTimes(Vec<(u64, u64)>);
 
@@ -56,7 +56,7 @@ impl ResponseTimes {
         at.or(self.quantiles_us.last()).map_or(0, |&(_, time)| time)
     }
 
-    /// Returns the table of percentiles in milliseconds, as programs around HdrHistogram write and plot it (`.hgrm`).
+    /// Returns the table of percentiles in milliseconds, in the format of HdrHistogram's tools (`.hgrm`).
     pub fn percentiles(&self) -> String {
         let mut histogram = histogram();
         self.histogram.add_to(&mut histogram);
@@ -119,7 +119,7 @@ pub(super) fn short_histogram() -> Histogram<u64> {
 const TIME_MAX_US: u64 = 100_000_000;
 /// HdrHistogram's value for three digits.
 const SUB_BUCKETS: u32 = 2048;
-/// As many lines of the table from each nine to half of what is left, as the other programs write.
+/// Lines of the table per halving of the distance to 100%, as in HdrHistogram's tools.
 const TICKS_PER_HALF_DISTANCE: u32 = 5;
 /// The reported quantiles.
 const QUANTILES: [f64; 14] = [0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 1.0];

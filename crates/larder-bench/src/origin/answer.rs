@@ -1,6 +1,6 @@
 //! One response of the origin: status, fields, and a body that is computed as it is sent.
 //!
-//! Owns: conditional and range requests as far as the workloads make them. Counting and waiting are elsewhere.
+//! Owns: conditional and range requests, as far as the workloads use them. Counting and waiting are elsewhere.
 //! Invariant: the bytes of a body are those of [`ObjectNature::fill`] for the object and the version in the response's
 //! field.
 
@@ -23,7 +23,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// An answer, and the number of the request it is for.
+/// A response, and the number of its request.
 pub(super) struct MadeAnswer {
     pub(super) response: Response<ObjectBody>,
     pub(super) request_number: u64,
@@ -34,13 +34,13 @@ pub(super) struct ObjectBody {
     nature: ObjectNature,
     version: u64,
     rest: Range<u64>,
-    /// The position at which it breaks off, if it does.
+    /// The position at which the body breaks off, if it does.
     end: Option<u64>,
-    /// Whether what stands before that was given time to be sent.
+    /// Whether the bytes before that position had time to be sent.
     is_sent: bool,
 }
 
-/// Why a body breaks off.
+/// The error of a body that breaks off.
 #[derive(Debug)]
 pub(super) struct BrokenOff;
 
@@ -52,7 +52,7 @@ impl std::fmt::Display for BrokenOff {
 
 impl std::error::Error for BrokenOff {}
 
-/// Makes the answer to `request`. Of those with a body, `abort_share` break off.
+/// Returns the response to `request`. `abort_share` of the responses with a body break off.
 pub(super) fn answer(request: &Request<Incoming>, abort_share: f64) -> MadeAnswer {
     let request_number = fields::number(request.headers(), &fields::REQUEST).unwrap_or_default();
     let mut response = match BenchObject::at(request.uri().path()) {

@@ -13,15 +13,15 @@ pub struct Phase {
     pub name: &'static str,
     /// The duration.
     pub time: Duration,
-    /// Load at its begin and its end, as a share of the greatest.
+    /// Load at its start and its end, as a share of the maximum.
     pub load: (f64, f64),
-    /// Share of the full revisits and special requests, at its begin and its end.
+    /// Share of the full rate of revisits, at its start and its end.
     pub recurrence: (f64, f64),
-    /// Share of the full special requests, at its begin and its end.
+    /// Share of the full rate of special requests, at its start and its end.
     pub specials: (f64, f64),
     /// Whether results are taken from it.
     pub counts: bool,
-    /// Set if the phase lasts until the cache was filled twice, provided a size was given.
+    /// Whether the phase lasts until the cache was filled twice, provided that a size was given.
     pub fills: bool,
 }
 
@@ -60,8 +60,8 @@ impl Phase {
     }
 }
 
-/// Name, minutes in the original, load at begin and end. The fill has no length of its own there: it lasts until the
-/// cache was filled twice.
+/// Name, minutes in the original, load at start and end. The original fill phase has no fixed length: it lasts until
+/// the cache was filled twice.
 const POLYMIX_4: [(&str, f64, (f64, f64)); 10] = [
     ("framp", 20.0, (0.05, 1.0)),
     ("fill", 120.0, (1.0, 1.0)),

@@ -1,4 +1,4 @@
-//! At stake: figures of a workload that is not the one it is called.
+//! At stake: a workload that differs from the one it is named after.
 
 use super::*;
 use std::time::Duration;

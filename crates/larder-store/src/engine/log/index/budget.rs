@@ -1,11 +1,11 @@
 //! The memory budget of the index, which its tables share.
 //!
-//! Invariant: no table grows beyond it, but for one bucket of a table that has none. Cost: two atomic operations when a
-//! table changes its length.
+//! Invariant: the tables together never exceed it, except by one bucket of a table that has none. Cost: two atomic
+//! operations when a table changes its length.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that the tables of an index take together, and the most that they may.
+/// The bytes that the tables of an index take together, and their limit.
 pub(crate) struct IndexBudget {
     used_bytes: AtomicU64,
     max_bytes: u64,
@@ -16,7 +16,7 @@ impl IndexBudget {
         Self { used_bytes: AtomicU64::new(0), max_bytes }
     }
 
-    /// Returns the most that may be taken, in bytes.
+    /// Returns the limit in bytes.
     pub(super) fn max_bytes(&self) -> u64 {
         self.max_bytes
     }
@@ -38,13 +38,13 @@ impl IndexBudget {
         false
     }
 
-    /// Takes bytes that must be taken, beyond the budget if need be.
+    /// Takes bytes that are needed in any case, even beyond the budget.
     pub(super) fn overdraw(&self, bytes: usize) {
         let used = self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         assert!(used.checked_add(bytes as u64).is_some(), "memory is counted without overflow");
     }
 
-    /// Returns bytes of a table that is gone.
+    /// Gives back the bytes of a table that was dropped.
     pub(super) fn give_back(&self, bytes: usize) {
         let used = self.used_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
         assert!(used >= bytes as u64, "what is given back was taken");

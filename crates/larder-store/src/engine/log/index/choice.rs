@@ -1,8 +1,8 @@
 //! The index of the log's policies: two-choice buckets, or HashCache's sets.
 //!
-//! Nothing is decided here. Invariant: both give the same answers, except for what they forget: sets forget when they
-//! are full, and when two keys have the same address, as in HashCache. An enum, so that the engine, its readers and its
-//! recovery are not generic over it (docs/rfcs). Cost: one match per call.
+//! Nothing is decided here. Invariant: both give the same results, except for lost entries: sets drop an entry when
+//! they are full, and when two keys have the same address, as in HashCache. This is an enum, so that the engine, its
+//! readers and its recovery need not be generic over it (docs/rfcs). Cost: one match per call.
 
 use super::{IndexSlot, InsertOutcome, LoadedRecord, SlotMatches, VolumeIndex};
 use crate::{
@@ -11,13 +11,13 @@ use crate::{
     units::{Sector, SegmentGeometry},
 };
 
-/// The index of one volume of the log's rows.
+/// The index of a volume with a policy on the log.
 pub(crate) enum LogIndex {
     Buckets(VolumeIndex),
     Sets(LocatedSets),
 }
 
-/// Runs `$call` on whichever index it is.
+/// Runs `$call` on the index, of whichever kind it is.
 macro_rules! each {
     ($choice:expr, $index:ident => $call:expr) => {
         match $choice {
@@ -28,10 +28,10 @@ macro_rules! each {
 }
 
 impl LogIndex {
-    /// Returns the index whose image checkpoints keep.
+    /// Returns the index of buckets, the only kind with checkpoints.
     ///
     /// # Panics
-    /// With sets, which have no checkpoints.
+    /// If the index consists of sets, which have no checkpoints.
     pub(crate) fn buckets(&self) -> &VolumeIndex {
         match self {
             Self::Buckets(index) => index,
@@ -39,12 +39,12 @@ impl LogIndex {
         }
     }
 
-    /// Returns whether slots of other keys with the same address are kept together with a key's own.
+    /// Returns whether several slots can have the same address, some of them of other keys.
     pub(crate) fn holds_false_matches(&self) -> bool {
         matches!(self, Self::Buckets(_))
     }
 
-    /// Checks that slots are counted and lie where records may.
+    /// Checks the count of slots, and that their positions are valid.
     pub(crate) fn check(&self, geometry: &SegmentGeometry) {
         match self {
             Self::Buckets(index) => index.check(geometry),
@@ -107,8 +107,8 @@ impl LogIndex {
         }
     }
 
-    /// Returns whether another slot of `key_hash`'s address finds room next to the existing ones. There is at least
-    /// one. Another thread may take the room.
+    /// Returns whether `key_hash`'s address has a slot, and there is room for another one. Another thread may take the
+    /// room.
     pub(crate) fn has_room_beside(&self, key_hash: KeyHash) -> bool {
         match self {
             Self::Buckets(index) => index.has_room_beside(key_hash),
@@ -139,7 +139,7 @@ impl LogIndex {
         }
     }
 
-    /// As [`LocatedSets::relocate`]; the log of buckets moves nothing.
+    /// Moves an entry like [`LocatedSets::relocate`]. Does nothing in an index of buckets, whose entries are not moved.
     pub(crate) fn relocate(&self, key_hash: KeyHash, from: Sector, to: Sector, sectors: u64) {
         if let Self::Sets(index) = self {
             index.relocate(key_hash, from, to, sectors);

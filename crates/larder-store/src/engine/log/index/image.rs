@@ -1,6 +1,6 @@
-//! Buckets as packed bytes: how one slot is read and written, in a partition or in its image on the volume.
+//! Buckets as packed bytes: reads and writes single slots, in a partition or in its image on the volume.
 //!
-//! Does not: know keys, or which slot may stand where. Cost: one unaligned word a slot.
+//! Keys, and the choice of a slot's bucket, are unknown here. Cost: one unaligned word per slot.
 
 use super::{
     WAYS,
@@ -10,25 +10,24 @@ use super::{
 /// A slot's bucket and way.
 pub(super) type SlotPlace = (u32, usize);
 
-/// Bytes behind a partition's buckets, so that its last slots are read as whole words too.
+/// Padding behind a partition's buckets, so that its last slots can be read as whole words too.
 pub(super) const FILL_BYTES: usize = size_of::<u128>();
 
-/// Returns the ways of a bucket with a slot of this tag, one bit for each. `bytes` are a partition's, which end with
-/// [`FILL_BYTES`].
+/// Returns the ways of a bucket that have a slot with this tag, as one bit per way. `bytes` must end with
+/// [`FILL_BYTES`] of padding.
 pub(super) fn ways_with_tag(bytes: &[u8], widths: SlotWidths, bucket: u32, tag: u32) -> u16 {
     let (tag_mask, tag) = (widths.tag_mask(), u64::from(tag));
     ways_where(bytes, widths, bucket, |packed| packed & tag_mask == tag && packed != 0)
 }
 
-/// Returns the ways of a bucket with any slot, one bit for each. `bytes` are a partition's, which end with
-/// [`FILL_BYTES`].
+/// Returns the ways of a bucket that are in use, as one bit per way. `bytes` must end with [`FILL_BYTES`] of padding.
 pub(super) fn ways_in_use(bytes: &[u8], widths: SlotWidths, bucket: u32) -> u16 {
     ways_where(bytes, widths, bucket, |packed| packed != 0)
 }
 
-/// Returns the ways of a bucket whose packed slot `is_meant`. The slots of the first eight ways take a whole number of
-/// bytes, so way 8 begins at the same bit of its byte as way 0, way 9 as way 1: both are read with one shift. Every
-/// lookup comes by here twice, with 16 slots each time.
+/// Returns the ways of a bucket whose packed slot satisfies `is_meant`. The slots of the first eight ways take a whole
+/// number of bytes, so way 8 begins at the same bit of its byte as way 0, and way 9 as way 1: both are read with one
+/// shift. Every lookup calls this twice, with 16 slots each time.
 #[inline]
 fn ways_where(bytes: &[u8], widths: SlotWidths, bucket: u32, is_meant: impl Fn(u64) -> bool) -> u16 {
     let start = bucket as usize * widths.bucket_bytes();
@@ -55,7 +54,7 @@ fn ways_where(bytes: &[u8], widths: SlotWidths, bucket: u32, is_meant: impl Fn(u
     set
 }
 
-/// The packed slot at `at`, 0 if it is empty.
+/// Returns the packed slot at `at`, or 0 if it is empty.
 pub(super) fn read(bytes: &[u8], widths: SlotWidths, at: SlotPlace) -> u64 {
     let (byte, shift) = window(widths, at);
     (wide_word(&bytes[byte..]) >> shift) as u64 & mask(widths)
@@ -71,7 +70,7 @@ pub(super) fn write(bytes: &mut [u8], widths: SlotWidths, at: SlotPlace, packed:
     target[..len].copy_from_slice(&word.to_le_bytes()[..len]);
 }
 
-/// Removes the slots that `keep` does not want; how many.
+/// Removes the slots for which `keep` returns `false`. Returns their number.
 pub(super) fn retain(image: &mut [u8], widths: SlotWidths, mut keep: impl FnMut(IndexSlot) -> bool) -> u64 {
     let mut removed = 0;
     debug_assert!(image.len() >= widths.bucket_bytes(), "an image has a bucket");
@@ -96,12 +95,12 @@ fn mask(widths: SlotWidths) -> u64 {
     u64::MAX >> (u64::BITS - widths.slot_bits())
 }
 
-/// Returns the word at the start of `bytes`, which are part of a window with [`FILL_BYTES`] behind it.
+/// Returns the word at the start of `bytes`, a part of a window with [`FILL_BYTES`] of padding.
 fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*bytes.first_chunk().expect("a window ends with more bytes than a word"))
 }
 
-/// Returns the word at the start of `bytes`; zeros follow the end.
+/// Returns the word at the start of `bytes`. Bytes beyond the end count as zeros.
 fn wide_word(bytes: &[u8]) -> u128 {
     match bytes.first_chunk() {
         Some(chunk) => u128::from_le_bytes(*chunk),

@@ -1,26 +1,26 @@
-//! The facts that a partition needs while entries of an earlier run are loaded beneath newer ones.
+//! The state of a partition while entries of an earlier run are loaded below newer ones.
 //!
-//! Slots do not contain their keys. To recognize an older record of a key that has a newer one already, a partition
-//! remembers until loading ends: a fingerprint of each newer slot's key, the keys that were removed, and the addresses
-//! of which nothing may be loaded. Does not: touch slots. Invariant: a record is loaded only if no newer one of its key
-//! is known. Two keys of one address with the same fingerprint (one pair in 65,535) count as one, and the older is
-//! forgotten. Cost: two bytes a slot of partitions with newer entries, until loading ends.
+//! Slots do not contain their keys. So that an older record of a key with a newer one can be recognized, a partition
+//! keeps until the end of loading: a fingerprint of each newer slot's key, the removed keys, and the addresses for
+//! which nothing may be loaded. Slots are not changed here. Invariant: a record is loaded only if no newer one of its
+//! key is known. Two keys of one address with the same fingerprint (one pair in 65,535) count as one, and the older is
+//! dropped. Cost: two bytes per slot of partitions with newer entries, until the end of loading.
 
 use crate::hash::KeyHash;
 
 use std::collections::{HashMap, HashSet};
 
-/// The fingerprint of a slot of which no key is known: one from an image.
+/// The fingerprint of a slot whose key is unknown because it comes from an image.
 const UNKNOWN: u16 = 0;
 
-/// See the module.
+/// The loading state of a partition, see the module.
 pub(super) struct IndexLoading {
-    /// By the slot's number; empty until the first slot comes.
+    /// Indexed by slot number; empty until the first slot is added.
     fingerprints: Box<[u16]>,
     slot_count: usize,
-    /// Keys that were removed, as hashes, with their address and the packed slot of the removal's record.
+    /// Hashes of removed keys, with their address and the packed slot of the removal's record.
     removed: HashMap<KeyHash, RemovedDuringLoad>,
-    /// Addresses whose slots went for another reason.
+    /// Addresses whose slots were dropped for another reason.
     forgotten: HashSet<u64>,
 }
 
@@ -30,7 +30,7 @@ struct RemovedDuringLoad {
     tombstone: u64,
 }
 
-/// Bits of a key's hash that choose neither partition, bucket nor tag alone, as a number over 0.
+/// Returns the fingerprint: bits of a key's hash that do not alone determine partition, bucket and tag. Never 0.
 pub(super) fn fingerprint(key_hash: KeyHash) -> u16 {
     let mixed = key_hash.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
     (mixed as u16).max(UNKNOWN + 1)
@@ -41,12 +41,12 @@ impl IndexLoading {
         Self { fingerprints: Box::default(), slot_count, removed: HashMap::new(), forgotten: HashSet::new() }
     }
 
-    /// Notes that a key has a newer record, which is in the index.
+    /// Notes that the index has a newer record of a key.
     pub(super) fn note_inserted(&mut self, key_hash: KeyHash) {
         self.removed.remove(&key_hash);
     }
 
-    /// Notes that a key was removed. Without a record that says so, nothing of its address counts that is older.
+    /// Notes that a key was removed. If no record states the removal, nothing older of its address may be loaded.
     pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: u64, tombstone: Option<u64>) {
         match tombstone {
             Some(tombstone) => _ = self.removed.insert(key_hash, RemovedDuringLoad { address, tombstone }),
@@ -54,17 +54,17 @@ impl IndexLoading {
         }
     }
 
-    /// Notes that a slot of this address went, of a key that is not known.
+    /// Notes that a slot of this address, of an unknown key, was dropped.
     pub(super) fn note_forgotten(&mut self, address: u64) {
         self.forgotten.insert(address);
     }
 
-    /// Whether something newer is known of a key that is not in the index.
+    /// Returns whether something newer is known about a key that is not in the index.
     pub(super) fn is_newer(&self, key_hash: KeyHash, address: u64) -> bool {
         self.removed.contains_key(&key_hash) || self.forgotten.contains(&address)
     }
 
-    /// Whether a slot that is there may be of this key.
+    /// Returns whether an existing slot may belong to this key.
     pub(super) fn may_be_of(&self, slot_number: usize, key_hash: KeyHash) -> bool {
         [UNKNOWN, fingerprint(key_hash)].contains(&self.fingerprint_at(slot_number))
     }
@@ -81,18 +81,18 @@ impl IndexLoading {
         self.fingerprints[slot_number] = fingerprint;
     }
 
-    /// Forgets all fingerprints. The table is replaced by one of `slot_count` slots.
+    /// Drops all fingerprints, because the table was replaced by one with `slot_count` slots.
     pub(super) fn forget_fingerprints(&mut self, slot_count: usize) {
         self.fingerprints = Box::default();
         self.slot_count = slot_count;
     }
 
-    /// Addresses of which nothing may be loaded.
+    /// Returns the addresses for which nothing may be loaded.
     pub(super) fn forgotten(&self) -> impl Iterator<Item = &u64> {
         self.forgotten.iter()
     }
 
-    /// The keys that were removed: their hash, address, and the packed slot of the removal's record.
+    /// Returns the removed keys: their hash, their address, and the packed slot of the removal's record.
     pub(super) fn removed(&self) -> impl Iterator<Item = (KeyHash, u64, u64)> + '_ {
         self.removed.iter().map(|(&key_hash, removed)| (key_hash, removed.address, removed.tombstone))
     }

@@ -1,11 +1,11 @@
-//! The slots that may be a key's: mostly none or one.
+//! The slots that may belong to a key: mostly none or one.
 //!
-//! Does not: allocate for one. Invariant: the order is whoever's who sorted them.
+//! A single slot needs no allocation. The order is that of the last sort.
 
 use super::IndexSlot;
 use crate::units::Sector;
 
-/// Slots of one address.
+/// The slots of one address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotMatches {
     first: Option<IndexSlot>,
@@ -13,7 +13,7 @@ pub(crate) struct SlotMatches {
 }
 
 impl SlotMatches {
-    /// Sorts by a number, the highest first.
+    /// Sorts by `number`, the highest first.
     pub(crate) fn sort_descending<N: Ord>(&mut self, number: impl Fn(&IndexSlot) -> N) {
         let Some(first) = self.first.take() else { return };
         if self.more.is_empty() {
@@ -27,7 +27,7 @@ impl SlotMatches {
         self.more.reverse();
     }
 
-    /// Returns the slot if there is one and no other.
+    /// Returns the slot if there is exactly one.
     pub(crate) fn only(&self) -> Option<IndexSlot> {
         self.first.filter(|_| self.more.is_empty())
     }
@@ -37,7 +37,7 @@ impl SlotMatches {
         self.iter().find(|slot| slot.position == position)
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there is no slot.
     pub(crate) fn is_empty(&self) -> bool {
         self.first.is_none()
     }

@@ -1,10 +1,11 @@
 //! One lock's share of the index: a table of buckets as packed bytes, which grows and shrinks with its content.
 //!
-//! Keys are unknown here, only the bits of their hashes that distinguish them: an *address*. It has as many slots as
-//! there are records that may belong to it: of different keys, or of one key whose older record was not recognized yet.
-//! A slot's bucket and tag give its address, so the table is rebuilt without a key ([`IndexPartition::rebuild`]).
-//! Invariant: as for [`super::VolumeIndex`]. Cost of an operation: two buckets scanned, up to 32 more when both are
-//! full. A table that grows by a 24th moves each slot once, about 24 moves for each new slot.
+//! Keys are unknown here, only the bits of their hashes that distinguish them: an *address*. An address has as many
+//! slots as there are records that may belong to it: of different keys, or of one key whose older record was not
+//! recognized yet. A slot's bucket and tag give its address, so the table can be rebuilt without the keys
+//! ([`IndexPartition::rebuild`]). Invariants: those of [`super::VolumeIndex`]. Cost of an operation: two buckets are
+//! scanned, and up to 32 more if both are full. A table grows by a 24th and moves each slot once, which is about 24
+//! moves per new slot.
 
 mod table;
 
@@ -21,26 +22,26 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// Low bits of a key's hash: all that a partition knows of the key.
+/// The low bits of a key's hash, the only part that a partition knows.
 pub(super) type Address = u32;
 
 /// The buckets under one lock.
 pub(super) struct IndexPartition {
-    /// Empty until the first slot comes.
+    /// Empty until the first slot is added.
     bytes: Box<[u8]>,
     bucket_count: u32,
     volume: VolumeWidths,
     budget: Arc<IndexBudget>,
-    /// Of a slot in this table.
+    /// The widths of a slot in this table.
     widths: SlotWidths,
     entries: u64,
-    /// While an earlier run's entries are loaded: what is known to be newer.
+    /// While entries of an earlier run are loaded: what is known to be newer.
     loading: Option<Box<IndexLoading>>,
-    /// Whether any slot came, went or moved since the last image.
+    /// Whether any slot was added, removed or moved since the last image.
     changed: bool,
 }
 
-/// A slot without its place.
+/// A slot without a place in the table.
 #[derive(Clone, Copy)]
 struct LooseSlot {
     address: Address,
@@ -71,7 +72,7 @@ impl IndexPartition {
         let slot = self.widths.unpack(packed);
         if slot.hits < IndexSlot::HITS_MAX {
             let counted = IndexSlot { hits: slot.hits + 1, ..slot };
-            // Not `write`: a hit is no change that an image has to have.
+            // Not `write`: an image need not contain hits.
             let repacked = self.widths.pack(self.widths.tag_of(packed), counted.to_bits());
             image::write(&mut self.bytes, self.widths, at, repacked);
             debug_assert_eq!(self.widths.unpack(self.read(at)), counted, "a hit changes nothing else of a slot");
@@ -79,8 +80,7 @@ impl IndexPartition {
         slot
     }
 
-    /// Adds a slot of `key_hash` in the stead of those at `replaced`, which are gone. Slots of the same address
-    /// elsewhere stay.
+    /// Adds a slot of `key_hash` and removes the slots at `replaced`. Other slots of the same address stay.
     pub(super) fn insert(
         &mut self,
         key_hash: KeyHash,
@@ -99,7 +99,7 @@ impl IndexPartition {
         }
     }
 
-    /// Removes the address's slots at `positions`. Returns how many there were.
+    /// Removes the address's slots at `positions`. Returns their number.
     pub(super) fn remove(&mut self, address: Address, positions: &[Sector]) -> u64 {
         let before = self.entries;
         if self.take_out(address, positions).is_some()
@@ -116,7 +116,7 @@ impl IndexPartition {
         removed
     }
 
-    /// While loading: marks everything loaded later for this key as older than its removal, whose record is at
+    /// While loading: marks everything loaded later for this key as older than its removal, whose record has the slot
     /// `tombstone`.
     pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: Address, tombstone: Option<u64>) {
         if let Some(loading) = &mut self.loading {
@@ -135,7 +135,8 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Inserts unless something newer is known of the key. Never displaces: what is loaded later is older.
+    /// Adds a loaded slot unless something newer is known of the key. Displaces nothing, because loaded slots are
+    /// older.
     pub(super) fn load(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let Some(loading) = &self.loading else { return };
         if loading.is_newer(key_hash, address.into()) {
@@ -152,7 +153,7 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Notes that nothing older counts of a key that this record removed, unless something newer is known of it.
+    /// Notes that this record removed a key, so that nothing older of it counts, unless something newer is known.
     pub(super) fn load_removal(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let is_same =
             |at: SlotPlace| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
@@ -165,7 +166,8 @@ impl IndexPartition {
         }
     }
 
-    /// Returns the table as an image has it, and the number of its buckets; from now on it counts as unchanged.
+    /// Passes the table, in the form of an image, and its number of buckets to `take`. The table then counts as
+    /// unchanged.
     pub(super) fn take_image<T>(&mut self, take: impl FnOnce(&[u8], u32) -> T) -> T {
         self.changed = false;
         assert!(self.bytes.len() != FILL_BYTES, "a table that is there has buckets");
@@ -180,16 +182,18 @@ impl IndexPartition {
         self.changed
     }
 
-    /// Bytes of the table.
+    /// Returns the bytes of the table.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Puts an image of a table of `bucket_count` beneath what is here; `false` if there is no memory for it. Where
-    /// both have slots of an address they stay side by side, as nobody can tell yet whether they are of one key: those
-    /// from here are newer, and are looked at first. Where an image has slots of the address of a key that was removed,
-    /// the removal's record gets a slot, for the same reason. Where there is no room for both, the image's slots of
-    /// that address go: most of them are older records of the same key.
+    /// Loads an image of a table of `bucket_count` buckets below the present slots. Returns `false` if there is no
+    /// memory for it.
+    ///
+    /// If both have slots of an address, both stay, because it is not known yet whether they belong to one key; the
+    /// present ones are newer and are looked up first. If an image has slots of the address of a removed key, the
+    /// removal's record gets a slot, for the same reason. If there is no room for both, the image's slots of that
+    /// address are dropped: most of them are older records of the same key.
     pub(super) fn load_image(&mut self, image: &[u8], bucket_count: u32) -> bool {
         let widths = self.volume.in_table(bucket_count);
         debug_assert_eq!(image.len(), bucket_count as usize * widths.bucket_bytes(), "an image of all buckets");
@@ -226,12 +230,12 @@ impl IndexPartition {
         true
     }
 
-    /// Returns all slots of an address, in no order.
+    /// Returns all slots of an address, in any order.
     pub(super) fn find(&self, address: Address) -> SlotMatches {
         self.ways_of(address).map(|at| self.widths.unpack(self.read(at))).collect()
     }
 
-    /// Finds as [`Self::find`], and counts a hit of a slot that is the only one.
+    /// Returns the slots like [`Self::find`], and counts a hit if there is only one.
     pub(super) fn find_and_count(&mut self, address: Address) -> SlotMatches {
         let mut ways = self.ways_of(address);
         let found = match (ways.next(), ways.next()) {
@@ -243,7 +247,7 @@ impl IndexPartition {
         found
     }
 
-    /// Returns whether the address has a slot, and one of its buckets an empty way.
+    /// Returns whether the address has a slot, and one of its buckets has an empty way.
     pub(super) fn has_room_beside(&self, address: Address) -> bool {
         let is_known = self.ways_of(address).next().is_some();
         is_known && self.buckets_of(address).into_iter().any(|bucket| self.empty_way(bucket).is_some())
@@ -253,7 +257,7 @@ impl IndexPartition {
         self.entries
     }
 
-    /// Checks that slots are counted, begin within a segment, and are found by their address.
+    /// Checks the count of slots, that their positions are in a segment, and that they are found by their address.
     pub(super) fn check(&self, geometry: &SegmentGeometry) {
         if self.bytes.is_empty() {
             assert_eq!(self.entries, 0, "no slots without memory");
@@ -282,12 +286,12 @@ impl IndexPartition {
             0 => 0,
             _ => image::ways_with_tag(&self.bytes, self.widths, bucket, tag),
         };
-        // A bucket may be its own other one.
+        // Both buckets of an address may be the same.
         let in_second = if second == first { 0 } else { matching(second, tag | 1) };
         ways(matching(first, tag)).map(move |way| (first, way)).chain(ways(in_second).map(move |way| (second, way)))
     }
 
-    /// Empties the ways of an address whose slots are at these positions. Returns one of the slots.
+    /// Empties the ways of an address whose slots have these positions. Returns one of the slots.
     fn take_out(&mut self, address: Address, positions: &[Sector]) -> Option<IndexSlot> {
         let mut taken = None;
         if positions.is_empty() {
@@ -312,17 +316,17 @@ impl IndexPartition {
         debug_assert!(self.ways_of(address).next().is_none(), "no slot of the address is left");
     }
 
-    /// Puts a slot where there is room, in a larger table if there is memory for it.
+    /// Adds a slot if there is room, in a larger table if there is memory for it.
     fn put_if_room(&mut self, loose: LooseSlot) -> bool {
         let has_grown = self.is_crowded() && self.grow();
         if self.bytes.is_empty() {
             return false;
         }
-        // Two full buckets in a table that is not: a table of another length has them elsewhere.
+        // Two full buckets in a table that is not full: a table of another length maps the address to other buckets.
         self.place(loose) || (!has_grown && self.grow() && self.place(loose))
     }
 
-    /// Puts a slot into a bucket of this table that has room.
+    /// Adds a slot to a bucket of this table that has room.
     fn place(&mut self, loose: LooseSlot) -> bool {
         let [first, second] = self.buckets_of(loose.address);
         let Some(at) = self.room([first, second]) else { return false };
@@ -330,7 +334,7 @@ impl IndexPartition {
         true
     }
 
-    /// Puts a slot into an empty way of one of its buckets.
+    /// Writes a slot into an empty way of one of its buckets.
     fn write_new(&mut self, at: SlotPlace, loose: LooseSlot, is_second: bool) {
         assert_eq!(self.read(at), 0, "a slot goes where none is");
         let tag = self.remainder(loose.address) << 1 | u32::from(is_second);
@@ -339,15 +343,15 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Puts a slot where there is room; where there is none it displaces the least hit, and with it every other
-    /// slot of that one's address: one of them might be of the same key, and older.
+    /// Adds a slot. If there is no room, displaces the slot with the fewest hits, and all other slots of that one's
+    /// address, because one of them might be an older record of the same key.
     fn put(&mut self, loose: LooseSlot) -> InsertOutcome {
         if self.put_if_room(loose) {
             return InsertOutcome::New;
         }
         if self.bytes.is_empty() {
-            // The budget is spent: one bucket is kept all the same, as the index otherwise had nothing of these keys,
-            // ever.
+            // The budget is used up. One bucket is allocated nevertheless, because otherwise the index could never have
+            // any of these keys.
             self.budget.overdraw(self.table_bytes(1));
             self.bytes = vec![0; self.table_bytes(1)].into();
         }
@@ -383,8 +387,8 @@ impl IndexPartition {
         all.map(|at| (at, self.read(at))).filter(|&(_, packed)| packed != 0)
     }
 
-    /// Returns an empty slot in the emptier of two buckets, or one freed by moving a neighbour to that neighbour's
-    /// other bucket.
+    /// Returns an empty slot in the emptier of two buckets, or one that is freed by moving another slot to its other
+    /// bucket.
     fn room(&mut self, [first, second]: [u32; 2]) -> Option<SlotPlace> {
         let (in_first, in_second) = (self.ways_in_use(first), self.ways_in_use(second));
         let (emptier, used) =
@@ -401,7 +405,7 @@ impl IndexPartition {
                 && let Some(empty) = self.empty_way(other)
             {
                 let fingerprint = self.loading.as_ref().map_or(0, |loading| loading.fingerprint_at(slot_number(at)));
-                // There it stands in the other of its buckets.
+                // The lowest bit of the tag marks the other bucket.
                 let moved = packed ^ 1;
                 self.write(empty, moved, fingerprint);
                 self.write(at, 0, 0);
@@ -412,8 +416,8 @@ impl IndexPartition {
         None
     }
 
-    /// Returns the slot with the fewest hits of the 32. The address decides where the search begins, so that no way is
-    /// favoured.
+    /// Returns the slot with the fewest hits of the 32. The search begins at a way that depends on the address, so that
+    /// no way is preferred.
     fn least_hit(&self, address: Address) -> SlotPlace {
         let first = self.first_bucket(address);
         let remainder = self.remainder(address);
@@ -455,12 +459,12 @@ fn slot_number((bucket, way): SlotPlace) -> usize {
     bucket as usize * WAYS + way
 }
 
-/// Returns the first way of a set.
+/// Returns the first way of a set of ways.
 fn way(ways: u16) -> Option<usize> {
     (ways != 0).then(|| ways.trailing_zeros() as usize)
 }
 
-/// Returns the ways of a set.
+/// Returns the ways of a set of ways.
 fn ways(mut set: u16) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let next = way(set)?;

@@ -1,12 +1,12 @@
 //! A slot of the index: its fields, and their packing into as few bits as the volume allows.
 //!
-//! Owns: [`VolumeWidths`] and [`SlotWidths`], the one place where widths are decided. Invariant: a packed slot is never
-//! 0, which stands for an empty one.
+//! Owns: [`VolumeWidths`] and [`SlotWidths`], the only place that decides widths. Invariant: a packed slot is never 0,
+//! which marks an empty one.
 
 use super::WAYS;
 use crate::{format::record::SPAN_SECTORS_MAX, hash::INDEX_HASH_BITS_MIN, units::Sector};
 
-/// The index's data about an entry.
+/// The index's data about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexSlot {
     /// The sector in which the record begins.
@@ -14,7 +14,7 @@ pub(crate) struct IndexSlot {
     pub(crate) size: SizeClass,
     /// Hits since it was written, at most [`IndexSlot::HITS_MAX`].
     pub(crate) hits: u8,
-    /// Set if the entry expires soon after it was written (see the segment's deadlines).
+    /// Whether the entry expires soon after it was written (see the segment's deadlines).
     pub(crate) short_lived: bool,
 }
 
@@ -26,8 +26,8 @@ impl IndexSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeClass(u8);
 
-/// Sectors of each class; neighbours differ by at most half, small ones by a third or less. 2056 are a body of 1 MiB
-/// with 4 KiB for what stands before it: the chunks of long bodies are read as they are.
+/// Sectors of each class. A class is at most half longer than the previous one, small ones at most a third. 2056
+/// sectors hold a body of 1 MiB with 4 KiB of header: the chunks of long bodies are read exactly.
 const CLASS_SECTORS: [u16; 1 << SIZE_BITS] = [
     1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 288, 424, 632,
     936, 1384, 2056, 2224,
@@ -54,7 +54,7 @@ const SHORT_LIVED_BITS: u32 = 1;
 const FIXED_BITS: u32 = SIZE_BITS + HIT_BITS + SHORT_LIVED_BITS;
 
 impl IndexSlot {
-    /// Returns the fields as one number, which a packed slot has above its tag.
+    /// Returns the fields as one number, which is above the tag in a packed slot.
     pub(crate) fn to_bits(self) -> u64 {
         assert!(self.position.0 > 0, "no record begins in the first sector");
         let mut bits = self.position.0;
@@ -84,9 +84,8 @@ pub(crate) struct VolumeWidths {
 }
 
 impl VolumeWidths {
-    /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB. Larger ones have fewer bits of hash, so that an entry takes no
-    /// more than 60 bits: there, only entries far shorter than the web's make a partition so full that this costs
-    /// reads.
+    /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB. Larger ones use fewer bits of the hash, so that an entry takes
+    /// at most 60 bits. On these, this costs additional reads only if entries are far shorter than on the web.
     pub(super) const ALL: [Self; 4] = [Self::new(24, 22), Self::new(28, 22), Self::new(31, 21), Self::new(35, 20)];
 
     const fn new(position_bits: u32, hash_bits: u32) -> Self {
@@ -96,13 +95,13 @@ impl VolumeWidths {
     /// Returns the narrowest widths whose positions reach every sector of a volume.
     ///
     /// # Panics
-    /// Beyond 16 TiB, which options refuse before.
+    /// Beyond 16 TiB, which the options refuse earlier.
     pub(crate) fn for_volume(sectors: u64) -> Self {
         let reaches = |widths: &&Self| sectors <= 1 << widths.position_bits;
         *Self::ALL.iter().find(reaches).expect("sizes over 16 TiB are refused when the volume is opened")
     }
 
-    /// Returns a slot's widths in a table of `bucket_count`. The more buckets, the more of the address follows from the
+    /// Returns a slot's widths in a table of `bucket_count`. The more buckets, the more address bits follow from the
     /// bucket.
     pub(super) fn in_table(self, bucket_count: u32) -> SlotWidths {
         assert!(bucket_count > 0, "a table has buckets");
@@ -119,12 +118,12 @@ pub(crate) struct SlotWidths {
 }
 
 impl SlotWidths {
-    /// Bits of a slot.
+    /// Returns the bits of a slot.
     pub(crate) const fn slot_bits(self) -> u32 {
         FIXED_BITS + self.position_bits + self.tag_bits
     }
 
-    /// Bytes of a bucket.
+    /// Returns the bytes of a bucket.
     pub(crate) const fn bucket_bytes(self) -> usize {
         self.slot_bits() as usize * WAYS / 8
     }
@@ -134,7 +133,7 @@ impl SlotWidths {
         slot_bits << self.tag_bits | u64::from(tag)
     }
 
-    /// Returns the slot's fields as [`IndexSlot::to_bits`] has them.
+    /// Returns the slot's fields in the form of [`IndexSlot::to_bits`].
     pub(super) fn slot_bits_of(self, packed: u64) -> u64 {
         packed >> self.tag_bits
     }

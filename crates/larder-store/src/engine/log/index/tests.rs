@@ -1,5 +1,5 @@
-//! What is at stake: among the slots found must be that of the newest record, no other key's may get lost, and nearly
-//! all fit.
+//! At stake: the newest record of a key must be among the slots found, another key's must not get lost, and nearly all
+//! entries must fit.
 
 use super::*;
 use crate::{Dice, hash::KeyHash};
@@ -10,13 +10,13 @@ fn slot(position: u64) -> IndexSlot {
     IndexSlot { position: Sector(position), size: SizeClass::holding(3), hits: 0, short_lived: false }
 }
 
-/// As [`key_hash`], but no two have the same address.
+/// Returns a hash like [`key_hash`], but no two have the same address.
 fn distinct(n: u64) -> KeyHash {
     assert!(n < 1 << 13);
     KeyHash(key_hash(n).0 & !0x7f_ffff | n << 10)
 }
 
-/// Of a volume of 512 MiB.
+/// Creates the index of a volume of 512 MiB.
 fn index() -> VolumeIndex {
     of_sectors(1 << 20)
 }
@@ -25,7 +25,7 @@ fn of_sectors(sectors: u64) -> VolumeIndex {
     VolumeIndex::new(IndexShape::new(sectors), 1 << 30)
 }
 
-/// A well-mixed 64-bit number.
+/// Returns a well-mixed 64-bit number.
 fn key_hash(n: u64) -> KeyHash {
     KeyHash(Dice::new(n).roll())
 }
@@ -97,7 +97,7 @@ fn keys_of_one_address_stay_side_by_side() {
 
 #[test]
 fn what_is_displaced_takes_the_others_of_its_address_along() {
-    // One bucket, which all keys share.
+    // A single bucket, which all keys share.
     let index = VolumeIndex::new(IndexShape::new(1 << 16), 128);
     for position in 1..=16 {
         assert_eq!(index.insert(KeyHash(7), slot(position), &[]), InsertOutcome::New);
@@ -169,7 +169,7 @@ fn loading_never_overrides_what_happened_since() {
 fn other_keys_of_an_address_are_loaded_beside_each_other() {
     let index = index();
     index.begin_loading();
-    // The same partition and address, not the same key.
+    // The same partition and address, but different keys.
     let (one, other) = (KeyHash(7 | 1 << 25), KeyHash(7 | 2 << 25));
     assert_eq!(index.address(one), index.address(other));
     index.insert(one, slot(50), &[]);
@@ -203,7 +203,7 @@ fn a_removal_gets_a_slot_where_an_image_may_have_what_it_removed() {
     );
 }
 
-/// Moves every partition's image of `from` to `to`, which knows newer things already.
+/// Moves every partition's image of `from` to `to`, which already has newer entries.
 fn load_images(from: &VolumeIndex, to: &VolumeIndex, keep: impl Fn(IndexSlot) -> bool) {
     let shape = from.shape();
     for partition in 0..shape.partition_count {
@@ -258,7 +258,7 @@ fn only_partitions_with_other_slots_than_their_image_count_as_changed() {
 }
 
 proptest! {
-    /// Against a map that may only forget: what is found is what was put there last.
+    /// Compares with a map that may only forget: an entry that is found is the last one inserted.
     #[test]
     fn an_entry_found_is_the_last_one_inserted(operations in prop::collection::vec((0..3_u8, 0..60_u64), 1..400)) {
         let index = index();
@@ -286,7 +286,7 @@ proptest! {
         prop_assert!(index.entries() <= model.len() as u64);
     }
 
-    /// A restart from an image of some moment: what came after it counts, whatever else the image says.
+    /// A restart from an image of some moment: everything after that moment takes precedence over the image.
     #[test]
     fn what_is_known_when_an_image_is_loaded_is_newer_than_the_image(
         before in prop::collection::vec(0..80_u64, 0..80),

@@ -1,8 +1,9 @@
-//! Places for which memory has no room, until they are in the position file.
+//! Positions that do not fit in memory, until they are in the position file.
 //!
-//! Owns: the waiting places, in order of their sets, and the right to write them. I/O is elsewhere. Invariant: a place
-//! leaves only when it is written or replaced, or its entry is gone. So an entry whose place is neither in its set nor
-//! here has it in the file. Limit: twice [`DemotedPlaces::new`]'s room, except for places loaded at start.
+//! Owns: the waiting positions, in the order of their sets, and the right to write them. I/O is elsewhere. Invariant: a
+//! position leaves only when it is written or replaced, or its entry is gone. So if an entry's position is neither in
+//! its set nor here, it is in the file. Limit: twice [`DemotedPlaces::new`]'s room, except for positions loaded at
+//! start.
 
 use crate::{
     format::positions::TagPlace,
@@ -14,9 +15,9 @@ use crate::{
 };
 use std::collections::BTreeMap;
 
-/// Bytes that a waiting place takes, with the tree's own.
+/// Bytes that a waiting position takes, including the tree's overhead.
 const WAITING_BYTES: u64 = 40;
-/// Places written in one go.
+/// Positions written in one batch.
 const BATCH: usize = 1024;
 
 pub(crate) struct DemotedPlaces {
@@ -29,14 +30,14 @@ pub(crate) struct DemotedPlaces {
 
 #[derive(Default)]
 struct WaitingPlace {
-    /// By set and tag.
+    /// Positions by set and tag.
     places: BTreeMap<(SetNumber, u16), u64>,
-    /// The end of the last batch.
+    /// The end of the last batch, where the next one begins.
     hand: (SetNumber, u16),
     is_loading: bool,
 }
 
-/// Places to be written; nobody else writes any while this is held.
+/// Positions to be written. While this exists, no other task writes any.
 pub(crate) struct DemotedBatch<'a> {
     demoted: &'a DemotedPlaces,
     /// Ordered by set.
@@ -50,13 +51,13 @@ impl Drop for DemotedBatch<'_> {
 }
 
 impl DemotedPlaces {
-    /// Creates an empty list. Writing is due when `room` places wait.
+    /// Creates an empty list. Writing is due when `room` positions wait.
     pub(crate) fn new(room: usize) -> Self {
         let waiting = Mutex::new(WaitingPlace::default());
         Self { waiting, room, is_writing: AtomicBool::new(false), version: AtomicU64::new(0) }
     }
 
-    /// Adds a place, or returns `false` if there is no room for it.
+    /// Adds a position. Returns `false` if there is no room for it.
     pub(super) fn put(&self, set: SetNumber, pair: TagPlace) -> bool {
         let mut waiting = self.lock();
         if waiting.places.len() >= self.room * 2 && !waiting.is_loading {
@@ -70,7 +71,7 @@ impl DemotedPlaces {
         self.lock().places.get(&(set, tag)).copied()
     }
 
-    /// Moves the waiting place of a tag from `from` to `to`, if it is at `from`.
+    /// Changes the waiting position of a tag from `from` to `to`, if it is `from`.
     pub(super) fn relocate(&self, set: SetNumber, tag: u16, from: u64, to: u64) {
         let mut waiting = self.lock();
         if let Some(position) = waiting.places.get_mut(&(set, tag)).filter(|position| **position == from) {
@@ -102,7 +103,7 @@ impl DemotedPlaces {
         self.lock().places.len() >= self.room
     }
 
-    /// Returns the places to write now, if enough wait and no batch is in progress.
+    /// Returns the positions to write now, if enough wait and no batch is in progress.
     pub(super) fn batch(&self) -> Option<DemotedBatch<'_>> {
         let mut waiting = self.lock();
         if waiting.places.len() < self.room || self.is_writing.swap(true, Ordering::AcqRel) {
@@ -116,7 +117,7 @@ impl DemotedPlaces {
         Some(DemotedBatch { demoted: self, places })
     }
 
-    /// Notes that the file has these places now.
+    /// Notes that these positions are in the file now.
     pub(super) fn written(&self, places: &[(SetNumber, TagPlace)]) {
         let mut waiting = self.lock();
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -155,7 +156,7 @@ mod tests {
         );
     }
 
-    /// At stake: an older record of a key in the stead of the newer one, whose place waits.
+    /// At stake: an older record of a key that is used in place of the newer one, whose position waits.
     #[test]
     fn only_the_place_that_waits_is_followed_when_its_record_moves() {
         let demoted = DemotedPlaces::new(2);

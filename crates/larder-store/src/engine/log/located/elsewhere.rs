@@ -1,8 +1,8 @@
-//! Entries whose places memory has no room for: they wait for the position file, or are in it.
+//! Entries whose positions do not fit in memory: they wait for the position file, or are in it.
 //!
-//! Invariant: what the file had counts only if it was not written since it was asked, so that no place comes back
-//! that was replaced meanwhile. Cost: a lock more for what is not in its set; the reading and writing is the engine's.
-//! Source: HashCache (NSDI 2009), LogLRU.
+//! Invariant: a position from the file counts only if the file was not written since the lookup began, so that a
+//! replaced position does not come back. Cost: another lock for entries that are not in their set; the engine reads and
+//! writes the file. Source: HashCache (NSDI 2009), LogLRU.
 
 use super::{
     AddressPlace, LocatedSets,
@@ -17,18 +17,17 @@ use crate::{
 };
 use std::sync::atomic::Ordering;
 
-/// A place that only the position file has.
+/// A position that only the position file has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FiledPlace {
     pub(crate) set: SetNumber,
     pub(crate) tag: u16,
-    /// Of the file, when this was found.
+    /// The version of the file at the time of the lookup.
     version: u64,
 }
 
 impl LocatedSets {
-    /// Returns the place to look in the position file, if only that knows the place of the entry of `key_hash`'s
-    /// address.
+    /// Returns where to look in the position file, if only the file has the position of `key_hash`'s entry.
     pub(crate) fn elsewhere(&self, key_hash: KeyHash) -> Option<FiledPlace> {
         let version = self.demoted.as_ref()?.version();
         let (mut partition, at) = self.locate(key_hash);
@@ -36,8 +35,8 @@ impl LocatedSets {
         self.place_of(at, &set, way).is_none().then_some(FiledPlace { set: at.number(), tag: at.tag, version })
     }
 
-    /// Takes the place that the position file had, unless something changed since `elsewhere` was asked. An entry of
-    /// which the file does not know is forgotten.
+    /// Adopts the position that the file had, unless something changed since `elsewhere` was returned. Drops an entry
+    /// that the file does not have.
     pub(crate) fn recall(&self, key_hash: KeyHash, elsewhere: FiledPlace, position: Option<u64>) {
         let Some(demoted) = &self.demoted else { return };
         let (mut partition, at) = self.locate(key_hash);
@@ -50,7 +49,7 @@ impl LocatedSets {
             Some(position) if self.generation_bits(Sector(position)) == generation => {
                 self.promote(at, &mut set, way, SetPlace { position, length: 0 });
             }
-            // It may be being written.
+            // Its position may be in a batch that is being written.
             None if demoted.is_writing() => return,
             _ => {
                 self.overwritten.fetch_add(1, Ordering::Relaxed);
@@ -60,12 +59,12 @@ impl LocatedSets {
         partition.sets.write(at.set, &set);
     }
 
-    /// Returns whether places are due to be written to the position file.
+    /// Returns whether positions are due to be written to the position file.
     pub(crate) fn demoted_are_due(&self) -> bool {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
 
-    /// Places to be written to the position file, if that is due.
+    /// Returns the positions to write to the position file, if that is due.
     pub(crate) fn demoted_batch(&self) -> Option<DemotedBatch<'_>> {
         self.demoted.as_ref()?.batch()
     }
@@ -77,12 +76,12 @@ impl LocatedSets {
         set.ways().iter().map(|way| way.tag).filter(|&tag| tag != 0).collect()
     }
 
-    /// Notes that the position file has these places.
+    /// Notes that the position file has these positions.
     pub(crate) fn demoted_written(&self, places: &[(SetNumber, TagPlace)]) {
         self.demoted.iter().for_each(|demoted| demoted.written(places));
     }
 
-    /// Forgets the entries of places that could not be written, unless they were replaced since.
+    /// Drops the entries whose positions could not be written, unless they were replaced since.
     pub(crate) fn demoted_lost(&self, places: &[(SetNumber, TagPlace)]) {
         for &(set, TagPlace { tag, position }) in places {
             let at = AddressPlace::of(set, tag);
@@ -98,7 +97,7 @@ impl LocatedSets {
         }
     }
 
-    /// Returns the place of an address's entry, as far as memory knows it.
+    /// Returns the place of an address's entry, if it is in memory.
     pub(super) fn place_of(&self, at: AddressPlace, set: &UnpackedSet, way: usize) -> Option<SetPlace> {
         set.place(way).or_else(|| {
             let position = self.demoted.as_ref()?.get(at.number(), at.tag)?;
@@ -113,7 +112,7 @@ impl LocatedSets {
         self.demote(at, set, dropped);
     }
 
-    /// Lets a place wait for the position file; without room its entry is forgotten.
+    /// Adds a position to those waiting for the position file. If there is no room, drops its entry.
     pub(super) fn demote(&self, at: AddressPlace, set: &mut UnpackedSet, dropped: Option<Dropped>) {
         let (Some(demoted), Some(Dropped { way, place })) = (&self.demoted, dropped) else { return };
         assert_ne!(set.ways()[way].tag, 0, "an entry's place is demoted");

@@ -1,11 +1,11 @@
-//! The length of a partition's table, and where in it an address has its buckets.
+//! The length of a partition's table, and the buckets of an address in it.
 //!
-//! Does not: find, put or take slots. Invariant: a rebuilt table has every slot of the one before.
+//! Slots are not searched, added or removed here. Invariant: a rebuilt table has every slot of the previous one.
 
 use super::{Address, IndexPartition, LooseSlot, slot_number};
 use crate::engine::log::index::{WAYS, image::FILL_BYTES};
 
-/// Share of a table's slots in use, in percent, above which it grows. Up to there two choices nearly always find room.
+/// Share of a table's slots in use, in percent, above which it grows. Below it, two choices nearly always find room.
 const GROW_PERCENT: u64 = 95;
 /// Share of a table's slots in use, in percent, below which it shrinks.
 const SHRINK_PERCENT: u64 = 86;
@@ -15,12 +15,12 @@ const REBUILT_PERCENT: u64 = 91;
 const REBUILT_LOADING_PERCENT: u64 = 70;
 
 impl IndexPartition {
-    /// Whether one slot more makes the table so full that it grows.
+    /// Returns whether another slot would fill the table so much that it must grow.
     pub(super) fn is_crowded(&self) -> bool {
         self.bytes.is_empty() || (self.entries + 1) * 100 > self.slot_count() * GROW_PERCENT
     }
 
-    /// Builds a larger table; `false` if there is no memory for it.
+    /// Builds a larger table. Returns `false` if there is no memory for it.
     pub(super) fn grow(&mut self) -> bool {
         let percent = if self.loading.is_some() { REBUILT_LOADING_PERCENT } else { REBUILT_PERCENT };
         let wanted = self.buckets_for(percent).max(self.bucket_count + 1);
@@ -30,21 +30,21 @@ impl IndexPartition {
         }
     }
 
-    /// Buckets of a table that one slot more fills to `percent`.
+    /// Returns the number of buckets of a table that another slot fills to `percent`.
     fn buckets_for(&self, percent: u64) -> u32 {
         ((self.entries + 1) * 100).div_ceil(percent * WAYS as u64) as u32
     }
 
-    /// Moves everything to a table of `bucket_count`; `false` if there is no memory for it.
+    /// Moves all slots to a table of `bucket_count`. Returns `false` if there is no memory for it.
     fn rebuild(&mut self, bucket_count: u32) -> bool {
-        // First, as at the limit every insertion asks.
+        // Checked first, because at the limit every insertion asks.
         if !self.budget.replace(self.bytes.len(), self.table_bytes(bucket_count)) {
             return false;
         }
         let loose = self.loose();
         self.reset(bucket_count);
         while !self.place_all(&loose) {
-            // Once in very many times: what does not fit is tried in another table, as it must not be lost.
+            // This is extremely rare. A slot that does not fit must not be lost, so a larger table is tried.
             let larger = self.bucket_count + 1 + self.bucket_count / WAYS as u32;
             self.budget.overdraw(self.table_bytes(larger) - self.bytes.len());
             self.reset(larger);
@@ -53,8 +53,8 @@ impl IndexPartition {
         true
     }
 
-    /// Puts slots into an empty table. Returns `false` if one finds no room. A bucket's ways are filled in order, so a
-    /// count of them says where the next slot goes and no bucket is looked into.
+    /// Adds slots to an empty table. Returns `false` if one finds no room. The ways of a bucket are filled in order, so
+    /// a count per bucket gives the next way, without looking at the bucket.
     fn place_all(&mut self, all: &[LooseSlot]) -> bool {
         debug_assert_eq!(self.entries, 0, "the table is empty");
         let mut fills = vec![0; self.bucket_count as usize];
@@ -74,7 +74,7 @@ impl IndexPartition {
         without_room.into_iter().all(|loose| self.place(loose))
     }
 
-    /// Takes an empty table of `bucket_count`.
+    /// Replaces the table by an empty one of `bucket_count`.
     fn reset(&mut self, bucket_count: u32) {
         self.bytes = vec![0; self.table_bytes(bucket_count)].into();
         (self.bucket_count, self.widths) = (bucket_count, self.volume.in_table(bucket_count));
@@ -89,7 +89,7 @@ impl IndexPartition {
         bucket_count as usize * self.volume.in_table(bucket_count).bucket_bytes() + FILL_BYTES
     }
 
-    /// Gives memory back where few slots are in use.
+    /// Frees memory if few slots are in use.
     pub(super) fn shrink_if_due(&mut self) {
         if self.loading.is_some() || self.bytes.is_empty() {
             return;
@@ -106,7 +106,7 @@ impl IndexPartition {
         }
     }
 
-    /// All slots, as they go into another table.
+    /// Returns all slots in the form needed for another table.
     pub(super) fn loose(&self) -> Vec<LooseSlot> {
         let mut all = Vec::with_capacity(self.entries as usize);
         if self.entries > 0 {
