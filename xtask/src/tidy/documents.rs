@@ -132,7 +132,10 @@ mod tests {
     #[test]
     fn promises_name_tests_that_exist() {
         assert_eq!(check_one(SEMANTICS, "`a_b_c_d` and `Store::open`, `two_words`"), Vec::<String>::new());
-        assert_eq!(check_one(SEMANTICS, "1. `e_f_g_h`"), ["docs/explanation/semantics.md:1: no test is called `e_f_g_h`"]);
+        assert_eq!(
+            check_one(SEMANTICS, "1. `e_f_g_h`"),
+            ["docs/explanation/semantics.md:1: no test is called `e_f_g_h`"]
+        );
         assert_eq!(check_one("README.md", "1. `e_f_g_h`"), Vec::<String>::new());
     }
 
