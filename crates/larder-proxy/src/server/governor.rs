@@ -57,7 +57,7 @@ pub(super) async fn keep_within(shared: Arc<ProxyState>) {
     // Aborted with this task.
     let _alarms = source.map(|source| watch_alarms(source, &alarm));
     let (mut governor, mut yielding) = (Governor::default(), YieldingLimit::new(limit_max));
-    let mut interval = time::interval(INTERVAL);
+    let mut interval = time::interval(if source.is_some() { YIELDING_INTERVAL } else { INTERVAL });
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -143,6 +143,9 @@ impl Governor {
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);
+/// The interval where the limit gives way. A limit without swap leaves no time between shortage and end, and what falls fast must be
+/// seen while there is something left.
+const YIELDING_INTERVAL: Duration = Duration::from_millis(250);
 /// Shortest time between two alarms of one file.
 const ALARM_PAUSE: Duration = Duration::from_millis(100);
 /// The time until freed memory has returned to the system.
