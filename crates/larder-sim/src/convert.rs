@@ -21,7 +21,7 @@ const TOLD_EVERY: u64 = 65_536;
 pub struct Conversion {
     /// The source of requests.
     pub source: RequestSource,
-    /// Requests, at most; of a workload as many.
+    /// Most requests to convert; for a workload, the exact number.
     pub requests: u64,
     /// Memory that a workload is made for.
     pub memory_bytes: u64,

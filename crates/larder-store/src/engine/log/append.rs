@@ -52,7 +52,7 @@ pub(super) enum AppendAttempt {
     Changed,
     /// There is a slot of which it is not known whose it is: nothing is appended.
     Unrecognised,
-    /// So many bytes of the body are to be appended before it, as a part: nothing is appended.
+    /// Nothing was appended: this many bytes of the body must be appended first, as a part.
     InParts(u64),
 }
 
@@ -290,7 +290,7 @@ impl LogEngine {
             && self.is_unknown(key_hash)
     }
 
-    /// Makes a record that was appended what the index knows of its key. Under the log's lock.
+    /// Makes an appended record its key's entry in the index. Called under the log's lock.
     fn index_appended(&self, record: &RecordParts<'_>, appended: AppendedRecord, condition: AppendCondition<'_>) {
         if matches!(condition, AppendCondition::Part) {
             return;

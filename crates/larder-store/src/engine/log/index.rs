@@ -77,7 +77,7 @@ pub(crate) enum InsertOutcome {
     New,
     /// This entry, which was to be replaced, is gone.
     Replaced(IndexSlot),
-    /// There was no room; this entry, of this address, is gone.
+    /// There was no room: this entry was displaced, with its address.
     Displaced(IndexSlot, u64),
 }
 

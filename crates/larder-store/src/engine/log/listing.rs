@@ -54,7 +54,7 @@ async fn trailer_listings(engine: &LogEngine, segment: SegmentId) -> Option<Vec<
     footer.listings(engine.volume.id, &engine.geometry, &trailer)
 }
 
-/// Goes from unit to unit, and on behind what is none of this use.
+/// Reads unit by unit, and skips blocks that are not part of this use.
 async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> ListedRecords {
     let (geometry, sequence) = (&engine.geometry, engine.segments.sequence(segment));
     let mut reader = SegmentReader { engine, segment, ahead: ReadAhead { offset_bytes: 0, bytes: Bytes::new() } };

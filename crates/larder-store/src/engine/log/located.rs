@@ -216,7 +216,7 @@ impl LocatedSets {
         }
     }
 
-    /// Starts loading what an earlier run left, newest first.
+    /// Starts loading the entries of an earlier run, newest first.
     pub(crate) fn begin_loading(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).superseded = Some(HashSet::new()));
         self.demoted.iter().for_each(|demoted| demoted.set_loading(true));

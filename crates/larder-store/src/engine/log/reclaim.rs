@@ -168,7 +168,7 @@ impl LogEngine {
         Some(NeededRecord { listing, slot })
     }
 
-    /// Finds the entries of which parts stand in the segment, and not their own records.
+    /// Returns the entries with parts in the segment whose own records are elsewhere.
     async fn needed_in_parts(&self, segment: SegmentId, listings: &[TrailerRecord]) -> Vec<NeededRecord> {
         let mut found: Vec<NeededRecord> = Vec::new();
         for &listing in listings.iter().filter(|listing| listing.kind == ListedKind::Part) {
