@@ -109,9 +109,12 @@ mod tests {
             sources: vec![Source::new("a/tests/b.rs", "#[test]\nfn a_b_c_d() {}\nfn e_f_g_h() {}")],
             documents: vec![
                 Text { path: path.to_owned(), text: text.to_owned() },
-                Text { path: SUMMARY.to_owned(), text: "- [x](index.md)\n- [y](semantics.md)\n".to_owned() },
+                Text {
+                    path: SUMMARY.to_owned(),
+                    text: "- [x](index.md)\n- [y](explanation/semantics.md)\n".to_owned(),
+                },
             ],
-            paths: ["README.md", "docs", "docs/reference/format.md", "docs/index.md", SEMANTICS, SUMMARY]
+            paths: ["README.md", "docs", "docs/format.md", "docs/index.md", SEMANTICS, SUMMARY]
                 .map(str::to_owned)
                 .to_vec(),
             ..Tree::default()
