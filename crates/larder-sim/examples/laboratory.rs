@@ -1,19 +1,17 @@
-//! Writes docs/laboratory.md: every table and figure of the papers, as `larder sim paper all` prints them, and how fast all of
-//! that is, as `larder sim speed` does.
+//! Writes docs/laboratory.md: every table and figure of the papers, as `larder sim paper all` prints them, and the speed of
+//! the laboratory itself, as `larder sim speed` prints it.
 //!
 //! `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
 
-use larder_sim::{MODELS, Model, PAPERS, PaperOptions, Report, RequestSource, SpeedTest, jobs_default};
+use larder_sim::{MODELS, Model, PAPERS, Paper, PaperOptions, Report, RequestSource, SpeedTest, jobs_default};
 use larder_store::Policy;
 use std::{error::Error, fmt::Write as _, fs, path::Path};
 
-/// The page up to its list of machines.
-const OPENING: &str = "\
-# The laboratory
-
+/// The page between its first sentence and its list of machines.
+const OPENING: &str = "
 `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures` writes this page.
 `larder sim paper NAME` prints each table. Each value comes from the policies that the proxy runs, in virtual time, on
-the machines below.
+the machines below. `larder sim paper count` prints the first sentence and the account below.
 
 ## Method
 
@@ -22,9 +20,13 @@ operation at once and add up the time that it would have taken. Written data is 
 reads it back. One thread drives the store and sets its clock. `larder sim run` does the same with traces and
 workloads.
 
-A ratio is the simulated value divided by the paper's. The paper's value is printed, derived from printed ones, or
-external (by other authors). Of a printed range the nearer end counts, and a value within it has the ratio 1. If a
-ratio is off by more than a quarter, the lines below its table name it, with the known reasons.
+A ratio is the simulated value divided by the paper's. Of a printed range or bound the nearer end counts, and a value
+within it has the ratio 1. Gains are compared as gains: 5% is not 30%, although 1.05 is close to 1.3.
+
+The paper's value is *printed*, *derived* from printed ones, or *external* (by other authors). The line is *fitted* if a
+constant was chosen so that the value comes out, *repeated* if it follows from another line or is the same simulation
+compared with a second printing, and *predicted* if all constants come from elsewhere: data sheets, other papers, or
+lines that are marked as fitted.
 
 ## Traces, workloads, sweeps
 
@@ -59,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     };
     let names = rest.get(1..).unwrap_or_default();
     let share: f64 = rest.first().map_or(Ok(1.0), |text| text.parse())?;
-    let mut text = OPENING.to_owned();
+    let mut text = String::new();
     for (name, _) in MODELS {
         writeln!(text, "- `{name}`: {}", Model::open(name)?.about)?;
     }
@@ -70,12 +72,13 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
             "This copy was made with {share} of the papers' operations (seconds of the papers are scaled).\n"
         )?;
     }
-    let head = std::mem::take(&mut text);
+    let machines = std::mem::take(&mut text);
     let mut reports = Vec::new();
     // First, as it tells the most memory that this process ever had.
     let speed = if names.is_empty() { speed()? } else { String::new() };
     for paper in PAPERS.iter().filter(|paper| names.is_empty() || names.iter().any(|name| name == paper.name)) {
-        let options = PaperOptions { seed: 11, jobs: jobs_default(), share, model: None, progress: &|_| {} };
+        let options =
+            PaperOptions { seed: 11, jobs: jobs_default(), share, model: None, progress: &|_| {}, dry_run: false };
         let report = paper.simulate(&options)?;
         eprintln!("{}", report.to_text());
         text.push_str(&report.to_text());
@@ -87,8 +90,10 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         writeln!(text, "\n`larder sim paper {}`\n", paper.name)?;
         reports.push(report);
     }
-    let tally = Report::tally(&reports).to_text();
-    let text = format!("{head}{tally}\n{text}{speed}");
+    let account = Paper::account(&reports);
+    let headline = account.title.clone();
+    let account = Report { title: "Account of the printed results".to_owned(), ..account }.to_text();
+    let text = format!("# The laboratory\n\n**{headline}.**\n{OPENING}{machines}{account}\n{text}{speed}");
     fs::write(document, text.trim_end().to_owned() + "\n")?;
     Ok(())
 }

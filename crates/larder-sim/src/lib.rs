@@ -1,7 +1,7 @@
-//! Larder's laboratory: machines in virtual time, and the evictions that Larder's rows are compared with.
+//! Larder's laboratory: machines in virtual time, and the eviction algorithms that Larder's policies are compared with.
 //!
-//! Everything here is metadata: a request is a key and a size, bodies do not exist. What is asked for comes from
-//! `larder_workload`. Start at [`SimStore`] and [`Reference`].
+//! A request is a key and a size; bodies are not simulated. Requests come from `larder_workload`. Start at [`SimStore`]
+//! and [`Reference`].
 
 mod bed;
 mod convert;
@@ -31,6 +31,6 @@ pub use paper::{MarkatosOutcome, MarkatosRun, PAPERS, Paper, PaperOptions};
 pub use parallel::jobs_default;
 pub use pipeline::{Operation, OperationCounts, Pipeline, PipelineAssumptions, Victims};
 pub use reference::{NextUses, Reference};
-pub use report::{Comparison, Report, Table, ValueKind};
+pub use report::{Comparison, ComparisonBasis, Report, Table, ValueKind};
 pub use speed::SpeedTest;
 pub use sweep::{RequestSource, Steps, Sweep, SweepError, TraceFile};

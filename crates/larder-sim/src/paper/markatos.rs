@@ -17,7 +17,7 @@ use std::time::Duration;
 
 pub(super) use figures::{figure_2, figure_4, figure_5, figure_6, figure_7, figure_8};
 pub(super) use operations::figure_3;
-pub(super) use tables::{table_1, table_2};
+pub(super) use tables::{footnote_2, table_1, table_2};
 
 /// The machine.
 const MACHINE: &str = "st15150wc-ufs";
@@ -52,7 +52,7 @@ pub struct MarkatosRun {
 }
 
 /// The outcome of a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MarkatosOutcome {
     /// The workload's operations.
     pub counts: OperationCounts,

@@ -119,10 +119,12 @@ pub(super) struct Origin<'a> {
     pub(super) seed: u64,
 }
 
-/// Mean times.
-pub(super) struct Times {
+/// What clients see at a rate of requests: mean times, and the rate of responses.
+pub(super) struct Service {
     pub(super) hit_s: f64,
+    pub(super) miss_s: f64,
     pub(super) response_s: f64,
+    pub(super) responses_per_s: f64,
 }
 
 impl Origin<'_> {
@@ -180,12 +182,12 @@ pub(super) fn disk_ms(demands: &[Demand]) -> f64 {
     sum / demands.len().max(1) as f64 * 1e3
 }
 
-/// Requests arrive at random, `rate` a second.
-pub(super) fn serve(demands: &[Demand], proxy: &Proxy, rate: f64, seed: u64) -> Times {
+/// Serves requests that arrive at random, `rate` a second on average.
+pub(super) fn serve(demands: &[Demand], proxy: &Proxy, rate: f64, seed: u64) -> Service {
     let mut random = Random::new(seed ^ 0x0071_7565);
     let (mut now, mut process_free) = (0.0_f64, 0.0_f64);
     let mut disks_free = vec![0.0_f64; proxy.disk_count];
-    let (mut hit_s, mut hits, mut response_s) = (0.0, 0_u32, 0.0);
+    let (mut hit_s, mut hits, mut miss_s, mut last_s) = (0.0, 0_u32, 0.0, 0.0_f64);
     for demand in demands {
         now += random.exponential(1.0 / rate);
         let disk = &mut disks_free[random.below(proxy.disk_count as u64) as usize];
@@ -204,15 +206,21 @@ pub(super) fn serve(demands: &[Demand], proxy: &Proxy, rate: f64, seed: u64) -> 
                 *disk += demand.store_s + demand.late_s;
             }
         }
+        last_s = last_s.max(done);
         if demand.is_hit {
             hit_s += done - now;
             hits += 1;
         } else {
-            done += (THINK_S.0 + THINK_S.1 * random.normal()).max(0.0);
+            miss_s += done - now + (THINK_S.0 + THINK_S.1 * random.normal()).max(0.0);
         }
-        response_s += done - now;
     }
-    Times { hit_s: hit_s / f64::from(hits.max(1)), response_s: response_s / demands.len().max(1) as f64 }
+    let count = demands.len() as f64;
+    Service {
+        hit_s: hit_s / f64::from(hits.max(1)),
+        miss_s: miss_s / (count - f64::from(hits)).max(1.0),
+        response_s: (hit_s + miss_s) / count.max(1.0),
+        responses_per_s: count / last_s.max(f64::MIN_POSITIVE),
+    }
 }
 
 /// Returns the greatest rate with a mean response time up to `accepted_s`.
@@ -220,8 +228,7 @@ pub(super) fn peak(demands: &[Demand], proxy: &Proxy, accepted_s: f64, seed: u64
     let (mut low, mut high) = (1.0, 4000.0);
     while high - low > 0.25 {
         let rate = (low + high) / 2.0;
-        let times = serve(demands, proxy, rate, seed);
-        if times.response_s < accepted_s { low = rate } else { high = rate }
+        if serve(demands, proxy, rate, seed).response_s < accepted_s { low = rate } else { high = rate }
     }
     low
 }

@@ -149,7 +149,7 @@ struct PolicyList(Vec<&'static Policy>);
 /// The flags of `larder sim paper`.
 #[derive(Debug, Args)]
 pub(crate) struct PaperFlags {
-    /// Names of tables and figures, or `all`; see `larder sim papers`.
+    /// Names of tables and figures, `all`, or `count` for the account of all printed results; see `larder sim papers`.
     #[arg(required = true, value_parser = parse_paper)]
     names: Vec<String>,
 
@@ -321,24 +321,34 @@ fn listed(lists: &[PolicyList]) -> Vec<&'static Policy> {
 
 fn papers(flags: &PaperFlags) -> Result<(), Failure> {
     flags.output.prepare()?;
-    let is_asked_for = |paper: &&Paper| flags.names.iter().any(|name| name == "all" || name == paper.name);
+    let is_counting = flags.names.iter().any(|name| name == "count");
+    let is_requested =
+        |paper: &&Paper| is_counting || flags.names.iter().any(|name| name == "all" || name == paper.name);
     let model = flags.model.as_deref().map(model).transpose()?;
     let mut reports = Vec::new();
-    for paper in PAPERS.iter().filter(is_asked_for) {
+    for paper in PAPERS.iter().filter(is_requested) {
         let shown = Progress::new(paper.name);
         let progress = |count: u64| shown.advance(1, count);
         let jobs = flags.output.jobs();
-        let options =
-            PaperOptions { seed: flags.seed, jobs, share: flags.share, model: model.clone(), progress: &progress };
+        let options = PaperOptions {
+            seed: flags.seed,
+            jobs,
+            share: flags.share,
+            model: model.clone(),
+            progress: &progress,
+            dry_run: false,
+        };
         let simulated = paper.simulate(&options);
         shown.finish();
         let report = simulated.map_err(|error| {
             Failure::runtime(format!("cannot simulate {}: {error}", paper.name), "leave out --model and --share")
         })?;
-        show(&report, &flags.output)?;
+        if !is_counting {
+            show(&report, &flags.output)?;
+        }
         reports.push(report);
     }
-    if reports.len() > 1 { show(&Report::tally(&reports), &flags.output) } else { Ok(()) }
+    if reports.len() > 1 { show(&Paper::account(&reports), &flags.output) } else { Ok(()) }
 }
 
 fn show(report: &Report, flags: &OutputFlags) -> Result<(), Failure> {
@@ -370,7 +380,7 @@ fn model(name: &str) -> Result<Model, Failure> {
 }
 
 fn parse_paper(text: &str) -> Result<String, BadValue> {
-    if text == "all" || Paper::named(text).is_some() {
+    if ["all", "count"].contains(&text) || Paper::named(text).is_some() {
         return Ok(text.to_owned());
     }
     let near = PAPERS.iter().max_by(|a, b| strsim::jaro(a.name, text).total_cmp(&strsim::jaro(b.name, text)));
