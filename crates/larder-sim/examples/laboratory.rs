@@ -1,5 +1,5 @@
-//! Writes docs/laboratory.md: every table and figure of the papers, as `larder sim paper all` prints them, and the speed of
-//! the laboratory itself, as `larder sim speed` prints it.
+//! Writes docs/laboratory.md: every table and figure of the papers, as `larder sim paper all` prints them, and the
+//! speed of the laboratory itself, as `larder sim speed` prints it.
 //!
 //! `cargo run --profile fast -p larder-sim --example laboratory -- docs/laboratory.md docs/figures [SHARE [NAME...]]`
 

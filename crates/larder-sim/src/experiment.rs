@@ -32,8 +32,8 @@ pub struct Experiment {
     pub tuning: Tuning,
     /// Whether rows with one file go through a file system's page cache.
     pub is_on_file_system: bool,
-    /// Share of the store that entries may take, as in Markatos' method: what was used least recently is removed. As much
-    /// as the row can hold, if none.
+    /// Share of the store that entries may take, as in Markatos' method: the least recently used entries are removed.
+    /// `None`: as much as the policy can hold.
     pub utilization: Option<f64>,
     /// Factor by which everything is smaller than intended, see [`Experiment::sampled`].
     pub sample: u64,

@@ -1,7 +1,7 @@
 //! The papers' tables and figures, simulated with the shipping policies and compared with the published values.
 //!
-//! Owns: the list of them. Each is computed in its own module. Invariant: compared values were computed in the same run.
-//! The published values are in the catalogue, which also says what is not reproduced, and why.
+//! Owns: the list of them. Each is computed in its own module. The published values are in the catalogue, which also has
+//! the reasons for results that are not reproduced. Invariant: compared values were computed in the same run.
 
 mod catalogue;
 mod esp;

@@ -34,7 +34,7 @@ pub struct Comparison {
     pub unit: &'static str,
     /// The source of the paper's value.
     pub kind: ValueKind,
-    /// How independent the simulated value is of the paper's.
+    /// The independence of the simulated value from the paper's.
     pub basis: ComparisonBasis,
     /// The paper's value, or the least that it prints.
     pub paper: f64,
@@ -69,7 +69,7 @@ impl ValueKind {
     }
 }
 
-/// How independent a simulated value is of the value that it is compared with.
+/// The independence of a simulated value from the value that it is compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ComparisonBasis {
     /// A constant was chosen so that this value, or a group of values that includes it, comes out.

@@ -32,7 +32,7 @@ pub(crate) struct PublishedResult {
     reproduction: Reproduction,
 }
 
-/// How a result is reproduced.
+/// The line that reproduces a result, or the reason for none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Reproduction {
     /// A line of a report.

@@ -119,7 +119,7 @@ pub(super) struct Origin<'a> {
     pub(super) seed: u64,
 }
 
-/// What clients see at a rate of requests: mean times, and the rate of responses.
+/// The service that clients get at a rate of requests: mean times, and the rate of responses.
 pub(super) struct Service {
     pub(super) hit_s: f64,
     pub(super) miss_s: f64,

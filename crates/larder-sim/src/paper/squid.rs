@@ -19,8 +19,8 @@ const DISK_BYTES: u64 = 9_000_000_000;
 const MEMORY_BYTES: u64 = 300 << 20;
 /// A response time that is still accepted.
 const ACCEPTED_S: f64 = 3.0;
-/// Processor time of a request with poll, over that with kqueue. An input: the study credits kqueue with up to 8%. Its own
-/// rates, 400 and 450 requests/s, differ by 12.5%.
+/// Processor time of a request with poll, over that with kqueue. This is an input: the study's text credits kqueue with
+/// up to 8%. Its own rates, 400 and 450 requests/s, differ by 12.5%.
 const POLL_SHARE: f64 = 1.08;
 
 /// A version of Squid.
