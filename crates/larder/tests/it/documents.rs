@@ -69,24 +69,30 @@ fn make_files(home: &TempDir) {
 fn every_configuration_in_the_documentation_passes_config_check() {
     let home = TempDir::new().unwrap();
     make_files(&home);
-    let (file, mut count, mut wrong) = (home.path().join("larder.toml"), 0, Vec::new());
+    let file = home.path().join("larder.toml");
+    let place = |folder: &str| format!("{}/{folder}/", home.path().display());
+    let check = |name: &str, text: &str| {
+        let here = text
+            .replace("/etc/larder/", &place("etc"))
+            .replace("/var/lib/larder/", &place("lib"))
+            .replace("/var/cache/larder/", &place("lib"))
+            .replace("/var/log/larder/", &place("log"));
+        // A node's folders have its name.
+        let here = here.replace("/var/cache/larder-a/", &place("lib")).replace("/var/log/larder-a/", &place("log"));
+        fs::write(&file, here).unwrap();
+        let checked = run(&home, &["config", "check", file.to_str().unwrap()]);
+        (!checked.status.success()).then(|| format!("{name}: {}", errors(&checked)))
+    };
+    let (mut count, mut wrong) = (0, Vec::new());
     for (name, text) in documents() {
         // A block with a file name belongs to a page whose commands use that file (`console`).
         for block in fences(&text).iter().filter(|block| block.language == "toml" && block.file_name().is_none()) {
-            let line = block.line;
-            let place = |folder: &str| format!("{}/{folder}/", home.path().display());
-            let here = block
-                .text()
-                .replace("/etc/larder/", &place("etc"))
-                .replace("/var/lib/larder/", &place("lib"))
-                .replace("/var/log/larder/", &place("log"));
-            fs::write(&file, here).unwrap();
-            let checked = run(&home, &["config", "check", file.to_str().unwrap()]);
-            if !checked.status.success() {
-                wrong.push(format!("{name}:{line}: {}", errors(&checked)));
-            }
+            wrong.extend(check(&format!("{name}:{}", block.line), &block.text()));
             count += 1;
         }
+    }
+    for name in ["packaging/larder.toml", "deploy/a.toml"] {
+        wrong.extend(check(name, &fs::read_to_string(root().join(name)).unwrap()));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count >= 7, "the documentation has examples: {count}");
