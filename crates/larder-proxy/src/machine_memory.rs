@@ -75,7 +75,7 @@ impl MachineMemory {
         let Some(machine) = self.machine() else { return Vec::new() };
         let total_bytes = machine.total_bytes;
         let groups = self.groups.iter().rev().filter_map(|group| group.level());
-        // A limit above the machine's memory is none, like that of the outermost group of version 1.
+        // A limit above the machine's memory has no effect. The outermost group of version 1 has such a limit.
         let limited: Vec<_> = groups.filter(|group| group.total_bytes < total_bytes).collect();
         std::iter::once(machine).chain(limited).collect()
     }

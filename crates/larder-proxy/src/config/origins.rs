@@ -1,4 +1,4 @@
-//! Several origins of one site: who gets which request, and when one is left out.
+//! The origins of a site: how requests are divided among them, and when a failing one is left out.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use larder_http::owner::{OwnerNode, OwnerTable, WEIGHT_MAX};
 
 use super::OriginUrl;
 
-/// The origins of a site. All hold the same; their URLs differ in scheme, host and port only.
+/// The origins of a site. All have the same content. Their URLs differ only in scheme, host and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origins {
-    /// Each with its weight: with 2, it gets twice as many requests as with 1. From 1 to 100.
+    /// Each origin with its weight, from 1 to 100. With weight 2 it gets twice as many requests as with 1.
     pub members: Vec<(OriginUrl, u32)>,
     /// Rules for the choice among them.
     pub rules: GroupRules,
@@ -21,38 +21,38 @@ pub struct Origins {
 pub struct GroupRules {
     /// The order in which members get requests. Default [`Balance::RoundRobin`].
     pub balance: Balance,
-    /// Failures in a row after which a member is left out. Default 3.
+    /// Consecutive failures after which a member is left out. Default 3.
     pub failure_count_max: u32,
-    /// Time for which it is left out. Longer: clients meet a dead member less often. Shorter: one that is well again
-    /// is used sooner. Default 10 s.
+    /// Time for which a failing member is left out. Longer: fewer requests are tried on a dead member. Shorter: a
+    /// recovered member is used sooner. Default 10 s.
     pub out: Duration,
-    /// A path that is requested at intervals; a member that does not answer it with a status below 400 is left out
-    /// until it does. Default none.
+    /// A path to request at intervals. A member that does not respond, or responds with a status of 400 or more, is
+    /// left out until it recovers. Default none.
     pub check: Option<(String, Duration)>,
 }
 
-/// Who gets which request.
+/// How requests are divided among the members of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// One after the other, by weight.
+    /// To each member in turn, by weight.
     #[default]
     RoundRobin,
-    /// By the key of the request after the key rules, so that each member sees the same resources again: it goes to
-    /// the key's owner ([`larder_http::owner`]).
+    /// To the owner of the request's key after the key rules ([`larder_http::owner`]), so that each member gets the
+    /// same resources again.
     ConsistentHash,
 }
 
 /// The Host that an origin gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostSent {
-    /// Over TLS the origin's own, which it needs to know what it is asked for; else the client's.
+    /// The origin's own host over TLS, because most public servers need it. Otherwise the client's.
     #[default]
     ByScheme,
-    /// The one that the client asked for.
+    /// The host that the client requested.
     Client,
-    /// The one of the origin's URL.
+    /// The host in the origin's URL.
     Origin,
-    /// This one, with or without port.
+    /// A fixed host, with or without port.
     Named(Authority),
 }
 

@@ -88,7 +88,7 @@ fn adopt_limit(shared: &ProxyState, limit: u64, limit_max: u64) {
     // A lower limit may also come from the configuration.
     if limit < before && limit < limit_max {
         shared.counts.memory_yields.fetch_add(1, Relaxed);
-        tracing::info!(bytes = limit, before, "memory is short: the limit of this process falls");
+        tracing::info!(bytes = limit, before, "memory is short: the memory limit of this process falls");
     }
     let part = u128::from(shared.config.window_bytes()) * u128::from(limit) / u128::from(limit_max.max(1));
     let bodies = u64::try_from(part).unwrap_or(u64::MAX).max(BODIES_BYTES_MIN.min(shared.config.window_bytes()));
@@ -143,8 +143,8 @@ impl Governor {
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The interval where the limit gives way. A limit without swap leaves no time between shortage and end, and what falls fast must be
-/// seen while there is something left.
+/// The interval between checks while memory may be given back. Without swap, little time passes between a shortage and
+/// the end of the process, so a fast decline must be noticed early.
 const YIELDING_INTERVAL: Duration = Duration::from_millis(250);
 /// Shortest time between two alarms of one file.
 const ALARM_PAUSE: Duration = Duration::from_millis(100);

@@ -49,7 +49,7 @@ pub(super) fn run(
     };
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(system)?;
     runtime.block_on(async {
-        let mut signals = Signals::listen().map_err(system)?;
+        let mut signals = ForwardedSignals::listen().map_err(system)?;
         let (program, arguments) = command.split_first().expect("the command line asks for one");
         let isolation = only.map(|proxy| Isolation::new(environment.folder(), proxy)).transpose().map_err(system)?;
         let mut starting = match &isolation {
@@ -107,18 +107,18 @@ fn code_of(status: ExitStatus) -> ExitCode {
 /// Reports that a program cannot be run. Returns the exit code.
 pub(super) fn not_run(program: &OsString, error: &io::Error) -> ExitCode {
     let is_missing = error.kind() == io::ErrorKind::NotFound;
-    let help = "give a program that is on your PATH, or the path of one";
+    let help = "give a program in your PATH, or a path";
     let _ = Failure::runtime(format!("cannot run the command: {error}: {}", program.display()), help).report();
     ExitCode::from(if is_missing { NOT_FOUND_CODE } else { NOT_RUN_CODE })
 }
 
 /// The signals that are forwarded to the command.
-struct Signals {
+struct ForwardedSignals {
     from_terminal: [(Number, Signal); 2],
     others: [(Number, Signal); 5],
 }
 
-impl Signals {
+impl ForwardedSignals {
     fn listen() -> io::Result<Self> {
         let of = |number: Number, kind: SignalKind| signal(kind).map(|signal| (number, signal));
         Ok(Self {

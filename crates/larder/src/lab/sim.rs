@@ -40,7 +40,7 @@ Examples:
 #[derive(Debug, Subcommand)]
 pub(crate) enum SimCommand {
     /// Run a trace or a workload against policies on a modelled machine.
-    Run(Box<RunFlags>),
+    Run(Box<SimRunFlags>),
     /// Compare policies with the evictions of the literature, at several cache sizes.
     Evictions(Box<EvictionsFlags>),
     /// Reproduce a table or figure of a paper, with published and simulated values.
@@ -61,7 +61,7 @@ pub(crate) enum SimCommand {
 /// The flags of `larder sim run`.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
-pub(crate) struct RunFlags {
+pub(crate) struct SimRunFlags {
     #[command(flatten)]
     source: SourceFlags,
 
@@ -194,8 +194,8 @@ impl OutputFlags {
     fn prepare(&self) -> Result<(), Failure> {
         self.plots.as_deref().map_or(Ok(()), |folder| {
             fs::create_dir_all(folder).map_err(|error| {
-                let problem = format!("cannot make the folder {}: {error}", folder.display());
-                Failure::runtime(problem, "give another folder for --plots")
+                let problem = format!("cannot create the folder {}: {error}", folder.display());
+                Failure::runtime(problem, "choose another folder for --plots")
             })
         })
     }
@@ -238,7 +238,7 @@ pub(crate) fn run(command: SimCommand) -> Result<(), Failure> {
     }
 }
 
-fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
+fn run_sweep(flags: SimRunFlags) -> Result<(), Failure> {
     flags.output.prepare()?;
     let steps = flags.sweep.unwrap_or_else(|| Steps::Disk(vec![flags.size]));
     let mut tuned = steps.tuning();
@@ -250,7 +250,7 @@ fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
         policies.push(Policy::default_row());
     }
     if policies.is_empty() && !flags.references {
-        return Err(Failure::usage("there is nothing to run", "with --policy none give --references"));
+        return Err(Failure::usage("nothing to simulate", "with --policy none, add --references"));
     }
     let sweep = Sweep {
         policies,
@@ -275,7 +275,7 @@ fn run_sweep(flags: RunFlags) -> Result<(), Failure> {
 fn evictions(flags: EvictionsFlags) -> Result<(), Failure> {
     flags.output.prepare()?;
     if flags.percent.iter().any(|percent| !(*percent > 0.0 && *percent <= 100.0)) {
-        return Err(Failure::usage("a size of the cache is not over 0 and up to 100 percent", "give --percent 1,5,10"));
+        return Err(Failure::usage("cache size out of range", "give --percent 1,5,10"));
     }
     let mut tuned = Tuning::default();
     for TunedConstant { name, value } in flags.tune {
@@ -299,11 +299,9 @@ fn evictions(flags: EvictionsFlags) -> Result<(), Failure> {
 fn failed(error: SweepError) -> Failure {
     let help = match &error {
         SweepError::Trace(_) => "check the file; its format is recognized by the first bytes, or given by --format",
-        SweepError::Write(..) => "give another file",
-        SweepError::Workload(_) => "give one of those",
-        SweepError::Store(..) => {
-            "give another --size, sizes of a sweep that are less far apart, or leave the policy out"
-        }
+        SweepError::Write(..) => "choose another file",
+        SweepError::Workload(_) => "give one of these",
+        SweepError::Store(..) => "give another --size, use sizes closer together in the sweep, or remove the policy",
     };
     Failure::runtime(format!("cannot simulate: {error}"), help)
 }
@@ -341,7 +339,7 @@ fn papers(flags: &PaperFlags) -> Result<(), Failure> {
         let simulated = paper.simulate(&options);
         shown.finish();
         let report = simulated.map_err(|error| {
-            Failure::runtime(format!("cannot simulate {}: {error}", paper.name), "leave out --model and --share")
+            Failure::runtime(format!("cannot simulate {}: {error}", paper.name), "remove --model and --share")
         })?;
         if !is_counting {
             show(&report, &flags.output)?;
@@ -364,7 +362,7 @@ fn draw(report: &Report, folder: &Path) -> Result<(), Failure> {
     for figure in &report.figures {
         let drawn = figure.draw(folder).map_err(|error| {
             let problem = format!("cannot draw {} into {}: {error}", figure.name, folder.display());
-            Failure::runtime(problem, "check that the folder can be written to")
+            Failure::runtime(problem, "check that you may write to the folder")
         })?;
         drawn.iter().for_each(|path| tell!("drew {}", path.display()));
     }
@@ -375,7 +373,7 @@ fn model(name: &str) -> Result<Model, Failure> {
     Model::open(name).map_err(|error| match fs::read(name) {
         // The name is that of a file, not of a known machine.
         Err(unread) if unread.kind() != io::ErrorKind::NotFound => files::unreadable("model", Path::new(name), &unread),
-        _ => Failure::usage(error.to_string(), "see larder sim models"),
+        _ => Failure::usage(error.to_string(), "larder sim models lists the models"),
     })
 }
 
@@ -385,7 +383,7 @@ fn parse_paper(text: &str) -> Result<String, BadValue> {
     }
     let near = PAPERS.iter().max_by(|a, b| strsim::jaro(a.name, text).total_cmp(&strsim::jaro(b.name, text)));
     let near = near.map_or_else(String::new, |paper| format!("did you mean `{}`? ", paper.name));
-    Err(BadValue::new(format!("no such table or figure: `{text}`"), format!("{near}see larder sim papers")))
+    Err(BadValue::new(format!("unknown table or figure: `{text}`"), format!("{near}larder sim papers lists them")))
 }
 
 fn parse_policies(text: &str) -> Result<PolicyList, BadValue> {
@@ -397,14 +395,16 @@ fn parse_policies(text: &str) -> Result<PolicyList, BadValue> {
     }
     let policy = Policy::named(text).ok_or_else(|| {
         let names = ["all", "none"].into_iter().chain(Policy::all().iter().map(|policy| policy.name));
-        BadValue::new(format!("not a policy: `{text}`"), value::names_help("policies", text, names))
+        BadValue::new(format!("unknown policy: `{text}`"), value::names_help("policies", text, names))
     })?;
     Ok(PolicyList(vec![policy]))
 }
 
 fn parse_share(text: &str) -> Result<f64, BadValue> {
     let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
-    share.ok_or_else(|| BadValue::new(format!("no share: `{text}`"), "a share is over 0 and up to 1, such as 0.1"))
+    share.ok_or_else(|| {
+        BadValue::new(format!("not a share: `{text}`"), "give a number above 0 and up to 1, such as 0.1")
+    })
 }
 
 #[cfg(test)]

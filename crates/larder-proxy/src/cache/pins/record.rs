@@ -143,8 +143,8 @@ impl PinRecord {
         self.len_bytes > GROWN_BYTES_MIN.max(4 * self.tidy_bytes)
     }
 
-    /// Rewrites the record with each key once, keeping the lines for which `stays` returns `true`. Returns `None` on
-    /// failure or if it is told to stop.
+    /// Rewrites the record with each key once, keeping the lines for which `stays` returns `true`. Returns `None` if
+    /// that fails or is cancelled.
     pub(super) fn rewrite(
         &self,
         stays: &dyn Fn(&PinLine) -> bool,
