@@ -75,7 +75,7 @@ const looks = {
     verdict("purge: then nothing is stored", await said(page, "nothing was stored"), await text(page, "#done"));
     await page.select("#mode", "on");
     await page.click("#offline button");
-    verdict("offline: it says so", await said(page, "no origin is asked"), await text(page, "#done"));
+    verdict("offline: it says so", await said(page, "no origin is contacted"), await text(page, "#done"));
     const isOffline = await page.waitForFunction(() => document.getElementById("state").textContent.startsWith("offline"), { timeout: 8000 }).then(() => true, () => false);
     verdict("offline: the head of the page says so", isOffline, await text(page, "#state"));
     await page.select("#mode", "off");

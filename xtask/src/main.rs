@@ -3,8 +3,8 @@
 //! threads in many interleavings.
 //!
 //! Owns: the command line and the exit code (0 passed, 1 something failed, 2 usage). It installs nothing and does not
-//! use the network. On request it writes docs/reference/conformance.md and the ratchet, and no other file. Its only dependency is
-//! a crate for regular expressions, so that it builds in seconds.
+//! use the network. On request it writes docs/reference/conformance.md and the ratchet, and no other file. Its only
+//! dependency is a crate for regular expressions, so that it builds in seconds.
 
 mod cargo;
 mod ci;
@@ -23,7 +23,7 @@ usage: cargo xtask <chore>
 chores:
   ci           fmt, tidy, clippy, rustdoc, tests (512 seeds among them) and interleavings, with warnings denied; stops at the first failure
   quick [CRATE..]  fmt, tidy, and clippy and unit tests of these crates, or of those with uncommitted changes
-  conformance  writes docs/reference/conformance.md from the lists beside the tests of larder-http
+  conformance  writes docs/reference/conformance.md from the lists next to the tests of larder-http
   prose [AREA [RULE]]  the places that break a rule whose count may only fall, or the counts; `--record` writes lower counts
   tidy         the house rules a compiler does not check (see CONTRIBUTING.md)
   shuttle [N]  tries N (2,000) interleavings of threads for each scene, row and scheduler of the engine's tests

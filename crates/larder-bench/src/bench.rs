@@ -55,7 +55,7 @@ pub struct BenchResult {
     pub kernel: Vec<KernelCounts>,
     /// Requests that the origin got.
     pub origin_requests: u64,
-    /// Bytes of bodies that it sent.
+    /// Body bytes that the origin sent.
     pub origin_body_bytes: u64,
     /// Steps of the search for the peak.
     pub peak: Vec<PeakStep>,
@@ -116,13 +116,13 @@ impl BenchJob {
         match (&self.peak, self.load.loop_kind) {
             (Some(search), _) => {
                 format!(
-                    "search for the peak at {} ms for 99%, steps of {:.0} s",
+                    "search for the peak with 99% within {} ms, steps of {:.0} s",
                     search.limit.as_millis(),
                     search.step.as_secs_f64()
                 )
             }
             (None, Loop::Open(rate)) => format!("open loop, {rate:.0} requests/s, {:.0} s", time.as_secs_f64()),
-            (None, Loop::Closed(users)) if time >= UNLIMITED => format!("closed loop, {users} users, to the end"),
+            (None, Loop::Closed(users)) if time >= UNLIMITED => format!("closed loop, {users} users, until done"),
             (None, Loop::Closed(users)) => format!("closed loop, {users} users, {:.0} s", time.as_secs_f64()),
         }
     }
@@ -189,7 +189,7 @@ impl BenchResult {
         let mut doubts = Vec::new();
         if late >= LATE_US_MIN && late as f64 >= times as f64 * LATE_SHARE_MIN {
             doubts.push(format!(
-                "1% of the requests were sent {:.2} ms and more after they were due",
+                "1% of the requests were sent {:.2} ms or more after they were due",
                 late as f64 / 1000.0
             ));
         }
@@ -202,14 +202,15 @@ impl BenchResult {
         );
         if self.peak.iter().any(|step| !step.passed && step.late_us >= self.peak_limit_us / 2) {
             why.push(
-                "at rates that were not kept requests were sent late: the peak may be the benchmark's or the machine's"
+                "at the rates that failed, requests were sent late: the limit may be the benchmark or the machine"
                     .to_owned(),
             );
         }
         let counts = self.results();
         if counts.hits as f64 > counts.offered as f64 + counts.requests as f64 * HITS_MORE_MAX {
             why.push(
-                "more hits than offered: the proxy had some from before; empty its store, or take another --seed"
+                "more hits than possible: the proxy had stored responses before; empty its store, or use another \
+                    --seed"
                     .to_owned(),
             );
         }
@@ -220,13 +221,13 @@ impl BenchResult {
     pub fn failure(&self) -> Option<String> {
         let totals = self.totals();
         let RequestCounts { requests, wrong, outdated, forbidden, failed, .. } = totals;
-        let kinds = [(wrong, "wrong"), (outdated, "outdated"), (forbidden, "from a cache that may not give them")];
+        let kinds = [(wrong, "wrong"), (outdated, "outdated"), (forbidden, "from a cache that may not store them")];
         let some: Vec<_> =
             kinds.iter().filter(|(count, _)| *count > 0).map(|(count, kind)| format!("{count} {kind}")).collect();
         if !some.is_empty() {
-            return Some(format!("answers that are not right, of {requests}: {}", some.join(", ")));
+            return Some(format!("wrong responses, of {requests}: {}", some.join(", ")));
         }
-        (totals.answered() == 0 && requests > 0).then(|| format!("no request was answered, {failed} failed"))
+        (totals.answered() == 0 && requests > 0).then(|| format!("no request got a response, {failed} failed"))
     }
 
     /// Returns the greatest rate that kept the limit.
@@ -237,11 +238,12 @@ impl BenchResult {
 
 /// A run of this length ends with its requests.
 const UNLIMITED: Duration = Duration::from_hours(24);
-/// Below that the requests' being late is not worth a word.
+/// Delay of requests, in microseconds, below which the report never warns of delays.
 const LATE_US_MIN: u64 = 500;
-/// From this share of the response times on it is.
+/// Delay of requests, as a share of the response times, from which the report warns.
 const LATE_SHARE_MIN: f64 = 0.2;
-/// Share of requests that may be hit although they were not offered: of several at once the first may be stored for the others.
+/// Share of requests that may be hits although no earlier request was for the same object. If several requests for one
+/// object run at once, the response to the first may be stored in time for the others.
 const HITS_MORE_MAX: f64 = 0.02;
-/// From this share of a processor's time on, threads of the benchmark are the bottleneck.
+/// Share of a processor's time from which threads of the benchmark are considered the bottleneck.
 const BUSY_MIN: f64 = 0.9;

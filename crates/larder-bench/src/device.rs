@@ -87,7 +87,7 @@ impl std::error::Error for DeviceError {
 /// The path is unusable, holds other data, or has no room, or the device fails.
 pub fn measure_device(job: &DeviceJob, progress: &mut dyn FnMut(&str, f64)) -> Result<DeviceFigures, DeviceError> {
     if job.span_bytes < SPAN_BYTES_MIN {
-        return Err(DeviceError::new(format!("too few bytes to measure with, less than {SPAN_BYTES_MIN}"), &job.path));
+        return Err(DeviceError::new(format!("too few bytes to measure, less than {SPAN_BYTES_MIN}"), &job.path));
     }
     let load_average = load_average();
     progress("writing the scratch file", 0.0);
@@ -144,7 +144,7 @@ impl MeasureSteps<'_> {
 
     fn run(&mut self, what: &str, parts: u32, pump: &mut Pump) -> Result<pump::PumpFigures, DeviceError> {
         let time = self.next(what, parts);
-        pump.run(time).map_err(|error| DeviceError::of("the device fails", &self.job.path, error))
+        pump.run(time).map_err(|error| DeviceError::of("the device failed", &self.job.path, error))
     }
 
     fn sequential(

@@ -102,7 +102,7 @@ impl Load {
     ) -> io::Result<LoadFigures> {
         let clients = Arc::new(Clients::new(self.target.clone(), self.closes_connections, self.origin_abort_share));
         let early = EndsEarly::begin();
-        progress("asking the proxy for something", 0.0, RequestCounts::default());
+        progress("contacting the proxy", 0.0, RequestCounts::default());
         // With separate connections: the load begins without any.
         let probe = Clients::new(self.target.clone(), false, 0.0).probe(&early).await;
         probe.map_err(|fault| io::Error::other(fault.to_string()))?;
@@ -217,7 +217,7 @@ impl Load {
         shared.is_over.store(true, Ordering::Relaxed);
         shared.lock().end_phase(shared.begun.elapsed().min(time));
         while !shared.early.is_asked() && tasks.join_next().await.is_some() {
-            progress(&format!("waiting for the last answers of {} users", tasks.len()), 1.0, shared.lock().so_far());
+            progress(&format!("waiting for the last responses to {} users", tasks.len()), 1.0, shared.lock().so_far());
         }
         Ok(())
     }
@@ -259,8 +259,8 @@ impl RunState {
         let count = 1 + arrival.embedded.len();
         if self.under_way.load(Ordering::Relaxed) + count > Load::UNDER_WAY_MAX {
             let fault = FetchFault::new(
-                format!("more than {} requests under way", Load::UNDER_WAY_MAX),
-                format!("{:.1} s after the begin", due.at.as_secs_f64()),
+                format!("more than {} requests in flight", Load::UNDER_WAY_MAX),
+                format!("{:.1} s after the start", due.at.as_secs_f64()),
             );
             let fetched = FetchResult { outcome: FetchOutcome::Failed(fault), body_bytes: 0 };
             for asked in arrival.first.iter().chain(&arrival.embedded) {
@@ -328,7 +328,7 @@ impl RunState {
                 return;
             }
             if begun.elapsed() > PROGRESS_EVERY {
-                progress(&format!("waiting for the last {left} answers"), 1.0, self.lock().so_far());
+                progress(&format!("waiting for the last {left} responses"), 1.0, self.lock().so_far());
             }
             tokio::time::sleep(DRAIN_PAUSE).await;
         }
@@ -360,7 +360,7 @@ async fn warm_up(
             }
         }
         if early.is_asked() {
-            return Err(io::Error::new(io::ErrorKind::Interrupted, "a signal ended it before it had begun"));
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "a signal ended it before the start"));
         }
     }
     Ok(())

@@ -27,11 +27,11 @@ pub enum DecodeError {
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Truncated => "stored head is cut short",
-            Self::Version => "stored head is of an unknown kind or version",
-            Self::Invalid => "stored head holds an invalid part",
-            Self::Bound => "stored head exceeds a bound",
-            Self::Trailing => "stored head is followed by other bytes",
+            Self::Truncated => "stored head is truncated",
+            Self::Version => "stored head has an unknown kind or version",
+            Self::Invalid => "stored head contains an invalid part",
+            Self::Bound => "stored head exceeds a limit",
+            Self::Trailing => "stored head has trailing bytes",
         })
     }
 }

@@ -245,7 +245,7 @@ impl fmt::Display for KeyError {
             Self::Authority => "authority is not a host with an optional port",
             Self::Path => "path does not begin with a slash",
             Self::TooLong => "target or selecting fields are too long for a cache key",
-            Self::Star => "response varies on more than the request",
+            Self::Star => "response varies on more than request fields",
         })
     }
 }

@@ -191,8 +191,8 @@ const RANK_SHIFT: u32 = 12;
 impl fmt::Display for OwnerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoNode => f.write_str("there is no node"),
-            Self::TooMany(count) => write!(f, "there are {count} nodes, and can be {NODE_COUNT_MAX}"),
+            Self::NoNode => f.write_str("no nodes given"),
+            Self::TooMany(count) => write!(f, "{count} nodes given, at most {NODE_COUNT_MAX} are allowed"),
             Self::NoName => f.write_str("a node has no name"),
             Self::Twice(name) => write!(f, "two nodes have the name {name}"),
             Self::Weight(node) => {
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn nodes_that_make_no_table_are_refused() {
         let refused = |nodes: &[OwnerNode]| OwnerTable::new(nodes).err().unwrap().to_string();
-        assert_eq!(refused(&[]), "there is no node");
+        assert_eq!(refused(&[]), "no nodes given");
         assert_eq!(refused(&nodes(&[1, 0])), "weight of 10.0.0.1:8080 must be from 1 to 100: 0");
         assert_eq!(refused(&nodes(&[101])), "weight of 10.0.0.0:8080 must be from 1 to 100: 101");
         let twice = [nodes(&[1]), nodes(&[2])].concat();

@@ -152,7 +152,7 @@ pub fn check_name(text: &str) -> Result<(), BadRule> {
     if ruling::is_name(text) {
         return Ok(());
     }
-    Err(bad("a name of 1 to 200 printable characters, none of them \" or \\", text))
+    Err(bad("1 to 200 printable characters other than \" and \\", text))
 }
 
 impl Rules {
@@ -320,7 +320,7 @@ fn bad(expected: &'static str, found: &str) -> BadRule {
 
 fn server(text: &str) -> Result<ServerPattern, BadRule> {
     let name = host_of(text);
-    let refused = || bad("the name of a host, or *.NAME for all below it, with or without a port", text);
+    let refused = || bad("a host name, or *.NAME for all names below it, with or without a port", text);
     let port = match text[name.len()..].strip_prefix(':') {
         Some(port) => Some(port.parse().ok().filter(|port| *port != 0).ok_or_else(refused)?),
         None => None,
@@ -341,7 +341,7 @@ fn host(text: &str) -> Option<HostPattern> {
 }
 
 fn path(text: &str) -> Result<GlobMatcher, BadRule> {
-    let refused = || bad("a pattern of a path, which begins with a slash or with **", text);
+    let refused = || bad("a path pattern that begins with a slash or with **", text);
     if !text.starts_with('/') && !text.starts_with("**") {
         return Err(refused());
     }
@@ -354,7 +354,7 @@ fn method(text: &str) -> Result<Method, BadRule> {
 }
 
 fn status(text: &str) -> Result<StatusPattern, BadRule> {
-    let refused = || bad("a status, such as 404, or 5xx for all that begin so", text);
+    let refused = || bad("a status such as 404, or a class such as 5xx", text);
     match text.strip_suffix("xx") {
         Some(digit) => match digit.parse() {
             Ok(class @ 2..=5) => Ok(StatusPattern::Class(class)),
@@ -375,7 +375,7 @@ fn media_type_pattern(text: &str) -> Result<TypePattern, BadRule> {
     match lower.split_once('/') {
         Some((kind, "*")) if is_token(kind) => Ok(TypePattern::Kind(format!("{kind}/"))),
         Some((kind, name)) if is_token(kind) && is_token(name) => Ok(TypePattern::Exact(lower)),
-        _ => Err(bad("a media type, such as image/png or image/*", text)),
+        _ => Err(bad("a media type such as image/png or image/*", text)),
     }
 }
 

@@ -53,7 +53,7 @@ impl FromStr for UrlPattern {
             return bad("longer than 4096 characters");
         }
         if text.is_empty() || !text.bytes().all(|octet| octet.is_ascii_graphic()) {
-            return bad("it has to be one word of ASCII, as URLs are");
+            return bad("it must be one word of ASCII, as URLs are");
         }
         let text = text.split('#').next().unwrap_or_default();
         let (scheme, rest) = match text.split_once("://") {
@@ -61,12 +61,12 @@ impl FromStr for UrlPattern {
             None => (None, text),
         };
         if scheme.as_deref().is_some_and(|scheme| scheme != "http" && scheme != "https") {
-            return bad("it begins with http://, https:// or a host");
+            return bad("it must begin with http://, https:// or a host");
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         // A star stands for any host here, although no host may contain one.
         let Some((host, port)) = split_authority(authority).filter(|_| !authority.contains('?')) else {
-            return bad("it names no host");
+            return bad("it has no host");
         };
         let is_default = |port: &u16| scheme.as_deref().and_then(default_port) == Some(*port);
         let port = port.filter(|port| !is_default(port)).map_or(String::new(), |port| format!(":{port}"));
@@ -119,7 +119,7 @@ impl fmt::Display for UrlPattern {
 
 impl fmt::Display for BadUrlPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "not a pattern of URLs, {}: `{}`", self.why, self.text)
+        write!(f, "not a URL pattern, {}: `{}`", self.why, self.text)
     }
 }
 
@@ -170,11 +170,11 @@ mod tests {
         for (text, why) in [
             ("", "one word of ASCII"),
             ("http://a.example/a b", "one word of ASCII"),
-            ("ftp://a.example/", "begins with http://"),
-            ("http:///x", "names no host"),
-            ("http://user@a.example/", "names no host"),
-            ("/var/lib/list", "names no host"),
-            ("http://a.example:port/", "names no host"),
+            ("ftp://a.example/", "must begin with http://"),
+            ("http:///x", "has no host"),
+            ("http://user@a.example/", "has no host"),
+            ("/var/lib/list", "has no host"),
+            ("http://a.example:port/", "has no host"),
         ] {
             let told = text.parse::<UrlPattern>().unwrap_err().to_string();
             assert!(told.contains(why), "{text}: {told}");

@@ -85,7 +85,7 @@ impl AccessLog {
     /// # Errors
     /// The file cannot be opened, or the disk blocks the writer. Later lines then go to the old file.
     pub(crate) fn reopen(&self) -> io::Result<()> {
-        let held_up = || io::Error::new(io::ErrorKind::TimedOut, "access log is held up by its disk");
+        let held_up = || io::Error::new(io::ErrorKind::TimedOut, "access log is delayed by its disk");
         let sender = self.sender.as_ref().expect("it is there until the log is dropped");
         let (done, is_done) = channel();
         sender.try_send(LogJob::Reopen(done)).map_err(|_| held_up())?;
@@ -140,7 +140,7 @@ fn open(target: &AccessLogTarget) -> io::Result<Box<dyn Write + Send>> {
         AccessLogTarget::Stdout => Ok(Box::new(io::stdout())),
         AccessLogTarget::File(path) => {
             let file = File::options().append(true).create(true).open(path).map_err(|error| {
-                io::Error::new(error.kind(), format!("cannot open access log: {error}: {}", path.display()))
+                io::Error::new(error.kind(), format!("cannot open the access log: {error}: {}", path.display()))
             })?;
             Ok(Box::new(file))
         }
@@ -230,7 +230,7 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let log = AccessLog::open(&AccessLogTarget::File(folder.join("access.log"))).unwrap();
         std::fs::rename(&folder, &moved).unwrap();
-        assert!(log.reopen().unwrap_err().to_string().contains("cannot open access log"));
+        assert!(log.reopen().unwrap_err().to_string().contains("cannot open the access log"));
         let buffer = LineBuffer::default();
         push(&buffer, &log);
         buffer.flush_last(&log);

@@ -78,14 +78,24 @@ impl AdminPages {
             };
         }
         if request.method != Method::GET && request.method != Method::HEAD {
-            return page(StatusCode::METHOD_NOT_ALLOWED, "only GET, HEAD and what commands of larder ask\n".into());
+            return page(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET, HEAD and the methods of larder's commands are \
+                allowed\n"
+                    .into(),
+            );
         }
         match request.uri.path() {
             "/healthz" | "/readyz" => Readiness::of(&worker.shared).response(),
             "/metrics" => figures::answer(&self.0, &request.headers),
             "/overview.json" => overview::answer(worker),
             _ => dashboard::file(request).unwrap_or_else(|| {
-                page(StatusCode::NOT_FOUND, "here are /, /metrics, /overview.json and /healthz\n".into())
+                page(
+                    StatusCode::NOT_FOUND,
+                    "not found; this listener serves /, /metrics, /overview.json and \
+                    /healthz\n"
+                        .into(),
+                )
             }),
         }
     }
@@ -104,7 +114,7 @@ async fn explain(worker: &Arc<Worker>, request: &request::Parts, method: &str) -
     match told {
         Some(text) => page(StatusCode::OK, text.into()),
         None => {
-            let text = format!("{method} takes a whole URL, as in {method} http://example.com/path HTTP/1.1\n");
+            let text = format!("{method} needs a whole URL, such as {method} http://example.com/path HTTP/1.1\n");
             page(StatusCode::BAD_REQUEST, text.into())
         }
     }

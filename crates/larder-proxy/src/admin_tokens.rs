@@ -64,14 +64,14 @@ impl AdminTokens {
                 Some("read") => TokenRole::Read,
                 Some("purge") => TokenRole::Purge,
                 Some("control") => TokenRole::Control,
-                Some(_) => return Err(format!("line {number} begins with none of read, purge and control")),
+                Some(_) => return Err(format!("line {number} does not begin with read, purge or control")),
             };
             let (Some(token), None) = (words.next(), words.next()) else {
-                return Err(format!("line {number} is not a role and a token"));
+                return Err(format!("line {number} is not a role with a token"));
             };
             if token.len() < TOKEN_LEN_MIN {
                 return Err(format!(
-                    "line {number}: a token has at least {TOKEN_LEN_MIN} characters (openssl rand -hex 16)"
+                    "line {number}: a token needs at least {TOKEN_LEN_MIN} characters (openssl rand -hex 16)"
                 ));
             }
             roles.insert(digest(&SHA256, token.as_bytes()).as_ref().to_vec(), role);
@@ -115,7 +115,7 @@ fn read_own(path: &Path) -> io::Result<String> {
     let mode = file.metadata()?.permissions().mode();
     if mode & OTHERS != 0 {
         let why = format!(
-            "others may read it (mode {:o}): chmod 600 {}, make the user of larder its owner, replace its tokens",
+            "other users may read it (mode {:o}): chmod 600 {}, make larder's user its owner, and replace its tokens",
             mode & 0o777,
             path.display()
         );

@@ -73,14 +73,14 @@ impl Authority {
     pub fn from_pem(certificate: &str, key: &str) -> io::Result<Self> {
         let refused = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what);
         let der = CertificateDer::from_pem_slice(certificate.as_bytes())
-            .map_err(|_| refused("no certificate in PEM form is in it"))?;
-        let key = KeyPair::from_pem(key).map_err(|_| refused("its private key is no key in PKCS #8 and PEM form"))?;
-        let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| refused("its certificate cannot be read"))?;
+            .map_err(|_| refused("the file contains no certificate in PEM form"))?;
+        let key = KeyPair::from_pem(key).map_err(|_| refused("the private key is not in PKCS #8 and PEM form"))?;
+        let (_, parsed) = X509Certificate::from_der(&der).map_err(|_| refused("the certificate cannot be read"))?;
         if parsed.public_key().raw != key.subject_public_key_info() {
-            return Err(refused("its certificate and its private key do not go together"));
+            return Err(refused("the certificate does not match the private key"));
         }
         if !parsed.is_ca() {
-            return Err(refused("its certificate is not that of an authority"));
+            return Err(refused("the certificate is not one of a CA"));
         }
         let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
         let mut distinguished = DistinguishedName::new();
@@ -101,7 +101,7 @@ impl Authority {
         let trial = authority.sign("trial.invalid")?;
         let issued = X509Certificate::from_der(&trial)
             .is_ok_and(|(_, leaf)| leaf.issuer().as_raw() == parsed.subject().as_raw());
-        if issued { Ok(authority) } else { Err(refused("its certificate was not made by `larder ca`")) }
+        if issued { Ok(authority) } else { Err(refused("the certificate was not created by `larder ca`")) }
     }
 
     /// Returns the CA's certificate in PEM. Clients must trust it.
@@ -273,7 +273,7 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {
     let provider = rustls::crypto::ring::default_provider();
-    provider.secure_random.fill(bytes).map_err(|_| io::Error::other("the system gives no random numbers"))
+    provider.secure_random.fill(bytes).map_err(|_| io::Error::other("the system supplies no random numbers"))
 }
 
 fn unix_secs(time: SystemTime) -> i64 {

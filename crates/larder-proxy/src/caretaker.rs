@@ -49,8 +49,8 @@ impl FileWatcher {
                 }
                 seen = found;
                 match reload() {
-                    Ok(()) => tracing::info!("{what} read again"),
-                    Err(why) => tracing::warn!(why, "{what} changed and cannot be used, keeping the previous ones"),
+                    Ok(()) => tracing::info!("{what} reloaded"),
+                    Err(why) => tracing::warn!(why, "{what} changed but cannot be used, keeping the previous ones"),
                 }
             }
         };

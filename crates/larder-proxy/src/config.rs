@@ -233,19 +233,17 @@ impl ProxyConfig {
             ));
         }
         if let (Some(_), Some(origin)) = (&self.intercept, &self.default_origin) {
-            return refuse(format!(
-                "interception is for forward proxies, and there is an origin for every host: {origin}"
-            ));
+            return refuse(format!("interception and an origin for every host exclude each other: {origin}"));
         }
         if let Some(admin) = self.admin.filter(|admin| !admin.ip().is_loopback() && self.admin_tokens.is_none()) {
-            return refuse(format!("other machines reach the admin listener, and it has no tokens: {admin}"));
+            return refuse(format!("the admin listener is open to other machines and has no tokens: {admin}"));
         }
         if self.admin_tls && self.identities.is_empty() {
-            return refuse("the admin listener is to speak TLS, and there is no certificate".to_owned());
+            return refuse("the admin listener uses TLS, and there is no certificate".to_owned());
         }
         let is_reverse_alone = !self.forward || self.default_origin.is_some();
         if let Some(listener) = self.listeners.iter().find(|listener| listener.origin_form && is_reverse_alone) {
-            return refuse(format!("origin form is for forward requests, and there are none: {}", listener.address));
+            return refuse(format!("origin_form needs forward mode: {}", listener.address));
         }
         let listeners: Vec<SocketAddr> = self.listeners.iter().map(|listener| listener.address).collect();
         let fault = self.sites.iter().find_map(|site| site.fault(&listeners, &self.cache));

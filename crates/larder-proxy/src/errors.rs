@@ -86,7 +86,7 @@ impl Failure {
     pub(crate) fn origin_fault(&self) -> Option<(&str, ProxyError, &str)> {
         match self {
             Self::Unusable { host, fault } => Some((host, fault.error, &fault.why)),
-            Self::Timeout { host } => Some((host, self.proxy_error(), "it does not answer in time")),
+            Self::Timeout { host } => Some((host, self.proxy_error(), "it does not respond in time")),
             Self::Broken { host, why } => Some((host, self.proxy_error(), why)),
             _ => None,
         }
@@ -149,25 +149,29 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadRequest(why) => write!(f, "bad request: {why}"),
-            Self::SlowBody => f.write_str("the body of your request came too slowly"),
-            Self::UnknownExpectation => f.write_str("your request expects what this proxy does not know"),
-            Self::WebSocketVersion => f.write_str("your request is for a version of WebSocket other than 13"),
+            Self::SlowBody => f.write_str("the body of your request arrived too slowly"),
+            Self::UnknownExpectation => f.write_str(
+                "this proxy does not know the expectation of your request \
+                (Expect)",
+            ),
+            Self::WebSocketVersion => f.write_str("this proxy supports version 13 of WebSocket only"),
             Self::Misdirected => f.write_str(
-                "the certificate of this connection does not cover the host of your request: connect under a name that it covers",
+                "this connection's certificate does not cover the host of your request: connect under a name \
+                    that it covers",
             ),
             Self::NoSite => f.write_str(
-                "this is a proxy, and it serves no site of its own under this name. To use it as a forward proxy, \
-                 configure your client with this address as its HTTP and HTTPS proxy, for example: \
-                 http_proxy=http://ADDRESS:PORT curl http://example.com/. To have it answer for a site, \
-                 configure the site's origin.",
+                "this is a proxy, and it serves no site under this name. To use it as a forward proxy, configure \
+                    your client with this address as its HTTP and HTTPS proxy, for example: \
+                    http_proxy=http://ADDRESS:PORT curl http://example.com/. To make it serve a site, configure \
+                    the site's origin.",
             ),
-            Self::ClientDenied => f.write_str("your address is not among the client networks this proxy serves"),
-            Self::NoPassword => f.write_str("this proxy wants a user and a password"),
+            Self::ClientDenied => f.write_str("this proxy does not serve your network"),
+            Self::NoPassword => f.write_str("this proxy requires a user and a password"),
             Self::Blocked { host } => write!(
                 f,
                 "blocked: {host} is on a block list of this proxy's operator. If it should be served, ask the operator to allow it."
             ),
-            Self::Overloaded => f.write_str("too many requests wait for an answer, retry in 1 s"),
+            Self::Overloaded => f.write_str("too many requests are waiting, retry in 1 s"),
             Self::TargetDenied { host, address, why } => write!(
                 f,
                 "target not allowed: {host} is at {address}, {why}. The operator can allow its network with the \
@@ -180,17 +184,17 @@ impl fmt::Display for Failure {
             ),
             Self::Loop => f.write_str("loop detected: the request leads back to this proxy"),
             Self::Unusable { host, .. } | Self::Timeout { host } | Self::Broken { host, .. } => {
-                write!(f, "there is no answer from {host}: {}", in_plain_words(self.proxy_error()))?;
+                write!(f, "no response from {host}: {}", in_plain_words(self.proxy_error()))?;
                 if let Self::Unusable { fault: FaultReport { reason: Some(reason), .. }, .. } = self {
                     write!(f, ": {reason}")?;
                 }
-                f.write_str(". Try again later. If this lasts, the operator of this proxy finds the reason in its log.")
+                f.write_str(". Try again later. If this persists, the proxy's log has the reason.")
             }
-            Self::OnlyIfCached => f.write_str("nothing stored answers this only-if-cached request"),
+            Self::OnlyIfCached => f.write_str("no stored response can answer this only-if-cached request"),
             Self::Offline { host } => write!(
                 f,
-                "this proxy is offline: {host} cannot be asked, and nothing that is stored answers this request. It is noted, to be \
-                 fetched when the line is back."
+                "this proxy is offline: {host} cannot be contacted, and no stored response can answer this \
+                    request. The URL is listed, to be fetched when the uplink is back."
             ),
         }
     }
@@ -209,18 +213,18 @@ impl From<HostError> for Failure {
 /// Returns a description of an origin's fault for clients.
 fn in_plain_words(error: ProxyError) -> &'static str {
     match error {
-        ProxyError::DnsError => "its name leads to no address",
+        ProxyError::DnsError => "its name has no address",
         ProxyError::DnsTimeout => "its name could not be looked up in time",
         ProxyError::ConnectionRefused => "it refuses connections",
-        ProxyError::ConnectionTimeout => "no connection to it was made in time",
-        ProxyError::DestinationIpUnroutable => "there is no way to its address",
+        ProxyError::ConnectionTimeout => "connecting took too long",
+        ProxyError::DestinationIpUnroutable => "its address cannot be reached",
         ProxyError::TlsCertificateError => "its certificate cannot be trusted",
-        ProxyError::TlsProtocolError | ProxyError::TlsAlertReceived => "no secure connection to it can be made",
-        ProxyError::HttpProtocolError => "what it sends is no HTTP",
+        ProxyError::TlsProtocolError | ProxyError::TlsAlertReceived => "a secure connection failed",
+        ProxyError::HttpProtocolError => "it does not speak HTTP",
         ProxyError::HttpResponseHeaderSectionSize => "the head of its response is too long",
         ProxyError::ConnectionReadTimeout => "it was silent for too long",
         ProxyError::ConnectionTerminated => "it closed the connection before its response was complete",
-        _ => "no connection to it can be made",
+        _ => "connecting failed",
     }
 }
 
@@ -260,10 +264,10 @@ impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OriginBroke => "the origin broke off before the end of its response",
-            Self::PartMissing => "part of the stored response is gone",
+            Self::PartMissing => "part of the stored response is missing",
             Self::TooSlow => "the client fell too far behind",
             Self::NotEncoded => "the response cannot be encoded",
-            Self::WrongDigest => "the response does not have the digest that its URL names",
+            Self::WrongDigest => "the response does not match the digest in its URL",
         })
     }
 }

@@ -229,7 +229,7 @@ impl Collector for MetricsSource {
             encode_counter(&mut encoder, name, help, value)?;
         }
         let windows: [Figure; 2] = [
-            ("window_bytes", "Bytes of bodies in memory on their way to clients", stats.window_bytes),
+            ("window_bytes", "Bytes in memory of bodies in transfer to clients", stats.window_bytes),
             (
                 "window_bytes_max",
                 "Limit beyond which fetches without readers pause, in bytes",

@@ -187,13 +187,13 @@ impl NameSet {
                 ListLine::Bad => bad.push((number, String::from_utf8_lossy(text.trim_ascii()).into_owned())),
             }
             if self.hashes.len() > NAME_COUNT_MAX {
-                return Err(format!("lists of hosts have more than {NAME_COUNT_MAX} names: {shown}"));
+                return Err(format!("lists of hosts may have at most {NAME_COUNT_MAX} names: {shown}"));
             }
         }
         let Some((number, line)) = bad.first() else { return Ok(()) };
         let line: String = line.chars().take(SHOWN_CHARS_MAX).collect();
         let more = if bad.len() > 1 { format!(" (and {} lines more)", bad.len() - 1) } else { String::new() };
-        Err(format!("a line of a list of hosts names no host: {shown}:{number}: `{line}`{more}"))
+        Err(format!("a line of a list of hosts contains no host: {shown}:{number}: `{line}`{more}"))
     }
 
     fn insert(&mut self, kind: ListEntryKind, name: &str) {

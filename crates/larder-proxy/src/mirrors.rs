@@ -116,7 +116,7 @@ impl MirrorTable {
             return Ok(());
         };
         if may_climb(request.uri().path()) {
-            return Err(Failure::BadRequest("its path leads out of the mirror"));
+            return Err(Failure::BadRequest("its path leads outside the mirror"));
         }
         let host = request.uri().authority().map(|authority| authority.as_str().to_owned());
         let host = host.or_else(|| {

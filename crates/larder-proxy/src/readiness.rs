@@ -32,7 +32,7 @@ impl Readiness {
     pub(crate) fn response(self) -> Response<ResponseBody> {
         let (status, text) = match self {
             Self::Ready => (StatusCode::OK, "ok\n"),
-            Self::Loading => (StatusCode::SERVICE_UNAVAILABLE, "the store is being loaded\n"),
+            Self::Loading => (StatusCode::SERVICE_UNAVAILABLE, "the store is loading\n"),
             Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "this proxy is about to stop\n"),
         };
         let mut response = Response::new(ResponseBody::full(text.into()));

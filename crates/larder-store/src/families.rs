@@ -77,7 +77,7 @@ pub(super) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
 impl AnyEngine {
     /// Creates the engine of the volume's policy; `Corrupt` if the superblock's values are unusable for it.
     pub(crate) fn new(volume: Arc<Volume>) -> Result<Self> {
-        let damaged = || Error::new(ErrorKind::Corrupt, "the superblock's layout is none of its policy");
+        let damaged = || Error::new(ErrorKind::Corrupt, "the superblock's layout does not match its policy");
         Ok(match volume.policy.engine {
             EngineRow::Log(row) => Self::Log(Arc::new(LogEngine::new(volume, row).ok_or_else(damaged)?)),
             EngineRow::Mapped(row) => Self::Mapped(Arc::new(MappedEngine::new(volume, row))),

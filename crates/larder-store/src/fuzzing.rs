@@ -108,7 +108,7 @@ fn superblock(bytes: &[u8]) -> bool {
     if let Ok(found) = Superblock::decode(&block) {
         let mut again = vec![0; SUPERBLOCK_BYTES as usize];
         found.encode(&mut again);
-        assert_eq!(Superblock::decode(&again), Ok(found), "what was accepted is what is written again");
+        assert_eq!(Superblock::decode(&again), Ok(found), "an accepted text is written again unchanged");
     }
     raw
 }

@@ -54,7 +54,7 @@ static POLICIES: &[Policy] = &[
         "log",
         EngineRow::Log(LogRow::Packed(LogEviction::Worth)),
         PolicyWords {
-            about: "segmented log with a packed index: one read a hit, none a miss, sequential writes",
+            about: "segmented log with a packed index: one read per hit, none per miss, sequential writes",
             source: "STREAM-PACK (Markatos et al., USITS 1999) and HashCache-Log (NSDI 2009), with whole segments and hit bits",
         },
     ),
@@ -63,8 +63,8 @@ static POLICIES: &[Policy] = &[
         "log-clock",
         EngineRow::Log(LogRow::Packed(LogEviction::Clock)),
         PolicyWords {
-            about: "as log, but an entry goes round once for each of its hits",
-            source: "generalised CLOCK (Smith, ACM TODS 1978), its hand at the end of the log",
+            about: "as log, but an entry survives one round for each of its hits",
+            source: "generalised CLOCK (Smith, ACM TODS 1978), with its hand at the end of the log",
         },
     ),
     Policy::new(
@@ -96,7 +96,7 @@ static POLICIES: &[Policy] = &[
         "buddy",
         EngineRow::Mapped(MappedRow::SizeClasses),
         PolicyWords {
-            about: "a file of slots for each length, a file each for long entries",
+            about: "a file of slots for each length, and a file for each long entry",
             source: "BUDDY, Markatos et al., USITS 1999",
         },
     ),
@@ -105,7 +105,7 @@ static POLICIES: &[Policy] = &[
         "stream",
         EngineRow::Mapped(MappedRow::Slots(SlotSchedule::Through)),
         PolicyWords {
-            about: "one file of 512-byte slots, written by a pointer that goes round",
+            about: "one file of 512-byte slots, written round and round",
             source: "STREAM, Markatos et al., USITS 1999",
         },
     ),
@@ -150,7 +150,7 @@ static POLICIES: &[Policy] = &[
         "esp",
         EngineRow::Mapped(MappedRow::Bitmap),
         PolicyWords {
-            about: "4 KiB blocks in a bitmap of several levels, written along long free runs that eviction keeps open",
+            about: "4 KiB blocks in a bitmap of several levels, written in long free runs that eviction keeps open",
             source: "ESP, ICS 2002",
         },
     ),
@@ -159,7 +159,7 @@ static POLICIES: &[Policy] = &[
         "hashcache-basic",
         EngineRow::Table(TableRow::Bins),
         PolicyWords {
-            about: "no index at all: a key has one bin of the disk table, a collision overwrites",
+            about: "no index: a key has one bin of the disk table, and a collision overwrites it",
             source: "HashCache-Basic (NSDI 2009)",
         },
     ),
@@ -168,7 +168,7 @@ static POLICIES: &[Policy] = &[
         "hashcache-set",
         EngineRow::Table(TableRow::Sets),
         PolicyWords {
-            about: "no index at all: a key has a set of eight bins, read whole",
+            about: "no index: a key has a set of eight bins, which is read whole",
             source: "HashCache-Set (NSDI 2009)",
         },
     ),
@@ -177,7 +177,7 @@ static POLICIES: &[Policy] = &[
         "hashcache-setmem",
         EngineRow::Table(TableRow::TaggedSets),
         PolicyWords {
-            about: "11 bits an entry: tags and ranks of all sets in memory, one read a hit, none a miss",
+            about: "11 bits per entry: tags and ranks of all sets in memory, one read per hit, none per miss",
             source: "HashCache-SetMem (NSDI 2009)",
         },
     ),
@@ -186,7 +186,7 @@ static POLICIES: &[Policy] = &[
         "hashcache-setmem-lru",
         EngineRow::Table(TableRow::RecentlyTaggedSets),
         PolicyWords {
-            about: "less than 11 bits an entry: tags and ranks of the sets used last",
+            about: "less than 11 bits per entry: tags and ranks of the most recently used sets",
             source: "HashCache-SetMemLRU (NSDI 2009)",
         },
     ),
@@ -195,7 +195,7 @@ static POLICIES: &[Policy] = &[
         "hashcache-log-n",
         EngineRow::Log(LogRow::Located(LocatedRow::Plain)),
         PolicyWords {
-            about: "47 bits an entry: sets with positions in memory, everything in a log, no groups",
+            about: "47 bits per entry: sets with positions in memory, everything in a log, no groups",
             source: "HashCache-LogN (NSDI 2009)",
         },
     ),
@@ -204,7 +204,8 @@ static POLICIES: &[Policy] = &[
         "hashcache-log",
         EngineRow::Log(LogRow::Located(LocatedRow::Grouped)),
         PolicyWords {
-            about: "55 bits an entry: as hashcache-log-n, and what was asked for together lies and is read together",
+            about: "55 bits per entry: as hashcache-log-n, but entries requested together are stored and read \
+                together",
             source: "HashCache-Log (NSDI 2009)",
         },
     ),
@@ -213,7 +214,7 @@ static POLICIES: &[Policy] = &[
         "hashcache-log-lru",
         EngineRow::Log(LogRow::Located(LocatedRow::Recent)),
         PolicyWords {
-            about: "35 bits an entry: as hashcache-log, with half the positions in a file",
+            about: "35 bits per entry: as hashcache-log, with half the positions in a file",
             source: "HashCache-LogLRU (NSDI 2009)",
         },
     ),
@@ -222,8 +223,8 @@ static POLICIES: &[Policy] = &[
         "ucfs",
         EngineRow::Clusters,
         PolicyWords {
-            about: "clusters of 128 KiB, filled by site, written, read and evicted whole",
-            source: "UCFS/CFS (Wang, Hu: IEEE Transactions on Computers, 2002), by what its abstract says",
+            about: "clusters of 128 KiB, filled by site, and written, read and evicted whole",
+            source: "UCFS/CFS (Wang, Hu: IEEE Transactions on Computers, 2002), after its abstract",
         },
     ),
     Policy::new(
@@ -231,7 +232,8 @@ static POLICIES: &[Policy] = &[
         "tiny",
         EngineRow::Tiny,
         PolicyWords {
-            about: "a small log in front of sets, for very little memory on flash: one read a hit, two if it is long",
+            about: "a small log in front of sets, for very little memory on flash: one read per hit, two for a \
+                long entry",
             source: "Larder's own, after Kangaroo (SOSP 2021), with HashCache's log for long entries",
         },
     ),
@@ -286,14 +288,12 @@ impl Policy {
     /// created with a journal, for policies that may have one (`Tuning::map_journal`).
     pub fn kept_after_kill(&self, has_journal: bool) -> &'static str {
         match self.layout {
-            LayoutAxis::Segments if self.reads == ReadAxis::Groups => {
-                "all but what was stored in the last three seconds"
-            }
-            LayoutAxis::Segments | LayoutAxis::FrontAndSets => "all but what was stored in the last second",
+            LayoutAxis::Segments if self.reads == ReadAxis::Groups => "all but the entries of the last three seconds",
+            LayoutAxis::Segments | LayoutAxis::FrontAndSets => "all but the entries of the last second",
             LayoutAxis::Bins | LayoutAxis::Sets => "everything that was written",
             _ if !has_journal => "nothing: it has no journal (map_journal, for a new store)",
             LayoutAxis::Clusters => "all but the clusters that were being filled",
-            _ => "all but what was stored in the last second; the order of use becomes that of writing",
+            _ => "all but the entries of the last second; their order of use becomes that of writing",
         }
     }
 

@@ -76,7 +76,7 @@ impl Tuning {
     /// `Invalid` if no constant has this name, or if `value` has the wrong kind or is out of range.
     pub fn set(&mut self, name: &str, value: TuningValue) -> Result<()> {
         let Some(field) = Self::fields().iter().find(|field| field.name == name) else {
-            return Err(Error::new(ErrorKind::Invalid, format!("no such constant: {name}")));
+            return Err(Error::new(ErrorKind::Invalid, format!("unknown constant: {name}")));
         };
         field.check(value)?;
         self.put(name, value);
@@ -97,7 +97,7 @@ impl TuningField {
         if self.kind.admits(value) {
             return Ok(());
         }
-        let place = format!("{} is out of its range ({:?}): {value:?}", self.name, self.kind);
+        let place = format!("{} is out of range ({:?}): {value:?}", self.name, self.kind);
         Err(Error::new(ErrorKind::Invalid, place))
     }
 }

@@ -108,7 +108,7 @@ pub(crate) const START_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Returns the error of a store whose start could not be written, so that nothing may be stored.
 pub(crate) fn cannot_begin() -> Error {
-    Error::new(ErrorKind::Unavailable, "the store takes nothing: what it has to write at its start cannot be written")
+    Error::new(ErrorKind::Unavailable, "the store accepts nothing: the first write after its start failed")
 }
 
 /// The result of reading a record in search of a key.

@@ -45,7 +45,7 @@ pub(crate) fn check_url(url: &str) -> Result<(), Failure> {
     if is_url && url.bytes().all(|octet| octet.is_ascii_graphic()) {
         return Ok(());
     }
-    let help = "write it as it was asked for, such as http://example.com/style.css";
+    let help = "give a whole URL, such as http://example.com/style.css";
     Err(Failure::usage(format!("not a URL: `{url}`"), help))
 }
 
@@ -56,22 +56,26 @@ pub(crate) fn check_url(url: &str) -> Result<(), Failure> {
 pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<String, Failure> {
     let mut connection = connect(admin)?;
     let text = exchange(&mut *connection, request, &format!("{fields}{}", credentials(admin)?)).map_err(|error| {
-        let help = "the proxy may be stopping, or its disk may not answer; see what it says on standard error";
-        Failure::runtime(format!("the proxy does not answer: {error}"), help)
+        let help = "the proxy may be stopping, or its disk may not respond; see its standard error";
+        Failure::runtime(format!("the proxy does not respond: {error}"), help)
     })?;
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let why = body.trim();
     match head.split(' ').nth(1) {
         Some("200") => Ok(body.to_owned()),
         Some("503") => {
-            let help = "the disk of its store may be full, read-only or failing; ask again when that is mended";
-            Err(Failure::runtime(format!("the proxy could not do it: {why}"), help))
+            let help = "the store's disk may be full, read-only or failing; repeat the command when the disk works";
+            Err(Failure::runtime(format!("the proxy failed to do it: {why}"), help))
         }
         Some("401" | "403") => {
-            let help = format!("name a file of one of its tokens, which are for different things, in {TOKEN_FILE}");
-            Err(Failure::runtime(format!("the proxy refuses: {why}"), help))
+            let help = format!("set {TOKEN_FILE} to a file with a token of the right role");
+            Err(Failure::runtime(format!("the proxy refused the command: {why}"), help))
         }
-        _ => Err(Failure::runtime(format!("the proxy refuses: {why}"), "see the admin listener's address and the URL")),
+        _ => Err(Failure::runtime(
+            format!("the proxy refused the command: {why}"),
+            "check the admin listener's address and \
+            the URL",
+        )),
     }
 }
 
@@ -103,8 +107,8 @@ pub(crate) fn converse(
     tell: &mut dyn FnMut(ProgressEvent<'_>) -> Result<(), Failure>,
 ) -> Result<Value, Failure> {
     let broken = |error: io::Error| {
-        let help = "the proxy may be stopping, or its disk may not answer; see what it says on standard error";
-        Failure::runtime(format!("the proxy does not answer to the end: {error}"), help)
+        let help = "the proxy may be stopping, or its disk may not respond; see its standard error";
+        Failure::runtime(format!("the proxy's response broke off: {error}"), help)
     };
     let mut connection = connect(admin)?;
     // HTTP/1.0, so that the response's body ends with the connection.
@@ -125,8 +129,8 @@ pub(crate) fn converse(
         let mut why = String::new();
         // An error is ignored, and the part of the response that arrived is used.
         let _ = answer.take(LINE_BYTES_MAX).read_to_string(&mut why);
-        let help = "see the admin listener's address, and use the same version of larder on both ends";
-        return Err(Failure::runtime(format!("the proxy refuses: {}", why.trim()), help));
+        let help = "check the admin listener's address, and use the same version of larder on both ends";
+        return Err(Failure::runtime(format!("the proxy refused the command: {}", why.trim()), help));
     }
     loop {
         let value = match read_piece(&mut answer).map_err(broken)? {
@@ -162,14 +166,14 @@ fn read_piece(answer: &mut impl Read) -> io::Result<AnswerPiece> {
     let len_bytes = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     if u64::from(len_bytes) > PIECE_BYTES_MAX {
-        return Err(wrong("a piece of the answer is too long"));
+        return Err(wrong("a chunk of the response is too long"));
     }
     let mut bytes = vec![0; len_bytes as usize];
     answer.read_exact(&mut bytes)?;
     match head[0] {
         b'D' => Ok(AnswerPiece::Data(bytes)),
         b'L' => Ok(AnswerPiece::Line(serde_json::from_slice(&bytes)?)),
-        _ => Err(wrong("the answer is none of this version")),
+        _ => Err(wrong("the response is not one of this version of larder")),
     }
 }
 
@@ -180,13 +184,13 @@ fn read_piece(answer: &mut impl Read) -> io::Result<AnswerPiece> {
 /// The file is unreadable, or contains no token.
 fn credentials(admin: AdminFlags) -> Result<String, Failure> {
     let Some(path) = env::var_os(TOKEN_FILE).filter(|_| admin.admin.is_some()) else { return Ok(String::new()) };
-    let help = format!("{TOKEN_FILE} names a file that holds a token alone, one of [admin] tokens of the proxy");
+    let help = format!("{TOKEN_FILE} must name a file that contains only a token, one of the proxy's [admin] tokens");
     let shown = Path::new(&path).display().to_string();
     let text = fs::read_to_string(&path)
         .map_err(|error| Failure::runtime(format!("cannot read the token: {error}: {shown}"), help.clone()))?;
     let token = text.trim();
     if token.is_empty() || !token.bytes().all(|octet| octet.is_ascii_graphic()) {
-        return Err(Failure::runtime(format!("there is no token in {shown}"), help));
+        return Err(Failure::runtime(format!("the file contains no token: {shown}"), help));
     }
     Ok(format!("Authorization: Bearer {token}\r\n"))
 }
@@ -222,11 +226,15 @@ pub(crate) fn connect(admin: AdminFlags) -> Result<Box<dyn Connection>, Failure>
     let socket = connect().map_err(|error: io::Error| match admin.admin {
         Some(_) => {
             let help = "start the proxy with --admin, and give that address to --admin here";
-            Failure::runtime(format!("cannot ask the proxy: {error}: {address}"), help)
+            Failure::runtime(format!("cannot connect to the admin listener: {error}: {address}"), help)
         }
         None => {
-            let help = "start it with larder run; if another user did, start it with --admin ADDRESS and say --admin ADDRESS here";
-            Failure::runtime(format!("no larder of yours runs, and none has its admin listener at {address}"), help)
+            let help = "start one with larder run; if another user runs it, it must have an admin listener: give \
+                its address with --admin ADDRESS";
+            Failure::runtime(
+                format!("no larder of yours is running, and none has its admin listener at {address}"),
+                help,
+            )
         }
     })?;
     Ok(Box::new(socket))

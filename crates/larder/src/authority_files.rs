@@ -65,12 +65,12 @@ impl AuthorityFiles {
         self.check_key()?;
         let key = fs::read_to_string(&path).map_err(|error| self.unreadable(&path, &error))?;
         let authority = Authority::from_pem(&certificate, &key).map_err(|error| {
-            let help = format!("make another with larder ca rotate{}", self.said());
-            Failure::runtime(format!("the authority cannot be used: {error}: {}", self.directory.display()), help)
+            let help = format!("replace it with larder ca rotate{}", self.said());
+            Failure::runtime(format!("the CA cannot be used: {error}: {}", self.directory.display()), help)
         })?;
         if authority.expires_at() <= SystemTime::now() {
-            let help = format!("make another with larder ca rotate{}, and make clients trust it", self.said());
-            return Err(Failure::runtime(format!("the authority has expired: {}", self.certificate().display()), help));
+            let help = format!("replace it with larder ca rotate{}, and make clients trust the new one", self.said());
+            return Err(Failure::runtime(format!("the CA has expired: {}", self.certificate().display()), help));
         }
         Ok(authority)
     }
@@ -81,8 +81,8 @@ impl AuthorityFiles {
     /// A failure that names the file that could not be written.
     pub(crate) fn save(&self, authority: &Authority) -> Result<(), Failure> {
         let failed = |what: &Path, error: &io::Error| {
-            let help = "say with --dir where the authority is to be, in a directory that you may write to";
-            Failure::runtime(format!("cannot write the authority: {error}: {}", what.display()), help)
+            let help = "choose a directory that you may write to with --dir";
+            Failure::runtime(format!("cannot write the CA: {error}: {}", what.display()), help)
         };
         let directory = &self.directory;
         fs::DirBuilder::new()
@@ -93,7 +93,10 @@ impl AuthorityFiles {
         let data = fs::metadata(directory).map_err(|error| failed(directory, &error))?;
         if data.mode() & OTHERS != 0 {
             let help = format!("chmod 700 {0}, or give another directory with --dir", directory.display());
-            return Err(Failure::runtime(format!("others may look into the directory: {}", directory.display()), help));
+            return Err(Failure::runtime(
+                format!("other users may read the CA's directory: {}", directory.display()),
+                help,
+            ));
         }
         // The key is written first, because a certificate without its key is reported as unusable.
         for (path, text, mode) in [
@@ -112,15 +115,15 @@ impl AuthorityFiles {
         let shown = path.display();
         if data.mode() & OTHERS != 0 {
             let help = format!(
-                "chmod 600 {shown}; if others may have read it, make another authority with larder ca rotate{}",
+                "chmod 600 {shown}; if another user may have read it, replace the CA with larder ca rotate{}",
                 self.said()
             );
-            return Err(Failure::runtime(format!("others may read the authority's key: {shown}"), help));
+            return Err(Failure::runtime(format!("other users may read the CA's key: {shown}"), help));
         }
         let user = rustix::process::geteuid();
         if data.uid() != user.as_raw() && !user.is_root() {
-            let help = "use an authority of your own, made with larder ca init --dir DIRECTORY";
-            return Err(Failure::runtime(format!("the authority's key belongs to another user: {shown}"), help));
+            let help = "use a CA of your own, created with larder ca init --dir DIRECTORY";
+            return Err(Failure::runtime(format!("the CA's key belongs to another user: {shown}"), help));
         }
         Ok(())
     }
@@ -132,10 +135,10 @@ impl AuthorityFiles {
 
     fn unreadable(&self, path: &Path, error: &io::Error) -> Failure {
         let help = match error.kind() {
-            io::ErrorKind::NotFound => format!("make one with larder ca init{}", self.said()),
-            _ => "give the directory of an authority that you may read with --dir".to_owned(),
+            io::ErrorKind::NotFound => format!("create one with larder ca init{}", self.said()),
+            _ => "name the directory of a CA that you may read with --dir".to_owned(),
         };
-        Failure::runtime(format!("there is no authority: {error}: {}", path.display()), help)
+        Failure::runtime(format!("there is no CA: {error}: {}", path.display()), help)
     }
 
     /// Returns the flag that names this directory, unless it is the default one.
@@ -155,7 +158,7 @@ impl AuthorityFiles {
 /// The user has no such directory.
 pub(crate) fn user_data_folder() -> Result<PathBuf, Failure> {
     let strategy = etcetera::choose_base_strategy().map_err(|error| {
-        let help = "set HOME or XDG_DATA_HOME; for the authority, say where it is with --dir DIRECTORY";
+        let help = "set HOME or XDG_DATA_HOME, or name the CA's directory with --dir DIRECTORY";
         Failure::runtime(format!("cannot find your data directory: {error}"), help)
     })?;
     Ok(strategy.data_dir().join("larder"))

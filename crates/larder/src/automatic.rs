@@ -33,8 +33,8 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
         let Some(path) = store_path::find(disk, None)? else { continue };
         let content = inspect(&path).unwrap_or(PathContent::Nothing);
         if let PathContent::Store(info) = &content {
-            let row = info.policy.map_or("one that this program does not know", |policy| policy.name);
-            return Ok(Some(format!("auto: {row}, that of the store that is there")));
+            let row = info.policy.map_or("unknown to this version", |policy| policy.name);
+            return Ok(Some(format!("auto: {row}, the policy of the existing store")));
         }
         size_bytes += volumes::said_size(store, index).or(blank_bytes(&content)).unwrap_or(volumes::SIZE_BYTES_DEFAULT);
         first.get_or_insert(path);
@@ -48,8 +48,8 @@ pub(crate) fn choose(settings: &mut RunSettings) -> Result<Option<String>, Failu
     let plan = Plan::new(&wishes, &figures);
     let chosen = plan.rows.iter().find(|row| Some(row.policy) == plan.recommended);
     let Some((chosen, row)) = chosen.and_then(|chosen| Some((chosen, Policy::named(chosen.policy)?))) else {
-        let help = "give more with --memory, or say which policy with --policy";
-        return Err(Failure::usage(format!("no policy for this disk and memory: {}", plan.reason), help));
+        let help = "give more memory with --memory, or choose a policy with --policy";
+        return Err(Failure::usage(format!("no policy fits this disk and memory: {}", plan.reason), help));
     };
     store.policy = Some(PolicyChoice::Row(row));
     let (rate, index) = (report::rate(chosen.requests_per_second), size::show(chosen.index_bytes as u64));

@@ -87,8 +87,8 @@ pub(crate) fn run(command: CaCommand) -> Result<(), Failure> {
             let hosts = making.patterns();
             let files = AuthorityFiles::at(making.directory.dir)?;
             if files.exist() {
-                let help = "use it (larder ca show), or make another in its place with larder ca rotate";
-                return Err(Failure::runtime(format!("there is an authority: {}", files.directory().display()), help));
+                let help = "use it (larder ca show), or replace it with larder ca rotate";
+                return Err(Failure::runtime(format!("a CA already exists: {}", files.directory().display()), help));
             }
             make(&files, &hosts)
         }
@@ -112,7 +112,7 @@ pub(crate) fn run(command: CaCommand) -> Result<(), Failure> {
             let pem = AuthorityFiles::at(directory.dir)?.certificate_pem()?;
             let Some(out) = out else { return output::print(format_args!("{pem}")) };
             fs::write(&out, pem).map_err(|error| {
-                let help = "give a file that can be written with --out";
+                let help = "choose a file that you may write to with --out";
                 Failure::runtime(format!("cannot write the certificate: {error}: {}", out.display()), help)
             })
         }
@@ -122,7 +122,7 @@ pub(crate) fn run(command: CaCommand) -> Result<(), Failure> {
 
 fn make(files: &AuthorityFiles, hosts: &[HostPattern]) -> Result<(), Failure> {
     let authority = Authority::generate(hosts, LIFETIME).map_err(|error| {
-        Failure::runtime(format!("cannot make an authority: {error}"), "give other hosts with --host, and try again")
+        Failure::runtime(format!("cannot create a CA: {error}"), "check the hosts given with --host")
     })?;
     files.save(&authority)?;
     show(files, &authority)?;
@@ -133,7 +133,7 @@ fn show(files: &AuthorityFiles, authority: &Authority) -> Result<(), Failure> {
     let left = authority.expires_at().duration_since(SystemTime::now()).unwrap_or_default();
     let hosts = match authority.permitted() {
         None => "any".to_owned(),
-        Some(names) => format!("{} and all below, no other", names.join(", ")),
+        Some(names) => format!("{} and everything below, no other", names.join(", ")),
     };
     print_line!("authority {}", authority.name())?;
     print_line!("file      {}", files.certificate().display())?;

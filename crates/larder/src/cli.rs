@@ -449,11 +449,11 @@ mod tests {
         for (arguments, problem) in [
             (vec!["--size", "1XB"], "--size: unknown unit in size: `1XB`"),
             (vec!["--sise", "1GB"], "unknown flag or argument: `--sise`"),
-            (vec!["--io", "magic"], "--io: not a way to do I/O: `magic`"),
+            (vec!["--io", "magic"], "--io: unknown I/O method: `magic`"),
             (vec!["--io"], "a value is required for '--io <HOW>' but none was supplied"),
-            (vec!["--workers", "0"], "--workers: not a count of threads: `0`"),
+            (vec!["--workers", "0"], "--workers: not a number of threads: `0`"),
             (vec!["--disk", ""], "--disk: an empty path"),
-            (vec!["--policy", "lru"], "--policy: not a policy: `lru`"),
+            (vec!["--policy", "lru"], "--policy: unknown policy: `lru`"),
             (vec!["--tune", "reinsertion=maybe"], "--tune: neither on nor off: `maybe`"),
             (vec!["extra"], "unknown flag or argument: `extra`"),
         ] {

@@ -115,14 +115,14 @@ impl<'a> CheckedUrl<'a> {
     fn nodes(&self, proxy: &ProxyConfig) -> Result<Vec<OwnerNode>, Failure> {
         let Some(origins) = origins_of(proxy, &self.authority, &self.path) else {
             return Err(Failure::usage(
-                format!("no nodes are given, and no [[site]] has origins for {}", self.text),
+                format!("no nodes given, and no [[site]] has origins for {}", self.text),
                 NODES_HELP,
             ));
         };
         if origins.rules.balance != Balance::ConsistentHash && origins.members.len() > 1 {
-            let help = "set `balance = \"consistent_hash\"` in that [[site]], or name nodes with --nodes";
+            let help = "set `balance = \"consistent_hash\"` in that [[site]], or name the nodes with --nodes";
             return Err(Failure::usage(
-                format!("the origins for {} take turns, so that no key has an owner", self.text),
+                format!("no node owns a key, because the origins for {} take turns", self.text),
                 help,
             ));
         }
@@ -132,7 +132,10 @@ impl<'a> CheckedUrl<'a> {
     fn slot(&self, rules: &KeyRules) -> Result<u32, Failure> {
         let key = rules.key(&self.scheme, &self.authority, &self.path);
         let refuse = |error| {
-            Failure::usage(format!("`{}` has no key: {error}", self.text), "give a URL that Larder would store")
+            Failure::usage(
+                format!("the cache cannot store `{}`: {error}", self.text),
+                "give a URL that Larder would store",
+            )
         };
         key.map(|key| slot_of(&key)).map_err(refuse)
     }
@@ -145,7 +148,7 @@ pub(crate) fn parse_node(text: &str) -> Result<OwnerNode, BadValue> {
     let weight = weight.parse().map_err(|_| bad("not a weight from 1 to 100"))?;
     let node = OwnerNode { name: name.to_owned(), weight };
     if node.name.contains(char::is_whitespace) {
-        return Err(bad("a node's name has no spaces"));
+        return Err(bad("the node's name contains a space"));
     }
     match OwnerTable::fault(std::slice::from_ref(&node)) {
         Some(fault) => Err(bad(&fault.to_string())),

@@ -34,7 +34,7 @@ pub(crate) use table::{default_file, effective_file};
 /// Longest configuration file in bytes, so that a device or a video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-const HELP: &str = "give an existing, readable text file to --config";
+const HELP: &str = "give a readable text file to --config";
 
 /// Reads the file at `path` and applies it to `settings`.
 ///
@@ -58,16 +58,15 @@ pub(crate) fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
 /// A usage failure that marks the place of the fault.
 pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut RunSettings) -> Result<(), Failure> {
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        let problem =
-            format!("a configuration of more than {} is none: {}", size::show(FILE_BYTES_MAX), path.display());
+        let problem = format!("the configuration is longer than {}: {}", size::show(FILE_BYTES_MAX), path.display());
         return Err(Failure::usage(problem, HELP));
     }
     let text = str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
         let place = at..at + char::REPLACEMENT_CHARACTER.len_utf8();
-        let help = "save it as UTF-8, without the bytes of another encoding";
+        let help = "save the file as UTF-8";
         let shown = String::from_utf8_lossy(bytes);
-        Failure::usage("this is not text in UTF-8", help).at(path, &shown, place, "not a character")
+        Failure::usage("the file is not UTF-8 text", help).at(path, &shown, place, "not a character in UTF-8")
     })?;
     let read = read_settings(text, settings);
     settings.warnings.iter_mut().for_each(|warning| *warning = format!("{}, {warning}", path.display()));
@@ -85,14 +84,14 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
     top.set("allow_clients", &mut proxy.clients, |value| each(value, "a network", value::network))?;
     top.set("origin", &mut proxy.default_origin, |value| origin(value).map(Some))?;
     if let Some(host_sent) = top.take("preserve_host", host_sent)? {
-        let help = "say which origin, such as origin = \"https://registry.example\"";
+        let help = "give the origin too, such as origin = \"https://registry.example\"";
         let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
         proxy.default_origin = Some(url.with_host(host_sent));
     }
     parents::read(&mut top, &mut proxy.parents)?;
     top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
     top.set("origin_http2", &mut proxy.origin_http2, ConfigValue::boolean)?;
-    top.set("offline", &mut proxy.offline, |value| value.parsed("when to be offline", value::offline))?;
+    top.set("offline", &mut proxy.offline, |value| value.parsed("an offline mode", value::offline))?;
     top.table("cache", |section| read_cache(section, &mut proxy.cache))?;
     let mut known = site::KnownSites::default();
     proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache))?;
@@ -235,14 +234,14 @@ fn read_cache(section: &mut ConfigSection<'_>, cache: &mut CacheSettings) -> Res
     section.set("heuristic_max", &mut http.heuristic_max, duration)?;
     section.set("stale_on_error_max", &mut http.stale_on_error_max, duration)?;
     let negative = &mut http.negative_lifetimes;
-    section.set("negative", negative, |value| each(value, "a status and a duration", value::negative_lifetime))?;
+    section.set("negative", negative, |value| each(value, "a status with a duration", value::negative_lifetime))?;
     section.set("honour_request_directives", &mut http.honour_request_directives, ConfigValue::boolean)?;
     section.set("normalise_vary", &mut http.normalise_vary, ConfigValue::boolean)?;
     section.set("normalise_language", &mut http.normalise_language, ConfigValue::boolean)?;
     section.set("heuristic_with_cookies", &mut http.heuristic_with_cookies, ConfigValue::boolean)?;
     section.set("store_set_cookie", &mut http.store_set_cookie, ConfigValue::boolean)?;
     section.set("targeted_fields", &mut http.targets, |value| {
-        each(value, "the name of a field", value::field_name).map(TargetList::new)
+        each(value, "a field name", value::field_name).map(TargetList::new)
     })?;
     read_compression(section, &mut http.compression)
 }
@@ -297,13 +296,13 @@ mod tests {
         let text =
             "[[delay]]\nrate = \"2MB\"\nclients = [\"10.0.0.0/8\"]\nhosts = [\"*.example\"]\nfor = \"each client\"\n";
         let delay = parse(text).unwrap().proxy.delays.remove(0);
-        assert_eq!(delay.to_string(), "delay 1: 2000000 bytes a second for each client of 10.0.0.0/8");
+        assert_eq!(delay.to_string(), "delay 1: 2000000 bytes per second for each client of 10.0.0.0/8");
         for (text, place, problem) in [
             ("[[delay]]\nname = \"x\"\n", "[[delay]]", "rate"),
             ("[[delay]]\nrate = \"0\"\n", "\"0\"", "not a rate"),
             ("[[delay]]\nrate = \"1000\"\n", "[[delay]]", "at least 1024"),
-            ("[[delay]]\nrate = \"1MB\"\nfor = \"each network\"\n", "[[delay]]", "has to name networks"),
-            ("[[delay]]\nrate = \"1MB\"\nfor = \"nobody\"\n", "\"nobody\"", "nobody who could share"),
+            ("[[delay]]\nrate = \"1MB\"\nfor = \"each network\"\n", "[[delay]]", "must name networks"),
+            ("[[delay]]\nrate = \"1MB\"\nfor = \"nobody\"\n", "\"nobody\"", "unknown value for `for`"),
         ] {
             let wrong = parse(text).unwrap_err();
             assert!(wrong.problem.contains(problem) && text[wrong.span].contains(place), "{text}: {}", wrong.problem);
@@ -316,10 +315,10 @@ mod tests {
             ("trusted_proxies = [\"10.0.0.1/33\"]", "\"10.0.0.1/33\"", "not a network"),
             ("trusted_proxies = [\"balancer\"]", "\"balancer\"", "not a network"),
             ("trusted_proxies = \"10.0.0.0/8\"", "\"10.0.0.0/8\"", "a list"),
-            ("client_field = \"x-real-ip\"", "\"x-real-ip\"", "not a field that names a client"),
-            ("ready_path = \"ready\"", "\"ready\"", "not a path for health checks"),
-            ("ready_path = \"/ready?deep\"", "\"/ready?deep\"", "not a path for health checks"),
-            ("ready_path = \"\"", "\"\"", "not a path for health checks"),
+            ("client_field = \"x-real-ip\"", "\"x-real-ip\"", "unknown field for the client's address"),
+            ("ready_path = \"ready\"", "\"ready\"", "not a path: "),
+            ("ready_path = \"/ready?deep\"", "\"/ready?deep\"", "not a path: "),
+            ("ready_path = \"\"", "\"\"", "not a path: "),
             ("node = \"cache a\"", "\"cache a\"", "not a name"),
             ("drain_notice = \"soon\"", "\"soon\"", "not a duration"),
             ("[[listener]]\naddress = \"127.0.0.1:1\"\norigin_form = 1", "1", "true or false"),
@@ -532,11 +531,7 @@ mod tests {
     #[test]
     fn a_rule_that_says_nothing_or_what_cannot_be_is_pointed_at() {
         for (text, at, problem) in [
-            (
-                "[[rule]]\nhosts = [\"a\", \"b:http\"]\nfresh = \"1m\"",
-                "\"b:http\"",
-                "this names nothing in `hosts`: `b:http`",
-            ),
+            ("[[rule]]\nhosts = [\"a\", \"b:http\"]\nfresh = \"1m\"", "\"b:http\"", "not valid in `hosts`: `b:http`"),
             ("preserve_host = true", "", " has no `origin`"),
             ("origin = \"http://a\"\npreserve_host = \"a b\"", "\"a b\"", "not a host: `a b`"),
             ("[[site]]\norigin = \"http://a\"", "[[site]]", "[[site]] has no `hosts`"),
@@ -545,43 +540,43 @@ mod tests {
             (
                 "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\n[[site]]\nhosts = [\"a\"]\npaths = [\"/b\"]\norigin = \"http://b\"",
                 "\"a\"",
-                "a host with two sites: `a`",
+                "two sites have the same host: `a`",
             ),
             (
                 "[[site]]\nlisteners = [\"127.0.0.1:3128\"]\norigin = \"http://a\"",
                 "[[site]]",
-                "a site of some listeners cannot have an origin",
+                "a site with `listeners` cannot have an origin",
             ),
             ("[[site]]\npaths = [\"/b\"]\n[site.cache]\nheuristic = 1", "heuristic", "unknown key `heuristic`"),
-            ("[cache]\ncompress = [\"deflate\"]", "\"deflate\"", "not a coding: `deflate`"),
+            ("[cache]\ncompress = [\"deflate\"]", "\"deflate\"", "unknown coding: `deflate`"),
             ("[cache]\ncompress_types = [\"text\"]", "\"text\"", "not a media type: `text`"),
-            ("[[rule]]\npaths = \"a\"\nfresh = \"1m\"", "\"a\"", "this names nothing in `paths`: `a`"),
-            ("[[rule]]\nignore = [\"cookies\"]", "\"cookies\"", "nothing that a rule can ignore: `cookies`"),
-            ("[[rule]]\nname = \"\"\nfresh = \"1m\"", "\"\"", "not a name for a rule: ``"),
+            ("[[rule]]\npaths = \"a\"\nfresh = \"1m\"", "\"a\"", "not valid in `paths`: `a`"),
+            ("[[rule]]\nignore = [\"cookies\"]", "\"cookies\"", "unknown value for `ignore`: `cookies`"),
+            ("[[rule]]\nname = \"\"\nfresh = \"1m\"", "\"\"", "not a name: ``"),
             ("[[rule]]\nhosts = [\"a\"]", "[[rule]]", "[[rule]] has no `fresh`"),
-            ("[[rule]]\nstore = false\nfresh = \"1m\"", "[[rule]]", "a rule that stores nothing and gives a lifetime"),
             (
-                "[[rule]]\nauthorization = \"maybe\"",
-                "\"maybe\"",
-                "not what becomes of what answers credentials: `maybe`",
+                "[[rule]]\nstore = false\nfresh = \"1m\"",
+                "[[rule]]",
+                "the rule gives a lifetime to responses that it does not store",
             ),
-            ("[[rule]]\nvary = [\"a b\"]", "\"a b\"", "not the name of a field: `a b`"),
+            ("[[rule]]\nauthorization = \"maybe\"", "\"maybe\"", "unknown value for `authorization`: `maybe`"),
+            ("[[rule]]\nvary = [\"a b\"]", "\"a b\"", "not a field name: `a b`"),
             ("[[rule]]\nobject_size_max = \"1XB\"", "\"1XB\"", "unknown unit in size: `1XB`"),
             (
                 "[[rule]]\ntypes = [\"image/*\"]\ncheck_digest = true",
                 "[[rule]]",
-                "what is checked has to be known before there is a response, and its type is not",
+                "a rule with `types` cannot check: the check comes before the response",
             ),
             (
                 "[[rule]]\nauthorization = \"check\"\nignore = [\"authorization\"]",
                 "[[rule]]",
-                "a rule that shares what answers credentials with everybody, and asks about everybody",
+                "the rule both shares responses to requests with credentials and checks each client",
             ),
             ("[[mirror]]\nname = \"oci\"\nregistries = [\"company\"]", "\"company\"", "not a registry: `company`"),
             (
                 "[[mirror]]\nname = \"npm\"\nregistries = [\"a.example\"]",
                 "[[mirror]]",
-                "registries for a mirror that is none of containers",
+                "only a mirror of containers has registries",
             ),
             ("parent = \"https://user:secret@a\"", "\"https://user:secret@a\"", "parent must begin with http://"),
             ("[[rule]]\nfrehs = \"1m\"\nimmutable = true", "frehs", "unknown key `frehs`"),
@@ -631,7 +626,7 @@ mod tests {
         let site = |host: &str| format!("[[site]]\nhosts = [\"b\", \"{host}\"]\norigin = \"http://c\"\n");
         for (text, at) in [(site("B"), "\"B\""), (site("a") + &site("d"), "\"b\"")] {
             let found = parse(&text).unwrap_err();
-            assert_eq!((found.problem.as_str(), &text[found.span.clone()]), ("a host with two sites: `b`", at));
+            assert_eq!((found.problem.as_str(), &text[found.span.clone()]), ("two sites have the same host: `b`", at));
             assert_eq!(found.span.start, text.rfind(at).unwrap());
         }
     }

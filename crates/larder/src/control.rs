@@ -128,8 +128,8 @@ impl ControlPath {
             }
         }
         let (folder, error) = refused.expect("there is always the one in the temporary directory");
-        let help = "set XDG_RUNTIME_DIR to a directory of yours that is closed to others (chmod 700)";
-        Err(Failure::runtime(format!("no place for the control socket: {error}: {}", folder.display()), help))
+        let help = "set XDG_RUNTIME_DIR to a directory of yours that only you can access (chmod 700)";
+        Err(Failure::runtime(format!("cannot create the control socket: {error}: {}", folder.display()), help))
     }
 
     /// Warns of control sockets in this user's folders on which another user's process listens.
@@ -151,8 +151,8 @@ impl ControlPath {
         if let Some(chosen) = env::var_os(CHOICE).map(PathBuf::from) {
             let control = connect_to(&chosen).map_err(|refusal| refusal.failure())?;
             return control.map(Some).ok_or_else(|| {
-                let help = format!("unset {CHOICE}, or set it to the control socket of a larder that runs");
-                Failure::runtime(format!("no larder listens where {CHOICE} says: {}", chosen.display()), help)
+                let help = format!("unset {CHOICE}, or set it to the control socket of a running larder");
+                Failure::runtime(format!("no larder listens at {CHOICE}: {}", chosen.display()), help)
             });
         }
         let (mut found, mut refused) = (Vec::new(), Vec::new());
@@ -172,7 +172,7 @@ impl ControlPath {
         }
         let listed: Vec<String> = found.into_iter().map(|(socket, control)| describe(&socket, control)).collect();
         let help = format!("choose one, as in {CHOICE}={} larder ls", listed[0].split(' ').next().unwrap_or_default());
-        Err(Failure::runtime(format!("several larders run: {}", listed.join(", ")), help))
+        Err(Failure::runtime(format!("several larders are running: {}", listed.join(", ")), help))
     }
 
     pub(crate) fn folder(&self) -> &Path {

@@ -30,7 +30,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, BadValue> {
         return Err(bad("unknown unit in duration"));
     };
     let milliseconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(*factor));
-    milliseconds.map(Duration::from_millis).ok_or_else(|| bad("a duration beyond all time"))
+    milliseconds.map(Duration::from_millis).ok_or_else(|| bad("the duration is too long"))
 }
 
 #[cfg(test)]
@@ -55,8 +55,8 @@ mod tests {
             ("10", "a duration without a unit: `10`"),
             ("1.5s", "unknown unit in duration: `1.5s`"),
             ("1M", "unknown unit in duration: `1M`"),
-            ("99999999999999999999s", "a duration beyond all time: `99999999999999999999s`"),
-            ("18446744073709551615d", "a duration beyond all time: `18446744073709551615d`"),
+            ("99999999999999999999s", "the duration is too long: `99999999999999999999s`"),
+            ("18446744073709551615d", "the duration is too long: `18446744073709551615d`"),
         ] {
             assert_eq!(parse(text).map_err(|bad| bad.problem), Err(problem.to_owned()), "{text}");
         }

@@ -59,8 +59,14 @@ pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
         return names.into_iter().try_for_each(|name| print_line!("{}", flags.shell.unset(name)));
     }
     let ControlSummary { proxy, certificate, .. } = about()?;
-    let help = "run one without --origin and sites: larder run";
-    let proxy = proxy.ok_or_else(|| Failure::runtime("the larder that runs is no forward proxy without TLS", help))?;
+    let help = "run one as a forward proxy: larder run without --origin and sites";
+    let proxy = proxy.ok_or_else(|| {
+        Failure::runtime(
+            "the running larder is not a forward proxy, or all its \
+        listeners use TLS",
+            help,
+        )
+    })?;
     let mut variables = environment::proxy_variables(proxy);
     match certificate {
         Some(certificate) => {
@@ -76,7 +82,7 @@ pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
                 ));
             }
         }
-        None => tell!("larder: it intercepts no hosts, so https:// is not cached (larder run --intercept)"),
+        None => tell!("larder: no hosts are intercepted, so https:// is not cached (larder run --intercept)"),
     }
     variables.iter().try_for_each(|(name, value)| print_line!("{}", flags.shell.set(name, value)))
 }
@@ -87,14 +93,14 @@ fn about() -> Result<ControlSummary, Failure> {
         Some(ControlAnswer::About(about)) => Ok(about),
         _ => {
             let help = "start one first, such as larder run --intercept npm; or use larder exec -- COMMAND";
-            Err(Failure::runtime("no larder of yours runs", help))
+            Err(Failure::runtime("no larder of yours is running", help))
         }
     }
 }
 
 fn unwritten(file: &Path, error: &io::Error) -> Failure {
     let help = "set XDG_DATA_HOME to a directory that you may write to";
-    Failure::runtime(format!("cannot write the authorities: {error}: {}", file.display()), help)
+    Failure::runtime(format!("cannot write the CA certificates: {error}: {}", file.display()), help)
 }
 
 /// The name of the trust store, by which Larder recognizes it as its own.

@@ -100,7 +100,7 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
     match figures {
         _ if flags.quiet || !end.was_run => {}
         Some(figures) => summary::print(&figures, flags.summary, begun.elapsed().as_secs_f64()),
-        None => tell!("larder: it ended before the command did; see {}", ControlPath::find()?.log().display()),
+        None => tell!("larder: the proxy ended before the command did; see {}", ControlPath::find()?.log().display()),
     }
     Ok(end.code)
 }
@@ -109,7 +109,7 @@ pub(crate) fn run(flags: ExecFlags) -> Result<ExitCode, Failure> {
 fn warn_of(before: &ProxyBefore, control: &mut Control) {
     let variable = before.variable;
     let Some((parent, _)) = before.parents.as_ref().and_then(|parents| parents.members.first()) else {
-        tell!("larder: warning: {variable} names a proxy that larder cannot go through, which is by http:// alone");
+        tell!("larder: warning: {variable} names a proxy that larder cannot use: only http:// proxies are supported");
         return;
     };
     let theirs = match control.ask(&ControlRequest::About) {
@@ -119,7 +119,8 @@ fn warn_of(before: &ProxyBefore, control: &mut Control) {
     if theirs != Some(parent.to_string()) {
         let way = theirs.map_or("directly".to_owned(), |parent| format!("through {parent}"));
         tell!(
-            "larder: warning: {variable} names another proxy, but the larder that runs asks origins {way}; see `parent` in its configuration"
+            "larder: warning: {variable} names another proxy, but the running larder contacts origins {way}; see \
+                `parent` in its configuration"
         );
     }
 }

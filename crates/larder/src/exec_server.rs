@@ -36,11 +36,11 @@ pub(crate) struct ExecServerFlags {
 /// # Errors
 /// The server does not start. Waiting clients receive the reason.
 pub(crate) fn run(flags: &ExecServerFlags) -> Result<(), Failure> {
-    let help = "this is what larder exec starts; run larder exec -- COMMAND";
+    let help = "this command is internal to larder exec; run larder exec -- COMMAND";
     let listener = io::stdin().as_fd().try_clone_to_owned().map(UnixListener::from);
     let listener = listener.and_then(|listener| listener.local_addr().map(|_| listener));
     let listener =
-        listener.map_err(|error| Failure::usage(format!("standard input is no control socket: {error}"), help))?;
+        listener.map_err(|error| Failure::usage(format!("standard input is not a control socket: {error}"), help))?;
     let path = ControlPath::find()?;
     let remove = || path.remove();
     let begun = Instant::now();

@@ -41,7 +41,7 @@ fn check_readable(what: &str, path: &Path) -> Result<(), Failure> {
 
 /// Returns the failure for an unreadable file.
 pub(crate) fn unreadable(what: &str, path: &Path, error: &io::Error) -> Failure {
-    let help = "give the path of a file that is there, and that this user may read";
+    let help = "give the path of a file that exists and that this user may read";
     Failure::runtime(format!("cannot read {what}: {error}: {}", path.display()), help)
 }
 
@@ -50,7 +50,7 @@ fn check_folder(log: &Path) -> Result<(), Failure> {
     match log.parent() {
         Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => Err(Failure::runtime(
             format!("no such directory for the access log: {}", folder.display()),
-            format!("make it first (mkdir -p {}), or give another path", folder.display()),
+            format!("create it first (mkdir -p {}), or give another path", folder.display()),
         )),
         _ => Ok(()),
     }

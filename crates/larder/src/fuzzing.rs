@@ -23,17 +23,17 @@ pub fn run(bytes: &[u8]) {
     let path = Path::new("larder.toml");
     if let Err(failure) = config::apply_bytes(path, bytes, &mut settings) {
         let shown = failure.shown();
-        assert!(shown.contains("help: "), "it does not say what to do: {shown}");
-        assert!(shown.contains("larder.toml:"), "it does not say where: {shown}");
+        assert!(shown.contains("help: "), "the error does not say what to do: {shown}");
+        assert!(shown.contains("larder.toml:"), "the error does not say where: {shown}");
         return;
     }
     if let Err(failure) = settings.check() {
         let shown = failure.shown();
-        assert!(shown.contains("help: "), "it does not say what to do: {shown}");
+        assert!(shown.contains("help: "), "the error does not say what to do: {shown}");
         return;
     }
     if let Err(error) = settings.proxy_config().check() {
-        panic!("the proxy refuses what was accepted: {error}");
+        panic!("the proxy refuses settings that were accepted: {error}");
     }
     for (index, disk) in settings.store.disks.iter().enumerate() {
         if let DiskSettings::At(path) = disk {

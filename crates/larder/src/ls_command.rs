@@ -70,7 +70,7 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     if let Some(what) = &flags.what {
         text = format!("{text}\n{}", url_list::pattern(&whole(what))?);
     }
-    let (shown, mut before, mut listed_count) = (ProgressLine::new("looking through the store"), 0, 0);
+    let (shown, mut before, mut listed_count) = (ProgressLine::new("reading the store"), 0, 0);
     let mut tell = |told: ProgressEvent<'_>| {
         match told {
             ProgressEvent::Progress { done, of } => {
@@ -91,10 +91,10 @@ pub(crate) fn run(flags: &LsFlags) -> Result<(), Failure> {
     let (count, bytes) = (number(&done["responses"]), number(&done["body_bytes"]));
     if listed_count < count {
         let more = match flags.limit {
-            0 => "that is the most that --sort puts in order; name a site or a prefix to list fewer",
+            0 => "--sort orders at most that many; list a site or a prefix to see the others",
             _ => "--limit 0 lists all, --limit N the first N",
         };
-        tell!("larder: {} of {} are listed; {more}", size::show_count(listed_count), size::show_count(count));
+        tell!("larder: listed {} of {}; {more}", size::show_count(listed_count), size::show_count(count));
     }
     if flags.json {
         return print_line!("{done}");

@@ -20,7 +20,7 @@ pub(crate) fn check_memory(wanted_bytes: u64) -> Result<(), Failure> {
     match MachineMemory::of_this_process().total_bytes() {
         Some(there) if wanted_bytes > there => Err(Failure::usage(
             format!("--memory is more than the {} available here: {}", size::show(there), size::show(wanted_bytes)),
-            "give less: the system needs some too",
+            "give less: the system needs memory too",
         )),
         _ => Ok(()),
     }

@@ -71,7 +71,7 @@ pub(crate) fn write_manual(flags: &ManualFlags) -> Result<(), Failure> {
         Ok(())
     };
     write(&flags.directory).map_err(|error| {
-        let help = "give a directory that can be made and written";
+        let help = "give a directory that you may create and write to";
         Failure::runtime(format!("cannot write: {error}: {}", flags.directory.display()), help)
     })
 }

@@ -21,7 +21,7 @@ pub(crate) struct MemoryPlan {
     dirty: u64,
     /// Buffers for reading from disk.
     reads: u64,
-    /// Bodies on their way to clients.
+    /// Bodies in transfer to clients.
     bodies: u64,
     connections: u64,
     cache: u64,
@@ -35,7 +35,7 @@ struct Needs {
     index: u64,
     /// The memory cache, if its size was given.
     cache: Option<u64>,
-    /// Bodies on their way, if their memory was given.
+    /// Bodies in transfer, if their memory was given.
     bodies: Option<u64>,
 }
 
@@ -116,7 +116,7 @@ fn divide(
         // It works as well as it can on a small machine.
         (Err(needed), Some(basis)) => {
             bytes = needed;
-            *basis = format!("{basis}, which is too little: the least that these settings need");
+            *basis = format!("{basis}, which is less than these settings need: the minimum is used");
             MemoryPlan::new(bytes, &needs).expect("it is the memory that is enough")
         }
         (Err(needed), None) => return Err(too_small(bytes, needed)),
@@ -132,9 +132,10 @@ fn divide(
 
 fn too_small(total: u64, needed: u64) -> Failure {
     Failure::usage(
-        format!("--memory is for the whole process, and {} are too little for it", size::show(total)),
+        format!("{} of --memory is too little for the whole process", size::show(total)),
         format!(
-            "give at least {}, a smaller --memory-cache or --size, or fewer --workers; --memory auto takes what is needed",
+            "give at least {}, a smaller --memory-cache or --size, or fewer --workers; --memory auto uses what \
+                is needed",
             size::show(needed)
         ),
     )
@@ -161,7 +162,7 @@ fn total_of(settings: &RunSettings, predecessor: Option<u32>) -> Result<ChosenTo
 /// Returns a part of the free memory, where this process has `own` bytes and a store of `store_bytes`.
 fn automatic_total(levels: &[MemoryLevel], own: u64, store_bytes: Option<u64>) -> ChosenTotal {
     let Some(least) = levels.iter().min_by_key(|level| level.available_bytes) else {
-        let basis = "auto: how much memory is free is unknown".to_owned();
+        let basis = "auto: the free memory is unknown".to_owned();
         return ChosenTotal { bytes: AUTOMATIC_BYTES_MIN, basis: Some(basis) };
     };
     let free = least.available_bytes.saturating_add(own);
@@ -237,7 +238,7 @@ impl MemoryPlan {
             (index, "index"),
             (dirty, "entries to be written"),
             (reads, "read buffers"),
-            (bodies, "bodies on their way"),
+            (bodies, "bodies in transfer"),
             (connections, "connections"),
             (cache, "memory cache"),
         ]
@@ -271,7 +272,7 @@ const READ_BYTES: u64 = 5 << 19;
 const DIRTY_SHARE: u64 = 16;
 const DIRTY_BYTES_MIN: u64 = 2 << 20;
 const DIRTY_BYTES_MAX: u64 = 32 << 20;
-/// The part for bodies on their way, and the least of it.
+/// The part for bodies in transfer, and the least of it.
 const BODIES_SHARE: u64 = 8;
 const BODIES_BYTES_MIN: u64 = 2 << 20;
 /// The part for connections and exchanges; the memory cache gives way to more.
@@ -325,7 +326,7 @@ mod tests {
         let total = ChosenTotal { bytes: 10_000_000, basis: Some("auto: little".to_owned()) };
         let fitted = divide(&mut settings, total, 0, 0).unwrap();
         assert_eq!((fitted.plan.cache, settings.proxy.memory_yields.is_some()), (100_000_000, true));
-        assert!(fitted.basis.unwrap().starts_with("auto: little, which is too little"));
+        assert!(fitted.basis.unwrap().starts_with("auto: little, which is less than"));
         let given = ChosenTotal { bytes: 10_000_000, basis: None };
         assert!(divide(&mut settings, given, 0, 0).is_err());
     }

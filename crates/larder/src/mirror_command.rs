@@ -52,12 +52,12 @@ fn show(world: &Registry) -> Result<(), Failure> {
             print_line!("  never changes: {}", server.immutable.join(", "))?;
         }
         if server.follows {
-            print_line!("  redirections are followed here")?;
+            print_line!("  redirects are followed")?;
         }
-        print_line!("  the rest is looked at again after {} s", server.fresh.as_secs())?;
+        print_line!("  other files are validated after {} s", server.fresh.as_secs())?;
     }
     if !world.documents.is_empty() {
-        print_line!("links are made to lead here in {}", world.documents.join(", "))?;
+        print_line!("links in {} are rewritten to the mirror", world.documents.join(", "))?;
     }
     print_line!("clients: {}", world.usage.replace("{}", SHOWN_ADDRESS))
 }

@@ -96,8 +96,8 @@ pub(crate) struct OriginOf {
 pub(crate) fn named(name: &str) -> Result<&'static Registry, BadValue> {
     WORLDS.iter().find(|world| world.name == name).ok_or_else(|| {
         let names = value::names_help("mirrors", name, WORLDS.iter().map(|world| world.name));
-        let help = format!("{names}; another server is a [[mirror]] in the configuration");
-        BadValue::new(format!("no mirror with this name: `{name}`"), help)
+        let help = format!("{names}; mirror another server with a [[mirror]] in the configuration");
+        BadValue::new(format!("unknown mirror: `{name}`"), help)
     })
 }
 
@@ -105,8 +105,8 @@ pub(crate) fn named(name: &str) -> Result<&'static Registry, BadValue> {
 pub(crate) fn parse_origin_of(text: &str) -> Result<OriginOf, BadValue> {
     let bad = || {
         BadValue::new(
-            format!("not a mirror and its server: `{text}`"),
-            "write NAME=URL, such as pypi=https://pypi.company.example",
+            format!("not NAME=URL: `{text}`"),
+            "give a mirror and its server, such as pypi=https://pypi.company.example",
         )
     };
     let (name, url) = text.split_once('=').ok_or_else(bad)?;
@@ -183,7 +183,8 @@ impl NamedRegistry {
         let is_name = name.bytes().all(|octet| octet.is_ascii_alphanumeric() || b"-.:".contains(&octet));
         // A name with neither a dot nor a port is part of a repository's name.
         if !is_name || !name.contains(['.', ':']) {
-            let help = "a registry is a host such as registry.company.example:5000, or that and its URL, such as registry.company.example=http://10.0.0.1:5000";
+            let help = "give a host such as registry.company.example:5000, or with its URL, such as \
+                registry.company.example=http://10.0.0.1:5000";
             return Err(BadValue::new(format!("not a registry: `{text}`"), help));
         }
         Ok(Self { name: name.to_ascii_lowercase(), url: api_of(&crate::settings::parse_origin(&url)?) })
@@ -337,7 +338,7 @@ fn never_changes(name: &str) -> Ruling {
 /// Returns the ruling on all other files, which are mainly listings.
 fn the_rest(name: &str, fresh: Option<Duration>, stands_in: bool) -> Ruling {
     Ruling {
-        name: format!("{name}: the rest"),
+        name: format!("{name}: everything else"),
         fresh,
         stale_on_error: stands_in.then_some(STALE_ON_ERROR),
         ignored: IgnoredParts { must_revalidate: true, client_directives: fresh.is_some(), ..IgnoredParts::default() },
@@ -404,7 +405,7 @@ mod tests {
             ("debian", "deb.debian.org", "/debian/pool/main/h/hello/hello_1_amd64.deb", true),
             ("debian", "deb.debian.org", "/debian/dists/bookworm/InRelease", false),
         ] {
-            let expected = if is_kept { "never changes" } else { "the rest" };
+            let expected = if is_kept { "never changes" } else { "everything else" };
             assert_eq!(rule_of(world, authority, path), format!("{world}: {expected}"), "{path}");
         }
         assert_eq!(rule_of("maven", "repo.maven.apache.org", "/other/a.jar"), "", "not below its URL");
@@ -588,7 +589,7 @@ mod tests {
         }
         for (path, expected) in [
             ("/v2/library/debian/blobs/sha256:12", "oci docker.io: never changes"),
-            ("/v2/library/debian/manifests/12", "oci docker.io: the rest"),
+            ("/v2/library/debian/manifests/12", "oci docker.io: everything else"),
         ] {
             assert_eq!(rule_of("oci", "registry-1.docker.io", path), expected);
         }

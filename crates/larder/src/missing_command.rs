@@ -22,7 +22,7 @@ Examples:
   larder missing --disk /var/cache/larder   of a proxy that does not run
   larder missing --clear
 
-If no Larder of yours runs, the list is the one beside your default store.";
+If no Larder of yours runs, the list next to your default store is used.";
 
 /// The flags of `larder missing`.
 #[derive(Debug, Args)]
@@ -71,7 +71,7 @@ pub(crate) fn run(flags: &MissingFlags) -> Result<(), Failure> {
     match list.unlisted_count {
         0 => Ok(()),
         more if flags.json => print_line!("{}", serde_json::json!({ "unlisted": more })),
-        more => print_line!("and {} requests for what the list had no room for", size::show_count(more)),
+        more => print_line!("and {} requests that did not fit in the list", size::show_count(more)),
     }
 }
 
@@ -84,9 +84,9 @@ fn base_of(flags: &MissingFlags) -> Result<Option<PathBuf>, Failure> {
     };
     if !store.exists() {
         // Without a store there is no list. A proxy of another user may be running.
-        let help = "start a proxy with larder run, or name the store of one that does not run with --disk PATH";
+        let help = "start a proxy with larder run, or name the store of one that is not running with --disk PATH";
         return match &flags.disk {
-            Some(_) => Err(Failure::runtime(format!("there is no such store: {}", store.display()), help)),
+            Some(_) => Err(Failure::runtime(format!("no such store: {}", store.display()), help)),
             None => Ok(None),
         };
     }
@@ -95,7 +95,7 @@ fn base_of(flags: &MissingFlags) -> Result<Option<PathBuf>, Failure> {
 
 fn read(base: &Path) -> Result<MissingReport, Failure> {
     let missed = larder_proxy::read_missed(base).map_err(|error| {
-        let help = "check that you may read it; larder missing --clear begins a new list";
+        let help = "check that you may read it; larder missing --clear starts a new list";
         Failure::runtime(format!("cannot read the list of {}: {error}", base.display()), help)
     })?;
     Ok(MissingReport { missed, unlisted_count: 0 })
@@ -125,7 +125,7 @@ pub(crate) fn fetch(admin: AdminFlags) -> Result<MissingReport, Failure> {
     for line in told.lines().filter(|line| !line.is_empty()) {
         let no_list = |error| {
             let help = "use the same version of larder on both ends";
-            Failure::runtime(format!("the proxy's response is no list: {error}"), help)
+            Failure::runtime(format!("the proxy's response is not a list: {error}"), help)
         };
         let value: serde_json::Value = serde_json::from_str(line).map_err(no_list)?;
         match value.get("unlisted").and_then(serde_json::Value::as_u64) {

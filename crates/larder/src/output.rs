@@ -32,7 +32,7 @@ pub(crate) fn print(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     output.write_fmt(text).and_then(|()| output.flush()).map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::reader_gone(),
         _ => {
-            let help = "make room where it goes, or send it somewhere else";
+            let help = "free some space, or redirect the output elsewhere";
             Failure::runtime(format!("cannot write to standard output: {error}"), help)
         }
     })

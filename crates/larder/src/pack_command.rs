@@ -109,11 +109,11 @@ pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
     let path = &flags.file;
     let request = packing_request(flags)?;
     if path.exists() && !flags.force {
-        let help = "give another name, or --force to write over it";
-        return Err(Failure::usage(format!("there is a file already: {}", path.display()), help));
+        let help = "choose another name, or overwrite it with --force";
+        return Err(Failure::usage(format!("the file already exists: {}", path.display()), help));
     }
     let cannot = |error: io::Error| {
-        let help = "give a file in an existing, writable directory with room";
+        let help = "choose a file in a writable directory with enough space";
         Failure::runtime(format!("cannot write {}: {error}", path.display()), help)
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -134,8 +134,8 @@ pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
     shown.finish();
     let count = number(&done["responses"]);
     if count == 0 {
-        let help = "larder explain URL says what is stored; patterns are those of larder pin";
-        return Err(Failure::runtime("nothing of that is stored; no file is created", help));
+        let help = "larder explain URL shows what is stored; patterns are those of larder pin";
+        return Err(Failure::runtime("no stored response matches; no file was created", help));
     }
     file.as_file().sync_all().map_err(cannot)?;
     let persisted = if flags.force { file.persist(path) } else { file.persist_noclobber(path) };
@@ -147,7 +147,7 @@ pub(crate) fn pack(flags: &PackFlags) -> Result<(), Failure> {
     let left_out = size::show_count(number(&done["left_out"]));
     let bodies = size::show(number(&done["body_bytes"]));
     print_line!(
-        "packed {responses} with bodies of {bodies}, left out {left_out}: {}, {}",
+        "packed {responses} with bodies of {bodies}, skipped {left_out}: {}, {}",
         path.display(),
         size::show(file_bytes)
     )
@@ -172,25 +172,25 @@ pub(crate) fn unpack(flags: &UnpackFlags) -> Result<(), Failure> {
         }
         let [stored, there, refused] = ["stored", "there", "refused"].map(|name| size::show_count(number(&done[name])));
         let bodies = size::show(number(&done["body_bytes"]));
-        print_line!("{}: {stored} stored ({bodies}), {there} were there, {refused} not stored", path.display())?;
+        print_line!("{}: {stored} stored ({bodies}), {there} already stored, {refused} refused", path.display())?;
     }
     match bad_count {
         0 => Ok(()),
         _ => Err(Failure::runtime(
-            "not all of it is stored",
-            "see above why; a file that is cut off or damaged is to be carried over again, what is stored of it stays",
+            "some responses were not stored",
+            "the reasons are above; if the file is cut off or damaged, copy it again: the stored responses stay",
         )),
     }
 }
 
 fn unpack_one(path: &Path, admin: AdminFlags) -> Result<Value, Failure> {
     let cannot = |error: io::Error| {
-        Failure::runtime(format!("cannot read {}: {error}", path.display()), "give a file as larder pack makes it")
+        Failure::runtime(format!("cannot read {}: {error}", path.display()), "give a file written by larder pack")
     };
     let mut file = File::open(path).map_err(cannot)?;
     let data = file.metadata().map_err(cannot)?;
     if !data.is_file() {
-        return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")));
+        return Err(cannot(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
     }
     let (shown, of) = (ProgressLine::new("unpacking"), data.len());
     let mut counted = CountedFile { file: &mut file, shown: &shown, of };

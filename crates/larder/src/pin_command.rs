@@ -72,7 +72,7 @@ pub(crate) struct UnpinFlags {
 /// An argument is neither a pattern nor a list, or the proxy is unreachable or refuses.
 pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
     let patterns = patterns(&flags.sources)?;
-    let shown = ProgressLine::new("looking through the store");
+    let shown = ProgressLine::new("reading the store");
     let mut before = 0;
     let mut tell = |told: ProgressEvent<'_>| {
         match told {
@@ -94,7 +94,7 @@ pub(crate) fn pin(flags: &PinFlags) -> Result<(), Failure> {
     let (count, bytes) = (number(&done["responses"]), number(&done["bytes"]));
     match (patterns.is_empty(), count) {
         (true, _) => print_line!("{all}"),
-        (false, 0) => print_line!("pinned, and nothing of it is stored yet; {all}"),
+        (false, 0) => print_line!("pinned, but no stored response matches yet; {all}"),
         (false, _) => {
             let responses = size::show_things(count, "response", "responses");
             print_line!("pinned {responses}, {}; {all}", size::show(bytes))
@@ -116,7 +116,7 @@ pub(crate) fn unpin(flags: &UnpinFlags) -> Result<(), Failure> {
         [] => Ok(()),
         [..] => Err(Failure::runtime(
             format!("not pinned: {}", unknown.join(", ")),
-            "larder pin lists what is; say it as it is listed",
+            "larder pin lists the pins; name one as it is listed",
         )),
     }
 }
@@ -149,7 +149,11 @@ pub(crate) fn patterns(sources: &[String]) -> Result<Vec<UrlPattern>, Failure> {
         }
     }
     match (sources.is_empty(), all.is_empty()) {
-        (false, true) => Err(Failure::usage("no pattern is listed", "write one a line, such as http://a.example/*")),
+        (false, true) => Err(Failure::usage(
+            "the file contains no pattern",
+            "write one pattern per line, such as \
+            http://a.example/*",
+        )),
         _ => Ok(all),
     }
 }
@@ -166,7 +170,7 @@ fn print_pattern(line: &Value, is_json: bool) -> Result<(), Failure> {
 /// Returns the pinned share of the limit.
 fn share(all: &Value) -> String {
     let (bytes, bytes_max) = (number(&all["bytes"]), number(&all["bytes_max"]));
-    format!("{} of the {} that may be are pinned", size::show(bytes), size::show(bytes_max))
+    format!("{} of at most {} are pinned", size::show(bytes), size::show(bytes_max))
 }
 
 fn number(value: &Value) -> u64 {

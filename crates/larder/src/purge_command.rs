@@ -107,14 +107,14 @@ fn whole_prefixes(prefix: &str) -> Vec<String> {
 
 fn check_tag(tag: &str) -> Result<(), Failure> {
     if ["http://", "https://"].iter().any(|scheme| tag.starts_with(scheme)) {
-        let help = "purge URLs and tags by a command each: larder purge URL, and larder purge --tag TAG";
+        let help = "use one command for URLs and one for tags: larder purge URL, and larder purge --tag TAG";
         return Err(Failure::usage(format!("a URL among the tags: `{tag}`"), help));
     }
     if !tag.is_empty() && tag.bytes().all(|octet| octet.is_ascii_graphic() && octet != b',') {
         return Ok(());
     }
     let help = "name each tag as an argument of its own, as in larder purge --tag product-17 product-18";
-    Err(Failure::usage(format!("not a tag, which is one word of ASCII without a comma: {tag}"), help))
+    Err(Failure::usage(format!("not a tag (one ASCII word without a comma): {tag}"), help))
 }
 
 /// The target of a request to purge everything, which needs a URL.

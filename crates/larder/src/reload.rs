@@ -84,10 +84,10 @@ impl Reloader {
 
 impl fmt::Display for ReloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the configuration was read again and is in force")?;
+        f.write_str("the new configuration is in force")?;
         match &self.unchanged[..] {
             [] => Ok(()),
-            keys => write!(f, ", but for what needs a restart: {}", keys.join(", ")),
+            keys => write!(f, ", except for settings that need a restart: {}", keys.join(", ")),
         }
     }
 }
@@ -116,11 +116,11 @@ fn key_of(setting: NeedsRestart) -> &'static str {
 }
 
 fn refused(error: io::Error) -> Failure {
-    let problem = format!("the configuration cannot be used: {error}");
+    let problem = format!("the new configuration cannot be used: {error}");
     match error.kind() {
         io::ErrorKind::InvalidInput => {
-            Failure::usage(problem, "correct this setting; the configuration before is in force")
+            Failure::usage(problem, "correct this setting; the previous configuration stays in force")
         }
-        _ => Failure::runtime(problem, "the configuration before is in force; correct what the system complains about"),
+        _ => Failure::runtime(problem, "the previous configuration stays in force; see the system's error"),
     }
 }

@@ -31,12 +31,13 @@ pub(crate) struct ReloadFlags {}
 /// No Larder of this user runs, or its configuration is unusable.
 pub(crate) fn run(_: &ReloadFlags) -> Result<(), Failure> {
     let none = || {
-        let help = "start it with larder run; if another user did, be that user or root, or send SIGHUP to its process";
-        Failure::runtime("no larder of yours runs", help)
+        let help = "start it with larder run; if another user runs it, use that user or root, or send SIGHUP to \
+            its process";
+        Failure::runtime("no larder of yours is running", help)
     };
     let mut control = ControlPath::connect_any()?.ok_or_else(none)?;
     let answer = control.ask(&ControlRequest::Reload).map_err(|error| {
-        let help = "see on its standard error how it went; it may be stopping";
+        let help = "see its standard error for the result; it may be stopping";
         Failure::runtime(format!("the running larder does not respond: {error}"), help)
     })?;
     match answer {

@@ -111,7 +111,7 @@ pub(crate) fn in_arguments(arguments: impl Iterator<Item = OsString>) -> (Vec<Os
 }
 
 fn warning(old: &str, new: &str) -> String {
-    format!("{old} is an old name, which the next release refuses; write {new}")
+    format!("{old} is an old name that the next release will refuse; write {new}")
 }
 
 /// Calls `replace` with a table, or with each table of a list.

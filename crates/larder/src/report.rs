@@ -89,7 +89,7 @@ impl fmt::Display for Report<'_> {
                 let urls: Vec<String> = origins.members.iter().map(|(url, _)| url.to_string()).collect();
                 write!(f, " from {}", urls.join(", "))?;
             }
-            writeln!(f, "{}", if site.cache.is_some() { ", cached in a way of its own" } else { "" })?;
+            writeln!(f, "{}", if site.cache.is_some() { ", with caching rules of its own" } else { "" })?;
         }
         if let Some(intercept) = &self.config.intercept {
             let shown = |hosts: &[HostPattern]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -97,16 +97,20 @@ impl fmt::Display for Report<'_> {
             let (hosts, others) = (shown(&intercept.hosts.hosts), shown(&intercept.hosts.except));
             writeln!(
                 f,
-                "  https    cached for {hosts}{except}{others}, by the authority {}",
+                "  https    cached for {hosts}{except}{others}, with the CA {}",
                 intercept.authority.certificate.display()
             )?;
         }
         match self.config.offline {
             Offline::Off => {}
             Offline::Auto => {
-                writeln!(f, "  offline  auto: once several origins do not answer, what is stored answers, stale too")?;
+                writeln!(
+                    f,
+                    "  offline  auto: once several origins do not respond, stored responses are served, \
+                    even stale ones"
+                )?;
             }
-            mode => writeln!(f, "  offline  {mode}: no origin is asked; larder offline off ends that")?,
+            mode => writeln!(f, "  offline  {mode}: no origin is contacted; larder offline off ends this")?,
         }
         if let Some(automatic) = &self.automatic {
             writeln!(f, "  policy   {automatic}")?;
@@ -120,15 +124,16 @@ impl fmt::Display for Report<'_> {
             let scheme = if self.config.admin_tls { "https" } else { "http" };
             writeln!(f, "  admin    {scheme}://{admin}/")?;
             if !self.config.admin_tls && !admin.ip().is_loopback() {
-                writeln!(
-                    f,
-                    "  warning  tokens come to the admin listener as they are: `tls = true` in [admin] hides them"
-                )?;
+                writeln!(f, "  warning  tokens reach the admin listener unencrypted: set `tls = true` in [admin]")?;
             }
         }
         if let Some(limit) = self.open_files {
             let connections = self.config.limits.connection_count_max;
-            writeln!(f, "  warning  {limit} open files are too few for {connections} connections (see ulimit -n)")?;
+            writeln!(
+                f,
+                "  warning  the limit of {limit} open files is too low for {connections} connections \
+                (see ulimit -n)"
+            )?;
         }
         match self.listeners.first() {
             Some(address) => write!(f, "  try      {}", self.example(*address)),
@@ -151,19 +156,19 @@ impl Report<'_> {
 
     fn write_store(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(StoreReport { missing, volumes, stats }) = &self.store else {
-            writeln!(f, "  store    none: what is cached is lost at the end")?;
+            writeln!(f, "  store    none: cached responses are lost when larder stops")?;
             return self.write_memory(f);
         };
         for VolumeReport { path, policy, size_bytes, device } in volumes {
             writeln!(f, "  store    {}: {} on {device}, policy {policy}", path.display(), size::show(*size_bytes))?;
         }
         for MissingDisk { path, why } in missing {
-            writeln!(f, "  warning  {}: not in use, its share is missed: {why}", path.display())?;
+            writeln!(f, "  warning  {}: not in use, its share of the keys misses: {why}", path.display())?;
         }
         write!(f, "  entries  {}", entries(stats))?;
         if stats.entries >= ENTRIES_TELLING {
             let bits = stats.index_bytes as f64 * 8.0 / stats.entries as f64;
-            write!(f, "; the index takes {bits:.1} bits an entry")?;
+            write!(f, "; the index takes {bits:.1} bits per entry")?;
         }
         writeln!(f)?;
         self.write_memory(f)
@@ -228,9 +233,9 @@ pub(crate) fn entries(stats: &Stats) -> String {
     let (known, most) = (size::show_count(stats.entries), size::show_count(stats.entries_max));
     match stats.recoverable_segments.saturating_sub(stats.recovered_segments) {
         _ if stats.loaded && stats.counts_all_entries => format!("{known} of at most {most}"),
-        _ if stats.loaded => format!("at least {known} of at most {most}: memory does not know them all"),
-        0 => format!("being loaded, misses until then, of at most {most}"),
-        left => format!("being loaded ({left} segments are left), misses until then, of at most {most}"),
+        _ if stats.loaded => format!("at least {known} of at most {most}: not all of them are known in memory"),
+        0 => format!("loading, lookups may miss until then; at most {most}"),
+        left => format!("loading ({left} segments left), lookups may miss until then; at most {most}"),
     }
 }
 
@@ -366,7 +371,7 @@ mod tests {
                 size_bytes: 64_000_000,
                 device: "threads",
             };
-            let missing = vec![MissingDisk { path: "/t".into(), why: "there is no such device".to_owned() }];
+            let missing = vec![MissingDisk { path: "/t".into(), why: "no such device".to_owned() }];
             let store = Some(StoreReport { missing, volumes: vec![volume], stats: stats.clone() });
             Report {
                 config: &ProxyConfig::default(),
@@ -381,23 +386,23 @@ mod tests {
         };
         for line in [
             "store    /s: 64 MB on threads, policy log\n",
-            "warning  /t: not in use, its share is missed: there is no such device\n",
+            "warning  /t: not in use, its share of the keys misses: no such device\n",
             "MB memory cache\n",
         ] {
             assert!(show(&stats).contains(line), "{}", show(&stats));
         }
-        let loading = "entries  being loaded (5 segments are left), misses until then, of at most 61,035\n";
+        let loading = "entries  loading (5 segments left), lookups may miss until then; at most 61,035\n";
         assert!(show(&stats).contains(loading), "{}", show(&stats));
         stats.entries = 61_035;
-        let bits = "; the index takes 8.0 bits an entry\n";
+        let bits = "; the index takes 8.0 bits per entry\n";
         assert!(show(&stats).contains(bits), "{}", show(&stats));
         stats.entries = 0;
-        let warning = "warning  1024 open files are too few for 16384 connections";
+        let warning = "warning  the limit of 1024 open files is too low for 16384 connections";
         assert!(show(&stats).contains(warning), "{}", show(&stats));
         (stats.loaded, stats.recovered_segments, stats.counts_all_entries) = (true, 7, true);
         assert!(show(&stats).contains("entries  0 of at most 61,035\n"), "{}", show(&stats));
         stats.counts_all_entries = false;
-        let unknown = "entries  at least 0 of at most 61,035: memory does not know them all\n";
+        let unknown = "entries  at least 0 of at most 61,035: not all of them are known in memory\n";
         assert!(show(&stats).contains(unknown), "{}", show(&stats));
     }
 
@@ -406,8 +411,8 @@ mod tests {
         check(
             |_| {},
             &[
-                "store    none: what is cached is lost at the end",
-                "memory   64 MB in all: 15.2 MB program, 8 MB bodies on their way, 4 MB connections, 36.8 MB memory cache",
+                "store    none: cached responses are lost when larder stops",
+                "memory   64 MB in all: 15.2 MB program, 8 MB bodies in transfer, 4 MB connections, 36.8 MB memory cache",
             ],
         );
         check(

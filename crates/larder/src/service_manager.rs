@@ -19,8 +19,8 @@ pub(crate) fn sockets() -> Result<Vec<ListeningSocket>, Failure> {
     let sockets = (0..handed_over.len()).map(|at| handed_over.take_tcp_listener(at));
     let sockets = sockets.filter_map(Result::transpose).map(|socket| ListeningSocket::new(socket?));
     sockets.collect::<io::Result<_>>().map_err(|error| {
-        let help = "ListenStream= of the .socket unit takes addresses of [listen], such as 0.0.0.0:3128";
-        Failure::runtime(format!("a socket that the service manager hands over cannot be used: {error}"), help)
+        let help = "the ListenStream= of the .socket unit must be an address of `listen`, such as 0.0.0.0:3128";
+        Failure::runtime(format!("cannot use a socket from the service manager: {error}"), help)
     })
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn tell_ready(handle: &ProxyHandle) {
         }
     });
     if let Err(error) = watching {
-        tell!("  warning  the service manager is not told that all is well: {error}");
+        tell!("  warning  cannot notify the service manager's watchdog: {error}");
     }
 }
 

@@ -113,11 +113,14 @@ impl StoreSettings {
     fn check(&self) -> Result<(), Failure> {
         let Self { disks, sizes, .. } = self;
         if disks.len() > 1 && disks.contains(&DiskSettings::None) {
-            return Err(Failure::usage("both a disk and none", "give disks, or `none` alone for memory only"));
+            return Err(Failure::usage(
+                "`none` is given together with a disk",
+                "give disks, or `none` alone for memory only",
+            ));
         }
         if let Some(twice) = disks.iter().enumerate().find_map(|(at, disk)| disks[..at].contains(disk).then_some(disk))
         {
-            let help = "give every disk once; a store takes one share of each";
+            let help = "give each disk once; the store places one share of the keys on each";
             return Err(Failure::usage(format!("a disk is given twice: {twice}"), help));
         }
         if sizes.len() > 1 && sizes.len() != disks.len() {
@@ -128,8 +131,8 @@ impl StoreSettings {
         }
         if disks.contains(&DiskSettings::None) && !sizes.is_empty() {
             return Err(Failure::usage(
-                "a size for a store, and none on disk",
-                "give --disk besides --size, or leave the size out; --memory-cache is that of the memory cache",
+                "a size is given, but no store on disk",
+                "add --disk, or remove --size; --memory-cache sets the memory cache",
             ));
         }
         (0..disks.len()).filter(|_| !disks.contains(&DiskSettings::None)).try_for_each(|index| self.check_sizes(index))
@@ -143,7 +146,7 @@ impl StoreSettings {
         let help = format!(
             "--size is {size} and can be from 64MiB to 16TiB; --mean-object-size is {mean} and can be from 512B to 1MiB"
         );
-        Err(Failure::usage(format!("no store can be made so: {error}"), help))
+        Err(Failure::usage(format!("these settings make no store: {error}"), help))
     }
 }
 
@@ -185,7 +188,7 @@ pub(crate) fn parse_io(text: &str) -> Result<IoChoice, BadValue> {
         "auto" => Ok(IoChoice::Auto),
         "uring" => Ok(IoChoice::Uring),
         "threads" => Ok(IoChoice::Threads),
-        _ => Err(BadValue::new(format!("not a way to do I/O: `{text}`"), "it can be auto, uring or threads")),
+        _ => Err(BadValue::new(format!("unknown I/O method: `{text}`"), "it can be auto, uring or threads")),
     }
 }
 
@@ -250,9 +253,9 @@ impl RunSettings {
         let open = addresses.into_iter().find(|address| !address.ip().is_loopback());
         if let (Some(address), true) = (open, self.proxy.clients.is_empty()) {
             return Err(Failure::usage(
-                format!("listening beyond this machine needs a list of clients: {address}"),
-                "say who may use the proxy, such as --allow-client 192.168.0.0/16 \
-                 (repeat for more; 0.0.0.0/0 and ::/0 are everybody), or listen on 127.0.0.1",
+                format!("listening beyond this machine requires a list of clients: {address}"),
+                "name the networks that may use the proxy, such as --allow-client 192.168.0.0/16 (repeatable; \
+                    0.0.0.0/0 and ::/0 admit everybody), or listen on 127.0.0.1",
             ));
         }
         let addresses: Vec<_> =
@@ -260,49 +263,62 @@ impl RunSettings {
         // Port 0 may be repeated, because the system chooses a different port each time.
         let is_twice = |(at, address): &(usize, &SocketAddr)| address.port() != 0 && addresses[..*at].contains(address);
         if let Some((_, address)) = addresses.iter().enumerate().find(is_twice) {
-            let help = "give each listener an address of its own, the admin listener too";
-            return Err(Failure::usage(format!("an address to listen on is given twice: {address}"), help));
+            let help = "give each listener its own address, including the admin listener";
+            return Err(Failure::usage(format!("two listeners have the same address: {address}"), help));
         }
         let tls = self.proxy.listeners.iter().find(|listener| listener.tls && self.proxy.identities.is_empty());
         if let Some(listener) = tls {
             return Err(Failure::usage(
-                format!("a listener with TLS needs a certificate: {}", listener.address),
+                format!("a TLS listener needs a certificate: {}", listener.address),
                 "give --certificate FILE,KEY or a [[certificate]] with file and key",
             ));
         }
         let is_guarded = self.proxy.admin_tokens.is_some();
         if let Some(admin) = self.proxy.admin.filter(|admin| !admin.ip().is_loopback() && !is_guarded) {
             return Err(Failure::usage(
-                format!("the admin listener without tokens stays on this machine: {admin}"),
-                "use a loopback address such as --admin 127.0.0.1:3180, or give tokens in [admin]: see docs/configuration.md",
+                format!("without tokens, the admin listener must be on this machine: {admin}"),
+                "use a loopback address such as --admin 127.0.0.1:3180, or set `tokens` in [admin]; see \
+                    docs/configuration.md",
             ));
         }
         if self.proxy.admin_tls && self.proxy.identities.is_empty() {
             let help =
-                "give --certificate FILE,KEY or a [[certificate]] with file and key, or leave `tls` out of [admin]";
+                "give --certificate FILE,KEY or a [[certificate]] with file and key, or remove `tls` from [admin]";
             return Err(Failure::usage("the admin listener with TLS needs a certificate", help));
         }
         self.check_origin_form()?;
         self.store.check()?;
         if self.intercepts() && !self.forwards() {
-            let help = "turn forward mode on with `[forward] enabled = true`, or leave the hosts to intercept out";
-            return Err(Failure::usage("interception without forward mode: there are no tunnels to look into", help));
+            let help = "turn on forward mode with `[forward] enabled = true`, or remove the hosts to intercept";
+            return Err(Failure::usage(
+                "interception needs forward mode: only tunnels of a forward proxy can be \
+                intercepted",
+                help,
+            ));
         }
         let all_count = self.intercept.hosts.hosts.iter().filter(|pattern| **pattern == HostPattern::All).count();
         if all_count == 1 {
             return Err(Failure::usage(
-                "interception of all hosts looks into every https:// of every client: banks, mail and passwords, too",
-                "name the hosts that are worth caching (--intercept pypi.org, --intercept npm); if it is to be all, say so twice: --intercept all --intercept all, or hosts = [\"all\", \"all\"]",
+                "interception of all hosts reads all https:// traffic of all clients, including banking, mail \
+                    and passwords",
+                "name the hosts to cache (--intercept pypi.org, --intercept npm); to intercept all hosts, give \
+                    `all` twice: --intercept all --intercept all, or hosts = [\"all\", \"all\"]",
             ));
         }
         if let (true, Some(origin)) = (self.intercepts(), &self.proxy.default_origin) {
-            let help = "give that origin to its hosts in a [[site]], or leave the hosts to intercept out";
-            return Err(Failure::usage(format!("interception beside an origin for every host: {origin}"), help));
+            let help = "give that origin to its hosts in a [[site]], or remove the hosts to intercept";
+            return Err(Failure::usage(
+                format!(
+                    "interception and an origin for every host exclude each other: \
+                {origin}"
+                ),
+                help,
+            ));
         }
         let unused = self.worlds.origins.iter().find(|origin| !self.worlds.names.contains(&origin.name));
         if let Some(OriginOf { name, .. }) = unused {
-            let help = format!("mirror it too, such as --mirror {name}");
-            return Err(Failure::usage(format!("a server is given for a mirror that is not served: {name}"), help));
+            let help = format!("mirror it too, such as with --mirror {name}");
+            return Err(Failure::usage(format!("a server is given for a mirror that is off: {name}"), help));
         }
         if !self.forwards() && !self.reverses() && !self.mirrors() {
             return Err(Failure::usage(
@@ -318,8 +334,8 @@ impl RunSettings {
         let takes_it = self.proxy.listeners.iter().find(|listener| listener.origin_form);
         let is_reverse_alone = !self.forwards() || self.proxy.default_origin.is_some();
         let Some(listener) = takes_it.filter(|_| is_reverse_alone) else { return Ok(()) };
-        let problem = format!("origin form without forward requests: {}", listener.address);
-        let help = "leave `origin_form` out of that [[listener]]: sites and origins take such requests anyway";
+        let problem = format!("a listener with origin_form needs forward mode: {}", listener.address);
+        let help = "remove `origin_form` from that [[listener]]: sites and origins accept such requests without it";
         Err(Failure::usage(problem, help))
     }
 
@@ -397,18 +413,18 @@ mod tests {
     #[test]
     fn strangers_need_an_invitation() {
         let open = || vec!["127.0.0.1:1".parse().unwrap(), "0.0.0.0:2".parse().unwrap()];
-        check(|settings| settings.proxy.listeners = open(), Err("needs a list of clients: 0.0.0.0:2"));
+        check(|settings| settings.proxy.listeners = open(), Err("requires a list of clients: 0.0.0.0:2"));
         let invite = |settings: &mut RunSettings| {
             settings.proxy.listeners = open();
             settings.proxy.clients = vec!["10.0.0.0/8".parse().unwrap()];
         };
         check(invite, Ok(()));
         let admin = "10.0.0.1:1".parse().unwrap();
-        check(|settings| settings.proxy.admin = Some(admin), Err("stays on this machine: 10.0.0.1:1"));
+        check(|settings| settings.proxy.admin = Some(admin), Err("must be on this machine: 10.0.0.1:1"));
         let tls = Listener::tls("127.0.0.1:3".parse().unwrap());
         check(|settings| settings.proxy.listeners = vec![tls], Err("needs a certificate: 127.0.0.1:3"));
         let admin = |settings: &mut RunSettings| settings.proxy.admin = Some(settings.proxy.listeners[0].address);
-        check(admin, Err("an address to listen on is given twice: 127.0.0.1:3128"));
+        check(admin, Err("two listeners have the same address: 127.0.0.1:3128"));
         check(|settings| settings.proxy.listeners.clear(), Err("no address to listen on"));
     }
 
@@ -417,17 +433,17 @@ mod tests {
         let all = |settings: &mut RunSettings| settings.intercept.hosts.hosts = vec![HostPattern::All; 2];
         check(all, Ok(()));
         let once = |settings: &mut RunSettings| settings.intercept.hosts.hosts = vec![HostPattern::All];
-        check(once, Err("banks, mail and passwords"));
+        check(once, Err("banking, mail and passwords"));
         let reverse = |settings: &mut RunSettings| {
             all(settings);
             settings.proxy.default_origin = Some(parse_origin("http://127.0.0.1:8080").unwrap());
         };
-        check(reverse, Err("interception without forward mode"));
+        check(reverse, Err("interception needs forward mode"));
         let both = |settings: &mut RunSettings| {
             reverse(settings);
             settings.forward = Some(true);
         };
-        check(both, Err("interception beside an origin for every host: http://127.0.0.1:8080"));
+        check(both, Err("interception and an origin for every host exclude each other: http://127.0.0.1:8080"));
     }
 
     #[test]
@@ -440,11 +456,11 @@ mod tests {
         let (one, two) = (64 << 20, 128 << 20);
         check(with(vec![at("a"), at("b")], vec![one]), Ok(()));
         check(with(vec![at("a"), at("b")], vec![one, two]), Ok(()));
-        check(with(vec![at("a"), at("b")], vec![one, 1_000_000]), Err("no store can be made so: "));
-        check(with(vec![DiskSettings::None], vec![one]), Err("a size for a store, and none on disk"));
+        check(with(vec![at("a"), at("b")], vec![one, 1_000_000]), Err("these settings make no store: "));
+        check(with(vec![DiskSettings::None], vec![one]), Err("a size is given, but no store on disk"));
         check(with(vec![at("a")], vec![1, 2]), Err("2 sizes for 1 disks"));
         check(with(vec![at("a"), at("a")], vec![]), Err("a disk is given twice: a"));
-        check(with(vec![at("a"), DiskSettings::None], vec![]), Err("both a disk and none"));
+        check(with(vec![at("a"), DiskSettings::None], vec![]), Err("`none` is given together with a disk"));
     }
 
     #[test]

@@ -53,14 +53,14 @@ impl Signals {
                         continue;
                     }
                     // The log file is reopened even if the configuration is unusable, because it may have been moved.
-                    Err(failure) => tell!("{name}: nothing changes\n{}", failure.shown()),
+                    Err(failure) => tell!("{name}: nothing changed\n{}", failure.shown()),
                 }
             }
             let problems = handle.refresh();
             if problems.is_empty() {
-                tell!("{name}: access log and certificates opened again");
+                tell!("{name}: reopened the access log and reloaded the certificates");
             }
-            problems.iter().for_each(|problem| tell!("{name}: {problem}: what was in use before still is"));
+            problems.iter().for_each(|problem| tell!("{name}: {problem}: keeping the previous ones"));
         }
     }
 }

@@ -96,12 +96,12 @@ pub(crate) fn run(command: StoreCommand) -> Result<(), Failure> {
 fn existing(path: Option<PathBuf>) -> Result<PathBuf, Failure> {
     let (place, what, help) = match path {
         Some(path) => {
-            (path, "file", "give the path of a store, as --disk has it; without a path it is the default store")
+            (path, "file", "give the path of a store, as for --disk; without a path, the default store is used")
         }
         None => (
             store_path::default_store()?,
             "default store",
-            "larder run and larder exec make it; give the path of another store, as --disk has it",
+            "larder run and larder exec create it; give the path of another store, as for --disk",
         ),
     };
     match place.try_exists() {
@@ -116,7 +116,7 @@ fn info(path: &Path) -> Result<(), Failure> {
     if info.policy.is_some_and(Policy::index_assumes_mean) {
         // This is the mean size with which `larder run` opens the store by default.
         let mean = size::show(mean_entry_bytes_default(info.size_bytes));
-        memory.push_str(&format!(", as for entries of {mean} on average"));
+        memory.push_str(&format!(", for entries of {mean} on average"));
     }
     let mut lines = vec![
         ("policy", info.policy.map_or_else(String::new, |policy| format!("{policy}: {}", policy.about))),
@@ -126,7 +126,7 @@ fn info(path: &Path) -> Result<(), Failure> {
         ("entries", report::entries(&stats)),
         ("memory", memory),
         ("kill -9", format!("keeps {}", info.kept_after_kill)),
-        ("sites", format!("{} invalidated on their own", info.site_rule_count)),
+        ("sites", format!("{} invalidated one by one", info.site_rule_count)),
         ("written", format!("the superblock {} times", info.generation)),
     ];
     if info.is_block_device {
@@ -163,7 +163,7 @@ fn check(path: &Path) -> Result<(), Failure> {
             size::show_things(findings.damage_count, "damaged place", "damaged places"),
             path.display()
         ),
-        "the proxy treats what is damaged as misses and goes on; if it grows, the disk is failing",
+        "the proxy serves damaged entries as misses; if their number grows, the disk is failing",
     ))
 }
 
@@ -191,18 +191,21 @@ fn upgrade(flags: UpgradeStoreFlags) -> Result<(), Failure> {
     let shown = path.display();
     let UpgradePlan { from, to, loses_entries } = plan;
     if from == to {
-        return print_line!("{shown}: format {from} is the newest of its policy; nothing to do");
+        return print_line!("{shown}: format {from} is the newest one of its policy; nothing to do");
     }
     if loses_entries && !flags.yes {
         let (_, stats) = larder_store::survey(&path).map_err(|error| failure(&path, "look into", &error))?;
         return Err(Failure::runtime(
             format!("the newest format has another layout for {shown}: all its {} would be lost", entries_in(&stats)),
-            "nothing was changed, and larder goes on using it as it is; add --yes to format it again, which takes seconds",
+            "nothing was changed, and the store stays usable; add --yes to format it again, which takes seconds",
         ));
     }
     larder_store::upgrade(&path).map_err(|error| failure(&path, "upgrade", &error))?;
-    let kept = if loses_entries { "it is empty now" } else { "every entry stays" };
-    print_line!("{shown}: format {from} became {to}; {kept}. Larders that do not know format {to} refuse it")
+    let kept = if loses_entries { "the store is now empty" } else { "all entries were kept" };
+    print_line!(
+        "{shown}: upgraded from format {from} to {to}; {kept}. Versions of larder that do not know \
+        format {to} refuse it"
+    )
 }
 
 fn entries_in(stats: &Stats) -> String {
@@ -213,13 +216,13 @@ fn format(flags: FormatFlags) -> Result<(), Failure> {
     let path = flags.path.display();
     let content = look(&flags.path)?;
     if let PathContent::OtherFile = content {
-        let help = "only stores and block devices are formatted: give another path, or remove what is there yourself";
+        let help = "only stores and block devices can be formatted: give another path, or remove the file yourself";
         return Err(Failure::runtime(format!("{path} exists and is not a Larder store"), help));
     }
     if let (Some(what), false) = (destroyed(&content), flags.force) {
         return Err(Failure::runtime(
             format!("{path} holds {what}"),
-            "nothing was changed; formatting destroys it: add --force if that is what you want",
+            "nothing was changed; to destroy the content, add --force",
         ));
     }
     let size_there = match &content {
@@ -263,6 +266,6 @@ fn look(path: &Path) -> Result<PathContent, Failure> {
 }
 
 fn failure(path: &Path, what: &str, error: &Error) -> Failure {
-    let help = "check that the path is right, that you may read and write it, and that no larder is using it";
+    let help = "check the path, that you may read and write it, and that no larder is using it";
     Failure::runtime(format!("cannot {what} {}: {error}", path.display()), help)
 }

@@ -48,7 +48,10 @@ fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
         let parent = parent.display();
         return Err(Failure::runtime(
             format!("no such directory for the store: {parent}"),
-            format!("make it first (mkdir -p {parent}), or give another --disk path, or --disk none for memory only"),
+            format!(
+                "create it first (mkdir -p {parent}), or give another --disk path, or --disk none for memory \
+                only"
+            ),
         ));
     }
     Ok(path.to_owned())
@@ -104,11 +107,11 @@ pub(crate) fn default_store() -> Result<PathBuf, Failure> {
 fn in_user_cache(keeps_files: bool) -> Result<PathBuf, Failure> {
     let (folder, help) = (user_folder()?, USER_CACHE_HELP);
     make_private(&folder)
-        .map_err(|error| Failure::runtime(format!("cannot make directory {}: {error}", folder.display()), help))?;
+        .map_err(|error| Failure::runtime(format!("cannot create directory {}: {error}", folder.display()), help))?;
     Ok(folder.join(if keeps_files { DIRECTORY_NAME } else { FILE_NAME }))
 }
 
-const USER_CACHE_HELP: &str = "say where to keep the store with --disk PATH, or use --disk none for memory only";
+const USER_CACHE_HELP: &str = "choose a place for the store with --disk PATH, or use --disk none for memory only";
 
 /// Creates `folder` and its missing parents for their owner alone. Existing folders stay unchanged.
 fn make_private(folder: &Path) -> io::Result<()> {

@@ -126,7 +126,7 @@ fn look(admin: AdminFlags) -> Result<Overview, Failure> {
     let text = admin_client::ask(admin, "GET /overview.json", "")?;
     serde_json::from_str(&text).map_err(|error| {
         let help = "use the same version of larder on both ends";
-        Failure::runtime(format!("the proxy's response is no overview: {error}"), help)
+        Failure::runtime(format!("the proxy's response is not an overview: {error}"), help)
     })
 }
 

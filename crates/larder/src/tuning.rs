@@ -35,17 +35,17 @@ pub(crate) fn parse_choice(text: &str) -> Result<PolicyChoice, BadValue> {
 pub(crate) fn parse_policy(text: &str) -> Result<&'static Policy, BadValue> {
     Policy::named(text).ok_or_else(|| {
         let names = Policy::all().iter().map(|policy| policy.name);
-        BadValue::new(format!("not a policy: `{text}`"), value::names_help("policies", text, names))
+        BadValue::new(format!("unknown policy: `{text}`"), value::names_help("policies", text, names))
     })
 }
 
 /// Parses `--tune`.
 pub(crate) fn parse_tuned(text: &str) -> Result<TunedConstant, BadValue> {
     let bad = |problem: String| BadValue::new(problem, "give a name and a value, such as reinsertion=off");
-    let (name, value) = text.split_once('=').ok_or_else(|| bad(format!("no value for a constant: `{text}`")))?;
+    let (name, value) = text.split_once('=').ok_or_else(|| bad(format!("a constant without a value: `{text}`")))?;
     let field = Tuning::fields().iter().find(|field| field.name == name).ok_or_else(|| {
         let names = Tuning::fields().iter().map(|field| field.name);
-        BadValue::new(format!("not a constant: `{name}`"), value::names_help("constants", name, names))
+        BadValue::new(format!("unknown constant: `{name}`"), value::names_help("constants", name, names))
     })?;
     let value = match (&field.kind, value) {
         (TuningKind::Switch, "on" | "true") => TuningValue::Switch(true),
@@ -59,7 +59,9 @@ pub(crate) fn parse_tuned(text: &str) -> Result<TunedConstant, BadValue> {
 /// Parses the value of a constant other than a switch.
 pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadValue> {
     let value = match &field.kind {
-        TuningKind::Switch => return Err(BadValue::new(format!("not a switch: `{text}`"), "write true or false")),
+        TuningKind::Switch => {
+            return Err(BadValue::new(format!("neither true nor false: `{text}`"), "write true or false"));
+        }
         TuningKind::Count(_) => text.parse().ok().map(TuningValue::Number),
         TuningKind::Bytes(_) | TuningKind::Power(_) => Some(TuningValue::Number(size::parse(text)?)),
         TuningKind::Time(_) => Some(TuningValue::Time(duration::parse(text)?)),
@@ -68,7 +70,7 @@ pub(crate) fn parse(field: &TuningField, text: &str) -> Result<TuningValue, BadV
         TuningKind::Word(words) => words.iter().find(|word| **word == text).map(|word| TuningValue::Word(word)),
     };
     let fitting = value.filter(|value| field.kind.admits(*value));
-    fitting.ok_or_else(|| BadValue::new(format!("not a value for {}: `{text}`", field.name), range(&field.kind)))
+    fitting.ok_or_else(|| BadValue::new(format!("value out of range for {}: `{text}`", field.name), range(&field.kind)))
 }
 
 /// Returns the text of `larder help tuning`: every policy, and every constant with its range and default.
@@ -157,10 +159,10 @@ mod tests {
         let meant = parse_tuned("reinsertions=on").unwrap_err().help;
         assert!(meant.starts_with("did you mean `reinsertion`? the constants are "), "{meant}");
         let bad = parse_policy("lru").unwrap_err();
-        assert!(bad.problem == "not a policy: `lru`" && bad.help.contains("log"), "{bad:?}");
+        assert!(bad.problem == "unknown policy: `lru`" && bad.help.contains("log"), "{bad:?}");
         for (text, problem) in [
-            ("reinsertion", "no value for a constant: `reinsertion`"),
-            ("insertion=on", "not a constant: `insertion`"),
+            ("reinsertion", "a constant without a value: `reinsertion`"),
+            ("insertion=on", "unknown constant: `insertion`"),
             ("reinsertion=1", "neither on nor off: `1`"),
         ] {
             assert_eq!(parse_tuned(text).unwrap_err().problem, problem);

@@ -145,7 +145,7 @@ impl Successor {
             remaining = RemainingWork::Nothing;
         }
         if let Some(Err(error)) = store.as_ref().map(Store::release) {
-            tell!("the store was not closed in order: {error}: what was stored last may be lost");
+            tell!("the store was not closed properly: {error}: the most recent entries may be lost");
         }
         drop(store);
         free();
@@ -164,13 +164,13 @@ impl Successor {
         let _ = self.line.send(&HandoverMessage::InCharge);
         let on = match remaining {
             RemainingWork::Nothing => String::new(),
-            RemainingWork::Connections(1) => "; one connection goes on with the one before until it ends".to_owned(),
+            RemainingWork::Connections(1) => "; one connection stays with the old process until it ends".to_owned(),
             RemainingWork::Connections(count) => {
-                format!("; {count} connections go on with the one before until they end")
+                format!("; {count} connections stay with the old process until they end")
             }
         };
         let id = self.child.id();
-        let told = format!("process {id} took over; clients waited {waited_ms} ms at most{on}");
+        let told = format!("process {id} took over; clients waited at most {waited_ms} ms{on}");
         Ok(HandedOver { leaving, forwarding, told })
     }
 
@@ -199,12 +199,18 @@ impl Successor {
     fn silent(&self, error: &io::Error) -> Failure {
         let why = match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
-                "the new larder ended before it said why".to_owned()
+                "the new larder ended without giving a reason".to_owned()
             }
-            io::ErrorKind::TimedOut => "the new larder does not answer".to_owned(),
-            _ => format!("the new larder does not answer: {error}"),
+            io::ErrorKind::TimedOut => "the new larder does not respond".to_owned(),
+            _ => format!("the new larder does not respond: {error}"),
         };
-        Failure::runtime(why, format!("{BEFORE_RUNS}; its standard error is that of the larder that runs: see there"))
+        Failure::runtime(
+            why,
+            format!(
+                "{BEFORE_RUNS}; the new process writes to the same standard error: see its \
+            messages there"
+            ),
+        )
     }
 
     fn rejected(
@@ -247,7 +253,7 @@ fn failure(what: &str, error: &io::Error) -> Failure {
     Failure::runtime(format!("{what}: {error}"), format!("{BEFORE_RUNS}; --program names another program"))
 }
 
-const BEFORE_RUNS: &str = "the larder that runs goes on";
+const BEFORE_RUNS: &str = "the running larder continues";
 
 /// Time in which responses announce that connections close, before accepting ends. It is long enough for every active
 /// client to send one more request.

@@ -41,15 +41,15 @@ pub(crate) struct UpgradeFlags {
 /// No Larder of this user runs, or the newer program does not start.
 pub(crate) fn run(flags: &UpgradeFlags) -> Result<(), Failure> {
     let none = || {
-        let help = "start it with larder run; if another user did, be that user or root";
-        Failure::runtime("no larder of yours runs", help)
+        let help = "start it with larder run; if another user runs it, use that user or root";
+        Failure::runtime("no larder of yours is running", help)
     };
     let program = flags.program.as_deref().map(absolute).transpose().map_err(|error| {
-        Failure::usage(format!("cannot find --program: {error}"), "give the path of a program of larder")
+        Failure::usage(format!("cannot find --program: {error}"), "give the path of a larder program")
     })?;
     let mut control = ControlPath::connect_any()?.ok_or_else(none)?;
     let broken = |error| {
-        let help = "see on its standard error how it went; an older larder that knows no upgrade has to be restarted";
+        let help = "see its standard error for the result; an older larder without upgrades must be restarted";
         Failure::runtime(format!("the running larder does not respond: {error}"), help)
     };
     match control.ask_patiently(&ControlRequest::Upgrade { program, check: flags.check }).map_err(broken)? {

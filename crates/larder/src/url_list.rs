@@ -34,7 +34,8 @@ impl<'a> ListSource<'a> {
 /// A usage failure for an invalid pattern.
 pub(crate) fn pattern(text: &str) -> Result<UrlPattern, Failure> {
     text.parse().map_err(|error: BadUrlPattern| {
-        let help = "a pattern is such as http://deb.debian.org/* or https://example.com/map.png; lists are files that are there";
+        let help = "give a pattern such as http://deb.debian.org/* or https://example.com/map.png, or an \
+            existing file with patterns";
         Failure::usage(error.to_string(), help)
     })
 }
@@ -52,11 +53,11 @@ pub(crate) fn listed<T>(path: &str, parse: impl Fn(&str) -> Result<T, Failure>) 
         Ok::<_, io::Error>(text)
     };
     let text = read().map_err(|error| {
-        let help = "give URLs that begin with http:// or https://, or files in UTF-8 with a URL on each line";
+        let help = "give URLs that begin with http:// or https://, or UTF-8 files with one URL per line";
         Failure::runtime(format!("cannot read the list {path}: {error}"), help)
     })?;
     if text.len() as u64 > LIST_BYTES_MAX {
-        let problem = format!("a list of more than {} is too long: {path}", size::show(LIST_BYTES_MAX));
+        let problem = format!("the list is longer than {}: {path}", size::show(LIST_BYTES_MAX));
         return Err(Failure::usage(problem, "split it into several"));
     }
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));

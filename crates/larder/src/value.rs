@@ -42,15 +42,16 @@ impl fmt::Display for BadValue {
 
 impl Error for BadValue {}
 
-/// Parses the Host for an origin: `true` for the one that the client requested, `false` for the one in the origin's URL, or
-/// a name with or without port.
+/// Parses the Host for an origin: `true` for the host that the client requested, `false` for the one in the origin's
+/// URL, or a name with or without port.
 pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
     match text {
         "true" => Ok(HostSent::Client),
         "false" => Ok(HostSent::Origin),
         name => {
             let parsed = name.parse::<Authority>().ok().filter(|name| !name.as_str().contains('@'));
-            let help = "it can be true, for the host that the client requested; false, for the host in the origin's URL; or a host such as www.example.com";
+            let help = "it can be true (the host that the client requested), false (the host in the origin's \
+                URL), or a host such as www.example.com";
             parsed.map(HostSent::Named).ok_or_else(|| BadValue::new(format!("not a host: `{name}`"), help))
         }
     }
@@ -72,19 +73,18 @@ pub(crate) fn site_host(text: &str) -> Result<String, BadValue> {
 /// Parses a content coding.
 pub(crate) fn coding(text: &str) -> Result<ContentCoding, BadValue> {
     let known = ContentCoding::ALL.into_iter().find(|coding| coding.token() == text);
-    known.ok_or_else(|| BadValue::new(format!("not a coding: `{text}`"), "it can be zstd, br or gzip"))
+    known.ok_or_else(|| BadValue::new(format!("unknown coding: `{text}`"), "it can be zstd, br or gzip"))
 }
 
 /// Parses a media type, or a pattern for all subtypes of a type.
 pub(crate) fn media_type(text: &str) -> Result<String, BadValue> {
-    let bad = |_| BadValue::new(format!("not a media type: `{text}`"), "it can be such as text/html or text/*");
+    let bad = |_| BadValue::new(format!("not a media type: `{text}`"), "write one such as text/html or text/*");
     larder_http::rules::MatchedPart::Type.check(text).map(|()| text.to_ascii_lowercase()).map_err(bad)
 }
 
 /// Parses a parent proxy. The error text contains no password.
 pub(crate) fn parent(text: &str) -> Result<Parent, BadValue> {
-    let help =
-        "a parent is such as http://10.0.0.1:3128 or http://user:password@proxy.example:3128, in which %40 is an @";
+    let help = "write a parent as http://10.0.0.1:3128 or http://user:password@proxy.example:3128; %40 stands for @";
     text.parse::<Parent>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 
@@ -94,7 +94,8 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     let bad = |what: &str| {
         BadValue::new(
             format!("{what}: `{text}`"),
-            "an address is an IP and a port such as 127.0.0.1:3128, [::1]:3128 or 0.0.0.0:3128; a port alone (3128) is on 127.0.0.1",
+            "give an IP address and a port such as 127.0.0.1:3128, [::1]:3128 or 0.0.0.0:3128; a port alone \
+                (3128) is on 127.0.0.1",
         )
     };
     if let Ok(address) = text.parse::<SocketAddr>() {
@@ -103,23 +104,23 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     let port = text.strip_prefix("localhost").unwrap_or(text);
     let port = port.strip_prefix(':').unwrap_or(port);
     if !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()) {
-        let port = port.parse().map_err(|_| bad("no such port"))?;
+        let port = port.parse().map_err(|_| bad("port out of range"))?;
         return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
     }
     match text.parse::<IpAddr>() {
-        Ok(_) => Err(bad("an address without a port")),
+        Ok(_) => Err(bad("address without a port")),
         Err(_) => Err(bad("not an address to listen on")),
     }
 }
 
 /// Parses the lifetime of an error that states none: its status and a duration, such as `404=10s`.
 pub(crate) fn negative_lifetime(text: &str) -> Result<(u16, Duration), BadValue> {
-    let help = "such a lifetime is a status from 400 to 599 and a duration, such as 404=10s";
+    let help = "give a status from 400 to 599 and a duration, such as 404=10s";
     let bad = |what: &str| BadValue::new(format!("{what}: `{text}`"), help);
-    let (status, lifetime) = text.split_once('=').ok_or_else(|| bad("not a status and a duration"))?;
+    let (status, lifetime) = text.split_once('=').ok_or_else(|| bad("not a status with a duration"))?;
     let status = status.trim().parse().ok().filter(|status| (400..600).contains(status));
-    let lifetime = duration::parse(lifetime.trim()).map_err(|_| bad("not a duration behind the status"))?;
-    Ok((status.ok_or_else(|| bad("not the status of an error"))?, lifetime))
+    let lifetime = duration::parse(lifetime.trim()).map_err(|_| bad("not a duration after the status"))?;
+    Ok((status.ok_or_else(|| bad("not an error status"))?, lifetime))
 }
 
 /// Parses a network: `192.168.0.0/16`, `fd00::/8`, or one address.
@@ -128,15 +129,15 @@ pub(crate) fn network(text: &str) -> Result<IpNet, BadValue> {
     parsed.map(|net| net.trunc()).ok_or_else(|| {
         BadValue::new(
             format!("not a network: `{text}`"),
-            "a network is an address with a prefix length such as 192.168.0.0/16 or fd00::/8, or one address",
+            "give an address with a prefix length such as 192.168.0.0/16 or fd00::/8, or one address",
         )
     })
 }
 
 /// Parses the name of a field.
 pub(crate) fn field_name(text: &str) -> Result<HeaderName, BadValue> {
-    let help = "a field has a name such as CDN-Cache-Control";
-    text.parse().map_err(|_| BadValue::new(format!("not the name of a field: `{text}`"), help))
+    let help = "give a field name such as CDN-Cache-Control";
+    text.parse().map_err(|_| BadValue::new(format!("not a field name: `{text}`"), help))
 }
 
 /// Parses the field in which trusted proxies name the client.
@@ -145,8 +146,8 @@ pub(crate) fn client_field(text: &str) -> Result<ClientField, BadValue> {
         "x-forwarded-for" => Ok(ClientField::XForwardedFor),
         "forwarded" => Ok(ClientField::Forwarded),
         _ => Err(BadValue::new(
-            format!("not a field that names a client: `{text}`"),
-            "it can be x-forwarded-for or forwarded: the one that the proxies in front write",
+            format!("unknown field for the client's address: `{text}`"),
+            "it can be x-forwarded-for or forwarded: choose the one that your balancers write",
         )),
     }
 }
@@ -158,15 +159,16 @@ pub(crate) fn ready_path(text: &str) -> Result<Option<String>, BadValue> {
         "none" => Ok(None),
         _ if is_path => Ok(Some(text.to_owned())),
         _ => Err(BadValue::new(
-            format!("not a path for health checks: `{text}`"),
-            "it begins with a slash and has no query, such as /-/ready; or `none` for no health checks",
+            format!("not a path: `{text}`"),
+            "give a path that begins with a slash and has no query, such as /-/ready, or `none` to turn health \
+                checks off",
         )),
     }
 }
 
 /// Parses the proxy's name in Via and CDN-Loop.
 pub(crate) fn pseudonym(text: &str) -> Result<String, BadValue> {
-    let help = "a name is letters, digits, -, . and _, such as cache-1.example";
+    let help = "a name consists of letters, digits, -, . and _, such as cache-1.example";
     let name = Pseudonym::new(text).ok_or_else(|| BadValue::new(format!("not a name: `{text}`"), help))?;
     Ok(name.as_str().to_owned())
 }
@@ -179,7 +181,7 @@ pub(crate) fn field_line(text: &str) -> Result<String, BadValue> {
     if text.split_once(':').is_some_and(is_line) {
         return Ok(text.to_owned());
     }
-    let help = "a field is a name, a colon and a value, such as \"Accept-Language: de\"";
+    let help = "give a name, a colon and a value, such as \"Accept-Language: de\"";
     Err(BadValue::new(format!("not a field: `{text}`"), help))
 }
 
@@ -188,8 +190,8 @@ pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=WORKERS_MAX).contains(count));
     count.ok_or_else(|| {
         BadValue::new(
-            format!("not a count of threads: `{text}`"),
-            format!("a count of threads is from 1 to {WORKERS_MAX}; leave it out for one per processor"),
+            format!("not a number of threads: `{text}`"),
+            format!("give 1 to {WORKERS_MAX}, or leave it out for one thread per processor"),
         )
     })
 }
@@ -197,12 +199,20 @@ pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
 /// Parses a number of at least one.
 pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
-    count.ok_or_else(|| BadValue::new(format!("not a count: `{text}`"), format!("a count is from 1 to {COUNT_MAX}")))
+    count.ok_or_else(|| {
+        BadValue::new(
+            format!("not a count: `{text}`"),
+            format!(
+                "give a whole number from 1 to \
+        {COUNT_MAX}"
+            ),
+        )
+    })
 }
 
 /// Parses a limit on listed items; 0 means all.
 pub(crate) fn limit(text: &str) -> Result<u64, BadValue> {
-    text.parse().map_err(|_| BadValue::new(format!("not a count: `{text}`"), "a limit is a whole number; 0 means all"))
+    text.parse().map_err(|_| BadValue::new(format!("not a count: `{text}`"), "give a whole number; 0 means all"))
 }
 
 /// Parses the number of simultaneous fetches.
@@ -210,14 +220,14 @@ pub(crate) fn jobs(text: &str) -> Result<u8, BadValue> {
     let count = text.parse().ok().filter(|count| JOBS.contains(count));
     count.ok_or_else(|| {
         let help = format!("it can be from {} to {}", JOBS.start(), JOBS.end());
-        BadValue::new(format!("not a count of fetches at once: `{text}`"), help)
+        BadValue::new(format!("not a number of concurrent fetches: `{text}`"), help)
     })
 }
 
 /// Parses a number of bytes per second.
 pub(crate) fn rate(text: &str) -> Result<NonZeroU64, BadValue> {
     NonZeroU64::new(size::parse(text)?)
-        .ok_or_else(|| BadValue::new(format!("not a rate: `{text}`"), "it is bytes a second, such as 500KB"))
+        .ok_or_else(|| BadValue::new(format!("not a rate: `{text}`"), "give bytes per second, such as 500KB"))
 }
 
 /// Parses a small number.
@@ -231,8 +241,9 @@ pub(crate) fn small_count(text: &str) -> Result<u32, BadValue> {
 pub(crate) fn identity(text: &str) -> Result<TlsIdentity, BadValue> {
     let (certificate, key) = text.split_once(',').unwrap_or((text, text));
     if certificate.is_empty() || key.is_empty() {
-        let help = "give two PEM files such as example.pem,example.key, or one that holds certificate and key";
-        return Err(BadValue::new(format!("not a certificate and its key: `{text}`"), help));
+        let help = "give two PEM files such as example.pem,example.key, or one that contains both certificate \
+            and key";
+        return Err(BadValue::new(format!("not a certificate with its key: `{text}`"), help));
     }
     Ok(TlsIdentity { certificate: certificate.into(), key: key.into() })
 }
@@ -241,7 +252,9 @@ pub(crate) fn identity(text: &str) -> Result<TlsIdentity, BadValue> {
 pub(crate) fn header_size(text: &str) -> Result<usize, BadValue> {
     let bytes = size::parse(text)?;
     let fitting = usize::try_from(bytes).ok().filter(|bytes| HEADER_BYTES.contains(bytes));
-    fitting.ok_or_else(|| BadValue::new(format!("not a size for a header: `{text}`"), "it can be from 8KiB to 1MiB"))
+    fitting.ok_or_else(|| {
+        BadValue::new(format!("size of a message head out of range: `{text}`"), "it can be from 8KiB to 1MiB")
+    })
 }
 
 /// Parses a share from 0 to 1.
@@ -254,8 +267,13 @@ pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
 pub(crate) fn group_window(text: &str) -> Result<Duration, BadValue> {
     let window = duration::parse(text)?;
     let fitting = Some(window).filter(|window| *window <= GROUP_WINDOW_MAX);
-    fitting
-        .ok_or_else(|| BadValue::new(format!("too long for a group: `{text}`"), "it can be from 0s (no groups) to 60s"))
+    fitting.ok_or_else(|| {
+        BadValue::new(
+            format!("group window out of range: `{text}`"),
+            "it can be from 0s (no groups) \
+            to 60s",
+        )
+    })
 }
 
 /// Parses the path of a file.
@@ -266,7 +284,7 @@ pub(crate) fn path(text: &str) -> Result<PathBuf, BadValue> {
 /// Parses a TCP port that can be connected to.
 pub(crate) fn port(text: &str) -> Result<u16, BadValue> {
     let port = text.parse().ok().filter(|port| *port != 0);
-    port.ok_or_else(|| BadValue::new(format!("not a port: `{text}`"), "a port is a number from 1 to 65535"))
+    port.ok_or_else(|| BadValue::new(format!("not a port: `{text}`"), "give a number from 1 to 65535"))
 }
 
 /// Parses a host name of a site, as clients send it: without scheme, port or path.
@@ -285,25 +303,28 @@ pub(crate) fn host(text: &str) -> Result<String, BadValue> {
     }
     Err(BadValue::new(
         format!("not a host name: `{text}`"),
-        "a host is a name or an address as clients ask for it, such as www.example.com or [::1], without scheme, port and path",
+        "give a name or an address as clients request it, such as www.example.com or [::1], without scheme, port \
+            and path",
     ))
 }
 
 /// Parses a host to intercept, a pattern for all hosts below a name, or one for all hosts.
 pub(crate) fn host_pattern(text: &str) -> Result<HostPattern, BadValue> {
-    let help = "a host is a name or an address such as pypi.org, all below a name such as *.debian.org, or all; interception also takes a package world such as npm";
-    text.parse().map_err(|_| BadValue::new(format!("not a host to intercept: `{text}`"), help))
+    let help = "give a name or an address such as pypi.org, *.debian.org for all names below one, or all; \
+        interception also takes a package registry such as npm";
+    text.parse().map_err(|_| BadValue::new(format!("not a host: `{text}`"), help))
 }
 
 /// Parses an offline mode.
 pub(crate) fn offline(text: &str) -> Result<Offline, BadValue> {
     let help = "it can be off, auto, on or on-even-forbidden";
-    text.parse().map_err(|_| BadValue::new(format!("not when to be offline: `{text}`"), help))
+    text.parse().map_err(|_| BadValue::new(format!("unknown offline mode: `{text}`"), help))
 }
 
 /// Parses the format of access log lines.
 pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
-    let help = "it can be squid, common, combined, json, or directives as in `%h %t \"%r\" %>s %b %{outcome}x`; see docs/configuration.md";
+    let help = "it can be squid, common, combined, json, or directives such as `%h %t \"%r\" %>s %b \
+        %{outcome}x`; see docs/configuration.md";
     text.parse::<LogFormat>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 
@@ -388,9 +409,9 @@ mod tests {
     #[test]
     fn a_bad_address_says_what_is_wrong() {
         for (text, problem) in [
-            ("70000", "no such port: `70000`"),
-            ("127.0.0.1", "an address without a port: `127.0.0.1`"),
-            ("::1", "an address without a port: `::1`"),
+            ("70000", "port out of range: `70000`"),
+            ("127.0.0.1", "address without a port: `127.0.0.1`"),
+            ("::1", "address without a port: `::1`"),
             ("example.com:80", "not an address to listen on: `example.com:80`"),
             ("", "not an address to listen on: ``"),
             (":", "not an address to listen on: `:`"),

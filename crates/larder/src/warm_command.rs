@@ -117,7 +117,7 @@ pub(crate) fn run(flags: &WarmFlags) -> Result<(), Failure> {
 
 fn warm(flags: &WarmFlags, proxy: SocketAddr) -> Result<(), Failure> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
-        Failure::runtime(format!("cannot begin: {error}"), "the limit on open files may be too low (ulimit -n)")
+        Failure::runtime(format!("cannot start: {error}"), "the limit on open files may be too low (ulimit -n)")
     })?;
     let warming = Arc::new(WarmContext { proxy, fields: flags.fields.clone(), pacing: WarmPace::new(flags.rate) });
     let targets = runtime.block_on(gather(flags, &warming))?;
@@ -129,7 +129,7 @@ fn warm(flags: &WarmFlags, proxy: SocketAddr) -> Result<(), Failure> {
         0 => Ok(()),
         count => Err(Failure::runtime(
             format!("not stored: {} of {}", size::show_count(count), size::show_count(sum.all())),
-            "see above why; run it again to go on, and larder explain URL says what the cache has",
+            "the reasons are above; run it again to continue; larder explain URL shows what is stored",
         )),
     }
 }
@@ -138,7 +138,7 @@ fn warm(flags: &WarmFlags, proxy: SocketAddr) -> Result<(), Failure> {
 fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failure> {
     let Some(mut control) = ControlPath::connect_any()? else {
         let disk = flags.disk.as_deref().map(path::absolute).transpose().map_err(|error| {
-            Failure::usage(format!("not a path for a store: {error}"), "name a file, or an existing directory")
+            Failure::usage(format!("not a path for a store: {error}"), "give a file, or an existing directory")
         })?;
         let ask =
             ControlRequest::Open { hosts: vec![HostPattern::All.to_string()], except: Vec::new(), offline: false };
@@ -146,13 +146,13 @@ fn find_proxy(flags: &WarmFlags) -> Result<(SocketAddr, Option<Control>), Failur
         return Ok((proxy, Some(session)));
     };
     if flags.disk.is_some() {
-        let help = "stop it first, or leave --disk out to fill its store";
-        return Err(Failure::usage("--disk names a store, and a larder of yours runs", help));
+        let help = "stop it first, or remove --disk to fill its store";
+        return Err(Failure::usage("--disk names a store while a larder of yours is running", help));
     }
     match control.ask(&ControlRequest::About) {
         Ok(ControlAnswer::About(ControlSummary { listener: Some(listener), .. })) => Ok((listener, None)),
         _ => {
-            let help = "it may have listeners with TLS alone; say where one without listens with --proxy ADDRESS";
+            let help = "all its listeners may use TLS; name one without TLS with --proxy ADDRESS";
             Err(Failure::runtime("the running larder has no address to fetch through", help))
         }
     }
@@ -180,7 +180,7 @@ async fn gather(flags: &WarmFlags, warming: &WarmContext) -> Result<Vec<FetchTar
     let mut seen = HashSet::new();
     targets.retain(|target| seen.insert(target.url.clone()));
     if targets.is_empty() && !flags.missing {
-        return Err(Failure::usage("nothing to fetch: no URL is listed", "see larder warm --help"));
+        return Err(Failure::usage("nothing to fetch: no URL given", "see larder warm --help"));
     }
     Ok(targets)
 }
@@ -189,7 +189,7 @@ fn target(url: &str) -> Result<FetchTarget, Failure> {
     admin_client::check_url(url)?;
     let is_fetchable = url.parse::<http::Uri>().is_ok_and(|uri| uri.authority().is_some());
     if !is_fetchable {
-        return Err(Failure::usage(format!("not a URL: `{url}`"), "write it as http://example.com/style.css"));
+        return Err(Failure::usage(format!("not a URL: `{url}`"), "write one such as http://example.com/style.css"));
     }
     let (url, _) = url.split_once('#').unwrap_or((url, ""));
     Ok(FetchTarget::plain(url.to_owned()))
@@ -219,8 +219,8 @@ async fn fetch_all(
             ended.map_err(|error| Failure::runtime(error.to_string(), "this is a mistake in larder"))?;
         if let FetchOutcome::NoProxy(why) = &outcome {
             shown.finish();
-            let help =
-                "is it a larder that listens there without TLS? larder offline status says whether it asks origins";
+            let help = "check that a larder listens there without TLS; larder offline status shows whether it contacts \
+                    origins";
             return Err(Failure::runtime(format!("cannot fetch through {}: {why}", warming.proxy), help));
         }
         if flags.missing && outcome.is_settled() {
@@ -271,7 +271,8 @@ impl WarmSummary {
         let [fetched, there, not_stored, failed] = shown;
         let bytes = size::show(bytes);
         print_line!(
-            "{fetched} fetched and stored ({bytes}), {there} were there, {not_stored} not stored, {failed} failed"
+            "{fetched} fetched and stored ({bytes}), {there} already stored, {not_stored} not stored, {failed} \
+                failed"
         )
     }
 }

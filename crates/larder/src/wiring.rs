@@ -229,7 +229,7 @@ impl StartedProxy {
                 Ok(Some(successor)) => {
                     return Ok(self.hand_over(runtime, signals, successor, (answer, is_told)));
                 }
-                Ok(None) => Ok("a new larder would start: the configuration and the formats fit".to_owned()),
+                Ok(None) => Ok("a new larder could take over: configuration and formats fit".to_owned()),
                 Err(failure) => Err(failure),
             };
             // An error is ignored: the requester has gone.
@@ -267,7 +267,7 @@ impl StartedProxy {
             }
             Err(rejected) => {
                 let RejectedHandover { leaving, sockets, connections, failure } = *rejected;
-                tell!("no new process takes over: {failure}; this one goes on");
+                tell!("no new process takes over: {failure}; this one continues");
                 let _ = answer.send(Err(failure));
                 runtime.spawn_blocking(move || leaving.finish());
                 RunEnd::GoesOn(sockets, connections)
@@ -286,7 +286,7 @@ impl StartedProxy {
             handle.announce_stop();
             tell!("health checks fail from now on; in {} s no more connections are accepted", notice.as_secs_f32());
         }
-        tell!("stopping: running exchanges have {} s to finish; a second signal ends at once", drain.as_secs());
+        tell!("stopping: running exchanges have {} s to finish; a second signal exits at once", drain.as_secs());
         service_manager::tell_stopping(notice + drain + CLOSE_PATIENCE);
         runtime.block_on(async {
             // On its own thread, so that a second signal is handled even if the device blocks.
@@ -301,13 +301,13 @@ impl StartedProxy {
                     handle.cut_short();
                     // An error is ignored, because the process ends in any case.
                     let _ = time::timeout(CUT_PATIENCE, has_ended).await;
-                    tell!("stopped at once: exchanges were cut short, and the last second of what was stored may be lost");
+                    tell!("stopped at once: exchanges were cut short, and the entries of the last second may be lost");
                     process::exit(EXIT_CUT_SHORT)
                 }
                 StopEnd::Overdue => {
                     tell!(
-                        "stopped without its store, which did not close within {} s: the last second of what was stored may be \
-                         lost, and the next start takes longer",
+                        "stopped without closing the store, which took longer than {} s: the entries of the last \
+                            second may be lost, and the next start takes longer",
                         CLOSE_PATIENCE.as_secs()
                     );
                     process::exit(EXIT_CUT_SHORT)
@@ -415,13 +415,13 @@ fn check_addresses(config: &ProxyConfig, handed_over: &[ListeningSocket]) -> Res
         TcpListener::bind(address).map_err(|error| {
             let help = match error.kind() {
                 io::ErrorKind::AddrInUse => {
-                    format!("another program has this port, maybe another larder; give a free one with {flag}")
+                    format!("another program uses this port, perhaps another larder; choose a free one with {flag}")
                 }
                 io::ErrorKind::PermissionDenied => {
-                    format!("ports below 1024 are for root; give a higher one with {flag}")
+                    format!("ports below 1024 require root; choose a higher one with {flag}")
                 }
-                io::ErrorKind::AddrNotAvailable => format!("give an address of this machine with {flag}"),
-                _ => format!("give another address with {flag}"),
+                io::ErrorKind::AddrNotAvailable => format!("choose an address of this machine with {flag}"),
+                _ => format!("choose another address with {flag}"),
             };
             Failure::runtime(format!("cannot listen on {address}: {error}"), help)
         })?;
@@ -434,10 +434,7 @@ fn start_failure(error: io::Error) -> Failure {
         io::ErrorKind::InvalidInput => {
             Failure::usage(format!("cannot start: {error}"), "correct this setting; see docs/configuration.md")
         }
-        _ => Failure::runtime(
-            format!("cannot start: {error}"),
-            "correct what the system complains about, and start again",
-        ),
+        _ => Failure::runtime(format!("cannot start: {error}"), "see the system's error above, and start again"),
     }
 }
 
@@ -461,7 +458,7 @@ fn stop(
 /// Writes pending data and closes the store. Blocks.
 fn close(store: &Store) -> Result<(), Failure> {
     Handle::current().block_on(store.close()).map_err(|error| {
-        let help = "the last entries may be lost; the next start loads the entries on the disk";
+        let help = "the most recent entries may be lost; the next start loads the entries on the disk";
         Failure::runtime(format!("cannot close the store: {error}"), help)
     })
 }

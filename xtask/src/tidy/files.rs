@@ -12,7 +12,7 @@ const EMPTY_NAMES: [&str; 8] = ["common", "helper", "helpers", "misc", "types", 
 pub(crate) fn check(source: &Source) -> Vec<Finding> {
     let mut problems = Vec::new();
     if source.stem() == "mod" {
-        problems.push("mod.rs is not used here: name it after its folder, `foo.rs` beside `foo/`".to_owned());
+        problems.push("mod.rs is not used here: name it after its folder, `foo.rs` next to `foo/`".to_owned());
     }
     if EMPTY_NAMES.contains(&source.stem()) {
         problems.push(format!("`{}` says nothing: name the file after what it is", source.stem()));

@@ -37,8 +37,8 @@ pub(super) fn measure(directory: &Path, time: Duration) -> Result<FileFigures, D
     }
     let scratch = Undo::removes(place.clone());
     let files = FilesDirectory::open(&place, FilesDirectory::THREAD_COUNT_DEFAULT)
-        .map_err(|error| DeviceError::of("cannot make files", &place, error))?;
-    let failed = |error| DeviceError::of("cannot work with files", &place, error);
+        .map_err(|error| DeviceError::of("cannot create files", &place, error))?;
+    let failed = |error| DeviceError::of("cannot use files", &place, error);
     let figures = run(&files, &place, time).map_err(failed)?;
     drop(files);
     drop(scratch);

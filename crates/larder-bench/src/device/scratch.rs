@@ -39,17 +39,17 @@ impl ScratchSpace {
                 (file, None, None)
             }
             Ok(PathContent::OtherDevice { what, .. }) => {
-                return Err(DeviceError::new(format!("it holds {what}, and nothing is written to it"), path));
+                return Err(DeviceError::new(format!("it contains {what}, so nothing is written to it"), path));
             }
             Ok(PathContent::Store(info)) if info.is_block_device => {
-                return Err(DeviceError::new("it holds a larder store, and nothing is written to it", path));
+                return Err(DeviceError::new("it contains a larder store, so nothing is written to it", path));
             }
             _ => {
                 let place = place(path)?;
                 let size_bytes = span_bytes / FILL_BYTES * FILL_BYTES;
                 let made = Undo::removes(place.clone());
                 let file = VolumeFile::create(&place, size_bytes)
-                    .map_err(|error| DeviceError::of("cannot make a scratch file", &place, error))?;
+                    .map_err(|error| DeviceError::of("cannot create a scratch file", &place, error))?;
                 let directory = place.parent().map(Path::to_owned);
                 (file, Some(made), directory)
             }
@@ -97,7 +97,7 @@ fn place(path: &Path) -> Result<PathBuf, DeviceError> {
         };
     }
     if path.exists() {
-        return Err(DeviceError::new("a file that exists is not written to; give its directory", path));
+        return Err(DeviceError::new("existing files are not overwritten; give a directory", path));
     }
     Ok(path.to_owned())
 }

@@ -133,7 +133,7 @@ impl Clients {
         let _listed = ListedRequest::new(&self.under_way, number);
         let fetched = tokio::time::timeout(TIME_MAX, self.exchange(asked, number)).await;
         let fetched = fetched.unwrap_or_else(|_| {
-            failed(format!("no whole answer within {} s", TIME_MAX.as_secs()), asked.object.path())
+            failed(format!("no complete response within {} s", TIME_MAX.as_secs()), asked.object.path())
         });
         // If a response breaks off, a proxy may return nothing, a part, or an error.
         let FetchResult { outcome, body_bytes } = fetched;
@@ -151,7 +151,7 @@ impl Clients {
         let asked = basic(BenchObject { class: ObjectClass::Fixed(PROBE_BYTES), number });
         loop {
             let left = PROBE_TIME_MAX.saturating_sub(begun.elapsed());
-            let silent = || failed(format!("no answer within {} s", PROBE_TIME_MAX.as_secs()), asked.object.path());
+            let silent = || failed(format!("no response within {} s", PROBE_TIME_MAX.as_secs()), asked.object.path());
             match tokio::time::timeout(left, self.fetch(&asked)).await.unwrap_or_else(|_| silent()).outcome {
                 FetchOutcome::Failed(fault) if begun.elapsed() + PROBE_PAUSE > PROBE_TIME_MAX || early.is_asked() => {
                     return Err(fault);
@@ -179,7 +179,7 @@ impl Clients {
                 // A kept connection may be closed just before it is used. The first time, that is not counted as a
                 // failure.
                 Err(_) if is_kept && may_repeat && !self.breaks_off(number) => may_repeat = false,
-                Err(error) => return failed(format!("no answer: {error}"), asked.object.path()),
+                Err(error) => return failed(format!("no response: {error}"), asked.object.path()),
             }
         }
     }
@@ -261,13 +261,13 @@ impl Clients {
                 Err(error) => {
                     let place = format!("{} after {at} bytes: {error}", path());
                     return FetchResult {
-                        outcome: FetchOutcome::Failed(FetchFault::new("the answer broke off", place)),
+                        outcome: FetchOutcome::Failed(FetchFault::new("the response broke off", place)),
                         body_bytes: at,
                     };
                 }
             };
             if let Some(place) = expected.first_wrong(at, &data) {
-                let fault = FetchFault::new("bytes that are not the origin's", format!("{} at byte {place}", path()));
+                let fault = FetchFault::new("bytes differ from the origin's", format!("{} at byte {place}", path()));
                 return FetchResult { outcome: FetchOutcome::Wrong(fault), body_bytes: at };
             }
             at += data.len() as u64;
@@ -276,7 +276,7 @@ impl Clients {
             }
         }
         if at != expected.len_bytes {
-            let place = format!("{} has {at} bytes and not {}", path(), expected.len_bytes);
+            let place = format!("{} has {at} bytes instead of {}", path(), expected.len_bytes);
             return FetchResult {
                 outcome: FetchOutcome::Wrong(FetchFault::new("another length", place)),
                 body_bytes: at,
@@ -288,7 +288,7 @@ impl Clients {
         let outcome = match (is_hit, forbids_hit(asked, is_shared)) {
             (true, Some(why)) => FetchOutcome::Forbidden(FetchFault::new(why, path())),
             _ if expected.is_outdated => {
-                FetchOutcome::Outdated(FetchFault::new("what the origin had before, after its time", path()))
+                FetchOutcome::Outdated(FetchFault::new("an outdated version of the object", path()))
             }
             (true, None) => FetchOutcome::Hit,
             (false, _) => FetchOutcome::Miss,
@@ -338,18 +338,18 @@ impl ExpectedBody {
             _ => return Err(refused(format!("status {status}"))),
         }
         let Some(version) = fields::number(headers, &fields::VERSION) else {
-            return Err(refused("an answer that is not the origin's".to_owned()));
+            return Err(refused("a response that the origin did not send".to_owned()));
         };
         let (first, len_bytes) = match (status, asked.range) {
             (StatusCode::PARTIAL_CONTENT, Some((first, len))) => {
                 let shown = format!("bytes {first}-{}/{}", first + len - 1, nature.len_bytes);
                 if headers.get(header::CONTENT_RANGE).is_none_or(|value| value != shown.as_str()) {
-                    return Err(refused("another range than was asked for".to_owned()));
+                    return Err(refused("another range than requested".to_owned()));
                 }
                 (first, len)
             }
             (StatusCode::PARTIAL_CONTENT, None) => {
-                return Err(refused("a part of what was asked for as a whole".to_owned()));
+                return Err(refused("a part instead of the whole".to_owned()));
             }
             _ => (0, nature.len_bytes),
         };
@@ -372,9 +372,9 @@ impl ExpectedBody {
 /// origin's response.
 fn forbids_hit(asked: &BenchRequest, is_shared: bool) -> Option<&'static str> {
     match asked.kind {
-        Kind::Post(_) => Some("an answer to POST from a cache"),
-        _ if !asked.object.nature().is_storable => Some("what is not to be stored, from a cache"),
-        Kind::Reload if !is_shared => Some("a stored answer to a request with no-cache"),
+        Kind::Post(_) => Some("a response to POST from a cache"),
+        _ if !asked.object.nature().is_storable => Some("a response with no-store, from a cache"),
+        Kind::Reload if !is_shared => Some("a stored response to a request with no-cache"),
         Kind::Basic | Kind::Head | Kind::ImsOld | Kind::ImsNew | Kind::Reload => None,
     }
 }

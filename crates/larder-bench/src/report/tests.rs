@@ -98,10 +98,10 @@ fn doubt_is_told_only_where_there_is_a_reason() {
     assert_eq!(one.doubt(), None);
     let mut late = one.clone();
     late.peak[1].late_us = 40_000;
-    assert!(late.doubt().is_some_and(|why| why.contains("the peak may be")), "{:?}", late.doubt());
+    assert!(late.doubt().is_some_and(|why| why.contains("the limit may be")), "{:?}", late.doubt());
     let mut warm = one;
     warm.phases[0].counts.offered = 100;
-    assert!(warm.doubt().is_some_and(|why| why.contains("more hits than offered")), "{:?}", warm.doubt());
+    assert!(warm.doubt().is_some_and(|why| why.contains("more hits than possible")), "{:?}", warm.doubt());
 }
 
 #[test]

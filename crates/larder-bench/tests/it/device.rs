@@ -40,7 +40,7 @@ fn what_is_there_is_not_touched() {
     let letter = scratch.path().join("letter");
     fs::write(&letter, "dear").unwrap();
     let error = measure_device(&job(&letter), &mut |_, _| {}).unwrap_err().to_string();
-    assert!(error.starts_with("a file that exists is not written to"), "{error}");
+    assert!(error.starts_with("existing files are not overwritten"), "{error}");
     assert_eq!(fs::read(&letter).unwrap(), b"dear");
     let left = scratch.path().join("larder-bench.scratch");
     fs::write(&left, "mine").unwrap();

@@ -154,7 +154,7 @@ fn a_cache_that_keeps_what_it_may_not_is_not_credited_with_hits() {
     assert!(counts.forbidden > 10, "{counts:?}");
     // Without that, the forbidden ones would be hits too.
     assert!(counts.hits <= counts.offered + counts.forbidden / 2, "{counts:?}");
-    for what in ["what is not to be stored, from a cache", "a stored answer to a request with no-cache"] {
+    for what in ["a response with no-store, from a cache", "a stored response to a request with no-cache"] {
         assert!(result.complaints.iter().any(|complaint| complaint.what == what), "{:?}", result.complaints);
     }
     assert!(result.failure().is_some());
@@ -282,7 +282,7 @@ fn a_proxy_that_goes_away_fails_requests_until_the_time_is_over() {
         });
         let result = job(address, &origin, Workload::Zipf, loop_kind).run(&origin, &mut |_, _, _| {}).unwrap();
         assert!(result.totals().failed > 0 && result.totals().misses == 0, "{:?}", result.totals());
-        assert!(result.failure().is_some_and(|why| why.contains("no request was answered")));
+        assert!(result.failure().is_some_and(|why| why.contains("no request got a response")));
         proxy.join().unwrap().unwrap_or_default();
     }
 }

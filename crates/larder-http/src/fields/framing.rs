@@ -113,11 +113,11 @@ impl fmt::Display for FramingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LengthAndEncoding => "message has both content-length and transfer-encoding",
-            Self::Length => "content-length is not one plain number",
-            Self::Encoding => "transfer-encoding is other than chunked",
-            Self::EncodingInHttp10 => "transfer-encoding in a message of http/1.0",
-            Self::Content => "a body with a status that has none",
-            Self::Switch => "a switch of protocols that nobody asked for",
+            Self::Length => "content-length is not a plain number",
+            Self::Encoding => "transfer-encoding is not chunked",
+            Self::EncodingInHttp10 => "transfer-encoding in an http/1.0 message",
+            Self::Content => "a body with a status that allows none",
+            Self::Switch => "a protocol switch that the request did not ask for",
         })
     }
 }

@@ -44,7 +44,7 @@ pub(crate) async fn serve(thread: Arc<WorkerThread>, listener: TcpListener, page
         } else if reserve.make_room() {
             (&mut reserve, PageScope::Health)
         } else {
-            tracing::warn!(limit = CONNECTION_COUNT_MAX, "an admin connection is refused: all that are open are busy");
+            tracing::warn!(limit = CONNECTION_COUNT_MAX, "an admin connection was refused: all open ones are busy");
             continue;
         };
         let exchanges = OpenExchanges::default();
@@ -162,8 +162,8 @@ async fn serve_socket(
     let Some(acceptor) = acceptor else { return server.serve(socket).await };
     match tokio::time::timeout(patience, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => server.serve(stream).await,
-        Ok(Err(error)) => tracing::debug!(%error, "admin connection ended in its handshake"),
-        Err(_) => tracing::debug!("an admin connection took too long for its handshake"),
+        Ok(Err(error)) => tracing::debug!(%error, "admin connection ended during its TLS handshake"),
+        Err(_) => tracing::debug!("admin connection took too long for its TLS handshake"),
     }
 }
 

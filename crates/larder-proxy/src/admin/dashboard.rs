@@ -37,15 +37,15 @@ pub(super) fn file(request: &request::Parts) -> Option<Response<ResponseBody>> {
 pub(super) fn command(mut request: request::Parts) -> Result<request::Parts, Box<Response<ResponseBody>>> {
     let refuse = |status, why: &'static str| Err(Box::new(page(status, why.into())));
     if !request.headers.contains_key(OPERATOR) {
-        return refuse(StatusCode::FORBIDDEN, "only the dashboard of this proxy may send this\n");
+        return refuse(StatusCode::FORBIDDEN, "only this proxy's dashboard may send this request\n");
     }
     if request.uri.path() != "/purge" {
-        return refuse(StatusCode::NOT_FOUND, "the dashboard can only POST to /purge\n");
+        return refuse(StatusCode::NOT_FOUND, "the dashboard can POST to /purge only\n");
     }
     let url = request.headers.get(PURGE_URL).and_then(|url| url.to_str().ok()).and_then(|url| url.parse::<Uri>().ok());
     let Some(url) = url.filter(|url| url.authority().is_some() && matches!(url.scheme_str(), Some("http" | "https")))
     else {
-        return refuse(StatusCode::BAD_REQUEST, "that is no whole URL, such as http://example.com/style.css\n");
+        return refuse(StatusCode::BAD_REQUEST, "not a whole URL, such as http://example.com/style.css\n");
     };
     request.uri = url;
     Ok(request)

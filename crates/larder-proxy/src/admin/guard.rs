@@ -19,7 +19,7 @@ pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Respo
         return None;
     }
     if check_host(&request.uri, &request.headers, request.version).is_err() {
-        return Some(page(StatusCode::BAD_REQUEST, "the request has not one well-formed Host\n".into()));
+        return Some(page(StatusCode::BAD_REQUEST, "the request needs exactly one valid Host\n".into()));
     }
     match worker.shared.admin_tokens.as_ref().map(|tokens| tokens.judge(request)) {
         None if is_for_this_machine(worker, request) => {}
@@ -28,7 +28,7 @@ pub(super) fn refusal(worker: &Worker, request: &request::Parts) -> Option<Respo
         // browser sends a token only to the name for which its user entered it.
         Some(TokenAccess::Granted) => {}
         Some(TokenAccess::TooLittle) => {
-            return Some(page(StatusCode::FORBIDDEN, "this token is for less than that\n".into()));
+            return Some(page(StatusCode::FORBIDDEN, "this token's role does not allow the request\n".into()));
         }
         Some(TokenAccess::Unknown) => return Some(unauthorized()),
     }
@@ -42,7 +42,7 @@ pub(super) fn is_about_health(request: &request::Parts) -> bool {
 
 /// Returns the response to a request without a valid token.
 fn unauthorized() -> Response<ResponseBody> {
-    let mut response = page(StatusCode::UNAUTHORIZED, "this takes a token\n".into());
+    let mut response = page(StatusCode::UNAUTHORIZED, "the request needs a token\n".into());
     for challenge in ["Bearer realm=\"larder\"", "Basic realm=\"larder: the password is a token\""] {
         response.headers_mut().append(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     }
@@ -77,5 +77,5 @@ fn is_from_here(worker: &Worker, request: &request::Parts) -> bool {
     is_ours && origins.all(|origin| origin.strip_prefix(scheme.as_bytes()) == Some(host))
 }
 
-const MISDIRECTED: &str = "this is for an address of this machine, such as 127.0.0.1 or localhost\n";
-const FOREIGN: &str = "a page of another site may not send this: open the address of this listener itself\n";
+const MISDIRECTED: &str = "the Host must be an address of this machine, such as 127.0.0.1 or localhost\n";
+const FOREIGN: &str = "another site's page may not send this request: open this listener's address itself\n";

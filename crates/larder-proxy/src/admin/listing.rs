@@ -63,7 +63,7 @@ pub(super) fn list(worker: &Arc<Worker>, body: &Bytes) -> HttpResponse<ResponseB
         }
         if !store.can_scan() {
             return Err(OperatorFailure {
-                problem: "a store of this policy cannot tell what it holds while it is in use".to_owned(),
+                problem: "a store of this policy cannot list its entries while it is in use".to_owned(),
                 help: "larder show URL shows one URL; larder help tuning lists the policies".to_owned(),
             });
         }

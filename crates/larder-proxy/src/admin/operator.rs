@@ -63,14 +63,16 @@ async fn answer_long(
         return packing::unpack(worker, body);
     }
     let Some(text) = whole(body).await else {
-        return page(StatusCode::PAYLOAD_TOO_LARGE, "the list of patterns is too long, or broke off\n".into());
+        return page(StatusCode::PAYLOAD_TOO_LARGE, "the list of patterns is too long or incomplete\n".into());
     };
     match (command, request.uri.path()) {
         (LongCommand::Pin, "/") => pinning::pin(worker, text),
         (LongCommand::List, "/") => listing::list(worker, &text),
         (LongCommand::Pack, "/") => packing::pack(worker, &text),
         (LongCommand::Unpin, path @ ("/" | "/all")) => pinning::unpin(worker, text, path == "/all"),
-        _ => page(StatusCode::BAD_REQUEST, "PIN, LIST, PACK and UNPACK take /, UNPIN takes / or /all\n".into()),
+        _ => {
+            page(StatusCode::BAD_REQUEST, "PIN, LIST, PACK and UNPACK need the path /, UNPIN needs / or /all\n".into())
+        }
     }
 }
 
@@ -95,7 +97,7 @@ fn offline(worker: &Worker, request: &request::Parts) -> Result<String, String> 
     let uplink = &worker.shared.origins.uplink;
     let word = request.uri.path().trim_start_matches('/');
     if word != "status" {
-        let mode: Offline = word.parse().map_err(|error| format!("{error}, and not status: {word}\n"))?;
+        let mode: Offline = word.parse().map_err(|error| format!("{error}, or status: {word}\n"))?;
         uplink.set_mode(mode);
         tracing::warn!(%mode, "offline mode changed");
     }
@@ -107,7 +109,7 @@ fn missing(worker: &Worker, request: &request::Parts) -> Result<String, String> 
     let missing = &worker.shared.missing;
     if request.uri.scheme().is_some() {
         let was_there = missing.remove(&request.uri.to_string());
-        return Ok(if was_there { "off the list\n" } else { "not on the list\n" }.to_owned());
+        return Ok(if was_there { "removed from the list\n" } else { "not on the list\n" }.to_owned());
     }
     match request.uri.path() {
         "/" => {
@@ -123,7 +125,7 @@ fn missing(worker: &Worker, request: &request::Parts) -> Result<String, String> 
             missing.clear();
             Ok("the list is empty\n".to_owned())
         }
-        other => Err(format!("MISSING takes /, /clear or a URL: {other}\n")),
+        other => Err(format!("MISSING needs the path / or /clear, or a URL: {other}\n")),
     }
 }
 
@@ -131,18 +133,19 @@ fn missing(worker: &Worker, request: &request::Parts) -> Result<String, String> 
 fn told(status: &LineStatus) -> String {
     let LineStatus { mode, down_for, failing } = status;
     match (mode, down_for) {
-        (Offline::Off, _) => "off: origins are asked\n".to_owned(),
+        (Offline::Off, _) => "off: origins are contacted\n".to_owned(),
         (Offline::On, _) => {
-            "on: no origin is asked; what is stored answers, unless its origin forbids that\n".to_owned()
+            "on: no origin is contacted; stored responses are served, unless their origins forbid it\n".to_owned()
         }
         (Offline::OnEvenForbidden, _) => {
-            "on-even-forbidden: no origin is asked; what is stored answers, although its origin forbids that\n"
+            "on-even-forbidden: no origin is contacted; stored responses are served, even if their origins \
+                forbid it\n"
                 .to_owned()
         }
-        (Offline::Auto, None) => "auto: the line is up, origins are asked\n".to_owned(),
+        (Offline::Auto, None) => "auto: the uplink is up, origins are contacted\n".to_owned(),
         (Offline::Auto, Some(time)) => {
             let (seconds, failing) = (time.as_secs(), failing.join(", "));
-            format!("auto: the line has been down for {seconds} s; no answer from {failing}\n")
+            format!("auto: the uplink has been down for {seconds} s; no response from {failing}\n")
         }
     }
 }

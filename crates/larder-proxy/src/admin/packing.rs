@@ -61,8 +61,7 @@ pub(super) fn pack(worker: &Arc<Worker>, body: &Bytes) -> Response<ResponseBody>
         };
         let packed = pack::pack(&cache, &store, &selection, &outlet).map_err(|error| OperatorFailure {
             problem: format!("cannot pack: {error}"),
-            help: "pack again; where the policy cannot tell its keys, only a store of another one can be packed"
-                .to_owned(),
+            help: "try again; if the store's policy cannot list its keys, its responses cannot be packed".to_owned(),
         })?;
         Ok(json!({ "responses": packed.responses, "body_bytes": packed.body_bytes, "left_out": packed.left_out }))
     })
@@ -84,8 +83,8 @@ pub(super) fn unpack(worker: &Arc<Worker>, body: Incoming) -> Response<ResponseB
             pack::unpack(&cache, source, &mut tell)
         };
         let why_ended = outcome.err().map(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => "it ends in the middle of a record".to_owned(),
-            _ => format!("it cannot be read any further: {error}"),
+            io::ErrorKind::UnexpectedEof => "the file ends within a record".to_owned(),
+            _ => format!("reading failed: {error}"),
         });
         let pack::UnpackSummary { stored, body_bytes, there, refused, passed } = unpacked;
         Ok(json!({

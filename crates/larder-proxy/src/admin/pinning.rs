@@ -66,7 +66,7 @@ fn figures(store: &Store) -> Value {
 
 pub(super) fn store_of(cache: &Cache) -> Result<Store, OperatorFailure> {
     cache.shared.store.clone().ok_or_else(|| OperatorFailure {
-        problem: "the proxy has no store on a disk".to_owned(),
+        problem: "the proxy has no store on disk".to_owned(),
         help: "start it with --disk PATH".to_owned(),
     })
 }
@@ -78,7 +78,7 @@ pub(super) fn parse(body: &[u8]) -> Result<Vec<UrlPattern>, OperatorFailure> {
         .map(|line| {
             line.parse().map_err(|error: larder_http::BadUrlPattern| OperatorFailure {
                 problem: error.to_string(),
-                help: "a pattern is such as http://deb.debian.org/* or https://example.com/map.png".to_owned(),
+                help: "give a pattern such as http://deb.debian.org/* or https://example.com/map.png".to_owned(),
             })
         })
         .collect()
@@ -86,23 +86,19 @@ pub(super) fn parse(body: &[u8]) -> Result<Vec<UrlPattern>, OperatorFailure> {
 
 fn failed(why: &NotPinned, store: &Store) -> OperatorFailure {
     let (problem, help) = match why {
-        NotPinned::Busy => ("what is pinned is being changed already".to_owned(), "try again in a moment"),
-        NotPinned::Cannot(why) => (format!("nothing can be pinned: {why}"), "larder help tuning lists the policies"),
-        NotPinned::Abandoned => ("nobody waits for it any more".to_owned(), ""),
-        NotPinned::TooMany => (
-            format!("more than {PATTERN_COUNT_MAX} patterns"),
-            "name what belongs together by one, such as http://a.example/*",
-        ),
+        NotPinned::Busy => ("another command is changing the pins".to_owned(), "try again in a moment"),
+        NotPinned::Cannot(why) => (format!("cannot pin: {why}"), "larder help tuning lists the policies"),
+        NotPinned::Abandoned => ("the command was interrupted".to_owned(), ""),
+        NotPinned::TooMany => {
+            (format!("more than {PATTERN_COUNT_MAX} patterns"), "combine them, such as http://a.example/*")
+        }
         NotPinned::NoRoom { needed_bytes } => {
             let stats = store.stats();
             let problem = format!(
-                "nothing is pinned, for it takes {needed_bytes} bytes and more than are free: {} of the {} bytes that may be pinned are",
+                "nothing was pinned: {needed_bytes} more bytes are needed, and {} of at most {} bytes are pinned",
                 stats.pinned_bytes, stats.pinned_bytes_max
             );
-            (
-                problem,
-                "name less, unpin something, give the store more room, or raise pin_share (see larder help tuning)",
-            )
+            (problem, "pin less, unpin something, use a larger store, or raise pin_share (see larder help tuning)")
         }
     };
     OperatorFailure { problem, help: help.to_owned() }

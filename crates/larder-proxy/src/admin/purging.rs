@@ -62,8 +62,8 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     match done {
         Ok(Some(PurgeResult { is_widened: true })) => {
             let text = format!(
-                "{told}\nnote: more than {COUNT_MAX} things were purged one by one, so that the older of these purges now concern their whole \
-                 sites, or everything that was stored before them\n"
+                "{told}\nnote: there are more than {COUNT_MAX} single purges, so the older ones now apply to \
+                    their whole sites, or to everything stored before them\n"
             );
             page(StatusCode::OK, text.into())
         }
@@ -71,7 +71,8 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
         Err(NotInvalid::NoUrl) => page(StatusCode::BAD_REQUEST, NO_URL.into()),
         Err(NotInvalid::NotDurable(why)) => {
             let text = format!(
-                "not purged for good: {why}\nit is not served as fresh now, and this is tried again; after a crash it may be back\n"
+                "not purged permanently: {why}\nit is no longer served as fresh, and the purge is retried; after \
+                    a crash it may reappear\n"
             );
             page(StatusCode::SERVICE_UNAVAILABLE, text.into())
         }
@@ -84,16 +85,14 @@ fn subject(request: &request::Parts) -> Result<PurgeSubject, String> {
     let ends_in_star = path_of(&request.uri).ends_with('*');
     match (request.headers.get(SCOPE).map(|scope| scope.as_bytes()), tags) {
         (None | Some(b"tag"), Some(tags)) => Ok(PurgeSubject::Tags(tags)),
-        (Some(b"tag"), None) => Err("a purge by tag names some in Surrogate-Key or Cache-Tag\n".to_owned()),
-        (Some(_), Some(_)) => {
-            Err("a purge is by Purge-Scope or by tags (Surrogate-Key, Cache-Tag), not by both\n".to_owned())
-        }
+        (Some(b"tag"), None) => Err("a purge by tag needs tags in Surrogate-Key or Cache-Tag\n".to_owned()),
+        (Some(_), Some(_)) => Err("use either Purge-Scope or tags (Surrogate-Key, Cache-Tag)\n".to_owned()),
         (None, None) if ends_in_star => Ok(PurgeSubject::Prefix),
         (None | Some(b"url"), None) => Ok(PurgeSubject::Url),
         (Some(b"prefix"), None) => Ok(PurgeSubject::Prefix),
         (Some(b"site"), None) => Ok(PurgeSubject::Site),
         (Some(b"all"), None) => Ok(PurgeSubject::All),
-        (Some(_), None) => Err("Purge-Scope is url, prefix, site, tag or all\n".to_owned()),
+        (Some(_), None) => Err("Purge-Scope must be url, prefix, site, tag or all\n".to_owned()),
     }
 }
 
@@ -104,14 +103,14 @@ fn tags(fields: &HeaderMap) -> Result<Option<Vec<Box<str>>>, String> {
     }
     let mut tags = Vec::new();
     for line in TAG_FIELDS.iter().flat_map(|name| fields.get_all(name)) {
-        let line = line.to_str().map_err(|_| "a tag is written in visible ASCII\n".to_owned())?;
+        let line = line.to_str().map_err(|_| "a tag must be visible ASCII\n".to_owned())?;
         tags.extend(split_tags(line).map(Box::<str>::from));
     }
     if let Some(long) = tags.iter().find(|tag| tag.len() > TAG_SIZE_MAX) {
-        return Err(format!("a tag is {TAG_SIZE_MAX} bytes long at most: {}...\n", &long[..SHOWN_BYTES]));
+        return Err(format!("a tag has at most {TAG_SIZE_MAX} bytes: {}...\n", &long[..SHOWN_BYTES]));
     }
     match tags.is_empty() {
-        true => Err("there is no tag in Surrogate-Key or Cache-Tag\n".to_owned()),
+        true => Err("Surrogate-Key or Cache-Tag contains no tag\n".to_owned()),
         false => Ok(Some(tags)),
     }
 }
@@ -122,7 +121,7 @@ fn mode(fields: &HeaderMap) -> Result<PurgeMode, String> {
         None if is_soft_by_fastly => Ok(PurgeMode::Soft),
         Some(b"soft") => Ok(PurgeMode::Soft),
         None | Some(b"hard") => Ok(PurgeMode::Hard),
-        Some(_) => Err("Purge-Mode is hard or soft\n".to_owned()),
+        Some(_) => Err("Purge-Mode must be hard or soft\n".to_owned()),
     }
 }
 
@@ -158,6 +157,6 @@ const SCOPE: &str = "purge-scope";
 const MODE: &str = "purge-mode";
 /// The field with which clients of Fastly select a soft purge.
 const FASTLY_SOFT: &str = "fastly-soft-purge";
-const NO_URL: &str = "PURGE takes a whole URL, as in PURGE http://example.com/path HTTP/1.1\n";
+const NO_URL: &str = "PURGE needs a whole URL, such as PURGE http://example.com/path HTTP/1.1\n";
 /// Number of bytes shown of a tag that is too long.
 const SHOWN_BYTES: usize = 40;

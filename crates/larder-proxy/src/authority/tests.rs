@@ -76,11 +76,11 @@ fn authority_that_was_kept_signs_again_and_foreign_ones_are_refused() {
     let foreign_authority = params.self_signed(&foreign.signing_key).unwrap().pem();
     let foreign_key = foreign.signing_key.serialize_pem();
     for (certificate, key, told) in [
-        (made.certificate_pem(), other.key_pem(), "do not go together"),
-        (made.certificate_pem(), "nothing".to_owned(), "no key"),
+        (made.certificate_pem(), other.key_pem(), "does not match the private key"),
+        (made.certificate_pem(), "nothing".to_owned(), "not in PKCS #8"),
         ("nothing", made.key_pem(), "no certificate"),
-        (&foreign.cert.pem(), foreign_key.clone(), "not that of an authority"),
-        (&foreign_authority, foreign_key, "not made by"),
+        (&foreign.cert.pem(), foreign_key.clone(), "not one of a CA"),
+        (&foreign_authority, foreign_key, "not created by"),
     ] {
         let error = Authority::from_pem(certificate, key.as_str()).expect_err(told).to_string();
         assert!(error.contains(told), "{error}");

@@ -83,7 +83,7 @@ impl Pins {
             if store.can_pin() {
                 record.each(&mut |line| _ = store.pin(&line.key, line.len_bytes));
             } else {
-                tracing::warn!("this store's policy cannot pin: the pinned URLs are evicted like others");
+                tracing::warn!("this store's policy cannot pin: pinned URLs are evicted like others");
             }
         }
         Self {
@@ -128,7 +128,7 @@ impl Pins {
     ) -> std::result::Result<PinTotals, NotPinned> {
         check(store)?;
         if !self.record().has_place() {
-            return Err(NotPinned::Cannot("there is no place next to the store for the record of pins".to_owned()));
+            return Err(NotPinned::Cannot("there is no place next to the store for the list of pins".to_owned()));
         }
         let _turn = PinChangeGuard::begin(&self.is_changing)?;
         let before = self.patterns();
@@ -300,9 +300,7 @@ pub(crate) async fn spare(cache: &Arc<Cache>, store: &Store, key: &[u8], len_byt
     let pinned = spawn_blocking(move || owner.shared.pins.pin(&own_store, &key, len_bytes)).await;
     let is_pinned = pinned.unwrap_or(false);
     if !is_pinned && !cache.shared.pins.is_refusal_told.swap(true, Relaxed) {
-        tracing::warn!(
-            "the limit on pins is reached: further responses that the patterns match are stored and evicted like others (pin_share)"
-        );
+        tracing::warn!("the limit on pins is reached: further matching responses are stored unpinned (pin_share)");
     }
     is_pinned
 }
@@ -363,9 +361,9 @@ fn check(store: &Store) -> std::result::Result<(), NotPinned> {
         (false, _) => {
             let rows: Vec<&str> =
                 Policy::all().iter().filter(|policy| policy.can_pin()).map(|policy| policy.name).collect();
-            cannot(&format!("the store's policy can spare no entry, which {} can", rows.join(" and ")))
+            cannot(&format!("the store's policy does not support pins; {} do", rows.join(" and ")))
         }
-        (true, 0) => cannot("pin_share is 0, so that nothing may be pinned"),
+        (true, 0) => cannot("pin_share is 0, which allows no pins"),
         (true, _) => Ok(()),
     }
 }
@@ -413,7 +411,8 @@ fn load_patterns(path: &Path) -> UrlPatterns {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return UrlPatterns::default(),
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "the list of pinned URLs cannot be read: nothing is pinned");
+            tracing::warn!(%error, path = %path.display(), "the list of pinned URLs cannot be read: nothing is \
+                pinned");
             return UrlPatterns::default();
         }
     };

@@ -174,7 +174,8 @@ impl Purges {
         drop(known);
         if is_widened {
             tracing::warn!(
-                "more than {COUNT_MAX} purges: older ones are widened to their sites, or to everything stored before them"
+                "more than {COUNT_MAX} purges: older ones are extended to their sites, or to everything stored \
+                    before them"
             );
         }
         self.save()?;
@@ -248,7 +249,7 @@ impl PurgeRecordFile {
             JournalState::Purges { label, purges } if labels.all(|own| own == 0 || own == label) => Ok((label, purges)),
             JournalState::Purges { .. } => Err("it belongs to another store".to_owned()),
             JournalState::Nothing if labels.all(|own| own == 0) => Ok((random().max(1), Vec::new())),
-            JournalState::Nothing => Err("it is not there".to_owned()),
+            JournalState::Nothing => Err("the file does not exist".to_owned()),
             JournalState::Damaged(why) => Err(why),
         };
         drop(labels);

@@ -155,7 +155,7 @@ fn read_chain(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Vec<String>)
     let unreadable = |error: &dyn fmt::Display| format!("cannot read certificate: {error}: {}", path.display());
     let chain = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
     let chain = chain.collect::<Result<Vec<_>, _>>().map_err(|error| unreadable(&error))?;
-    let end = chain.first().ok_or_else(|| unreadable(&"no certificate in PEM form is in it"))?;
+    let end = chain.first().ok_or_else(|| unreadable(&"the file contains no certificate in PEM form"))?;
     let parsed = EndEntityCert::try_from(end).map_err(|error| unreadable(&error))?;
     let names = parsed.valid_dns_names().map(str::to_ascii_lowercase).collect();
     Ok((chain, names))
@@ -168,12 +168,12 @@ fn read(identity: &TlsIdentity) -> Result<(CertifiedKey, Vec<String>), String> {
     let (chain, names) = read_chain(certificate)?;
     if chain.first().is_some_and(|end| !has_alternative_names(end)) {
         let path = certificate.display();
-        tracing::warn!(%path, "a certificate has no alternative names: every request that uses it is answered with 421");
+        tracing::warn!(%path, "a certificate has no alternative names: every request that uses it gets 421");
     }
     let private = PrivateKeyDer::from_pem_file(key).map_err(|error| say("cannot read private key", key, &error))?;
     let provider = rustls::crypto::ring::default_provider();
     let certified = CertifiedKey::from_der(chain, private, &provider)
-        .map_err(|error| say("private key does not go with its certificate", key, &error))?;
+        .map_err(|error| say("private key does not match its certificate", key, &error))?;
     Ok((certified, names))
 }
 

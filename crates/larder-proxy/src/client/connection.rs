@@ -86,7 +86,7 @@ pub(crate) async fn serve(worker: &Arc<Worker>, socket: TcpStream, peer: PeerAdd
     let opened = match OrderWatch::new(opening, &watched, &[WatchOrder::Drain, WatchOrder::Expire]).await {
         Some(Ok(Some(opened))) => opened,
         Some(Err(error)) => {
-            return tracing::debug!(%error, peer = %peer.address(), "client connection was not opened");
+            return tracing::debug!(%error, peer = %peer.address(), "client connection ended during its handshake");
         }
         Some(Ok(None)) | None => return,
     };
@@ -109,7 +109,7 @@ async fn await_first(watched: &WatchedConnection, socket: &TcpStream) -> bool {
     // `readable` is unsuitable, because it completes at once for a newly accepted socket.
     let arrived = OrderWatch::new(socket.peek(&mut first), watched, ends_on).await;
     if let Some(Err(error)) = &arrived {
-        tracing::debug!(%error, "client connection was not opened");
+        tracing::debug!(%error, "client connection ended during its handshake");
     }
     matches!(arrived, Some(Ok(_)))
 }

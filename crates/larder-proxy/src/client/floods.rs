@@ -75,10 +75,10 @@ impl FloodState {
     fn flood(&self, limits: &Limits) -> Option<HeadFault> {
         let room = self.opened_count * FRAMES_PER_REQUEST + self.sent_bytes / BYTES_PER_FRAME;
         if self.idle_frame_count > u64::from(limits.control_count_max) + room {
-            return Some("too many frames ask for nothing");
+            return Some("too many frames without a request");
         }
         let refused_max = u64::from(limits.stream_count_max) + u64::from(limits.abandoned_count_max);
-        (self.opened_count.saturating_sub(self.begun_count) > refused_max).then_some("too many streams come to nothing")
+        (self.opened_count.saturating_sub(self.begun_count) > refused_max).then_some("too many cancelled streams")
     }
 }
 

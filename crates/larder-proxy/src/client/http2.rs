@@ -53,7 +53,7 @@ pub(crate) fn check<B>(request: &Request<B>, limits: &Limits) -> Result<(), &'st
         return Err("it has too many fields");
     }
     if !agrees(request.uri(), request.headers()) {
-        return Err("its Host is not its authority");
+        return Err("its Host differs from its authority");
     }
     Ok(())
 }

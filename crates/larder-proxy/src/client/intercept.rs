@@ -69,15 +69,15 @@ impl Interceptor {
         let (certificate, key) = (&config.authority.certificate, &config.authority.key);
         let read = |path: &std::path::Path| {
             fs::read_to_string(path)
-                .map_err(|error| refused(format!("cannot read the authority: {error}: {}", path.display())))
+                .map_err(|error| refused(format!("cannot read the CA: {error}: {}", path.display())))
         };
         let authority = Authority::from_pem(&read(certificate)?, &read(key)?)
-            .map_err(|error| refused(format!("the authority cannot be used: {error}: {}", certificate.display())))?;
+            .map_err(|error| refused(format!("the CA cannot be used: {error}: {}", certificate.display())))?;
         if authority.expires_at() <= SystemTime::now() {
-            return Err(refused(format!("the authority has expired: {}", certificate.display())));
+            return Err(refused(format!("the CA has expired: {}", certificate.display())));
         }
         if let Some(host) = config.hosts.hosts.iter().find(|pattern| !authority.permits_all_of(pattern)) {
-            return Err(refused(format!("the authority may not sign for a host to intercept: {host}")));
+            return Err(refused(format!("the CA may not sign for a host to intercept: {host}")));
         }
         Self::new(config.hosts.clone(), authority)
     }
@@ -139,7 +139,7 @@ impl Interceptor {
         let help =
             format!("make the client trust the CA, or exempt the host: except = [\"{host}\"], or --except {host}");
         if count < refusals::REFUSAL_COUNT_MAX {
-            tracing::warn!(host, %client, why, help, "a client refuses the certificate made for an intercepted host");
+            tracing::warn!(host, %client, why, help, "a client refused the certificate made for an intercepted host");
         } else {
             tracing::warn!(
                 host,
@@ -147,7 +147,8 @@ impl Interceptor {
                 why,
                 help,
                 hours,
-                "a client refuses the certificate made for a host: its connections there are tunnelled for a while"
+                "a client refused the certificate made for a host: its connections to that host are tunnelled \
+                    for a while"
             );
         }
     }

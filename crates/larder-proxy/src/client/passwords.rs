@@ -103,7 +103,7 @@ impl PasswordList {
         if modified(&self.path) != file.modified {
             match PasswordFile::read(&self.path) {
                 Ok(newer) => *file = Arc::new(newer),
-                Err(why) => tracing::warn!(why, "passwords changed and cannot be used, keeping the previous ones"),
+                Err(why) => tracing::warn!(why, "passwords changed but cannot be used, keeping the previous ones"),
             }
         }
         Arc::clone(&file)
@@ -118,9 +118,10 @@ impl PasswordFile {
         let mut hashes = HashMap::new();
         let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
         for (number, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
-            let (user, hash) = line.split_once(':').ok_or_else(|| say(format!("no user and hash in line {number}")))?;
+            let (user, hash) =
+                line.split_once(':').ok_or_else(|| say(format!("line {number} has no user and hash")))?;
             if !KINDS.iter().any(|kind| hash.starts_with(kind)) {
-                return Err(say(format!("line {number} has neither bcrypt nor SHA-crypt (see htpasswd -B)")));
+                return Err(say(format!("line {number} has neither a bcrypt nor a SHA-crypt hash (see htpasswd -B)")));
             }
             hashes.insert(user.to_owned(), hash.to_owned());
         }

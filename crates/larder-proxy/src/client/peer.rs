@@ -127,7 +127,7 @@ impl Client {
         }
         if abandoned && self.is_http2() && self.abandoned.count(self.worker.watches.tick()) > limits.abandoned_count_max
         {
-            tracing::debug!(peer = %self.peer, "client gave up too many requests, closing its connection");
+            tracing::debug!(peer = %self.peer, "client cancelled too many requests, closing its connection");
             self.watched.expire();
         }
     }

@@ -42,9 +42,9 @@ impl RawHead {
     /// # Errors
     /// The head is ambiguous.
     pub(crate) fn push_line(&mut self, line: &[u8]) -> Result<Option<BodyFraming>, HeadFault> {
-        let Some(line) = line.strip_suffix(b"\r") else { return Err("a line ends in a line feed alone") };
+        let Some(line) = line.strip_suffix(b"\r") else { return Err("a line ends with LF without CR") };
         if memchr(b'\r', line).is_some() {
-            return Err("a carriage return is within a line");
+            return Err("a line contains a CR");
         }
         if line.is_empty() {
             // Empty lines before a request are skipped (RFC 9112 2.2).
@@ -63,7 +63,7 @@ impl RawHead {
             self.asks_server = line.starts_with(b"OPTIONS ") && has_no_path(&line[b"OPTIONS ".len()..]);
             return Ok(None);
         }
-        let name_end = memchr(b':', line).ok_or("a line of its head is no field")?;
+        let name_end = memchr(b':', line).ok_or("a line of its head is not a field")?;
         let (name, value) = (&line[..name_end], line[name_end + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
             self.take_length(value)?;
@@ -90,7 +90,7 @@ impl RawHead {
 
     fn take_length(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         if value.is_empty() || value.len() > LENGTH_DIGITS_MAX || !value.iter().all(u8::is_ascii_digit) {
-            return Err("its content-length is not one plain number");
+            return Err("its content-length is not a plain number");
         }
         let number = value.iter().fold(0, |number: u64, digit| number * 10 + u64::from(digit - b'0'));
         match self.length.replace(number) {
@@ -101,7 +101,7 @@ impl RawHead {
 
     fn take_encoding(&mut self, value: &[u8]) -> Result<(), HeadFault> {
         if !value.eq_ignore_ascii_case(b"chunked") {
-            return Err("its transfer-encoding is other than chunked");
+            return Err("its transfer-encoding is not chunked");
         }
         match std::mem::replace(&mut self.is_chunked, true) {
             false => Ok(()),
@@ -114,8 +114,8 @@ impl RawHead {
         match (self.is_chunked, self.length) {
             _ if self.is_preface => Ok(BodyFraming::Opaque),
             (true, Some(_)) => Err("it has both content-length and transfer-encoding"),
-            (true, None) if self.is_http10 => Err("it has a transfer-encoding, which its version does not have"),
-            _ if self.is_connect && has_body => Err("a CONNECT has no body"),
+            (true, None) if self.is_http10 => Err("its HTTP version does not allow transfer-encoding"),
+            _ if self.is_connect && has_body => Err("a CONNECT request has a body"),
             (true, None) => Ok(BodyFraming::Chunked),
             (false, length) => Ok(BodyFraming::Length(length.unwrap_or(0))),
         }

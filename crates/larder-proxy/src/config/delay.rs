@@ -42,10 +42,10 @@ impl Delay {
     pub fn fault(&self) -> Option<String> {
         let Self { name, rate, .. } = self;
         if rate.get() < RATE_MIN {
-            return Some(format!("a delay's rate must be at least {RATE_MIN} bytes a second: {name}"));
+            return Some(format!("a delay's rate must be at least {RATE_MIN} bytes per second: {name}"));
         }
         let names_none = self.shared == RateSharing::Network && self.clients.is_empty();
-        names_none.then(|| format!("a delay for each network has to name networks: {name}"))
+        names_none.then(|| format!("a delay for each network must name networks: {name}"))
     }
 
     /// Returns whether the rule applies to this host, given in normal form.
@@ -61,7 +61,7 @@ impl fmt::Display for Delay {
             RateSharing::Network => "each network",
             RateSharing::Client => "each client",
         };
-        write!(f, "{}: {} bytes a second for {share}", self.name, self.rate)?;
+        write!(f, "{}: {} bytes per second for {share}", self.name, self.rate)?;
         let networks: Vec<String> = self.clients.iter().map(ToString::to_string).collect();
         if networks.is_empty() { Ok(()) } else { write!(f, " of {}", networks.join(", ")) }
     }

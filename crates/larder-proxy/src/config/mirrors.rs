@@ -53,13 +53,13 @@ impl Mirror {
         let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.~:/".contains(&octet);
         if segments.split('/').any(str::is_empty) || !segments.bytes().all(is_plain) {
             return Some(format!(
-                "a mirror's path must be such as /name, of letters, digits and -_.~ and colons: {}",
+                "a mirror's path must begin with a slash and consist of letters, digits and -_.~: {}",
                 self.path
             ));
         }
         let is_link = |link: &&MirrorLink| link.url.len() < LINK_LEN_MIN || !link.path.starts_with('/');
         let link = self.links.iter().find(is_link);
-        link.map(|link| format!("a mirror's link must be a URL that stands for a path: {}", link.url))
+        link.map(|link| format!("a mirror's link must be a URL without query and fragment: {}", link.url))
     }
 }
 

@@ -53,22 +53,22 @@ impl Site {
     pub(super) fn fault(&self, listeners: &[SocketAddr], all: &CacheSettings) -> Option<String> {
         let name = &self.name;
         if self.hosts.is_empty() && self.paths.is_empty() && self.listeners.is_empty() {
-            return Some(format!("a site names no host, path or listener: {name}"));
+            return Some(format!("a site needs a host, a path or a listener: {name}"));
         }
         if !self.listeners.is_empty() && self.origins.is_some() {
             return Some(format!(
-                "a site of some listeners cannot have an origin, for what is stored is everybody's: {name}"
+                "a site with listeners cannot have an origin, because all listeners share stored responses: {name}"
             ));
         }
         let is_read_otherwise = self.cache.as_ref().is_some_and(|cache| cache.http.targets != all.http.targets);
         if !self.listeners.is_empty() && is_read_otherwise {
-            return Some(format!("a site of some listeners cannot have targeted fields of its own: {name}"));
+            return Some(format!("a site with listeners cannot have its own targeted fields: {name}"));
         }
         if let Some(unknown) = self.listeners.iter().find(|listener| !listeners.contains(listener)) {
-            return Some(format!("a site names a listener that there is not: {unknown}"));
+            return Some(format!("a site names an unknown listener: {unknown}"));
         }
         if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/') || path.contains(['?', '#'])) {
-            return Some(format!("a site's path begins with a slash and has no query: {path}"));
+            return Some(format!("a site's path must begin with a slash and have no query: {path}"));
         }
         let fault = self.cache.as_ref().and_then(CacheSettings::fault);
         fault.or_else(|| self.origins.as_ref().and_then(|origins| origins.fault()))

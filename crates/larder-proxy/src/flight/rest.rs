@@ -157,7 +157,7 @@ impl TailFetch {
         let landing = TailLandingGuard(self);
         let rest = &landing.0;
         let Some(missing) = rest.missing() else {
-            let why = "it cannot be asked for the rest of a body without a validator".to_owned();
+            let why = "the remainder of a body without a validator cannot be requested".to_owned();
             return rest.flight.set_stage(FetchStage::Failed(Failure::Broken { host: rest.host(), why }));
         };
         let BodySource { means, asked, .. } = &*rest.source;
@@ -168,11 +168,11 @@ impl TailFetch {
             }
             ContinuationAnswer::Changed => {
                 rest.source.chunks.forget().await;
-                let why = "it has another representation by now".to_owned();
+                let why = "it now has another representation".to_owned();
                 rest.flight.set_stage(FetchStage::Failed(Failure::Broken { host: rest.host(), why }));
             }
             ContinuationAnswer::Unclear(status) => {
-                let why = format!("its answer says nothing about what is stored: {status}");
+                let why = format!("its response does not confirm the stored body: {status}");
                 rest.flight.set_stage(FetchStage::Failed(Failure::Broken { host: rest.host(), why }));
             }
             ContinuationAnswer::Failed(failure) => rest.flight.set_stage(FetchStage::Failed(failure)),

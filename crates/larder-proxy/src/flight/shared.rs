@@ -243,7 +243,7 @@ impl Flight {
         state.closed |= !matches!(state.ended, Some(Ok(())))
             && !matches!(state.stage, FetchStage::Confirmed(_) | FetchStage::Part(_));
         if matches!(state.stage, FetchStage::Waiting) {
-            let why = "the fetch was broken off".into();
+            let why = "the fetch was cancelled".into();
             state.stage = FetchStage::Failed(Failure::Broken { host: origin.to_string(), why });
         }
         state.ended.get_or_insert(Err(BodyError::OriginBroke));

@@ -17,12 +17,12 @@ pub(super) fn read(text: &str) -> Result<LogFormat, InvalidLogFormat> {
         }
         "common" => LineForm::Pieces(pieces(COMMON, &mut fields)?),
         "combined" => LineForm::Pieces(pieces(&format!("{COMMON} {REST_OF_COMBINED}"), &mut fields)?),
-        "" => return refuse("a log format is empty".to_owned()),
+        "" => return refuse("the log format is empty".to_owned()),
         own if own.contains(char::is_control) => {
-            return refuse("a log format is one line without control characters".to_owned());
+            return refuse("the log format contains a line break or another control character".to_owned());
         }
         own if own.contains('%') => LineForm::Pieces(pieces(own, &mut fields)?),
-        other => return refuse(format!("not a log format: `{other}`")),
+        other => return refuse(format!("unknown log format: `{other}`")),
     };
     let FormatFields { request: request_fields, response: response_fields } = fields;
     Ok(LogFormat { text: text.to_owned(), form, request_fields, response_fields })
@@ -47,7 +47,7 @@ impl FormatFields {
 
 /// Returns the index of a field in the list. Appends the field if it is missing.
 fn place(names: &mut Vec<HeaderName>, name: &str) -> Result<usize, InvalidLogFormat> {
-    let name: HeaderName = name.parse().map_err(|_| InvalidLogFormat(format!("not the name of a field: `{name}`")))?;
+    let name: HeaderName = name.parse().map_err(|_| InvalidLogFormat(format!("not a field name: `{name}`")))?;
     let known = names.iter().position(|known| *known == name);
     Ok(known.unwrap_or_else(|| {
         names.push(name);
@@ -75,7 +75,7 @@ fn pieces(text: &str, fields: &mut FormatFields) -> Result<Vec<LinePiece>, Inval
         match piece(argument, letter, fields)? {
             Some(LinePiece::Text(text)) => push_text(&mut pieces, &text),
             Some(piece) => pieces.push(piece),
-            None => return refuse(format!("not a directive of a log format: `{whole}`")),
+            None => return refuse(format!("unknown directive of a log format: `{whole}`")),
         }
         rest = letters.as_str();
     }

@@ -165,7 +165,7 @@ impl Unpacker<'_> {
     /// Remembers a request record for the response that belongs to it.
     fn request(&mut self, record: &WarcRecord, content: &mut impl Read) -> Result<u64, RecordRefusal> {
         self.request = None;
-        let message = read_message(content).map_err(|_| "its request is none")?;
+        let message = read_message(content).map_err(|_| "its request is malformed")?;
         let ids = ["WARC-Record-ID", "WARC-Concurrent-To"].map(|name| record.field(name).map(str::to_owned));
         let url = record.url().unwrap_or_default().to_owned();
         if message.first_line.starts_with("GET ") {
@@ -182,7 +182,9 @@ impl Unpacker<'_> {
     ) -> io::Result<Result<u64, RecordRefusal>> {
         let message = match read_message(content) {
             Ok(message) => message,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Ok(Err("it holds no response".into())),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Ok(Err("it contains no response".into()));
+            }
             Err(error) => return Err(error),
         };
         let body_bytes = record.content_bytes - message.len_bytes;
@@ -200,20 +202,20 @@ impl Unpacker<'_> {
         body_bytes: u64,
     ) -> Result<RecordResponse, RecordRefusal> {
         let uri: Uri = record.url().and_then(|url| url.parse().ok()).ok_or("it names no URL")?;
-        let response_time = record.date().ok_or("it does not say when it was received")?;
+        let response_time = record.date().ok_or("it has no date of receipt")?;
         if response_time.millis_since(clock::now()) > FUTURE_MILLIS_MAX {
             return Err("it was received in the future; one of the two clocks is wrong".into());
         }
         let digest = record.field("WARC-Payload-Digest").and_then(NamedDigest::of_label);
-        let check = digest.ok_or("it has no digest that could be compared")?.check();
-        let status = status_of(&message.first_line).ok_or("it holds no response")?;
+        let check = digest.ok_or("it has no digest that can be compared")?.check();
+        let status = status_of(&message.first_line).ok_or("it contains no response")?;
         let mut fields = message.fields;
         if fields.contains_key(header::TRANSFER_ENCODING) {
-            return Err("its body is in the coding of a connection".into());
+            return Err("its body is still in a transfer coding".into());
         }
         let told_len = fields.get(header::CONTENT_LENGTH).map(|len| len.to_str().ok()?.parse::<u64>().ok());
         if told_len.is_some_and(|len| len != Some(body_bytes)) {
-            return Err("its body is not as long as it says".into());
+            return Err("its body has another length than stated".into());
         }
         if body_bytes > self.cache.shared.entry_bytes_max {
             return Err("its body is longer than cache.object_size_max".into());
@@ -221,7 +223,7 @@ impl Unpacker<'_> {
         let request = self.request.as_ref().filter(|request| belong_together(request, record));
         let request_fields = request.map(|request| request.fields.clone()).unwrap_or_default();
         if request.is_none() && fields.contains_key(header::VARY) {
-            return Err("it varies, and its request does not precede it".into());
+            return Err("it varies, and no request precedes it".into());
         }
         fields.remove(ruling::FIELD);
         self.put_ruling(&uri, status, &mut fields);
@@ -248,14 +250,14 @@ impl Unpacker<'_> {
     /// Returns the key of a response, which contains the responding origin's name if the record has one.
     fn primary(&self, uri: &Uri, origin: Option<&str>) -> Result<Arc<[u8]>, RecordRefusal> {
         let primaries =
-            invalidation::primaries_of(self.cache, uri).ok_or("its URL is not one of http:// or https://")?;
+            invalidation::primaries_of(self.cache, uri).ok_or("its URL does not begin with http:// or https://")?;
         let is_it = |primary: &Vec<u8>| origin.is_none_or(|origin| OriginMark::of_key(primary).name() == Some(origin));
         match (primaries.into_iter().find(is_it), origin) {
             (Some(primary), _) => Ok(primary.into()),
             (None, Some(origin)) => Err(RecordRefusal::Because(format!(
-                "it came from the origin {origin}, to which this proxy does not send its URL"
+                "it came from the origin {origin}, which is not this proxy's origin for its URL"
             ))),
-            (None, None) => Err("its URL is not one of http:// or https://".into()),
+            (None, None) => Err("its URL does not begin with http:// or https://".into()),
         }
     }
 
@@ -293,7 +295,7 @@ impl Unpacker<'_> {
         };
         let place = StorePlace::new(primary, &rule, request_fields, marker.as_ref(), settings);
         let (place, selecting) =
-            place.zip(rule.select(request_fields, settings)).ok_or("no request would be led to it")?;
+            place.zip(rule.select(request_fields, settings)).ok_or("no request could select it")?;
         let place = place.in_language_of(&received.fields, request_fields);
         Ok((StorePlace { admission: StoreAdmission::Granted, ..place }, selecting))
     }
@@ -316,21 +318,21 @@ impl Unpacker<'_> {
             pieces.push(Bytes::from(piece));
             if let Some(chunks) = &chunks {
                 if !wait(chunks.store_chunk(number, std::mem::take(&mut pieces))) {
-                    return Ok(Err("the store takes nothing now".into()));
+                    return Ok(Err("the store accepts nothing now".into()));
                 }
                 number += 1;
             }
         }
         if !check.matches() {
             // The chunks stored so far are never found without a head.
-            return Ok(Err("its body does not have the stated digest".into()));
+            return Ok(Err("its body does not match the stated digest".into()));
         }
         let head =
             if chunks.is_some() { head.with_body(BodyPlace::Chunks { len: body_bytes, representation }) } else { head };
         let head = head.detached().after_purges(began.purge_count);
         match wait(storing::commit(cache, &place, &head, pieces, began)) {
             true => Ok(Ok(body_bytes)),
-            false => Ok(Err("the store takes nothing now".into())),
+            false => Ok(Err("the store accepts nothing now".into())),
         }
     }
 }

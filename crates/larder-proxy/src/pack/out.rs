@@ -82,7 +82,7 @@ pub(crate) fn pack(
     match packing.broken_url {
         None => Ok(packing.packed),
         Some(url) => {
-            let place = format!("part of a body went while it was packed, the file is of no use: {url}");
+            let place = format!("part of a body was evicted while it was packed, the file is unusable: {url}");
             Err(Error::new(ErrorKind::Unavailable, place))
         }
     }
@@ -265,10 +265,10 @@ fn why_left_out(head: &StoredHead) -> Option<&'static str> {
     let is_chosen_by =
         |name: &HeaderName| head.selecting().iter().any(|(chosen, value)| chosen == name && value.is_some());
     if is_chosen_by(&header::COOKIE) || is_chosen_by(&header::AUTHORIZATION) {
-        return Some("a client's cookies or credentials chose it");
+        return Some("a client's cookies or credentials selected it");
     }
     let checks = Ruling::of(head.fields()).is_some_and(|ruling| ruling.answers_credentials);
-    checks.then_some("it answered a client's credentials")
+    checks.then_some("it answered a request with credentials")
 }
 
 /// Returns the status line and fields as they were received.

@@ -106,7 +106,7 @@ impl<R: BufRead> WarcReader<R> {
             }
             let text = String::from_utf8_lossy(&line);
             let Some((name, value)) = text.split_once(':').filter(|_| head_bytes <= HEAD_BYTES_MAX) else {
-                return Ok(WarcItem::Damage("the head of a record is none".to_owned()));
+                return Ok(WarcItem::Damage("the head of a record is malformed".to_owned()));
             };
             fields.push((name.trim().to_owned(), value.trim().to_owned()));
         }
@@ -116,7 +116,7 @@ impl<R: BufRead> WarcReader<R> {
                 record.content_bytes = content_bytes;
                 Ok(WarcItem::Record(record))
             }
-            None => Ok(WarcItem::Damage("a record does not say how long it is".to_owned())),
+            None => Ok(WarcItem::Damage("a record does not state its length".to_owned())),
         }
     }
 
@@ -138,7 +138,7 @@ impl<R: BufRead> WarcReader<R> {
 }
 
 fn damage(bytes: u64) -> WarcItem {
-    WarcItem::Damage(format!("{bytes} bytes that are no record"))
+    WarcItem::Damage(format!("{bytes} bytes are not a record"))
 }
 
 /// The end of a record, after its content.
@@ -181,14 +181,14 @@ mod tests {
         assert_eq!(told(&[&record[..], &record].concat()), [read.clone(), read.clone()]);
         assert_eq!(
             told(&[b"rubbish\r\n", &record[..]].concat()),
-            ["7 bytes that are no record".to_owned(), read.clone()]
+            ["7 bytes are not a record".to_owned(), read.clone()]
         );
-        assert_eq!(told(b"WARC/1.1\r\nno field\r\n\r\n"), ["the head of a record is none"]);
-        assert_eq!(told(b"WARC/1.1\r\nX: y\r\n\r\n"), ["a record does not say how long it is"]);
+        assert_eq!(told(b"WARC/1.1\r\nno field\r\n\r\n"), ["the head of a record is malformed"]);
+        assert_eq!(told(b"WARC/1.1\r\nX: y\r\n\r\n"), ["a record does not state its length"]);
         assert_eq!(told(b"WARC/1.1\r\nContent-Length: 1\r\n"), ["unexpected end of file"]);
         assert_eq!(told(b"WARC/9.9\r\n\r\n").len(), 1);
         let endless = [b"WARC/1.1\r\n".to_vec(), b"X: y\r\n".repeat(20_000)].concat();
-        assert_eq!(told(&endless)[0], "the head of a record is none");
-        assert_eq!(told(&vec![b'x'; 100_000]), ["100000 bytes that are no record"]);
+        assert_eq!(told(&endless)[0], "the head of a record is malformed");
+        assert_eq!(told(&vec![b'x'; 100_000]), ["100000 bytes are not a record"]);
     }
 }

@@ -55,7 +55,7 @@ pub(crate) async fn admit(
     if expects_unknown(request.headers()) {
         return Err(Failure::UnknownExpectation);
     }
-    let ambiguous = Failure::BadRequest("the length of its body can be read in two ways");
+    let ambiguous = Failure::BadRequest("the length of its body is ambiguous");
     if let BodyLength::Length(length) = check_request(request.headers(), request.version()).map_err(|_| ambiguous)? {
         // Rewritten as a plain number: other servers may misread leading zeros.
         request.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
@@ -117,7 +117,7 @@ pub(crate) fn take_apart(
         path => path.cloned().unwrap_or_else(|| PathAndQuery::from_static("/")),
     };
     if !prefix.is_empty() && may_climb(path.path()) {
-        return Err(Failure::BadRequest("its path leads out of the site's folder at its origin"));
+        return Err(Failure::BadRequest("its path leads outside the site's folder at its origin"));
     }
     let target = target(prefix, &path).ok_or(Failure::BadRequest("the target is not a URI"))?;
     let normal = key::normal_authority(scheme.as_str(), &authority);

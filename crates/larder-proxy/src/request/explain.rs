@@ -73,9 +73,9 @@ fn tell_way(text: &mut String, origins: &OriginsShared, origin: &Origin) {
     let lists = origins.lists.as_ref().filter(|_| !origin.trusted);
     match lists.map_or(ListVerdict::Not, |lists| lists.listed(&origin.host)) {
         ListVerdict::Not => {}
-        ListVerdict::Blocked => line(text, "list", "403, for a list of block_lists names the host"),
-        ListVerdict::NotAllowed => line(text, "list", "403, for no list of allow_lists names the host (default_deny)"),
-        ListVerdict::Allowed => line(text, "list", "served, for a list of allow_lists names the host"),
+        ListVerdict::Blocked => line(text, "list", "403, because a block list names the host"),
+        ListVerdict::NotAllowed => line(text, "list", "403, because no allow list names the host (default_deny)"),
+        ListVerdict::Allowed => line(text, "list", "served, because an allow list names the host"),
     }
     for parent in origins.parents_of(origin) {
         line(text, "parent", parent);
@@ -111,7 +111,7 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
         (None, None) => line(text, "stored", format_args!("nothing: {goes}")),
     }
     if found.is_none() && lookup::is_purged(cache, primary).await {
-        line(text, "purged", "what lies in the store was purged, and is not served");
+        line(text, "purged", "the stored response was purged and is not served");
     }
     if cache.shared.pins.name(primary) {
         let is_pinned = cache.shared.store.as_ref().is_some_and(|store| store.is_pinned(primary));
@@ -129,8 +129,13 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
 fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState, route: Route) {
     let StoredState::Response { decision, extent, .. } = stored else {
         match route {
-            Route::Refuse => line(text, "answer", "504, for only what is stored may answer (only-if-cached)"),
-            Route::Offline => line(text, "answer", "504, for the origin cannot be asked (offline)"),
+            Route::Refuse => line(
+                text,
+                "answer",
+                "504, because only a stored response may be served \
+                (only-if-cached)",
+            ),
+            Route::Offline => line(text, "answer", "504, because the origin cannot be contacted (offline)"),
             _ => {}
         }
         return;
@@ -144,11 +149,11 @@ fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState,
     let has_validator = head.is_some_and(StoredHead::has_validator);
     let answer = match (route, extent) {
         (Route::Stored { .. }, AvailableExtent::Lacking) => {
-            "from the cache, and the origin for what is missing of its body"
+            "from the cache; the origin supplies the missing part of the body"
         }
         (Route::Stored { .. }, _) => "from the cache",
-        (Route::Meanwhile { .. }, _) => "from the cache, and validated behind",
-        (Route::Refuse, _) => "504, for only what is stored may answer",
+        (Route::Meanwhile { .. }, _) => "from the cache, and validated in the background",
+        (Route::Refuse, _) => "504, because only a stored response may be served",
         (Route::Offline, AvailableExtent::Whole) => {
             "504, because the origin cannot be contacted and the stored response must not be used"
         }
@@ -159,7 +164,7 @@ fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState,
         (Route::Pass { .. } | Route::PassHead { .. }, _) if matches!(decision, Reuse::NotUsable { .. }) => {
             "from the origin, as if nothing were stored"
         }
-        (Route::Pass { .. } | Route::PassHead { .. }, _) => "from the origin, as it asks",
+        (Route::Pass { .. } | Route::PassHead { .. }, _) => "from the origin, as the request demands",
     };
     line(text, "answer", format_args!("{answer} ({})", reason.token()));
     if let (Route::Fly { validates: true, stands_in, .. }, Some(head)) = (route, head) {
@@ -199,11 +204,11 @@ fn tell_found(text: &mut String, worker: &Worker, found: &FoundResponse) {
     if let Some(ruling) = Ruling::of(head.fields()) {
         line(text, "rule", &ruling.name);
         if let Some(chain) = ruling.chain {
-            line(text, "redirects", format_args!(" were followed, which let it be fresh for {} s", chain.fresh_secs));
+            line(text, "redirects", format_args!(" were followed; the response is fresh for {} s", chain.fresh_secs));
         }
     }
     if head.freshness().checks_authorization {
-        line(text, "clients", "are given it if the origin lets them read it, which it is asked each time");
+        line(text, "clients", "get it if the origin confirms each time that they may read it");
     }
     tell_age(text, worker, head);
 }
@@ -217,7 +222,7 @@ fn tell_age(text: &mut String, worker: &Worker, head: &StoredHead) {
     };
     if let Some(moment) = freshness.purged_at() {
         let secs = clock::now().millis_since(moment).max(0) / 1000;
-        line(text, "purged", format_args!("softly {secs} s ago: it is stale since then"));
+        line(text, "purged", format_args!("softly, {secs} s ago: stale since then"));
     }
     let lifetime_secs = freshness.lifetime_millis(settings) / 1000;
     line(text, "age", format_args!("{age_secs} s of {lifetime_secs} s ({source}), {ttl_secs} s left"));
@@ -232,5 +237,5 @@ fn tell_rules(text: &mut String, marker: &ResourceMarker) {
 }
 
 fn line(text: &mut String, what: &str, told: impl std::fmt::Display) {
-    writeln!(text, "{what:<9}{told}").expect("a string takes what is written to it");
+    writeln!(text, "{what:<9}{told}").expect("writing to a string cannot fail");
 }

@@ -29,7 +29,7 @@ pub(crate) fn dress(failure: &Failure, fields: &mut HeaderMap) -> String {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n\
          <body>\n<main>\n<h1>{title}</h1>\n<p>{what}</p>\n<ul>\n{todo}</ul>\n\
-         <footer>{} {}, said by the cache on the way (Larder)<br><code>{said}</code></footer>\n</main>\n</body>\n</html>\n",
+         <footer>{} {}, from the cache between you and the site (Larder)<br><code>{said}</code></footer>\n</main>\n</body>\n</html>\n",
         status.as_u16(),
         status.canonical_reason().unwrap_or_default(),
     )
@@ -39,21 +39,25 @@ pub(crate) fn dress(failure: &Failure, fields: &mut HeaderMap) -> String {
 fn words(failure: &Failure) -> (&'static str, &'static [&'static str]) {
     match failure {
         Failure::Offline { .. } | Failure::OnlyIfCached => (
-            "This page is not stored here, and there is no line",
-            &["Pages that were looked at before may still be there: try another.", "Come back when the line is back."],
+            "This page is not stored, and there is no uplink",
+            &[
+                "Pages that were visited before may be available: try another.",
+                "Come back when the \
+                connection to the internet works again.",
+            ],
         ),
         Failure::Unusable { .. } | Failure::Timeout { .. } | Failure::Broken { .. } => (
-            "The site does not answer as it should",
+            "The site does not respond correctly",
             &["Try again in a few minutes.", "If other sites work, the fault is with this one."],
         ),
         Failure::ClientDenied | Failure::TargetDenied { .. } | Failure::PortDenied { .. } | Failure::NoPassword => {
-            ("This is not allowed here", &["Whoever looks after this network can allow it."])
+            ("This is not allowed here", &["The administrator of this network can allow it."])
         }
-        Failure::Overloaded => ("Too much at once", &["Try again in a moment."]),
-        Failure::NoSite => ("Nothing is served under this name", &["Look whether the address is right."]),
+        Failure::Overloaded => ("Too many requests", &["Try again in a moment."]),
+        Failure::NoSite => ("No site is served under this name", &["Check the address."]),
         _ => (
             "This request cannot be answered",
-            &["Go back and try again.", "If this lasts, tell whoever looks after this network what stands below."],
+            &["Go back and try again.", "If this persists, send the text below to the administrator of this network."],
         ),
     }
 }

@@ -64,7 +64,7 @@ fn check_target<B>(client: &Client, request: &mut Request<B>) -> Result<(), Fail
     }
     let (is_options, is_whole) = (*request.method() == Method::OPTIONS, uri.scheme().is_some());
     match path_of(uri) {
-        "*" if !is_options => Err(Failure::BadRequest("the target * is for OPTIONS")),
+        "*" if !is_options => Err(Failure::BadRequest("the target * is valid for OPTIONS only")),
         "*" if is_whole => mark_about_server(request),
         "*" => Ok(()),
         // The HTTP library would append it to the authority, as part of the host's name.

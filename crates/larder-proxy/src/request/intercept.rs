@@ -115,7 +115,7 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
             Some(Ok(TunnelOutcome::Other(..))) if client.line_to(&origin).is_down() => {
                 ticket.note_sent(0, true);
                 client.session.iter().for_each(|session| session.note_missing(format!("CONNECT {origin}")));
-                tracing::debug!(%origin, "a tunnel is closed: its target would have to be contacted");
+                tracing::debug!(%origin, "a tunnel is closed: it would have to contact its target while offline");
             }
             Some(Ok(TunnelOutcome::Other(stream, why))) => {
                 note_bypass(&client, worker, &origin, why);
@@ -126,13 +126,13 @@ pub(crate) fn answer(client: &Arc<Client>, worker: &Arc<Worker>, opening: Tunnel
                         let target = tunnel::watched(worker, target, pacer);
                         tunnel::copy(worker, stream, target, &mut ticket).await;
                     }
-                    Err(failure) => tracing::debug!(%failure, %origin, "a tunnel ends before its target is reached"),
+                    Err(failure) => tracing::debug!(%failure, %origin, "a tunnel ended before it reached its target"),
                 }
             }
             Some(Ok(TunnelOutcome::Nothing)) | None => ticket.note_sent(0, true),
             Some(Err(error)) => {
                 ticket.note_sent(0, true);
-                tracing::debug!(%error, %origin, "a tunnel broke off before its handshake was over");
+                tracing::debug!(%error, %origin, "a tunnel broke off during its handshake");
             }
         }
     });
@@ -156,7 +156,8 @@ async fn open(
         FirstBytes::Nothing => return Ok(TunnelOutcome::Nothing),
     };
     if let Some(name) = name.filter(|name| *name != host) {
-        tracing::warn!(host, name, %peer, "a tunnel is closed: its client names one host outside and another inside");
+        tracing::warn!(host, name, %peer, "a tunnel is closed: the host in its handshake differs from the host \
+            in its CONNECT");
         // The handshake is meant to fail, because that informs the client.
         let _ = TlsAcceptor::from(refusing_config()?).accept(stream).await;
         return Ok(TunnelOutcome::Nothing);
@@ -208,11 +209,11 @@ pub(crate) fn place<B>(origin: &Origin, request: &mut Request<B>) -> Result<(), 
         return Err(Failure::Misdirected);
     }
     if uri.scheme().is_none() {
-        let path = uri.path_and_query().cloned().ok_or(Failure::BadRequest("its target is no path"))?;
+        let path = uri.path_and_query().cloned().ok_or(Failure::BadRequest("its target is not a path"))?;
         let is_about_server = path == "*";
         let path = if is_about_server { PathAndQuery::from_static("/") } else { path };
         let whole = Uri::builder().scheme(Scheme::HTTPS).authority(&*own).path_and_query(path).build();
-        *request.uri_mut() = whole.map_err(|_| Failure::BadRequest("its target is no path"))?;
+        *request.uri_mut() = whole.map_err(|_| Failure::BadRequest("its target is not a path"))?;
         if is_about_server {
             request.extensions_mut().insert(AboutServer);
         }

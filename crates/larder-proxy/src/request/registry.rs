@@ -51,7 +51,7 @@ pub(crate) async fn answer<B>(
     match ask {
         RegistryAsk::Version => Ok(version(mirrored, request.headers())),
         RegistryAsk::Token if request.method() != Method::GET => {
-            Ok(local(StatusCode::METHOD_NOT_ALLOWED, &error("UNSUPPORTED", "tokens are asked for by GET")))
+            Ok(local(StatusCode::METHOD_NOT_ALLOWED, &error("UNSUPPORTED", "use GET to request a token")))
         }
         RegistryAsk::Token => token(client, worker, mirrored, request).await,
     }
@@ -114,7 +114,7 @@ async fn token<B>(
             let asked = api_asked(client, worker, &registry)?;
             let url = realm_url(&realm, service.as_deref(), &theirs, &arguments);
             let url = url.filter(|url| asked.uri().is_some_and(|api| may_follow(&api, url, RedirectPolicy::Safe)));
-            let url = url.ok_or_else(|| broken(&asked, "it names nobody for tokens who can be asked"))?;
+            let url = url.ok_or_else(|| broken(&asked, "it names no token service that may be contacted"))?;
             let (status, content_type, body) = fetch(worker, &asked, &url, credentials.clone()).await?;
             if status == StatusCode::OK && credentials.is_none() {
                 note_open(worker, &body);
@@ -150,7 +150,13 @@ async fn challenge_of(
     drop(body);
     let challenge = match head.status {
         StatusCode::UNAUTHORIZED => RegistryChallenge::of(&head.headers),
-        status if status.is_server_error() => return Err(broken(&asked, "it fails when it is asked what it wants")),
+        status if status.is_server_error() => {
+            return Err(broken(
+                &asked,
+                "it does not answer the request for its \
+            challenge",
+            ));
+        }
         _ => RegistryChallenge::None,
     };
     registry.note(challenge.clone());
@@ -173,7 +179,7 @@ async fn fetch(
     url: &Uri,
     credentials: Option<HeaderValue>,
 ) -> Result<(StatusCode, Option<HeaderValue>, Bytes), Failure> {
-    let bad = || broken(asked, "it names a place for tokens that is none");
+    let bad = || broken(asked, "its token service has no valid URL");
     let authority = url.authority().filter(|authority| is_plain_host(authority.host())).ok_or_else(bad)?;
     let named = Origin::of_url(url).ok_or_else(bad)?;
     let is_registry = asked.uri().is_some_and(|api| is_same_origin(&api, url));
@@ -198,8 +204,13 @@ async fn fetch(
         },
     };
     let (head, body) = worker.origins.ask(outgoing).await?;
-    let body =
-        body.collect_up_to(TOKEN_BYTES_MAX).await.ok_or_else(|| broken(asked, "the answer for a token is none"))?;
+    let body = body.collect_up_to(TOKEN_BYTES_MAX).await.ok_or_else(|| {
+        broken(
+            asked,
+            "the response of its token service \
+            is malformed",
+        )
+    })?;
     Ok((head.status, head.headers.get(CONTENT_TYPE).cloned(), body))
 }
 
@@ -247,7 +258,7 @@ fn basic_token(credentials: &HeaderValue) -> ServedResponse {
     let pair = credentials.to_str().ok().and_then(|text| text.split_once(' '));
     match pair.filter(|(scheme, token)| scheme.eq_ignore_ascii_case("basic") && is_token(token)) {
         Some((_, token)) => local(StatusCode::OK, &own_token(token)),
-        None => local(StatusCode::UNAUTHORIZED, &error("UNAUTHORIZED", "user and password are needed")),
+        None => local(StatusCode::UNAUTHORIZED, &error("UNAUTHORIZED", "a user and a password are needed")),
     }
 }
 

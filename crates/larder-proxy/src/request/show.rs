@@ -60,7 +60,7 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
     if let Some(chunks) = ChunkedBody::of(cache, primary, &found.key, &found.entry) {
         let count = found.entry.body_len().div_ceil(CHUNK_BYTES);
         let there = (0..count).filter(|number| chunks.seems_there(*number)).count();
-        line(text, "chunks", format_args!("{there} of {count} there, 1 MiB each"));
+        line(text, "chunks", format_args!("{there} of {count} stored, 1 MiB each"));
     }
     tell_places(text, cache, found).await;
     for (name, value) in head.fields() {
@@ -71,7 +71,7 @@ async fn tell(text: &mut String, cache: &Arc<Cache>, primary: &Arc<[u8]>, found:
 /// Describes the place of the stored response, and when it may be evicted.
 async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundResponse) {
     if cache.shared.hot.find(&found.key).is_some() {
-        line(text, "lies", format_args!("in memory, {} hits since it came there", found.entry.hits()));
+        line(text, "lies", format_args!("in memory, with {} hits since it was read", found.entry.hits()));
     }
     let Some(store) = &cache.shared.store else { return };
     let is_on_disk = lookup::ask(cache, crate::cache::patience::ReadPatience::Short, store.sight(&found.key)).await;
@@ -80,19 +80,19 @@ async fn tell_places(text: &mut String, cache: &Arc<Cache>, found: &FoundRespons
         Ok(Some(_)) if store.volumes().count() == 1 => line(text, "lies", volumes.next().unwrap_or_default()),
         Ok(Some(_)) => line(text, "lies", format_args!("on one of {}", volumes.collect::<Vec<_>>().join(", "))),
         Ok(None) => line(text, "lies", "not in the store"),
-        Err(_) => line(text, "lies", "in the store, perhaps: it does not answer"),
+        Err(_) => line(text, "lies", "unknown: the store does not respond"),
     }
     let goes = match (store.is_pinned(&found.key), storing::expires_at(cache, &found.entry.head)) {
         (true, _) => "when it is unpinned or purged".to_owned(),
-        (false, 0) => "when its room is wanted for something else".to_owned(),
+        (false, 0) => "when its space is needed".to_owned(),
         (false, at) => {
             let at = format_http_date(Timestamp::from_secs(at.into()));
-            format!("when its room is wanted; of no use after {}", String::from_utf8_lossy(at.as_bytes()))
+            format!("when its space is needed; useless after {}", String::from_utf8_lossy(at.as_bytes()))
         }
     };
     line(text, "goes", goes);
 }
 
 fn line(text: &mut String, what: &str, told: impl std::fmt::Display) {
-    writeln!(text, "{what:<9}{told}").expect("a string takes what is written to it");
+    writeln!(text, "{what:<9}{told}").expect("writing to a string cannot fail");
 }

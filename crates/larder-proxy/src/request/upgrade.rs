@@ -92,7 +92,7 @@ pub(crate) async fn ask(
     };
     let broken = |why: String| Failure::Broken { host: asked.origin.to_string(), why };
     let fields = response.headers().clone();
-    let protocol = fields.get(UPGRADE).cloned().ok_or_else(|| broken("it switches to no protocol".into()))?;
+    let protocol = fields.get(UPGRADE).cloned().ok_or_else(|| broken("it switches to an unknown protocol".into()))?;
     let origin_side = hyper::upgrade::on(response).await.map_err(|error| broken(error.to_string()))?;
     let watched = lease.into_watched().ok_or_else(|| broken("it switches a stream".into()))?;
     let mut fields = pass::prepared(&worker.shared.marks, fields, CacheStatus::forwarded(Forward::Bypass));

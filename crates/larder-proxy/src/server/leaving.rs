@@ -92,7 +92,7 @@ impl RunningProxy {
         }
         let mut sockets = Vec::new();
         for _ in &self.handle.openings {
-            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "a worker does not answer");
+            let late = |_| io::Error::new(io::ErrorKind::TimedOut, "a worker does not respond");
             sockets.extend(answers.recv_timeout(ANSWER_PATIENCE).map_err(late)??);
         }
         sockets.extend(self.admin_socket.as_ref().map(ListeningSocket::try_clone).transpose()?);

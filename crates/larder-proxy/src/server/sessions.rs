@@ -29,7 +29,7 @@ impl ProxyHandle {
         let stopped = || io::Error::new(io::ErrorKind::NotConnected, "the proxy has stopped");
         let shared = self.in_force.get().ok_or_else(stopped)?;
         if !shared.config.forward {
-            let why = "a session needs a forward proxy, and this one serves sites alone";
+            let why = "sessions need a forward proxy, and this one serves sites only";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let SessionOptions { hosts, offline, rules } = options;

@@ -43,7 +43,7 @@ pub(super) fn bind_all(
     match inherited.first().map(|inherited| inherited.socket.local_addr()) {
         None => Ok(workers),
         Some(local) => {
-            let why = format!("a socket was handed over for which there is no listener: {}", local?);
+            let why = format!("a socket was handed over without a listener for it: {}", local?);
             Err(io::Error::new(io::ErrorKind::InvalidInput, why))
         }
     }

@@ -205,7 +205,7 @@ impl OpenListeners {
         };
         if open.listener.tls && client.is_some() {
             // The listener has had TLS added since the connection was accepted.
-            return tracing::debug!(%listener, "a connection without TLS arrived for a listener with TLS");
+            return tracing::debug!(%listener, "a connection without TLS was handed over for a TLS listener");
         }
         let door = Arc::new(ListenerAccess { listener: open.listener.clone(), session: None });
         let accepted = socket.set_nonblocking(true).and_then(|()| {
@@ -290,7 +290,7 @@ fn open_operator(
     let (thread, pages) = (Arc::clone(thread), pages.clone());
     match stream.set_nonblocking(true).and_then(|()| UnixStream::from_std(stream)) {
         Ok(stream) => drop(accepting.spawn(async move { admin::serve_operator(thread, stream, pages).await })),
-        Err(error) => tracing::error!(%error, "a connection of the operator cannot be used"),
+        Err(error) => tracing::error!(%error, "an operator's connection cannot be used"),
     }
 }
 

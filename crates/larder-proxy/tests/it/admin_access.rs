@@ -41,7 +41,7 @@ fn tokens_that_others_may_read_are_refused() {
     };
     for mode in [0o640, 0o604, 0o644, 0o660] {
         let refused = start(mode).unwrap_err().to_string();
-        assert!(refused.contains("others may read it") && refused.contains("chmod 600"), "{refused}");
+        assert!(refused.contains("other users may read it") && refused.contains("chmod 600"), "{refused}");
     }
     start(0o600).unwrap();
 }

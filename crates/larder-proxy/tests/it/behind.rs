@@ -232,7 +232,7 @@ fn origin_form_without_forward_mode_is_refused() {
     let config = ProxyConfig { listeners: vec![listener], ..ProxyConfig::default() };
     assert!(config.check().is_ok());
     let config = ProxyConfig { default_origin: Some("http://127.0.0.1:1".parse().unwrap()), ..config };
-    assert!(config.check().unwrap_err().to_string().starts_with("origin form is for forward requests"));
+    assert!(config.check().unwrap_err().to_string().starts_with("origin_form needs forward mode"));
 }
 
 #[test]

@@ -335,11 +335,11 @@ fn every_fault_of_an_origin_has_its_name_and_is_told_in_plain_words() {
     let origin = fixture.origin.address;
     for (url, origin, error, words) in [
         (format!("http://{closed}/"), closed.to_string(), "connection_refused", "it refuses connections"),
-        ("http://a.invalid/".to_owned(), "a.invalid".to_owned(), "dns_error", "its name leads to no address"),
+        ("http://a.invalid/".to_owned(), "a.invalid".to_owned(), "dns_error", "its name has no address"),
         (format!("http://{origin}/closing"), origin.to_string(), "connection_terminated", "it closed the connection"),
-        (format!("http://{origin}/other"), origin.to_string(), "http_protocol_error", "what it sends is no HTTP"),
+        (format!("http://{origin}/other"), origin.to_string(), "http_protocol_error", "it does not speak HTTP"),
         (format!("http://{origin}/long"), origin.to_string(), "http_response_header_section_size", "is too long"),
-        (format!("https://{origin}/"), origin.to_string(), "tls_protocol_error", "no secure connection"),
+        (format!("https://{origin}/"), origin.to_string(), "tls_protocol_error", "a secure connection failed"),
     ] {
         let mut connection = fixture.connect();
         connection.send(format!("GET {url} HTTP/1.1\r\nHost: x\r\n\r\n"));
@@ -347,7 +347,7 @@ fn every_fault_of_an_origin_has_its_name_and_is_told_in_plain_words() {
         let expected = format!("larder;error={error};next-hop=\"{origin}\"");
         assert_eq!((failed.status, failed.field("proxy-status")), (502, Some(&*expected)), "{url}");
         let text = failed.text();
-        assert!(text.starts_with(&format!("there is no answer from {origin}: ")) && text.contains(words), "{text}");
+        assert!(text.starts_with(&format!("no response from {origin}: ")) && text.contains(words), "{text}");
         assert!(!text.contains(['(', '{', '"']), "{text}");
         assert_eq!(failed.field("cache-control"), Some("no-store"));
     }

@@ -208,7 +208,7 @@ fn body_with_a_gap_is_no_hit_and_says_what_it_is() {
 #[test]
 fn operator_is_told_of_a_body_with_a_gap_and_where_the_rest_comes_from() {
     for (fields, way) in [
-        (TAGGED, "answer   from the cache, and the origin for what is missing of its body"),
+        (TAGGED, "answer   from the cache; the origin supplies the missing part of the body"),
         (UNTAGGED, "answer   fetched again, because part of its body is missing"),
     ] {
         let fixture = Fixture::with(
@@ -227,7 +227,7 @@ fn operator_is_told_of_a_body_with_a_gap_and_where_the_rest_comes_from() {
         lose(&fixture, "/long", [2]);
         let told = explain();
         assert!(told.contains(way), "{told}");
-        assert_eq!(fixture.origin.count(), 1, "no origin is asked");
+        assert_eq!(fixture.origin.count(), 1, "no origin is contacted");
     }
 }
 

@@ -48,10 +48,10 @@ fn browsers_get_a_page_when_something_fails_and_programs_a_line() {
     assert_eq!((page.status, page.field("content-type")), (502, Some("text/html; charset=utf-8")));
     assert_eq!(page.field("cache-control"), Some("no-store"));
     let text = page.text();
-    assert!(text.starts_with("<!DOCTYPE html>") && text.contains("The site does not answer as it should"), "{text}");
-    assert!(text.contains(&format!("There is no answer from {nobody}: it refuses connections")), "{text}");
+    assert!(text.starts_with("<!DOCTYPE html>") && text.contains("The site does not respond correctly"), "{text}");
+    assert!(text.contains(&format!("No response from {nobody}: it refuses connections")), "{text}");
     assert!(text.contains("error=connection_refused") && !text.contains("<script"), "{text}");
     let line = get(&fixture, &target, &format!("{host}Accept: */*\r\n"));
     assert_eq!((line.status, line.field("content-type")), (502, Some("text/plain; charset=utf-8")));
-    assert!(line.text().starts_with(&format!("there is no answer from {nobody}")), "{}", line.text());
+    assert!(line.text().starts_with(&format!("no response from {nobody}")), "{}", line.text());
 }

@@ -52,7 +52,7 @@ fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
             told.contains("stored   in memory") || told.contains("stored   on the disk")
         });
     }
-    assert!(operate(&fixture, "OFFLINE /on").text().starts_with("on: no origin is asked"));
+    assert!(operate(&fixture, "OFFLINE /on").text().starts_with("on: no origin is contacted"));
     assert!(is_offline(&fixture));
     let count = fixture.origin.count();
     let stale = fixture.get("/stale", &["Cache-Control: no-cache"]);
@@ -76,10 +76,10 @@ fn operator_who_is_offline_gets_what_is_stored_and_504_for_the_rest() {
     let explained = operate(&fixture, "EXPLAIN http://site.example/stale").text();
     assert!(explained.contains("answer   from the cache (offline)"), "{explained}");
     let explained = operate(&fixture, "EXPLAIN http://site.example/missing").text();
-    assert!(explained.contains("answer   504, for the origin cannot be asked (offline)"), "{explained}");
+    assert!(explained.contains("answer   504, because the origin cannot be contacted (offline)"), "{explained}");
     operate(&fixture, "OFFLINE /on-even-forbidden");
     assert_eq!(fixture.get("/forbidden", &[]).text(), "no");
-    assert_eq!(fixture.origin.count(), count, "no origin is asked");
+    assert_eq!(fixture.origin.count(), count, "no origin is contacted");
     operate(&fixture, "OFFLINE /off");
     assert!(!is_offline(&fixture));
     assert_eq!(fixture.get("/missing", &[]).status, 200);
@@ -119,7 +119,7 @@ fn several_origins_that_fail_mean_that_the_line_is_down_until_one_is_back() {
     assert_eq!(get(fourth, "/").status, 502);
     assert!(is_offline(&fixture));
     let told = operate(&fixture, "OFFLINE /status").text();
-    assert!(told.starts_with("auto: the line has been down for ") && told.contains(&first.to_string()), "{told}");
+    assert!(told.starts_with("auto: the uplink has been down for ") && told.contains(&first.to_string()), "{told}");
     let refused = get(fifth, "/");
     assert_eq!(refused.status, 504, "nothing is known of it");
     assert!(refused.field("proxy-status").is_some_and(|status| status.contains("details=\"offline\"")));

@@ -276,7 +276,7 @@ fn operator_is_told_what_a_request_would_come_to_and_why() {
             lines.iter().all(|line| told.contains(line))
         });
     }
-    assert_eq!(fixture.origin.count(), count, "no origin is asked");
+    assert_eq!(fixture.origin.count(), count, "no origin is contacted");
     for url in ["/a", "ftp://a/", "*"] {
         assert_eq!(explain(url, &[]).0, 400, "{url}");
     }
@@ -295,7 +295,7 @@ fn health_says_when_the_store_is_loaded() {
     let proxy = Proxy::start(config, Some(store.clone())).unwrap();
     let mut admin = Connection::open_admin(proxy.admin_addr().unwrap());
     let loading = admin.request("GET", "/healthz", &[]);
-    assert_eq!((loading.status, &*loading.text()), (503, "the store is being loaded\n"));
+    assert_eq!((loading.status, &*loading.text()), (503, "the store is loading\n"));
     device.set(Ailment::Nothing);
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(store.ready());
     let loaded = admin.request("GET", "/healthz", &[]);

@@ -149,7 +149,7 @@ fn operator_is_told_which_parent_and_which_list_decide() {
     let told = explain("http://far.example/");
     assert!(told.contains(&through) && !told.contains("list ") && !told.contains("secret"), "{told}");
     assert!(!explain("http://10.1.2.3/").contains("parent "));
-    assert!(explain("http://www.ads.example/").contains("list     403, for a list of block_lists names the host"));
+    assert!(explain("http://www.ads.example/").contains("list     403, because a block list names the host"));
 }
 
 /// A parent that answers everybody.

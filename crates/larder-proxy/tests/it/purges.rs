@@ -330,10 +330,10 @@ fn what_no_purge_is_is_told() {
         ("/a*", &[], "whole URL"),
         ("ftp://a/", &["Purge-Scope: prefix"], "whole URL"),
         (URL, &["Purge-Scope: page"], "url, prefix, site, tag or all"),
-        (URL, &["Purge-Scope: tag"], "names some in Surrogate-Key"),
-        (URL, &["Purge-Scope: site", "Cache-Tag: a"], "not by both"),
-        (URL, &["Surrogate-Key: , "], "there is no tag"),
-        (URL, &[&format!("Surrogate-Key: {}", "x".repeat(2000))], "1024 bytes long at most"),
+        (URL, &["Purge-Scope: tag"], "needs tags in Surrogate-Key"),
+        (URL, &["Purge-Scope: site", "Cache-Tag: a"], "either Purge-Scope or tags"),
+        (URL, &["Surrogate-Key: , "], "contains no tag"),
+        (URL, &[&format!("Surrogate-Key: {}", "x".repeat(2000))], "at most 1024 bytes"),
         (URL, &["Purge-Mode: gentle"], "hard or soft"),
     ];
     for (target, fields, told) in cases {

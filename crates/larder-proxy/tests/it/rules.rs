@@ -102,7 +102,7 @@ fn rule_that_is_gone_no_longer_counts_once_the_response_was_confirmed() {
     let fixture = fixture.restart();
     assert!(fixture.get("/a", &[]).is_hit(), "what was stored under the rule stays as it is");
     fixture.get("/a", &["Cache-Control: no-cache"]);
-    eventually("the origin is asked each time", || {
+    eventually("the origin confirms each time", || {
         let before = fixture.origin.count();
         fixture.get("/a", &[]);
         fixture.origin.count() > before

@@ -119,11 +119,14 @@ fn sites_of_which_nothing_can_come_are_refused() {
     otherwise.http.targets = larder_http::TargetList::new(Vec::new());
     let long = CacheSettings { group_window: std::time::Duration::from_secs(61), ..CacheSettings::default() };
     for (site, why) in [
-        (Site { cache: without_guesses(), ..Site::default() }, "names no host, path or listener"),
+        (Site { cache: without_guesses(), ..Site::default() }, "needs a host, a path or a listener"),
         (Site { listeners: vec![listed], ..Site::of_host("a", at(&origin).unwrap()) }, "cannot have an origin"),
-        (Site { listeners: vec![([127, 0, 0, 1], 9).into()], ..Site::default() }, "a listener that there is not"),
-        (Site { listeners: vec![listed], cache: Some(otherwise), ..Site::default() }, "cannot have targeted fields"),
-        (Site { paths: named(&["app"]), ..Site::default() }, "a site's path begins with a slash"),
+        (Site { listeners: vec![([127, 0, 0, 1], 9).into()], ..Site::default() }, "an unknown listener"),
+        (
+            Site { listeners: vec![listed], cache: Some(otherwise), ..Site::default() },
+            "cannot have its own targeted fields",
+        ),
+        (Site { paths: named(&["app"]), ..Site::default() }, "a site's path must begin with a slash"),
         (Site { paths: named(&["/a"]), cache: Some(long), ..Site::default() }, "group window must be at most 60 s"),
     ] {
         let config = ProxyConfig { sites: vec![site], default_origin: Some(url.clone()), ..ProxyConfig::default() };

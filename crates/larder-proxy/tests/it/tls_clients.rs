@@ -123,7 +123,7 @@ fn what_is_no_certificate_or_key_is_an_error_at_start() {
         (vec![TlsIdentity { certificate: "/nonexistent.pem".into(), ..a.clone() }], "/nonexistent.pem"),
         (vec![TlsIdentity { certificate: text.clone(), ..a.clone() }], "no certificate in PEM form"),
         (vec![TlsIdentity { key: text.clone(), ..a.clone() }], "cannot read private key"),
-        (vec![TlsIdentity { key: b.key.clone(), ..a.clone() }], "does not go with its certificate"),
+        (vec![TlsIdentity { key: b.key.clone(), ..a.clone() }], "does not match its certificate"),
     ] {
         let listeners = vec![Listener::tls("127.0.0.1:0".parse().unwrap())];
         let config = ProxyConfig { listeners, identities, ..ProxyConfig::default() };

@@ -52,7 +52,7 @@ impl TransferBounds {
         let is_inside = offset_bytes.checked_add(len_bytes as u64).is_some_and(|end| end <= self.len_bytes);
         if !is_inside {
             return refuse(format!(
-                "a transfer leaves the device: offset {offset_bytes}, length {len_bytes}, device {}",
+                "a transfer ends beyond the device: offset {offset_bytes}, length {len_bytes}, device {}",
                 self.len_bytes
             ));
         }
@@ -179,9 +179,9 @@ impl InFlight {
 
     fn nothing_moved(&self) -> io::Error {
         let (kind, what) = match self.work {
-            PendingCall::Read { .. } => (io::ErrorKind::UnexpectedEof, "the file is shorter than it was when opened"),
+            PendingCall::Read { .. } => (io::ErrorKind::UnexpectedEof, "the file is shorter than when it was opened"),
             PendingCall::Write { .. } | PendingCall::Sync { .. } => {
-                (io::ErrorKind::WriteZero, "the device takes no more bytes")
+                (io::ErrorKind::WriteZero, "the device accepts no more bytes")
             }
         };
         io::Error::new(kind, format!("{what}: offset {}", self.offset_bytes + self.done_bytes as u64))

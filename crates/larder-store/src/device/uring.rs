@@ -123,7 +123,7 @@ impl UringRing {
             opcode::PollAdd::CODE,
         ];
         if !needed.into_iter().all(|code| probe.is_supported(code)) {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring cannot read and write"));
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring lacks read and write"));
         }
         // Registering saves a file lookup per operation. If the kernel refuses, that is the only loss.
         let is_file_registered = ring.submitter().register_files(&[file.file().as_raw_fd()]).is_ok();
@@ -295,7 +295,7 @@ impl UringRing {
     /// Handles a ring that the kernel no longer accepts calls for. All its present and future operations fail. Its
     /// buffers are leaked, because no completion will tell when the kernel is done with them.
     fn break_down(&mut self, error: &io::Error) {
-        tracing::error!(%error, "a ring has broken down, its transfers fail");
+        tracing::error!(%error, "a ring has failed, its transfers fail");
         self.is_broken = true;
         let kept: Vec<_> = self.in_flight.iter_mut().map(|(_, in_flight)| in_flight.keep_buffer()).collect();
         kept.leak();

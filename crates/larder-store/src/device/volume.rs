@@ -108,8 +108,8 @@ impl VolumeFile {
         self.bounds.alignment_bytes
     }
 
-    /// Uses only the first `len_bytes`, for a store that is smaller than its block device. Does nothing if the volume is not
-    /// longer.
+    /// Uses only the first `len_bytes`, for a store that is smaller than its block device. Does nothing if the volume is
+    /// not longer.
     pub fn shorten_to(&mut self, len_bytes: u64) {
         self.bounds.len_bytes = self.bounds.len_bytes.min(len_bytes);
     }
@@ -171,7 +171,7 @@ impl VolumeFile {
     }
 
     fn locked(mut file: File, path: &Path) -> Result<Self> {
-        let examined = |error| unavailable("cannot examine the volume", path, error);
+        let examined = |error| unavailable("cannot inspect the volume", path, error);
         let metadata = file.metadata().map_err(examined)?;
         let is_block_device = VolumeKind::of(&metadata, path)? == VolumeKind::BlockDevice;
         let len_bytes = if is_block_device { file.seek(SeekFrom::End(0)).map_err(examined)? } else { metadata.len() };
@@ -212,8 +212,9 @@ pub fn open_device(file: VolumeFile, io: IoChoice) -> Result<Arc<dyn Device>> {
             }
         },
         IoChoice::Uring => {
-            return uring(&file)
-                .map_err(|error| Error::io(ErrorKind::Unavailable, "io_uring was asked for but is refused", error));
+            return uring(&file).map_err(|error| {
+                Error::io(ErrorKind::Unavailable, "the kernel refuses io_uring, which was requested", error)
+            });
         }
         IoChoice::Threads => {}
     }
@@ -230,7 +231,7 @@ fn uring(file: &Arc<VolumeFile>) -> io::Result<Arc<dyn Device>> {
 
 #[cfg(not(target_os = "linux"))]
 fn uring(_file: &Arc<VolumeFile>) -> io::Result<Arc<dyn Device>> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "only Linux has it"))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "available on Linux only"))
 }
 
 const ALIGNMENT_BYTES_MIN: u32 = 512;
@@ -317,7 +318,7 @@ fn reserve(file: &File, path: &Path, size_bytes: u64) -> Result<()> {
             return Err(Error::new(
                 ErrorKind::Full,
                 format!(
-                    "no room for the volume {}: {size_bytes} bytes wanted, {available_bytes} available",
+                    "no room for the volume {}: {size_bytes} bytes needed, {available_bytes} available",
                     path.display()
                 ),
             ));

@@ -50,7 +50,7 @@ impl AnyEngine {
         }
         let emptied = superblocks::change(volume, |superblock| superblock.epochs.invalidate_all()).await;
         emptied.inspect(|()| volume.arrears.pay_rule(Invalidation::All)).map_err(|source| {
-            let place = "removals could not be written, and may come undone at the next start";
+            let place = "removals could not be written, so removed entries may return at the next start";
             Error::io(ErrorKind::Unavailable, place, source)
         })
     }

@@ -220,13 +220,16 @@ fn recommend(rows: &[PlannedRow], wishes: &PlanWishes) -> (Option<&'static str>,
     let fast: Vec<_> = candidates.iter().filter(|row| hits_per_second(row) >= fastest * AS_FAST).collect();
     let most_hits = fast.iter().map(|row| row.hits_of_lru).fold(0.0, f64::max);
     let Some(chosen) = fast.iter().find(|row| row.hits_of_lru >= most_hits - AS_GOOD) else {
-        return (None, format!("no row's index fits {room}, three quarters of the memory"));
+        return (None, format!("no policy's index fits {room}, three quarters of the memory"));
     };
     let (count, bound) = (candidates.len(), chosen.bound);
+    let choice = if fast.len() == 1 {
+        "the fastest for hits"
+    } else {
+        "among the fastest for hits (within 15%), and of these the one with the most hits"
+    };
     let mut reason = format!(
-        "of {count} rows whose index fits {room} (three quarters of the memory), {} that serves as many hits a \
-         second as any (within 15%), and the first of those that keep the most; limited by the {bound}",
-        if fast.len() == 1 { "the only one" } else { "one" }
+        "{choice}, of {count} policies whose index fits {room} (three quarters of the memory); limited by the {bound}"
     );
     let known = rows.iter().filter(|row| row.known && !row.fits);
     let faster = known.max_by(|one, other| hits_per_second(one).total_cmp(&hits_per_second(other)));

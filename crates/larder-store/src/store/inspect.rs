@@ -145,7 +145,7 @@ fn look_into_directory(path: &Path) -> Result<(PathContent, Option<Arc<dyn Devic
     if volume.is_file() {
         return look(&volume);
     }
-    let unreadable = |error| Error::io(ErrorKind::Unavailable, format!("cannot look into {}", path.display()), error);
+    let unreadable = |error| Error::io(ErrorKind::Unavailable, format!("cannot inspect {}", path.display()), error);
     // A new file system contains this directory from the start.
     let is_own =
         |entry: &io::Result<fs::DirEntry>| !entry.as_ref().is_ok_and(|entry| entry.file_name() == "lost+found");

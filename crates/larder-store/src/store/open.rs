@@ -60,7 +60,8 @@ pub(super) fn open_device_and_directory(
     let shape = check(options)?;
     let index_end = shape.index_area().end;
     if index_end > last_superblock_bytes(device.len_bytes()) {
-        let place = format!("the device has no room for an index area up to byte {index_end}: {}", device.len_bytes());
+        let place =
+            format!("the device has no room for an index area that ends at byte {index_end}: {}", device.len_bytes());
         return Err(Error::new(ErrorKind::Invalid, place));
     }
     let volume = open_shaped(device, options, shape)?.with_directory(directory, options);
@@ -75,7 +76,7 @@ fn check_bound(volume: &Volume) -> Result<()> {
         return Ok(());
     }
     let place = format!(
-        "{} is a store of {} bytes, but {} were asked for",
+        "{} is a store of {} bytes, not of {}",
         volume.options.path.display(),
         volume.size_bytes(),
         volume.options.size_bytes
@@ -106,7 +107,7 @@ fn open_volume(options: &StoreOptions, shape: VolumeShape) -> Result<Volume> {
     let policy = check_row(&superblock, options)?;
     if device.len_bytes() != superblock.shape.size_bytes && !is_block_device {
         let place = format!(
-            "{} was made as a store of {} bytes, but the file has {} now",
+            "{} was created as a store of {} bytes, but the file now has {}",
             options.path.display(),
             superblock.shape.size_bytes,
             device.len_bytes()
@@ -115,7 +116,7 @@ fn open_volume(options: &StoreOptions, shape: VolumeShape) -> Result<Volume> {
     }
     if superblock.shape.size_bytes != options.size_bytes || device.len_bytes() != options.size_bytes {
         let place = format!(
-            "{} is a store of {} bytes, but {} were asked for",
+            "{} is a store of {} bytes, not of {}",
             options.path.display(),
             superblock.shape.size_bytes,
             options.size_bytes
@@ -173,7 +174,7 @@ impl VolumeFile {
         }
         if self.len_bytes() < options.size_bytes {
             let place = format!(
-                "the device {} has {} bytes, but {} were asked for",
+                "the device {} has {} bytes, fewer than the requested {}",
                 options.path.display(),
                 self.len_bytes(),
                 options.size_bytes
@@ -186,7 +187,7 @@ impl VolumeFile {
 }
 
 fn holds_other(path: &Path, what: &str) -> Error {
-    let place = format!("{} holds {what}, and is left as it is", path.display());
+    let place = format!("{} contains {what}; it was not changed", path.display());
     Error::new(ErrorKind::Invalid, place)
 }
 
@@ -194,7 +195,7 @@ fn holds_other(path: &Path, what: &str) -> Error {
 pub(super) fn open_device(device: Arc<dyn Device>, options: &StoreOptions) -> Result<Volume> {
     let options = StoreOptions { size_bytes: device.len_bytes(), ..options.clone() };
     if options.policy.layout.keeps_files() {
-        let place = format!("policy {} keeps entries in files, and needs a directory", options.policy);
+        let place = format!("policy {} keeps entries in files and needs a directory", options.policy);
         return Err(Error::new(ErrorKind::Invalid, place));
     }
     let shape = check(&options)?;
@@ -220,8 +221,8 @@ fn check_row(superblock: &Superblock, options: &StoreOptions) -> Result<&'static
     let asked = options.policy;
     let place = match Policy::of_code(superblock.shape.row) {
         Some(found) if found == asked => return Ok(found),
-        Some(found) => format!("the store is of policy {found}, but {asked} was asked for"),
-        None => format!("the store is of a policy this larder does not know, number {}", superblock.shape.row),
+        Some(found) => format!("the store has policy {found}, not {asked}"),
+        None => format!("the store has a policy unknown to this version, number {}", superblock.shape.row),
     };
     Err(Error::new(ErrorKind::Invalid, place))
 }
@@ -231,10 +232,10 @@ pub(super) fn check(options: &StoreOptions) -> Result<VolumeShape> {
     let invalid = |place: String| Err(Error::new(ErrorKind::Invalid, place));
     let StoreOptions { size_bytes, mean_entry_bytes: mean, .. } = *options;
     if !(MEAN_ENTRY_BYTES_MIN..=MEAN_ENTRY_BYTES_MAX).contains(&mean) {
-        return invalid(format!("mean entry size is not from 512 bytes to 1 MiB: {mean}"));
+        return invalid(format!("mean entry size must be from 512 bytes to 1 MiB: {mean}"));
     }
     if size_bytes > SIZE_BYTES_MAX {
-        return invalid(format!("store size is over 16 TiB: {size_bytes}"));
+        return invalid(format!("store size must be at most 16 TiB: {size_bytes}"));
     }
     options.tuning.check()?;
     shape_of(options)
@@ -323,14 +324,14 @@ pub(super) fn refused(refusal: ReadRefusal, path: &Path) -> Error {
             Error::io(ErrorKind::Unavailable, format!("cannot read the superblock of {path}"), source)
         }
         ReadRefusal::Format(SuperblockRefusal::Foreign) => {
-            Error::new(ErrorKind::Invalid, format!("{path} is not a larder store, and is left as it is"))
+            Error::new(ErrorKind::Invalid, format!("{path} is not a larder store; it was not changed"))
         }
         ReadRefusal::Format(SuperblockRefusal::Version(version)) => Error::new(
             ErrorKind::Invalid,
-            format!("{path} has store format {version}, but this larder reads format {FORMAT_VERSION}"),
+            format!("{path} has store format {version}, but this version reads format {FORMAT_VERSION}"),
         ),
         ReadRefusal::Format(SuperblockRefusal::Damaged) => {
-            Error::new(ErrorKind::Corrupt, format!("both superblocks of {path} are damaged, and are left as they are"))
+            Error::new(ErrorKind::Corrupt, format!("both superblocks of {path} are damaged; they were not changed"))
         }
     }
 }
@@ -343,7 +344,11 @@ fn format(device: &Arc<dyn Device>, shape: VolumeShape, identity_seed: Option<u6
         match &mut dice {
             Some(dice) => secret.as_chunks_mut().0.iter_mut().for_each(|word| *word = dice.roll().to_le_bytes()),
             None => getrandom::fill(secret).map_err(|error| {
-                Error::io(ErrorKind::Unavailable, "cannot draw random bytes", io::Error::other(error.to_string()))
+                Error::io(
+                    ErrorKind::Unavailable,
+                    "cannot get random bytes from the system",
+                    io::Error::other(error.to_string()),
+                )
             })?,
         }
     }

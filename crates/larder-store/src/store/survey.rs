@@ -123,7 +123,7 @@ pub(super) fn look(path: &Path) -> Result<(StoreInfo, Arc<dyn Device>)> {
 
 pub(super) fn options(path: &Path, info: &StoreInfo) -> Result<StoreOptions> {
     let policy: &'static Policy = info.policy.ok_or_else(|| {
-        let place = format!("{} is of a policy this larder does not know", path.display());
+        let place = format!("{} has a policy unknown to this version", path.display());
         Error::new(ErrorKind::Invalid, place)
     })?;
     let segment_size_bytes = Some(info.segment_size_bytes).filter(|&bytes| bytes != 0);

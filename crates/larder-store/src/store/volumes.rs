@@ -126,7 +126,7 @@ fn memory_may_have(engine: &AnyEngine, key: &[u8]) -> bool {
 
 /// Returns the error for an operation on an excluded volume.
 pub(super) fn is_out() -> Error {
-    Error::new(ErrorKind::Unavailable, "the volume of this entry failed, and is out of use until it works again")
+    Error::new(ErrorKind::Unavailable, "the volume of this entry has failed and is not used until it works again")
 }
 
 /// Returns the score of `volume` for `key`; the volume with the highest score holds the key. The score uses the half of

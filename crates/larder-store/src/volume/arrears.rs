@@ -282,7 +282,7 @@ impl Volume {
         if self.arrears.is_clear() {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Unavailable, "the store takes nothing until what was removed from it can be written"))
+        Err(Error::new(ErrorKind::Unavailable, "the store accepts nothing until pending removals can be written"))
     }
 
     /// Returns the time until the next retry of pending removals.

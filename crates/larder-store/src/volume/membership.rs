@@ -93,7 +93,11 @@ fn cannot_write(volume: &Volume, source: io::Error) -> Error {
 /// Creates a membership after `newest`. The random number distinguishes two successors of one membership.
 fn next(newest: VolumeMembership, set: u64) -> Result<VolumeMembership> {
     let nonce = getrandom::u64().map_err(|error| {
-        Error::io(ErrorKind::Unavailable, "cannot draw random bytes", io::Error::other(error.to_string()))
+        Error::io(
+            ErrorKind::Unavailable,
+            "cannot get random bytes from the system",
+            io::Error::other(error.to_string()),
+        )
     })?;
     Ok(VolumeMembership { generation: newest.generation + 1, nonce, set })
 }

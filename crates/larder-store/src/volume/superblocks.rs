@@ -147,7 +147,7 @@ pub(crate) async fn probe(volume: &Volume) -> io::Result<()> {
     let found = found.ok_or_else(|| io::Error::other("neither superblock is this volume's"))?;
     let is_set_back = found < volume.superblock().generation;
     if is_set_back {
-        tracing::error!("the device has lost what it had made durable: the volume is emptied");
+        tracing::error!("the device has lost synced data: the volume is emptied");
     }
     change(volume, |superblock| {
         if is_set_back {

@@ -16,7 +16,7 @@ pub(crate) struct TaskWaiters(Vec<Waker>);
 
 /// Tasks to be woken once the lock is released.
 #[derive(Default)]
-#[must_use = "who waits must be woken"]
+#[must_use = "a waiting task must be woken"]
 pub(crate) struct WokenTasks(Vec<Waker>);
 
 /// Waits until `decide` finds something in the state that `lock` locks, and returns it. Checks again after each change.

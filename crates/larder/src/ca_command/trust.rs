@@ -52,15 +52,16 @@ pub(super) fn run(flags: TrustFlags) -> Result<(), Failure> {
                 changed_any = true;
                 print_line!("{place:<8} {what}")?;
             }
-            TrustOutcome::Left(why) => print_line!("{place:<8} nothing done: {why}")?,
+            TrustOutcome::Left(why) => print_line!("{place:<8} not changed: {why}")?,
         }
     }
     if !changed_any {
         let help = format!(
-            "for the system's store, run it as root: sudo larder ca trust --dir {}; for browsers, install libnss3-tools",
+            "for the system's store, run it as root: sudo larder ca trust --dir {}; for browsers, install \
+                libnss3-tools",
             files.directory().display()
         );
-        return Err(Failure::runtime("nothing on this machine was changed", help));
+        return Err(Failure::runtime("no trust store was changed", help));
     }
     if !flags.undo {
         print_line!("undo     larder ca trust --undo --dir {}", files.directory().display())?;
@@ -72,12 +73,12 @@ pub(super) fn run(flags: TrustFlags) -> Result<(), Failure> {
 fn system(certificate: &Path, store: &Path, undo: bool) -> TrustOutcome {
     let file = store.join(FILE_NAME);
     if !store.is_dir() {
-        return TrustOutcome::Left(format!("there is no {}", store.display()));
+        return TrustOutcome::Left(format!("no such directory: {}", store.display()));
     }
     let changed = if undo { fs::remove_file(&file) } else { fs::copy(certificate, &file).map(drop) };
     match changed {
         Err(error) if undo && error.kind() == io::ErrorKind::NotFound => {
-            return TrustOutcome::Left(format!("it is not there: {}", file.display()));
+            return TrustOutcome::Left(format!("no such file: {}", file.display()));
         }
         Err(error) => return TrustOutcome::Left(format!("{error}: {}", file.display())),
         Ok(()) => {}
@@ -85,9 +86,7 @@ fn system(certificate: &Path, store: &Path, undo: bool) -> TrustOutcome {
     let what = if undo { "removed" } else { "added" };
     match run_quietly(Command::new("update-ca-certificates")) {
         Ok(()) => TrustOutcome::Changed(format!("{what} {} (update-ca-certificates)", file.display())),
-        Err(why) => {
-            TrustOutcome::Left(format!("{what} {}, but update-ca-certificates did not run: {why}", file.display()))
-        }
+        Err(why) => TrustOutcome::Left(format!("{what} {}, but update-ca-certificates failed: {why}", file.display())),
     }
 }
 
@@ -126,14 +125,14 @@ fn nss(certificate: &Path, undo: bool) -> TrustOutcome {
 fn run_quietly(mut command: Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("there is no {name} on this machine"),
+        io::ErrorKind::NotFound => format!("no {name} on this machine"),
         _ => format!("{name}: {error}"),
     })?;
     if output.status.success() {
         return Ok(());
     }
     let told = String::from_utf8_lossy(&output.stderr);
-    Err(format!("{name}: {}", told.lines().next().unwrap_or("it failed and said nothing")))
+    Err(format!("{name}: {}", told.lines().next().unwrap_or("it failed without a message")))
 }
 
 /// The file in the system's store.

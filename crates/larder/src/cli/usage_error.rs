@@ -28,11 +28,11 @@ pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = O
         ErrorKind::InvalidValue if !value.is_empty() => {
             let valid = texts_of(error, ContextKind::ValidValue);
             let names = value::names_help("values", &value, valid.iter().map(String::as_str));
-            Some(Failure::usage(format!("{}: no such value: `{value}`", name_of(&flag)), format!("{names}; {help}")))
+            Some(Failure::usage(format!("{}: unknown value: `{value}`", name_of(&flag)), format!("{names}; {help}")))
         }
         ErrorKind::UnknownArgument => {
             let help = match text_of(error, ContextKind::SuggestedArg).as_str() {
-                "" => format!("{help} for the flags there are"),
+                "" => format!("{help} lists the flags"),
                 suggested => format!("did you mean `{suggested}`? {help}"),
             };
             Some(Failure::usage(format!("unknown flag or argument: `{flag}`"), help))
@@ -41,7 +41,7 @@ pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = O
         ErrorKind::InvalidSubcommand => {
             let name = text_of(error, ContextKind::InvalidSubcommand);
             let help = match text_of(error, ContextKind::SuggestedSubcommand).as_str() {
-                "" => format!("{help} for the commands there are"),
+                "" => format!("{help} lists the commands"),
                 suggested => format!("did you mean `{suggested}`? {help}"),
             };
             Some(Failure::usage(format!("unknown command: `{name}`"), help))
@@ -58,8 +58,10 @@ pub(crate) fn failure(error: &clap::Error, arguments: impl IntoIterator<Item = O
 fn refused_by_parser(error: &clap::Error, flag: &str, value: &str, help: &str) -> Failure {
     match error.source().map(|source| (source.downcast_ref::<BadValue>(), source)) {
         Some((Some(bad), _)) => Failure::usage(format!("{flag}: {}", bad.problem), format!("{}; {help}", bad.help)),
-        Some((None, source)) => Failure::usage(format!("{flag}: not accepted: `{value}`"), format!("{source}; {help}")),
-        None => Failure::usage(format!("{flag}: not accepted: `{value}`"), help),
+        Some((None, source)) => {
+            Failure::usage(format!("{flag}: value not accepted: `{value}`"), format!("{source}; {help}"))
+        }
+        None => Failure::usage(format!("{flag}: value not accepted: `{value}`"), help),
     }
 }
 

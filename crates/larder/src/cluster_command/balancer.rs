@@ -110,7 +110,7 @@ impl BalancerPlan {
         for (at, node) in nodes.iter().enumerate() {
             let is_same = |other: &BalancedNode| (&other.host, other.port) == (&node.host, node.port);
             if nodes[..at].iter().any(|other| other.name == node.name || is_same(other)) {
-                let problem = format!("a node is given twice: {}={}:{}", node.name, node.host, node.port);
+                let problem = format!("two nodes are the same: {}={}:{}", node.name, node.host, node.port);
                 return Err(Failure::usage(problem, NODES_HELP));
             }
         }
@@ -176,8 +176,9 @@ fn check(whole: &str, text: &str) -> Result<(), Failure> {
     if text.bytes().all(is_plain) {
         return Ok(());
     }
-    let help = "leave that [[key]] out of the file for this command: its keys are then spread by their whole URLs";
-    Err(Failure::usage(format!("a key rule cannot be written for a balancer: `{whole}`"), help))
+    let help = "remove that [[key]] from this command's configuration; the balancer then spreads its keys by \
+        their whole URLs";
+    Err(Failure::usage(format!("a balancer's configuration cannot express this key rule: `{whole}`"), help))
 }
 
 /// Returns a regular expression that matches exactly this text, in a form that needs no escapes in any of the files.
@@ -202,7 +203,7 @@ pub(super) fn queries(stripped: &str) -> String {
 fn node(text: &str) -> Result<BalancedNode, BadValue> {
     let bad = |why: &str| BadValue::new(format!("{why}: `{text}`"), NODES_HELP);
     let (name, address) = text.split_once('=').unwrap_or((text, text));
-    let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("a node without a port"))?;
+    let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("the node has no port"))?;
     let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(|| bad("not a port from 1 to 65535"))?;
     let is_word = |text: &str, more: &[u8]| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
@@ -210,10 +211,10 @@ fn node(text: &str) -> Result<BalancedNode, BadValue> {
     let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let is_host = inside.map_or(is_word(host, b"-._"), |address| address.parse::<std::net::Ipv6Addr>().is_ok());
     if !is_host {
-        return Err(bad("not the host of a node"));
+        return Err(bad("the node's host is not a name or an address"));
     }
     if !is_word(name, b"-._:[]") {
-        return Err(bad("the name of a node is letters, digits, -, . and _"));
+        return Err(bad("a node's name consists of letters, digits, -, . and _"));
     }
     Ok(BalancedNode { name: name.to_owned(), host: host.to_owned(), port })
 }

@@ -11,7 +11,7 @@ use larder_proxy::{Delay, RateSharing};
 pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Delay, ConfigProblem> {
     let name = section.take("name", |value| value.parsed("a name", super::rule::name))?;
     let rate = section.take("rate", |value| value.parsed("a rate", value::rate))?;
-    let help = "say how many bytes a second, such as rate = \"2MB\"";
+    let help = "give bytes per second, such as rate = \"2MB\"";
     let delay = Delay {
         name: name.unwrap_or_else(|| format!("delay {number}")),
         clients: section.take("clients", |value| each(value, "a network", value::network))?.unwrap_or_default(),
@@ -19,11 +19,11 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Del
         rate: rate.ok_or_else(|| section.missing("rate", help))?,
         burst_bytes: section.take("burst", super::bytes)?,
         shared: section
-            .take("for", |value: ConfigValue<'_>| value.parsed("who share it", sharing))?
+            .take("for", |value: ConfigValue<'_>| value.parsed("all, each network or each client", sharing))?
             .unwrap_or_default(),
     };
     if let Some(fault) = delay.fault() {
-        let help = "a delay is such as rate = \"2MB\", clients = [\"10.0.0.0/8\"], for = \"each client\"";
+        let help = "give a delay such as rate = \"2MB\", clients = [\"10.0.0.0/8\"], for = \"each client\"";
         return Err(section.refused(BadValue::new(fault, help)));
     }
     Ok(delay)
@@ -35,8 +35,8 @@ fn sharing(text: &str) -> Result<RateSharing, BadValue> {
         "each network" => Ok(RateSharing::Network),
         "each client" => Ok(RateSharing::Client),
         _ => Err(BadValue::new(
-            format!("nobody who could share a rate: `{text}`"),
-            "it can be all, who share it; each network, whose clients share it; or each client",
+            format!("unknown value for `for`: `{text}`"),
+            "it can be all (they share the rate), each network (its clients share it) or each client",
         )),
     }
 }

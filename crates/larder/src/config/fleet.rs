@@ -15,7 +15,7 @@ pub(super) fn read(
     drain_notice: &mut Duration,
 ) -> Result<(), ConfigProblem> {
     top.set("trusted_proxies", &mut fleet.trusted_proxies, |value| each(value, "a network", value::network))?;
-    top.set("client_field", &mut fleet.client_field, |value| value.parsed("the name of a field", value::client_field))?;
+    top.set("client_field", &mut fleet.client_field, |value| value.parsed("a field name", value::client_field))?;
     top.set("ready_path", &mut fleet.ready_path, |value| value.parsed("a path", value::ready_path))?;
     top.set("drain_notice", drain_notice, duration)?;
     if let Some(node) = top.take("node", |value| value.parsed("a name", value::pseudonym))? {

@@ -15,21 +15,21 @@ pub(super) fn read(section: &mut ConfigSection<'_>) -> Result<KeyRule, ConfigPro
     let url = |text: &str| {
         let alone = KeyRule::new(&[text.to_owned()], &[], Some(text));
         alone.map(|_| text.to_owned()).map_err(|_| {
-            BadValue::new(format!("not a URL without a query: `{text}`"), "a URL is such as http://example.com/")
+            BadValue::new(format!("not a URL without a query: `{text}`"), "write a URL such as http://example.com/")
         })
     };
     let urls = section.take("urls", |value| each(value, "a URL", url))?.filter(|urls| !urls.is_empty());
-    let help = "name the URLs it is about by how they begin, such as urls = [\"http://example.com/\"]";
+    let help = "give the URLs that it applies to by their beginnings, such as urls = [\"http://example.com/\"]";
     let urls = urls.ok_or_else(|| section.missing("urls", help))?;
     let name = |name: &str| {
         let alone = KeyRule::new(&urls, &[name.to_owned()], None);
-        let help = "an argument is named whole, or by its beginning and `*`, such as utm_*";
+        let help = "give an argument's whole name, or a prefix and `*`, such as utm_*";
         alone
             .map(|_| name.to_owned())
-            .map_err(|_| BadValue::new(format!("not the name of an argument: `{name}`"), help))
+            .map_err(|_| BadValue::new(format!("not the name of a query argument: `{name}`"), help))
     };
     let stripped = section.take("strip", |value| each(value, "a name", name))?.unwrap_or_default();
     let stands = section.take("as", |value| value.parsed("a URL", url))?;
-    let help = "say which arguments to strip, such as strip = [\"utm_*\"], or which URL they count as";
+    let help = "give the arguments to strip, such as strip = [\"utm_*\"], or the URL prefix to use instead with `as`";
     KeyRule::new(&urls, &stripped, stands.as_deref()).map_err(|_| section.missing("strip", help))
 }

@@ -25,7 +25,7 @@ pub(super) fn read(top: &mut ConfigSection<'_>, proxy: &mut ProxyConfig) -> Resu
 
 /// Reads a `[[listener]]` section: an address and its settings.
 fn listener(section: &mut ConfigSection<'_>) -> Result<Listener, ConfigProblem> {
-    let help = "say where it listens, such as address = \"192.168.0.1:8080\"";
+    let help = "give the address to listen on, such as address = \"192.168.0.1:8080\"";
     let address = section.take("address", |value| value.parsed("an address", value::listen_address))?;
     let mut listener = Listener::plain(address.ok_or_else(|| section.missing("address", help))?);
     section.set("tls", &mut listener.tls, ConfigValue::boolean)?;
@@ -37,10 +37,10 @@ fn listener(section: &mut ConfigSection<'_>) -> Result<Listener, ConfigProblem> 
 
 /// Reads a `[[certificate]]` section: a certificate's file and the file of its key.
 fn identity(section: &mut ConfigSection<'_>) -> Result<TlsIdentity, ConfigProblem> {
-    let help = "say where the certificate and those above it are, such as file = \"/etc/larder/example.pem\"";
+    let help = "give the file with the certificate chain, such as file = \"/etc/larder/example.pem\"";
     let certificate = section.take("file", |value| value.parsed("a path", value::path))?;
     let certificate = certificate.ok_or_else(|| section.missing("file", help))?;
-    let help = "say where its private key is, such as key = \"/etc/larder/example.key\"";
+    let help = "give the file with the private key, such as key = \"/etc/larder/example.key\"";
     let key = section.take("key", |value| value.parsed("a path", value::path))?;
     let key = key.ok_or_else(|| section.missing("key", help))?;
     Ok(TlsIdentity { certificate, key })

@@ -27,15 +27,15 @@ pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) 
     let registries = section.take("registries", |value| each(value, "a registry", NamedRegistry::parse))?;
     let is_of_containers = path.is_none() && world.is_some_and(|world| world.kind == WorldKind::Registries);
     if registries.is_some() && !is_of_containers {
-        let help = "registries of containers are named where name = \"oci\"";
-        return Err(section.refused(BadValue::new("registries for a mirror that is none of containers", help)));
+        let help = "`registries` belongs to the mirror with name = \"oci\"";
+        return Err(section.refused(BadValue::new("only a mirror of containers has registries", help)));
     }
-    let help = "name a world, such as name = \"pypi\", or give a path of your own and its origin";
+    let help = "give a registry, such as name = \"pypi\", or a path and an origin of your own";
     let Some(path) = path else {
         let world = world.ok_or_else(|| section.missing("name", help))?;
         if !immutable.is_empty() || fresh.is_some() || documents.is_some() || follows.is_some() {
-            let help = "say it in a [[rule]] before, or give a path and an origin of your own";
-            return Err(section.refused(BadValue::new("what is known of a mirror by name stays as it is", help)));
+            let help = "override it in an earlier [[rule]], or give a path and an origin of your own";
+            return Err(section.refused(BadValue::new("the rules of a built-in mirror cannot be changed here", help)));
         }
         settings.worlds.registries.extend(registries.unwrap_or_default());
         settings.worlds.names.push(world.name);
@@ -50,7 +50,7 @@ pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) 
     if let Some(fault) = mirror.fault() {
         return Err(section.refused(BadValue::new(
             fault,
-            "a mirror is such as path = \"/company\", origin = \"https://repo.example\"",
+            "give a mirror such as path = \"/company\", origin = \"https://repo.example\"",
         )));
     }
     let immutable: Vec<&str> = immutable.iter().map(String::as_str).collect();
@@ -69,9 +69,8 @@ pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) 
 fn pattern(text: &str) -> Result<String, BadValue> {
     match MatchedPart::Path.check(text) {
         Ok(()) if text.starts_with('/') => Ok(text.to_owned()),
-        _ => Err(BadValue::new(
-            format!("not a pattern of a path: `{text}`"),
-            "it begins with a slash, such as /releases/**",
-        )),
+        _ => {
+            Err(BadValue::new(format!("not a path pattern: `{text}`"), "it begins with a slash, such as /releases/**"))
+        }
     }
 }

@@ -21,8 +21,8 @@ pub(super) fn read(top: &mut ConfigSection<'_>, parents: &mut Parents) -> Result
     top.table("parents", |section| {
         let members = section.tables("members", member)?;
         if is_given && !members.is_empty() {
-            let help = "list all parents in one place: `parent` for parents of one weight, `members` for others";
-            return Err(section.refused(BadValue::new("parents are listed twice, in `parent` and here", help)));
+            let help = "use either `parent`, for parents of equal weight, or `members`";
+            return Err(section.refused(BadValue::new("parents are listed twice: in `parent` and here", help)));
         }
         if !members.is_empty() {
             parents.members = members;
@@ -38,7 +38,13 @@ pub(super) fn read(top: &mut ConfigSection<'_>, parents: &mut Parents) -> Result
 /// Reads one of several parents.
 fn member(section: &mut ConfigSection<'_>) -> Result<(Parent, u32), ConfigProblem> {
     let url = section.take("url", |value| value.parsed("a URL", value::parent))?;
-    let url = url.ok_or_else(|| section.missing("url", "say where it is, such as url = \"http://10.0.0.1:3128\""))?;
+    let url = url.ok_or_else(|| {
+        section.missing(
+            "url",
+            "give the parent's address, such as url = \
+        \"http://10.0.0.1:3128\"",
+        )
+    })?;
     Ok((url, site::weight(section)?))
 }
 
@@ -46,8 +52,6 @@ fn fallback(text: &str) -> Result<DirectFallback, BadValue> {
     match text {
         "never" => Ok(DirectFallback::Never),
         "on-failure" => Ok(DirectFallback::OnFailure),
-        _ => {
-            Err(BadValue::new(format!("not a time to go past the parents: `{text}`"), "it can be never or on-failure"))
-        }
+        _ => Err(BadValue::new(format!("unknown value for `direct`: `{text}`"), "it can be never or on-failure")),
     }
 }

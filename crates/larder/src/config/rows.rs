@@ -154,7 +154,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("store.io", "--io", Text, "auto, uring, threads", Toml("\"auto\""), Restart, "\"threads\"",
         "`uring`, `threads`, or `auto`: io_uring where the kernel allows it, otherwise threads."),
     row!("memory.total", "--memory", Size, "a size, or auto", Toml("\"auto\""), Reload, "\"1GB\"",
-        "Memory of the whole process: program, index, entries to be written, read buffers, bodies on their way, \
+        "Memory of the whole process: program, index, entries to be written, read buffers, bodies in transfer, \
          connections and memory cache. Larder prints the parts at start and refuses a size that is too small \
          for them. While it runs, the memory cache shrinks when other parts grow beyond their share, and grows \
          again later. `auto` takes half of the free memory of the machine, or of the tightest control group (`memory.high`, \
@@ -165,7 +165,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Memory for whole responses in front of the store. Growing from 0 needs a restart."),
     row!("memory.windows", "",
         Size, "", Prose("an eighth of `memory.total`, at least 2 MiB"), Reload, "\"128MB\"",
-        "Memory for all bodies on their way to clients: data that fetches hold ahead of their readers, chunks \
+        "Memory for all bodies in transfer to clients: data that fetches hold ahead of their readers, chunks \
          read from disk, and data that waits for a client's connection. More lets slow clients release origins \
          sooner. Beyond it, each body has 16 KiB. `larder_window_bytes` in `/metrics` shows the current use."),
     row!("forward.enabled", "", Boolean, "", Prose("on if there is neither an origin nor a site"), Reload, "true",

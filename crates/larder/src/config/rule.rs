@@ -38,7 +38,7 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rul
     };
     is_followed("follow_redirects", RedirectPolicy::Safe)?;
     is_followed("follow_to_http", RedirectPolicy::All)?;
-    let fields = section.take("vary", |value| each(value, "the name of a field", value::field_name))?;
+    let fields = section.take("vary", |value| each(value, "a field name", value::field_name))?;
     ruling.varies = fields.unwrap_or_default();
     ruling.size_max = section.take("object_size_max", bytes)?;
     ruling.finishes_abandoned = section.take("finish_abandoned", ConfigValue::boolean)?;
@@ -51,28 +51,31 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rul
     section.set("check_digest", &mut ruling.checks_digest, ConfigValue::boolean)?;
     section.set("git", &mut ruling.caches_git, ConfigValue::boolean)?;
     section
-        .take("ignore", |value| each(value, "what is not heeded", known_word))?
+        .take("ignore", |value| each(value, "a directive to ignore", known_word))?
         .unwrap_or_default()
         .iter()
         .try_for_each(|word| ruling.ignored.add(word))
         .expect("each was tried when it was read");
     let says_nothing = Ruling { name: ruling.name.clone(), ..Ruling::default() } == ruling;
     if says_nothing {
-        let help = "say what is different, such as fresh = \"10m\"; see docs/configuration.md for all keys";
+        let help = "add a setting to the rule, such as fresh = \"10m\"; docs/configuration.md lists all keys";
         return Err(section.missing("fresh", help));
     }
     if ruling.is_never_stored && (ruling.fresh.is_some() || ruling.immutable) {
-        let help = "take out `store = false`, or the lifetime";
-        return Err(section.refused(BadValue::new("a rule that stores nothing and gives a lifetime", help)));
+        let help = "remove `store = false`, or the lifetime";
+        return Err(
+            section.refused(BadValue::new("the rule gives a lifetime to responses that it does not store", help))
+        );
     }
     if !texts.types.is_empty() && (ruling.checks_authorization || ruling.checks_digest || ruling.caches_git) {
-        let help = "name hosts and paths, and take `types` out";
-        let problem = "what is checked has to be known before there is a response, and its type is not";
+        let help = "match by hosts and paths, and remove `types`";
+        let problem = "a rule with `types` cannot check: the check comes before the response, and its type is \
+            not known yet";
         return Err(section.refused(BadValue::new(problem, help)));
     }
     if ruling.checks_authorization && ruling.ignored.authorization {
-        let help = "give one of the two";
-        let problem = "a rule that shares what answers credentials with everybody, and asks about everybody";
+        let help = "remove one of the two";
+        let problem = "the rule both shares responses to requests with credentials and checks each client";
         return Err(section.refused(BadValue::new(problem, help)));
     }
     Ok(Rule::new(&texts, ruling).expect("each text was tried when it was read"))
@@ -92,8 +95,8 @@ fn authorization(text: &str) -> Result<Authorization, BadValue> {
         "share" => Ok(Authorization::Share),
         "check" => Ok(Authorization::Check),
         _ => Err(BadValue::new(
-            format!("not what becomes of what answers credentials: `{text}`"),
-            "it can be share, with everybody; or check, with those whom the origin lets read it, each of whom it is asked about",
+            format!("unknown value for `authorization`: `{text}`"),
+            "it can be share, with everybody; or check, with the clients for whom the origin confirms it each time",
         )),
     }
 }
@@ -107,7 +110,7 @@ fn texts(
     let checked = |text: &str| match matched.check(text) {
         Ok(()) => Ok(text.to_owned()),
         Err(BadRule { expected, found }) => {
-            Err(BadValue::new(format!("this names nothing in `{key}`: `{found}`"), format!("it can be {expected}")))
+            Err(BadValue::new(format!("not valid in `{key}`: `{found}`"), format!("it can be {expected}")))
         }
     };
     let found = section.take(key, |value| value.one_or_each("a text", checked))?;
@@ -117,13 +120,13 @@ fn texts(
 /// Parses the name of a rule or a site.
 pub(super) fn name(text: &str) -> Result<String, BadValue> {
     rules::check_name(text).map(|()| text.to_owned()).map_err(|BadRule { expected, found }| {
-        BadValue::new(format!("not a name for a rule: `{found}`"), format!("it is {expected}"))
+        BadValue::new(format!("not a name: `{found}`"), format!("a name is {expected}"))
     })
 }
 
 fn known_word(word: &str) -> Result<String, BadValue> {
     IgnoredParts::default().add(word).map(|()| word.to_owned()).map_err(|_| {
         let help = format!("it can be {}", IgnoredParts::WORDS.join(", "));
-        BadValue::new(format!("nothing that a rule can ignore: `{word}`"), help)
+        BadValue::new(format!("unknown value for `ignore`: `{word}`"), help)
     })
 }

@@ -45,7 +45,7 @@ impl<'a> ConfigSection<'a> {
             }
             Err(error) => Err(ConfigProblem {
                 span: error.span().unwrap_or(0..0),
-                problem: "this is not TOML".to_owned(),
+                problem: "the file is not valid TOML".to_owned(),
                 label: error.message().lines().collect::<Vec<_>>().join(", "),
                 help: "see docs/configuration.md for an example, and https://toml.io for the syntax".to_owned(),
             }),
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn broken_syntax_is_pointed_at() {
         let found = ConfigSection::parse("[store\nsize = 1").err().expect("broken");
-        assert_eq!((found.problem.as_str(), found.span.start), ("this is not TOML", 6));
+        assert_eq!((found.problem.as_str(), found.span.start), ("the file is not valid TOML", 6));
         assert!(!found.label.is_empty() && !found.label.contains('\n'));
     }
 }

@@ -30,15 +30,16 @@ pub(super) fn read(
     let is_of_all = paths.is_empty() && listeners.is_empty();
     let mut new_host = |text: &str| {
         let host = value::site_host(text)?;
-        let help = "name each host once, or in an earlier [[site]] with `paths` or `listeners`: the first that names a request counts";
+        let help = "name each host once, or in an earlier [[site]] with `paths` or `listeners`: the first match \
+            applies";
         let is_new = if is_of_all { known.hosts.insert(host.clone()) } else { !known.hosts.contains(&host) };
-        if is_new { Ok(host) } else { Err(BadValue::new(format!("a host with two sites: `{host}`"), help)) }
+        if is_new { Ok(host) } else { Err(BadValue::new(format!("two sites have the same host: `{host}`"), help)) }
     };
     let what = "a list, each member a host name";
     let read = |value: ConfigValue<'_>| value.list(what, |member| member.parsed("a host name", &mut new_host));
     let hosts = section.take("hosts", read)?.unwrap_or_default();
     if hosts.is_empty() && is_of_all {
-        let help = "name the hosts, such as hosts = [\"www.example.com\"], or `paths` or `listeners`";
+        let help = "give the hosts, such as hosts = [\"www.example.com\"], or `paths` or `listeners`";
         return Err(section.missing("hosts", help));
     }
     let name = section.take("name", |value| value.parsed("a name", super::rule::name))?;
@@ -50,9 +51,8 @@ pub(super) fn read(
     section.table("cache", |section| super::read_cache(section, cache.insert(all.clone())))?;
     let origins = read_origins(section, cache.is_some())?;
     if origins.is_some() && !listeners.is_empty() {
-        let help =
-            "what is stored is everybody's, whatever listener they come through: leave out `origin` or `listeners`";
-        return Err(section.refused(BadValue::new("a site of some listeners cannot have an origin", help)));
+        let help = "all listeners share stored responses: remove `origin` or `listeners`";
+        return Err(section.refused(BadValue::new("a site with `listeners` cannot have an origin", help)));
     }
     Ok(Site { name, hosts, paths, listeners, origins: origins.map(Arc::new), cache })
 }
@@ -68,8 +68,7 @@ fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Opti
         (parent.iter().fold(url, |url, parent| url.by_parent(parent.clone())), weight)
     };
     let members: Vec<_> = one.into_iter().chain(several).map(with_host).collect();
-    let help =
-        "say where they live, such as origin = \"http://10.0.0.5:8080\", or in a [site.cache] how responses are cached";
+    let help = "give the origin, such as origin = \"http://10.0.0.5:8080\", or caching rules in [site.cache]";
     let first = match members.first() {
         Some((first, _)) => first.clone(),
         None if is_enough => return Ok(None),
@@ -78,7 +77,7 @@ fn read_origins(section: &mut ConfigSection<'_>, is_enough: bool) -> Result<Opti
     let mut origins = Origins { members, ..Origins::from(first) };
     read_group(section, &mut origins.rules)?;
     if let Some(fault) = origins.fault() {
-        let help = "the origins of a site hold the same, under the same path; a weight is from 1 to 100";
+        let help = "all origins of a site must have the same path; a weight is from 1 to 100";
         return Err(section.refused(BadValue::new(fault, help)));
     }
     Ok(Some(origins))
@@ -104,7 +103,13 @@ pub(super) fn weight(section: &mut ConfigSection<'_>) -> Result<u32, ConfigProbl
 /// Reads one of several origins.
 fn member(section: &mut ConfigSection<'_>) -> Result<(OriginUrl, u32), ConfigProblem> {
     let url = section.take("url", origin)?;
-    let url = url.ok_or_else(|| section.missing("url", "say where it is, such as url = \"http://10.0.0.5:8080\""))?;
+    let url = url.ok_or_else(|| {
+        section.missing(
+            "url",
+            "give the origin's URL, such as url = \
+        \"http://10.0.0.5:8080\"",
+        )
+    })?;
     Ok((url, weight(section)?))
 }
 
@@ -112,7 +117,10 @@ fn balance(text: &str) -> Result<Balance, BadValue> {
     match text {
         "round_robin" => Ok(Balance::RoundRobin),
         "consistent_hash" => Ok(Balance::ConsistentHash),
-        _ => Err(BadValue::new(format!("not a way to balance: `{text}`"), "it can be round_robin or consistent_hash")),
+        _ => Err(BadValue::new(
+            format!("unknown value for `balance`: `{text}`"),
+            "it can be round_robin or consistent_hash",
+        )),
     }
 }
 

@@ -42,7 +42,8 @@ pub(super) fn connect(socket: &Path) -> Result<Option<UnixStream>, Refusal> {
     }
     let Ok(stream) = UnixStream::connect(socket) else { return Ok(None) };
     // This identifies the listening process, even if the path has changed since the directory was checked.
-    let peer = socket_peercred(&stream).map_err(|error| refused(format!("cannot tell who listens there: {error}")))?;
+    let peer =
+        socket_peercred(&stream).map_err(|error| refused(format!("cannot find out who listens there: {error}")))?;
     match peer.uid.as_raw() {
         user if trusted.includes(user) => Ok(Some(stream)),
         user => Err(refused(format!("another user listens on it (uid {user})"))),
@@ -67,7 +68,7 @@ fn fault_of(data: &Metadata, is_trusted: impl Fn(u32) -> bool) -> Option<String>
         data if !data.is_dir() => Some("not a directory".to_owned()),
         data if !is_trusted(data.uid()) => Some(format!("the directory belongs to another user (uid {})", data.uid())),
         data if data.mode() & OTHERS != 0 => {
-            Some(format!("others may write to the directory (its mode is {:03o})", data.mode() & 0o7777))
+            Some(format!("other users may write to the directory (mode {:03o})", data.mode() & 0o7777))
         }
         _ => None,
     }
@@ -97,7 +98,8 @@ impl Refusal {
     fn help(&self) -> String {
         let folder = self.socket.parent().unwrap_or(&self.socket).display();
         format!(
-            "remove {folder} or close it to others (chmod 700), or set XDG_RUNTIME_DIR to a directory of yours that is closed"
+            "remove {folder}, or make it accessible only to you (chmod 700), or set XDG_RUNTIME_DIR to a \
+                directory that is"
         )
     }
 }
@@ -125,7 +127,7 @@ mod tests {
         fs::write(scratch.path().join("file"), "").unwrap();
         assert!(make(&scratch.path().join("link")).is_err() && make(&scratch.path().join("file")).is_err());
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o770)).unwrap();
-        assert!(make(&folder).unwrap_err().to_string().contains("(its mode is 770)"));
+        assert!(make(&folder).unwrap_err().to_string().contains("(mode 770)"));
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl ControlServer {
             }
             let answer = match serde_json::from_str(&line) {
                 Ok(ControlRequest::Open { .. }) if session.is_some() => {
-                    refused("there is a session on this connection", "open another")
+                    refused("this connection already has a session", "open another")
                 }
                 Ok(ControlRequest::Open { hosts, except, offline }) => self.open(session, &hosts, &except, offline),
                 Ok(ControlRequest::Figures) => {
@@ -169,7 +169,7 @@ impl ControlServer {
                     Err(failure) => refusal_of(failure),
                 },
                 Ok(ControlRequest::Upgrade { .. }) if self.ends_with_sessions => {
-                    refused("this larder serves larder exec alone, and ends with it", "start larder run first")
+                    refused("this larder was started by larder exec alone, and ends with it", "start larder run first")
                 }
                 Ok(ControlRequest::Upgrade { program, check }) => {
                     let (answer, told) = self.upgrade(program, check).await;
@@ -180,7 +180,7 @@ impl ControlServer {
                 }
                 Ok(ControlRequest::Operate) => ControlAnswer::Operate,
                 Err(error) => {
-                    refused(&format!("not a question: {error}"), "use the same version of larder on both ends")
+                    refused(&format!("unknown request: {error}"), "use the same version of larder on both ends")
                 }
             };
             respond(stream, &answer).await?;
@@ -194,7 +194,7 @@ impl ControlServer {
     async fn upgrade(&self, program: Option<PathBuf>, is_check: bool) -> (ControlAnswer, oneshot::Sender<()>) {
         let ((answer, answered), (told, is_told)) = (oneshot::channel(), oneshot::channel());
         let asked = self.upgrades.send(UpgradeRequest { program, is_check, answer, is_told });
-        let stops = || refused("the larder that runs stops", "start it again with larder run");
+        let stops = || refused("the running larder is stopping", "start it again with larder run");
         let answer = match answered.await {
             _ if asked.is_err() => stops(),
             Ok(Ok(told)) => ControlAnswer::Upgraded { told },
@@ -219,8 +219,8 @@ impl ControlServer {
                 ControlAnswer::Opened { proxy, certificate }
             }
             Err(error) => refused(
-                &format!("the running larder opens no session: {error}"),
-                "stop it, or run it as a forward proxy; its start lines say what it is",
+                &format!("the running larder cannot open a session: {error}"),
+                "stop it, or run it as a forward proxy",
             ),
         }
     }
@@ -243,7 +243,7 @@ enum NextStep {
 fn refusal_of(failure: Failure) -> ControlAnswer {
     let help = failure.told().1.to_owned();
     let shown = failure.placed();
-    refused(&format!("nothing changes: {shown}"), &help)
+    refused(&format!("nothing changed: {shown}"), &help)
 }
 
 fn refused(problem: &str, help: &str) -> ControlAnswer {

@@ -30,8 +30,8 @@ impl CommandEnvironment {
     /// The files cannot be written, or the system's CAs are not found.
     pub(crate) fn for_session(proxy: SocketAddr, certificate: &str) -> Result<Self, Failure> {
         let failed = |error: io::Error| {
-            let help = "it needs a directory for files of its own: set TMPDIR to one that you may write to";
-            Failure::runtime(format!("cannot write down the authority: {error}"), help)
+            let help = "it needs a directory for its files: set TMPDIR to one that you may write to";
+            Failure::runtime(format!("cannot write the CA: {error}"), help)
         };
         // The files are not secret, and programs that change their user (apt) read them.
         let readable = fs::Permissions::from_mode(0o755);
@@ -160,7 +160,7 @@ pub(crate) fn bundle(certificate: &str) -> Result<String, Failure> {
         return Ok(bundle);
     }
     let help = "install them (apt install ca-certificates), or name a file of them in SSL_CERT_FILE";
-    Err(Failure::runtime("this system's certificate authorities are not found", help))
+    Err(Failure::runtime("this system's CA certificates were not found", help))
 }
 
 /// Returns the certificates of a PEM file, each from its first line to its last.

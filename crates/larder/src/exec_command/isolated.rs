@@ -49,7 +49,7 @@ pub(crate) struct IsolatedFlags {
 pub(crate) fn run(flags: &IsolatedFlags) -> ExitCode {
     let failed = |error: io::Error| {
         let help = "run it without --offline, or see network_namespaces(7)";
-        Failure::runtime(format!("cannot run the command in a network of its own: {error}"), help).report()
+        Failure::runtime(format!("cannot create a network namespace for the command: {error}"), help).report()
     };
     let line = match prepare(flags) {
         Ok(line) => line,

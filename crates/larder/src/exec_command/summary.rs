@@ -29,13 +29,13 @@ fn text(figures: &SessionFigures, seconds: f64) -> Vec<String> {
         vec![format!("larder: {requests}, {from_cache} from cache, {saved} of {all} saved, {seconds:.0} s")];
     if figures.bypassed_count > 0 {
         let tunnels = size::show_things(figures.bypassed_count, "tunnel", "tunnels");
-        lines.push(format!("larder: {tunnels} went past the cache:"));
+        lines.push(format!("larder: {tunnels} bypassed the cache:"));
         lines.extend(figures.bypassed.iter().take(SHOWN_COUNT_MAX).map(|(target, why)| format!("  {target}: {why}")));
         lines.extend(further(figures.bypassed.len(), "targets"));
     }
     if figures.missing_count > 0 {
         let requests = size::show_things(figures.missing_count, "request", "requests");
-        lines.push(format!("larder: offline, {requests} got no response because nothing usable is stored:"));
+        lines.push(format!("larder: offline, {requests} failed because no usable response is stored:"));
         lines.extend(figures.missing.iter().take(SHOWN_COUNT_MAX).map(|url| format!("  {url}")));
         lines.extend(further(figures.missing.len(), "URLs"));
     }
@@ -93,10 +93,10 @@ mod tests {
             ..SessionFigures::default()
         };
         let lines = text(&figures, 1.0);
-        assert_eq!(lines[1..3], ["larder: 1 tunnel went past the cache:", "  db.example:5432: no TLS"]);
+        assert_eq!(lines[1..3], ["larder: 1 tunnel bypassed the cache:", "  db.example:5432: no TLS"]);
         assert_eq!(
             lines[3..5],
-            ["larder: offline, 30 requests got no response because nothing usable is stored:", "  https://a.example/0"]
+            ["larder: offline, 30 requests failed because no usable response is stored:", "  https://a.example/0"]
         );
         assert_eq!(lines.last().unwrap(), "  and 5 more URLs; --summary json lists them");
         assert_eq!(lines.len(), 3 + 1 + SHOWN_COUNT_MAX + 1);

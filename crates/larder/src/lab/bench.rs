@@ -107,14 +107,14 @@ pub(crate) fn run(flags: BenchFlags) -> Result<(), Failure> {
 }
 
 fn results(flags: ReportFlags) -> Result<(), Failure> {
-    let help = "give files that `larder bench --json FILE` has written";
+    let help = "give files written by `larder bench --json FILE`";
     let mut results = Vec::new();
     for path in &flags.results {
         let shown = path.display();
         let text = fs::read_to_string(path)
             .map_err(|error| Failure::runtime(format!("cannot read {shown}: {error}"), help))?;
         let result = BenchResult::from_json(&text)
-            .map_err(|error| Failure::usage(format!("no result in {shown}: {error}"), help))?;
+            .map_err(|error| Failure::usage(format!("not a result of larder bench: {shown}: {error}"), help))?;
         results.push(result);
     }
     load::write_page(&flags.html, &results)
@@ -150,7 +150,7 @@ fn device(flags: DeviceFlags) -> Result<(), Failure> {
 /// A failure with advice.
 pub(crate) fn measure(job: DeviceJob) -> Result<DeviceFigures, Failure> {
     let (size, seconds) = (size::show(job.span_bytes), job.time.as_secs_f64());
-    tell!("measuring {} with {size}, {seconds:.0} s after it is written", job.path.display());
+    tell!("measuring {} with {size}, {seconds:.0} s after writing it", job.path.display());
     let bar = progress_bar();
     let measured = measure_device(&job, &mut |what, share| {
         bar.set_message(what.to_owned());
@@ -158,7 +158,7 @@ pub(crate) fn measure(job: DeviceJob) -> Result<DeviceFigures, Failure> {
     });
     bar.finish_and_clear();
     measured.map_err(|error| {
-        let help = "give a directory with room for the scratch file (--size), or a block device that holds nothing";
+        let help = "give a directory with room for the scratch file (--size), or a block device without data";
         Failure::runtime(format!("cannot measure: {error}"), help)
     })
 }
@@ -169,14 +169,19 @@ pub(crate) fn measure(job: DeviceJob) -> Result<DeviceFigures, Failure> {
 /// A failure that names the file.
 pub(crate) fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| {
-        Failure::runtime(format!("cannot write {}: {error}", path.display()), "give a place that can be written to")
+        Failure::runtime(format!("cannot write {}: {error}", path.display()), "give a path that you may write to")
     })
 }
 
 fn print(figures: &DeviceFigures) -> Result<(), Failure> {
-    print_line!("{} ({}{})", figures.path, figures.io, if figures.is_direct { ", past the page cache" } else { "" })?;
+    print_line!(
+        "{} ({}{})",
+        figures.path,
+        figures.io,
+        if figures.is_direct { ", bypassing the page cache" } else { "" }
+    )?;
     if !figures.is_direct {
-        print_line!("  warning  the page cache is in between: reads may be the memory's")?;
+        print_line!("  warning  the page cache is used: some reads may come from memory")?;
     }
     if figures.load_average > 0.5 {
         print_line!("  warning  the machine was busy with other work: load average {:.1}", figures.load_average)?;
@@ -190,7 +195,7 @@ fn print(figures: &DeviceFigures) -> Result<(), Failure> {
             "  while random reads go on, {sequential}/s written, and a random write takes {times:.1} times as long"
         )?;
     }
-    print_line!("\n  random reads per second (99% take at most), processor time of one at the greatest depth")?;
+    print_line!("\n  random reads per second (99% take at most), CPU time of one at the greatest depth")?;
     let heads = READ_DEPTHS.map(|depth| format!("{:>22}", format!("{depth} in flight")));
     print_line!("  {:>8}{}{:>10}", "length", heads.concat(), "CPU")?;
     for read_bytes in READ_BYTES {

@@ -128,7 +128,7 @@ pub(crate) fn run(flags: PlanFlags) -> Result<(), Failure> {
     }
     if !SIZE_RANGE_BYTES.contains(&wishes.size_bytes) {
         let shown = size::show(wishes.size_bytes);
-        return Err(Failure::usage(format!("--disk: no size for a store: {shown}"), "give 64MiB to 16TiB"));
+        return Err(Failure::usage(format!("--disk: size out of range: {shown}"), "give 64MiB to 16TiB"));
     }
     let figures = match (flags.device, flags.measure) {
         (Some(path), _) => read_figures(&path)?,
@@ -180,7 +180,7 @@ fn print(plan: &Plan, wishes: &PlanWishes, memory_bytes: u64) -> Result<(), Fail
             let kept = Policy::named(policy).map_or("", |policy| policy.kept_after_kill(wishes.tuning.map_journal));
             print_line!("after kill -9 it keeps {kept}")
         }
-        None => print_line!("\nuse none of these: {}", plan.reason),
+        None => print_line!("\nnot recommended: {}", plan.reason),
     }
 }
 
@@ -189,11 +189,11 @@ fn print(plan: &Plan, wishes: &PlanWishes, memory_bytes: u64) -> Result<(), Fail
 /// # Errors
 /// A failure that names the fault in the file.
 pub(crate) fn read_figures(path: &Path) -> Result<DeviceFigures, Failure> {
-    let help = "give a file that `larder bench device PATH --json FILE` has written";
+    let help = "give a file written by `larder bench device PATH --json FILE`";
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::runtime(format!("cannot read {}: {error}", path.display()), help))?;
     larder_bench::figures_from_json(&text)
-        .map_err(|error| Failure::usage(format!("no figures of a device in {}: {error}", path.display()), help))
+        .map_err(|error| Failure::usage(format!("not figures of a device: {}: {error}", path.display()), help))
 }
 
 /// Takes the lengths of requested objects from a trace, and the hit ratio of an LRU with the store's size.
@@ -227,7 +227,7 @@ fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
     }
     if let Some((number, why)) = progress.first_damage {
         tell!(
-            "{} damaged lines or records of the trace are left out; the first is number {number}: {why}",
+            "{} damaged lines or records of the trace were skipped; the first is number {number}: {why}",
             progress.damaged
         );
     }
@@ -237,7 +237,7 @@ fn take_trace(path: &Path, wishes: &mut PlanWishes) -> Result<(), Failure> {
 }
 
 fn group_size(text: &str) -> Result<f64, value::BadValue> {
-    let bad = || value::BadValue::new(format!("not a size of groups: `{text}`"), "give a number from 1 to 64");
+    let bad = || value::BadValue::new(format!("not a group size: `{text}`"), "give a number from 1 to 64");
     text.parse().ok().filter(|size| (1.0..=64.0).contains(size)).ok_or_else(bad)
 }
 

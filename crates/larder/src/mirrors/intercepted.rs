@@ -25,14 +25,14 @@ impl InterceptedHosts {
         match WORLDS.iter().find(|world| world.name == text) {
             Some(Registry { name, kind: WorldKind::Files, .. }) => return Ok(Self::World(name)),
             Some(Registry { kind: WorldKind::Registries, .. }) => {
-                let help = format!("run it as a mirror with --mirror {text}, or name its hosts, such as ghcr.io");
+                let help = format!("mirror it with --mirror {text}, or name its hosts, such as ghcr.io");
                 return Err(BadValue::new(format!("not a registry that can be intercepted: `{text}`"), help));
             }
             None => {}
         }
         if is_misspelt(text) {
             let names = value::names_help("registries", text, registry_names());
-            let help = format!("{names}; a host of this name is written with a dot at its end, as in {text}.");
+            let help = format!("{names}; write a host of this name with a dot at its end, as in {text}.");
             return Err(BadValue::new(format!("neither a registry nor a host with a domain: `{text}`"), help));
         }
         value::host_pattern(text).map(Self::Hosts)
@@ -95,7 +95,7 @@ mod tests {
         let host = InterceptedHosts::parse("*.debian.org").unwrap();
         assert_eq!((host.patterns().len(), host.rules().len()), (1, 0));
         assert_eq!(InterceptedHosts::parse("intranet").unwrap().patterns()[0].to_string(), "intranet");
-        assert!(InterceptedHosts::parse("a b").unwrap_err().help.contains("package world"));
+        assert!(InterceptedHosts::parse("a b").unwrap_err().help.contains("package registry"));
         for host in ["nexus", "git", "mirror", "localhost", "pypy.org", "*.npn", "pypy.", "10.0.0.1", "[::1]", "all"] {
             assert!(matches!(InterceptedHosts::parse(host), Ok(InterceptedHosts::Hosts(_))), "{host}");
         }

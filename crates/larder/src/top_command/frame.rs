@@ -29,7 +29,7 @@ pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
     .areas(*buffer.area());
     Paragraph::new(title(overview, trouble.as_deref())).render(head, buffer);
     if is_empty(overview) {
-        let words = format!("No request yet. Send one through Larder, twice:\n\n  {}", overview.try_with);
+        let words = format!("No requests yet. Send one through Larder, twice:\n\n  {}", overview.try_with);
         Paragraph::new(words).block(block("")).render(sums, buffer);
     } else {
         draw_sums(buffer, overview, sums);
@@ -39,8 +39,8 @@ pub(super) fn draw(buffer: &mut Buffer, shown: &TopFigures) {
     draw_times(buffer, &overview.latencies, left);
     draw_reasons(buffer, overview, right);
     let [left, right] = halves(asked);
-    draw_asked(buffer, "Sites asked for most", &overview.sites, left);
-    draw_asked(buffer, "Objects asked for most", &overview.objects, right);
+    draw_asked(buffer, "Most requested sites", &overview.sites, left);
+    draw_asked(buffer, "Most requested objects", &overview.objects, right);
     let [left, right] = halves(volumes);
     draw_volumes(buffer, &overview.volumes, left);
     draw_memory(buffer, overview, right);
@@ -74,14 +74,14 @@ fn share(counted: &RequestFigures) -> String {
 fn title<'a>(overview: &'a Overview, trouble: Option<&'a str>) -> Line<'a> {
     let out = overview.volumes.iter().filter(|volume| volume.out).count();
     let state = match trouble {
-        Some(why) => format!("no answer, figures are old: {why}").red().bold(),
+        Some(why) => format!("no response, the figures are old: {why}").red().bold(),
         None if out > 0 => format!("{out} of {} disks failed", overview.volumes.len()).red().bold(),
-        None if overview.line.offline => "offline: origins are not asked".yellow().bold(),
-        None if overview.volumes.iter().any(|volume| !volume.loaded) => "loading what is stored".yellow(),
-        None if overview.origins.iter().any(|origin| !origin.up) => "an origin is left out: it failed".yellow(),
+        None if overview.line.offline => "offline: no origin is contacted".yellow().bold(),
+        None if overview.volumes.iter().any(|volume| !volume.loaded) => "loading the store's index".yellow(),
+        None if overview.origins.iter().any(|origin| !origin.up) => "a failed origin is left out".yellow(),
         None => "working".green(),
     };
-    let open = format!("   {} connections open, {} requests wait", overview.connections, overview.waiting);
+    let open = format!("   {} connections open, {} requests waiting", overview.connections, overview.waiting);
     Line::from(vec!["Larder ".bold(), Span::raw(&overview.version), "   ".into(), state, open.dim()])
 }
 
@@ -110,7 +110,7 @@ fn draw_rate(buffer: &mut Buffer, overview: &Overview, area: Rect) {
     let seconds: Vec<u64> = overview.by_second.iter().rev().skip(1).rev().map(requests).collect();
     let recent = seconds.iter().rev().take(5).sum::<u64>() as f64 / 5.0;
     let most = seconds.iter().max().copied().unwrap_or(0);
-    let title = format!("Requests a second: {recent:.0} now, {most} at most in the last minute");
+    let title = format!("Requests per second: {recent:.0} now, {most} at most in the last minute");
     // Each second is drawn as wide as the space permits.
     let times = (usize::from(area.width) / seconds.len().max(1)).max(1);
     let data: Vec<u64> = seconds.iter().flat_map(|second| std::iter::repeat_n(*second, times)).collect();
@@ -177,7 +177,7 @@ fn end_of(text: &str, room: usize) -> String {
 fn draw_volumes(buffer: &mut Buffer, volumes: &[VolumeFigures], area: Rect) {
     let lines = volumes.iter().flat_map(|volume| {
         let health = match volume {
-            VolumeFigures { out: true, .. } => "failed, taken out".red(),
+            VolumeFigures { out: true, .. } => "failed, left out".red(),
             VolumeFigures { loaded: false, .. } => "being loaded".yellow(),
             VolumeFigures { io_errors: 1.., .. } => format!("{} errors", volume.io_errors).yellow(),
             VolumeFigures { corrupt: 1.., .. } => format!("{} damaged", volume.corrupt).yellow(),
@@ -189,7 +189,7 @@ fn draw_volumes(buffer: &mut Buffer, volumes: &[VolumeFigures], area: Rect) {
         [Line::from(vec![Span::raw(path), "  ".into(), health]), Line::from(about.dim())]
     });
     let lines: Vec<Line<'_>> = lines.collect();
-    let lines = if lines.is_empty() { vec![Line::from("none: what is cached is in memory")] } else { lines };
+    let lines = if lines.is_empty() { vec![Line::from("none: the cache is in memory only")] } else { lines };
     Paragraph::new(lines).block(block("Disks")).render(area, buffer);
 }
 

@@ -123,7 +123,7 @@ impl Takeover {
 }
 
 fn gone(error: io::Error) -> Failure {
-    let help = "--take-over is for larder upgrade only: run larder upgrade";
+    let help = "--take-over is used by larder upgrade only: run larder upgrade";
     Failure::runtime(format!("there is no larder to take over from: {error}"), help)
 }
 

@@ -18,35 +18,36 @@ pub(super) fn check(options: &StoreOptions, there: &PathContent, asked: Option<&
     };
     match there {
         PathContent::OtherFile => refused(
-            "it is there, and no store".to_owned(),
-            format!("give another --disk path, or move {path} away yourself, and a store is made in its place"),
+            "it exists and is not a Larder store".to_owned(),
+            format!("give another --disk path, or move {path} away, and larder creates a store in its place"),
         ),
         PathContent::OtherDevice { what, .. } => refused(
             format!("it holds {what}"),
-            format!("give another --disk path; larder store format {path} --force destroys what the device holds"),
+            format!("give another --disk path; larder store format {path} --force destroys the device's content"),
         ),
         PathContent::Nothing if is_device_path(&options.path) => refused(
-            "there is no such device".to_owned(),
-            "lsblk lists the devices there are; a store in a file cannot be under /dev".to_owned(),
+            "no such device".to_owned(),
+            "lsblk lists the devices; a store in a file cannot be under /dev".to_owned(),
         ),
         PathContent::Store(info) => {
-            let policy = info.policy.map_or("one that this larder does not know", |policy| policy.name);
+            let policy = info.policy.map_or("unknown to this version", |policy| policy.name);
             let anew =
                 |flags: &str| format!("or replace it with an empty one: larder store format {path} {flags} --force");
             if let Some(asked) = asked.filter(|asked| info.policy.is_none_or(|there| there != *asked)) {
                 let help =
-                    format!("start it without --policy (it knows its own), {}", anew(&format!("--policy {asked}")));
-                return refused(format!("it is a store of policy {policy}, but {asked} was asked for"), help);
+                    format!("start without --policy (the store has its own), {}", anew(&format!("--policy {asked}")));
+                return refused(format!("it is a store of policy {policy}, not {asked}"), help);
             }
             let keeps_files = info.policy.is_some_and(|policy| policy.layout.keeps_files());
             if !keeps_files && info.size_bytes != options.size_bytes {
                 let (there, asked) = (info.size_bytes, options.size_bytes);
                 let what = format!(
-                    "it is a store of {} ({there} bytes), but {} ({asked} bytes) were asked for",
+                    "it is a store of {} ({there} bytes), not {} ({asked} bytes)",
                     size::show(there),
                     size::show(asked)
                 );
-                let help = format!("start it without --size (it knows its own), {}", anew(&format!("--size {asked}")));
+                let help =
+                    format!("start without --size (the store has its own), {}", anew(&format!("--size {asked}")));
                 return refused(what, help);
             }
             Ok(())
@@ -65,9 +66,12 @@ fn is_device_path(path: &Path) -> bool {
 pub(super) fn missing(path: PathBuf) -> MissingDisk {
     let shown = path.display();
     let why = if is_device_path(&path) {
-        "there is no such device".to_owned()
+        "no such device".to_owned()
     } else {
-        format!("there is no store; mount it, or make one with larder store format {shown} if the disk is new")
+        format!(
+            "there is no store; mount the disk, or create one with larder store format {shown} if the disk \
+            is new"
+        )
     };
     MissingDisk { path, why }
 }
@@ -76,7 +80,7 @@ pub(super) fn missing(path: PathBuf) -> MissingDisk {
 pub(super) fn twice(first: &Path, second: &Path) -> Failure {
     Failure::usage(
         format!("a disk is given twice: {} is {}", second.display(), first.display()),
-        "give every disk once; a store takes one share of each",
+        "give each disk once; the store places one share of the keys on each",
     )
 }
 
@@ -95,14 +99,16 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
         ErrorKind::Invalid => Failure::runtime(
             problem,
             format!(
-                "nothing was changed; if this is your store, start it without --size and --policy (it knows its own), \
-                 or replace it with an empty one: larder store format {shown} --force. Otherwise choose another --disk path"
+                "nothing was changed; if this is your store, start without --size and --policy (the store has \
+                    its own), or replace it with an empty one: larder store format {shown} --force. Otherwise \
+                    choose another --disk path"
             ),
         ),
         ErrorKind::Corrupt => Failure::runtime(
             problem,
             format!(
-                "nothing was changed; it cannot be read any more: move {shown} away, and a store is made in its place"
+                "nothing was changed; the store is unreadable: move {shown} away, and larder creates a new one \
+                    in its place"
             ),
         ),
         _ => Failure::runtime(

@@ -132,9 +132,7 @@ impl WarmContext {
             // The origin has just confirmed a stored response.
             _ if is_hit(&head.headers) || says(status_line, "fwd-status=304") => FetchOutcome::There,
             _ if says(status_line, "stored") => FetchOutcome::Stored { bytes },
-            _ if status_line.is_empty() => {
-                FetchOutcome::NotStored { why: "the proxy does not say that it is".to_owned() }
-            }
+            _ if status_line.is_empty() => FetchOutcome::NotStored { why: "the proxy does not confirm it".to_owned() },
             _ => FetchOutcome::NotStored { why: status_line.to_owned() },
         }
     }
@@ -153,7 +151,7 @@ impl WarmContext {
         tokio::spawn(connection);
         let request = self.request(target, more).map_err(|error| FetchTrouble::Failed(error.to_string()))?;
         let answered = timeout(ANSWER_PATIENCE, sender.send_request(request)).await;
-        let answered = answered.map_err(|_| FetchTrouble::Failed("the proxy does not answer in time".to_owned()))?;
+        let answered = answered.map_err(|_| FetchTrouble::Failed("the proxy does not respond in time".to_owned()))?;
         answered.map_err(|error| FetchTrouble::Failed(error.to_string()))
     }
 
@@ -201,9 +199,9 @@ fn says(cache_status: &str, parameter: &str) -> bool {
 async fn next(body: &mut Incoming) -> Result<Option<Bytes>, String> {
     loop {
         let frame = timeout(ANSWER_PATIENCE, poll_fn(|context| Pin::new(&mut *body).poll_frame(context))).await;
-        match frame.map_err(|_| "nothing more comes".to_owned())? {
+        match frame.map_err(|_| "the connection was closed".to_owned())? {
             None => return Ok(None),
-            Some(Err(error)) => return Err(format!("it breaks off: {error}")),
+            Some(Err(error)) => return Err(format!("the connection broke off: {error}")),
             Some(Ok(frame)) => {
                 if let Ok(piece) = frame.into_data() {
                     return Ok(Some(piece));

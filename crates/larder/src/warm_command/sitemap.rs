@@ -27,7 +27,7 @@ pub(super) async fn fetch(warming: &WarmContext, url: &str) -> Result<Vec<String
     for sitemap in sitemaps {
         let found = one(warming, &sitemap).await?;
         if !found.sitemaps.is_empty() {
-            return Err(refused(&sitemap, "an index leads to another index"));
+            return Err(refused(&sitemap, "an index that leads to another index"));
         }
         pages.extend(found.pages);
     }
@@ -37,8 +37,7 @@ pub(super) async fn fetch(warming: &WarmContext, url: &str) -> Result<Vec<String
 async fn one(warming: &WarmContext, url: &str) -> Result<SitemapLinks, Failure> {
     super::target(url)?;
     let failed = |why: String| {
-        let help =
-            "give the URL of a sitemap, such as https://example.com/sitemap.xml; robots.txt often says where it is";
+        let help = "give the URL of a sitemap, such as https://example.com/sitemap.xml; robots.txt often names it";
         Failure::runtime(format!("cannot fetch the sitemap {url}: {why}"), help)
     };
     let bytes = warming.body(url, SITEMAP_BYTES_MAX).await.map_err(failed)?;
@@ -49,7 +48,7 @@ async fn one(warming: &WarmContext, url: &str) -> Result<SitemapLinks, Failure> 
 fn refused(url: &str, why: &str) -> Failure {
     Failure::runtime(
         format!("not a sitemap: {url}: {why}"),
-        "see sitemaps.org for what one is; a list of URLs goes into a file",
+        "sitemaps.org describes the format; a list of URLs belongs in a file",
     )
 }
 
@@ -81,7 +80,7 @@ fn parse(text: &str) -> Result<SitemapLinks, String> {
                 root.get_or_insert_with(|| name.clone());
                 open.push(name);
                 if open.len() > DEPTH_MAX {
-                    return Err("its elements are nested too deeply".to_owned());
+                    return Err("elements are nested too deeply".to_owned());
                 }
             }
             Event::End(_) => {

@@ -50,9 +50,9 @@ fn authority_is_made_once_for_its_owner_alone_and_its_key_is_never_printed() {
     }
     assert_eq!(text(&exported.stdout), fs::read_to_string(&certificate).unwrap());
     let shown = text(&shown.stdout);
-    assert!(shown.contains("hosts     pypi.org, debian.org and all below, no other\n"), "{shown}");
+    assert!(shown.contains("hosts     pypi.org, debian.org and everything below, no other\n"), "{shown}");
     assert!(shown.contains("expires   in 729 days\n"), "{shown}");
-    refused(&ca(&home, &["init"]), 1, "there is an authority");
+    refused(&ca(&home, &["init"]), 1, "a CA already exists");
     assert_eq!(fs::read_to_string(&key).unwrap(), secret);
 }
 
@@ -60,7 +60,7 @@ fn authority_is_made_once_for_its_owner_alone_and_its_key_is_never_printed() {
 fn rotation_of_no_authority_makes_none() {
     let home = TempDir::new().unwrap();
     for flags in [&["rotate"][..], &["rotate", "--host", "pypi.org"]] {
-        refused(&ca(&home, flags), 1, "make one with larder ca init");
+        refused(&ca(&home, flags), 1, "create one with larder ca init");
         assert!(!home.path().join("data").exists(), "{flags:?}");
     }
 }
@@ -72,10 +72,13 @@ fn rotation_makes_another_for_the_same_hosts() {
         |output: Output| text(&output.stdout).lines().find(|line| line.starts_with("sha256")).map(str::to_owned);
     let first = print(ca(&home, &["init", "--host", "pypi.org"]));
     let second = ca(&home, &["rotate"]);
-    assert!(text(&second.stdout).contains("hosts     pypi.org and all below"), "{}", text(&second.stdout));
+    assert!(text(&second.stdout).contains("hosts     pypi.org and everything below"), "{}", text(&second.stdout));
     let second = print(second);
     assert!(first.is_some() && second.is_some() && first != second);
-    assert!(text(&ca(&home, &["rotate", "--host", "crates.io"]).stdout).contains("hosts     crates.io and all below"));
+    assert!(
+        text(&ca(&home, &["rotate", "--host", "crates.io"]).stdout)
+            .contains("hosts     crates.io and everything below")
+    );
     assert_eq!(mode(&directory(&home).join("ca.key")), 0o600);
 }
 
@@ -91,15 +94,15 @@ fn key_that_is_not_ours_alone_or_not_the_authoritys_is_not_used() {
     assert!(start().status.success());
     let key = directory(&home).join("ca.key");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
-    refused(&start(), 1, "others may read the authority's key");
+    refused(&start(), 1, "other users may read the CA's key");
     refused(&ca(&home, &["show"]), 1, "chmod 600");
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     let other = TempDir::new().unwrap();
     assert!(ca(&other, &["init"]).status.success());
     fs::copy(directory(&other).join("ca.key"), &key).unwrap();
-    refused(&start(), 1, "do not go together");
+    refused(&start(), 1, "does not match the private key");
     fs::write(&key, "nothing").unwrap();
-    refused(&start(), 1, "its private key is no key");
+    refused(&start(), 1, "the private key is not");
     assert!(
         ca(&home, &["rotate", "--host", "crates.io"]).status.success(),
         "what cannot be used is what rotating is for"
@@ -125,7 +128,7 @@ fn trust_says_what_it_did_and_is_taken_back() {
     };
     refused(&trust(&[]), 1, "larder ca init");
     assert!(ca(&home, &["init"]).status.success());
-    refused(&trust(&[]), 1, "nothing on this machine was changed");
+    refused(&trust(&[]), 1, "no trust store was changed");
     fs::remove_file(store.join("larder-local-authority.crt")).unwrap();
     program("update-ca-certificates", "");
     program("certutil", "exit 0");

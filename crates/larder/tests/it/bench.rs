@@ -123,7 +123,7 @@ fn a_proxy_that_answers_nothing_or_lies_ends_in_failure() {
             let _ = (&client).write_all(answer);
         }
     });
-    for (workload, said) in [("zipf", "no request was answered"), ("all-miss", "answers that are not right")] {
+    for (workload, said) in [("zipf", "no request got a response"), ("all-miss", "wrong responses")] {
         let to = ["bench", "--reverse", &url, "--origin-listen", &origin, "--time", "300ms", "--workload", workload];
         let Output { status, stderr, .. } = run(&home, &to);
         let stderr = String::from_utf8(stderr).unwrap();

@@ -57,20 +57,20 @@ fn owner_by_the_configuration_is_the_origin_of_the_key_under_its_rules() {
         assert_eq!(printed.lines().count(), 2);
     }
     fs::write(&file, site("round_robin")).unwrap();
-    refused(&home, &[&config[..], &["http://a.example/x"]].concat(), "take turns, so that no key has an owner");
+    refused(&home, &[&config[..], &["http://a.example/x"]].concat(), "no node owns a key");
     refused(&home, &[&config[..], &["http://b.example/x"]].concat(), "no [[site]] has origins for http://b.example/x");
 }
 
 #[test]
 fn nodes_and_urls_that_have_no_owner_are_refused() {
     let home = TempDir::new().unwrap();
-    refused(&home, &["http://a.example/"], "no nodes are given");
+    refused(&home, &["http://a.example/"], "no nodes given");
     refused(&home, &["--nodes", "a,b,a", "http://a.example/"], "two nodes have the name a");
     refused(&home, &["--nodes", "a=0", "http://a.example/"], "weight of a must be from 1 to 100: 0");
     refused(&home, &["--nodes", "a=x", "http://a.example/"], "not a weight from 1 to 100: `a=x`");
     refused(&home, &["--nodes", "a,,b", "http://a.example/"], "a node has no name");
     refused(&home, &["--nodes", "a,b", "/path"], "not a URL: `/path`");
-    refused(&home, &["--nodes", "a,b", "ftp://a.example/"], "has no key: scheme is neither http nor https");
+    refused(&home, &["--nodes", "a,b", "ftp://a.example/"], "scheme is neither http nor https");
 }
 
 fn check_config(home: &TempDir, text: &str) -> Output {
@@ -87,7 +87,7 @@ fn wrong_parents_are_refused_with_the_place() {
         ("parent = [\"http://a:1\", \"https://b:1\"]", "parent must begin with http://"),
         ("parent = \"http://a:1\"\n[parents]\nmembers = [{ url = \"http://b:1\" }]", "parents are listed twice"),
         (&format!("[parents]\n{member}\nbalance = \"consistent_hash\""), "two nodes have the name a:1"),
-        ("[parents]\nmembers = [{ weight = 2 }]", "say where it is"),
+        ("[parents]\nmembers = [{ weight = 2 }]", "give the parent's address"),
         ("[parents]\nmembers = [{ url = \"http://a:1\", weight = 101 }]", "must be from 1 to 100"),
         ("parent = \"http://a:1\"\n[parents]\ndirect = \"always\"", "it can be never or on-failure"),
         ("parent = \"http://a:1\"\n[parents]\nbalance = \"random\"", "it can be round_robin or consistent_hash"),
@@ -130,16 +130,19 @@ fn balancers_without_usable_nodes_or_rules_are_refused() {
     fs::write(&file, "[[key]]\nurls = [\"http://a.example\"]\nstrip = [\"a'b\"]\n").unwrap();
     let (file, node) = (file.to_str().unwrap(), "a=10.0.0.1:80");
     for (arguments, told) in [
-        (&["apache", "--nodes", node][..], "no such value: `apache`"),
+        (&["apache", "--nodes", node][..], "unknown value: `apache`"),
         (&["haproxy"], "--nodes"),
-        (&["haproxy", "--nodes", "a=10.0.0.1"], "a node without a port: `a=10.0.0.1`"),
+        (&["haproxy", "--nodes", "a=10.0.0.1"], "the node has no port: `a=10.0.0.1`"),
         (&["haproxy", "--nodes", "a=10.0.0.1:0"], "not a port from 1 to 65535"),
-        (&["haproxy", "--nodes", "a=10.0.0.1:80,a=10.0.0.2:80"], "a node is given twice"),
-        (&["haproxy", "--nodes", "a=10.0.0.1:80,b=10.0.0.1:80"], "a node is given twice"),
-        (&["nginx", "--nodes", "a=b;c:80"], "not the host of a node"),
-        (&["nginx", "--nodes", "a b=c:80"], "the name of a node"),
+        (&["haproxy", "--nodes", "a=10.0.0.1:80,a=10.0.0.2:80"], "two nodes are the same"),
+        (&["haproxy", "--nodes", "a=10.0.0.1:80,b=10.0.0.1:80"], "two nodes are the same"),
+        (&["nginx", "--nodes", "a=b;c:80"], "the node's host is not a name or an address"),
+        (&["nginx", "--nodes", "a b=c:80"], "a node's name"),
         (&["nginx", "--nodes", node, "--listen", "web"], "not an address to listen on"),
-        (&["envoy", "--nodes", node, "--config", file], "a key rule cannot be written for a balancer: `a'b`"),
+        (
+            &["envoy", "--nodes", node, "--config", file],
+            "a balancer's configuration cannot express this key rule: `a'b`",
+        ),
     ] {
         let output = balancer(&home, arguments);
         let said = errors(&output).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -71,7 +71,7 @@ fn several_larders_are_listed_and_one_is_chosen() {
     let [first, second] = [(); 2].map(|()| Larder::start(&home, &["--disk", "none"]));
     let socket = home.path().join(format!("cache/larder/control-{}.sock", second.id()));
     let (is_found, told) = status(&home, &[]);
-    assert!(!is_found && told.contains("several larders run: ") && told.contains("LARDER_CONTROL="), "{told}");
+    assert!(!is_found && told.contains("several larders are running: ") && told.contains("LARDER_CONTROL="), "{told}");
     for larder in [&first, &second] {
         assert!(told.contains(&format!("(listens on {})", larder.address)), "{told}");
     }
@@ -79,7 +79,7 @@ fn several_larders_are_listed_and_one_is_chosen() {
     assert!(status(&home, &[chosen]).0);
     assert_eq!(second.stop(), Some(0));
     let (is_found, told) = status(&home, &[chosen]);
-    assert!(!is_found && told.contains("no larder listens where LARDER_CONTROL says"), "{told}");
+    assert!(!is_found && told.contains("no larder listens at LARDER_CONTROL"), "{told}");
     assert!(status(&home, &[]).0, "one is left");
     assert_eq!(first.stop(), Some(0));
 }
@@ -162,9 +162,9 @@ impl Impostor {
 fn socket_in_a_directory_that_others_may_write_to_is_refused() {
     let own = geteuid().as_raw();
     let impostor = Impostor::listen(own, "run/larder", own, 0o777);
-    impostor.check_refused("others may write to the directory (its mode is 777)");
+    impostor.check_refused("other users may write to the directory (mode 777)");
     let impostor = Impostor::listen(own, "run/larder", own, 0o770);
-    impostor.check_refused("others may write to the directory (its mode is 770)");
+    impostor.check_refused("other users may write to the directory (mode 770)");
 }
 
 #[test]

@@ -54,19 +54,19 @@ fn wrong_flags_are_refused_with_what_is_right() {
         (&["run", "--size", "1XB"][..], &["--size: unknown unit in size: `1XB`", "1GiB in 1024s"][..]),
         (&["run", "--memory", "lots"], &["--memory: not a size: `lots`"]),
         (&["run", "--listen", "example.com:80"], &["--listen: not an address to listen on", "127.0.0.1:3128"]),
-        (&["run", "--listen", "0.0.0.0:3128"], &["needs a list of clients: 0.0.0.0:3128", "--allow-client"]),
-        (&["run", "--admin", "0.0.0.0:3180"], &["stays on this machine: 0.0.0.0:3180"]),
+        (&["run", "--listen", "0.0.0.0:3128"], &["requires a list of clients: 0.0.0.0:3128", "--allow-client"]),
+        (&["run", "--admin", "0.0.0.0:3180"], &["must be on this machine: 0.0.0.0:3180"]),
         (&["run", "--origin", "example.com"], &["example.com", "an origin is a URL such as"]),
         (&["run", "--allow-client", "lan"], &["--allow-client: not a network: `lan`"]),
         (&["run", "--drain", "10"], &["`--drain` is an old name", "--drain-timeout: a duration without a unit: `10`"]),
-        (&["run", "--io", "magic"], &["--io: not a way to do I/O: `magic`", "auto, uring or threads"]),
+        (&["run", "--io", "magic"], &["--io: unknown I/O method: `magic`", "auto, uring or threads"]),
         (&["run", "--sise", "1GB"], &["unknown flag or argument: `--sise`", "did you mean `--size`?"]),
         (&["run", "--policy", "hashcache-logs"], &["did you mean `hashcache-log`?"]),
-        (&["run", "--tune", "reinsertions=on"], &["not a constant: `reinsertions`", "did you mean `reinsertion`?"]),
+        (&["run", "--tune", "reinsertions=on"], &["unknown constant: `reinsertions`", "did you mean `reinsertion`?"]),
         (&["sim", "run", "--policy", "hashcash-log"], &["did you mean `hashcache-log`?"]),
-        (&["run", "--memory", "10MB"], &["10 MB are too little", "give at least ", "--memory-cache"]),
+        (&["run", "--memory", "10MB"], &["10 MB of --memory is too little", "give at least ", "--memory-cache"]),
         (&["run", "--memory", "100000TB"], &["--memory is more than the ", "available here"]),
-        (&["run", "--disk", "none", "--size", "1GB"], &["a size for a store, and none on disk", "--disk besides"]),
+        (&["run", "--disk", "none", "--size", "1GB"], &["a size is given, but no store on disk", "add --disk"]),
         (&["run", "--listen", "3128", "--listen", "3128"], &["given twice: 127.0.0.1:3128"]),
         (&["start"], &["unknown command: `start`", "see larder --help"]),
         (&["sim", "generate"], &["unknown command: `generate`", "see larder sim --help"]),
@@ -83,16 +83,16 @@ fn wrong_word_is_answered_with_the_words_there_are_and_the_command_whose_help_to
     for (arguments, expected) in [
         (
             &["exec", "--summary", "xml", "true"][..],
-            &["--summary: no such value: `xml`", "text, json", "larder exec --help"][..],
+            &["--summary: unknown value: `xml`", "text, json", "larder exec --help"][..],
         ),
-        (&["ls", "--sort", "colour"], &["--sort: no such value: `colour`", "size, age, hits", "larder ls --help"]),
+        (&["ls", "--sort", "colour"], &["--sort: unknown value: `colour`", "size, age, hits", "larder ls --help"]),
         (
             &["completions", "tcsh"],
-            &["no such value: `tcsh`", "bash, elvish, fish, powershell, zsh", "larder completions --help"],
+            &["unknown value: `tcsh`", "bash, elvish, fish, powershell, zsh", "larder completions --help"],
         ),
-        (&["env", "--shell", "csh"], &["no such value: `csh`", "bash, fish, powershell, github", "larder env --help"]),
-        (&["offline", "of"], &["no such value: `of`", "did you mean `off`?", "larder offline --help"]),
-        (&["sim", "run", "--output", "xml"], &["no such value: `xml`", "table, json, csv", "larder sim run --help"]),
+        (&["env", "--shell", "csh"], &["unknown value: `csh`", "bash, fish, powershell, github", "larder env --help"]),
+        (&["offline", "of"], &["unknown value: `of`", "did you mean `off`?", "larder offline --help"]),
+        (&["sim", "run", "--output", "xml"], &["unknown value: `xml`", "table, json, csv", "larder sim run --help"]),
         (&["sim", "run", "--format", "pcap"], &["`pcap`", "squid", "larder sim run --help"]),
         (&["sim", "paper", "markatos-tabel2"], &["did you mean `markatos-table2`?", "larder sim papers"]),
         (&["bench", "--workload", "zipff"], &["`zipff`", "polymix-4", "larder bench --help"]),
@@ -131,14 +131,14 @@ fn wrong_configuration_is_pointed_at() {
         ("[store]\nsise = \"1GB\"\n", &["larder.toml:2:1", "unknown key `sise`", "did you mean `size`?"][..]),
         ("[store]\nsize = \"1XB\"\n", &["larder.toml:2:8", "unknown unit in size: `1XB`"]),
         ("listen = \"3128\"\n", &["larder.toml:1:10", "found: string", "a list"]),
-        ("[store\n", &["larder.toml:1:", "this is not TOML"]),
+        ("[store\n", &["larder.toml:1:", "the file is not valid TOML"]),
         ("[[site]]\nhosts = [\"a\"]\n", &["larder.toml:1:1", "[[site]] has no `origin`"]),
         ("[intercept]\nhosts = [\"pypy\"]\n", &["larder.toml:2:10", "did you mean `pypi`?"]),
-        ("listen = [\"0.0.0.0:1\"]\n", &["needs a list of clients: 0.0.0.0:1"]),
-        ("[store]\nsize = \"1MB\"\n", &["no store can be made so: ", "--size is 1 MB and can be from 64MiB"]),
+        ("listen = [\"0.0.0.0:1\"]\n", &["requires a list of clients: 0.0.0.0:1"]),
+        ("[store]\nsize = \"1MB\"\n", &["these settings make no store: ", "--size is 1 MB and can be from 64MiB"]),
         (
             "[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\n[[site]]\nhosts = [\"A\"]\norigin = \"http://c\"\n",
-            &["larder.toml:5:10", "a host with two sites: `a`"],
+            &["larder.toml:5:10", "two sites have the same host: `a`"],
         ),
     ] {
         fs::write(&file, text).unwrap();
@@ -146,7 +146,12 @@ fn wrong_configuration_is_pointed_at() {
         check(&home, &["run", "--config", path], 2, expected);
     }
     fs::write(&file, b"workers = 2\norigin = \"http://caf\xe9\"\n").unwrap();
-    check(&home, &["config", "check", path], 2, &["larder.toml:2:21", "this is not text in UTF-8", "save it as UTF-8"]);
+    check(
+        &home,
+        &["config", "check", path],
+        2,
+        &["larder.toml:2:21", "the file is not UTF-8 text", "save the file as UTF-8"],
+    );
 }
 
 #[test]
@@ -195,7 +200,7 @@ fn nothing_is_wrapped_where_there_is_no_terminal() {
     let said = String::from_utf8(said).unwrap();
     let parent = deep.parent().unwrap().display();
     let help =
-        format!("help: make it first (mkdir -p {parent}), or give another --disk path, or --disk none for memory");
+        format!("help: create it first (mkdir -p {parent}), or give another --disk path, or --disk none for memory");
     assert!(said.contains(&help), "{said}");
 }
 
@@ -256,7 +261,7 @@ fn stores_of_another_size_in_use_or_damaged_are_refused_and_left_alone() {
 
     let store = fs::OpenOptions::new().write(true).open(&file).unwrap();
     store.set_len(48 << 20).unwrap();
-    check(&home, &again, 1, &["67108864 bytes", "50331648 now", "move"]);
+    check(&home, &again, 1, &["67108864 bytes", "now has 50331648", "move"]);
     store.set_len(64 << 20).unwrap();
     let noise = [0x5a; 64 << 10];
     store.write_all_at(&noise, 0).unwrap();

@@ -217,7 +217,7 @@ fn proxy_that_was_there_before_is_gone_through() {
     assert_eq!(first.get(origin.address, "/through").0, 200);
     let nobodys = exec(home.path(), &["--quiet"], "exit 0").env("https_proxy", "http://10.0.0.1:1").output().unwrap();
     let told = errors(&nobodys).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(told.contains(&format!("asks origins through {}", parent.address)), "{told}");
+    assert!(told.contains(&format!("contacts origins through {}", parent.address)), "{told}");
     assert!(first.end().starts_with("larder: 1 request"), "nothing to warn of");
     let second = behind("127.0.0.0/8");
     assert_eq!(second.get(origin.address, "/past").0, 200);
@@ -285,7 +285,7 @@ fn what_one_command_fetched_the_next_has_from_the_cache() {
     let told = second.end();
     assert!(told.starts_with("larder: 2 requests, 1 from cache, 3 B of "), "{told}");
     let missing = format!(
-        "larder: offline, 1 request got no response because nothing usable is stored:\n  http://{}/other\n",
+        "larder: offline, 1 request failed because no usable response is stored:\n  http://{}/other\n",
         origin.address
     );
     assert!(told.ends_with(&missing), "{told}");
@@ -342,7 +342,7 @@ fn tunnel_that_goes_past_the_cache_is_told_with_its_reason() {
     assert_eq!(line, "SSH-2.0-x\r\n");
     drop(socket);
     let told = command.end();
-    let expected = format!("larder: 1 tunnel went past the cache:\n  localhost:{port}: no TLS\n");
+    let expected = format!("larder: 1 tunnel bypassed the cache:\n  localhost:{port}: no TLS\n");
     assert!(told.ends_with(&expected), "{told}");
 }
 
@@ -508,7 +508,11 @@ fn env_prints_lines_that_shells_take_and_take_back() {
         command.env("XDG_DATA_HOME", home.path().join("data")).arg("env").args(more).output().unwrap()
     };
     let none = env(&[]);
-    assert!(none.status.code() == Some(1) && errors(&none).contains("no larder of yours runs"), "{}", errors(&none));
+    assert!(
+        none.status.code() == Some(1) && errors(&none).contains("no larder of yours is running"),
+        "{}",
+        errors(&none)
+    );
     let authority = home.path().join("ca");
     assert!(run(&home, &["ca", "init", "--dir", authority.to_str().unwrap()]).status.success());
     let config = home.path().join("larder.toml");

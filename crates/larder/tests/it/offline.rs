@@ -23,8 +23,8 @@ fn commands_find_the_proxy_that_runs_and_take_it_offline_and_back() {
         assert!(output.status.success(), "{}", errors(&output));
         String::from_utf8(output.stdout).unwrap()
     };
-    assert_eq!(offline("status"), "off: origins are asked\n");
-    assert!(offline("on").starts_with("on: no origin is asked"));
+    assert_eq!(offline("status"), "off: origins are contacted\n");
+    assert!(offline("on").starts_with("on: no origin is contacted"));
     assert_eq!((larder.get("/a").status, larder.get("/b").status), (200, 504));
     let explained = run(&home, &["explain", "http://www.example.test/b"]);
     assert!(String::from_utf8_lossy(&explained.stdout).contains("answer   504"), "{}", errors(&explained));
@@ -38,12 +38,12 @@ fn commands_find_the_proxy_that_runs_and_take_it_offline_and_back() {
 fn it_starts_as_the_configuration_says_and_says_so() {
     let (home, origin) = (TempDir::new().unwrap(), Origin::start());
     let larder = start(&home, &origin, &["--offline", "on"]);
-    assert!(larder.start_lines.contains("  offline  on: no origin is asked"), "{}", larder.start_lines);
+    assert!(larder.start_lines.contains("  offline  on: no origin is contacted"), "{}", larder.start_lines);
     assert_eq!((larder.get("/a").status, origin.count()), (504, 0));
     let wrong = run(&home, &["run", "--offline", "sometimes"]);
     let told = errors(&wrong);
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(told.contains("not when to be offline: `sometimes`") && told.contains("help: "), "{told}");
+    assert!(told.contains("unknown offline mode: `sometimes`") && told.contains("help: "), "{told}");
 }
 
 #[test]
@@ -53,7 +53,10 @@ fn without_a_proxy_it_is_said_what_to_do() {
     let failed = run(&home, &["offline", "on", "--admin", &nobody]);
     let told = errors(&failed);
     assert_eq!(failed.status.code(), Some(1));
-    assert!(told.contains(&format!("cannot ask the proxy: Connection refused (os error 111): {nobody}")), "{told}");
+    assert!(
+        told.contains(&format!("cannot connect to the admin listener: Connection refused (os error 111): {nobody}")),
+        "{told}"
+    );
     assert!(told.contains("help: start the proxy with --admin"), "{told}");
 }
 
@@ -80,7 +83,7 @@ fn what_was_missing_while_offline_is_known_after_a_restart_and_fetched_when_the_
     said(&home, &["offline", "off"]);
     assert_eq!(
         said(&home, &["warm", "--missing"]),
-        "2 fetched and stored (4 B), 0 were there, 0 not stored, 0 failed\n"
+        "2 fetched and stored (4 B), 0 already stored, 0 not stored, 0 failed\n"
     );
     assert_eq!((said(&home, &["missing"]).as_str(), origin.count()), ("", 2));
     assert!(larder.get("/a").is_hit());
@@ -98,12 +101,12 @@ fn warming_fetches_what_lists_name_and_goes_on_where_it_was() {
     fs::write(&list, "# pages\nhttp://a.example/1\n\nhttp://a.example/2#top\nhttp://a.example/1\n").unwrap();
     let list = list.to_str().unwrap();
     let told = said(&home, &["warm", "--jobs", "2", "http://a.example/0", list]);
-    assert_eq!(told, "3 fetched and stored (6 B), 0 were there, 0 not stored, 0 failed\n");
+    assert_eq!(told, "3 fetched and stored (6 B), 0 already stored, 0 not stored, 0 failed\n");
     let again = said(&home, &["warm", "--json", "--rate", "1MB", list, "http://a.example/3"]);
     let told: serde_json::Value = serde_json::from_str(&again).unwrap();
     assert_eq!((told["there"].as_u64(), told["fetched"].as_u64(), origin.count()), (Some(2), Some(1), 4));
     let through = larder.address.to_string();
-    assert!(said(&home, &["warm", "--proxy", &through, list]).contains("2 were there"));
+    assert!(said(&home, &["warm", "--proxy", &through, list]).contains("2 already stored"));
     // Its origin answers everything with its path, which is no sitemap.
     let wrong = run(&home, &["warm", "--sitemap", "http://a.example/sitemap.xml"]);
     assert!(
@@ -133,7 +136,7 @@ fn warming_says_what_is_wrong_with_what_it_is_given() {
         &format!("cannot fetch through {nobody}: Connection refused"),
     );
     let _larder = start(&home, &origin, &[]);
-    failed(&["--disk", "store", "http://a.example/"], 2, "a larder of yours runs");
+    failed(&["--disk", "store", "http://a.example/"], 2, "a larder of yours is running");
     failed(&[], 2, "missing: ");
     failed(&["http://"], 2, "not a URL: `http://`");
     failed(&["/nonexistent/list"], 1, "cannot read the list /nonexistent/list: No such file");
@@ -167,11 +170,11 @@ fn missing_and_warm_work_on_a_store_whose_proxy_does_not_run() {
         assert_eq!(larder.stop(), Some(0));
         assert_eq!(said(&home, &[&["missing"], flags].concat()), format!("     2  {}\n     1  {}\n", urls[0], urls[1]));
         let before = origin.count();
-        let fetched = "2 fetched and stored (4 B), 0 were there, 0 not stored, 0 failed\n";
+        let fetched = "2 fetched and stored (4 B), 0 already stored, 0 not stored, 0 failed\n";
         assert_eq!(said(&home, &[&["warm", "--missing"], flags].concat()), fetched);
         assert_eq!(origin.count(), before + 2);
         assert_eq!(said(&home, &[&["missing"], flags].concat()), "", "what was fetched left the list");
-        let there = "0 fetched and stored (0 B), 1 were there, 0 not stored, 0 failed\n";
+        let there = "0 fetched and stored (0 B), 1 already stored, 0 not stored, 0 failed\n";
         assert_eq!(said(&home, &[&["warm", &urls[0]], flags].concat()), there);
         let larder = Larder::start(&home, &[&["--offline", "on", "--allow-target", "127.0.0.0/8"], flags].concat());
         assert_eq!((larder.get(&urls[1]).status, larder.get("http://a.example/c").status), (200, 504));
@@ -180,5 +183,5 @@ fn missing_and_warm_work_on_a_store_whose_proxy_does_not_run() {
         assert_eq!(said(&home, &[&["missing"], flags].concat()), "");
     }
     let told = refused(&home, &["missing", "--disk", "/nonexistent/store"], 1);
-    assert!(told.contains("there is no such store: /nonexistent/store"), "{told}");
+    assert!(told.contains("no such store: /nonexistent/store"), "{told}");
 }

@@ -40,13 +40,13 @@ fn what_is_packed_here_is_served_there_with_the_same_heads_ages_and_bodies_while
         let sources = ["/a", "/b*", "/empty*", "/film*", "/vary/*"].map(|path| format!("{SITE}{path}"));
         let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
         let told = said(&here, &[&["pack", file], &sources[..]].concat());
-        assert!(told.starts_with("packed 6 responses with bodies of 2.5 MB, left out 0: "), "{told}");
-        assert!(refused(&here, &["pack", file, SITE], 2).contains("there is a file already"));
+        assert!(told.starts_with("packed 6 responses with bodies of 2.5 MB, skipped 0: "), "{told}");
+        assert!(refused(&here, &["pack", file, SITE], 2).contains("the file already exists"));
         drop(larder);
         let asked = origin.count();
         let larder = start(&there, &origin, &["--offline", "on"]);
         let told = said(&there, &["unpack", file]);
-        assert!(told.contains("6 stored (2.5 MB), 0 were there, 0 not stored"), "{told}");
+        assert!(told.contains("6 stored (2.5 MB), 0 already stored, 0 refused"), "{told}");
         for ((path, language), before) in wanted().iter().zip(&heads) {
             let after = get(&larder, path, language);
             assert_eq!((after.status, after.is_hit()), (200, true), "{path}");
@@ -58,7 +58,7 @@ fn what_is_packed_here_is_served_there_with_the_same_heads_ages_and_bodies_while
             assert!((0..=30).contains(&(age(&after) - age(before))), "{path} is as old there as it is here");
         }
         assert_eq!((larder.get("/else").status, get(&larder, "/vary/x", "de").status), (504, 504));
-        assert!(said(&there, &["unpack", file]).contains("0 stored (0 B), 6 were there, 0 not stored"));
+        assert!(said(&there, &["unpack", file]).contains("0 stored (0 B), 6 already stored, 0 refused"));
         assert_eq!(origin.count(), asked);
         assert_eq!(larder.stop(), Some(0));
     }
@@ -91,26 +91,26 @@ fn a_record_that_is_not_right_is_told_and_left_out_and_the_others_are_stored() {
     let date_at = response_at + text[response_at..].find("WARC-Date: ").unwrap();
     let date = &text[date_at..date_at + 30];
     for (from, to, told) in [
-        (body, format!("X{}", &body[1..]), "its body does not have the stated digest"),
+        (body, format!("X{}", &body[1..]), "its body does not match the stated digest"),
         (
             digest,
             "X-No-Digest: nothing of any kind that could be compared at ".to_owned(),
-            "no digest that could be compared",
+            "no digest that can be compared",
         ),
         (date, "WARC-Date: 2999-01-01T00:00:00".to_owned(), "received in the future"),
-        ("content-length: 1000", "content-length: 1001".to_owned(), "not as long as it says"),
+        ("content-length: 1000", "content-length: 1001".to_owned(), "has another length than stated"),
         ("max-age=3600", "private     ".to_owned(), "may not be stored (private)"),
-        ("HTTP/1.1 200", "HTTP/1.1 2x0".to_owned(), "it holds no response"),
+        ("HTTP/1.1 200", "HTTP/1.1 2x0".to_owned(), "it contains no response"),
     ] {
         check_bad(&home, &edited(&good, response_at, from, &to), told, Some("1 stored"));
     }
     let half = &good[..good.len() - 200];
-    check_bad(&home, half, "it ends in the middle of a record", None);
-    check_bad(&home, b"this is no archive\n", "bytes that are no record", None);
-    check_bad(&home, &[&b"rubbish\n"[..], &good].concat(), "bytes that are no record", Some("2 stored"));
+    check_bad(&home, half, "the file ends within a record", None);
+    check_bad(&home, b"this is no archive\n", "bytes are not a record", None);
+    check_bad(&home, &[&b"rubbish\n"[..], &good].concat(), "bytes are not a record", Some("2 stored"));
     check_bad(&home, &[0x1f, 0x8b, 8, 0, 1, 2, 3], "cut off: ", None);
-    check_bad(&home, b"WARC/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", "how long it is", None);
-    check_bad(&home, b"WARC/1.1\r\nContent-Length: 18446744073709551615\r\n\r\nx", "it ends in the middle", None);
+    check_bad(&home, b"WARC/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", "does not state its length", None);
+    check_bad(&home, b"WARC/1.1\r\nContent-Length: 18446744073709551615\r\n\r\nx", "the file ends within", None);
     assert_eq!(larder.stop(), Some(0));
 }
 
@@ -132,18 +132,18 @@ fn bad_input_is_told_and_leaves_no_file() {
     let larder = start(&home, &origin, &[]);
     let path = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     assert!(refused(&home, &["pack", &path("x.warc")], 2).contains("missing: "));
-    assert!(refused(&home, &["pack", &path("x.warc"), "ftp://a/"], 2).contains("begins with http://"));
-    assert!(refused(&home, &["pack", &path("x.warc"), "--mirror", "pipy"], 2).contains("no mirror with this name"));
+    assert!(refused(&home, &["pack", &path("x.warc"), "ftp://a/"], 2).contains("must begin with http://"));
+    assert!(refused(&home, &["pack", &path("x.warc"), "--mirror", "pipy"], 2).contains("unknown mirror"));
     assert!(refused(&home, &["pack", &path("none/x.warc"), SITE], 1).contains("cannot write "));
-    assert!(refused(&home, &["pack", &path("x.warc"), SITE], 1).contains("nothing of that is stored"));
+    assert!(refused(&home, &["pack", &path("x.warc"), SITE], 1).contains("no stored response matches"));
     larder.get("/a");
     assert!(
-        refused(&home, &["pack", &path("x.warc"), "--all", "--older", "1h"], 1).contains("nothing of that is stored")
+        refused(&home, &["pack", &path("x.warc"), "--all", "--older", "1h"], 1).contains("no stored response matches")
     );
     assert!(said(&home, &["pack", &path("y.warc"), "--all", "--newer", "1h"]).starts_with("packed 1 response with"));
     assert!(refused(&home, &["unpack", &path("none.warc")], 1).contains("cannot read "));
     assert!(refused(&home, &["unpack", home.path().to_str().unwrap()], 1).contains("cannot read "));
     assert!(!Path::new(&path("x.warc")).exists());
     assert_eq!(larder.stop(), Some(0));
-    assert!(refused(&home, &["pack", &path("x.warc"), SITE], 1).contains("no larder of yours runs"));
+    assert!(refused(&home, &["pack", &path("x.warc"), SITE], 1).contains("no larder of yours is running"));
 }

@@ -52,11 +52,11 @@ fn what_cannot_be_planned_says_why() {
     fs::write(&letter, "dear").unwrap();
     let letter = letter.to_str().unwrap();
     let said = check(&home, &["plan", "--disk", "2TB", "--memory", "1GB", "--device", letter], 2);
-    assert!(said.contains("no figures of a device"), "{said}");
+    assert!(said.contains("not figures of a device"), "{said}");
     let said = check(&home, &["bench", "device", letter], 1);
-    assert!(said.contains("a file that exists is not written to"), "{said}");
+    assert!(said.contains("existing files are not overwritten"), "{said}");
     let said = check(&home, &["plan", "--disk", "1MB", "--memory", "1GB"], 2);
-    assert!(said.contains("no size for a store"), "{said}");
+    assert!(said.contains("size out of range"), "{said}");
 }
 
 #[test]
@@ -72,6 +72,6 @@ fn auto_says_what_it_chose_and_keeps_to_it() {
     assert_eq!(larder.stop(), Some(0));
     let larder = Larder::start(&home, &flags);
     let said = &larder.start_lines;
-    assert!(said.contains("  policy   auto: log, that of the store that is there\n"), "{said}");
+    assert!(said.contains("  policy   auto: log, the policy of the existing store\n"), "{said}");
     assert_eq!(larder.stop(), Some(0));
 }

@@ -22,15 +22,15 @@ fn exec_says_what_it_cannot_have() {
     let exec = ["exec", "--", "/bin/true"];
     let temporary = home.path().to_str().unwrap();
     let no_cache = [("XDG_CACHE_HOME", inside.as_str()), ("TMPDIR", temporary)];
-    refused(home.path(), &no_cache, &exec, (1, &format!("cannot make directory {inside}/larder: Not a directory")));
+    refused(home.path(), &no_cache, &exec, (1, &format!("cannot create directory {inside}/larder: Not a directory")));
     let no_place = [("XDG_CACHE_HOME", inside.as_str()), ("TMPDIR", file.to_str().unwrap())];
-    refused(home.path(), &no_place, &exec, (1, "no place for the control socket: "));
-    refused(home.path(), &[("TMPDIR", &nowhere)], &exec, (1, "cannot write down the authority: No such file"));
+    refused(home.path(), &no_place, &exec, (1, "cannot create the control socket: "));
+    refused(home.path(), &[("TMPDIR", &nowhere)], &exec, (1, "cannot write the CA: No such file"));
     refused(home.path(), &[], &["exec", "--", "/nonexistent"], (127, "cannot run the command: No such file"));
     refused(home.path(), &[], &["exec", "--", file.to_str().unwrap()], (126, "cannot run the command: Permission"));
     refused(home.path(), &[], &["exec"], (2, "missing: "));
     let scheme = ["exec", "--intercept", "http://pypi.org", "--", "/bin/true"];
-    refused(home.path(), &[], &scheme, (2, "not a host to intercept: `http://pypi.org`"));
+    refused(home.path(), &[], &scheme, (2, "not a host: `http://pypi.org`"));
     refused(home.path(), &[], &["exec", "--summary", "xml", "--", "/bin/true"], (2, "--summary"));
     let taken = home.path().join("cache/larder");
     let socket = taken.join("control.sock");
@@ -70,11 +70,11 @@ fn interception_says_what_is_wrong_with_its_authority() {
     made("open");
     fs::set_permissions(home.path().join("open/ca.key"), fs::Permissions::from_mode(0o644)).unwrap();
     for (name, told) in [
-        ("none", "there is no authority: No such file"),
-        ("other", "its certificate and its private key do not go together"),
+        ("none", "there is no CA: No such file"),
+        ("other", "the certificate does not match the private key"),
         ("expired", "expired"),
-        ("junk", "the authority cannot be used"),
-        ("open", "others may read the authority's key"),
+        ("junk", "the CA cannot be used"),
+        ("open", "other users may read the CA's key"),
     ] {
         let config = home.path().join("larder.toml");
         let text = format!("[intercept]\nhosts = [\"pypi.org\"]\nauthority = \"{}\"\n", at(name));
@@ -82,13 +82,13 @@ fn interception_says_what_is_wrong_with_its_authority() {
         let run = ["run", "--listen", "0", "--disk", "none", "--config", config.to_str().unwrap()];
         refused(home.path(), &[], &run, (1, told));
     }
-    refused(home.path(), &[], &["ca", "init", "--dir", &at("one")], (1, "authority"));
-    refused(home.path(), &[], &["ca", "show", "--dir", &at("none")], (1, "there is no authority"));
+    refused(home.path(), &[], &["ca", "init", "--dir", &at("one")], (1, "a CA already exists"));
+    refused(home.path(), &[], &["ca", "show", "--dir", &at("none")], (1, "there is no CA"));
     fs::write(home.path().join("file"), "").unwrap();
-    refused(home.path(), &[], &["ca", "init", "--dir", &at("file/x")], (1, "cannot write the authority"));
+    refused(home.path(), &[], &["ca", "init", "--dir", &at("file/x")], (1, "cannot write the CA"));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().to_string();
     let run = ["run", "--listen", &port, "--disk", "none"];
     refused(home.path(), &[], &run, (1, "Address already in use"));
-    refused(home.path(), &[], &["env"], (1, "no larder of yours runs"));
+    refused(home.path(), &[], &["env"], (1, "no larder of yours is running"));
 }

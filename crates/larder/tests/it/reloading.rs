@@ -49,11 +49,11 @@ fn file_that_changed_is_in_force_for_the_next_request_of_an_open_connection() {
     assert!(ask(&mut open, "/a").contains("\r\nvia: "));
     fs::write(&file, "[response]\nvia = false\n").unwrap();
     assert!(ask(&mut open, "/a").contains("\r\nvia: "), "nobody asked for it yet");
-    assert_eq!(reload(&home), (Some(0), "the configuration was read again and is in force\n".to_owned()));
+    assert_eq!(reload(&home), (Some(0), "the new configuration is in force\n".to_owned()));
     assert!(!ask(&mut open, "/a").contains("\r\nvia: "));
     fs::write(&file, "").unwrap();
     larder.signal(Signal::HUP);
-    larder.wait_for_line("SIGHUP: the configuration was read again and is in force");
+    larder.wait_for_line("SIGHUP: the new configuration is in force");
     assert!(ask(&mut open, "/a").contains("\r\nvia: "));
     assert_eq!(origin.count(), 1, "what is cached stays");
     assert_eq!(larder.stop(), Some(0));
@@ -66,11 +66,11 @@ fn wrong_file_changes_nothing_and_is_told_with_its_place() {
     fs::write(&file, "[response]\nvia = true\n\n[limits]\nidel = \"1s\"\n").unwrap();
     let (code, told) = reload(&home);
     assert_eq!(code, Some(1), "{told}");
-    for part in ["nothing changes", "idel", "larder.toml", "line 5", "idle"] {
+    for part in ["nothing changed", "idel", "larder.toml", "line 5", "idle"] {
         assert!(told.contains(part), "no {part} in {told}");
     }
     larder.signal(Signal::HUP);
-    larder.wait_for_line("SIGHUP: nothing changes");
+    larder.wait_for_line("SIGHUP: nothing changed");
     let mut open = TcpStream::connect(larder.address).unwrap();
     assert!(!ask(&mut open, "/a").contains("\r\nvia: "));
     fs::write(&file, "passwords = 1\n").unwrap();
@@ -90,7 +90,7 @@ fn what_needs_a_restart_is_named_every_time() {
     for _ in 0..2 {
         let (code, told) = reload(&home);
         assert_eq!(code, Some(0), "{told}");
-        let (_, keys) = told.trim().split_once("but for what needs a restart: ").expect(&told);
+        let (_, keys) = told.trim().split_once("except for settings that need a restart: ").expect(&told);
         assert_eq!(keys, "store.policy, workers, admin.listen");
     }
     assert_eq!(larder.stop(), Some(0));
@@ -100,6 +100,6 @@ fn what_needs_a_restart_is_named_every_time() {
 fn nobody_to_reload_is_told() {
     let home = TempDir::new().unwrap();
     let (code, told) = reload(&home);
-    assert!(code == Some(1) && told.contains("no larder of yours runs") && told.contains("SIGHUP"), "{told}");
+    assert!(code == Some(1) && told.contains("no larder of yours is running") && told.contains("SIGHUP"), "{told}");
     assert!(!Path::new(home.path()).join(".cache").exists(), "asking makes nothing");
 }

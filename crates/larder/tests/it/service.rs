@@ -143,7 +143,7 @@ fn socket_for_which_there_is_no_listener_is_told() {
     let mut larder = start_on(&home, &socket, "127.0.0.1:0".parse().unwrap(), &origin);
     assert_eq!(larder.wait().unwrap().code(), Some(2));
     let told = fs::read_to_string(log(&home)).unwrap();
-    assert!(told.contains("a socket was handed over for which there is no listener: 127.0.0.1:"), "{told}");
+    assert!(told.contains("a socket was handed over without a listener for it: 127.0.0.1:"), "{told}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn an_origin_that_fails_is_told_once_in_the_log_and_plainly_to_clients() {
     for path in ["/a", "/b", "/c"] {
         let failed = larder.get(path);
         assert_eq!(failed.status, 502);
-        assert!(failed.body.starts_with(&format!("there is no answer from {nobody}: it refuses")), "{}", failed.body);
+        assert!(failed.body.starts_with(&format!("no response from {nobody}: it refuses")), "{}", failed.body);
     }
     larder.signal(Signal::TERM);
     let log = larder.wait_for_line("stopping");
@@ -201,11 +201,13 @@ fn purge_that_the_proxy_could_not_write_down_ends_with_1() {
             socket.read_exact(&mut byte).unwrap();
             asked.push(byte[0]);
         }
-        socket.write_all(b"HTTP/1.1 503 Service Unavailable\r\n\r\nnot purged for good: the disk is full\n").unwrap();
+        socket
+            .write_all(b"HTTP/1.1 503 Service Unavailable\r\n\r\nnot purged permanently: the disk is full\n")
+            .unwrap();
     });
     let told = process::run(&home, &["purge", "--admin", &admin, "http://site.example/a"]);
     proxy.join().unwrap();
     assert_eq!(told.status.code(), Some(1));
     let errors = String::from_utf8(told.stderr).unwrap();
-    assert!(errors.contains("not purged for good: the disk is full") && errors.contains("help: "), "{errors}");
+    assert!(errors.contains("not purged permanently: the disk is full") && errors.contains("help: "), "{errors}");
 }

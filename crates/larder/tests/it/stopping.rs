@@ -115,9 +115,9 @@ fn other_signals_end_nothing() {
     for signal in [Signal::USR2, Signal::ALARM, Signal::HUP] {
         larder.signal(signal);
     }
-    larder.wait_for_line("SIGHUP: the configuration was read again and is in force");
+    larder.wait_for_line("SIGHUP: the new configuration is in force");
     larder.signal(Signal::USR1);
-    larder.wait_for_line("SIGUSR1: access log and certificates opened again");
+    larder.wait_for_line("SIGUSR1: reopened the access log and reloaded the certificates");
     assert_eq!(larder.get("/a").status, 200);
     assert_eq!(larder.stop(), Some(0));
 }
@@ -150,12 +150,12 @@ fn sighup_reads_certificates_again_and_keeps_those_before_if_they_are_broken() {
     let flags = ["--disk", "none", "--listen-tls", "127.0.0.1:0", "--certificate", &format!("{file},{key}")];
     let mut larder = Larder::start(&home, &flags);
     larder.signal(Signal::HUP);
-    larder.wait_for_line("SIGHUP: the configuration was read again and is in force");
+    larder.wait_for_line("SIGHUP: the new configuration is in force");
     fs::write(&file, "no certificate").unwrap();
     larder.signal(Signal::HUP);
-    larder.wait_for_line("SIGHUP: nothing changes");
+    larder.wait_for_line("SIGHUP: nothing changed");
     larder.signal(Signal::USR1);
     let said = larder.wait_for_line("SIGUSR1: ");
-    assert!(said.contains("cannot read certificate") && said.contains("what was in use before still is"), "{said}");
+    assert!(said.contains("cannot read certificate") && said.contains("keeping the previous ones"), "{said}");
     assert_eq!(larder.stop(), Some(0));
 }

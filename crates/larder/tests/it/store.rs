@@ -71,7 +71,7 @@ fn a_formatted_store_is_used_as_it_is() {
     assert!(larder.start_lines.contains(": 83.9 MB on "), "{}", larder.start_lines);
     assert!(larder.start_lines.contains(", policy log\n"), "{}", larder.start_lines);
     // An empty store has no entries to divide by.
-    assert!(!larder.start_lines.contains("bits an entry"), "{}", larder.start_lines);
+    assert!(!larder.start_lines.contains("bits per entry"), "{}", larder.start_lines);
     for number in 0..20 {
         assert_eq!(larder.get(&format!("/{number}")).status, 200);
     }
@@ -195,11 +195,11 @@ fn of_several_disks_the_one_that_is_wrong_is_named_and_the_good_one_left_alone()
     let [good, garbage, new] = paths.each_ref().map(String::as_str);
     check(&home, &["format", good, "--size", "64MiB"], 0, &[]);
     fs::write(garbage, vec![7; 64 << 20]).unwrap();
-    let named = format!("cannot use {garbage} as the store: it is there, and no store");
+    let named = format!("cannot use {garbage} as the store: it exists and is not a Larder store");
     let help = format!("help: nothing was changed; give another --disk path, or move {garbage} away");
     check_refused(&home, &run_with(&[good, garbage], &[]), &[&named, &help]);
     check_refused(&home, &run_with(&[new, garbage], &["--size", "64MiB"]), &[&named, &help]);
-    let named = format!("cannot use {good} as the store: it is a store of 67.1 MB (67108864 bytes), but 134 MB (");
+    let named = format!("cannot use {good} as the store: it is a store of 67.1 MB (67108864 bytes), not 134 MB (");
     check_refused(&home, &run_with(&[new, good], &["--size", "64MiB", "--size", "128MiB"]), &[&named]);
     std::os::unix::fs::symlink(good, new).unwrap();
     let twice = run(&home, &run_with(&[good, new], &[]));
@@ -215,8 +215,8 @@ fn a_store_of_another_policy_gets_no_second_store_inside() {
     let [files, folder] = paths.each_ref().map(String::as_str);
     let keeps_files = larder_store::Policy::all().iter().find(|policy| policy.layout.keeps_files()).unwrap();
     check(&home, &["format", files, "--policy", keeps_files.name, "--size", "64MiB"], 0, &[]);
-    let named = format!("as the store: it is a store of policy {keeps_files}, but log was asked for");
-    check_refused(&home, &run_with(&[files], &["--policy", "log"]), &[&named, "start it without --policy"]);
+    let named = format!("as the store: it is a store of policy {keeps_files}, not log");
+    check_refused(&home, &run_with(&[files], &["--policy", "log"]), &[&named, "start without --policy"]);
     assert!(!home.path().join("files/store.larder").exists());
     fs::create_dir(folder).unwrap();
     let inner = home.path().join("folder/store.larder");
@@ -233,16 +233,15 @@ fn a_missing_disk_is_gone_without_and_named_and_nothing_is_made_in_its_place() {
     let paths = ["there", "gone"].map(|name| home.path().join(name).to_str().unwrap().to_owned());
     let [there, gone] = paths.each_ref().map(String::as_str);
     check(&home, &["format", there, "--size", "64MiB"], 0, &[]);
-    for (missing, why) in [(gone, "there is no store; mount it, or"), ("/dev/no-such-disk", "there is no such device")]
-    {
+    for (missing, why) in [(gone, "there is no store; mount the disk, or"), ("/dev/no-such-disk", "no such device")] {
         let larder = Larder::start(&home, &["--disk", there, "--disk", missing]);
-        let warning = format!("  warning  {missing}: not in use, its share is missed: {why}");
+        let warning = format!("  warning  {missing}: not in use, its share of the keys misses: {why}");
         assert!(larder.start_lines.contains(&warning), "{}", larder.start_lines);
         assert_eq!(larder.stop(), Some(0));
         assert!(!fs::exists(missing).unwrap());
     }
     let alone = ["run", "--listen", "127.0.0.1:0", "--disk", "/dev/no-such-disk"];
-    check_refused(&home, &alone, &["cannot use /dev/no-such-disk as the store: there is no such device", "lsblk"]);
+    check_refused(&home, &alone, &["cannot use /dev/no-such-disk as the store: no such device", "lsblk"]);
     assert!(!fs::exists("/dev/no-such-disk").unwrap());
 }
 
@@ -251,7 +250,7 @@ fn what_is_not_there_is_told_by_the_commands_that_look() {
     let home = TempDir::new().unwrap();
     let gone = home.path().join("gone");
     for command in ["info", "check"] {
-        check(&home, &[command, gone.to_str().unwrap()], 1, &["there is no such file: ", "as --disk has it"]);
+        check(&home, &[command, gone.to_str().unwrap()], 1, &["no such file: ", "as for --disk"]);
     }
 }
 
@@ -271,12 +270,12 @@ fn upgrade_keeps_entries_where_it_can_and_says_first_where_it_cannot() {
     let entries_before = entries(&home, &["info", shown]);
     assert!(entries_before > 0);
     check(&home, &["info", shown], 0, &["format 1 "]);
-    check(&home, &["upgrade", shown], 0, &["format 1 became 3; every entry stays"]);
+    check(&home, &["upgrade", shown], 0, &["upgraded from format 1 to 3; all entries were kept"]);
     check(&home, &["info", shown], 0, &["format 3, with probation"]);
     assert_eq!(entries(&home, &["info", shown]), entries_before);
     check(&home, &["upgrade", shown], 1, &["entries would be lost", "nothing was changed", "--yes"]);
-    check(&home, &["upgrade", shown, "--yes"], 0, &["format 3 became 4; it is empty now"]);
-    check(&home, &["upgrade", shown], 0, &["format 4 is the newest of its policy; nothing to do"]);
+    check(&home, &["upgrade", shown, "--yes"], 0, &["upgraded from format 3 to 4; the store is now empty"]);
+    check(&home, &["upgrade", shown], 0, &["format 4 is the newest one of its policy; nothing to do"]);
     let other = home.path().join("other.larder");
     let shown = other.to_str().unwrap();
     check(
@@ -288,7 +287,7 @@ fn upgrade_keeps_entries_where_it_can_and_says_first_where_it_cannot() {
     let before = fs::read(&other).unwrap();
     check(&home, &["upgrade", shown], 1, &["all its 0 entries would be lost", "nothing was changed", "--yes"]);
     assert!(fs::read(&other).unwrap() == before);
-    check(&home, &["upgrade", shown, "--yes"], 0, &["format 1 became 2; it is empty now"]);
+    check(&home, &["upgrade", shown, "--yes"], 0, &["upgraded from format 1 to 2; the store is now empty"]);
     check(&home, &["upgrade"], 1, &["there is no such default store"]);
 }
 

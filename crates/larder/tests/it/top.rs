@@ -18,7 +18,7 @@ fn top_prints_one_frame_where_there_is_no_terminal() {
     let larder = start(&home, &origin, &[]);
     let empty = said(&home, &["top"]);
     assert!(
-        empty.starts_with("Larder ") && empty.contains("No request yet") && empty.contains("curl http://"),
+        empty.starts_with("Larder ") && empty.contains("No requests yet") && empty.contains("curl http://"),
         "{empty}"
     );
     assert_eq!((larder.get("/a").status, larder.get("/a?secret").status), (200, 200));
@@ -32,7 +32,7 @@ fn top_prints_one_frame_where_there_is_no_terminal() {
     for words in [
         "working",
         "last minute",
-        "Requests a second",
+        "Requests per second",
         "www.example.test",
         "/a?...",
         "store.larder",
@@ -50,7 +50,10 @@ fn top_says_what_to_do_without_a_proxy() {
     let home = TempDir::new().unwrap();
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let told = refused(&home, &["top", "--admin", &nobody], 1);
-    assert!(told.contains("cannot ask the proxy") && told.contains("start the proxy with --admin"), "{told}");
+    assert!(
+        told.contains("cannot connect to the admin listener") && told.contains("start the proxy with --admin"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -91,5 +94,5 @@ fn a_log_is_written_in_the_form_that_is_asked_for() {
     let wrong = run(&home, &["run", "--access-log", log, "--log-format", "combine"]);
     let told = errors(&wrong);
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(told.contains("not a log format: `combine`") && told.contains("combined, json"), "{told}");
+    assert!(told.contains("unknown log format: `combine`") && told.contains("combined, json"), "{told}");
 }

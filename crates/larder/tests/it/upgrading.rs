@@ -162,7 +162,7 @@ fn answer_that_has_begun_goes_on_after_an_upgrade() {
     connection.read_exact(&mut [0]).unwrap();
     let told = said(&home, &["upgrade"]);
     let successor = Successor::of(&told);
-    assert!(told.contains("one connection goes on with the one before until it ends"), "{told}");
+    assert!(told.contains("one connection stays with the old process until it ends"), "{told}");
     assert_eq!(run(&home, &["upgrade", "--check"]).status.code(), Some(0), "commands find the new one");
     let id = Pid::from_raw(larder.id().cast_signed()).unwrap();
     assert!(test_kill_process(id).is_ok() && !is_ended(id), "the old one is there for its client");
@@ -185,12 +185,12 @@ fn program_that_does_not_start_changes_nothing() {
     assert_eq!(larder.get("/a").status, 200);
     let ending = program(&home.path().join("ending"), "exit 3");
     let missing = home.path().join("missing").to_str().unwrap().to_owned();
-    for (program, why) in [(&ending, "the new larder ended before it said why"), (&missing, "cannot start ")] {
+    for (program, why) in [(&ending, "the new larder ended without giving a reason"), (&missing, "cannot start ")] {
         for flags in [&["--check"][..], &[]] {
             let output = run(&home, &[&["upgrade", "--program", program], flags].concat());
             let told = errors(&output);
             assert_eq!(output.status.code(), Some(1), "{told}");
-            assert!(told.contains(why) && told.contains("the larder that runs goes on"), "{told}");
+            assert!(told.contains(why) && told.contains("the running larder continues"), "{told}");
         }
     }
     assert!(larder.get("/a").is_hit());
@@ -202,7 +202,7 @@ fn program_that_fails_once_the_store_is_free_has_the_old_one_go_on() {
     let (home, origin) = (home(), Origin::start());
     let mut larder = Larder::start_reverse(&home, origin.address);
     assert_eq!(larder.get("/a").status, 200);
-    // It says that it would start, and ends when it is its turn. Its standard input is a socket, which python reads packet by packet.
+    // It says that it could take over, and ends when it is its turn. Its standard input is a socket, which python reads packet by packet.
     let script = "exec python3 -c 'import socket\ns = socket.socket(fileno=0)\nwhile s.recv(65536) != b\"\\\"AllSockets\\\"\": pass\ns.send(b\"\\\"Ready\\\"\")\ns.recv(65536)'";
     let program = program(&home.path().join("failing"), script);
     let output = command(home.path())
@@ -212,7 +212,7 @@ fn program_that_fails_once_the_store_is_free_has_the_old_one_go_on() {
         .unwrap();
     let told = errors(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("the new larder ended before it said why"), "{told}");
+    assert!(told.contains("the new larder ended without giving a reason"), "{told}");
     larder.wait_for_line("  try ");
     assert!(larder.get("/a").is_hit(), "the store is open again");
     assert_eq!(run(&home, &["reload"]).status.code(), Some(0), "it is found again");
@@ -228,7 +228,7 @@ fn configuration_that_is_wrong_by_now_is_told_by_upgrade() {
     let (file_flag, store) = (file.to_str().unwrap(), store.to_str().unwrap());
     let url = format!("http://{}", origin.address);
     let larder = Larder::start(&home, &["--config", file_flag, "--disk", store, "--size", "64MiB", "--origin", &url]);
-    assert!(said(&home, &["upgrade", "--check"]).contains("would start"));
+    assert!(said(&home, &["upgrade", "--check"]).contains("could take over"));
     fs::write(&file, "drain = \"soon\"\n").unwrap();
     let output = run(&home, &["upgrade"]);
     let told = errors(&output);

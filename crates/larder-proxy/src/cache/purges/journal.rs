@@ -63,14 +63,14 @@ impl PurgeJournal {
         };
         let end = octets.iter().rposition(|octet| *octet == b'\n').unwrap_or(0);
         let Ok(whole) = std::str::from_utf8(&octets[..end]) else {
-            return JournalState::Damaged("it is no text".to_owned());
+            return JournalState::Damaged("it is not text".to_owned());
         };
         let mut lines = whole.split('\n').map(unseal);
         let label = lines.next().flatten().and_then(|line| u64::from_str_radix(line.strip_prefix(TITLE)?, 16).ok());
-        let Some(label) = label else { return JournalState::Damaged("its first line is not one of ours".to_owned()) };
+        let Some(label) = label else { return JournalState::Damaged("its first line is unknown".to_owned()) };
         match lines.map(|line| parse(line?)).collect() {
             Some(purges) => JournalState::Purges { label, purges },
-            None => JournalState::Damaged("a line is not as it was written".to_owned()),
+            None => JournalState::Damaged("a line is damaged".to_owned()),
         }
     }
 

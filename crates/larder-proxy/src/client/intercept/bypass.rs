@@ -44,10 +44,10 @@ impl fmt::Display for BypassReason {
         f.write_str(match self {
             Self::Refused => "clients refused the certificate",
             Self::NotPermitted => "the CA may not sign for it",
-            Self::ClientCertificate => "it asks for a client certificate",
+            Self::ClientCertificate => "the server requests a client certificate",
             Self::Silence => "the client waits for the server to speak first",
             Self::NotTls => "no TLS",
-            Self::NotHttp => "TLS for another protocol than HTTP",
+            Self::NotHttp => "TLS for a protocol other than HTTP",
         })
     }
 }

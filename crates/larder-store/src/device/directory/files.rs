@@ -274,11 +274,11 @@ fn unless_there(error: io::Error) -> io::Result<()> {
 fn is_absent_or_refused(path: &Path) -> Result<bool> {
     let invalid = |what: &str| Err(Error::new(ErrorKind::Invalid, format!("{what}: {}", path.display())));
     let cannot_look = |error| {
-        let place = format!("cannot look into the store's directory {}", path.display());
+        let place = format!("cannot read the store's directory {}", path.display());
         Error::io(ErrorKind::Unavailable, place, error)
     };
     match fs::metadata(path) {
-        Ok(metadata) if !metadata.is_dir() => return invalid("a store of files needs a directory, and this is none"),
+        Ok(metadata) if !metadata.is_dir() => return invalid("the path of a store of files must be a directory"),
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(cannot_look(error)),
@@ -287,5 +287,5 @@ fn is_absent_or_refused(path: &Path) -> Result<bool> {
     if is_empty || path.join(FilesDirectory::LOCK_NAME).is_file() {
         return Ok(false);
     }
-    invalid("the directory holds something else, and a store of files wants one of its own")
+    invalid("the directory contains something else, and a store of files needs a directory of its own")
 }

@@ -16,7 +16,7 @@ impl CheckedState for ClustersState {
                 (count, sectors) = (count + 1, sectors + u64::from(place.sectors));
             }
             let counted = (self.clusters.entry_count(cluster), self.clusters.live_sectors(cluster));
-            assert_eq!((count, sectors), counted, "what a cluster counts is what is chained to it");
+            assert_eq!((count, sectors), counted, "a cluster counts the entries that are chained to it");
             chained += count;
         }
         assert_eq!(chained, self.entries.len(), "every entry is in the chain of one cluster");

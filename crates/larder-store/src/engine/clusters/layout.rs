@@ -408,7 +408,7 @@ impl<F: Copy> ClusterTable<F> {
 
     /// Takes the sequence for a new use of a cluster.
     fn new_sequence(&mut self) -> u32 {
-        self.numbers.take().expect("whoever prepares has numbers reserved") as u32
+        self.numbers.take().expect("numbers are reserved before a cluster is prepared") as u32
     }
 
     /// Starts a new use of `span` free clusters.

@@ -83,7 +83,7 @@ impl LogEngine {
             match self.append_if(&mut record, AppendCondition::Beside).await? {
                 AppendAttempt::Appended(appended) => Some(appended),
                 AppendAttempt::Changed | AppendAttempt::Unrecognised | AppendAttempt::InParts(_) => {
-                    unreachable!("a removal beside its entry has no condition, and no body")
+                    unreachable!("a removal next to its entry has no condition, and no body")
                 }
             }
         } else {

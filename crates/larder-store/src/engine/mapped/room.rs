@@ -42,7 +42,7 @@ impl MappedState {
                 drop(oldest);
                 let (key_hash, entry) = found?;
                 let removed = self.map.remove(key_hash);
-                assert_eq!(removed, Some(entry), "what goes is what was found");
+                assert_eq!(removed, Some(entry), "the removed entry is the one that was found");
                 self.detach(key_hash, &entry);
                 add(&self.volume.counters.evicted, 1);
                 Some(self.space.taken_by(entry.sectors.into()))

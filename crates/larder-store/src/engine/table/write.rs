@@ -338,10 +338,7 @@ impl TableState {
             contents.put(way, shape.tag(target.hash.key_hash()), 0, SetPlace::default());
             self.memory.write(target.set, &contents);
         }
-        assert!(
-            self.held.get(&target.set).is_some_and(Option::is_none),
-            "who changes a set holds it, and nobody else does"
-        );
+        assert!(self.held.get(&target.set).is_some_and(Option::is_none), "one task at a time changes a set");
         self.dirty_bytes += record.len() as u64;
         self.note_change(target.set);
         self.held.insert(target.set, Some(DirtySet { hash: target.hash, record: Some(record) }));

@@ -16,7 +16,7 @@ impl CheckedState for TinyState {
                 "what a set holds is known while it is written"
             );
         }
-        assert!(self.reported_failures <= self.failed_packs, "who flushes is told of failures there were");
+        assert!(self.reported_failures <= self.failed_packs, "a flush reports failures that occurred");
         assert!(self.ready || self.index.len() == 0, "nothing is in the front before it is known");
     }
 

@@ -108,7 +108,7 @@ impl DeviceFigures {
         let mut rates = rates.chain([self.sequential_read, self.sequential_write]).chain(beside);
         let is_lacking = self.reads.is_empty() || self.writes.is_empty();
         let is_odd = rates.any(|rate| !(rate.is_finite() && rate > 0.0));
-        (is_lacking || is_odd).then_some("a rate is missing, or is not a positive number")
+        (is_lacking || is_odd).then_some("a rate is missing or not a positive number")
     }
 
     /// Returns the device time of a random read of `bytes` with `depth` reads in flight, in seconds.

@@ -331,8 +331,8 @@ fn a_directory_with_something_else_in_it_is_refused_and_left_alone() {
     };
     fs::create_dir(scratch.path().join("home")).unwrap();
     fs::write(scratch.path().join("home/letter"), "dear").unwrap();
-    check("home", ErrorKind::Invalid, "the directory holds something else");
-    check("home/letter", ErrorKind::Invalid, "a store of files needs a directory");
+    check("home", ErrorKind::Invalid, "the directory contains something else");
+    check("home/letter", ErrorKind::Invalid, "the path of a store of files must be a directory");
     check("absent/store", ErrorKind::Unavailable, "cannot make the store's directory");
     assert_eq!(fs::read_dir(scratch.path().join("home")).unwrap().count(), 1);
     assert!(!scratch.path().join("absent").exists());

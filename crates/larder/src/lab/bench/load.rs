@@ -40,7 +40,7 @@ pub(super) fn run(flags: LoadFlags) -> Result<(), Failure> {
     if let Some(code) = ended_early {
         process::exit(code);
     }
-    let help = "see what went wrong above; figures of a proxy that does so mean nothing";
+    let help = "see the errors above; without correct responses the figures mean nothing";
     failure.map_or(printed, |failure| Err(Failure::runtime(failure, help)))
 }
 
@@ -108,7 +108,11 @@ fn start_origin(flags: &LoadFlags, is_polymix: bool, abort_share: f64) -> Result
     let think = (think, think.mul_f64(0.4));
     let options = OriginOptions { listen, think, closes_connections: is_polymix, abort_share };
     Origin::start(options).map_err(|error| {
-        Failure::runtime(format!("cannot start the origin on {listen}: {error}"), "give another --origin-listen")
+        Failure::runtime(
+            format!("cannot start the origin on {listen}: {error}"),
+            "choose another address with \
+            --origin-listen",
+        )
     })
 }
 
@@ -120,13 +124,13 @@ pub(super) fn write_page(path: &Path, results: &[BenchResult]) -> Result<(), Fai
     let names: Vec<_> = results.iter().map(|result| result.name.as_str()).collect();
     let workload = results.first().map_or("", |result| &result.workload);
     let page = page(&format!("{workload}: {}", names.join(", ")), results).map_err(|error| {
-        Failure::runtime(format!("cannot draw the report: {error}"), "the JSON files have all of it")
+        Failure::runtime(format!("cannot draw the report: {error}"), "the JSON files contain all results")
     })?;
     write(path, &page)
 }
 
 fn start(flags: &LoadFlags, scratch: &Path, origin: &Origin) -> Result<LarderProcess, Failure> {
-    let help = "see what it says, or measure one that runs already with --proxy or --reverse";
+    let help = "see its error above, or measure a running proxy with --proxy or --reverse";
     let failed = |error: std::io::Error| Failure::runtime(format!("cannot start larder: {error}"), help);
     let options = LarderOptions {
         program: env::current_exe().map_err(failed)?,
@@ -157,7 +161,7 @@ fn run_job(job: &BenchJob, origin: &Origin) -> Result<BenchResult, Failure> {
     });
     bar.finish_and_clear();
     measured.map_err(|error| {
-        let help = "check that the proxy runs, and that it may ask the origin at --origin-listen";
+        let help = "check that the proxy runs, and that it may contact the origin at --origin-listen";
         Failure::runtime(format!("cannot measure {}: {error}", job.name), help)
     })
 }

@@ -53,9 +53,9 @@ pub(super) fn run(flags: ConvertFlags) -> Result<(), Failure> {
     shown.finish();
     let ConversionSummary { requests, file_bytes, left_out, damaged, first_damage } = converted.map_err(failed)?;
     print_line!("{requests} requests in {file_bytes} bytes: {}", flags.to.display())?;
-    print_line!("left out as no cache could answer them: {left_out}; damaged: {damaged}")?;
+    print_line!("skipped because no cache could answer them: {left_out}; damaged: {damaged}")?;
     if let Some((number, why)) = first_damage {
-        print_line!("the first that is damaged is number {number}: {why}")?;
+        print_line!("the first damaged one is number {number}: {why}")?;
     }
     Ok(())
 }

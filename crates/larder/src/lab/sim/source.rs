@@ -47,9 +47,7 @@ impl SourceFlags {
         let Some(path) = self.trace else {
             return match self.format {
                 None => Ok(RequestSource::Workload(self.workload, self.seed)),
-                Some(_) => {
-                    Err(Failure::usage("--format is that of a trace, and there is none", "give --trace FILE too"))
-                }
+                Some(_) => Err(Failure::usage("--format needs a trace", "add --trace FILE")),
             };
         };
         let name = path.display().to_string();
@@ -93,7 +91,7 @@ impl SourcesFlags {
             workloads.push("zipf".to_owned());
         }
         if traces.is_empty() && format.is_some() {
-            return Err(Failure::usage("--format is that of a trace, and there is none", "give --trace FILE too"));
+            return Err(Failure::usage("--format needs a trace", "add --trace FILE"));
         }
         let flags = |trace, workload| SourceFlags { trace, format, workload, seed };
         let traces = traces.into_iter().map(|path| flags(Some(path), String::new()).source());
@@ -104,7 +102,7 @@ impl SourcesFlags {
 /// Copies a pipe to an unnamed file, because traces are read more than once.
 fn kept(path: &Path) -> Result<PathBuf, Failure> {
     let failed = |error: io::Error| {
-        let problem = format!("cannot keep the trace from {}: {error}", path.display());
+        let problem = format!("cannot buffer the trace from {}: {error}", path.display());
         Failure::runtime(problem, "give the trace as a file")
     };
     let mut file = tempfile::tempfile().map_err(failed)?;
@@ -112,7 +110,7 @@ fn kept(path: &Path) -> Result<PathBuf, Failure> {
         if io::stdin().is_terminal() {
             return Err(Failure::usage(
                 "standard input is a terminal",
-                "give it a trace: larder sim run --trace - <FILE",
+                "pipe a trace into it: larder sim run --trace - <FILE",
             ));
         }
         io::copy(&mut io::stdin().lock(), &mut file).map_err(failed)?;
@@ -128,11 +126,12 @@ fn kept(path: &Path) -> Result<PathBuf, Failure> {
 
 fn parse_format(text: &str) -> Result<Format, BadValue> {
     let names = || Format::ALL.map(|(name, _)| name).join(", ");
-    Format::named(text).ok_or_else(|| BadValue::new(format!("no format: `{text}`"), format!("formats are {}", names())))
+    Format::named(text)
+        .ok_or_else(|| BadValue::new(format!("unknown format: `{text}`"), format!("formats are {}", names())))
 }
 
 /// Parses a number of at least one.
 pub(super) fn parse_count(text: &str) -> Result<u64, BadValue> {
     let count = text.parse().ok().filter(|count| *count > 0);
-    count.ok_or_else(|| BadValue::new(format!("no count: `{text}`"), "a count is a whole number from 1 on"))
+    count.ok_or_else(|| BadValue::new(format!("not a count: `{text}`"), "give a whole number of at least 1"))
 }

@@ -21,13 +21,19 @@ pub(super) fn parse(text: &str) -> Result<Steps, BadValue> {
     }
 }
 
-const HELP: &str = "a sweep is disk=FROM..TO or memory=FROM..TO with two sizes, such as disk=100GB..4TB, utilization=FROM..TO with \
-                    two percentages, such as utilization=50..95, or a list, such as disk=100GB,1TB";
+const HELP: &str = "give disk=FROM..TO or memory=FROM..TO with two sizes, such as disk=100GB..4TB; \
+    utilization=FROM..TO with two percentages, such as utilization=50..95; or a list, such as disk=100GB,1TB";
 
 fn sizes(text: &str) -> Result<Vec<u64>, BadValue> {
     let size = |text: &str| {
         let size = size::parse(text)?;
-        (size > 0).then_some(size).ok_or_else(|| BadValue::new("a size of nothing", "sizes of a sweep are over 0"))
+        (size > 0).then_some(size).ok_or_else(|| {
+            BadValue::new(
+                "size out of range",
+                "the sizes of a sweep must \
+            be above 0",
+            )
+        })
     };
     steps(text, size, |before| before.checked_mul(2))
 }
@@ -36,7 +42,7 @@ fn shares(text: &str) -> Result<Vec<u64>, BadValue> {
     let share = |text: &str| {
         let share = text.strip_suffix('%').unwrap_or(text).parse().ok().filter(|share| (1..=99).contains(share));
         share.ok_or_else(|| {
-            BadValue::new(format!("no share of a store: `{text}`"), "a share is a whole number of percent from 1 to 99")
+            BadValue::new(format!("not a share of a store: `{text}`"), "give whole percentages from 1 to 99")
         })
     };
     steps(text, share, |before| before.checked_add(SHARE_STEP))
@@ -55,7 +61,7 @@ fn steps(
     };
     let (from, to) = (parse(from)?, parse(to)?);
     if from > to {
-        return Err(BadValue::new(format!("a sweep that goes back: `{text}`"), HELP));
+        return Err(BadValue::new(format!("the sweep goes backwards: `{text}`"), HELP));
     }
     Ok(std::iter::successors(Some(from), next).take_while(|step| *step < to).chain([to]).collect())
 }
@@ -75,11 +81,11 @@ mod tests {
             ("100GB..1TB", "not a sweep"),
             ("size=1GB..2GB", "not a sweep"),
             ("disk=", "not a size"),
-            ("disk=2TB..1TB", "goes back"),
-            ("disk=0..1TB", "a size of nothing"),
+            ("disk=2TB..1TB", "goes backwards"),
+            ("disk=0..1TB", "size out of range"),
             ("disk=1XB..2TB", "unknown unit"),
-            ("utilization=50..100", "no share of a store: `100`"),
-            ("utilization=0.5", "no share of a store: `0.5`"),
+            ("utilization=50..100", "not a share of a store: `100`"),
+            ("utilization=0.5", "not a share of a store: `0.5`"),
         ] {
             let error = parse(bad).unwrap_err().problem;
             assert!(error.contains(told), "{bad}: {error}");

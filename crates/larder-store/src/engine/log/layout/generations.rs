@@ -66,7 +66,7 @@ impl LogState {
         let is_oldest = others.map(|other| self.segments.order(other)).all(|order| of.order() <= order);
         assert!(
             of.generation() == SegmentRow::Probation || is_oldest,
-            "what a main segment holds goes after what it replaces"
+            "a main segment is released only when it is the oldest"
         );
         let row = &mut self.sealed[of.generation() as usize];
         assert_eq!(row.pop_front(), Some(segment), "segments are reclaimed oldest first");

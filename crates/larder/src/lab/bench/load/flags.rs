@@ -150,42 +150,42 @@ impl LoadFlags {
     pub(super) fn check(&self) -> Result<(), Failure> {
         let workload = self.workload();
         let name = workload.name();
-        let refused = |flag: &str, help: &str| Err(Failure::usage(format!("{flag} means nothing to {name}"), help));
+        let refused = |flag: &str, help: &str| Err(Failure::usage(format!("{flag} does not apply to {name}"), help));
         if self.fill.is_some() && workload != Workload::PolyMix4 {
-            return refused("--fill", "leave it out, or take --workload polymix-4");
+            return refused("--fill", "remove it, or use --workload polymix-4");
         }
         if self.alpha.is_some() && workload != Workload::Zipf {
-            return refused("--alpha", "leave it out, or take --workload zipf");
+            return refused("--alpha", "remove it, or use --workload zipf");
         }
         if self.objects.is_some() && workload == Workload::AllMiss {
-            return refused("--objects", "every object is a new one; leave it out");
+            return refused("--objects", "remove it: every object of this workload is new");
         }
         if self.object_size.is_some() && workload == Workload::PolyMix4 {
-            return refused("--object-size", "its objects have PolyMix' lengths; leave it out");
+            return refused("--object-size", "remove it: this workload has PolyMix's object sizes");
         }
         let bytes_max = WorkloadOptions::OBJECT_BYTES_MAX;
         if let Some(bytes) = self.object_size.filter(|bytes| !(1..=bytes_max).contains(bytes)) {
             let help = format!("give from 1B to {}", size::show(bytes_max));
-            return Err(Failure::usage(format!("no length of an object: {bytes}"), help));
+            return Err(Failure::usage(format!("object size out of range: {bytes}"), help));
         }
         for (flag, time) in [("--time", self.time), ("--step", self.step), ("--limit", self.limit)] {
             if time.is_some_and(|time| time.is_zero()) {
-                return Err(Failure::usage(format!("{flag} is no time at all: 0"), "give a duration such as 10s"));
+                return Err(Failure::usage(format!("{flag} must be longer than 0"), "give a duration such as 10s"));
             }
         }
         if let Some(disk) = self.count_disk.as_ref().filter(|disk| !WatchedProcesses::has_disk(disk)) {
             let help = "give a name from /proc/diskstats, such as sda";
-            return Err(Failure::usage(format!("--count-disk: there is no such disk: `{disk}`"), help));
+            return Err(Failure::usage(format!("--count-disk: no such disk: `{disk}`"), help));
         }
         if let Some(pid) = self.pid.iter().find(|pid| !Path::new(&format!("/proc/{pid}/stat")).exists()) {
             return Err(Failure::usage(
-                format!("--pid: there is no such process: {pid}"),
-                "give the proxy's, as ps shows it",
+                format!("--pid: no such process: {pid}"),
+                "give the proxy's process id, as ps shows it",
             ));
         }
         if let Some(store) = self.store.as_ref().filter(|store| !store.exists()) {
-            let help = "give the folder or file of the proxy's store, once it is there";
-            return Err(Failure::usage(format!("--store: there is no such file: {}", store.display()), help));
+            let help = "give the folder or file of the proxy's store; it must exist";
+            return Err(Failure::usage(format!("--store: no such file: {}", store.display()), help));
         }
         // The files are checked at the start, because failing after an hour of measurement would lose the result.
         for path in [&self.json, &self.html, &self.hdr].into_iter().flatten().filter(|path| path.as_os_str() != "-") {
@@ -194,7 +194,7 @@ impl LoadFlags {
             let removed = opened.and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) });
             removed.map_err(|error| {
                 let problem = format!("cannot write {}: {error}", path.display());
-                Failure::runtime(problem, "give a place that can be written to")
+                Failure::runtime(problem, "give a path that you may write to")
             })?;
         }
         Ok(())
@@ -204,30 +204,37 @@ impl LoadFlags {
 fn workload(text: &str) -> Result<Workload, value::BadValue> {
     Workload::named(text).ok_or_else(|| {
         let names: Vec<_> = Workload::ALL.iter().map(|(name, _)| *name).collect();
-        value::BadValue::new(format!("not a workload: `{text}`"), format!("the workloads are {}", names.join(", ")))
+        value::BadValue::new(format!("unknown workload: `{text}`"), format!("the workloads are {}", names.join(", ")))
     })
 }
 
 /// Parses the address in `http://host:port` or `host:port`.
 fn proxy_address(text: &str) -> Result<SocketAddr, value::BadValue> {
-    let bad = || value::BadValue::new(format!("not a proxy: `{text}`"), "give a URL such as http://127.0.0.1:3128");
+    let bad =
+        || value::BadValue::new(format!("not a proxy's address: `{text}`"), "give a URL such as http://127.0.0.1:3128");
     let address = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
     address.to_socket_addrs().ok().and_then(|mut found| found.next()).ok_or_else(bad)
 }
 
 fn users(text: &str) -> Result<usize, value::BadValue> {
-    let bad = || value::BadValue::new(format!("not a count of users: `{text}`"), "give from 1 to 8192 users");
+    let bad = || value::BadValue::new(format!("not a number of users: `{text}`"), "give from 1 to 8192 users");
     text.parse().ok().filter(|count| (1..=Load::UNDER_WAY_MAX).contains(count)).ok_or_else(bad)
 }
 
 fn requests(text: &str) -> Result<u64, value::BadValue> {
-    let bad = || value::BadValue::new(format!("not a count of requests: `{text}`"), "give a whole number from 1 on");
+    let bad = || {
+        value::BadValue::new(
+            format!("not a number of requests: `{text}`"),
+            "give a whole number of at \
+        least 1",
+        )
+    };
     text.parse().ok().filter(|count| *count > 0).ok_or_else(bad)
 }
 
 fn objects(text: &str) -> Result<u64, value::BadValue> {
     let help = "give from 1 to 100000000 objects";
-    let bad = || value::BadValue::new(format!("not a count of objects: `{text}`"), help);
+    let bad = || value::BadValue::new(format!("not a number of objects: `{text}`"), help);
     text.parse().ok().filter(|count| (1..=OBJECTS_MAX).contains(count)).ok_or_else(bad)
 }
 

@@ -34,7 +34,7 @@ pub(super) fn print(result: &BenchResult) -> Result<(), Failure> {
     }
     if let Some(lowest) = result.peak.iter().map(|step| step.rate).reduce(f64::min) {
         let none =
-            || format!("none: not even {} requests/s were answered in time; try a lower --rate", report::rate(lowest));
+            || format!("none: even {} requests/s were not answered in time; try a lower --rate", report::rate(lowest));
         print_line!(
             "  peak     {}",
             result.peak_rate().map_or_else(none, |rate| format!("{} requests/s", report::rate(rate)))
@@ -48,7 +48,7 @@ pub(super) fn print(result: &BenchResult) -> Result<(), Failure> {
         print_line!("  warning  {doubt}")?;
     }
     if result.ended_early.is_some() {
-        print_line!("  warning  a signal ended it before its time")?;
+        print_line!("  warning  a signal ended it early")?;
     }
     Ok(())
 }
