@@ -565,7 +565,7 @@ mod tests {
             (
                 "[[rule]]\ntypes = [\"image/*\"]\ncheck_digest = true",
                 "[[rule]]",
-                "a rule with `types` cannot check: the check comes before the response",
+                "a rule with `types` cannot check: the check comes before the response, and its type is not known yet",
             ),
             (
                 "[[rule]]\nauthorization = \"check\"\nignore = [\"authorization\"]",

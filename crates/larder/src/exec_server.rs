@@ -20,7 +20,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Name of the command that starts it.
+/// Name of the command that starts the server.
 pub(crate) const EXEC_SERVER: &str = "exec-server";
 
 /// The flags of the hidden command that `larder exec` starts.

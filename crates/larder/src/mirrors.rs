@@ -146,7 +146,7 @@ impl Registry {
 }
 
 impl Registry {
-    /// Returns the rules for its files if clients contact its servers directly.
+    /// Returns the rules for this registry's files when clients request them from its own servers, not from the mirror.
     fn rules_for_all(&self) -> Vec<Rule> {
         self.servers.iter().flat_map(|server| server.rules_for_all(self.name)).collect()
     }

@@ -131,7 +131,7 @@ impl PasswordFile {
     /// Checks a password with a slow hash. An unknown user takes as long as a known one.
     fn is_right(&self, user: &str, password: &[u8]) -> bool {
         let Some(hash) = self.hashes.get(user) else {
-            // This hash only takes the same time. Its result is ignored.
+            // Verifying some hash takes as long as for a known user. The result is ignored.
             let _ = self.hashes.values().next().map(|hash| verify(password, hash));
             return false;
         };

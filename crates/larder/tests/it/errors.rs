@@ -67,7 +67,7 @@ fn wrong_flags_are_refused_with_what_is_right() {
         (&["run", "--memory", "10MB"], &["10 MB of --memory is too little", "give at least ", "--memory-cache"]),
         (&["run", "--memory", "100000TB"], &["--memory is more than the ", "available here"]),
         (&["run", "--disk", "none", "--size", "1GB"], &["a size is given, but no store on disk", "add --disk"]),
-        (&["run", "--listen", "3128", "--listen", "3128"], &["given twice: 127.0.0.1:3128"]),
+        (&["run", "--listen", "3128", "--listen", "3128"], &["the same address: 127.0.0.1:3128"]),
         (&["start"], &["unknown command: `start`", "see larder --help"]),
         (&["sim", "generate"], &["unknown command: `generate`", "see larder sim --help"]),
         (&["sim", "run", "--sead", "1"], &["unknown flag or argument: `--sead`", "did you mean `--seed`?"]),
