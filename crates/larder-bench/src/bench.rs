@@ -210,7 +210,7 @@ impl BenchResult {
         if counts.hits as f64 > counts.offered as f64 + counts.requests as f64 * HITS_MORE_MAX {
             why.push(
                 "more hits than possible: the proxy had stored responses before; empty its store, or use another \
-                    --seed"
+                 --seed"
                     .to_owned(),
             );
         }

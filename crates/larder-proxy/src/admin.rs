@@ -80,9 +80,7 @@ impl AdminPages {
         if request.method != Method::GET && request.method != Method::HEAD {
             return page(
                 StatusCode::METHOD_NOT_ALLOWED,
-                "only GET, HEAD and the methods of larder's commands are \
-                allowed\n"
-                    .into(),
+                "only GET, HEAD and the methods of larder's commands are allowed\n".into(),
             );
         }
         match request.uri.path() {
@@ -92,9 +90,7 @@ impl AdminPages {
             _ => dashboard::file(request).unwrap_or_else(|| {
                 page(
                     StatusCode::NOT_FOUND,
-                    "not found; this listener serves /, /metrics, /overview.json and \
-                    /healthz\n"
-                        .into(),
+                    "not found; this listener serves /, /metrics, /overview.json and /healthz\n".into(),
                 )
             }),
         }

@@ -150,20 +150,19 @@ impl fmt::Display for Failure {
         match self {
             Self::BadRequest(why) => write!(f, "bad request: {why}"),
             Self::SlowBody => f.write_str("the body of your request arrived too slowly"),
-            Self::UnknownExpectation => f.write_str(
-                "this proxy does not know the expectation of your request \
-                (Expect)",
-            ),
+            Self::UnknownExpectation => {
+                f.write_str("this proxy does not know the expectation of your request (Expect)")
+            }
             Self::WebSocketVersion => f.write_str("this proxy supports version 13 of WebSocket only"),
             Self::Misdirected => f.write_str(
-                "this connection's certificate does not cover the host of your request: connect under a name \
-                    that it covers",
+                "this connection's certificate does not cover the host of your request: connect under a name that it \
+                 covers",
             ),
             Self::NoSite => f.write_str(
                 "this is a proxy, and it serves no site under this name. To use it as a forward proxy, configure \
-                    your client with this address as its HTTP and HTTPS proxy, for example: \
-                    http_proxy=http://ADDRESS:PORT curl http://example.com/. To make it serve a site, configure \
-                    the site's origin.",
+                 your client with this address as its HTTP and HTTPS proxy, for example: \
+                 http_proxy=http://ADDRESS:PORT curl http://example.com/. To make it serve a site, configure the \
+                 site's origin.",
             ),
             Self::ClientDenied => f.write_str("this proxy does not serve your network"),
             Self::NoPassword => f.write_str("this proxy requires a user and a password"),
@@ -193,8 +192,8 @@ impl fmt::Display for Failure {
             Self::OnlyIfCached => f.write_str("no stored response can answer this only-if-cached request"),
             Self::Offline { host } => write!(
                 f,
-                "this proxy is offline: {host} cannot be contacted, and no stored response can answer this \
-                    request. The URL is listed, to be fetched when the uplink is back."
+                "this proxy is offline: {host} cannot be contacted, and no stored response can answer this request. \
+                 The URL is listed, to be fetched when the uplink is back."
             ),
         }
     }

@@ -205,7 +205,7 @@ static POLICIES: &[Policy] = &[
         EngineRow::Log(LogRow::Located(LocatedRow::Grouped)),
         PolicyWords {
             about: "55 bits per entry: as hashcache-log-n, but entries requested together are stored and read \
-                together",
+                    together",
             source: "HashCache-Log (NSDI 2009)",
         },
     ),
@@ -232,8 +232,8 @@ static POLICIES: &[Policy] = &[
         "tiny",
         EngineRow::Tiny,
         PolicyWords {
-            about: "a small log in front of sets, for very little memory on flash: one read per hit, two for a \
-                long entry",
+            about: "a small log in front of sets, for very little memory on flash: one read per hit, two for a long \
+                    entry",
             source: "Larder's own, after Kangaroo (SOSP 2021), with HashCache's log for long entries",
         },
     ),

@@ -73,8 +73,7 @@ pub(crate) fn ask(admin: AdminFlags, request: &str, fields: &str) -> Result<Stri
         }
         _ => Err(Failure::runtime(
             format!("the proxy refused the command: {why}"),
-            "check the admin listener's address and \
-            the URL",
+            "check the admin listener's address and the URL",
         )),
     }
 }
@@ -229,8 +228,8 @@ pub(crate) fn connect(admin: AdminFlags) -> Result<Box<dyn Connection>, Failure>
             Failure::runtime(format!("cannot connect to the admin listener: {error}: {address}"), help)
         }
         None => {
-            let help = "start one with larder run; if another user runs it, it must have an admin listener: give \
-                its address with --admin ADDRESS";
+            let help = "start one with larder run; if another user runs it, it must have an admin listener: give its \
+                        address with --admin ADDRESS";
             Failure::runtime(
                 format!("no larder of yours is running, and none has its admin listener at {address}"),
                 help,

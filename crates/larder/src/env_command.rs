@@ -61,11 +61,7 @@ pub(crate) fn run(flags: &EnvFlags) -> Result<(), Failure> {
     let ControlSummary { proxy, certificate, .. } = about()?;
     let help = "run one as a forward proxy: larder run without --origin and sites";
     let proxy = proxy.ok_or_else(|| {
-        Failure::runtime(
-            "the running larder is not a forward proxy, or all its \
-        listeners use TLS",
-            help,
-        )
+        Failure::runtime("the running larder is not a forward proxy, or all its listeners use TLS", help)
     })?;
     let mut variables = environment::proxy_variables(proxy);
     match certificate {

@@ -120,7 +120,7 @@ fn warn_of(before: &ProxyBefore, control: &mut Control) {
         let way = theirs.map_or("directly".to_owned(), |parent| format!("through {parent}"));
         tell!(
             "larder: warning: {variable} names another proxy, but the running larder contacts origins {way}; see \
-                `parent` in its configuration"
+             `parent` in its configuration"
         );
     }
 }

@@ -134,8 +134,8 @@ fn too_small(total: u64, needed: u64) -> Failure {
     Failure::usage(
         format!("{} of --memory is too little for the whole process", size::show(total)),
         format!(
-            "give at least {}, a smaller --memory-cache or --size, or fewer --workers; --memory auto uses what \
-                is needed",
+            "give at least {}, a smaller --memory-cache or --size, or fewer --workers; --memory auto uses what is \
+             needed",
             size::show(needed)
         ),
     )

@@ -184,7 +184,7 @@ impl NamedRegistry {
         // A name with neither a dot nor a port is part of a repository's name.
         if !is_name || !name.contains(['.', ':']) {
             let help = "give a host such as registry.company.example:5000, or with its URL, such as \
-                registry.company.example=http://10.0.0.1:5000";
+                        registry.company.example=http://10.0.0.1:5000";
             return Err(BadValue::new(format!("not a registry: `{text}`"), help));
         }
         Ok(Self { name: name.to_ascii_lowercase(), url: api_of(&crate::settings::parse_origin(&url)?) })

@@ -151,8 +151,7 @@ pub(crate) fn patterns(sources: &[String]) -> Result<Vec<UrlPattern>, Failure> {
     match (sources.is_empty(), all.is_empty()) {
         (false, true) => Err(Failure::usage(
             "the file contains no pattern",
-            "write one pattern per line, such as \
-            http://a.example/*",
+            "write one pattern per line, such as http://a.example/*",
         )),
         _ => Ok(all),
     }

@@ -47,8 +47,7 @@ pub(crate) fn open(ask: &ControlRequest, disk: Option<&Path>) -> Result<(Control
 /// Starts a Larder and connects to it. Returns `None` if another command is starting one at the same time.
 fn start(path: &ControlPath, disk: Option<&Path>) -> Result<Option<Control>, Failure> {
     let failed = |error: io::Error| {
-        let help = "it needs a directory of yours: set XDG_RUNTIME_DIR or XDG_CACHE_HOME to one that you may \
-            write to";
+        let help = "it needs a directory of yours: set XDG_RUNTIME_DIR or XDG_CACHE_HOME to one that you may write to";
         Failure::runtime(format!("cannot start larder: {error}: {}", path.folder().display()), help)
     };
     let lock = path.lock().map_err(failed)?;

@@ -31,8 +31,8 @@ pub(crate) struct ReloadFlags {}
 /// No Larder of this user runs, or its configuration is unusable.
 pub(crate) fn run(_: &ReloadFlags) -> Result<(), Failure> {
     let none = || {
-        let help = "start it with larder run; if another user runs it, use that user or root, or send SIGHUP to \
-            its process";
+        let help = "start it with larder run; if another user runs it, use that user or root, or send SIGHUP to its \
+                    process";
         Failure::runtime("no larder of yours is running", help)
     };
     let mut control = ControlPath::connect_any()?.ok_or_else(none)?;

@@ -104,11 +104,7 @@ impl fmt::Display for Report<'_> {
         match self.config.offline {
             Offline::Off => {}
             Offline::Auto => {
-                writeln!(
-                    f,
-                    "  offline  auto: once several origins do not respond, stored responses are served, \
-                    even stale ones"
-                )?;
+                writeln!(f, "  offline  auto: stored responses are served, stale too, once several origins fail")?;
             }
             mode => writeln!(f, "  offline  {mode}: no origin is contacted; larder offline off ends this")?,
         }
@@ -131,8 +127,7 @@ impl fmt::Display for Report<'_> {
             let connections = self.config.limits.connection_count_max;
             writeln!(
                 f,
-                "  warning  the limit of {limit} open files is too low for {connections} connections \
-                (see ulimit -n)"
+                "  warning  the limit of {limit} open files is too low for {connections} connections (see ulimit -n)"
             )?;
         }
         match self.listeners.first() {

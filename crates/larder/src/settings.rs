@@ -245,6 +245,26 @@ impl RunSettings {
     /// # Errors
     /// A usage failure that says how to write what was probably intended.
     pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.check_addresses()?;
+        self.check_origin_form()?;
+        self.store.check()?;
+        self.check_interception()?;
+        let unused = self.worlds.origins.iter().find(|origin| !self.worlds.names.contains(&origin.name));
+        if let Some(OriginOf { name, .. }) = unused {
+            let help = format!("mirror it too, such as with --mirror {name}");
+            return Err(Failure::usage(format!("a server is given for a mirror that is off: {name}"), help));
+        }
+        if !self.forwards() && !self.reverses() && !self.mirrors() {
+            return Err(Failure::usage(
+                "nothing to do: forward mode is off and there is no origin and no mirror",
+                "give --origin URL, --mirror NAME, a [[site]], or `[forward] enabled = true`",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses listeners that contradict each other, or that are open to more clients than the settings admit.
+    fn check_addresses(&self) -> Result<(), Failure> {
         if self.proxy.listeners.is_empty() {
             let help = "give one, such as --listen 3128 or listen = [\"127.0.0.1:3128\"]";
             return Err(Failure::usage("no address to listen on", help));
@@ -255,7 +275,7 @@ impl RunSettings {
             return Err(Failure::usage(
                 format!("listening beyond this machine requires a list of clients: {address}"),
                 "name the networks that may use the proxy, such as --allow-client 192.168.0.0/16 (repeatable; \
-                    0.0.0.0/0 and ::/0 admit everybody), or listen on 127.0.0.1",
+                 0.0.0.0/0 and ::/0 admit everybody), or listen on 127.0.0.1",
             ));
         }
         let addresses: Vec<_> =
@@ -278,7 +298,7 @@ impl RunSettings {
             return Err(Failure::usage(
                 format!("without tokens, the admin listener must be on this machine: {admin}"),
                 "use a loopback address such as --admin 127.0.0.1:3180, or set `tokens` in [admin]; see \
-                    docs/configuration.md",
+                 docs/configuration.md",
             ));
         }
         if self.proxy.admin_tls && self.proxy.identities.is_empty() {
@@ -286,44 +306,32 @@ impl RunSettings {
                 "give --certificate FILE,KEY or a [[certificate]] with file and key, or remove `tls` from [admin]";
             return Err(Failure::usage("the admin listener with TLS needs a certificate", help));
         }
-        self.check_origin_form()?;
-        self.store.check()?;
+        Ok(())
+    }
+
+    /// Refuses interception that cannot work, or that was probably not intended.
+    fn check_interception(&self) -> Result<(), Failure> {
         if self.intercepts() && !self.forwards() {
             let help = "turn on forward mode with `[forward] enabled = true`, or remove the hosts to intercept";
             return Err(Failure::usage(
-                "interception needs forward mode: only tunnels of a forward proxy can be \
-                intercepted",
+                "interception needs forward mode: only tunnels of a forward proxy can be intercepted",
                 help,
             ));
         }
         let all_count = self.intercept.hosts.hosts.iter().filter(|pattern| **pattern == HostPattern::All).count();
         if all_count == 1 {
             return Err(Failure::usage(
-                "interception of all hosts reads all https:// traffic of all clients, including banking, mail \
-                    and passwords",
-                "name the hosts to cache (--intercept pypi.org, --intercept npm); to intercept all hosts, give \
-                    `all` twice: --intercept all --intercept all, or hosts = [\"all\", \"all\"]",
+                "interception of all hosts reads all https:// traffic of all clients, including banking, mail and \
+                 passwords",
+                "name the hosts to cache (--intercept pypi.org, --intercept npm); to intercept all hosts, give `all` \
+                 twice: --intercept all --intercept all, or hosts = [\"all\", \"all\"]",
             ));
         }
         if let (true, Some(origin)) = (self.intercepts(), &self.proxy.default_origin) {
             let help = "give that origin to its hosts in a [[site]], or remove the hosts to intercept";
             return Err(Failure::usage(
-                format!(
-                    "interception and an origin for every host exclude each other: \
-                {origin}"
-                ),
+                format!("interception and an origin for every host exclude each other: {origin}"),
                 help,
-            ));
-        }
-        let unused = self.worlds.origins.iter().find(|origin| !self.worlds.names.contains(&origin.name));
-        if let Some(OriginOf { name, .. }) = unused {
-            let help = format!("mirror it too, such as with --mirror {name}");
-            return Err(Failure::usage(format!("a server is given for a mirror that is off: {name}"), help));
-        }
-        if !self.forwards() && !self.reverses() && !self.mirrors() {
-            return Err(Failure::usage(
-                "nothing to do: forward mode is off and there is no origin and no mirror",
-                "give --origin URL, --mirror NAME, a [[site]], or `[forward] enabled = true`",
             ));
         }
         Ok(())

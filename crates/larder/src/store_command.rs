@@ -203,8 +203,8 @@ fn upgrade(flags: UpgradeStoreFlags) -> Result<(), Failure> {
     larder_store::upgrade(&path).map_err(|error| failure(&path, "upgrade", &error))?;
     let kept = if loses_entries { "the store is now empty" } else { "all entries were kept" };
     print_line!(
-        "{shown}: upgraded from format {from} to {to}; {kept}. Versions of larder that do not know \
-        format {to} refuse it"
+        "{shown}: upgraded from format {from} to {to}; {kept}. Versions of larder that do not know format {to} \
+         refuse it"
     )
 }
 

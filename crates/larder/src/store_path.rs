@@ -48,10 +48,7 @@ fn at(path: &Path, keeps_files: Option<bool>) -> Result<PathBuf, Failure> {
         let parent = parent.display();
         return Err(Failure::runtime(
             format!("no such directory for the store: {parent}"),
-            format!(
-                "create it first (mkdir -p {parent}), or give another --disk path, or --disk none for memory \
-                only"
-            ),
+            format!("create it first (mkdir -p {parent}), or give another --disk path, or --disk none for memory only"),
         ));
     }
     Ok(path.to_owned())

@@ -206,10 +206,7 @@ impl Successor {
         };
         Failure::runtime(
             why,
-            format!(
-                "{BEFORE_RUNS}; the new process writes to the same standard error: see its \
-            messages there"
-            ),
+            format!("{BEFORE_RUNS}; the new process writes to the same standard error: see its messages there"),
         )
     }
 

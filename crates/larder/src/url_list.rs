@@ -34,8 +34,8 @@ impl<'a> ListSource<'a> {
 /// A usage failure for an invalid pattern.
 pub(crate) fn pattern(text: &str) -> Result<UrlPattern, Failure> {
     text.parse().map_err(|error: BadUrlPattern| {
-        let help = "give a pattern such as http://deb.debian.org/* or https://example.com/map.png, or an \
-            existing file with patterns";
+        let help = "give a pattern such as http://deb.debian.org/* or https://example.com/map.png, or an existing \
+                    file with patterns";
         Failure::usage(error.to_string(), help)
     })
 }

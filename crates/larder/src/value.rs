@@ -50,8 +50,8 @@ pub(crate) fn host_sent(text: &str) -> Result<HostSent, BadValue> {
         "false" => Ok(HostSent::Origin),
         name => {
             let parsed = name.parse::<Authority>().ok().filter(|name| !name.as_str().contains('@'));
-            let help = "it can be true (the host that the client requested), false (the host in the origin's \
-                URL), or a host such as www.example.com";
+            let help = "it can be true (the host that the client requested), false (the host in the origin's URL), \
+                        or a host such as www.example.com";
             parsed.map(HostSent::Named).ok_or_else(|| BadValue::new(format!("not a host: `{name}`"), help))
         }
     }
@@ -94,8 +94,8 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, BadValue> {
     let bad = |what: &str| {
         BadValue::new(
             format!("{what}: `{text}`"),
-            "give an IP address and a port such as 127.0.0.1:3128, [::1]:3128 or 0.0.0.0:3128; a port alone \
-                (3128) is on 127.0.0.1",
+            "give an IP address and a port such as 127.0.0.1:3128, [::1]:3128 or 0.0.0.0:3128; a port alone (3128) \
+             is on 127.0.0.1",
         )
     };
     if let Ok(address) = text.parse::<SocketAddr>() {
@@ -161,7 +161,7 @@ pub(crate) fn ready_path(text: &str) -> Result<Option<String>, BadValue> {
         _ => Err(BadValue::new(
             format!("not a path: `{text}`"),
             "give a path that begins with a slash and has no query, such as /-/ready, or `none` to turn health \
-                checks off",
+             checks off",
         )),
     }
 }
@@ -200,13 +200,7 @@ pub(crate) fn workers(text: &str) -> Result<usize, BadValue> {
 pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     let count = text.parse().ok().filter(|count| (1..=COUNT_MAX).contains(count));
     count.ok_or_else(|| {
-        BadValue::new(
-            format!("not a count: `{text}`"),
-            format!(
-                "give a whole number from 1 to \
-        {COUNT_MAX}"
-            ),
-        )
+        BadValue::new(format!("not a count: `{text}`"), format!("give a whole number from 1 to {COUNT_MAX}"))
     })
 }
 
@@ -241,8 +235,7 @@ pub(crate) fn small_count(text: &str) -> Result<u32, BadValue> {
 pub(crate) fn identity(text: &str) -> Result<TlsIdentity, BadValue> {
     let (certificate, key) = text.split_once(',').unwrap_or((text, text));
     if certificate.is_empty() || key.is_empty() {
-        let help = "give two PEM files such as example.pem,example.key, or one that contains both certificate \
-            and key";
+        let help = "give two PEM files such as example.pem,example.key, or one that contains both certificate and key";
         return Err(BadValue::new(format!("not a certificate with its key: `{text}`"), help));
     }
     Ok(TlsIdentity { certificate: certificate.into(), key: key.into() })
@@ -268,11 +261,7 @@ pub(crate) fn group_window(text: &str) -> Result<Duration, BadValue> {
     let window = duration::parse(text)?;
     let fitting = Some(window).filter(|window| *window <= GROUP_WINDOW_MAX);
     fitting.ok_or_else(|| {
-        BadValue::new(
-            format!("group window out of range: `{text}`"),
-            "it can be from 0s (no groups) \
-            to 60s",
-        )
+        BadValue::new(format!("group window out of range: `{text}`"), "it can be from 0s (no groups) to 60s")
     })
 }
 
@@ -303,15 +292,15 @@ pub(crate) fn host(text: &str) -> Result<String, BadValue> {
     }
     Err(BadValue::new(
         format!("not a host name: `{text}`"),
-        "give a name or an address as clients request it, such as www.example.com or [::1], without scheme, port \
-            and path",
+        "give a name or an address as clients request it, such as www.example.com or [::1], without scheme, port and \
+         path",
     ))
 }
 
 /// Parses a host to intercept, a pattern for all hosts below a name, or one for all hosts.
 pub(crate) fn host_pattern(text: &str) -> Result<HostPattern, BadValue> {
     let help = "give a name or an address such as pypi.org, *.debian.org for all names below one, or all; \
-        interception also takes a package registry such as npm";
+                interception also takes a package registry such as npm";
     text.parse().map_err(|_| BadValue::new(format!("not a host: `{text}`"), help))
 }
 
@@ -323,8 +312,8 @@ pub(crate) fn offline(text: &str) -> Result<Offline, BadValue> {
 
 /// Parses the format of access log lines.
 pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
-    let help = "it can be squid, common, combined, json, or directives such as `%h %t \"%r\" %>s %b \
-        %{outcome}x`; see docs/configuration.md";
+    let help = "it can be squid, common, combined, json, or directives such as `%h %t \"%r\" %>s %b %{outcome}x`; \
+                see docs/configuration.md";
     text.parse::<LogFormat>().map_err(|error| BadValue::new(error.to_string(), help))
 }
 

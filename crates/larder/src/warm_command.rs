@@ -219,8 +219,8 @@ async fn fetch_all(
             ended.map_err(|error| Failure::runtime(error.to_string(), "this is a mistake in larder"))?;
         if let FetchOutcome::NoProxy(why) = &outcome {
             shown.finish();
-            let help = "check that a larder listens there without TLS; larder offline status shows whether it contacts \
-                    origins";
+            let help = "check that a larder listens there without TLS; larder offline status shows whether it \
+                        contacts origins";
             return Err(Failure::runtime(format!("cannot fetch through {}: {why}", warming.proxy), help));
         }
         if flags.missing && outcome.is_settled() {
@@ -271,8 +271,7 @@ impl WarmSummary {
         let [fetched, there, not_stored, failed] = shown;
         let bytes = size::show(bytes);
         print_line!(
-            "{fetched} fetched and stored ({bytes}), {there} already stored, {not_stored} not stored, {failed} \
-                failed"
+            "{fetched} fetched and stored ({bytes}), {there} already stored, {not_stored} not stored, {failed} failed"
         )
     }
 }

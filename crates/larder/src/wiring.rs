@@ -307,7 +307,7 @@ impl StartedProxy {
                 StopEnd::Overdue => {
                     tell!(
                         "stopped without closing the store, which took longer than {} s: the entries of the last \
-                            second may be lost, and the next start takes longer",
+                         second may be lost, and the next start takes longer",
                         CLOSE_PATIENCE.as_secs()
                     );
                     process::exit(EXIT_CUT_SHORT)

@@ -138,8 +138,8 @@ fn told(status: &LineStatus) -> String {
             "on: no origin is contacted; stored responses are served, unless their origins forbid it\n".to_owned()
         }
         (Offline::OnEvenForbidden, _) => {
-            "on-even-forbidden: no origin is contacted; stored responses are served, even if their origins \
-                forbid it\n"
+            "on-even-forbidden: no origin is contacted; stored responses are served, even if their origins forbid \
+             it\n"
                 .to_owned()
         }
         (Offline::Auto, None) => "auto: the uplink is up, origins are contacted\n".to_owned(),

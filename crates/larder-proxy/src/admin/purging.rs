@@ -62,8 +62,8 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     match done {
         Ok(Some(PurgeResult { is_widened: true })) => {
             let text = format!(
-                "{told}\nnote: there are more than {COUNT_MAX} single purges, so the older ones now apply to \
-                    their whole sites, or to everything stored before them\n"
+                "{told}\nnote: there are more than {COUNT_MAX} single purges, so the older ones now apply to their \
+                 whole sites, or to everything stored before them\n"
             );
             page(StatusCode::OK, text.into())
         }
@@ -71,8 +71,8 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
         Err(NotInvalid::NoUrl) => page(StatusCode::BAD_REQUEST, NO_URL.into()),
         Err(NotInvalid::NotDurable(why)) => {
             let text = format!(
-                "not purged permanently: {why}\nit is no longer served as fresh, and the purge is retried; after \
-                    a crash it may reappear\n"
+                "not purged permanently: {why}\nit is no longer served as fresh, and the purge is retried; after a \
+                 crash it may reappear\n"
             );
             page(StatusCode::SERVICE_UNAVAILABLE, text.into())
         }

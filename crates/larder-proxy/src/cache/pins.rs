@@ -411,8 +411,7 @@ fn load_patterns(path: &Path) -> UrlPatterns {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return UrlPatterns::default(),
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "the list of pinned URLs cannot be read: nothing is \
-                pinned");
+            tracing::warn!(%error, path = %path.display(), "the list of pinned URLs cannot be read: nothing is pinned");
             return UrlPatterns::default();
         }
     };

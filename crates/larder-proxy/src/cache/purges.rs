@@ -175,7 +175,7 @@ impl Purges {
         if is_widened {
             tracing::warn!(
                 "more than {COUNT_MAX} purges: older ones are extended to their sites, or to everything stored \
-                    before them"
+                 before them"
             );
         }
         self.save()?;

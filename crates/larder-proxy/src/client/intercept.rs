@@ -147,8 +147,8 @@ impl Interceptor {
                 why,
                 help,
                 hours,
-                "a client refused the certificate made for a host: its connections to that host are tunnelled \
-                    for a while"
+                "a client refused the certificate made for a host: its connections to that host are tunnelled for a \
+                 while"
             );
         }
     }

@@ -167,13 +167,8 @@ impl RawRequests {
         };
         match outcome {
             _ if is_foreign => {
-                (self.place, self.fatal_fault) = (
-                    ParsePlace::Off,
-                    Some(
-                        "the connection does not begin with a \
-                    request",
-                    ),
-                );
+                (self.place, self.fatal_fault) =
+                    (ParsePlace::Off, Some("the connection does not begin with a request"));
             }
             Ok(None) => {}
             Ok(Some(framing)) => {

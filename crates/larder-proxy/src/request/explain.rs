@@ -129,12 +129,7 @@ async fn tell_key(text: &mut String, worker: &Arc<Worker>, primary: &Arc<[u8]>, 
 fn tell_route(text: &mut String, head: Option<&StoredHead>, stored: StoredState, route: Route) {
     let StoredState::Response { decision, extent, .. } = stored else {
         match route {
-            Route::Refuse => line(
-                text,
-                "answer",
-                "504, because only a stored response may be served \
-                (only-if-cached)",
-            ),
+            Route::Refuse => line(text, "answer", "504, because only a stored response may be served (only-if-cached)"),
             Route::Offline => line(text, "answer", "504, because the origin cannot be contacted (offline)"),
             _ => {}
         }

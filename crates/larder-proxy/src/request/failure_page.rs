@@ -42,8 +42,7 @@ fn words(failure: &Failure) -> (&'static str, &'static [&'static str]) {
             "This page is not stored, and there is no uplink",
             &[
                 "Pages that were visited before may be available: try another.",
-                "Come back when the \
-                connection to the internet works again.",
+                "Come back when the connection to the internet works again.",
             ],
         ),
         Failure::Unusable { .. } | Failure::Timeout { .. } | Failure::Broken { .. } => (

@@ -156,8 +156,8 @@ async fn open(
         FirstBytes::Nothing => return Ok(TunnelOutcome::Nothing),
     };
     if let Some(name) = name.filter(|name| *name != host) {
-        tracing::warn!(host, name, %peer, "a tunnel is closed: the host in its handshake differs from the host \
-            in its CONNECT");
+        tracing::warn!(host, name, %peer, "a tunnel is closed: the host in its handshake differs from the host in \
+                                           its CONNECT");
         // The handshake is meant to fail, because that informs the client.
         let _ = TlsAcceptor::from(refusing_config()?).accept(stream).await;
         return Ok(TunnelOutcome::Nothing);

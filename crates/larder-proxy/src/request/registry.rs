@@ -151,11 +151,7 @@ async fn challenge_of(
     let challenge = match head.status {
         StatusCode::UNAUTHORIZED => RegistryChallenge::of(&head.headers),
         status if status.is_server_error() => {
-            return Err(broken(
-                &asked,
-                "it does not answer the request for its \
-            challenge",
-            ));
+            return Err(broken(&asked, "it does not answer the request for its challenge"));
         }
         _ => RegistryChallenge::None,
     };
@@ -204,13 +200,10 @@ async fn fetch(
         },
     };
     let (head, body) = worker.origins.ask(outgoing).await?;
-    let body = body.collect_up_to(TOKEN_BYTES_MAX).await.ok_or_else(|| {
-        broken(
-            asked,
-            "the response of its token service \
-            is malformed",
-        )
-    })?;
+    let body = body
+        .collect_up_to(TOKEN_BYTES_MAX)
+        .await
+        .ok_or_else(|| broken(asked, "the response of its token service is malformed"))?;
     Ok((head.status, head.headers.get(CONTENT_TYPE).cloned(), body))
 }
 

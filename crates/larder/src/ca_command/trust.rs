@@ -58,7 +58,7 @@ pub(super) fn run(flags: TrustFlags) -> Result<(), Failure> {
     if !changed_any {
         let help = format!(
             "for the system's store, run it as root: sudo larder ca trust --dir {}; for browsers, install \
-                libnss3-tools",
+             libnss3-tools",
             files.directory().display()
         );
         return Err(Failure::runtime("no trust store was changed", help));

@@ -176,8 +176,8 @@ fn check(whole: &str, text: &str) -> Result<(), Failure> {
     if text.bytes().all(is_plain) {
         return Ok(());
     }
-    let help = "remove that [[key]] from this command's configuration; the balancer then spreads its keys by \
-        their whole URLs";
+    let help = "remove that [[key]] from this command's configuration; the balancer then spreads its keys by their \
+                whole URLs";
     Err(Failure::usage(format!("a balancer's configuration cannot express this key rule: `{whole}`"), help))
 }
 

@@ -38,13 +38,8 @@ pub(super) fn read(top: &mut ConfigSection<'_>, parents: &mut Parents) -> Result
 /// Reads one of several parents.
 fn member(section: &mut ConfigSection<'_>) -> Result<(Parent, u32), ConfigProblem> {
     let url = section.take("url", |value| value.parsed("a URL", value::parent))?;
-    let url = url.ok_or_else(|| {
-        section.missing(
-            "url",
-            "give the parent's address, such as url = \
-        \"http://10.0.0.1:3128\"",
-        )
-    })?;
+    let url =
+        url.ok_or_else(|| section.missing("url", "give the parent's address, such as url = \"http://10.0.0.1:3128\""))?;
     Ok((url, site::weight(section)?))
 }
 

@@ -69,8 +69,8 @@ pub(super) fn read(section: &mut ConfigSection<'_>, number: usize) -> Result<Rul
     }
     if !texts.types.is_empty() && (ruling.checks_authorization || ruling.checks_digest || ruling.caches_git) {
         let help = "match by hosts and paths, and remove `types`";
-        let problem = "a rule with `types` cannot check: the check comes before the response, and its type is \
-            not known yet";
+        let problem = "a rule with `types` cannot check: the check comes before the response, and its type is not \
+                       known yet";
         return Err(section.refused(BadValue::new(problem, help)));
     }
     if ruling.checks_authorization && ruling.ignored.authorization {

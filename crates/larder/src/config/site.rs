@@ -31,7 +31,7 @@ pub(super) fn read(
     let mut new_host = |text: &str| {
         let host = value::site_host(text)?;
         let help = "name each host once, or in an earlier [[site]] with `paths` or `listeners`: the first match \
-            applies";
+                    applies";
         let is_new = if is_of_all { known.hosts.insert(host.clone()) } else { !known.hosts.contains(&host) };
         if is_new { Ok(host) } else { Err(BadValue::new(format!("two sites have the same host: `{host}`"), help)) }
     };
@@ -103,13 +103,8 @@ pub(super) fn weight(section: &mut ConfigSection<'_>) -> Result<u32, ConfigProbl
 /// Reads one of several origins.
 fn member(section: &mut ConfigSection<'_>) -> Result<(OriginUrl, u32), ConfigProblem> {
     let url = section.take("url", origin)?;
-    let url = url.ok_or_else(|| {
-        section.missing(
-            "url",
-            "give the origin's URL, such as url = \
-        \"http://10.0.0.5:8080\"",
-        )
-    })?;
+    let url =
+        url.ok_or_else(|| section.missing("url", "give the origin's URL, such as url = \"http://10.0.0.5:8080\""))?;
     Ok((url, weight(section)?))
 }
 

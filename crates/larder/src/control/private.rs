@@ -98,8 +98,8 @@ impl Refusal {
     fn help(&self) -> String {
         let folder = self.socket.parent().unwrap_or(&self.socket).display();
         format!(
-            "remove {folder}, or make it accessible only to you (chmod 700), or set XDG_RUNTIME_DIR to a \
-                directory that is"
+            "remove {folder}, or make it accessible only to you (chmod 700), or set XDG_RUNTIME_DIR to a directory \
+             that is"
         )
     }
 }

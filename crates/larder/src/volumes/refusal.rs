@@ -68,10 +68,7 @@ pub(super) fn missing(path: PathBuf) -> MissingDisk {
     let why = if is_device_path(&path) {
         "no such device".to_owned()
     } else {
-        format!(
-            "there is no store; mount the disk, or create one with larder store format {shown} if the disk \
-            is new"
-        )
+        format!("there is no store; mount the disk, or create one with larder store format {shown} if the disk is new")
     };
     MissingDisk { path, why }
 }
@@ -99,16 +96,16 @@ pub(crate) fn open_failure(error: &Error, options: &StoreOptions) -> Failure {
         ErrorKind::Invalid => Failure::runtime(
             problem,
             format!(
-                "nothing was changed; if this is your store, start without --size and --policy (the store has \
-                    its own), or replace it with an empty one: larder store format {shown} --force. Otherwise \
-                    choose another --disk path"
+                "nothing was changed; if this is your store, start without --size and --policy (the store has its \
+                 own), or replace it with an empty one: larder store format {shown} --force. Otherwise choose \
+                 another --disk path"
             ),
         ),
         ErrorKind::Corrupt => Failure::runtime(
             problem,
             format!(
-                "nothing was changed; the store is unreadable: move {shown} away, and larder creates a new one \
-                    in its place"
+                "nothing was changed; the store is unreadable: move {shown} away, and larder creates a new one in \
+                 its place"
             ),
         ),
         _ => Failure::runtime(

@@ -221,7 +221,7 @@ fn a_store_of_another_policy_gets_no_second_store_inside() {
     fs::create_dir(folder).unwrap();
     let inner = home.path().join("folder/store.larder");
     check(&home, &["format", inner.to_str().unwrap(), "--size", "64MiB"], 0, &[]);
-    let named = format!("it is a store of policy log, but {keeps_files} was asked for");
+    let named = format!("it is a store of policy log, not {keeps_files}");
     check_refused(&home, &run_with(&[folder], &["--policy", keeps_files.name]), &[&named]);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
     check(&home, &["info", folder], 0, &["policy log: "]);

@@ -110,8 +110,7 @@ fn start_origin(flags: &LoadFlags, is_polymix: bool, abort_share: f64) -> Result
     Origin::start(options).map_err(|error| {
         Failure::runtime(
             format!("cannot start the origin on {listen}: {error}"),
-            "choose another address with \
-            --origin-listen",
+            "choose another address with --origin-listen",
         )
     })
 }

@@ -22,18 +22,15 @@ pub(super) fn parse(text: &str) -> Result<Steps, BadValue> {
 }
 
 const HELP: &str = "give disk=FROM..TO or memory=FROM..TO with two sizes, such as disk=100GB..4TB; \
-    utilization=FROM..TO with two percentages, such as utilization=50..95; or a list, such as disk=100GB,1TB";
+                    utilization=FROM..TO with two percentages, such as utilization=50..95; or a list, such as \
+                    disk=100GB,1TB";
 
 fn sizes(text: &str) -> Result<Vec<u64>, BadValue> {
     let size = |text: &str| {
         let size = size::parse(text)?;
-        (size > 0).then_some(size).ok_or_else(|| {
-            BadValue::new(
-                "size out of range",
-                "the sizes of a sweep must \
-            be above 0",
-            )
-        })
+        (size > 0)
+            .then_some(size)
+            .ok_or_else(|| BadValue::new("size out of range", "the sizes of a sweep must be above 0"))
     };
     steps(text, size, |before| before.checked_mul(2))
 }

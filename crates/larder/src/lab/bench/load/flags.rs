@@ -222,13 +222,8 @@ fn users(text: &str) -> Result<usize, value::BadValue> {
 }
 
 fn requests(text: &str) -> Result<u64, value::BadValue> {
-    let bad = || {
-        value::BadValue::new(
-            format!("not a number of requests: `{text}`"),
-            "give a whole number of at \
-        least 1",
-        )
-    };
+    let bad =
+        || value::BadValue::new(format!("not a number of requests: `{text}`"), "give a whole number of at least 1");
     text.parse().ok().filter(|count| *count > 0).ok_or_else(bad)
 }
 
