@@ -29,7 +29,12 @@ use crate::{
     git::{self, GitQuestion, GitRequest},
     marks::ResponseMarkers,
     origin::{
-        expectation::Expectation, group::OriginChoice, request_body::RequestBody, target::Origin, uplink::UplinkState,
+        expectation::Expectation,
+        group::OriginChoice,
+        http1::{InterimListener, InterimTaker},
+        request_body::RequestBody,
+        target::Origin,
+        uplink::UplinkState,
     },
 };
 
@@ -80,9 +85,6 @@ pub(crate) struct RequestRules {
     /// Whether git's POST requests are answered from the cache.
     pub(crate) caches_git: bool,
 }
-
-/// Passes an interim response to the client.
-pub(crate) type InterimTaker = Arc<dyn Fn(StatusCode, &HeaderMap) + Send + Sync>;
 
 /// The changes to a request on its way to the origin.
 #[derive(Default)]
@@ -168,14 +170,15 @@ impl RequestHead {
         *request.headers_mut() = fields;
         let (sink, expectation) = (self.interim.clone(), self.expectation.clone());
         if sink.is_some() || expectation.is_some() {
-            hyper::ext::on_informational(&mut request, move |interim| {
-                if let Some(expectation) = expectation.as_ref().filter(|_| interim.status() == StatusCode::CONTINUE) {
+            let listener = InterimListener(Arc::new(move |status, fields| {
+                if let Some(expectation) = expectation.as_ref().filter(|_| status == StatusCode::CONTINUE) {
                     expectation.grant();
                 }
                 if let Some(sink) = &sink {
-                    sink(interim.status(), interim.headers());
+                    sink(status, fields);
                 }
-            });
+            }));
+            request.extensions_mut().insert(listener);
         }
         request
     }

@@ -1,8 +1,8 @@
-//! Fuzzes whole exchanges and pack files. In an exchange, the client adds arbitrary fields to its request, and the
-//! origin sends an arbitrary response.
+//! Fuzzes whole exchanges, responses as they arrive, and pack files. In an exchange, the client adds arbitrary fields
+//! to its request, and the origin sends an arbitrary response.
 //!
 //! Owns: a proxy on loopback, an origin that sends the bytes it is given, and a strict parser of those bytes, whose
-//! result is compared with the clients' responses. Used by the fuzz target in `fuzz/`, and by a test that runs it on
+//! result is compared with the clients' responses. Used by the fuzz targets in `fuzz/`, and by tests that run it on
 //! mutated samples with the stable toolchain. Compiled for tests and fuzzing only.
 //!
 //! Properties: there is no panic; no client waits forever; a body that a client accepts as complete, from the origin or
@@ -19,8 +19,15 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
+use http::{Method, StatusCode};
+
 use crate::{
     Proxy, ProxyConfig, RunningProxy,
+    origin::http1::{
+        framing::{BodyDecoder, DecodedPart},
+        head::{self, HeadLimits},
+    },
     pack::warc::{WarcItem, WarcReader},
 };
 
@@ -69,6 +76,64 @@ pub fn run(bytes: &[u8]) {
         let [got, bytes] = [&got, bytes].map(|bytes| bytes.escape_ascii());
         assert!(holds, "a client got {got}\nof {bytes}");
     }
+}
+
+/// Parses these bytes as an origin's response, in one piece and in two.
+///
+/// # Panics
+/// If one of the module's properties is violated, or if the result depends on where the bytes are split.
+pub fn receive(bytes: &[u8]) {
+    let whole = receive_in_two(bytes, bytes.len());
+    let split = bytes.iter().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
+    for split in [1, 2, split % (bytes.len() + 1), bytes.len().saturating_sub(1)] {
+        let split = split.min(bytes.len());
+        let received = receive_in_two(bytes, split);
+        assert_eq!(received, whole, "split at {split}: {}", bytes.escape_ascii());
+    }
+    let holds = match framed_by(bytes) {
+        FramedAnswer::Unclear => true,
+        FramedAnswer::Broken => whole.is_none(),
+        FramedAnswer::Body(framed) => whole.as_ref().is_none_or(|body| *body == framed),
+    };
+    assert!(holds, "{:?} was received of {}", whole, bytes.escape_ascii());
+}
+
+/// Returns the body of the final response in these bytes, which arrive in two pieces before the connection ends. `None`
+/// if the response is refused or incomplete.
+fn receive_in_two(bytes: &[u8], split: usize) -> Option<Vec<u8>> {
+    let limits = HeadLimits { bytes_max: 64 << 10, field_count_max: 100 };
+    let mut at = 0;
+    let head = loop {
+        let first = bytes.get(at..split).unwrap_or_default();
+        let parsed = match first {
+            [] => None,
+            first => head::parse(first, 0, limits).ok()?,
+        };
+        let parsed = match parsed {
+            Some(parsed) => parsed,
+            None => head::parse(&bytes[at..], first.len(), limits).ok()??,
+        };
+        at += parsed.1;
+        if !parsed.0.status.is_informational() || parsed.0.status == StatusCode::SWITCHING_PROTOCOLS {
+            break parsed.0;
+        }
+        if at == bytes.len() {
+            return None;
+        }
+    };
+    let mut decoder = BodyDecoder::of_response(&head, &Method::GET, limits).ok()?;
+    let mut body = Vec::new();
+    for piece in [bytes.get(at..split).unwrap_or_default(), &bytes[split.max(at)..]] {
+        let mut received = Bytes::copy_from_slice(piece);
+        loop {
+            match decoder.next(&mut received).ok()? {
+                DecodedPart::Data(data) => body.extend_from_slice(&data),
+                DecodedPart::Trailers(_) => {}
+                DecodedPart::End | DecodedPart::More => break,
+            }
+        }
+    }
+    (decoder.has_ended() || matches!(decoder, BodyDecoder::UntilClose)).then_some(body)
 }
 
 static BENCH: LazyLock<Bench> = LazyLock::new(|| Bench::start().expect("loopback can be used"));
@@ -293,6 +358,15 @@ mod tests {
         let sound = b"\0HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nhello";
         run(sound);
         assert!(BENCH.proxy.stats().requests() > ROUNDS as u64, "the proxy has taken part");
+    }
+
+    /// However an origin's octets are split and mutated, nothing but the framed body may be received.
+    #[test]
+    fn no_mutated_response_is_received_otherwise_than_it_is_framed() {
+        let responses = SAMPLES.map(|sample| &sample[sample.iter().position(|byte| *byte == 0).unwrap_or(0) + 1..]);
+        responses.into_iter().for_each(receive);
+        each_mutated(&responses, 40 * ROUNDS, receive);
+        assert_eq!(receive_in_two(responses[1], 9).as_deref(), Some(&b"hello, "[..]));
     }
 
     /// A damaged file must not make `unpack` panic or loop.

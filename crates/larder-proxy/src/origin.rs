@@ -1,6 +1,7 @@
 //! The way to origins: names, addresses, rules, connections, and the bodies that travel on them.
 
 pub(crate) mod ask;
+mod attempt;
 pub(crate) mod body;
 pub(crate) mod certificate_askers;
 pub(crate) mod checks;
@@ -10,6 +11,8 @@ pub(crate) mod dns;
 pub(crate) mod expectation;
 pub(crate) mod fault;
 pub(crate) mod group;
+pub(crate) mod http1;
+mod library;
 pub(crate) mod origins;
 mod parent;
 pub(crate) mod pool;

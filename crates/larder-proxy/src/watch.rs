@@ -213,6 +213,11 @@ impl WatchedConnection {
         self.watch.wake();
     }
 
+    /// Forgets the task, so that the memory of one that has ended is not kept.
+    pub(crate) fn forget_task(&self) {
+        *self.watch.waker.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
     /// Registers the task that orders wake. Must be called at the task's first poll. A task's waker never changes.
     pub(crate) fn remember(&self, context: &Context<'_>) {
         *self.watch.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(context.waker().clone());

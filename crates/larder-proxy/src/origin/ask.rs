@@ -6,15 +6,15 @@
 use std::{sync::Arc, time::Instant};
 
 use http::{Request, Response, StatusCode, response};
-use hyper::body::Incoming;
 use larder_http::{fields::settle_response, ruling};
 
 use crate::{
     errors::Failure,
     origin::{
-        body::OriginBody,
+        attempt,
+        body::{ArrivingBody, OriginBody},
         origins::OriginRouter,
-        pool::{self, Lease, ReplayableRequest},
+        pool::{Lease, ReplayableRequest},
         request_body::RequestBody,
         target::Origin,
     },
@@ -23,7 +23,7 @@ use crate::{
 /// The origin's reply to an upgrade request.
 pub(crate) enum UpgradeAnswer {
     /// The origin switched protocols: the connection no longer carries HTTP.
-    Switched(Response<Incoming>, Lease),
+    Switched(Response<ArrivingBody>, Lease),
     /// The origin answered over HTTP.
     Declined(response::Parts, OriginBody),
 }
@@ -62,7 +62,7 @@ impl OriginRouter {
     ) -> Result<UpgradeAnswer, Failure> {
         self.check_line(origin)?;
         self.metrics.origin_requests.add(1);
-        let answered = pool::send_upgrade(self, origin, request).await;
+        let answered = attempt::send_upgrade(self, origin, request).await;
         self.count(answered.and_then(|(response, lease)| {
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 return Ok(UpgradeAnswer::Switched(response, lease));
@@ -79,7 +79,7 @@ impl OriginRouter {
     fn settle(
         &self,
         origin: &Origin,
-        response: Response<Incoming>,
+        response: Response<ArrivingBody>,
         lease: Lease,
     ) -> Result<(response::Parts, OriginBody), Failure> {
         let (mut head, incoming) = response.into_parts();

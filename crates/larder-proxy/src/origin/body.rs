@@ -16,18 +16,30 @@ use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use larder_http::fields::strip_hop_by_hop;
 
-use crate::{errors::BodyError, metrics::WorkerMetrics, origin::pool::Lease};
+use crate::{
+    errors::BodyError,
+    metrics::WorkerMetrics,
+    origin::{http1::Http1Body, pool::Lease},
+};
+
+/// The body of a response as it arrives over a connection.
+pub(crate) enum ArrivingBody {
+    /// Over our own connection of HTTP/1.1.
+    Own(Http1Body),
+    /// Over one that the HTTP library drives.
+    Library(Incoming),
+}
 
 /// The body of an origin's response.
 pub(crate) struct OriginBody {
-    incoming: Incoming,
+    incoming: ArrivingBody,
     /// Gone once the body has ended.
     lease: Option<Lease>,
     metrics: Arc<WorkerMetrics>,
 }
 
 impl OriginBody {
-    pub(crate) fn new(incoming: Incoming, lease: Lease, metrics: Arc<WorkerMetrics>) -> Self {
+    pub(crate) fn new(incoming: ArrivingBody, lease: Lease, metrics: Arc<WorkerMetrics>) -> Self {
         let mut body = Self { incoming, lease: Some(lease), metrics };
         body.release_if_ended();
         body
@@ -53,7 +65,14 @@ impl OriginBody {
         if self.lease.as_ref().is_some_and(Lease::timed_out) {
             return Poll::Ready(Some(Err(self.broken("silent for too long"))));
         }
-        match Pin::new(&mut self.incoming).poll_frame(context) {
+        let polled = match &mut self.incoming {
+            ArrivingBody::Own(body) => {
+                let connection = self.lease.as_mut().and_then(Lease::http1);
+                body.poll_frame(connection, context).map_err(|fault| fault.to_string())
+            }
+            ArrivingBody::Library(body) => Pin::new(body).poll_frame(context).map_err(|error| error.to_string()),
+        };
+        match polled {
             Poll::Pending => {
                 if let Some(lease) = &self.lease {
                     lease.await_origin(context);
@@ -101,12 +120,18 @@ impl OriginBody {
 
     /// Returns whether nothing more will arrive.
     pub(crate) fn is_finished(&self) -> bool {
-        self.incoming.is_end_stream()
+        match &self.incoming {
+            ArrivingBody::Own(body) => body.is_finished(),
+            ArrivingBody::Library(body) => body.is_end_stream(),
+        }
     }
 
     /// Bytes still to come, if the origin said.
     pub(crate) fn remaining(&self) -> Option<u64> {
-        self.incoming.size_hint().exact()
+        match &self.incoming {
+            ArrivingBody::Own(body) => body.remaining(),
+            ArrivingBody::Library(body) => body.size_hint().exact(),
+        }
     }
 
     fn broken(&mut self, why: impl fmt::Display) -> BodyError {
@@ -117,7 +142,11 @@ impl OriginBody {
     }
 
     fn release_if_ended(&mut self) {
-        if self.incoming.is_end_stream() {
+        let is_off_the_wire = match &self.incoming {
+            ArrivingBody::Own(body) => body.is_off_the_wire(),
+            ArrivingBody::Library(body) => body.is_end_stream(),
+        };
+        if is_off_the_wire {
             self.release();
         }
     }

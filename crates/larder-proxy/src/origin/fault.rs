@@ -9,6 +9,8 @@ use hickory_resolver::net::NetError;
 use larder_http::proxy_status::ProxyError;
 use rustls::CertificateError;
 
+use crate::origin::http1::{ExchangeFault, head::ResponseFault};
+
 /// A fault of an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FaultReport {
@@ -86,6 +88,16 @@ impl FaultReport {
             _ => ProxyError::ConnectionTerminated,
         };
         Self::new(kind, error.to_string())
+    }
+
+    /// Creates the report of an exchange that brought no response.
+    pub(crate) fn of_exchange(fault: &ExchangeFault) -> Self {
+        let kind = match fault {
+            ExchangeFault::Response(ResponseFault::TooLarge) => ProxyError::HttpResponseHeaderSectionSize,
+            ExchangeFault::Response(_) => ProxyError::HttpProtocolError,
+            ExchangeFault::Closed | ExchangeFault::Socket(_) => ProxyError::ConnectionTerminated,
+        };
+        Self::new(kind, fault.to_string())
     }
 }
 

@@ -6,33 +6,26 @@
 
 use std::{
     collections::HashMap,
-    future::Future,
-    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
-    task::{Context, Poll},
+    task::Context,
 };
 
-use http::{Request, Response, header::HOST};
-use hyper::{
-    body::Incoming,
-    client::conn::http1::{self, SendRequest},
-};
-use hyper_util::rt::TokioIo;
+use http::Request;
+use hyper::client::conn::http1::SendRequest;
 
 use crate::{
     errors::Failure,
     origin::{
         connect::{self, NewLink},
-        expectation::{Expectation, ExpectationRefusal},
+        expectation::ExpectationRefusal,
         fault::FaultReport,
         group::OriginChoice,
+        http1::{Http1Connection, head::HeadLimits},
         origins::OriginRouter,
-        parent,
-        request_body::{BodyFate, BodyFault, RequestBody},
+        request_body::RequestBody,
         room::{OriginRoom, RoomEntry, RoomPlace, RoomTurn},
         shared::{SharedConnection, SharedStream},
         status_line::RequestCount,
-        stream::OriginStream,
         target::Origin,
     },
     watch::{WatchOrder, WatchedConnection},
@@ -54,10 +47,20 @@ struct IdleConnections {
 
 /// A connection of HTTP/1.1 to an origin, in use or kept.
 pub(crate) struct OwnConnection {
-    room: Arc<OriginRoom<OwnConnection>>,
-    sender: SendRequest<RequestBody>,
-    watched: Arc<WatchedConnection>,
-    requests: Arc<RequestCount>,
+    pub(super) room: Arc<OriginRoom<OwnConnection>>,
+    pub(super) speaker: Http1Speaker,
+    pub(super) watched: Arc<WatchedConnection>,
+    pub(super) requests: Arc<RequestCount>,
+}
+
+/// The part of the program that speaks HTTP/1.1 on a connection.
+pub(super) enum Http1Speaker {
+    /// Our own, with the connection's place in the origin's limit.
+    Own { connection: Box<Http1Connection>, place: RoomPlace<OwnConnection> },
+    /// The HTTP library, in a task of its own, which has the place.
+    Library(SendRequest<RequestBody>),
+    /// Nobody: the library could not take the connection over, and it is closed.
+    Nobody,
 }
 
 /// A connection on which a request can be sent.
@@ -68,11 +71,11 @@ pub(super) enum PooledConnection {
 
 /// A connection whose response is being read. Dropped early, the connection closes, or the stream is reset.
 pub(crate) struct Lease {
-    connection: PooledConnection,
-    origin: Origin,
-    origins: Arc<OriginRouter>,
+    pub(super) connection: PooledConnection,
+    pub(super) origin: Origin,
+    pub(super) origins: Arc<OriginRouter>,
     /// Set if the origin did not read the body that the connection still owes it.
-    refusal: Option<ExpectationRefusal>,
+    pub(super) refusal: Option<ExpectationRefusal>,
 }
 
 /// A request that can be made again, should it have to be.
@@ -87,6 +90,9 @@ pub(crate) struct ReplayableRequest<M> {
     /// Makes it. Called again only if `repeat` allows it.
     pub(crate) make: M,
 }
+
+/// A request on its way. Boxed, because each step of sending would otherwise have room for it while it waits.
+pub(super) type OutgoingRequest = Box<Request<RequestBody>>;
 
 /// When a request may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,31 +109,11 @@ pub(crate) enum RetryRule {
 pub(super) struct SendFailure {
     pub(super) failure: Failure,
     /// The request, if it never left.
-    pub(super) unsent: Option<Request<RequestBody>>,
+    pub(super) unsent: Option<OutgoingRequest>,
     /// Whether the origin says that it did not process the request.
     pub(super) unprocessed: bool,
     /// Set if bytes of a response came, but no valid ones.
     pub(super) answered: bool,
-}
-
-/// Sends a request to leave HTTP, on a connection of its own (RFC 9110 7.8).
-pub(crate) async fn send_upgrade(
-    origins: &Arc<OriginRouter>,
-    origin: &Origin,
-    request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), Failure> {
-    let sent = async {
-        // A connection that leaves HTTP is not given to waiting requests.
-        let NewLink { stream, watched, requests, .. } = connect::connect(origins, origin, false).await?;
-        let (sender, connection) = handshake(origins, origin, stream.into_tunnel()).await?;
-        let (connection, place) = (connection.with_upgrades(), None);
-        tokio::spawn(PooledTask { connection, watched: Arc::clone(&watched), started: false, _place: place });
-        let own = OwnConnection { room: origins.shared.rooms.of(origin), sender, watched, requests };
-        attempt(origins, origin, PooledConnection::Own(own), request).await.map_err(|failed| failed.failure)
-    };
-    let sent = sent.await;
-    origins.shared.note(origin, sent.as_ref());
-    sent
 }
 
 impl ConnectionPool {
@@ -140,9 +126,9 @@ impl ConnectionPool {
             }
         }
         let kept = idle.kept.get_mut(origin)?;
-        while let Some(connection) = kept.pop() {
+        while let Some(mut connection) = kept.pop() {
             idle.count -= 1;
-            if connection.sender.is_ready() && connection.watched.order() == WatchOrder::Run {
+            if connection.is_free() && connection.watched.order() == WatchOrder::Run {
                 connection.watched.disarm();
                 return Some(PooledConnection::Own(connection));
             }
@@ -175,7 +161,7 @@ impl ConnectionPool {
     pub(crate) fn sweep(&self) {
         let idle = &mut *self.lock();
         idle.kept.retain(|_, kept| {
-            kept.retain(|connection| !connection.sender.is_closed());
+            kept.retain_mut(|connection| !connection.is_over());
             !kept.is_empty()
         });
         idle.count = idle.kept.values().map(Vec::len).sum();
@@ -190,6 +176,27 @@ impl ConnectionPool {
     }
 }
 
+impl OwnConnection {
+    /// Returns whether another request can be sent.
+    fn is_free(&mut self) -> bool {
+        match &mut self.speaker {
+            Http1Speaker::Own { connection, .. } => connection.is_free(),
+            Http1Speaker::Library(sender) => sender.is_ready(),
+            Http1Speaker::Nobody => false,
+        }
+    }
+
+    /// Returns whether an unused connection need not be kept any longer.
+    fn is_over(&mut self) -> bool {
+        match &mut self.speaker {
+            // The library's task closes its connection when the deadline has passed. Ours is closed by being dropped.
+            Http1Speaker::Own { connection, .. } => self.watched.order() == WatchOrder::Expire || !connection.is_free(),
+            Http1Speaker::Library(sender) => sender.is_closed(),
+            Http1Speaker::Nobody => true,
+        }
+    }
+}
+
 impl Lease {
     /// Says that the response has been read to its end: the connection is kept for the next request.
     pub(crate) fn release(self) {
@@ -200,23 +207,47 @@ impl Lease {
         // A stream ends with its response.
         let PooledConnection::Own(mut connection) = connection else { return };
         connection.watched.disarm();
-        if connection.sender.is_closed() {
-        } else if connection.sender.is_ready() {
-            origins.pool.put(&origins, origin, connection);
-        } else {
-            // The connection's own task has not yet noticed the end of the response.
-            tokio::spawn(async move {
-                if connection.sender.ready().await.is_ok() {
+        match &mut connection.speaker {
+            Http1Speaker::Own { connection: own, .. } => {
+                if own.is_reusable() {
+                    connection.watched.forget_task();
                     origins.pool.put(&origins, origin, connection);
                 }
-            });
+            }
+            Http1Speaker::Nobody => {}
+            Http1Speaker::Library(sender) if sender.is_closed() => {}
+            Http1Speaker::Library(sender) if sender.is_ready() => origins.pool.put(&origins, origin, connection),
+            Http1Speaker::Library(_) => {
+                // The connection's own task has not yet noticed the end of the response.
+                tokio::spawn(async move {
+                    let Http1Speaker::Library(sender) = &mut connection.speaker else { return };
+                    if sender.ready().await.is_ok() {
+                        origins.pool.put(&origins, origin, connection);
+                    }
+                });
+            }
+        }
+    }
+
+    /// Returns our own connection of HTTP/1.1, if the response comes over one.
+    pub(super) fn http1(&mut self) -> Option<&mut Http1Connection> {
+        match &mut self.connection {
+            PooledConnection::Own(OwnConnection { speaker: Http1Speaker::Own { connection, .. }, .. }) => {
+                Some(connection)
+            }
+            PooledConnection::Own(_) | PooledConnection::Shared(_) => None,
         }
     }
 
     /// Says that bytes are being waited for: from now on the origin's silence counts.
     pub(crate) fn await_origin(&self, context: &Context<'_>) {
-        if let PooledConnection::Shared(stream) = &self.connection {
-            stream.deadline().remember(context);
+        match &self.connection {
+            PooledConnection::Shared(stream) => stream.deadline().remember(context),
+            PooledConnection::Own(OwnConnection { speaker: Http1Speaker::Own { .. }, watched, .. }) => {
+                watched.remember(context);
+            }
+            // The library's own task is woken.
+            PooledConnection::Own(_) => {}
         }
         if !self.watched().is_armed() {
             self.watched().arm(self.origins.shared.limits.origin_response);
@@ -246,88 +277,6 @@ impl Lease {
             PooledConnection::Own(own) => &own.watched,
             PooledConnection::Shared(stream) => stream.deadline(),
         }
-    }
-}
-
-pub(super) async fn attempt(
-    origins: &Arc<OriginRouter>,
-    origin: &Origin,
-    connection: PooledConnection,
-    mut request: Request<RequestBody>,
-) -> Result<(Response<Incoming>, Lease), SendFailure> {
-    if let Some(host) = &origin.host_field {
-        request.headers_mut().insert(HOST, host.clone());
-    }
-    let parent = parent::address(origins.shared.parent_of(origin), origin, &mut request);
-    let fate = request.body().fate();
-    let expectation = request.body().expectation();
-    let leased = |connection| {
-        let refusal = expectation.as_ref().and_then(Expectation::refuse);
-        Lease { connection, origin: origin.clone(), origins: Arc::clone(origins), refusal }
-    };
-    let patience = origins.shared.limits.origin_response;
-    match connection {
-        PooledConnection::Own(mut own) => {
-            own.watched.arm(patience);
-            let request = request.map(|body| body.with_deadline(&own.watched, patience));
-            own.requests.note();
-            match own.sender.try_send_request(request).await {
-                Ok(response) => {
-                    note_answered(fate.as_ref());
-                    own.watched.disarm();
-                    if let Some(failure) = parent.and_then(|parent| parent::refusal(response.status(), parent)) {
-                        return Err(SendFailure { failure, unsent: None, unprocessed: false, answered: true });
-                    }
-                    Ok((response, leased(PooledConnection::Own(own))))
-                }
-                Err(mut failed) => {
-                    let unsent = failed.take_message();
-                    let failure = if own.watched.order() == WatchOrder::Expire {
-                        Failure::Timeout { host: origin.to_string() }
-                    } else {
-                        failure_of(origin, failed.error(), fate.as_ref())
-                    };
-                    Err(SendFailure { failure, unsent, unprocessed: false, answered: failed.error().is_parse() })
-                }
-            }
-        }
-        PooledConnection::Shared(mut stream) => {
-            // The HTTP library shows no interim response of HTTP/2: none can be waited for.
-            if let Some(expectation) = &expectation {
-                expectation.grant();
-            }
-            match stream.send(request, patience).await {
-                Some(Ok(response)) => {
-                    note_answered(fate.as_ref());
-                    Ok((response, leased(PooledConnection::Shared(stream))))
-                }
-                Some(Err(refused)) => {
-                    let failure = failure_of(origin, &refused.error, fate.as_ref());
-                    let (unsent, unprocessed) = (refused.unsent, refused.unprocessed);
-                    Err(SendFailure { failure, unsent, unprocessed, answered: false })
-                }
-                None => {
-                    let failure = Failure::Timeout { host: origin.to_string() };
-                    Err(SendFailure { failure, unsent: None, unprocessed: false, answered: false })
-                }
-            }
-        }
-    }
-}
-
-/// Returns the failure of an exchange: the origin's fault, unless the client's own body did not arrive.
-fn failure_of(origin: &Origin, error: &hyper::Error, fate: Option<&Arc<BodyFate>>) -> Failure {
-    match fate.and_then(|fate| fate.fault()) {
-        Some(fault @ (BodyFault::BrokenOff | BodyFault::TooSlow)) => fault.into(),
-        Some(BodyFault::NotWanted) | None => {
-            Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(error) }
-        }
-    }
-}
-
-fn note_answered(fate: Option<&Arc<BodyFate>>) {
-    if let Some(fate) = fate {
-        fate.note_answered();
     }
 }
 
@@ -365,55 +314,18 @@ async fn connect(
     let NewLink { stream, watched, requests, http2 } = connect::connect(origins, origin, origins.shared.http2).await?;
     if http2 {
         let connection = SharedConnection::start(origins, stream, watched, place).await;
-        let connection = connection.map_err(|error| failure_of(origin, &error, None))?;
+        let broken = |error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(&error) };
+        let connection = connection.map_err(broken)?;
         let stream = connection.open_stream();
         origins.pool.share(origin, connection);
         let refused = || Failure::Broken { host: origin.to_string(), why: "it takes no requests".into() };
         return stream.map(PooledConnection::Shared).ok_or_else(refused);
     }
-    let (sender, connection) = handshake(origins, origin, stream).await?;
-    tokio::spawn(PooledTask { connection, watched: Arc::clone(&watched), started: false, _place: Some(place) });
-    Ok(PooledConnection::Own(OwnConnection { room, sender, watched, requests }))
-}
-
-type Handshaken = (SendRequest<RequestBody>, http1::Connection<TokioIo<OriginStream>, RequestBody>);
-
-async fn handshake(origins: &OriginRouter, origin: &Origin, stream: OriginStream) -> Result<Handshaken, Failure> {
     let limits = &origins.shared.limits;
-    let handshake = http1::Builder::new()
-        .max_headers(limits.header_count_max)
-        .max_header_size(limits.header_bytes_max)
-        .max_buf_size(ORIGIN_BUFFER_BYTES_MAX.max(limits.header_bytes_max))
-        .handshake(TokioIo::new(stream));
-    handshake.await.map_err(|error| Failure::Unusable { host: origin.to_string(), fault: FaultReport::of_http(&error) })
+    let limits = HeadLimits { bytes_max: limits.header_bytes_max, field_count_max: limits.header_count_max };
+    let speaker = Http1Speaker::Own { connection: Box::new(Http1Connection::new(stream, limits)), place };
+    Ok(PooledConnection::Own(OwnConnection { room, speaker, watched, requests }))
 }
 
-/// A connection's own task: drives it, and closes it when its deadline has passed.
-struct PooledTask<C> {
-    connection: C,
-    watched: Arc<WatchedConnection>,
-    started: bool,
-    /// The connection's place in the origin's limit, while it has one.
-    _place: Option<RoomPlace<OwnConnection>>,
-}
-
-impl<C: Future + Unpin> Future for PooledTask<C> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if !self.started {
-            self.started = true;
-            self.watched.remember(context);
-        }
-        if self.watched.order() == WatchOrder::Expire {
-            return Poll::Ready(());
-        }
-        // The request's own future reports errors.
-        Pin::new(&mut self.connection).poll(context).map(|_| ())
-    }
-}
-
-/// Read buffer per connection; larger pieces make long bodies cheaper, and cost memory per fetch.
-const ORIGIN_BUFFER_BYTES_MAX: usize = 256 << 10;
 /// Most unused connections a worker keeps, to all origins together.
 const IDLE_COUNT_MAX: usize = 4096;

@@ -114,6 +114,15 @@ impl RequestBody {
         Self::default()
     }
 
+    /// Takes the bytes of a body that is present in full. Returns `None` for one that is still arriving.
+    pub(crate) fn take_whole(&mut self) -> Option<Bytes> {
+        match &mut self.0 {
+            RequestBodySource::Nowhere => Some(Bytes::new()),
+            RequestBodySource::Whole(bytes) => Some(bytes.take().unwrap_or_default()),
+            RequestBodySource::Streamed(_) => None,
+        }
+    }
+
     /// Attaches an origin's deadline to this body. Each piece sent extends the deadline by `patience`.
     pub(crate) fn with_deadline(mut self, deadline: &Arc<WatchedConnection>, patience: Duration) -> Self {
         if let RequestBodySource::Streamed(streamed) = &mut self.0 {

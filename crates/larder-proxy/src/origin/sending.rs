@@ -8,13 +8,14 @@
 use std::sync::Arc;
 
 use http::{Request, Response, header::PROXY_AUTHORIZATION};
-use hyper::body::Incoming;
 
 use crate::{
     errors::Failure,
     origin::{
+        attempt::attempt,
+        body::ArrivingBody,
         origins::OriginRouter,
-        pool::{Lease, ReplayableRequest, RetryRule, SendFailure, attempt, obtain},
+        pool::{Lease, OutgoingRequest, ReplayableRequest, RetryRule, SendFailure, obtain},
         request_body::RequestBody,
         target::Origin,
     },
@@ -25,8 +26,11 @@ where
     M: FnMut() -> Request<RequestBody> + Send,
 {
     /// Sends the request and waits for the head of its response.
-    pub(crate) async fn send(mut self, origins: &Arc<OriginRouter>) -> Result<(Response<Incoming>, Lease), Failure> {
-        let mut request = (self.make)();
+    pub(crate) async fn send(
+        mut self,
+        origins: &Arc<OriginRouter>,
+    ) -> Result<(Response<ArrivingBody>, Lease), Failure> {
+        let mut request = Box::new((self.make)());
         let mut tried = Vec::new();
         loop {
             let sent = self.send_by_ways(origins, request).await;
@@ -47,7 +51,7 @@ where
             tried.push(self.origin.clone());
             let other = choice.other(&tried).filter(|_| may && tried.len() < ORIGIN_COUNT_MAX);
             self.origin = other.ok_or(failed.failure)?;
-            request = failed.unsent.unwrap_or_else(&mut self.make);
+            request = failed.unsent.unwrap_or_else(|| Box::new((self.make)()));
         }
     }
 
@@ -55,8 +59,8 @@ where
     async fn send_by_ways(
         &mut self,
         origins: &Arc<OriginRouter>,
-        mut request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Lease), SendFailure> {
+        mut request: OutgoingRequest,
+    ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
         let Some(mut ways) = origins.shared.ways(&self.origin, self.key.as_deref()) else {
             return self.send_to(origins, None, request).await;
         };
@@ -76,7 +80,7 @@ where
                     *unsent.uri_mut() = target.clone();
                     unsent
                 }
-                None => (self.make)(),
+                None => Box::new((self.make)()),
             };
         }
     }
@@ -86,8 +90,8 @@ where
         &mut self,
         origins: &Arc<OriginRouter>,
         by: Option<&Origin>,
-        mut request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Lease), SendFailure> {
+        mut request: OutgoingRequest,
+    ) -> Result<(Response<ArrivingBody>, Lease), SendFailure> {
         let origin = by.unwrap_or(&self.origin);
         let mut is_resent = false;
         loop {
@@ -111,11 +115,11 @@ where
                 (Some(request), _) if is_kept => request,
                 (_, RetryRule::Safe) if !is_resent && (died || unprocessed) => {
                     is_resent = true;
-                    (self.make)()
+                    Box::new((self.make)())
                 }
                 (_, RetryRule::IfUnprocessed) if !is_resent && unprocessed => {
                     is_resent = true;
-                    (self.make)()
+                    Box::new((self.make)())
                 }
                 (unsent, _) => return Err(SendFailure { failure: failed.failure, unsent, unprocessed, answered }),
             };

@@ -78,6 +78,34 @@ impl OriginStream {
         matches!(self.transport, Transport::Tls(_))
     }
 
+    /// Receives octets that have arrived, at most as many as fit into `buffer`.
+    pub(super) fn poll_receive(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let received = ready!(match &mut self.transport {
+            Transport::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Transport::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        });
+        self.note_received(&mut buffer.filled_mut()[before..]);
+        Poll::Ready(received)
+    }
+
+    /// Returns how many octets of a body should be read at once: few while memory is short, many once the body is long.
+    pub(super) fn read_len(&self) -> usize {
+        match &self.bodies {
+            Some(bodies) if bodies.is_scarce() => SOME_BYTES,
+            _ if self.received < LONG_BYTES => SHORT_BODY_READ_BYTES,
+            _ => LONG_BODY_READ_BYTES,
+        }
+    }
+
+    fn note_received(&mut self, received: &mut [u8]) {
+        self.received += received.len() as u64;
+        self.status_lines.follow(received);
+        if self.both_ways {
+            self.note_progress();
+        }
+    }
+
     fn note_sent(&mut self) {
         self.received = 0;
         self.note_progress();
@@ -99,11 +127,7 @@ impl AsyncRead for OriginStream {
             Transport::Tls(stream) if is_scarce => poll_read_some(stream.as_mut(), cx, buf),
             Transport::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         });
-        self.received += (buf.filled().len() - before) as u64;
-        self.status_lines.follow(&mut buf.filled_mut()[before..]);
-        if self.both_ways {
-            self.note_progress();
-        }
+        self.note_received(&mut buf.filled_mut()[before..]);
         Poll::Ready(received)
     }
 }
@@ -178,3 +202,7 @@ thread_local! {
 const SOME_BYTES: usize = (16 << 10) - 1;
 /// Bytes after which a message counts as long.
 const LONG_BYTES: u64 = 256 << 10;
+/// Bytes read at once of a body that may be short.
+const SHORT_BODY_READ_BYTES: usize = 64 << 10;
+/// Bytes read at once of a long body. Larger pieces make long bodies cheaper, and cost memory per fetch.
+const LONG_BODY_READ_BYTES: usize = 256 << 10;

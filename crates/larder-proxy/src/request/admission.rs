@@ -22,14 +22,14 @@ use larder_http::{
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
-    asked::{InterimTaker, RequestHead, RequestRules, accept_of, has_body},
+    asked::{RequestHead, RequestRules, accept_of, has_body},
     client::{http2, interim::InterimQueue, peer::Client},
     digest::NamedDigest,
     dots::may_climb,
     errors::Failure,
     git,
     mirrors::MirrorRequest,
-    origin::target::path_of,
+    origin::{http1::InterimTaker, target::path_of},
     request::gate::AboutServer,
     routes::Destination,
     shared::ProxyState,

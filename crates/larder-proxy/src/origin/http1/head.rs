@@ -1,0 +1,228 @@
+//! Parses the heads of responses.
+//!
+//! Owns: the limits on a head, and the rule whether the connection persists after it. `larder_http::fields` decides the
+//! framing of the body. Invariant: no part of a refused head is passed on. Memory: the values share one copy of the
+//! head, of exactly its length. Cost: one pass over the octets, one allocation for all values, and one for each unusual
+//! name.
+
+use std::mem::MaybeUninit;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header::CONNECTION};
+use httparse::Status;
+use larder_http::fields::FramingError;
+
+/// The limits on a head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HeadLimits {
+    pub(crate) bytes_max: usize,
+    pub(crate) field_count_max: usize,
+}
+
+/// The head of a response.
+#[derive(Debug)]
+pub(crate) struct ResponseHead {
+    pub(crate) status: StatusCode,
+    pub(crate) version: Version,
+    pub(crate) fields: HeaderMap,
+}
+
+/// Why a response is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResponseFault {
+    /// The head exceeds a limit.
+    TooLarge,
+    /// The octets are not a response of HTTP/1.
+    Malformed(&'static str),
+    /// The length of the body is ambiguous.
+    Framing(FramingError),
+}
+
+impl ResponseHead {
+    /// Returns whether the connection can carry another exchange after this one (RFC 9112 9.3).
+    ///
+    /// A server of HTTP/1.0 gets a new connection for each request: whether it would keep this one depends on how it
+    /// read the request.
+    pub(super) fn persists(&self) -> bool {
+        let closes = |value: &HeaderValue| {
+            value
+                .as_bytes()
+                .split(|octet| *octet == b',')
+                .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
+        };
+        self.version == Version::HTTP_11 && !self.fields.get_all(CONNECTION).iter().any(closes)
+    }
+}
+
+/// Parses a head at the beginning of `octets`. Returns the head and its length, or `None` if it is incomplete.
+///
+/// The first `examined` octets were found incomplete before. The head is parsed again only if it can end in the octets
+/// after them, so a head that arrives octet by octet does not cost a pass for each octet.
+///
+/// # Errors
+/// The octets cannot become a response, or exceed a limit.
+pub(crate) fn parse(
+    octets: &[u8],
+    examined: usize,
+    limits: HeadLimits,
+) -> Result<Option<(ResponseHead, usize)>, ResponseFault> {
+    if examined > 0 && !may_end(octets, examined) {
+        return incomplete(octets, limits);
+    }
+    let mut usual = [const { MaybeUninit::uninit() }; USUAL_FIELD_COUNT_MAX];
+    let mut unusual = Vec::new();
+    let slots = match usual.get_mut(..limits.field_count_max) {
+        Some(slots) => slots,
+        None => {
+            unusual.resize_with(limits.field_count_max, MaybeUninit::uninit);
+            &mut unusual[..]
+        }
+    };
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, octets, slots);
+    let len = match parsed {
+        Ok(Status::Complete(len)) if len > limits.bytes_max => return Err(ResponseFault::TooLarge),
+        Ok(Status::Complete(len)) => len,
+        Ok(Status::Partial) => return incomplete(octets, limits),
+        Err(error) => return Err(error.into()),
+    };
+    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
+    let status = status.ok_or(ResponseFault::Malformed("its status is no number from 100 on"))?;
+    let version = if response.version == Some(0) { Version::HTTP_10 } else { Version::HTTP_11 };
+    let fields = read_fields(octets, len, response.headers)?;
+    Ok(Some((ResponseHead { status, version, fields }, len)))
+}
+
+/// Parses the trailers after a chunked body: field lines up to an empty line.
+///
+/// # Errors
+/// The octets are no fields.
+pub(super) fn parse_trailers(octets: &[u8], field_count: usize) -> Result<HeaderMap, ResponseFault> {
+    let mut slots = vec![httparse::EMPTY_HEADER; field_count];
+    match httparse::parse_headers(octets, &mut slots) {
+        Ok(Status::Complete((len, fields))) if len == octets.len() => read_fields(octets, len, fields),
+        Ok(_) => Err(ResponseFault::Malformed("its trailers do not end where they seem to")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Returns the fields, with values that share one copy of the first `len` octets.
+fn read_fields(octets: &[u8], len: usize, parsed: &[httparse::Header<'_>]) -> Result<HeaderMap, ResponseFault> {
+    let copy = Bytes::copy_from_slice(&octets[..len]);
+    let base = octets.as_ptr() as usize;
+    let mut fields = HeaderMap::with_capacity(parsed.len());
+    for field in parsed {
+        let name = HeaderName::from_bytes(field.name.as_bytes());
+        let name = name.map_err(|_| ResponseFault::Malformed("the name of a field is no token"))?;
+        let value = if field.value.is_empty() {
+            HeaderValue::from_static("")
+        } else {
+            let at = field.value.as_ptr() as usize - base;
+            let value = HeaderValue::from_maybe_shared(copy.slice(at..at + field.value.len()));
+            value.map_err(|_| ResponseFault::Malformed("the value of a field has a control character"))?
+        };
+        fields.append(name, value);
+    }
+    Ok(fields)
+}
+
+fn incomplete<T>(octets: &[u8], limits: HeadLimits) -> Result<Option<T>, ResponseFault> {
+    if octets.len() >= limits.bytes_max { Err(ResponseFault::TooLarge) } else { Ok(None) }
+}
+
+/// Returns whether a head can end after the first `examined` octets: an empty line may have begun in them.
+fn may_end(octets: &[u8], examined: usize) -> bool {
+    let rest = &octets[examined.saturating_sub(EMPTY_LINE_BYTES_MAX)..];
+    memchr::memchr_iter(b'\n', rest).any(|at| matches!(rest[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
+}
+
+impl From<httparse::Error> for ResponseFault {
+    fn from(error: httparse::Error) -> Self {
+        Self::Malformed(match error {
+            httparse::Error::TooManyHeaders => return Self::TooLarge,
+            httparse::Error::HeaderName => "the name of a field is no token",
+            httparse::Error::HeaderValue => "the value of a field has a control character",
+            httparse::Error::NewLine => "a line does not end as it should",
+            httparse::Error::Status => "its status is not three digits and a phrase",
+            httparse::Error::Token => "it has an octet that does not belong there",
+            httparse::Error::Version => "its version is not of HTTP/1",
+        })
+    }
+}
+
+/// Number of fields that need no allocation to be parsed.
+const USUAL_FIELD_COUNT_MAX: usize = 128;
+/// Octets of an empty line's beginning that an earlier read may have brought.
+const EMPTY_LINE_BYTES_MAX: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits { bytes_max: 200, field_count_max: 4 };
+
+    fn parse_all(text: &str) -> Result<Option<(ResponseHead, usize)>, ResponseFault> {
+        parse(text.as_bytes(), 0, LIMITS)
+    }
+
+    #[test]
+    fn head_is_found_however_it_is_split_and_without_the_octets_after_it() {
+        let text = "HTTP/1.1 200 OK\r\nA: 1\r\nEmpty:\r\nA:  two words \r\n\r\nbody";
+        for split in 1..text.len() - "body".len() {
+            let first = parse(&text.as_bytes()[..split], 0, LIMITS);
+            assert!(matches!(first, Ok(None)), "{split}: {first:?}");
+            let (head, len) = parse(text.as_bytes(), split, LIMITS).unwrap().unwrap();
+            assert_eq!((head.status, &text[len..]), (StatusCode::OK, "body"));
+            let values: Vec<_> = head.fields.get_all("a").iter().collect();
+            assert_eq!(values, ["1", "two words"]);
+            assert_eq!(head.fields["empty"], "");
+        }
+    }
+
+    #[test]
+    fn what_is_no_head_or_too_large_is_refused() {
+        for text in [
+            "HTTP/1.1 20 OK\r\n\r\n",
+            "HTTP/1.1 099 OK\r\n\r\n",
+            "HTTP/2.0 200 OK\r\n\r\n",
+            "ICY 200 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n folded: 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nA: 1\r\n folded\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nA : 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n: 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nA\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nA: \0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nA: 1\rB: 2\r\n\r\n",
+            "\0",
+        ] {
+            assert!(matches!(parse_all(text), Err(ResponseFault::Malformed(_))), "{text:?}");
+        }
+        let long = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "x".repeat(200));
+        assert_eq!(parse_all(&long).unwrap_err(), ResponseFault::TooLarge);
+        assert_eq!(parse_all(&long[..200]).unwrap_err(), ResponseFault::TooLarge);
+        assert!(parse_all(&long[..199]).unwrap().is_none());
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: 1\r\n".repeat(5));
+        assert_eq!(parse_all(&many).unwrap_err(), ResponseFault::TooLarge);
+    }
+
+    #[test]
+    fn more_fields_than_usual_are_parsed_if_the_limit_allows() {
+        let limits = HeadLimits { bytes_max: 10_000, field_count_max: 2 * USUAL_FIELD_COUNT_MAX };
+        let text = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: 1\r\n".repeat(limits.field_count_max));
+        let (head, _) = parse(text.as_bytes(), 0, limits).unwrap().unwrap();
+        assert_eq!(head.fields.len(), limits.field_count_max);
+    }
+
+    #[test]
+    fn connection_persists_unless_the_server_says_otherwise() {
+        for (text, persists) in [
+            ("HTTP/1.1 200 OK\r\n\r\n", true),
+            ("HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n\r\n", true),
+            ("HTTP/1.1 200 OK\r\nConnection: x, Close\r\nConnection: keep-alive\r\n\r\n", false),
+            ("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n\r\n", false),
+        ] {
+            let (head, _) = parse_all(text).unwrap().unwrap();
+            assert_eq!(head.persists(), persists, "{text}");
+        }
+    }
+}
