@@ -137,6 +137,14 @@ impl StoredHead {
         Self { freshness, ..self }
     }
 
+    /// Returns this head as one that may not be used without validation, whatever its fields say: purges that are not
+    /// known yet may concern it.
+    pub fn unconfirmed(self) -> Self {
+        let mut freshness = self.freshness;
+        freshness.no_cache = true;
+        Self { freshness, ..self }
+    }
+
     /// Returns the number of purges at the time of the last fetch or validation. A count is used because a clock can be
     /// set back.
     pub fn purge_count(&self) -> u64 {

@@ -110,7 +110,7 @@ impl AdminTokens {
 ///
 /// # Errors
 /// The file cannot be read, or others may read it.
-fn read_own(path: &Path) -> io::Result<String> {
+pub(crate) fn read_own(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mode = file.metadata()?.permissions().mode();
     if mode & OTHERS != 0 {

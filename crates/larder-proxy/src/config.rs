@@ -18,7 +18,7 @@ use std::{fmt, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use ipnet::IpNet;
 
 pub use delay::{Delay, RateSharing};
-pub use fleet::{ClientField, Fleet};
+pub use fleet::{ClientField, Fleet, FleetNode, InvalidFleetNode};
 pub(crate) use intercept::normal as normal_host;
 pub use intercept::{HostPattern, HostRules, Intercept, InvalidHostPattern};
 pub use listener::{Listener, TlsIdentity};

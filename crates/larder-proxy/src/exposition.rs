@@ -2,6 +2,7 @@
 //!
 //! Owns: their names. Counting is in `metrics`, serving in `admin`. Cost: nothing between scrapes.
 
+mod fleet;
 pub(crate) mod health;
 pub(crate) mod memory;
 mod process;
@@ -254,6 +255,7 @@ impl Collector for MetricsSource {
             encode_memory(&mut encoder, shared, &MemoryParts::of(shared, &stats, popular_bytes))?;
             encode_states(&mut encoder, shared)?;
             health::encode(&mut encoder, shared)?;
+            fleet::encode(&mut encoder, shared)?;
         }
         if let Some(store) = &self.store {
             store::encode(&mut encoder, &store.stats())?;

@@ -34,6 +34,7 @@ mod dots;
 mod encoder;
 mod errors;
 mod exposition;
+mod fleet;
 mod flight;
 mod forwarded;
 #[cfg(any(test, fuzzing))]
@@ -73,8 +74,8 @@ pub use authority::Authority;
 pub use client::handed::ClientConnection;
 pub use client::intercept::bypass::BypassReason;
 pub use config::{
-    AccessLogTarget, Balance, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, GroupRules,
-    HostPattern, HostRules, HostSent, Intercept, InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener,
+    AccessLogTarget, Balance, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetNode, GroupRules,
+    HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener,
     Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, Site, TargetRules,
     TlsIdentity,
 };

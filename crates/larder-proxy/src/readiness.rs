@@ -15,6 +15,8 @@ pub(crate) enum Readiness {
     Ready,
     /// The store is being loaded: every lookup misses, and the load would go to the origins.
     Loading,
+    /// Purges of other nodes are being read: what is stored is validated at the origins before it is served.
+    CatchingUp,
     /// The listeners are about to close.
     Draining,
 }
@@ -25,7 +27,11 @@ impl Readiness {
             return Self::Draining;
         }
         let is_loaded = shared.cache.store.as_ref().is_none_or(|store| store.stats().loaded);
-        if is_loaded { Self::Ready } else { Self::Loading }
+        match &shared.fleet {
+            _ if !is_loaded => Self::Loading,
+            Some(link) if link.peers.is_catching_up() => Self::CatchingUp,
+            _ => Self::Ready,
+        }
     }
 
     /// Returns the response to a health check.
@@ -33,6 +39,7 @@ impl Readiness {
         let (status, text) = match self {
             Self::Ready => (StatusCode::OK, "ok\n"),
             Self::Loading => (StatusCode::SERVICE_UNAVAILABLE, "the store is loading\n"),
+            Self::CatchingUp => (StatusCode::SERVICE_UNAVAILABLE, "the purges of other nodes are being read\n"),
             Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "this proxy is about to stop\n"),
         };
         let mut response = Response::new(ResponseBody::full(text.into()));

@@ -17,6 +17,7 @@ use crate::{
     client::{certificates::CertificateSet, intercept::Interceptor, passwords::PasswordList},
     config::ProxyConfig,
     delays::DelayTable,
+    fleet::FleetLink,
     flight::{rest::TailFetches, table::FlightTable},
     history::History,
     marks::ResponseMarkers,
@@ -58,6 +59,8 @@ pub(crate) struct ProxyState {
     pub(crate) passwords: Option<Arc<PasswordList>>,
     /// The tokens for the admin listener, if it requires any.
     pub(crate) admin_tokens: Option<AdminTokens>,
+    /// The other nodes of the fleet, if there are any.
+    pub(crate) fleet: Option<Arc<FleetLink>>,
     /// The rate limits for responses to clients.
     pub(crate) delays: DelayTable,
     pub(crate) counts: Arc<BoundedCounts>,

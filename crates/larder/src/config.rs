@@ -323,15 +323,24 @@ mod tests {
             ("drain_notice = \"soon\"", "\"soon\"", "not a duration"),
             ("[[listener]]\naddress = \"127.0.0.1:1\"\norigin_form = 1", "1", "true or false"),
             ("trusted_proxy = []", "trusted_proxy", "unknown key"),
+            ("[fleet]\nnodes = [\"a\"]", "\"a\"", "a node without a port"),
+            ("[fleet]\nnodes = \"a=b:1\"", "\"a=b:1\"", "expected a list"),
+            ("[fleet]\nnode_timeout = \"soon\"", "\"soon\"", "duration"),
+            ("[fleet]\nsecret = \"x\"", "secret", "unknown key"),
         ] {
             let wrong = parse(text).unwrap_err();
             assert!(wrong.problem.contains(problem), "{text}: {}", wrong.problem);
             assert!(!wrong.help.is_empty() && text[wrong.span].contains(place), "{text}");
         }
         let right = "trusted_proxies = [\"10.0.0.0/8\", \"fd00::/8\"]\nclient_field = \"Forwarded\"\nready_path = \"none\"\n\
-                     node = \"cache-a\"\ndrain_notice = \"5s\"";
+                     node = \"cache-a\"\ndrain_notice = \"5s\"\n[fleet]\nnodes = [\"cache-a=a:1\", \"[::1]:80\"]\n\
+                     secret_file = \"s\"\nnode_timeout = \"2m\"";
         let settings = parse(right).unwrap();
-        let larder_proxy::Fleet { trusted_proxies, client_field, ready_path, node, shows_node } = settings.proxy.fleet;
+        let fleet = &settings.proxy.fleet;
+        let names: Vec<&str> = fleet.nodes.iter().map(|node| &*node.name).collect();
+        assert_eq!((names, fleet.secret_file.is_some()), (vec!["cache-a", "[::1]:80"], true));
+        assert_eq!(fleet.node_timeout, Duration::from_secs(120));
+        let larder_proxy::Fleet { trusted_proxies, client_field, ready_path, node, shows_node, .. } = settings.proxy.fleet;
         assert_eq!((trusted_proxies.len(), client_field), (2, larder_proxy::ClientField::Forwarded));
         assert_eq!((ready_path, node.as_deref(), shows_node), (None, Some("cache-a"), true));
         assert_eq!(settings.drain_notice, Duration::from_secs(5));

@@ -8,7 +8,9 @@ use crate::{duration, size};
 use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::{coding::ContentCoding, fields::via::Pseudonym};
-use larder_proxy::{ClientField, Direct, HostPattern, HostSent, LogFormat, Offline, Parent, TlsIdentity};
+use larder_proxy::{
+    ClientField, Direct, FleetNode, HostPattern, HostSent, InvalidFleetNode, LogFormat, Offline, Parent, TlsIdentity,
+};
 use std::{
     error::Error,
     fmt,
@@ -150,6 +152,12 @@ pub(crate) fn client_field(text: &str) -> Result<ClientField, BadValue> {
             "it can be x-forwarded-for or forwarded: choose the one that your balancers write",
         )),
     }
+}
+
+/// Parses a node of a fleet.
+pub(crate) fn fleet_node(text: &str) -> Result<FleetNode, BadValue> {
+    let help = "a node is a name and its address, such as cache-a=10.0.0.1:8080";
+    text.parse().map_err(|error: InvalidFleetNode| BadValue::new(error.to_string(), help))
 }
 
 /// Parses the path of health checks on the client port; `none` turns them off.

@@ -42,13 +42,15 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
         Err(text) => return page(StatusCode::BAD_REQUEST, Bytes::from(text)),
     };
     let (cache, uri) = (&worker.cache, &request.uri);
+    // Other nodes read the log of purges only, so every purge must be in it.
+    let is_logged = worker.shared.fleet.is_some();
     // The lookup comes before the purge and only affects the status. Even if nothing is found, the purge is executed,
     // because a response that is being fetched or is unreadable now must be purged too.
     let is_stored = !matches!(subject, PurgeSubject::Url) || explain::is_stored(worker, uri).await;
     let done = match (subject, mode) {
-        (PurgeSubject::Url, PurgeMode::Hard) => invalidation::invalidate(cache, uri).await.map(|()| None),
-        (PurgeSubject::Site, PurgeMode::Hard) => invalidation::invalidate_many(cache, Some(uri)).await.map(|()| None),
-        (PurgeSubject::All, PurgeMode::Hard) => invalidation::invalidate_many(cache, None).await.map(|()| None),
+        (PurgeSubject::Url, PurgeMode::Hard) if !is_logged => invalidation::invalidate(cache, uri).await.map(|()| None),
+        (PurgeSubject::Site, PurgeMode::Hard) if !is_logged => invalidation::invalidate_many(cache, Some(uri)).await.map(|()| None),
+        (PurgeSubject::All, PurgeMode::Hard) if !is_logged => invalidation::invalidate_many(cache, None).await.map(|()| None),
         (subject, mode) => match scopes(cache, uri, subject) {
             Some(scopes) => invalidation::purge(cache, scopes, mode).await.map(Some),
             None => Err(NotInvalid::NoUrl),
@@ -57,7 +59,7 @@ pub(super) async fn purge(worker: &Arc<Worker>, request: &request::Parts) -> Res
     let told = match (mode, is_stored) {
         (_, false) => "nothing was stored",
         (PurgeMode::Hard, true) => "purged",
-        (PurgeMode::Soft, true) => "made stale",
+        (PurgeMode::Soft | PurgeMode::Validate, true) => "made stale",
     };
     match done {
         Ok(Some(PurgeResult { is_widened: true })) => {

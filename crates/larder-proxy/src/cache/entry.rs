@@ -74,6 +74,11 @@ impl CachedEntry {
         stale
     }
 
+    /// Returns this response as one that must be validated before it is used.
+    pub(crate) fn unconfirmed(&self) -> Self {
+        self.with_head(self.head.clone().unconfirmed())
+    }
+
     /// Returns the number of purges that were already applied to this entry.
     pub(crate) fn judged_count(&self) -> u64 {
         self.judged_count.load(Relaxed)

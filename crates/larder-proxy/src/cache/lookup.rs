@@ -184,6 +184,8 @@ fn after_purges(cache: &Cache, key: &[u8], one: One, moment: EpochMoment) -> Opt
             cache.shared.hot.insert(key, HotItem::Response(Arc::clone(&stale)), moment);
             Some(One::Response(stale))
         }
+        // Not put in memory: the doubt may end without a validation.
+        PurgeVerdict::Unconfirmed => Some(One::Response(Arc::new(entry.unconfirmed()))),
         PurgeVerdict::Gone => {
             cache.shared.hot.remove(key);
             None

@@ -11,11 +11,15 @@
 //! - A record that cannot be read, or that belongs to another store (see [`Store::set_label`]), empties the store: any
 //!   of its responses may have been purged.
 //!
+//! In a fleet, the other nodes read the purges that were made here (`log`), and this node theirs. While it may not know
+//! all of them, it is in doubt: what it stored before must be validated before use.
+//!
 //! Cost: a load and a comparison per lookup; memory and one line of the file per purge, never per entry. Idea:
 //! Varnish's bans, with a count in place of their times and an index in place of their list.
 
 mod index;
 mod journal;
+mod log;
 
 use std::{
     mem,
@@ -31,11 +35,17 @@ use std::{
 
 use larder_http::{StoredHead, Timestamp, key::KeyOf, tags::tags_of};
 use larder_store::{Invalidation, Store};
+use tokio::sync::watch;
 
-pub(crate) use self::index::{COUNT_MAX, PurgeMode, PurgeScope, PurgeVerdict};
+pub(crate) use self::{
+    index::{COUNT_MAX, Purge, PurgeMode, PurgeScope, PurgeVerdict},
+    journal::{parse_purge, purge_line},
+    log::{LogPosition, LogSlice},
+};
 use self::{
-    index::{Purge, PurgeIndex, host_of_url},
-    journal::{JournalState, PurgeJournal},
+    index::{PurgeIndex, host_of_url},
+    journal::{JournalState, PurgeJournal, RecordLine},
+    log::PurgeLog,
 };
 use crate::cache::{
     entry::{CachedEntry, random},
@@ -50,13 +60,21 @@ pub(crate) struct Purges {
     recorded: AtomicU64,
     known: RwLock<PurgeCheck>,
     record: Mutex<PurgeRecordPlace>,
+    /// The identity of the log of purges made here.
+    log_id: u64,
+    /// The end of that log, as far as it is recorded.
+    log_end: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct PurgeCheck {
     index: PurgeIndex,
-    /// The purges that are not recorded yet.
-    unrecorded: Vec<Purge>,
+    log: PurgeLog,
+    /// Responses with a smaller count must be validated before use, because purges may be unknown here. 0 if there is
+    /// no doubt.
+    doubt: u64,
+    /// The lines that are not recorded yet.
+    unrecorded: Vec<RecordLine>,
     /// Whether the record must be rewritten.
     must_rewrite: bool,
 }
@@ -98,23 +116,40 @@ pub(crate) struct PurgeResult {
 }
 
 impl Purges {
-    /// Reads the record of `store`'s purges from this file. Blocks to read it, and to empty the store if the record
-    /// cannot be trusted.
-    pub(crate) fn open(path: Option<PathBuf>, store: Option<&Store>) -> Self {
-        let mut index = PurgeIndex::default();
-        let record = match (store, path.map(PurgeJournal::new)) {
-            (None, _) => PurgeRecordPlace::NotNeeded,
+    /// Reads the record of `store`'s purges from this file, for a node of a fleet with these other nodes. Blocks to
+    /// read it, and to empty the store if the record cannot be trusted.
+    pub(crate) fn open(path: Option<PathBuf>, store: Option<&Store>, peers: &[Box<str>]) -> Self {
+        let mut known = PurgeCheck::default();
+        known.log.set_kept(!peers.is_empty(), 0);
+        let (mut log_id, mut record) = (random().max(1), PurgeRecordPlace::NotNeeded);
+        match (store, path.map(PurgeJournal::new)) {
+            (None, _) => {}
             (Some(store), None) => {
                 if store.labels().any(|label| label != 0) {
                     empty(store, "there is no place for it");
                 }
-                PurgeRecordPlace::NoPlace
+                record = PurgeRecordPlace::NoPlace;
             }
-            (Some(store), Some(journal)) => PurgeRecordPlace::Beside(PurgeRecordFile::open(store, journal, &mut index)),
-        };
-        let number = index.last_number();
-        let known = RwLock::new(PurgeCheck { index, unrecorded: Vec::new(), must_rewrite: false });
-        Self { latest: AtomicU64::new(number), recorded: AtomicU64::new(number), known, record: Mutex::new(record) }
+            (Some(store), Some(journal)) => {
+                let beside = PurgeRecordFile::open(store, journal, &mut known, peers);
+                log_id = beside.label;
+                record = PurgeRecordPlace::Beside(beside);
+            }
+        }
+        let (number, log_end) = (known.index.last_number(), watch::Sender::new(known.log.end()));
+        let (latest, recorded) = (AtomicU64::new(number), AtomicU64::new(number));
+        Self { latest, recorded, known: RwLock::new(known), record: Mutex::new(record), log_id, log_end }
+    }
+
+    /// Adapts the log to the other nodes of the fleet, which a reload may change.
+    pub(crate) fn set_peers(&self, peers: &[Box<str>]) {
+        let mut known = self.known_mut();
+        let last_number = known.index.last_number();
+        known.must_rewrite |= known.log.set_kept(!peers.is_empty(), last_number);
+        known.log.retain_positions(peers);
+        if peers.is_empty() {
+            known.doubt = 0;
+        }
     }
 
     /// Returns the start of work that may store something.
@@ -142,7 +177,8 @@ impl Purges {
             // The entry's count includes purges that were never recorded, so it is unknown which purges it precedes.
             return PurgeVerdict::Gone;
         }
-        known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count())
+        let verdict = known.index.judge(url_of(key), || Box::new(tags_of(head.fields())), head.purge_count());
+        if head.purge_count() < known.doubt { verdict.and(PurgeVerdict::Unconfirmed) } else { verdict }
     }
 
     /// Returns whether a purge since `began` may concern the response under this key, whatever its tags.
@@ -166,21 +202,94 @@ impl Purges {
         for scope in scopes {
             let purge = Purge { number, mode, at, scope };
             known.index.apply(&purge);
-            known.unrecorded.push(purge);
+            known.log.append(&purge);
+            known.unrecorded.push(RecordLine::Made(purge));
         }
-        let is_widened = known.index.widen_if_full();
-        known.must_rewrite |= is_widened;
+        let is_widened = known.note_added();
         self.latest.store(number, Release);
         drop(known);
-        if is_widened {
-            tracing::warn!(
-                "more than {COUNT_MAX} purges: older ones are extended to their sites, or to everything stored \
-                 before them"
-            );
-        }
         self.save()?;
         assert!(self.recorded.load(Acquire) >= number, "what was saved is on record");
         Ok(PurgeResult { is_widened })
+    }
+
+    /// Applies a part of the log of another node, and notes the position after it. Blocks until both are recorded.
+    ///
+    /// # Errors
+    /// The same as for [`Self::purge`].
+    pub(crate) fn follow(&self, peer: &str, slice: LogSlice, now: Timestamp) -> Result<(), String> {
+        let LogSlice { log, is_reset, purges, position, .. } = slice;
+        let mut known = self.known_mut();
+        let number = known.index.last_number() + 1;
+        let demand = is_reset.then_some(Purge { number, mode: PurgeMode::Validate, at: now, scope: PurgeScope::All });
+        let purges = purges.into_iter().map(|purge| Purge { number, at: purge.at.min(now), ..purge });
+        for purge in demand.into_iter().chain(purges) {
+            known.index.apply(&purge);
+            known.unrecorded.push(RecordLine::Judged(purge));
+        }
+        if known.index.last_number() == number {
+            known.note_added();
+            self.latest.store(number, Release);
+        }
+        let position = LogPosition { peer: peer.into(), log, number: position };
+        if !known.log.positions().contains(&position) {
+            known.log.set_position(position.clone());
+            known.unrecorded.push(RecordLine::Position(position));
+        }
+        drop(known);
+        self.save()
+    }
+
+    /// Returns the position in the log of another node.
+    pub(crate) fn position(&self, peer: &str) -> Option<LogPosition> {
+        self.known().log.positions().iter().find(|position| &*position.peer == peer).cloned()
+    }
+
+    /// Returns the purges made here after a position, for another node.
+    pub(crate) fn slice(&self, log: u64, position: u64) -> LogSlice {
+        // A purge that is not recorded may lose its number to another one in a crash.
+        let recorded = self.recorded.load(Acquire);
+        let known = self.known();
+        // No position of another log is in this one.
+        let position = if log == self.log_id { position } else { u64::MAX };
+        known.log.slice(self.log_id, position, recorded)
+    }
+
+    /// Returns the identity of the log of purges made here.
+    pub(crate) fn log_id(&self) -> u64 {
+        self.log_id
+    }
+
+    /// Returns a receiver of the end of that log, as far as it is recorded.
+    pub(crate) fn log_end(&self) -> watch::Receiver<u64> {
+        self.log_end.subscribe()
+    }
+
+    /// Makes everything stored so far unusable without validation, until [`Self::trust`] is called: purges made on
+    /// other nodes may be unknown here. Blocks until the moment is recorded.
+    ///
+    /// # Errors
+    /// The moment could not be recorded, with the reason for the operator. It holds nevertheless, and what is stored
+    /// until it is recorded must be validated, too.
+    pub(crate) fn doubt(&self) -> Result<(), String> {
+        let mut known = self.known_mut();
+        let number = known.index.last_number() + 1;
+        known.index.note_number(number);
+        known.doubt = number;
+        known.unrecorded.push(RecordLine::Number(number));
+        self.latest.store(number, Release);
+        drop(known);
+        self.save()
+    }
+
+    /// Ends the doubt: all purges of other nodes are known.
+    pub(crate) fn trust(&self) {
+        self.known_mut().doubt = 0;
+    }
+
+    /// Returns whether there is doubt.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.known().doubt > 0
     }
 
     /// Returns whether some purges are not on record yet.
@@ -200,7 +309,9 @@ impl Purges {
             PurgeRecordPlace::NotNeeded => {
                 let mut known = self.known_mut();
                 known.unrecorded = Vec::new();
-                self.recorded.store(known.index.last_number(), Release);
+                let number = known.index.last_number();
+                drop(known);
+                self.note_recorded(number);
                 return Ok(());
             }
             PurgeRecordPlace::NoPlace => {
@@ -217,7 +328,7 @@ impl Purges {
             let is_whole = known.must_rewrite || !beside.takes_more();
             // Taken together with the purges, under one lock. A purge that arrives during the write sets it again.
             known.must_rewrite = false;
-            let all = is_whole.then(|| known.index.purges());
+            let all = is_whole.then(|| known.lines());
             (known.index.last_number(), mem::take(&mut known.unrecorded), all)
         };
         let saved = match &all {
@@ -225,11 +336,17 @@ impl Purges {
             None => beside.journal.append(&added).map_err(|error| error.to_string()),
         };
         match saved {
-            Ok(()) => self.recorded.store(number, Release),
+            Ok(()) => self.note_recorded(number),
             // A failed write may have left part of a line, so the next attempt rewrites the file with all purges.
             Err(_) => self.known_mut().must_rewrite = true,
         }
         saved
+    }
+
+    fn note_recorded(&self, number: u64) {
+        self.recorded.store(number, Release);
+        let end = self.known().log.end_within(number);
+        self.log_end.send_if_modified(|known| std::mem::replace(known, end) != end);
     }
 
     fn known(&self) -> RwLockReadGuard<'_, PurgeCheck> {
@@ -241,13 +358,58 @@ impl Purges {
     }
 }
 
+impl PurgeCheck {
+    /// Loads the lines of a record.
+    fn load(&mut self, lines: Vec<RecordLine>) {
+        let (mut start, mut logged) = (0, Vec::new());
+        for line in lines {
+            match line {
+                RecordLine::Made(purge) => {
+                    self.index.apply(&purge);
+                    logged.push(purge);
+                }
+                RecordLine::Judged(purge) => self.index.apply(&purge),
+                RecordLine::Logged(purge) => logged.push(purge),
+                RecordLine::LogStart(number) => start = number,
+                RecordLine::Number(number) => self.index.note_number(number),
+                RecordLine::Position(position) => self.log.set_position(position),
+            }
+        }
+        self.log.restore(start, logged);
+        self.note_added();
+    }
+
+    /// Returns the lines of a record of everything.
+    fn lines(&self) -> Vec<RecordLine> {
+        let mut lines: Vec<RecordLine> = self.index.purges().into_iter().map(RecordLine::Judged).collect();
+        lines.push(RecordLine::Number(self.index.last_number()));
+        lines.push(RecordLine::LogStart(self.log.start()));
+        lines.extend(self.log.entries().cloned().map(RecordLine::Logged));
+        lines.extend(self.log.positions().iter().cloned().map(RecordLine::Position));
+        lines
+    }
+
+    /// Widens older purges if there are too many. Returns whether it did.
+    fn note_added(&mut self) -> bool {
+        let is_widened = self.index.widen_if_full();
+        self.must_rewrite |= is_widened;
+        if is_widened {
+            tracing::warn!(
+                "more than {COUNT_MAX} purges: older ones are extended to their sites, or to everything stored \
+                 before them"
+            );
+        }
+        is_widened
+    }
+}
+
 impl PurgeRecordFile {
-    /// Loads the record into `index`, or empties the store if the record cannot be trusted.
-    fn open(store: &Store, journal: PurgeJournal, index: &mut PurgeIndex) -> Self {
+    /// Loads the record into `known`, or empties the store if the record cannot be trusted.
+    fn open(store: &Store, journal: PurgeJournal, known: &mut PurgeCheck, peers: &[Box<str>]) -> Self {
         let mut labels = store.labels();
         let believed = match journal.read() {
-            JournalState::Purges { label, purges } if labels.all(|own| own == 0 || own == label) => Ok((label, purges)),
-            JournalState::Purges { .. } => Err("it belongs to another store".to_owned()),
+            JournalState::Lines { label, lines } if labels.all(|own| own == 0 || own == label) => Ok((label, lines)),
+            JournalState::Lines { .. } => Err("it belongs to another store".to_owned()),
             JournalState::Nothing if labels.all(|own| own == 0) => Ok((random().max(1), Vec::new())),
             JournalState::Nothing => Err("the file does not exist".to_owned()),
             JournalState::Damaged(why) => Err(why),
@@ -258,11 +420,13 @@ impl PurgeRecordFile {
             Err(why) => !empty(store, &format!("{}: {why}", journal.path().display())),
         };
         let is_new = believed.is_err();
-        let (label, purges) = believed.unwrap_or_else(|_| (random().max(1), Vec::new()));
-        purges.iter().for_each(|purge| index.apply(purge));
+        let (label, lines) = believed.unwrap_or_else(|_| (random().max(1), Vec::new()));
+        let is_empty = lines.is_empty();
+        known.load(lines);
+        known.log.retain_positions(peers);
         let mut beside = Self { store: store.clone(), journal, label, must_empty };
-        if (is_new || !purges.is_empty())
-            && let Err(error) = beside.rewrite(&purges)
+        if (is_new || !is_empty)
+            && let Err(error) = beside.rewrite(&known.lines())
         {
             tracing::warn!(%error, "the record of purges cannot be written: the next purge retries");
         }
@@ -275,12 +439,12 @@ impl PurgeRecordFile {
     }
 
     /// Replaces the content of the record with these purges. Blocks.
-    fn rewrite(&mut self, purges: &[Purge]) -> Result<(), String> {
+    fn rewrite(&mut self, lines: &[RecordLine]) -> Result<(), String> {
         if self.must_empty {
             block_on(self.store.invalidate(Invalidation::All))?;
             self.must_empty = false;
         }
-        self.journal.rewrite(self.label, purges).map_err(|error| error.to_string())?;
+        self.journal.rewrite(self.label, lines).map_err(|error| error.to_string())?;
         // The label is set only now, because it states that there is a record.
         block_on(self.store.set_label(self.label))
     }

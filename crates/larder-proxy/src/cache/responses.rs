@@ -80,6 +80,7 @@ fn response(cache: &Cache, store: &Store, key: &[u8], of: &KeyOf<'_>) -> Option<
     match cache.shared.purges.judge_head(&head, key) {
         PurgeVerdict::Stands => Some((head, reader)),
         PurgeVerdict::StaleSince(moment) => Some((head.stale_since(moment), reader)),
+        PurgeVerdict::Unconfirmed => Some((head.unconfirmed(), reader)),
         PurgeVerdict::Gone => None,
     }
 }

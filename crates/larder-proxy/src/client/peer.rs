@@ -71,7 +71,7 @@ pub(crate) struct Client {
     pub(super) in_head: AtomicBool,
     /// The reason to read nothing more, once there is one. It is checked before every read.
     pub(super) fatal_fault: OnceLock<HeadFault>,
-    pub(super) watched: WatchedConnection,
+    pub(crate) watched: WatchedConnection,
     /// Interim responses to send before the final response.
     pub(crate) interim: InterimQueue,
     /// Number of complete flushes.

@@ -1,12 +1,13 @@
-//! The place of a proxy among others: the balancers in front of it, its name, and where they check its health.
+//! The place of a proxy among others: the balancers in front of it, its name, where they check its health, and the
+//! other nodes of its fleet.
 
-use std::sync::Arc;
+use std::{fmt, net::Ipv6Addr, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use larder_http::fields::via::Pseudonym;
 
-/// The place of a proxy among others. Empty by default: no proxy is trusted, and the node has no name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The place of a proxy among others. By default no proxy is trusted, the node has no name, and there are no others.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fleet {
     /// Networks of proxies whose statements about their client are believed: the field [`Self::client_field`], and a
     /// PROXY header at the start of a connection. Default none.
@@ -22,7 +23,31 @@ pub struct Fleet {
     /// Whether the node's name is also in Via, CDN-Loop and Cache-Status, if there is no pseudonym. Default no: a
     /// host's name may be internal (RFC 9110 7.6.3).
     pub shows_node: bool,
+    /// All nodes of the fleet, including this one, which is found by [`Self::node`]. Each reads the purges of all
+    /// others. Default none: purges concern this node only.
+    pub nodes: Vec<FleetNode>,
+    /// A file with the secret that all nodes share. Required if there are nodes.
+    pub secret_file: Option<PathBuf>,
+    /// Time that another node may be silent. After it, what was stored before must be validated before use, because
+    /// the other may have purged it. With more, nodes may restart more slowly without that cost, and purges made on a
+    /// node that cannot be reached may take effect that much later. Default one minute; at least one second.
+    pub node_timeout: Duration,
 }
+
+/// A node of a fleet, in the form `NAME=HOST:PORT`. Without a name, the address is the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetNode {
+    /// The name, which no other node of the fleet has.
+    pub name: String,
+    /// A name, an IPv4 address, or an IPv6 address in brackets.
+    pub host: String,
+    /// The port on which the node serves its clients.
+    pub port: u16,
+}
+
+/// The text is not a node of a fleet.
+#[derive(Debug, PartialEq, Eq)]
+pub struct InvalidFleetNode(String);
 
 /// The field in which trusted proxies name the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,14 +59,151 @@ pub enum ClientField {
     Forwarded,
 }
 
+impl Default for Fleet {
+    fn default() -> Self {
+        Self {
+            trusted_proxies: Vec::new(),
+            client_field: ClientField::default(),
+            ready_path: None,
+            node: None,
+            shows_node: false,
+            nodes: Vec::new(),
+            secret_file: None,
+            node_timeout: Duration::from_mins(1),
+        }
+    }
+}
+
 impl Fleet {
+    /// Returns the nodes other than this one.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &FleetNode> {
+        self.nodes.iter().filter(|node| self.node.as_deref() != Some(&*node.name))
+    }
+
+    /// Returns the names of the nodes other than this one.
+    pub(crate) fn peer_names(&self) -> Vec<Box<str>> {
+        self.peers().map(|node| node.name.as_str().into()).collect()
+    }
+
     /// Returns the reason why these settings are refused, if they are.
     pub(super) fn fault(&self) -> Option<String> {
         if let Some(path) = self.ready_path.as_ref().filter(|path| !path.starts_with('/') || path.contains('?')) {
             return Some(format!("the path of the health check must begin with a slash and have no query: {path}"));
         }
+        if let Some(fault) = self.nodes_fault() {
+            return Some(fault);
+        }
         let node = self.node.as_ref().filter(|_| self.shows_node)?;
         let why = || format!("the node's name must be letters, digits, '-', '.' or '_': {node:?}");
         Pseudonym::new(node.to_string()).is_none().then(why)
+    }
+
+    fn nodes_fault(&self) -> Option<String> {
+        let nodes = &self.nodes;
+        if nodes.is_empty() {
+            return None;
+        }
+        if nodes.len() > NODE_COUNT_MAX {
+            return Some(format!("a fleet has at most {NODE_COUNT_MAX} nodes: {}", nodes.len()));
+        }
+        for (at, node) in nodes.iter().enumerate() {
+            let is_same = |other: &&FleetNode| {
+                other.name == node.name || (&other.host, other.port) == (&node.host, node.port)
+            };
+            if let Some(other) = nodes[..at].iter().find(is_same) {
+                return Some(format!("two nodes of the fleet have one name or address: {other} and {node}"));
+            }
+        }
+        let Some(own) = self.node.as_deref() else {
+            return Some("the fleet has nodes, and this node has no name".to_owned());
+        };
+        if !nodes.iter().any(|node| node.name == own) {
+            return Some(format!("this node is not among the nodes of its fleet: {own}"));
+        }
+        if self.secret_file.is_none() {
+            return Some("the nodes of the fleet need a secret, and no file has it".to_owned());
+        }
+        let is_short = self.node_timeout < NODE_TIMEOUT_MIN;
+        is_short.then(|| format!("the time-out of the fleet's nodes is less than a second: {:?}", self.node_timeout))
+    }
+}
+
+impl FromStr for FleetNode {
+    type Err = InvalidFleetNode;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFleetNode> {
+        let bad = |why: &str| InvalidFleetNode(format!("{why}: `{text}`"));
+        let (name, address) = text.split_once('=').unwrap_or((text, text));
+        let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("a node without a port"))?;
+        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(|| bad("not a port from 1 to 65535"))?;
+        let is_word = |text: &str, more: &[u8]| {
+            !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
+        };
+        let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        if !inside.map_or(is_word(host, b"-._"), |address| address.parse::<Ipv6Addr>().is_ok()) {
+            return Err(bad("not the host of a node"));
+        }
+        if !is_word(name, b"-._:[]") {
+            return Err(bad("the name of a node is letters, digits, -, . and _"));
+        }
+        Ok(Self { name: name.to_owned(), host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for FleetNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}:{}", self.name, self.host, self.port)
+    }
+}
+
+impl fmt::Display for InvalidFleetNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for InvalidFleetNode {}
+
+/// Most nodes of a fleet. Each keeps a connection to every other.
+const NODE_COUNT_MAX: usize = 256;
+const NODE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_a_name_a_host_and_a_port() {
+        let parsed = |text: &str| text.parse().map(|FleetNode { name, host, port }| (name, host, port));
+        assert_eq!(parsed("a=10.0.0.1:80"), Ok(("a".into(), "10.0.0.1".into(), 80)));
+        assert_eq!(parsed("a=[fd00::1]:80"), Ok(("a".into(), "[fd00::1]".into(), 80)));
+        assert_eq!(parsed("a.example:80"), Ok(("a.example:80".into(), "a.example".into(), 80)));
+        for text in ["a=b", "a=b:0", "a=b:http", "a=:80", "=b:80", "a b=c:80", "a=c d:80", "a=[fd00:80", "a=b;c:80"] {
+            assert!(text.parse::<FleetNode>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn fleets_that_cannot_work_are_refused() {
+        let fleet = |nodes: &[&str]| Fleet {
+            node: Some("a".into()),
+            nodes: nodes.iter().map(|node| node.parse().unwrap()).collect(),
+            secret_file: Some("secret".into()),
+            ..Fleet::default()
+        };
+        let good = fleet(&["a=h:1", "b=h:2"]);
+        assert_eq!((good.fault(), good.peer_names()), (None, vec!["b".into()]));
+        let many: Vec<String> = (1..=257).map(|port| format!("a{port}=h:{port}")).collect();
+        for (fleet, why) in [
+            (fleet(&["b=h:1"]), "this node is not among"),
+            (fleet(&["a=h:1", "a=h:2"]), "one name or address: a=h:1 and a=h:2"),
+            (fleet(&["a=h:1", "b=h:1"]), "one name or address"),
+            (fleet(&many.iter().map(String::as_str).collect::<Vec<_>>()), "at most 256"),
+            (Fleet { node: None, ..good.clone() }, "this node has no name"),
+            (Fleet { secret_file: None, ..good.clone() }, "need a secret"),
+            (Fleet { node_timeout: Duration::from_millis(999), ..good.clone() }, "less than a second"),
+        ] {
+            assert!(fleet.fault().is_some_and(|fault| fault.contains(why)), "{why}: {:?}", fleet.fault());
+        }
     }
 }

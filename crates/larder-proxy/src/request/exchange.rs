@@ -20,6 +20,7 @@ use crate::{
     client::{answer::ClientAnswer, http2, peer::Client, raw_head::HeadFault, response_body::ResponseBody},
     clock,
     errors::Failure,
+    fleet::{FleetLink, serving},
     metrics::{CountGuard, WorkerMetrics},
     mirrors::{MirrorRequest, RegistryAsk},
     origin::{
@@ -60,6 +61,10 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
         let response = Readiness::of(&worker.shared).response();
         return ClientAnswer::Ready(Some(finish_health_check(client, response)));
     }
+    if let Some(link) = worker.shared.fleet.as_ref().filter(|_| serving::is_log_request(client, &request)) {
+        let (client, worker, link) = (Arc::clone(client), Arc::clone(&worker), Arc::clone(link));
+        return ClientAnswer::Later(Box::pin(send_purges(client, worker, link, request)));
+    }
     // Read here, because a mirror changes the coding that the request accepts.
     let wish = if worker.shared.compresses { CodingWish::of(&request) } else { None };
     if let Err(failure) = divert(client, &worker, &mut request) {
@@ -94,6 +99,34 @@ fn is_health_check<B>(client: &Client, worker: &Worker, request: &Request<B>) ->
 fn may_check_health<B>(client: &Client, worker: &Worker, request: &Request<B>) -> bool {
     let balancers = &worker.shared.config.fleet.trusted_proxies;
     !client.is_denied(worker, request) || is_within(balancers, client.peer.ip())
+}
+
+/// Answers another node of the fleet that reads the log of purges.
+async fn send_purges(
+    client: Arc<Client>,
+    worker: Arc<Worker>,
+    link: Arc<FleetLink>,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    let mut ending = ExchangeEnd { client: &client, is_answered: false };
+    let (parts, _) = request.into_parts();
+    let response = serving::answer(&client, &link, &worker.shared.cache.purges, &parts).await;
+    ending.is_answered = true;
+    finish_health_check(&client, response)
+}
+
+/// Ends an exchange that its client abandons before the response.
+struct ExchangeEnd<'a> {
+    client: &'a Client,
+    is_answered: bool,
+}
+
+impl Drop for ExchangeEnd<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.client.end(true);
+        }
+    }
 }
 
 /// Returns the subject under which a request is counted as popular.

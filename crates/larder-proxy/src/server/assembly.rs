@@ -41,6 +41,7 @@ use crate::{
     client::{certificates::CertificateSet, intercept::Interceptor, opening, passwords::PasswordList},
     config::{ProxyConfig, Site},
     delays::DelayTable,
+    fleet::{FleetLink, FleetPeers, secret::FleetSecret},
     flight::{rest::TailFetches, table::FlightTable},
     history::History,
     lists::ActiveLists,
@@ -77,6 +78,7 @@ pub(super) struct ConfigFiles {
     acceptor: Option<TlsAcceptor>,
     lists: Option<Arc<ActiveLists>>,
     interceptor: Option<Arc<Interceptor>>,
+    fleet_secret: Option<FleetSecret>,
     caretakers: Vec<FileWatcher>,
 }
 
@@ -97,6 +99,7 @@ pub(super) struct Persistent {
     history: Arc<History>,
     pins: Arc<Pins>,
     purges: Arc<Purges>,
+    fleet_peers: Arc<FleetPeers>,
     access_log: Option<Arc<AccessLog>>,
     uplink: Arc<Uplink>,
     complaints: Arc<ComplaintLog>,
@@ -117,6 +120,8 @@ impl ConfigFiles {
         check_authorities(config)?;
         let passwords = config.passwords.as_deref().map(PasswordList::load).transpose().map_err(refused)?.map(Arc::new);
         let admin_tokens = config.admin_tokens.as_deref().map(AdminTokens::load).transpose().map_err(refused)?;
+        let fleet_secret = config.fleet.secret_file.as_deref().filter(|_| config.fleet.peers().next().is_some());
+        let fleet_secret = fleet_secret.map(FleetSecret::load).transpose().map_err(refused)?;
         let mut caretakers = Vec::new();
         let certificates = open_certificates(config, &mut caretakers)?;
         let acceptor =
@@ -124,7 +129,17 @@ impl ConfigFiles {
         let lists = open_lists(config, &mut caretakers)?;
         let interceptor = config.intercept.as_ref().map(Interceptor::open).transpose()?.map(Arc::new);
         let acceptor = acceptor.map_err(io::Error::other)?;
-        Ok(Self { pseudonym, passwords, admin_tokens, certificates, acceptor, lists, interceptor, caretakers })
+        Ok(Self {
+            pseudonym,
+            passwords,
+            admin_tokens,
+            certificates,
+            acceptor,
+            lists,
+            interceptor,
+            fleet_secret,
+            caretakers,
+        })
     }
 }
 
@@ -135,6 +150,16 @@ impl Persistent {
     /// The access log cannot be opened.
     pub(super) fn new(config: &ProxyConfig, store: Option<&Store>, workers: &[Arc<WorkerMetrics>]) -> io::Result<Self> {
         let access_log = config.access_log.as_ref().map(AccessLog::open).transpose()?.map(Arc::new);
+        let peers = config.fleet.peer_names();
+        let purges = Purges::open(config.state_file("purges"), store, &peers);
+        let fleet_peers = FleetPeers::default();
+        fleet_peers.set(&peers);
+        // Before any request is served: others may have purged what is stored.
+        if !peers.is_empty()
+            && let Err(error) = purges.doubt()
+        {
+            tracing::warn!(%error, "the record of purges cannot be written: everything is validated before use");
+        }
         Ok(Self {
             store: store.cloned(),
             hot: open_hot_tier(config, store),
@@ -150,7 +175,8 @@ impl Persistent {
             missing: Arc::new(MissingList::open(config.state_file(missing::FILE_KIND))),
             history: Arc::new(History::open(config.state_file("figures"), workers.to_vec())),
             pins: Arc::new(Pins::open(config.state_file("pins"), config.state_file("pinned"), store)),
-            purges: Arc::new(Purges::open(config.state_file("purges"), store)),
+            purges: Arc::new(purges),
+            fleet_peers: Arc::new(fleet_peers),
             access_log,
             uplink: Arc::new(Uplink::new(config.offline)),
             complaints: Arc::default(),
@@ -185,6 +211,10 @@ impl Persistent {
         }
         cache.hot.set_capacity(config.hot_bytes);
         cache.bodies.set_max_bytes(config.window_bytes());
+        let peers = config.fleet.peer_names();
+        let fleet_peers = before.fleet.as_ref().map_or_else(Arc::default, |link| Arc::clone(&link.peers));
+        fleet_peers.set(&peers);
+        cache.purges.set_peers(&peers);
         if config.offline != before.config.offline {
             // A mode that the operator set since the start stays, unless the mode in the file has changed.
             origins.uplink.set_mode(config.offline);
@@ -205,6 +235,7 @@ impl Persistent {
             history: Arc::clone(&before.history),
             pins: Arc::clone(&cache.pins),
             purges: Arc::clone(&cache.purges),
+            fleet_peers,
             access_log,
             uplink: Arc::clone(&origins.uplink),
             complaints: Arc::clone(&origins.complaints),
@@ -223,8 +254,17 @@ impl Assembly {
         own_addresses: Vec<SocketAddr>,
         lasting: Persistent,
     ) -> Self {
-        let ConfigFiles { pseudonym, passwords, admin_tokens, certificates, acceptor, lists, interceptor, caretakers } =
-            files;
+        let ConfigFiles {
+            pseudonym,
+            passwords,
+            admin_tokens,
+            certificates,
+            acceptor,
+            lists,
+            interceptor,
+            fleet_secret,
+            caretakers,
+        } = files;
         let pseudonym = pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
         let routes = Arc::new(SiteRoutes::new(&config));
         let origins = OriginsShared {
@@ -264,6 +304,10 @@ impl Assembly {
         let manners: Vec<_> = config.sites.iter().map(settings).collect();
         let manner = SitePolicy::new(&config.cache, &config.cache, &lasting.groups);
         let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
+        let fleet = fleet_secret.zip(config.fleet.node.clone()).map(|(secret, own_name)| {
+            let timeout = config.fleet.node_timeout;
+            Arc::new(FleetLink { own_name, secret, peers: lasting.fleet_peers, timeout })
+        });
         let shared = Arc::new(ProxyState {
             manners,
             manner,
@@ -283,6 +327,7 @@ impl Assembly {
             marks: Arc::new(marks_of(&config, pseudonym)),
             passwords,
             admin_tokens,
+            fleet,
             delays: DelayTable::new(&config.delays),
             counts: lasting.counts,
             config,

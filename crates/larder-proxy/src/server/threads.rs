@@ -35,6 +35,7 @@ use crate::{
         socket::TunnelledConnection,
     },
     config::Listener,
+    fleet,
     metrics::WorkerMetrics,
     missing::MissingList,
     origin::{checks, uplink},
@@ -239,6 +240,9 @@ impl OpenListeners {
         self.looking_after.spawn(keep_pins(Arc::clone(cache)));
         self.looking_after.spawn(governor::keep_within(Arc::clone(shared)));
         self.looking_after.spawn(keep_purges(Arc::clone(&cache.shared.purges)));
+        if let Some(link) = &shared.fleet {
+            fleet::follow_all(link, &shared.config.fleet, &cache.shared.purges, &mut self.looking_after);
+        }
         let parents = origins.shared.parents.iter().map(|parents| Arc::clone(&parents.group));
         for group in shared.routes.groups().into_iter().chain(parents) {
             self.looking_after.spawn(checks::check_all(group, Arc::clone(origins)));

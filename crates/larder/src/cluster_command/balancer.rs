@@ -15,6 +15,7 @@ use crate::{
 use clap::{Args, ValueEnum};
 use http::Uri;
 use larder_http::key_rules::{KeyRule, KeyRules};
+use larder_proxy::FleetNode;
 use std::{net::SocketAddr, path::PathBuf};
 
 pub(super) const EXAMPLES: &str = "\
@@ -34,7 +35,7 @@ pub(crate) struct BalancerFlags {
 
     /// Nodes, each with a name, such as a=10.0.0.1:8080,b=10.0.0.2:8080
     #[arg(long, value_name = "NAME=HOST:PORT,..", value_delimiter = ',', required = true, value_parser = node)]
-    nodes: Vec<BalancedNode>,
+    nodes: Vec<FleetNode>,
 
     /// Larder's configuration file, for its key rules and the path of health checks
     #[arg(long, value_name = "FILE")]
@@ -53,19 +54,10 @@ enum Balancer {
     Envoy,
 }
 
-/// A Larder behind a balancer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct BalancedNode {
-    pub(super) name: String,
-    /// A name, an IPv4 address, or an IPv6 address in brackets.
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
 /// The content of a configuration, for every balancer.
 pub(super) struct BalancerPlan {
     pub(super) listen: SocketAddr,
-    pub(super) nodes: Vec<BalancedNode>,
+    pub(super) nodes: Vec<FleetNode>,
     pub(super) ready_path: Option<String>,
     /// Whether clients use Larder as a forward proxy.
     pub(super) forwards: bool,
@@ -108,9 +100,9 @@ impl BalancerPlan {
     fn new(flags: &BalancerFlags, settings: &RunSettings) -> Result<Self, Failure> {
         let nodes = &flags.nodes;
         for (at, node) in nodes.iter().enumerate() {
-            let is_same = |other: &BalancedNode| (&other.host, other.port) == (&node.host, node.port);
+            let is_same = |other: &FleetNode| (&other.host, other.port) == (&node.host, node.port);
             if nodes[..at].iter().any(|other| other.name == node.name || is_same(other)) {
-                let problem = format!("two nodes are the same: {}={}:{}", node.name, node.host, node.port);
+                let problem = format!("two nodes are the same: {node}");
                 return Err(Failure::usage(problem, NODES_HELP));
             }
         }
@@ -200,23 +192,8 @@ pub(super) fn queries(stripped: &str) -> String {
 }
 
 /// Reads a node of `--nodes`.
-fn node(text: &str) -> Result<BalancedNode, BadValue> {
-    let bad = |why: &str| BadValue::new(format!("{why}: `{text}`"), NODES_HELP);
-    let (name, address) = text.split_once('=').unwrap_or((text, text));
-    let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("the node has no port"))?;
-    let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(|| bad("not a port from 1 to 65535"))?;
-    let is_word = |text: &str, more: &[u8]| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
-    };
-    let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_host = inside.map_or(is_word(host, b"-._"), |address| address.parse::<std::net::Ipv6Addr>().is_ok());
-    if !is_host {
-        return Err(bad("the node's host is not a name or an address"));
-    }
-    if !is_word(name, b"-._:[]") {
-        return Err(bad("a node's name consists of letters, digits, -, . and _"));
-    }
-    Ok(BalancedNode { name: name.to_owned(), host: host.to_owned(), port })
+fn node(text: &str) -> Result<FleetNode, BadValue> {
+    value::fleet_node(text).map_err(|bad| BadValue::new(bad.problem, NODES_HELP))
 }
 
 const NODES_HELP: &str = "give each node once, such as --nodes a=10.0.0.1:8080,b=10.0.0.2:8080,c=10.0.0.3:8080";
@@ -256,17 +233,6 @@ mod tests {
         for name in ["a'b", "a\\\"b", "a$b", "a;b", "a{b"] {
             let text = format!("[[key]]\nurls = [\"http://a.example\"]\nstrip = [\"{name}\"]\n");
             assert!(rules(&text).is_err(), "{name}");
-        }
-    }
-
-    #[test]
-    fn nodes_have_a_name_a_host_and_a_port() {
-        let parsed = |text: &str| node(text).map(|node| (node.name, node.host, node.port));
-        assert_eq!(parsed("a=10.0.0.1:80"), Ok(("a".into(), "10.0.0.1".into(), 80)));
-        assert_eq!(parsed("a=[fd00::1]:80"), Ok(("a".into(), "[fd00::1]".into(), 80)));
-        assert_eq!(parsed("a.example:80"), Ok(("a.example:80".into(), "a.example".into(), 80)));
-        for text in ["a=b", "a=b:0", "a=b:http", "a=:80", "=b:80", "a b=c:80", "a=c d:80", "a=[fd00:80", "a=b;c:80"] {
-            assert!(node(text).is_err(), "{text}");
         }
     }
 }

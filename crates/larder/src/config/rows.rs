@@ -389,6 +389,17 @@ pub(super) const SETTINGS: &[Setting] = &[
     row!("response.cache_status", "", Boolean, "", Toml("true"), Reload, "false",
         "Adds [Cache-Status](cache-status.md) (RFC 9211): the proxy's `name` (default `Larder`), \
          `detail=memory` or `disk` for a hit, `stored` if the store had room."),
+    row!("fleet.nodes", "", List, "", Prose("none"), Reload, "[\"a=10.0.0.1:8080\", \"b=10.0.0.2:8080\"]",
+        "All nodes of a fleet, also this one, each with its name and the address where it serves clients: \
+         `NAME=HOST:PORT`. This one is found by `node`. A purge on any of them takes effect on all. See \
+         [Purges](../how-to/fleet.md#purge-on-all-nodes)."),
+    row!("fleet.secret_file", "", Text, "", Prose("none"), Reload, "\"/etc/larder/fleet.secret\"",
+        "A file with the secret by which the nodes recognize each other, at least 16 characters, readable by Larder's \
+         user only. Required with `nodes`, and the same on all of them."),
+    row!("fleet.node_timeout", "", Duration, "at least 1s", Toml("\"1m\""), Reload, "\"5m\"",
+        "Time that another node may be silent. While one is silent for longer, stored responses are validated at the \
+         origin before use, at least once per this time, because the other may have purged them. With more, a node may \
+         take longer to restart; with less, purges on a node that cannot be reached take effect sooner."),
     row!("limits.header_size", "", Size, "8KiB to 1MiB", Toml("\"64KiB\""), Reload, "\"32KiB\"",
         "Longest message head, 8 KiB to 1 MiB."),
     row!("limits.header_fields", "", Count, "1 to 10000000", Toml("100"), Reload, "200",

@@ -35,6 +35,16 @@ pub(crate) enum PurgeScope {
     Tag(Box<str>),
 }
 
+impl PurgeScope {
+    /// Returns the host, prefix, URL or tag.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::All => "",
+            Self::Site(name) | Self::Prefix(name) | Self::Url(name) | Self::Tag(name) => name,
+        }
+    }
+}
+
 /// The effect of a purge on the responses it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PurgeMode {
@@ -42,6 +52,8 @@ pub(crate) enum PurgeMode {
     Hard,
     /// Marks them stale.
     Soft,
+    /// Demands their validation before they are used again.
+    Validate,
 }
 
 /// A purge.
@@ -61,6 +73,8 @@ pub(crate) enum PurgeVerdict {
     Stands,
     /// A soft purge marked it stale at this time.
     StaleSince(Timestamp),
+    /// It may have been purged, so it must be validated before it is used.
+    Unconfirmed,
     /// Purged, so it must not be served.
     Gone,
 }
@@ -83,6 +97,8 @@ pub(super) struct PurgeIndex {
 struct PurgeMarks {
     /// Number of the last hard purge; 0 if there was none.
     hard: u64,
+    /// Number of the last demand for validation; 0 if there was none.
+    validate: u64,
     /// The soft purges since the last hard one, in order.
     soft: Vec<SoftPurges>,
 }
@@ -115,9 +131,14 @@ impl PurgeIndex {
         marks.apply(purge);
     }
 
-    /// Returns the number of the last purge, or 0 if there was none.
+    /// Returns the last number that was used, or 0 if there was none.
     pub(super) fn last_number(&self) -> u64 {
         self.last_number
+    }
+
+    /// Notes that all numbers up to this one were used.
+    pub(super) fn note_number(&mut self, number: u64) {
+        self.last_number = self.last_number.max(number);
     }
 
     /// Returns the number of purges kept.
@@ -232,6 +253,7 @@ impl PurgeMarks {
         let &Purge { number, mode, at, .. } = purge;
         match mode {
             PurgeMode::Hard => self.hard = self.hard.max(number),
+            PurgeMode::Validate => self.validate = self.validate.max(number),
             PurgeMode::Soft => {
                 let place = self.soft.partition_point(|soft| soft.number < number);
                 if self.soft.get(place).is_none_or(|soft| soft.number != number) {
@@ -251,14 +273,18 @@ impl PurgeMarks {
         if self.hard > purge_count {
             return PurgeVerdict::Gone;
         }
+        if self.validate > purge_count {
+            return PurgeVerdict::Unconfirmed;
+        }
         let first = self.soft.iter().find(|soft| soft.number > purge_count);
         first.map_or(PurgeVerdict::Stands, |soft| PurgeVerdict::StaleSince(soft.at))
     }
 
     fn tell(&self, scope: &PurgeScope, purges: &mut Vec<Purge>) {
-        if self.hard > 0 {
-            let at = Timestamp::default();
-            purges.push(Purge { number: self.hard, mode: PurgeMode::Hard, at, scope: scope.clone() });
+        for (number, mode) in [(self.hard, PurgeMode::Hard), (self.validate, PurgeMode::Validate)] {
+            if number > 0 {
+                purges.push(Purge { number, mode, at: Timestamp::default(), scope: scope.clone() });
+            }
         }
         let soft = self.soft.iter();
         purges.extend(soft.map(|&SoftPurges { number, at }| Purge {
@@ -272,9 +298,10 @@ impl PurgeMarks {
 
 impl PurgeVerdict {
     /// Combines two verdicts on one response. The stricter one wins.
-    fn and(self, other: Self) -> Self {
+    pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Gone, _) | (_, Self::Gone) => Self::Gone,
+            (Self::Unconfirmed, _) | (_, Self::Unconfirmed) => Self::Unconfirmed,
             (Self::StaleSince(one), Self::StaleSince(other)) => Self::StaleSince(one.min(other)),
             (Self::StaleSince(at), Self::Stands) | (Self::Stands, Self::StaleSince(at)) => Self::StaleSince(at),
             (Self::Stands, Self::Stands) => Self::Stands,

@@ -1,6 +1,7 @@
-//! The purge record: a file next to the store with one line per purge.
+//! The purge record: a file next to the store with one line per purge, and one per position in another node's log.
 //!
-//! Owns: the line format, and when the file is rewritten. Judging is done elsewhere.
+//! Owns: the line format, and when the file is rewritten. Judging is done elsewhere. Other nodes get the lines of
+//! purges in the same form, without checksums: [`purge_line`], [`parse_purge`].
 //!
 //! Invariants: a purge is durable once [`PurgeJournal::append`] or [`PurgeJournal::rewrite`] has returned. An
 //! incomplete last line is ignored: its purge was never acknowledged. A complete line with a wrong checksum is damage,
@@ -19,7 +20,10 @@ use std::{
 use flate2::Crc;
 use larder_http::Timestamp;
 
-use super::index::{Purge, PurgeMode, PurgeScope};
+use super::{
+    index::{Purge, PurgeMode, PurgeScope},
+    log::LogPosition,
+};
 use crate::state_file;
 
 /// The record's file.
@@ -36,13 +40,29 @@ pub(super) struct PurgeJournal {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum JournalState {
     Nothing,
-    /// The purges of the store with this label.
-    Purges {
+    /// The record of the store with this label.
+    Lines {
         label: u64,
-        purges: Vec<Purge>,
+        lines: Vec<RecordLine>,
     },
     /// The file is unreadable or malformed, with the reason.
     Damaged(String),
+}
+
+/// A line of the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RecordLine {
+    /// A purge that was made here: it is judged, and other nodes get it.
+    Made(Purge),
+    /// A purge that is only judged: from another node, or no longer in the log.
+    Judged(Purge),
+    /// A purge that is only in the log, because others cover it here.
+    Logged(Purge),
+    /// The log contains the purges made here after this number.
+    LogStart(u64),
+    /// All numbers up to this one were used.
+    Number(u64),
+    Position(LogPosition),
 }
 
 impl PurgeJournal {
@@ -69,7 +89,7 @@ impl PurgeJournal {
         let label = lines.next().flatten().and_then(|line| u64::from_str_radix(line.strip_prefix(TITLE)?, 16).ok());
         let Some(label) = label else { return JournalState::Damaged("its first line is unknown".to_owned()) };
         match lines.map(|line| parse(line?)).collect() {
-            Some(purges) => JournalState::Purges { label, purges },
+            Some(lines) => JournalState::Lines { label, lines },
             None => JournalState::Damaged("a line is damaged".to_owned()),
         }
     }
@@ -80,13 +100,13 @@ impl PurgeJournal {
         self.file.is_some() && self.len_bytes <= GROWN_BYTES_MIN.max(4 * self.tidy_bytes)
     }
 
-    /// Appends purges.
+    /// Appends lines.
     ///
     /// # Errors
-    /// On an error, the purges are not durable, and the file must be rewritten.
-    pub(super) fn append(&mut self, purges: &[Purge]) -> io::Result<()> {
+    /// On an error, the lines are not durable, and the file must be rewritten.
+    pub(super) fn append(&mut self, lines: &[RecordLine]) -> io::Result<()> {
         let Some(mut file) = self.file.take() else { return Err(io::ErrorKind::NotFound.into()) };
-        let lines: String = purges.iter().map(show).collect();
+        let lines: String = lines.iter().map(show).collect();
         file.write_all(lines.as_bytes())?;
         file.sync_data()?;
         self.len_bytes += lines.len() as u64;
@@ -94,14 +114,14 @@ impl PurgeJournal {
         Ok(())
     }
 
-    /// Rewrites the file with these purges, for the store with this label.
+    /// Rewrites the file with these lines, for the store with this label.
     ///
     /// # Errors
-    /// On an error, the purges are not durable, and the old file is still in place.
-    pub(super) fn rewrite(&mut self, label: u64, purges: &[Purge]) -> io::Result<()> {
+    /// On an error, the lines are not durable, and the old file is still in place.
+    pub(super) fn rewrite(&mut self, label: u64, lines: &[RecordLine]) -> io::Result<()> {
         self.file = None;
         let mut text = seal(&format!("{TITLE}{label:016x}"));
-        purges.iter().for_each(|purge| text.push_str(&show(purge)));
+        lines.iter().for_each(|line| text.push_str(&show(line)));
         state_file::replace(&self.path, &mut |file| file.write_all(text.as_bytes()))?;
         // The file's name must be durable, too.
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -112,28 +132,61 @@ impl PurgeJournal {
     }
 }
 
-fn show(purge: &Purge) -> String {
+fn show(line: &RecordLine) -> String {
+    seal(&match line {
+        RecordLine::Made(purge) => purge_line(purge),
+        RecordLine::Judged(purge) => format!("judged {}", purge_line(purge)),
+        RecordLine::Logged(purge) => format!("logged {}", purge_line(purge)),
+        RecordLine::LogStart(number) => format!("log-start {number}"),
+        RecordLine::Number(number) => format!("number {number}"),
+        RecordLine::Position(LogPosition { peer, log, number }) => format!("position {log:016x} {number} {peer}"),
+    })
+}
+
+fn parse(line: &str) -> Option<RecordLine> {
+    let (word, rest) = line.split_once(' ')?;
+    Some(match word {
+        "judged" => RecordLine::Judged(parse_purge(rest)?),
+        "logged" => RecordLine::Logged(parse_purge(rest)?),
+        "log-start" => RecordLine::LogStart(rest.parse().ok()?),
+        "number" => RecordLine::Number(rest.parse().ok()?),
+        "position" => {
+            let (log, rest) = rest.split_once(' ')?;
+            let (number, peer) = rest.split_once(' ')?;
+            let (log, number) = (u64::from_str_radix(log, 16).ok()?, number.parse().ok()?);
+            RecordLine::Position(LogPosition { peer: peer.into(), log, number })
+        }
+        _ => RecordLine::Made(parse_purge(line)?),
+    })
+}
+
+/// Formats a purge as a line, without the end of the line.
+pub(crate) fn purge_line(purge: &Purge) -> String {
     let Purge { number, mode, at, scope } = purge;
     let mode = match mode {
         PurgeMode::Hard => "hard",
         PurgeMode::Soft => "soft",
+        PurgeMode::Validate => "validate",
     };
-    let (kind, name) = match scope {
-        PurgeScope::All => ("all", "-"),
-        PurgeScope::Site(name) => ("site", &**name),
-        PurgeScope::Prefix(name) => ("prefix", &**name),
-        PurgeScope::Url(name) => ("url", &**name),
-        PurgeScope::Tag(name) => ("tag", &**name),
+    let kind = match scope {
+        PurgeScope::All => "all",
+        PurgeScope::Site(_) => "site",
+        PurgeScope::Prefix(_) => "prefix",
+        PurgeScope::Url(_) => "url",
+        PurgeScope::Tag(_) => "tag",
     };
-    seal(&format!("{number} {mode} {} {kind} {name}", at.as_millis()))
+    let name = if *scope == PurgeScope::All { "-" } else { scope.name() };
+    format!("{number} {mode} {} {kind} {name}", at.as_millis())
 }
 
-fn parse(line: &str) -> Option<Purge> {
+/// Parses the line of a purge.
+pub(crate) fn parse_purge(line: &str) -> Option<Purge> {
     let mut words = line.splitn(5, ' ');
     let number = words.next()?.parse().ok()?;
     let mode = match words.next()? {
         "hard" => PurgeMode::Hard,
         "soft" => PurgeMode::Soft,
+        "validate" => PurgeMode::Validate,
         _ => return None,
     };
     let at = Timestamp::from_millis(words.next()?.parse().ok()?);
@@ -175,7 +228,7 @@ const GROWN_BYTES_MIN: u64 = 256 << 10;
 mod tests {
     use super::*;
 
-    fn purges() -> Vec<Purge> {
+    fn lines() -> Vec<RecordLine> {
         let scopes = [
             PurgeScope::All,
             PurgeScope::Site("a.example".into()),
@@ -183,9 +236,14 @@ mod tests {
             PurgeScope::Url("http://a.example/é".into()),
             PurgeScope::Tag("t".into()),
         ];
-        let modes = [PurgeMode::Hard, PurgeMode::Soft].into_iter().cycle();
+        let modes = [PurgeMode::Hard, PurgeMode::Soft, PurgeMode::Validate].into_iter().cycle();
         let purge = |(number, (mode, scope))| Purge { number, mode, at: Timestamp::from_millis(-5), scope };
-        (1..).zip(modes.zip(scopes)).map(purge).collect()
+        let position = LogPosition { peer: "b.example:80".into(), log: 77, number: 12 };
+        let mut lines: Vec<RecordLine> = (1..).zip(modes.zip(scopes)).map(purge).map(RecordLine::Made).collect();
+        let (RecordLine::Made(first), RecordLine::Made(last)) = (lines[1].clone(), lines[4].clone()) else { panic!() };
+        let others = [RecordLine::LogStart(2), RecordLine::Number(9), RecordLine::Position(position)];
+        lines.splice(2..2, [RecordLine::Judged(first), RecordLine::Logged(last)].into_iter().chain(others));
+        lines
     }
 
     #[test]
@@ -194,17 +252,17 @@ mod tests {
         let path = folder.path().join("store.purges");
         let mut journal = PurgeJournal::new(path.clone());
         assert_eq!(journal.read(), JournalState::Nothing);
-        assert!(!journal.takes_more() && journal.append(&purges()).is_err());
-        journal.rewrite(7, &purges()[..2]).unwrap();
+        assert!(!journal.takes_more() && journal.append(&lines()).is_err());
+        journal.rewrite(7, &lines()[..2]).unwrap();
         assert!(journal.takes_more());
-        journal.append(&purges()[2..]).unwrap();
-        assert_eq!(PurgeJournal::new(path.clone()).read(), JournalState::Purges { label: 7, purges: purges() });
+        journal.append(&lines()[2..]).unwrap();
+        assert_eq!(PurgeJournal::new(path.clone()).read(), JournalState::Lines { label: 7, lines: lines() });
         let whole = fs::read(&path).unwrap();
-        for cut in 1..show(&purges()[4]).len() {
+        for cut in 1..show(&lines()[9]).len() {
             fs::write(&path, &whole[..whole.len() - cut]).unwrap();
             let recorded = PurgeJournal::new(path.clone()).read();
             assert!(
-                matches!(&recorded, JournalState::Purges { purges: read, .. } if *read == purges()[..4]),
+                matches!(&recorded, JournalState::Lines { lines: read, .. } if *read == lines()[..9]),
                 "{cut}: {recorded:?}"
             );
         }
@@ -215,7 +273,7 @@ mod tests {
     fn every_flipped_bit_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store.purges");
-        PurgeJournal::new(path.clone()).rewrite(7, &purges()).unwrap();
+        PurgeJournal::new(path.clone()).rewrite(7, &lines()).unwrap();
         let whole = fs::read(&path).unwrap();
         for bit in 0..whole.len() * 8 {
             let mut changed = whole.clone();
@@ -225,7 +283,7 @@ mod tests {
             // Without its line end, the last line counts as incomplete.
             let is_last = bit / 8 == whole.len() - 1;
             assert!(
-                is_last || !matches!(&recorded, JournalState::Purges { purges: read, .. } if *read != purges()),
+                is_last || !matches!(&recorded, JournalState::Lines { lines: read, .. } if *read != lines()),
                 "{bit}: {recorded:?}"
             );
         }

@@ -1,0 +1,235 @@
+//! The purges that were made on this node, for the other nodes of its fleet, and the positions in their logs.
+//!
+//! Owns: the entries in memory and their bound. `journal` keeps them on disk, `crate::fleet` sends and reads them.
+//!
+//! Invariants: the log contains every purge made here after [`PurgeLog::start`], each under the number under which it
+//! is judged here. Purges read from other nodes are not in it: each node reads all others, so none is sent twice, and
+//! none travels in a circle.
+//!
+//! Cost: memory per purge up to a bound; the oldest are dropped beyond it. A node whose position was dropped has to
+//! validate everything that it stored before. Idea: Kafka's consumers and their offsets.
+
+use std::collections::VecDeque;
+
+use super::index::Purge;
+
+/// A position in the log of another node: everything up to it has been applied here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogPosition {
+    /// The other node's name.
+    pub(crate) peer: Box<str>,
+    /// The identity of its log. A node whose store was lost begins a log with another one.
+    pub(crate) log: u64,
+    pub(crate) number: u64,
+}
+
+/// A part of a log, as one node sends it to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogSlice {
+    /// The identity of the log.
+    pub(crate) log: u64,
+    /// Whether the reader's position is not in the log, so that it cannot learn what was purged since then.
+    pub(crate) is_reset: bool,
+    /// The purges, in the order of their numbers. Purges with one number are never separated.
+    pub(crate) purges: Vec<Purge>,
+    /// The position after these purges.
+    pub(crate) position: u64,
+    /// The end of the log.
+    pub(crate) end: u64,
+}
+
+/// The log of this node.
+#[derive(Default)]
+pub(super) struct PurgeLog {
+    /// Whether other nodes read it. Otherwise it stays empty.
+    is_kept: bool,
+    start: u64,
+    entries: VecDeque<Purge>,
+    bytes: usize,
+    positions: Vec<LogPosition>,
+}
+
+impl PurgeLog {
+    /// Adds a purge at the end.
+    pub(super) fn append(&mut self, purge: &Purge) {
+        assert!(purge.number >= self.end(), "numbers only grow");
+        if !self.is_kept {
+            self.start = purge.number;
+            return;
+        }
+        self.bytes += weight(purge);
+        self.entries.push_back(purge.clone());
+        self.trim(COUNT_MAX, BYTES_MAX);
+    }
+
+    /// Restores the log from a file, whose lines are in no certain order.
+    pub(super) fn restore(&mut self, start: u64, mut purges: Vec<Purge>) {
+        purges.retain(|purge| purge.number > start);
+        purges.sort_by_key(|purge| purge.number);
+        self.start = start;
+        purges.iter().for_each(|purge| self.append(purge));
+    }
+
+    /// Starts or stops keeping purges. What was purged before is not in the log.
+    ///
+    /// Returns whether that is a change.
+    pub(super) fn set_kept(&mut self, is_kept: bool, last_number: u64) -> bool {
+        let is_change = self.is_kept != is_kept;
+        if is_change {
+            *self = Self { is_kept, start: last_number, positions: std::mem::take(&mut self.positions), ..Self::default() };
+        }
+        is_change
+    }
+
+    /// Stores a position in the log of another node.
+    pub(super) fn set_position(&mut self, position: LogPosition) {
+        self.positions.retain(|known| known.peer != position.peer);
+        self.positions.push(position);
+    }
+
+    /// Forgets the positions in the logs of nodes that are not among `peers`.
+    pub(super) fn retain_positions(&mut self, peers: &[Box<str>]) {
+        self.positions.retain(|position| peers.contains(&position.peer));
+    }
+
+    pub(super) fn positions(&self) -> &[LogPosition] {
+        &self.positions
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &Purge> {
+        self.entries.iter()
+    }
+
+    /// Returns the number after which the log begins.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Returns the number of the last purge in the log, or of the last one dropped from it.
+    pub(super) fn end(&self) -> u64 {
+        self.entries.back().map_or(self.start, |purge| purge.number)
+    }
+
+    /// Returns the number of the last purge up to `number`.
+    pub(super) fn end_within(&self, number: u64) -> u64 {
+        let count = self.entries.partition_point(|purge| purge.number <= number);
+        count.checked_sub(1).map_or(self.start, |last| self.entries[last].number)
+    }
+
+    /// Returns the purges after `position` and up to `recorded`, for a reader of the log `log`.
+    pub(super) fn slice(&self, log: u64, position: u64, recorded: u64) -> LogSlice {
+        let end = self.end_within(recorded);
+        if position < self.start || position > end {
+            return LogSlice { log, is_reset: true, purges: Vec::new(), position: end, end };
+        }
+        let (mut purges, mut bytes) = (Vec::<Purge>::new(), 0);
+        let first = self.entries.partition_point(|purge| purge.number <= position);
+        for purge in self.entries.range(first..).take_while(|purge| purge.number <= end) {
+            let is_next = purges.last().is_none_or(|last| last.number < purge.number);
+            if is_next && bytes > SLICE_BYTES {
+                break;
+            }
+            bytes += weight(purge);
+            purges.push(purge.clone());
+        }
+        let position = purges.last().map_or(end, |last| last.number);
+        LogSlice { log, is_reset: false, purges, position, end }
+    }
+
+    /// Drops the oldest purges beyond the bounds, with all that have the same number.
+    fn trim(&mut self, count_max: usize, bytes_max: usize) {
+        while self.entries.len() > count_max || self.bytes > bytes_max || self.is_cut() {
+            let Some(purge) = self.entries.pop_front() else { return };
+            self.bytes -= weight(&purge);
+            self.start = purge.number;
+        }
+    }
+
+    /// Returns whether a purge is left whose number is that of a dropped one.
+    fn is_cut(&self) -> bool {
+        self.entries.front().is_some_and(|purge| purge.number <= self.start)
+    }
+}
+
+fn weight(purge: &Purge) -> usize {
+    purge.scope.name().len() + ENTRY_BYTES
+}
+
+/// Most purges in the log.
+pub(crate) const COUNT_MAX: usize = 65_536;
+const BYTES_MAX: usize = 16 << 20;
+/// Memory and text of one purge in addition to its name.
+const ENTRY_BYTES: usize = 64;
+/// Size of a part that is sent at once. The purges of one number may exceed it.
+const SLICE_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use larder_http::Timestamp;
+
+    use super::*;
+    use crate::cache::purges::{PurgeMode, PurgeScope};
+
+    fn purge(number: u64) -> Purge {
+        let scope = PurgeScope::Tag(format!("t{number}").into());
+        Purge { number, mode: PurgeMode::Hard, at: Timestamp::default(), scope }
+    }
+
+    fn log(numbers: &[u64]) -> PurgeLog {
+        let mut log = PurgeLog::default();
+        log.set_kept(true, 0);
+        numbers.iter().for_each(|number| log.append(&purge(*number)));
+        log
+    }
+
+    fn numbers(slice: &LogSlice) -> Vec<u64> {
+        slice.purges.iter().map(|purge| purge.number).collect()
+    }
+
+    #[test]
+    fn reader_gets_all_that_is_after_its_position_and_recorded() {
+        let log = log(&[2, 2, 5, 9]);
+        for (position, recorded, expected, end) in [
+            (0, 9, &[2, 2, 5, 9][..], 9),
+            (2, 9, &[5, 9], 9),
+            (4, 9, &[5, 9], 9),
+            (9, 9, &[], 9),
+            (0, 8, &[2, 2, 5], 5),
+            (0, 1, &[], 0),
+        ] {
+            let slice = log.slice(7, position, recorded);
+            assert_eq!((numbers(&slice), slice.end, slice.is_reset), (expected.to_vec(), end, false));
+            assert_eq!(slice.position, end, "{position}");
+        }
+        // A position of another life of this log.
+        assert!(log.slice(7, 10, 9).is_reset && log.slice(7, 6, 5).is_reset);
+    }
+
+    /// A reader that stops in the middle of one command's purges would take the rest for applied.
+    #[test]
+    fn purges_with_one_number_are_sent_and_dropped_together() {
+        let mut log = PurgeLog::default();
+        log.set_kept(true, 0);
+        for number in 1..=3 {
+            (0..5_000).for_each(|_| log.append(&purge(number)));
+        }
+        let first = log.slice(7, 0, 3);
+        assert_eq!((first.purges.len(), first.position, first.end), (5_000, 1, 3));
+        assert_eq!(log.slice(7, 1, 3).position, 2);
+        log.trim(11_000, BYTES_MAX);
+        assert_eq!((log.start(), log.entries().count()), (1, 10_000));
+        assert!(log.slice(7, 0, 3).is_reset && !log.slice(7, 1, 3).is_reset);
+        log.trim(100, BYTES_MAX);
+        assert_eq!((log.start(), log.end(), log.entries().count(), log.bytes), (3, 3, 0, 0));
+    }
+
+    #[test]
+    fn log_that_nobody_reads_stays_empty_and_begins_where_it_was_turned_on() {
+        let mut log = PurgeLog::default();
+        (1..100).for_each(|number| log.append(&purge(number)));
+        assert_eq!((log.entries().count(), log.end()), (0, 99));
+        assert!(log.set_kept(true, 120) && !log.set_kept(true, 130));
+        log.append(&purge(121));
+        assert!(log.slice(7, 119, 121).is_reset && !log.slice(7, 120, 121).is_reset);
+    }
+}

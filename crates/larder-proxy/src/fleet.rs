@@ -1,0 +1,239 @@
+//! The other nodes of this node's fleet: what is known of each, and whether purges made on them may be unknown here.
+//!
+//! Owns: that state, and the decision. `reading` reads the others' logs of purges, `serving` sends them this node's,
+//! `message` has the texts, and `cache::purges` applies and keeps the purges.
+//!
+//! Invariant: no response is served without validation that was purged on another node more than
+//! [`crate::Fleet::node_timeout`] ago, unless the origin has confirmed it since. While a node is silent for longer, the
+//! moment before which everything must be validated is renewed at that interval. At a start, everything stored before
+//! must be validated until all nodes that respond have been read.
+//!
+//! No consensus and no gossip: each purge is in the log of one node, and each node reads all others.
+
+mod message;
+mod reading;
+pub(crate) mod secret;
+pub(crate) mod serving;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::{sync::Notify, task::JoinSet};
+
+use self::secret::FleetSecret;
+use crate::{cache::purges::Purges, config::Fleet};
+
+/// The fleet under one configuration.
+pub(crate) struct FleetLink {
+    /// The name of this node.
+    pub(crate) own_name: Arc<str>,
+    pub(crate) secret: FleetSecret,
+    pub(crate) peers: Arc<FleetPeers>,
+    pub(crate) timeout: Duration,
+}
+
+/// The state of the other nodes, which survives a reload.
+#[derive(Default)]
+pub(crate) struct FleetPeers {
+    known: Mutex<Vec<PeerState>>,
+    changed: Notify,
+}
+
+/// Another node, as this one sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerState {
+    pub(crate) name: Box<str>,
+    /// The last time at which all purges made there were known here.
+    pub(crate) contact: Option<Instant>,
+    /// Whether it has responded, or failed to, since this node started.
+    is_tried: bool,
+    /// Whether some of its purges are known to be missing here.
+    is_behind: bool,
+    /// Why it cannot be read, if it cannot.
+    pub(crate) fault: Option<String>,
+    /// The position in its log up to which purges are applied here.
+    pub(crate) position: u64,
+    /// The end of its log when it last responded.
+    pub(crate) end: u64,
+    /// The position in the log of this node that it has asked for last: what is before it is applied there.
+    pub(crate) applied: Option<u64>,
+}
+
+impl FleetPeers {
+    /// Adapts the list to a configuration. Nodes that stay keep their state.
+    pub(crate) fn set(&self, names: &[Box<str>]) {
+        let mut known = self.lock();
+        let before = std::mem::take(&mut *known);
+        let state = |name: &Box<str>| {
+            before.iter().find(|peer| peer.name == *name).cloned().unwrap_or_else(|| PeerState::new(name.clone()))
+        };
+        *known = names.iter().map(state).collect();
+        drop(known);
+        self.changed.notify_one();
+    }
+
+    /// Notes that a node responded, and how far its purges are applied here.
+    pub(crate) fn note_read(&self, name: &str, position: u64, end: u64) {
+        self.change(name, |peer| {
+            if let Some(fault) = peer.fault.take() {
+                tracing::info!(node = name, %fault, "a node of the fleet can be read again");
+            }
+            (peer.position, peer.end, peer.is_tried, peer.is_behind) = (position, end, true, position < end);
+            peer.contact = (position >= end).then(Instant::now);
+        });
+    }
+
+    /// Notes that a node cannot be read.
+    pub(crate) fn note_failed(&self, name: &str, fault: &str) {
+        self.change(name, |peer| {
+            if peer.fault.as_deref() != Some(fault) {
+                tracing::warn!(node = name, %fault, "a node of the fleet cannot be read: its purges may be missing here");
+            }
+            (peer.is_tried, peer.is_behind, peer.fault) = (true, false, Some(fault.to_owned()));
+        });
+    }
+
+    /// Notes how far a node has applied the purges made here.
+    pub(crate) fn note_applied(&self, name: &str, position: u64) {
+        self.change(name, |peer| peer.applied = Some(position));
+    }
+
+    /// Returns the state of all nodes.
+    pub(crate) fn states(&self) -> Vec<PeerState> {
+        self.lock().clone()
+    }
+
+    /// Returns whether purges of a node that may respond are still being read.
+    pub(crate) fn is_catching_up(&self) -> bool {
+        self.lock().iter().any(|peer| peer.is_behind || !peer.is_tried)
+    }
+
+    /// Returns whether purges may have been made that are unknown here.
+    fn is_unsure(&self, timeout: Duration, now: Instant) -> bool {
+        let is_known = |peer: &PeerState| peer.contact.is_some_and(|at| now.saturating_duration_since(at) <= timeout);
+        !self.lock().iter().all(is_known)
+    }
+
+    fn change(&self, name: &str, change: impl FnOnce(&mut PeerState)) {
+        if let Some(peer) = self.lock().iter_mut().find(|peer| &*peer.name == name) {
+            change(peer);
+        }
+        self.changed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<PeerState>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PeerState {
+    fn new(name: Box<str>) -> Self {
+        Self {
+            name,
+            contact: None,
+            is_tried: false,
+            is_behind: false,
+            fault: None,
+            position: 0,
+            end: 0,
+            applied: None,
+        }
+    }
+}
+
+/// Starts the tasks that read the purges of all other nodes.
+pub(crate) fn follow_all(link: &Arc<FleetLink>, fleet: &Fleet, purges: &Arc<Purges>, tasks: &mut JoinSet<()>) {
+    tasks.spawn(keep_doubt(Arc::clone(link), Arc::clone(purges)));
+    for node in fleet.peers() {
+        tasks.spawn(reading::follow(node.clone(), Arc::clone(link), Arc::clone(purges)));
+    }
+}
+
+/// Keeps this node in doubt while purges may have been made that are unknown here, for as long as the worker runs.
+async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
+    let mut renewed = Instant::now();
+    loop {
+        let now = Instant::now();
+        let is_due = match (link.peers.is_unsure(link.timeout, now), purges.is_in_doubt()) {
+            (false, true) => {
+                purges.trust();
+                tracing::info!("the purges of all nodes of the fleet are known");
+                false
+            }
+            (true, false) => {
+                tracing::warn!(
+                    "purges of other nodes may be unknown: what is stored is validated before it is served"
+                );
+                true
+            }
+            (true, true) => now.saturating_duration_since(renewed) >= link.timeout,
+            (false, false) => false,
+        };
+        if is_due {
+            renewed = now;
+            let purges = Arc::clone(&purges);
+            if let Ok(Err(error)) = tokio::task::spawn_blocking(move || purges.doubt()).await {
+                tracing::warn!(%error, "the moment of doubt is not recorded: more is validated than necessary");
+            }
+        }
+        // A node falls silent without a change that would be noted.
+        let _ = tokio::time::timeout(DOUBT_INTERVAL, link.peers.changed.notified()).await;
+    }
+}
+
+/// Interval at which the silence of nodes is checked.
+const DOUBT_INTERVAL: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    fn is_unsure(peers: &FleetPeers, after: Duration) -> bool {
+        peers.is_unsure(TIMEOUT, Instant::now() + after)
+    }
+
+    /// A node that starts must not serve before it knows what was purged meanwhile, and must not wait for the dead.
+    #[test]
+    fn node_is_ready_once_all_that_respond_are_read_and_sure_once_all_are() {
+        let peers = FleetPeers::default();
+        assert!(!peers.is_catching_up() && !is_unsure(&peers, TIMEOUT * 9), "there are no others");
+        peers.set(&["b".into(), "c".into()]);
+        assert!(peers.is_catching_up() && is_unsure(&peers, Duration::ZERO));
+        peers.note_read("b", 5, 9);
+        peers.note_failed("c", "no route");
+        assert!(peers.is_catching_up(), "more is to be read from b");
+        peers.note_read("b", 9, 9);
+        assert!(!peers.is_catching_up() && is_unsure(&peers, Duration::ZERO), "c may have purged anything");
+        peers.note_read("c", 0, 0);
+        assert!(!is_unsure(&peers, TIMEOUT / 2) && is_unsure(&peers, TIMEOUT * 2));
+        // A silent node counts from its last word on, not from the first failure.
+        peers.note_failed("c", "no route");
+        assert!(!peers.is_catching_up() && !is_unsure(&peers, TIMEOUT / 2) && is_unsure(&peers, TIMEOUT * 2));
+    }
+
+    #[test]
+    fn node_that_dies_before_it_was_read_to_its_end_leaves_doubt() {
+        let peers = FleetPeers::default();
+        peers.set(&["b".into()]);
+        peers.note_read("b", 3, 3);
+        peers.note_read("b", 4, 7);
+        assert!(peers.is_catching_up() && is_unsure(&peers, Duration::ZERO));
+        peers.note_failed("b", "gone");
+        assert!(!peers.is_catching_up() && is_unsure(&peers, Duration::ZERO));
+    }
+
+    #[test]
+    fn nodes_that_stay_in_the_configuration_keep_their_state() {
+        let peers = FleetPeers::default();
+        peers.set(&["b".into(), "c".into()]);
+        peers.note_read("b", 3, 3);
+        peers.set(&["b".into()]);
+        assert!(!peers.is_catching_up() && !is_unsure(&peers, Duration::ZERO));
+        peers.set(&["b".into(), "c".into()]);
+        assert!(peers.is_catching_up());
+    }
+}

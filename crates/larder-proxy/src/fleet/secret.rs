@@ -1,0 +1,115 @@
+//! The secret that the nodes of a fleet share, and the codes that prove its possession.
+//!
+//! Owns: reading the file, and HMAC-SHA256 over the parts of a message. Invariant: the secret itself is never sent or
+//! shown. A response is bound to its request by the request's nonce, so an old one cannot be replayed.
+
+use std::{fmt::Write as _, path::Path};
+
+use ring::{
+    hmac::{self, HMAC_SHA256, Key},
+    rand::{SecureRandom as _, SystemRandom},
+};
+
+use crate::admin_tokens::read_own;
+
+/// The secret of a fleet.
+pub(crate) struct FleetSecret(Key);
+
+impl FleetSecret {
+    /// Reads the secret from a file that only its owner may read. White space around it is ignored.
+    ///
+    /// # Errors
+    /// The file is unusable, with the reason.
+    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+        let name = path.display();
+        let text = read_own(path).map_err(|error| format!("secret of the fleet {name}: {error}"))?;
+        let secret = text.trim();
+        if secret.len() < SECRET_LEN_MIN {
+            return Err(format!(
+                "secret of the fleet {name}: it has fewer than {SECRET_LEN_MIN} characters (openssl rand -hex 32)"
+            ));
+        }
+        Ok(Self::new(secret))
+    }
+
+    pub(crate) fn new(secret: &str) -> Self {
+        Self(Key::new(HMAC_SHA256, secret.as_bytes()))
+    }
+
+    /// Returns the code for a message.
+    pub(crate) fn sign(&self, parts: &[&str]) -> String {
+        hex(hmac::sign(&self.0, &joined(parts)).as_ref())
+    }
+
+    /// Returns whether a code is that of a message. Its duration does not depend on the code.
+    pub(crate) fn verify(&self, parts: &[&str], code: &str) -> bool {
+        let octet = |at: usize| u8::from_str_radix(code.get(at..at + 2)?, 16).ok();
+        let octets: Option<Vec<u8>> = (0..code.len()).step_by(2).map(octet).collect();
+        octets.is_some_and(|octets| hmac::verify(&self.0, &joined(parts), &octets).is_ok())
+    }
+}
+
+/// Returns a number for one request, which no other request has.
+pub(crate) fn nonce() -> Option<String> {
+    let mut octets = [0; 16];
+    SystemRandom::new().fill(&mut octets).ok()?;
+    Some(hex(&octets))
+}
+
+/// Joins parts so that no other parts give the same octets.
+fn joined(parts: &[&str]) -> Vec<u8> {
+    let mut octets = Vec::new();
+    for part in parts {
+        octets.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        octets.extend_from_slice(part.as_bytes());
+    }
+    octets
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().fold(String::new(), |mut text, octet| {
+        write!(text, "{octet:02x}").expect("a string takes what is written to it");
+        text
+    })
+}
+
+const SECRET_LEN_MIN: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn code_is_that_of_these_parts_and_this_secret_only() {
+        let (secret, other) = (FleetSecret::new("0123456789abcdef"), FleetSecret::new("0123456789abcdeX"));
+        let code = secret.sign(&["a", "bc"]);
+        assert!(secret.verify(&["a", "bc"], &code) && secret.verify(&["a", "bc"], &code.to_uppercase()));
+        for parts in [&["ab", "c"][..], &["a", "bc", ""], &["abc"], &[]] {
+            assert!(!secret.verify(parts, &code), "{parts:?}");
+        }
+        assert!(!other.verify(&["a", "bc"], &code));
+        for bad in ["", "0", "zz", &code[1..], &code[2..], "é", &format!("{code}00")] {
+            assert!(!secret.verify(&["a", "bc"], bad), "{bad}");
+        }
+        assert_ne!(nonce(), nonce());
+    }
+
+    #[test]
+    fn files_that_are_no_secret_are_refused_and_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let load = |text: &str, mode: u32| {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            FleetSecret::load(&path).err()
+        };
+        assert_eq!(load("  0123456789abcdef\n", 0o600), None);
+        for (text, mode, why) in [("0123456789abcdef", 0o640, "others may read it"), ("a secret\n", 0o600, "fewer")] {
+            let told = load(text, mode).unwrap();
+            assert!(told.contains(why) && !told.contains("a secret") && !told.contains("0123456789"), "{told}");
+        }
+        assert!(FleetSecret::load(&folder.path().join("none")).err().unwrap().contains("No such file"));
+    }
+}

@@ -1,0 +1,129 @@
+//! Sends the purges that were made on this node to the other nodes of its fleet.
+//!
+//! Owns: the check of the asking node, and the wait for a purge. The form is in `message`. Invariants: nobody without
+//! the secret learns or delays anything here. A node that asks for what is after a position has applied and recorded
+//! everything up to it.
+//!
+//! Cost: one open connection per node.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+
+use super::{
+    FleetLink,
+    message::{self, LogQuery},
+    secret,
+};
+use crate::{
+    cache::purges::Purges,
+    client::{peer::Client, response_body::ResponseBody},
+    watch::{OrderWatch, WatchOrder},
+};
+
+/// The scheme of the credentials of one node to another.
+const SCHEME: &str = "Larder-Fleet";
+/// The field with the code of a response.
+pub(super) const CODE_FIELD: &str = "larder-code";
+
+/// The credentials of a request from one node to another.
+pub(super) struct FleetCredentials<'a> {
+    from: &'a str,
+    to: &'a str,
+    pub(super) nonce: &'a str,
+}
+
+impl<'a> FleetCredentials<'a> {
+    pub(super) fn new(from: &'a str, to: &'a str, nonce: &'a str) -> Self {
+        Self { from, to, nonce }
+    }
+
+    /// Returns the value of the field Authorization for a request to `target`.
+    pub(super) fn value(&self, secret: &secret::FleetSecret, target: &str) -> String {
+        let Self { from, to, nonce } = self;
+        format!("{SCHEME} {from} {to} {nonce} {}", secret.sign(&self.request_parts(target)))
+    }
+
+    fn request_parts<'b>(&self, target: &'b str) -> [&'b str; 5]
+    where
+        'a: 'b,
+    {
+        ["request", self.from, self.to, self.nonce, target]
+    }
+
+    /// Reads the credentials of a request, and checks that its sender knows the secret.
+    fn verify(fields: &'a HeaderMap, secret: &secret::FleetSecret, target: &str) -> Option<Self> {
+        let mut words = fields.get(header::AUTHORIZATION)?.to_str().ok()?.split(' ');
+        let scheme = words.next()?;
+        let (from, to, nonce, code) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let found = Self { from, to, nonce };
+        let is_right = scheme.eq_ignore_ascii_case(SCHEME)
+            && words.next().is_none()
+            && secret.verify(&found.request_parts(target), code);
+        is_right.then_some(found)
+    }
+}
+
+/// Returns the parts of a response over which its code is made.
+pub(super) fn response_parts<'a>(nonce: &'a str, body: &'a str) -> [&'a str; 3] {
+    ["response", nonce, body]
+}
+
+/// Returns whether a request is for the log of this node's purges.
+pub(crate) fn is_log_request<B>(client: &Client, request: &Request<B>) -> bool {
+    request.uri().path() == message::PATH
+        && request.method() == Method::GET
+        && client.is_server_for(request.version(), request.uri())
+        && client.inside.is_none()
+        && client.session.is_none()
+}
+
+/// Answers a request of another node for the purges after a position. Waits for one if there is none.
+pub(crate) async fn answer(
+    client: &Client,
+    link: &FleetLink,
+    purges: &Arc<Purges>,
+    request: &http::request::Parts,
+) -> Response<ResponseBody> {
+    let target = request.uri.path_and_query().map_or("", |target| target.as_str());
+    let Some(from) = FleetCredentials::verify(&request.headers, &link.secret, target) else {
+        return refusal(StatusCode::FORBIDDEN, "this is for nodes of the fleet, which know its secret\n".to_owned());
+    };
+    if from.to != &*link.own_name {
+        return refusal(StatusCode::FORBIDDEN, format!("this node is {}, not {}\n", link.own_name, from.to));
+    }
+    let Some(query) = LogQuery::parse(&request.uri) else {
+        return refusal(StatusCode::BAD_REQUEST, "the position in the log of purges is malformed\n".to_owned());
+    };
+    if query.log == purges.log_id() {
+        link.peers.note_applied(from.from, query.after);
+    }
+    let mut end = purges.log_end();
+    let mut slice = purges.slice(query.log, query.after);
+    if !slice.is_reset && slice.purges.is_empty() && query.wait > Duration::ZERO {
+        let waiting = tokio::time::timeout(query.wait, end.wait_for(|end| *end > query.after));
+        // Ended early by a stop of this proxy: its connections close once they have no request.
+        let _ = OrderWatch::new(waiting, &client.watched, &[WatchOrder::Leave, WatchOrder::Drain]).await;
+        slice = purges.slice(query.log, query.after);
+    }
+    let text = message::encode(&slice);
+    let code = link.secret.sign(&response_parts(from.nonce, &text));
+    let mut response = plain(StatusCode::OK, text);
+    let code = HeaderValue::try_from(code).expect("a code is hexadecimal digits");
+    response.headers_mut().insert(CODE_FIELD, code);
+    response
+}
+
+fn refusal(status: StatusCode, text: String) -> Response<ResponseBody> {
+    tracing::debug!(%status, text = text.trim_end(), "a request for the log of purges was refused");
+    plain(status, text)
+}
+
+fn plain(status: StatusCode, text: String) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(text.into()));
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
