@@ -47,11 +47,11 @@ pub(crate) struct PeerState {
     pub(crate) name: Box<str>,
     /// The last time at which all purges made there were known here.
     pub(crate) contact: Option<Instant>,
-    /// Whether it has responded, or failed to, since this node started.
+    /// Whether the node has responded, or failed to, since this one started.
     is_tried: bool,
     /// Whether some of its purges are known to be missing here.
     is_behind: bool,
-    /// Why it cannot be read, if it cannot.
+    /// The reason why the node cannot be read, if it cannot.
     pub(crate) fault: Option<String>,
     /// The position in its log up to which purges are applied here.
     pub(crate) position: u64,
@@ -66,10 +66,10 @@ impl FleetPeers {
     pub(crate) fn set(&self, names: &[Box<str>]) {
         let mut known = self.lock();
         let before = std::mem::take(&mut *known);
-        let state = |name: &Box<str>| {
-            before.iter().find(|peer| peer.name == *name).cloned().unwrap_or_else(|| PeerState::new(name.clone()))
+        let state = |name: &str| {
+            before.iter().find(|peer| &*peer.name == name).cloned().unwrap_or_else(|| PeerState::new(name.into()))
         };
-        *known = names.iter().map(state).collect();
+        *known = names.iter().map(|name| state(name)).collect();
         drop(known);
         self.changed.notify_one();
     }
@@ -130,16 +130,7 @@ impl FleetPeers {
 
 impl PeerState {
     fn new(name: Box<str>) -> Self {
-        Self {
-            name,
-            contact: None,
-            is_tried: false,
-            is_behind: false,
-            fault: None,
-            position: 0,
-            end: 0,
-            applied: None,
-        }
+        Self { name, contact: None, is_tried: false, is_behind: false, fault: None, position: 0, end: 0, applied: None }
     }
 }
 
@@ -163,9 +154,7 @@ async fn keep_doubt(link: Arc<FleetLink>, purges: Arc<Purges>) {
                 false
             }
             (true, false) => {
-                tracing::warn!(
-                    "purges of other nodes may be unknown: what is stored is validated before it is served"
-                );
+                tracing::warn!("purges of other nodes may be unknown: what is stored is validated before it is served");
                 true
             }
             (true, true) => now.saturating_duration_since(renewed) >= link.timeout,

@@ -75,9 +75,9 @@ pub use client::handed::ClientConnection;
 pub use client::intercept::bypass::BypassReason;
 pub use config::{
     AccessLogTarget, Balance, CacheSettings, ClientField, Delay, Direct, DirectFallback, Fleet, FleetNode, GroupRules,
-    HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern, InvalidOriginUrl, InvalidParent, Limits, Listener,
-    Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, Site, TargetRules,
-    TlsIdentity,
+    HostPattern, HostRules, HostSent, Intercept, InvalidFleetNode, InvalidHostPattern, InvalidOriginUrl, InvalidParent,
+    Limits, Listener, Mirror, MirrorLink, Offline, OriginUrl, Origins, Parent, Parents, ProxyConfig, RateSharing, Site,
+    TargetRules, TlsIdentity,
 };
 pub use exposition::ProxyStats;
 pub use lists::HostLists;

@@ -340,7 +340,8 @@ mod tests {
         let names: Vec<&str> = fleet.nodes.iter().map(|node| &*node.name).collect();
         assert_eq!((names, fleet.secret_file.is_some()), (vec!["cache-a", "[::1]:80"], true));
         assert_eq!(fleet.node_timeout, Duration::from_secs(120));
-        let larder_proxy::Fleet { trusted_proxies, client_field, ready_path, node, shows_node, .. } = settings.proxy.fleet;
+        let larder_proxy::Fleet { trusted_proxies, client_field, ready_path, node, shows_node, .. } =
+            settings.proxy.fleet;
         assert_eq!((trusted_proxies.len(), client_field), (2, larder_proxy::ClientField::Forwarded));
         assert_eq!((ready_path, node.as_deref(), shows_node), (None, Some("cache-a"), true));
         assert_eq!(settings.drain_notice, Duration::from_secs(5));

@@ -247,6 +247,7 @@ impl RunSettings {
     pub(crate) fn check(&self) -> Result<(), Failure> {
         self.check_addresses()?;
         self.check_origin_form()?;
+        self.check_fleet()?;
         self.store.check()?;
         self.check_interception()?;
         let unused = self.worlds.origins.iter().find(|origin| !self.worlds.names.contains(&origin.name));
@@ -345,6 +346,14 @@ impl RunSettings {
         let problem = format!("a listener with origin_form needs forward mode: {}", listener.address);
         let help = "remove `origin_form` from that [[listener]]: sites and origins accept such requests without it";
         Err(Failure::usage(problem, help))
+    }
+
+    /// Refuses a list of nodes that cannot read each other's purges.
+    fn check_fleet(&self) -> Result<(), Failure> {
+        let Some(fault) = self.proxy_config().fleet.fault() else { return Ok(()) };
+        let help = "list all nodes in [fleet], also this one by its `node`, and give all the same `secret_file`; see \
+                    docs/how-to/fleet.md";
+        Err(Failure::usage(fault, help))
     }
 
     /// Returns whether this is a forward proxy. By default it is, unless an origin or a site is configured.

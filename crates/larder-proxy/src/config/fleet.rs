@@ -86,7 +86,7 @@ impl Fleet {
     }
 
     /// Returns the reason why these settings are refused, if they are.
-    pub(super) fn fault(&self) -> Option<String> {
+    pub fn fault(&self) -> Option<String> {
         if let Some(path) = self.ready_path.as_ref().filter(|path| !path.starts_with('/') || path.contains('?')) {
             return Some(format!("the path of the health check must begin with a slash and have no query: {path}"));
         }
@@ -107,9 +107,8 @@ impl Fleet {
             return Some(format!("a fleet has at most {NODE_COUNT_MAX} nodes: {}", nodes.len()));
         }
         for (at, node) in nodes.iter().enumerate() {
-            let is_same = |other: &&FleetNode| {
-                other.name == node.name || (&other.host, other.port) == (&node.host, node.port)
-            };
+            let is_same =
+                |other: &&FleetNode| other.name == node.name || (&other.host, other.port) == (&node.host, node.port);
             if let Some(other) = nodes[..at].iter().find(is_same) {
                 return Some(format!("two nodes of the fleet have one name or address: {other} and {node}"));
             }

@@ -141,7 +141,8 @@ impl LogReader {
         let connection = self.connection.insert(connection);
         let response = connection.sender.send_request(request).await.map_err(|error| error.to_string())?;
         let status = response.status();
-        let code = response.headers().get(CODE_FIELD).and_then(|code| code.to_str().ok()).unwrap_or_default().to_owned();
+        let code =
+            response.headers().get(CODE_FIELD).and_then(|code| code.to_str().ok()).unwrap_or_default().to_owned();
         let body = whole(response.into_body()).await?;
         Ok((status, code, body))
     }
@@ -205,3 +206,109 @@ const BODY_BYTES_MAX: usize = 8 << 20;
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Length of a refusal as it is shown to the operator.
 const SHOWN_CHARS: usize = 120;
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::{
+        cache::purges::{LogPosition, Purge, PurgeMode, PurgeScope},
+        fleet::{FleetPeers, secret::FleetSecret},
+    };
+
+    const SECRET: &str = "0123456789abcdef";
+
+    fn slice(numbers: &[u64], position: u64, end: u64) -> LogSlice {
+        let scope = || PurgeScope::Tag("t".into());
+        let purge = |number: &u64| Purge { number: *number, mode: PurgeMode::Hard, at: clock::now(), scope: scope() };
+        LogSlice { log: 7, is_reset: false, purges: numbers.iter().map(purge).collect(), position, end }
+    }
+
+    /// Reads once from a node that answers with what `answer` makes of the request's nonce. Returns the outcome and the
+    /// position after it.
+    async fn read(
+        purges: &Arc<Purges>,
+        answer: impl FnOnce(&str) -> Vec<u8> + Send + 'static,
+    ) -> (Result<(), String>, Option<LogPosition>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serving = tokio::spawn(async move {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(socket.read_u8().await.unwrap());
+            }
+            let head = String::from_utf8(head).unwrap();
+            let nonce = head.split(' ').skip_while(|word| !word.ends_with("Larder-Fleet")).nth(3).unwrap();
+            // The reader may have had enough before the end.
+            let _ = socket.write_all(&answer(nonce)).await;
+        });
+        let peers = Arc::new(FleetPeers::default());
+        peers.set(&["b".into()]);
+        let link = FleetLink {
+            own_name: "a".into(),
+            secret: FleetSecret::new(SECRET),
+            peers,
+            timeout: Duration::from_mins(1),
+        };
+        let node = FleetNode { name: "b".to_owned(), host: "127.0.0.1".to_owned(), port };
+        let purges = Arc::clone(purges);
+        let mut reader = LogReader { node, link: Arc::new(link), purges, connection: None, has_read: false };
+        let outcome = reader.step().await;
+        drop(reader.connection.take());
+        serving.await.unwrap();
+        (outcome, reader.purges.position("b"))
+    }
+
+    fn response(status: &str, code: &str, body: &str) -> Vec<u8> {
+        let len = body.len();
+        format!("HTTP/1.1 {status}\r\nLarder-Code: {code}\r\nContent-Length: {len}\r\n\r\n{body}").into_bytes()
+    }
+
+    fn signed(nonce: &str, secret: &str, body: &str) -> Vec<u8> {
+        response("200 OK", &FleetSecret::new(secret).sign(&response_parts(nonce, body)), body)
+    }
+
+    /// At stake: a node that purges, or skips purges, on the word of a stranger or of a node gone mad.
+    #[tokio::test]
+    async fn only_parts_of_a_log_from_nodes_with_the_secret_are_applied() {
+        let purges = Arc::new(Purges::open(None, None, &["b".into()]));
+        let right = |body: String| move |nonce: &str| signed(nonce, SECRET, &body);
+        let reset = LogSlice { is_reset: true, ..slice(&[], 3, 3) };
+        let at = |number| Some(LogPosition { peer: "b".into(), log: 7, number });
+        assert_eq!(read(&purges, right(message::encode(&reset))).await, (Ok(()), at(3)));
+        assert_eq!(read(&purges, right(message::encode(&slice(&[4, 5], 5, 9)))).await, (Ok(()), at(5)));
+        let latest = purges.latest();
+        let good = message::encode(&slice(&[6], 6, 9));
+        let (body, other, old) = (good.clone(), good.clone(), good.clone());
+        type Answer = Box<dyn FnOnce(&str) -> Vec<u8> + Send>;
+        let strange: Vec<(&str, Answer)> = vec![
+            ("does not prove", Box::new(move |nonce| signed(nonce, "another secret!!", &body))),
+            ("does not prove", Box::new(move |_| response("200 OK", "", &other))),
+            ("does not prove", Box::new(move |_| signed("00112233445566778899aabbccddeeff", SECRET, &old))),
+            ("403 go away", Box::new(|_| response("403 Forbidden", "", "go\u{1b} away"))),
+            ("404", Box::new(|_| response("404 Not Found", "", ""))),
+            ("not in order", Box::new(right(message::encode(&slice(&[7, 6], 6, 9))))),
+            ("not in order", Box::new(right(message::encode(&slice(&[5], 5, 9))))),
+            ("end at 6", Box::new(right(message::encode(&slice(&[6], 8, 9))))),
+            ("no position", Box::new(right(message::encode(&slice(&[6], 6, 5))))),
+            ("another identity", Box::new(right(message::encode(&LogSlice { log: 8, ..slice(&[6], 6, 6) })))),
+            ("this node itself", Box::new(right(message::encode(&LogSlice { log: purges.log_id(), ..reset.clone() })))),
+            ("more than", Box::new(right("x".repeat(BODY_BYTES_MAX + 1)))),
+            ("no text", Box::new(|_| b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n\xff".to_vec())),
+            ("", Box::new(|_| b"SSH-2.0-OpenSSH_9.2\r\n\r\n".to_vec())),
+            ("", Box::new(|_| Vec::new())),
+        ];
+        for (why, answer) in strange {
+            let (outcome, position) = read(&purges, answer).await;
+            let told = outcome.expect_err(why);
+            assert!(told.contains(why) && !told.contains('\u{1b}'), "{why}: {told}");
+            assert_eq!((position, purges.latest()), (at(5), latest), "{why}");
+        }
+        assert_eq!(read(&purges, right(good)).await, (Ok(()), at(6)));
+    }
+}

@@ -120,8 +120,7 @@ impl ConfigFiles {
         check_authorities(config)?;
         let passwords = config.passwords.as_deref().map(PasswordList::load).transpose().map_err(refused)?.map(Arc::new);
         let admin_tokens = config.admin_tokens.as_deref().map(AdminTokens::load).transpose().map_err(refused)?;
-        let fleet_secret = config.fleet.secret_file.as_deref().filter(|_| config.fleet.peers().next().is_some());
-        let fleet_secret = fleet_secret.map(FleetSecret::load).transpose().map_err(refused)?;
+        let fleet_secret = read_fleet_secret(config).map_err(refused)?;
         let mut caretakers = Vec::new();
         let certificates = open_certificates(config, &mut caretakers)?;
         let acceptor =
@@ -254,25 +253,14 @@ impl Assembly {
         own_addresses: Vec<SocketAddr>,
         lasting: Persistent,
     ) -> Self {
-        let ConfigFiles {
-            pseudonym,
-            passwords,
-            admin_tokens,
-            certificates,
-            acceptor,
-            lists,
-            interceptor,
-            fleet_secret,
-            caretakers,
-        } = files;
-        let pseudonym = pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
+        let pseudonym = files.pseudonym.or(lasting.pseudonym).unwrap_or_else(unique);
         let routes = Arc::new(SiteRoutes::new(&config));
         let origins = OriginsShared {
             limits: config.limits.clone(),
             targets: config.targets.clone(),
             ca_file: config.origin_ca_file.clone(),
             http2: config.origin_http2,
-            lists,
+            lists: files.lists,
             parents: ParentGroup::new(&config.parents),
             own_addresses,
             tls: OriginTls::default(),
@@ -304,7 +292,7 @@ impl Assembly {
         let manners: Vec<_> = config.sites.iter().map(settings).collect();
         let manner = SitePolicy::new(&config.cache, &config.cache, &lasting.groups);
         let compresses = config.settings().any(|settings| !settings.http.compression.codings.is_empty());
-        let fleet = fleet_secret.zip(config.fleet.node.clone()).map(|(secret, own_name)| {
+        let fleet = files.fleet_secret.zip(config.fleet.node.clone()).map(|(secret, own_name)| {
             let timeout = config.fleet.node_timeout;
             Arc::new(FleetLink { own_name, secret, peers: lasting.fleet_peers, timeout })
         });
@@ -318,21 +306,21 @@ impl Assembly {
             flights: lasting.flights,
             rests: lasting.rests,
             origins: Arc::new(origins),
-            certificates,
-            acceptor,
+            certificates: files.certificates,
+            acceptor: files.acceptor,
             access_log: lasting.access_log,
             missing: lasting.missing,
             history: lasting.history,
-            interceptor,
+            interceptor: files.interceptor,
             marks: Arc::new(marks_of(&config, pseudonym)),
-            passwords,
-            admin_tokens,
+            passwords: files.passwords,
+            admin_tokens: files.admin_tokens,
             fleet,
             delays: DelayTable::new(&config.delays),
             counts: lasting.counts,
             config,
         });
-        Self { shared, caretakers }
+        Self { shared, caretakers: files.caretakers }
     }
 }
 
@@ -341,6 +329,15 @@ pub(super) fn check_authorities(config: &ProxyConfig) -> io::Result<()> {
     let Some(path) = &config.origin_ca_file else { return Ok(()) };
     let mut roots = rustls::RootCertStore::empty();
     tls::load_ca_file(path, &mut roots).map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))
+}
+
+/// Reads the secret of the fleet, if there are other nodes.
+///
+/// # Errors
+/// The file is unusable, with the reason.
+pub(super) fn read_fleet_secret(config: &ProxyConfig) -> Result<Option<FleetSecret>, String> {
+    let has_peers = config.fleet.peers().next().is_some();
+    config.fleet.secret_file.as_deref().filter(|_| has_peers).map(FleetSecret::load).transpose()
 }
 
 /// Returns the settings that decide how responses are marked.

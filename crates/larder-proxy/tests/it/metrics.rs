@@ -7,6 +7,8 @@ use larder_proxy::ProxyConfig;
 use crate::support::{Connection, Fixture, Reply, eventually};
 
 fn fixture() -> Fixture {
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    fs::write(secret.path(), "of both nodes of a fleet").unwrap();
     Fixture::with(
         |received, _| match received.target.as_str() {
             "/no" => Reply::ok(&["Cache-Control: no-store"], "12345"),
@@ -16,6 +18,8 @@ fn fixture() -> Fixture {
         |config: &mut ProxyConfig| {
             config.admin = Some("127.0.0.1:0".parse().unwrap());
             config.fleet.node = Some("node-a".into());
+            config.fleet.nodes = ["node-a=127.0.0.1:1", "node-b=127.0.0.1:2"].map(|node| node.parse().unwrap()).into();
+            config.fleet.secret_file = Some(secret.path().to_owned());
         },
     )
 }

@@ -10,6 +10,7 @@ mod control;
 mod documents;
 mod errors;
 mod exec;
+mod fleet;
 mod help;
 mod manual;
 mod memory;

@@ -73,7 +73,7 @@ pub(crate) enum PurgeVerdict {
     Stands,
     /// A soft purge marked it stale at this time.
     StaleSince(Timestamp),
-    /// It may have been purged, so it must be validated before it is used.
+    /// Possibly purged, so it must be validated before it is used.
     Unconfirmed,
     /// Purged, so it must not be served.
     Gone,

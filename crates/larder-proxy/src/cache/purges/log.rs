@@ -76,7 +76,8 @@ impl PurgeLog {
     pub(super) fn set_kept(&mut self, is_kept: bool, last_number: u64) -> bool {
         let is_change = self.is_kept != is_kept;
         if is_change {
-            *self = Self { is_kept, start: last_number, positions: std::mem::take(&mut self.positions), ..Self::default() };
+            *self =
+                Self { is_kept, start: last_number, positions: std::mem::take(&mut self.positions), ..Self::default() };
         }
         is_change
     }

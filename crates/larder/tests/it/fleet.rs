@@ -1,0 +1,275 @@
+//! Purges on one node of a fleet, and the others.
+//! At stake: that somebody is told a response is purged, and a node that was away serves it when it is back.
+
+use crate::{
+    origin::Origin,
+    process::{Larder, Response, refused, said},
+    serving::admin_of,
+};
+use rustix::process::Signal;
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How soon a node that runs applies a purge made on another.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Three nodes of a fleet in front of one origin, of which each runs or does not.
+struct Nodes {
+    homes: [TempDir; 3],
+    ports: [u16; 3],
+    origin: Origin,
+    running: [Option<Larder>; 3],
+}
+
+impl Nodes {
+    fn new(timeout: &str) -> Self {
+        let sockets = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let ports = sockets.map(|socket| socket.local_addr().unwrap().port());
+        let homes = [(); 3].map(|()| TempDir::new().unwrap());
+        let nodes: Vec<String> =
+            NAMES.iter().zip(ports).map(|(name, port)| format!("\"{name}=127.0.0.1:{port}\"")).collect();
+        for (home, name) in homes.iter().zip(NAMES) {
+            let secret = home.path().join("secret");
+            fs::write(&secret, "of all three nodes\n").unwrap();
+            fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+            let text = format!(
+                "node = \"{name}\"\n[fleet]\nnodes = [{}]\nsecret_file = {secret:?}\nnode_timeout = \"{timeout}\"\n",
+                nodes.join(", ")
+            );
+            fs::write(home.path().join("larder.toml"), text).unwrap();
+        }
+        Self { homes, ports, origin: Origin::start(), running: [None, None, None] }
+    }
+
+    fn start(&mut self, node: usize) {
+        let home = &self.homes[node];
+        let (config, store) = (home.path().join("larder.toml"), home.path().join("store.larder"));
+        let (listen, origin) = (format!("127.0.0.1:{}", self.ports[node]), format!("http://{}", self.origin.address));
+        let flags = ["--listen", &listen, "--config", config.to_str().unwrap(), "--disk", store.to_str().unwrap()];
+        let more = ["--size", "64MiB", "--memory-cache", "1MB", "--origin", &origin, "--admin", "127.0.0.1:0"];
+        self.running[node] = Some(Larder::start(home, &[&flags[..], &more].concat()));
+    }
+
+    fn start_all(&mut self) {
+        (0..3).for_each(|node| self.start(node));
+        (0..3).for_each(|node| self.until_sure(node));
+    }
+
+    fn kill(&mut self, node: usize) {
+        let larder = self.running[node].take().unwrap();
+        larder.signal(Signal::KILL);
+    }
+
+    fn node(&self, node: usize) -> &Larder {
+        self.running[node].as_ref().unwrap()
+    }
+
+    /// Waits until health checks succeed.
+    fn until_ready(&self, node: usize) {
+        eventually("it is ready", || self.node(node).get("/-/ready").status == 200);
+    }
+
+    /// Waits until it knows the purges of all nodes.
+    fn until_sure(&self, node: usize) {
+        self.until_ready(node);
+        eventually("it is sure", || self.metric(node, "larder_fleet_doubt") == Some(0));
+    }
+
+    fn metric(&self, node: usize, name: &str) -> Option<i64> {
+        let text = Response::get_admin(admin_of(self.node(node)), "/metrics").body;
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+    }
+
+    fn purge(&self, node: usize, arguments: &[&str]) {
+        let admin = admin_of(self.node(node)).to_string();
+        said(&self.homes[node], &[&["purge", "--admin", &admin], arguments].concat());
+    }
+
+    /// Stores paths on a node.
+    fn store(&self, node: usize, paths: &[String]) {
+        paths.iter().for_each(|path| assert_eq!(self.node(node).get(path).status, 200));
+        eventually("all is stored", || paths.iter().all(|path| self.node(node).get(path).is_hit()));
+    }
+
+    /// The number of these paths that a node serves from its cache.
+    fn hits(&self, node: usize, paths: &[String]) -> usize {
+        paths.iter().filter(|path| self.node(node).get(path).is_hit()).count()
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "never happened: {what}");
+        thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+fn tagged(tag: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("/tagged/{tag}/{number}")).collect()
+}
+
+fn url(path: &str) -> String {
+    format!("http://www.example.test{path}")
+}
+
+#[test]
+fn node_that_was_away_serves_nothing_that_was_purged_meanwhile() {
+    let mut nodes = Nodes::new("1m");
+    nodes.start_all();
+    let purged: Vec<Vec<String>> = ["tag", "prefix", "url", "soft"].iter().map(|tag| tagged(tag, 60)).collect();
+    let kept = tagged("kept", 60);
+    for node in 0..3 {
+        purged.iter().for_each(|paths| nodes.store(node, paths));
+        nodes.store(node, &kept);
+    }
+    // A kill would lose what was stored within the last second.
+    assert_eq!(nodes.running[2].take().unwrap().stop(), Some(0));
+    nodes.purge(0, &["--tag", "tag"]);
+    let begun = Instant::now();
+    eventually("the live node has applied it", || nodes.hits(1, &purged[0][..1]) == 0);
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    nodes.purge(1, &["--prefix", &url("/tagged/prefix/")]);
+    let urls: Vec<String> = purged[2].iter().map(|path| url(path)).collect();
+    nodes.purge(0, &urls.iter().map(String::as_str).collect::<Vec<_>>());
+    nodes.purge(1, &["--soft", "--tag", "soft"]);
+    nodes.start(2);
+    // Before it is ready, too: whatever it serves from its cache was not purged.
+    assert_eq!(nodes.hits(2, &purged[0][..20]), 0);
+    nodes.until_sure(2);
+    for (place, paths) in purged.iter().enumerate() {
+        let paths = if place == 0 { &paths[20..] } else { paths };
+        assert_eq!(nodes.hits(2, paths), 0, "{place}");
+    }
+    assert_eq!(nodes.hits(2, &kept), kept.len());
+    // Everything, and a whole site.
+    let again: Vec<String> = purged.concat();
+    for (arguments, from) in [(&["--site", &url("/")][..], 2), (&["--all"], 1)] {
+        (0..3).for_each(|node| nodes.store(node, &again));
+        nodes.purge(from, arguments);
+        for node in 0..3 {
+            eventually("it is applied", || nodes.hits(node, &again[..1]) == 0);
+            assert_eq!(nodes.hits(node, &again[1..]), 0, "{arguments:?}");
+        }
+    }
+}
+
+#[test]
+fn no_kill_loses_an_acknowledged_purge() {
+    let mut nodes = Nodes::new("1m");
+    nodes.start_all();
+    let tags: Vec<String> = (0..24).map(|number| format!("t{number}")).collect();
+    let paths: Vec<String> = tags.iter().flat_map(|tag| tagged(tag, 3)).collect();
+    let kept = tagged("kept", 20);
+    nodes.store(2, &[&paths[..], &kept].concat());
+    // What was stored within the last second may be lost by a kill, and would prove nothing.
+    assert_eq!(nodes.running[2].take().unwrap().stop(), Some(0));
+    nodes.start(2);
+    nodes.until_sure(2);
+    assert_eq!(nodes.hits(2, &paths), paths.len());
+    for (number, tag) in tags.iter().enumerate() {
+        // The one that takes it dies once it has said yes, and the one that learns of it somewhere on its way.
+        nodes.purge(number % 2, &["--tag", tag]);
+        if number % 3 == 0 {
+            nodes.kill(2);
+            nodes.start(2);
+        }
+        if number % 8 == 5 {
+            nodes.kill(number % 2);
+            nodes.start(number % 2);
+        }
+    }
+    nodes.until_sure(2);
+    assert_eq!((nodes.hits(2, &paths), nodes.hits(2, &kept)), (0, kept.len()));
+    // Both that took purges have got those of the other.
+    for node in 0..2 {
+        nodes.until_sure(node);
+        assert_eq!(nodes.hits(node, &paths), 0);
+    }
+}
+
+/// At stake: an outage of one node that takes the others with it, or makes them serve what was purged there.
+#[test]
+fn silent_node_makes_others_validate_and_keeps_none_from_serving() {
+    let mut nodes = Nodes::new("2s");
+    nodes.start_all();
+    let paths = tagged("x", 20);
+    (0..3).for_each(|node| nodes.store(node, &paths));
+    nodes.purge(0, &["--tag", "none"]);
+    (0..2).for_each(|_| assert_eq!(nodes.hits(1, &paths), paths.len()));
+    nodes.kill(2);
+    nodes.purge(0, &["--tag", "x"]);
+    nodes.kill(0);
+    // Only b runs. It serves as before for a while, then validates, and stays ready.
+    eventually("it is in doubt", || nodes.metric(1, "larder_fleet_doubt") == Some(1));
+    assert_eq!(nodes.node(1).get("/-/ready").status, 200);
+    // One that starts alone is ready, and serves nothing of before without validation.
+    nodes.start(2);
+    nodes.until_ready(2);
+    assert_eq!(nodes.metric(2, "larder_fleet_doubt"), Some(1));
+    let asked = nodes.origin.count();
+    assert_eq!((nodes.hits(2, &paths), nodes.origin.count() - asked), (0, paths.len()));
+    // What it has fetched since is served until the doubt is renewed.
+    eventually("it is a hit again", || nodes.hits(2, &paths[..1]) == 1);
+    eventually("the doubt is renewed", || nodes.hits(2, &paths[..1]) == 0);
+    // Those fetched while the purge was unknown are purged once it is known.
+    nodes.store(2, &paths[..1]);
+    nodes.start(0);
+    (0..3).for_each(|node| nodes.until_sure(node));
+    eventually("all is stored again", || nodes.hits(2, &paths) == paths.len());
+}
+
+#[test]
+fn nodes_that_do_not_belong_together_say_so_and_trust_nothing() {
+    let mut nodes = Nodes::new("1m");
+    fs::write(nodes.homes[1].path().join("secret"), "of somebody else!\n").unwrap();
+    // The addresses of a and c are swapped for c itself: it reads its own log, and a's under a wrong name.
+    let config = nodes.homes[2].path().join("larder.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    let [a, _, c] = nodes.ports.map(|port| format!("127.0.0.1:{port}"));
+    fs::write(&config, text.replace(&a, "X").replace(&c, &a).replace('X', &c)).unwrap();
+    (0..3).for_each(|node| nodes.start(node));
+    nodes.running[0]
+        .as_mut()
+        .unwrap()
+        .wait_for_line("it refuses to send its purges: 403 this is for nodes of the fleet");
+    nodes.running[2].as_mut().unwrap().wait_for_line("it refuses to send its purges: 403 this node is c, not a");
+    for node in 0..3 {
+        nodes.until_ready(node);
+        assert_eq!(nodes.metric(node, "larder_fleet_doubt"), Some(1));
+    }
+    let open = nodes.node(0).get("/-/purges?log=0&after=0&wait=0");
+    assert_eq!((open.status, open.body.contains("larder purges")), (403, false));
+}
+
+#[test]
+fn fleets_that_cannot_work_are_refused_with_what_to_do() {
+    let home = TempDir::new().unwrap();
+    let (file, secret) = (home.path().join("larder.toml"), home.path().join("secret"));
+    fs::write(&secret, "of all three nodes\n").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+    let with_secret = format!("secret_file = {secret:?}");
+    for (text, told) in [
+        ("[fleet]\nnodes = [\"a=h:1\", \"b=h:2\"]", "need a secret"),
+        ("[fleet]\nnodes = [\"x=h:1\", \"b=h:2\"]\nsecret_file = \"s\"", "this node is not among the nodes"),
+        ("[fleet]\nnodes = [\"a=h:1\", \"b=h:1\"]\nsecret_file = \"s\"", "one name or address"),
+        ("[fleet]\nnodes = [\"a=h:1\", \"b\"]", "a node without a port: `b`"),
+        ("[fleet]\nnodes = [\"a=h:1\"]\nnode_timeout = \"10ms\"\nsecret_file = \"s\"", "less than a second"),
+        ("[fleet]\nnodes = [\"a=h:1\", \"b=h:2\"]\nsecret_file = \"/none\"", "No such file"),
+        (&format!("[fleet]\nnodes = [\"a=h:1\", \"b=h:2\"]\n{with_secret}"), "others may read it"),
+    ] {
+        fs::write(&file, format!("node = \"a\"\n{text}\n")).unwrap();
+        let output = crate::process::run(&home, &["config", "check", file.to_str().unwrap()]);
+        let said = crate::process::errors(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(!output.status.success() && said.contains(told) && said.contains("help: "), "{text}: {said}");
+    }
+    assert!(refused(&home, &["config", "check", "none.toml"], 1).contains("none.toml"));
+}
