@@ -323,7 +323,7 @@ mod tests {
             ("drain_notice = \"soon\"", "\"soon\"", "not a duration"),
             ("[[listener]]\naddress = \"127.0.0.1:1\"\norigin_form = 1", "1", "true or false"),
             ("trusted_proxy = []", "trusted_proxy", "unknown key"),
-            ("[fleet]\nnodes = [\"a\"]", "\"a\"", "a node without a port"),
+            ("[fleet]\nnodes = [\"a\"]", "\"a\"", "the node has no port"),
             ("[fleet]\nnodes = \"a=b:1\"", "\"a=b:1\"", "expected a list"),
             ("[fleet]\nnode_timeout = \"soon\"", "\"soon\"", "duration"),
             ("[fleet]\nsecret = \"x\"", "secret", "unknown key"),

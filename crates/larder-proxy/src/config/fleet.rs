@@ -133,17 +133,17 @@ impl FromStr for FleetNode {
     fn from_str(text: &str) -> Result<Self, InvalidFleetNode> {
         let bad = |why: &str| InvalidFleetNode(format!("{why}: `{text}`"));
         let (name, address) = text.split_once('=').unwrap_or((text, text));
-        let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("a node without a port"))?;
+        let (host, port) = address.rsplit_once(':').ok_or_else(|| bad("the node has no port"))?;
         let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(|| bad("not a port from 1 to 65535"))?;
         let is_word = |text: &str, more: &[u8]| {
             !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
         };
         let inside = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         if !inside.map_or(is_word(host, b"-._"), |address| address.parse::<Ipv6Addr>().is_ok()) {
-            return Err(bad("not the host of a node"));
+            return Err(bad("the node's host is not a name or an address"));
         }
         if !is_word(name, b"-._:[]") {
-            return Err(bad("the name of a node is letters, digits, -, . and _"));
+            return Err(bad("a node's name consists of letters, digits, -, . and _"));
         }
         Ok(Self { name: name.to_owned(), host: host.to_owned(), port })
     }

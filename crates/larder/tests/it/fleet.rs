@@ -261,10 +261,10 @@ fn fleets_that_cannot_work_are_refused_with_what_to_do() {
         ("[fleet]\nnodes = [\"a=h:1\", \"b=h:2\"]", "need a secret"),
         ("[fleet]\nnodes = [\"x=h:1\", \"b=h:2\"]\nsecret_file = \"s\"", "this node is not among the nodes"),
         ("[fleet]\nnodes = [\"a=h:1\", \"b=h:1\"]\nsecret_file = \"s\"", "one name or address"),
-        ("[fleet]\nnodes = [\"a=h:1\", \"b\"]", "a node without a port: `b`"),
+        ("[fleet]\nnodes = [\"a=h:1\", \"b\"]", "the node has no port: `b`"),
         ("[fleet]\nnodes = [\"a=h:1\"]\nnode_timeout = \"10ms\"\nsecret_file = \"s\"", "less than a second"),
         ("[fleet]\nnodes = [\"a=h:1\", \"b=h:2\"]\nsecret_file = \"/none\"", "No such file"),
-        (&format!("[fleet]\nnodes = [\"a=h:1\", \"b=h:2\"]\n{with_secret}"), "others may read it"),
+        (&format!("[fleet]\nnodes = [\"a=h:1\", \"b=h:2\"]\n{with_secret}"), "other users may read it"),
     ] {
         fs::write(&file, format!("node = \"a\"\n{text}\n")).unwrap();
         let output = crate::process::run(&home, &["config", "check", file.to_str().unwrap()]);
