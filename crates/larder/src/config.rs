@@ -1,8 +1,8 @@
 //! Reads the configuration file, which is TOML, and applies it to the settings.
 //!
-//! Owns: the keys, and the settings that they change. docs/configuration.md lists the keys for people. Defaults and
-//! rules between settings are in `settings`. Invariant: a file with an unknown key, a value of the wrong type or a
-//! value out of range is refused, and the error marks the place.
+//! Owns: the order in which sections are read. The keys are in the table (`table`, `rows`); sections whose keys depend
+//! on each other have readers of their own. Defaults and rules between settings are in `settings`. Invariant: a file with
+//! an unknown key, a value of the wrong type or a value out of range is refused, and the error marks the place.
 
 mod delay;
 mod fleet;
@@ -18,18 +18,23 @@ mod table;
 
 use crate::{
     failure::Failure,
-    memory_plan::TotalMemory,
-    mirrors::InterceptedHosts,
-    settings::{self, DiskSettings, RunSettings, StoreSettings},
+    settings::RunSettings,
     size, tuning,
     value::{self, BadValue},
 };
-use larder_http::{Rules, TargetList, coding::Compression, key_rules::KeyRules};
-use larder_proxy::{CacheSettings, HostRules, HostSent, Limits, OriginUrl, ProxyConfig};
+use larder_http::{Rules, key_rules::KeyRules};
+use larder_proxy::{CacheSettings, HostSent, OriginUrl};
 use larder_store::{Tuning, TuningKind, TuningValue};
+pub(crate) use rows::{LISTENERS, ORIGINS, STORE};
 use section::{ConfigProblem, ConfigSection, ConfigValue};
-use std::{fs, io::Read, path::Path, time::Duration};
-pub(crate) use table::{default_file, effective_file};
+use std::{
+    fs,
+    io::Read,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+use table::Reader;
+pub(crate) use table::{Setting, default_file, effective_file, flagged};
 
 /// Longest configuration file in bytes, so that a device or a video given by mistake is refused at once.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -76,26 +81,33 @@ pub(crate) fn apply_bytes(path: &Path, bytes: &[u8], settings: &mut RunSettings)
 fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigProblem> {
     let (mut top, warnings) = ConfigSection::parse(text)?;
     settings.warnings = warnings;
+    listeners::read(&mut top, &mut settings.proxy)?;
+    fleet::read(&mut top, &mut settings.proxy.fleet, &mut settings.drain_notice)?;
+    for (name, rows) in table::sections() {
+        let mut read = |section: &mut ConfigSection<'_>| {
+            let mut rows = rows.iter().filter(|row| !matches!(row.reader, Reader::Section));
+            rows.try_for_each(|row| section.take(row.place().1, |value| row.read(settings, value)).map(drop))?;
+            if name == "store" {
+                section.table("tuning", |section| read_tuning(section, &mut settings.store.tuning))
+            } else {
+                Ok(())
+            }
+        };
+        match name {
+            "" => read(&mut top)?,
+            _ if rows.iter().all(|row| matches!(row.reader, Reader::Section)) => {}
+            name => top.table(name, read)?,
+        }
+    }
     let proxy = &mut settings.proxy;
-    listeners::read(&mut top, proxy)?;
-    fleet::read(&mut top, &mut proxy.fleet, &mut settings.drain_notice)?;
-    top.set("workers", &mut proxy.worker_count, |value| value.parsed("a count", value::workers))?;
-    top.set("name", &mut proxy.pseudonym, |value| value.parsed("a name", value::pseudonym).map(Some))?;
-    top.set("allow_clients", &mut proxy.clients, |value| each(value, "a network", value::network))?;
-    top.set("origin", &mut proxy.default_origin, |value| origin(value).map(Some))?;
     if let Some(host_sent) = top.take("preserve_host", host_sent)? {
         let help = "give the origin too, such as origin = \"https://registry.example\"";
         let url = proxy.default_origin.take().ok_or_else(|| top.missing("origin", help))?;
         proxy.default_origin = Some(url.with_host(host_sent));
     }
     parents::read(&mut top, &mut proxy.parents)?;
-    top.set("origin_ca_file", &mut proxy.origin_ca_file, |value| value.parsed("a path", value::path).map(Some))?;
-    top.set("origin_http2", &mut proxy.origin_http2, ConfigValue::boolean)?;
-    top.set("offline", &mut proxy.offline, |value| value.parsed("an offline mode", value::offline))?;
-    top.table("cache", |section| read_cache(section, &mut proxy.cache))?;
     let mut known = site::KnownSites::default();
     proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache))?;
-    top.table("memory", |section| read_memory(section, (&mut settings.memory, &mut settings.memory_cache), proxy))?;
     let mut number = 0;
     proxy.delays = top.tables("delay", |section| {
         number += 1;
@@ -108,74 +120,17 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
         rule::read(section, number)
     })?);
     top.tables("mirror", |section| mirror::read(section, settings))?;
-    let proxy = &mut settings.proxy;
-    top.table("log", |section| {
-        let log = &mut proxy.access_log;
-        section.set("access", log, |value| value.parsed("a path", settings::parse_access_log).map(Some))?;
-        section.set("format", &mut proxy.log_format, |value| value.parsed("a log format", value::log_format))?;
-        section.set("queries", &mut proxy.log_queries, ConfigValue::boolean)
-    })?;
-    top.table("admin", |section| read_admin(section, proxy))?;
-    top.table("request", |section| {
-        section.set("x_forwarded", &mut proxy.add_x_forwarded, ConfigValue::boolean)?;
-        section.set("forwarded", &mut proxy.add_forwarded, ConfigValue::boolean)
-    })?;
-    top.table("response", |section| {
-        section.set("via", &mut proxy.add_via, ConfigValue::boolean)?;
-        section.set("cache_status", &mut proxy.add_cache_status, ConfigValue::boolean)
-    })?;
-    top.table("limits", |section| read_limits(section, &mut proxy.limits))?;
-    top.table("forward", |section| read_forward(section, &mut settings.forward, proxy))?;
-    top.table("intercept", |section| {
-        let intercept = &mut settings.intercept;
-        if let Some(named) = section.take("hosts", |value| each(value, "a host", InterceptedHosts::parse))? {
-            intercept.set_hosts(&named);
-        }
-        if let Some(named) = section.take("except", |value| each(value, "a host", InterceptedHosts::parse))? {
-            intercept.hosts.except = named.iter().flat_map(InterceptedHosts::patterns).collect();
-        }
-        section.set("ca_dir", &mut intercept.authority, |value| value.parsed("a path", value::path).map(Some))
-    })?;
-    top.table("pac", |section| read_hosts(section, &mut proxy.pac))?;
-    top.table("store", |section| read_store(section, &mut settings.store))?;
-    top.set("drain_timeout", &mut settings.drain, duration)?;
     top.finish()
 }
 
-fn read_admin(section: &mut ConfigSection<'_>, proxy: &mut ProxyConfig) -> Result<(), ConfigProblem> {
-    section.set("listen", &mut proxy.admin, |value| value.parsed("an address", value::listen_address).map(Some))?;
-    section.set("tls", &mut proxy.admin_tls, ConfigValue::boolean)?;
-    section.set("tokens", &mut proxy.admin_tokens, |value| value.parsed("a path", value::path).map(Some))
-}
-
-fn read_hosts(section: &mut ConfigSection<'_>, rules: &mut HostRules) -> Result<(), ConfigProblem> {
-    section.set("hosts", &mut rules.hosts, |value| each(value, "a host", value::host_pattern))?;
-    section.set("except", &mut rules.except, |value| each(value, "a host", value::host_pattern))
-}
-
-fn read_forward(
-    section: &mut ConfigSection<'_>,
-    forward: &mut Option<bool>,
-    proxy: &mut ProxyConfig,
-) -> Result<(), ConfigProblem> {
-    section.set("enabled", forward, |value| value.boolean().map(Some))?;
-    let targets = &mut proxy.targets;
-    section.set("allow_targets", &mut targets.allow, |value| each(value, "a network", value::network))?;
-    section.set("deny_targets", &mut targets.deny, |value| each(value, "a network", value::network))?;
-    section.set("connect_ports", &mut proxy.connect_ports, |value| each(value, "a port", value::port))?;
-    section.set("block_lists", &mut proxy.lists.block, |value| value.one_or_each("a path", value::path))?;
-    section.set("allow_lists", &mut proxy.lists.allow, |value| value.one_or_each("a path", value::path))?;
-    section.set("default_deny", &mut proxy.lists.default_deny, ConfigValue::boolean)?;
-    section.set("passwords", &mut proxy.passwords, |value| value.parsed("a path", value::path).map(Some))
-}
-
-fn read_store(section: &mut ConfigSection<'_>, store: &mut StoreSettings) -> Result<(), ConfigProblem> {
-    section.set("path", &mut store.disks, |value| value.one_or_each("a path", DiskSettings::parse))?;
-    section.set("size", &mut store.sizes, |value| value.one_or_each("a size", size::parse))?;
-    section.set("policy", &mut store.policy, |value| value.parsed("a policy", tuning::parse_choice).map(Some))?;
-    section.table("tuning", |section| read_tuning(section, &mut store.tuning))?;
-    section.set("mean_object_size", &mut store.mean_object_size_bytes, |value| bytes(value).map(Some))?;
-    section.set("io", &mut store.io, |value| value.parsed("auto, uring or threads", settings::parse_io))
+/// Reads the cache settings of the proxy or of a site.
+fn read_cache(section: &mut ConfigSection<'_>, cache: &mut CacheSettings) -> Result<(), ConfigProblem> {
+    for row in table::sections().into_iter().filter(|(name, _)| *name == "cache").flat_map(|(_, rows)| rows) {
+        if let Reader::Cache(read) = row.reader {
+            section.take(row.place().1, |value| read(cache, value))?;
+        }
+    }
+    Ok(())
 }
 
 fn read_tuning(section: &mut ConfigSection<'_>, tuning: &mut Tuning) -> Result<(), ConfigProblem> {
@@ -191,69 +146,8 @@ fn read_tuning(section: &mut ConfigSection<'_>, tuning: &mut Tuning) -> Result<(
     Ok(())
 }
 
-fn read_limits(section: &mut ConfigSection<'_>, limits: &mut Limits) -> Result<(), ConfigProblem> {
-    section.set("header_size", &mut limits.header_bytes_max, |value| value.parsed("a size", value::header_size))?;
-    section.set("header_fields", &mut limits.header_count_max, count)?;
-    section.set("connections", &mut limits.connection_count_max, count)?;
-    section.set("waiting", &mut limits.waiting_count_max, count)?;
-    section.set("streams", &mut limits.stream_count_max, |value| value.parsed("a count", value::small_count))?;
-    section.set("abandoned", &mut limits.abandoned_count_max, |value| value.parsed("a count", value::small_count))?;
-    section
-        .set("control_frames", &mut limits.control_count_max, |value| value.parsed("a count", value::small_count))?;
-    section.set("idle_timeout", &mut limits.idle, duration)?;
-    section.set("header_timeout", &mut limits.header, duration)?;
-    section.set("stall_timeout", &mut limits.stall, duration)?;
-    section.set("body_rate", &mut limits.body_rate, bytes)?;
-    section.set("body_grace", &mut limits.body_grace, duration)?;
-    section.set("store_timeout", &mut limits.store, duration)?;
-    section.set("origin_connect_timeout", &mut limits.origin_connect, duration)?;
-    section.set("origin_response_timeout", &mut limits.origin_response, duration)?;
-    section.set("origin_idle_timeout", &mut limits.origin_idle, duration)?;
-    let connections = &mut limits.origin_connection_count_max;
-    section.set("origin_connections", connections, |value| value.parsed("a count", value::count))?;
-    section.set("origin_idle_connections", &mut limits.origin_idle_count_max, count)
-}
-
-fn read_memory(
-    section: &mut ConfigSection<'_>,
-    (total, cache): (&mut TotalMemory, &mut Option<u64>),
-    proxy: &mut ProxyConfig,
-) -> Result<(), ConfigProblem> {
-    section.set("total", total, |value| value.parsed("a size, or auto", TotalMemory::parse))?;
-    section.set("cache", cache, |value| bytes(value).map(Some))?;
-    section.set("windows", &mut proxy.window_bytes, |value| bytes(value).map(Some))
-}
-
-fn read_cache(section: &mut ConfigSection<'_>, cache: &mut CacheSettings) -> Result<(), ConfigProblem> {
-    section.set("object_size_max", &mut cache.entry_bytes_max, bytes)?;
-    let window = &mut cache.group_window;
-    section.set("group_window", window, |value| value.parsed("a duration", value::group_window))?;
-    let http = &mut cache.http;
-    let fraction = &mut http.heuristic_fraction;
-    section.set("heuristic_fraction", fraction, |value| value.parsed("a number from 0 to 1", value::fraction))?;
-    section.set("heuristic_max", &mut http.heuristic_max, duration)?;
-    section.set("stale_on_error_max", &mut http.stale_on_error_max, duration)?;
-    let negative = &mut http.negative_lifetimes;
-    section.set("negative", negative, |value| each(value, "a status with a duration", value::negative_lifetime))?;
-    section.set("honour_request_directives", &mut http.honour_request_directives, ConfigValue::boolean)?;
-    section.set("normalise_vary", &mut http.normalise_vary, ConfigValue::boolean)?;
-    section.set("normalise_language", &mut http.normalise_language, ConfigValue::boolean)?;
-    section.set("heuristic_with_cookies", &mut http.heuristic_with_cookies, ConfigValue::boolean)?;
-    section.set("store_set_cookie", &mut http.store_set_cookie, ConfigValue::boolean)?;
-    section.set("targeted_fields", &mut http.targets, |value| {
-        each(value, "a field name", value::field_name).map(TargetList::new)
-    })?;
-    read_compression(section, &mut http.compression)
-}
-
-fn read_compression(section: &mut ConfigSection<'_>, compression: &mut Compression) -> Result<(), ConfigProblem> {
-    section.set("compress", &mut compression.codings, |value| each(value, "a coding", value::coding))?;
-    section.set("compress_types", &mut compression.types, |value| each(value, "a media type", value::media_type))?;
-    section.set("compress_size_min", &mut compression.size_min, bytes)
-}
-
 fn origin(value: ConfigValue<'_>) -> Result<OriginUrl, ConfigProblem> {
-    value.parsed("a URL", settings::parse_origin)
+    value.parsed("a URL", value::origin)
 }
 
 fn host_sent(value: ConfigValue<'_>) -> Result<HostSent, ConfigProblem> {
@@ -262,6 +156,14 @@ fn host_sent(value: ConfigValue<'_>) -> Result<HostSent, ConfigProblem> {
 
 fn duration(value: ConfigValue<'_>) -> Result<Duration, ConfigProblem> {
     value.parsed("a duration", crate::duration::parse)
+}
+
+fn path(value: ConfigValue<'_>) -> Result<PathBuf, ConfigProblem> {
+    value.parsed("a path", value::path)
+}
+
+fn small_count(value: ConfigValue<'_>) -> Result<u32, ConfigProblem> {
+    value.parsed("a count", value::small_count)
 }
 
 fn count(value: ConfigValue<'_>) -> Result<usize, ConfigProblem> {
@@ -281,373 +183,4 @@ fn each<T>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use larder_http::{coding::ContentCoding, rules::RuledRequest, ruling::RedirectPolicy};
-    use larder_proxy::{Direct, Listener, Offline};
-
-    fn parse(text: &str) -> Result<RunSettings, ConfigProblem> {
-        let mut settings = RunSettings::default();
-        read_settings(text, &mut settings).map(|()| settings)
-    }
-
-    #[test]
-    fn delays_say_who_gets_how_much() {
-        let text =
-            "[[delay]]\nrate = \"2MB\"\nclients = [\"10.0.0.0/8\"]\nhosts = [\"*.example\"]\nfor = \"each client\"\n";
-        let delay = parse(text).unwrap().proxy.delays.remove(0);
-        assert_eq!(delay.to_string(), "delay 1: 2000000 bytes per second for each client of 10.0.0.0/8");
-        for (text, place, problem) in [
-            ("[[delay]]\nname = \"x\"\n", "[[delay]]", "rate"),
-            ("[[delay]]\nrate = \"0\"\n", "\"0\"", "not a rate"),
-            ("[[delay]]\nrate = \"1000\"\n", "[[delay]]", "at least 1024"),
-            ("[[delay]]\nrate = \"1MB\"\nfor = \"each network\"\n", "[[delay]]", "must name networks"),
-            ("[[delay]]\nrate = \"1MB\"\nfor = \"nobody\"\n", "\"nobody\"", "unknown value for `for`"),
-        ] {
-            let wrong = parse(text).unwrap_err();
-            assert!(wrong.problem.contains(problem) && text[wrong.span].contains(place), "{text}: {}", wrong.problem);
-        }
-    }
-
-    #[test]
-    fn wrong_statements_about_the_fleet_are_pointed_at() {
-        for (text, place, problem) in [
-            ("trusted_proxies = [\"10.0.0.1/33\"]", "\"10.0.0.1/33\"", "not a network"),
-            ("trusted_proxies = [\"balancer\"]", "\"balancer\"", "not a network"),
-            ("trusted_proxies = \"10.0.0.0/8\"", "\"10.0.0.0/8\"", "a list"),
-            ("client_field = \"x-real-ip\"", "\"x-real-ip\"", "unknown field for the client's address"),
-            ("ready_path = \"ready\"", "\"ready\"", "not a path: "),
-            ("ready_path = \"/ready?deep\"", "\"/ready?deep\"", "not a path: "),
-            ("ready_path = \"\"", "\"\"", "not a path: "),
-            ("node = \"cache a\"", "\"cache a\"", "not a name"),
-            ("drain_notice = \"soon\"", "\"soon\"", "not a duration"),
-            ("[[listener]]\naddress = \"127.0.0.1:1\"\norigin_form = 1", "1", "true or false"),
-            ("trusted_proxy = []", "trusted_proxy", "unknown key"),
-            ("[fleet]\nnodes = [\"a\"]", "\"a\"", "the node has no port"),
-            ("[fleet]\nnodes = \"a=b:1\"", "\"a=b:1\"", "expected a list"),
-            ("[fleet]\nnode_timeout = \"soon\"", "\"soon\"", "duration"),
-            ("[fleet]\nsecret = \"x\"", "secret", "unknown key"),
-        ] {
-            let wrong = parse(text).unwrap_err();
-            assert!(wrong.problem.contains(problem), "{text}: {}", wrong.problem);
-            assert!(!wrong.help.is_empty() && text[wrong.span].contains(place), "{text}");
-        }
-        let right = "trusted_proxies = [\"10.0.0.0/8\", \"fd00::/8\"]\nclient_field = \"Forwarded\"\nready_path = \"none\"\n\
-                     node = \"cache-a\"\ndrain_notice = \"5s\"\n[fleet]\nnodes = [\"cache-a=a:1\", \"[::1]:80\"]\n\
-                     secret_file = \"s\"\nnode_timeout = \"2m\"";
-        let settings = parse(right).unwrap();
-        let fleet = &settings.proxy.fleet;
-        let names: Vec<&str> = fleet.nodes.iter().map(|node| &*node.name).collect();
-        assert_eq!((names, fleet.secret_file.is_some()), (vec!["cache-a", "[::1]:80"], true));
-        assert_eq!(fleet.node_timeout, Duration::from_secs(120));
-        let larder_proxy::Fleet { trusted_proxies, client_field, ready_path, node, shows_node, .. } =
-            settings.proxy.fleet;
-        assert_eq!((trusted_proxies.len(), client_field), (2, larder_proxy::ClientField::Forwarded));
-        assert_eq!((ready_path, node.as_deref(), shows_node), (None, Some("cache-a"), true));
-        assert_eq!(settings.drain_notice, Duration::from_secs(5));
-        assert_eq!(parse("").unwrap().proxy.fleet.ready_path.as_deref(), Some("/-/ready"));
-    }
-
-    #[test]
-    fn old_name_is_accepted_with_a_warning_that_names_the_new_one() {
-        for (old, new, name) in [
-            ("drain = \"3s\"", "drain_timeout = \"3s\"", "`drain_timeout`"),
-            ("memory = { hot = \"1GB\" }", "memory = { cache = \"1GB\" }", "`memory.cache`"),
-            ("[forward]\nonly_allowed = true", "[forward]\ndefault_deny = true", "`forward.default_deny`"),
-            ("[intercept]\nauthority = \"a\"", "[intercept]\nca_dir = \"a\"", "`intercept.ca_dir`"),
-            ("[limits]\nstall = \"1s\"", "[limits]\nstall_timeout = \"1s\"", "`limits.stall_timeout`"),
-            (
-                "origin = \"http://a\"\norigin_host = \"client\"",
-                "origin = \"http://a\"\npreserve_host = true",
-                "`preserve_host`",
-            ),
-            (
-                "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\nbalance = \"turns\"\nfailures = 4\nout = \"1s\"",
-                "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\nbalance = \"round_robin\"\nmax_fails = 4\n\
-                 fail_timeout = \"1s\"",
-                "`balance = round_robin`",
-            ),
-        ] {
-            let (old, new) = (parse(old).unwrap(), parse(new).unwrap());
-            assert!(old.warnings.iter().any(|warning| warning.contains(name)), "{:?}", old.warnings);
-            assert_eq!(format!("{:?}", RunSettings { warnings: Vec::new(), ..old }), format!("{new:?}"));
-        }
-        let twice = parse("[limits]\nidle = \"1s\"\nidle_timeout = \"2s\"").unwrap_err();
-        assert_eq!(
-            (twice.problem.as_str(), twice.help.as_str()),
-            ("unknown key `idle`", "did you mean `idle_timeout`?")
-        );
-    }
-
-    #[test]
-    fn an_empty_file_changes_nothing() {
-        let text = "[store]\n[memory]\n[forward]\n[log]\n[admin]\n[response]\n[limits]\n[cache]\n";
-        for text in ["", text] {
-            assert_eq!(format!("{:?}", parse(text).unwrap()), format!("{:?}", RunSettings::default()));
-        }
-    }
-
-    #[test]
-    fn every_key_of_the_documentation_is_read() {
-        let document = include_str!("../../../docs/configuration.md");
-        let (_, rest) = document.split_once("```toml\n").expect("the documentation has an example");
-        let (example, rest) = rest.split_once("```").expect("the example ends");
-        let (_, rest) = rest.split_once("```toml\n").expect("there is another for a reverse proxy");
-        let (reverse, _) = rest.split_once("```").expect("the example ends");
-        let read = parse(example).unwrap();
-        assert_eq!(read.warnings, Vec::<String>::new(), "the example has new names only");
-        let RunSettings { proxy, forward, store, memory_cache, drain, intercept, worlds, .. } = read;
-        assert_eq!(worlds.names, ["pypi", "npm", "oci"]);
-        assert_eq!(worlds.registries[0].name, "registry.example.com:5000");
-        assert_eq!(worlds.origins[0].url.to_string(), "https://npm.example.com:443");
-        assert_eq!((proxy.mirrors.len(), proxy.mirrors[0].path.as_str()), (1, "/company"));
-        assert_eq!(intercept.hosts.hosts, ["pypi.org", "*.debian.org"].map(|host| host.parse().unwrap()));
-        assert_eq!(intercept.hosts.except, ["private.debian.org".parse().unwrap()]);
-        assert_eq!(intercept.authority, Some("/var/lib/larder/ca".into()));
-        let addresses = ["127.0.0.1:3128", "[::1]:3128", "192.168.0.1:443"].map(|address| address.parse().unwrap());
-        let [first, second, third] = addresses;
-        let proxied_by = vec!["10.2.0.0/24".parse().unwrap()];
-        let behind = Listener { proxied_by, origin_form: true, ..Listener::tls("10.0.0.1:8443".parse().unwrap()) };
-        assert_eq!(proxy.listeners, [Listener::plain(first), Listener::plain(second), Listener::tls(third), behind]);
-        assert_eq!((proxy.add_x_forwarded, proxy.add_forwarded, proxy.origin_http2), (true, true, false));
-        assert_eq!(proxy.cache.http.compression.codings, [ContentCoding::Brotli, ContentCoding::Gzip]);
-        assert_eq!((proxy.cache.http.compression.types.len(), proxy.cache.http.compression.size_min), (2, 2048));
-        assert_eq!(proxy.offline, Offline::Auto);
-        assert!(proxy.pac.contain("www.example.com") && !proxy.pac.contain("intranet.example.com"));
-        assert_eq!(proxy.passwords, Some("/etc/larder/passwords".into()));
-        let files = proxy.identities.iter().map(|identity| (identity.certificate.clone(), identity.key.clone()));
-        assert!(files.eq([("/etc/larder/example.pem".into(), "/etc/larder/example.key".into())]));
-        assert_eq!(proxy.pseudonym.as_deref(), Some("cache-1.example"));
-        assert_eq!((proxy.worker_count, drain), (2, Duration::from_secs(20)));
-        assert_eq!(proxy.clients, ["192.168.0.0/16".parse().unwrap()]);
-        let origin_url = |text: &str| text.parse::<OriginUrl>().unwrap();
-        let default = origin_url("http://127.0.0.1:9000").with_host(HostSent::Client);
-        assert_eq!(parse(reverse).unwrap().proxy.default_origin, Some(default));
-        assert_eq!(proxy.origin_ca_file, Some("/etc/larder/origins.pem".into()));
-        assert_eq!(store.disks, ["/var/cache/larder", "/dev/sdb"].map(|path| DiskSettings::At(path.into())));
-        assert_eq!((store.row().unwrap().name, store.tuning.reinsertion), ("log", false));
-        assert_eq!(store.tuning.objective, larder_store::Objective::Bytes);
-        assert_eq!(
-            (store.sizes, store.mean_object_size_bytes),
-            (vec![100_000_000_000, 2_000_000_000_000], Some(32 << 10))
-        );
-        assert_eq!(store.io, larder_store::IoChoice::Threads);
-        assert_eq!((memory_cache, proxy.window_bytes), (Some(1_000_000_000), Some(128_000_000)));
-        assert_eq!(forward, Some(true));
-        assert_eq!(proxy.targets.allow, ["10.1.0.0/16".parse().unwrap()]);
-        assert_eq!(proxy.targets.deny, ["10.1.9.0/24".parse().unwrap()]);
-        assert_eq!(proxy.connect_ports, [443]);
-        check_sites(&proxy);
-        assert_eq!(proxy.access_log, Some(larder_proxy::AccessLogTarget::File("/var/log/larder/access.log".into())));
-        assert_eq!(proxy.admin, Some("127.0.0.1:3180".parse().unwrap()));
-        assert!(!proxy.add_via && !proxy.add_cache_status);
-        assert_eq!((proxy.cache.entry_bytes_max, proxy.cache.group_window), (8_000_000_000, Duration::from_secs(5)));
-        let http = proxy.cache.http;
-        assert_eq!((http.heuristic_fraction, http.heuristic_max), (0.2, Duration::from_hours(12)));
-        assert_eq!(http.stale_on_error_max, Duration::from_hours(48));
-        let negative = [(404, Duration::from_secs(10)), (410, Duration::from_mins(5))];
-        assert_eq!(http.negative_lifetimes, negative);
-        assert!(!http.honour_request_directives && !http.normalise_vary && http.normalise_language);
-        assert!(http.heuristic_with_cookies && http.store_set_cookie);
-        let targets = ["example-cache-control", "cdn-cache-control"].map(http::HeaderName::from_static);
-        assert_eq!(http.targets, TargetList::new(targets));
-        let key = |url: &str| http.key_rules.key("http", "mirror.example", url).unwrap();
-        assert_eq!(key("/debian/a?utm_id=1"), b"Phttp://deb.example/debian/a");
-        check_rule(&proxy.rules);
-        check_limits(&proxy.limits);
-    }
-
-    fn check_limits(limits: &Limits) {
-        assert_eq!((limits.header_bytes_max, limits.header_count_max), (32 << 10, 200));
-        assert_eq!((limits.connection_count_max, limits.stream_count_max, limits.abandoned_count_max), (4096, 64, 100));
-        assert_eq!((limits.control_count_max, limits.origin_connection_count_max), (1000, 500));
-        assert_eq!((limits.origin_idle_count_max, limits.waiting_count_max), (32, 1000));
-        assert_eq!((limits.body_rate, limits.body_grace), (1 << 10, Duration::from_secs(30)));
-        let times = [
-            limits.idle,
-            limits.header,
-            limits.stall,
-            limits.store,
-            limits.origin_connect,
-            limits.origin_response,
-            limits.origin_idle,
-        ];
-        assert_eq!(times.map(|time| time.as_secs()), [120, 10, 90, 2, 5, 30, 45]);
-    }
-
-    fn check_sites(proxy: &ProxyConfig) {
-        let origin_url = |text: &str| text.parse::<OriginUrl>().unwrap();
-        assert_eq!(proxy.parents.members[0].0.to_string(), "proxy.example:3128");
-        assert_eq!(
-            proxy.parents.except,
-            [Direct::Hosts("*.intranet.example".parse().unwrap()), Direct::Network("10.0.0.0/8".parse().unwrap())]
-        );
-        assert_eq!(proxy.lists.block, [std::path::PathBuf::from("/etc/larder/hosts")]);
-        assert_eq!((proxy.lists.allow.len(), proxy.lists.default_deny), (2, true));
-        let sites: Vec<String> =
-            proxy.sites.iter().map(|site| format!("{} {}", site.name, site.hosts.join(" "))).collect();
-        let origins = |index: usize| proxy.sites[index].origins.as_ref().unwrap();
-        let (named, parent) =
-            (HostSent::Named("inner.example.com".parse().unwrap()), "http://10.0.0.9:3128".parse().unwrap());
-        assert_eq!(origins(0).members[0].0, origin_url("http://10.0.0.5:8080").with_host(named).by_parent(parent));
-        assert_eq!(
-            sites,
-            [
-                "example.com example.com www.example.com",
-                "static.example.com static.example.com",
-                "downloads *.downloads.example.com",
-            ]
-        );
-        let downloads = &proxy.sites[2];
-        assert_eq!((downloads.paths[0].as_str(), &downloads.listeners[0].to_string()[..]), ("/pub", "127.0.0.1:3128"));
-        let cache = downloads.cache.as_ref().unwrap();
-        assert_eq!((cache.entry_bytes_max, cache.http.heuristic_fraction), (20_000_000_000, 0.5));
-        assert_eq!(cache.http.heuristic_max, proxy.cache.http.heuristic_max, "what it does not say is as [cache] says");
-        let several = origins(1);
-        let urls: Vec<String> = several.members.iter().map(|(url, weight)| format!("{url} {weight}")).collect();
-        assert_eq!(urls, ["http://10.0.0.6:8080 1", "http://10.0.0.7:8080 2"]);
-        assert_eq!(
-            (several.rules.balance, several.rules.failure_count_max),
-            (larder_proxy::Balance::ConsistentHash, 5)
-        );
-        assert_eq!(several.rules.out, Duration::from_secs(30));
-        assert_eq!(several.rules.check, Some(("/health".to_owned(), Duration::from_secs(7))));
-    }
-
-    fn check_rule(rules: &Rules) {
-        let request = RuledRequest {
-            method: &http::Method::GET,
-            scheme: "http",
-            authority: "repo.example:80",
-            path: "/a/b.jar?x",
-            accept: "",
-        };
-        let ruling = rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new()).unwrap();
-        assert_eq!(
-            (ruling.name.as_str(), ruling.fresh, ruling.immutable),
-            ("jars", Some(Duration::from_hours(24)), true)
-        );
-        assert_eq!((ruling.following, ruling.size_max), (RedirectPolicy::All, Some(1_000_000_000)));
-        assert_eq!(
-            (ruling.varies.as_slice(), ruling.finishes_abandoned),
-            (&["x-tenant".parse().unwrap()][..], Some(true))
-        );
-        assert!(ruling.checks_authorization && ruling.checks_digest);
-        assert_eq!((ruling.is_never_stored, ruling.stale_on_error), (false, Some(Duration::from_hours(720))));
-        assert_eq!(ruling.stale_while_revalidate, Some(Duration::from_mins(1)));
-        assert!(ruling.ignored.client_directives && ruling.ignored.vary == ["user-agent"]);
-    }
-
-    #[test]
-    fn a_rule_that_says_nothing_or_what_cannot_be_is_pointed_at() {
-        for (text, at, problem) in [
-            ("[[rule]]\nhosts = [\"a\", \"b:http\"]\nfresh = \"1m\"", "\"b:http\"", "not valid in `hosts`: `b:http`"),
-            ("preserve_host = true", "", " has no `origin`"),
-            ("origin = \"http://a\"\npreserve_host = \"a b\"", "\"a b\"", "not a host: `a b`"),
-            ("[[site]]\norigin = \"http://a\"", "[[site]]", "[[site]] has no `hosts`"),
-            ("[[site]]\nhosts = [\"a\"]", "[[site]]", "[[site]] has no `origin`"),
-            ("[[site]]\npaths = \"app\"\norigin = \"http://a\"", "\"app\"", "not a path: `app`"),
-            (
-                "[[site]]\nhosts = [\"a\"]\norigin = \"http://a\"\n[[site]]\nhosts = [\"a\"]\npaths = [\"/b\"]\norigin = \"http://b\"",
-                "\"a\"",
-                "two sites have the same host: `a`",
-            ),
-            (
-                "[[site]]\nlisteners = [\"127.0.0.1:3128\"]\norigin = \"http://a\"",
-                "[[site]]",
-                "a site with `listeners` cannot have an origin",
-            ),
-            ("[[site]]\npaths = [\"/b\"]\n[site.cache]\nheuristic = 1", "heuristic", "unknown key `heuristic`"),
-            ("[cache]\ncompress = [\"deflate\"]", "\"deflate\"", "unknown coding: `deflate`"),
-            ("[cache]\ncompress_types = [\"text\"]", "\"text\"", "not a media type: `text`"),
-            ("[[rule]]\npaths = \"a\"\nfresh = \"1m\"", "\"a\"", "not valid in `paths`: `a`"),
-            ("[[rule]]\nignore = [\"cookies\"]", "\"cookies\"", "unknown value for `ignore`: `cookies`"),
-            ("[[rule]]\nname = \"\"\nfresh = \"1m\"", "\"\"", "not a name: ``"),
-            ("[[rule]]\nhosts = [\"a\"]", "[[rule]]", "[[rule]] has no `fresh`"),
-            (
-                "[[rule]]\nstore = false\nfresh = \"1m\"",
-                "[[rule]]",
-                "the rule gives a lifetime to responses that it does not store",
-            ),
-            ("[[rule]]\nauthorization = \"maybe\"", "\"maybe\"", "unknown value for `authorization`: `maybe`"),
-            ("[[rule]]\nvary = [\"a b\"]", "\"a b\"", "not a field name: `a b`"),
-            ("[[rule]]\nobject_size_max = \"1XB\"", "\"1XB\"", "unknown unit in size: `1XB`"),
-            (
-                "[[rule]]\ntypes = [\"image/*\"]\ncheck_digest = true",
-                "[[rule]]",
-                "a rule with `types` cannot check: the check comes before the response, and its type is not known yet",
-            ),
-            (
-                "[[rule]]\nauthorization = \"check\"\nignore = [\"authorization\"]",
-                "[[rule]]",
-                "the rule both shares responses to requests with credentials and checks each client",
-            ),
-            ("[[mirror]]\nname = \"oci\"\nregistries = [\"company\"]", "\"company\"", "not a registry: `company`"),
-            (
-                "[[mirror]]\nname = \"npm\"\nregistries = [\"a.example\"]",
-                "[[mirror]]",
-                "only a mirror of containers has registries",
-            ),
-            ("parent = \"https://user:secret@a\"", "\"https://user:secret@a\"", "parent must begin with http://"),
-            ("[[rule]]\nfrehs = \"1m\"\nimmutable = true", "frehs", "unknown key `frehs`"),
-        ] {
-            let found = parse(text).unwrap_err();
-            assert_eq!((&text[found.span.clone()], found.problem.as_str()), (at, problem), "{text}");
-        }
-    }
-
-    #[test]
-    fn one_disk_needs_no_list() {
-        let store = parse("[store]\npath = \"a\"\nsize = \"1GB\"").unwrap().store;
-        assert_eq!((store.disks, store.sizes), (vec![DiskSettings::At("a".into())], vec![1_000_000_000]));
-    }
-
-    #[test]
-    fn a_bad_member_of_a_list_is_pointed_at_alone() {
-        for (text, at) in [
-            ("listen = [\"3128\", \"x\"]", "\"x\""),
-            ("[forward]\nallow_targets = [\"10.0.0.0/8\", \"lan\"]", "\"lan\""),
-            ("[forward]\nconnect_ports = [443, 0]", "0"),
-            ("[store]\nsize = [\"1GB\", \"1XB\"]", "\"1XB\""),
-            ("[store]\npolicy = \"lru\"", "\"lru\""),
-            ("[store.tuning]\nreinsertion = 1", "1"),
-            ("[[site]]\nhosts = [\"a\", \"http://b\"]\norigin = \"http://c\"", "\"http://b\""),
-        ] {
-            let found = parse(text).unwrap_err();
-            assert_eq!(&text[found.span], at, "{text}");
-        }
-    }
-
-    #[test]
-    fn origins_of_a_site_that_do_not_go_together_are_pointed_at() {
-        let site = "drain = \"1s\"\n[[site]]\nhosts = [\"a\"]\norigin = \"http://b\"\n[[site.origins]]\n";
-        for (more, problem) in [
-            ("url = \"http://c\"\nweight = 101", "weight of http://c:80 must be from 1 to 100: 101"),
-            ("url = \"http://c/d\"", "origins of one site must have the same base path: http://c:80/d"),
-        ] {
-            let text = format!("{site}{more}");
-            let found = parse(&text).unwrap_err();
-            assert_eq!((found.problem.as_str(), &text[found.span]), (problem, "[[site]]"));
-        }
-    }
-
-    #[test]
-    fn a_host_that_has_a_site_already_is_pointed_at() {
-        let site = |host: &str| format!("[[site]]\nhosts = [\"b\", \"{host}\"]\norigin = \"http://c\"\n");
-        for (text, at) in [(site("B"), "\"B\""), (site("a") + &site("d"), "\"b\"")] {
-            let found = parse(&text).unwrap_err();
-            assert_eq!((found.problem.as_str(), &text[found.span.clone()]), ("two sites have the same host: `b`", at));
-            assert_eq!(found.span.start, text.rfind(at).unwrap());
-        }
-    }
-
-    #[test]
-    fn a_site_needs_hosts_and_an_origin() {
-        assert_eq!(parse("[[site]]\norigin = \"http://a\"").unwrap_err().problem, "[[site]] has no `hosts`");
-        assert_eq!(
-            parse("[[site]]\nhosts = []\norigin = \"http://a\"").unwrap_err().problem,
-            "[[site]] has no `hosts`"
-        );
-        assert_eq!(parse("[[site]]\nhosts = [\"a\"]").unwrap_err().problem, "[[site]] has no `origin`");
-    }
-}
+mod tests;

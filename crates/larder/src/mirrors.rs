@@ -111,7 +111,7 @@ pub(crate) fn parse_origin_of(text: &str) -> Result<OriginOf, BadValue> {
     };
     let (name, url) = text.split_once('=').ok_or_else(bad)?;
     let name = named(name)?.name;
-    Ok(OriginOf { name, url: crate::settings::parse_origin(url)? })
+    Ok(OriginOf { name, url: crate::value::origin(url)? })
 }
 
 impl Registry {
@@ -187,7 +187,7 @@ impl NamedRegistry {
                         registry.company.example=http://10.0.0.1:5000";
             return Err(BadValue::new(format!("not a registry: `{text}`"), help));
         }
-        Ok(Self { name: name.to_ascii_lowercase(), url: api_of(&crate::settings::parse_origin(&url)?) })
+        Ok(Self { name: name.to_ascii_lowercase(), url: api_of(&crate::value::origin(&url)?) })
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     volumes,
 };
 use larder_http::rules::Rule;
-use larder_proxy::{AccessLogTarget, Fleet, HostPattern, HostRules, OriginUrl, ProxyConfig};
+use larder_proxy::{Fleet, HostPattern, HostRules, ProxyConfig};
 use larder_store::{IoChoice, PathContent, Policy, Tuning, mean_entry_bytes_default};
 use std::{
     fmt,
@@ -72,6 +72,11 @@ impl Interception {
     pub(crate) fn set_hosts(&mut self, named: &[InterceptedHosts]) {
         self.hosts.hosts = named.iter().flat_map(InterceptedHosts::patterns).collect();
         self.rules = named.iter().flat_map(InterceptedHosts::rules).collect();
+    }
+
+    /// Replaces the hosts that are not intercepted although they are among the hosts.
+    pub(crate) fn set_except(&mut self, named: &[InterceptedHosts]) {
+        self.hosts.except = named.iter().flat_map(InterceptedHosts::patterns).collect();
     }
 }
 
@@ -180,33 +185,6 @@ impl fmt::Display for DiskSettings {
             Self::None => f.write_str("none"),
         }
     }
-}
-
-/// Parses `--io` and `[store] io`.
-pub(crate) fn parse_io(text: &str) -> Result<IoChoice, BadValue> {
-    match text {
-        "auto" => Ok(IoChoice::Auto),
-        "uring" => Ok(IoChoice::Uring),
-        "threads" => Ok(IoChoice::Threads),
-        _ => Err(BadValue::new(format!("unknown I/O method: `{text}`"), "it can be auto, uring or threads")),
-    }
-}
-
-/// Parses `--access-log` and `[log] access`.
-pub(crate) fn parse_access_log(text: &str) -> Result<AccessLogTarget, BadValue> {
-    match text {
-        "" => Err(BadValue::new("an empty path", "give a file, or `-` for standard output")),
-        "-" => Ok(AccessLogTarget::Stdout),
-        path => Ok(AccessLogTarget::File(PathBuf::from(path))),
-    }
-}
-
-/// Parses `--origin`, `origin` and `[[site]] origin`.
-pub(crate) fn parse_origin(text: &str) -> Result<OriginUrl, BadValue> {
-    text.parse::<OriginUrl>().map_err(|error| {
-        let help = "an origin is a URL such as http://127.0.0.1:8080, https://example.com or http://example.com/base";
-        BadValue::new(error.to_string(), help)
-    })
 }
 
 impl Default for RunSettings {
@@ -405,109 +383,4 @@ impl RunSettings {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use larder_proxy::Listener;
-
-    fn check(change: impl FnOnce(&mut RunSettings), expected: Result<(), &str>) {
-        let mut settings = RunSettings::default();
-        change(&mut settings);
-        let found = settings.check().map_err(|failure| failure.to_string());
-        match (&found, expected) {
-            (Ok(()), Ok(())) => {}
-            (Err(found), Err(expected)) if found.contains(expected) => {}
-            _ => panic!("expected {expected:?}, found {found:?}"),
-        }
-    }
-
-    #[test]
-    fn defaults_are_sound() {
-        check(|_| {}, Ok(()));
-        assert!(RunSettings::default().proxy_config().forward);
-        assert!(RunSettings::default().proxy_config().clients.is_empty());
-    }
-
-    #[test]
-    fn strangers_need_an_invitation() {
-        let open = || vec!["127.0.0.1:1".parse().unwrap(), "0.0.0.0:2".parse().unwrap()];
-        check(|settings| settings.proxy.listeners = open(), Err("requires a list of clients: 0.0.0.0:2"));
-        let invite = |settings: &mut RunSettings| {
-            settings.proxy.listeners = open();
-            settings.proxy.clients = vec!["10.0.0.0/8".parse().unwrap()];
-        };
-        check(invite, Ok(()));
-        let admin = "10.0.0.1:1".parse().unwrap();
-        check(|settings| settings.proxy.admin = Some(admin), Err("must be on this machine: 10.0.0.1:1"));
-        let tls = Listener::tls("127.0.0.1:3".parse().unwrap());
-        check(|settings| settings.proxy.listeners = vec![tls], Err("needs a certificate: 127.0.0.1:3"));
-        let admin = |settings: &mut RunSettings| settings.proxy.admin = Some(settings.proxy.listeners[0].address);
-        check(admin, Err("two listeners have the same address: 127.0.0.1:3128"));
-        check(|settings| settings.proxy.listeners.clear(), Err("no address to listen on"));
-    }
-
-    #[test]
-    fn interception_is_for_forward_proxies() {
-        let all = |settings: &mut RunSettings| settings.intercept.hosts.hosts = vec![HostPattern::All; 2];
-        check(all, Ok(()));
-        let once = |settings: &mut RunSettings| settings.intercept.hosts.hosts = vec![HostPattern::All];
-        check(once, Err("banking, mail and passwords"));
-        let reverse = |settings: &mut RunSettings| {
-            all(settings);
-            settings.proxy.default_origin = Some(parse_origin("http://127.0.0.1:8080").unwrap());
-        };
-        check(reverse, Err("interception needs forward mode"));
-        let both = |settings: &mut RunSettings| {
-            reverse(settings);
-            settings.forward = Some(true);
-        };
-        check(both, Err("interception and an origin for every host exclude each other: http://127.0.0.1:8080"));
-    }
-
-    #[test]
-    fn disks_and_sizes_go_together() {
-        let at = |path: &str| DiskSettings::At(path.into());
-        let with = |disks: Vec<DiskSettings>, sizes: Vec<u64>| {
-            move |settings: &mut RunSettings| (settings.store.disks, settings.store.sizes) = (disks, sizes)
-        };
-        check(with(vec![at("a"), at("b")], vec![]), Ok(()));
-        let (one, two) = (64 << 20, 128 << 20);
-        check(with(vec![at("a"), at("b")], vec![one]), Ok(()));
-        check(with(vec![at("a"), at("b")], vec![one, two]), Ok(()));
-        check(with(vec![at("a"), at("b")], vec![one, 1_000_000]), Err("these settings make no store: "));
-        check(with(vec![DiskSettings::None], vec![one]), Err("a size is given, but no store on disk"));
-        check(with(vec![at("a")], vec![1, 2]), Err("2 sizes for 1 disks"));
-        check(with(vec![at("a"), at("a")], vec![]), Err("a disk is given twice: a"));
-        check(with(vec![at("a"), DiskSettings::None], vec![]), Err("`none` is given together with a disk"));
-    }
-
-    #[test]
-    fn this_machine_is_always_a_client() {
-        let mut settings = RunSettings::default();
-        settings.proxy.clients = vec!["10.0.0.0/8".parse().unwrap()];
-        let shown = settings.proxy_config().clients.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(shown, ["10.0.0.0/8", "127.0.0.0/8", "::1/128"]);
-    }
-
-    #[test]
-    fn an_origin_turns_forward_mode_off_unless_it_is_asked_for() {
-        let mut settings = RunSettings::default();
-        settings.proxy.default_origin = Some(parse_origin("http://127.0.0.1:8080").unwrap());
-        assert!(settings.reverses() && !settings.proxy_config().forward);
-        settings.forward = Some(true);
-        assert!(settings.reverses() && settings.proxy_config().forward);
-        check(|settings| settings.forward = Some(false), Err("nothing to do: forward mode is off"));
-    }
-
-    #[test]
-    fn what_is_no_origin_says_why() {
-        assert_eq!(
-            parse_origin("https://Example.com/a/").map(|url| url.to_string()).as_deref(),
-            Ok("https://example.com:443/a")
-        );
-        for text in ["", "example.com", "ftp://example.com", "http://user@example.com", "http://a:70000", "http://a:0"]
-        {
-            let problem = parse_origin(text).expect_err(text).problem;
-            assert!(problem.starts_with("origin ") && problem.ends_with(text), "{problem}");
-        }
-    }
-}
+mod tests;

@@ -9,8 +9,10 @@ use http::{HeaderName, uri::Authority};
 use ipnet::IpNet;
 use larder_http::{coding::ContentCoding, fields::via::Pseudonym};
 use larder_proxy::{
-    ClientField, Direct, FleetNode, HostPattern, HostSent, InvalidFleetNode, LogFormat, Offline, Parent, TlsIdentity,
+    AccessLogTarget, ClientField, Direct, FleetNode, HostPattern, HostSent, InvalidFleetNode, LogFormat, Offline,
+    OriginUrl, Parent, TlsIdentity,
 };
+use larder_store::IoChoice;
 use std::{
     error::Error,
     fmt,
@@ -323,6 +325,33 @@ pub(crate) fn log_format(text: &str) -> Result<LogFormat, BadValue> {
     let help = "it can be squid, common, combined, json, or directives such as `%h %t \"%r\" %>s %b %{outcome}x`; \
                 see docs/configuration.md";
     text.parse::<LogFormat>().map_err(|error| BadValue::new(error.to_string(), help))
+}
+
+/// Parses `--io` and `[store] io`.
+pub(crate) fn io(text: &str) -> Result<IoChoice, BadValue> {
+    match text {
+        "auto" => Ok(IoChoice::Auto),
+        "uring" => Ok(IoChoice::Uring),
+        "threads" => Ok(IoChoice::Threads),
+        _ => Err(BadValue::new(format!("unknown I/O method: `{text}`"), "it can be auto, uring or threads")),
+    }
+}
+
+/// Parses `--access-log` and `[log] access`.
+pub(crate) fn access_log(text: &str) -> Result<AccessLogTarget, BadValue> {
+    match text {
+        "" => Err(BadValue::new("an empty path", "give a file, or `-` for standard output")),
+        "-" => Ok(AccessLogTarget::Stdout),
+        path => Ok(AccessLogTarget::File(PathBuf::from(path))),
+    }
+}
+
+/// Parses `--origin`, `origin` and `[[site]] origin`.
+pub(crate) fn origin(text: &str) -> Result<OriginUrl, BadValue> {
+    text.parse::<OriginUrl>().map_err(|error| {
+        let help = "an origin is a URL such as http://127.0.0.1:8080, https://example.com or http://example.com/base";
+        BadValue::new(error.to_string(), help)
+    })
 }
 
 /// Returns the member of `known` of which `name` is most probably a misspelling.

@@ -106,7 +106,9 @@ mod tests {
             FleetSecret::load(&path).err()
         };
         assert_eq!(load("  0123456789abcdef\n", 0o600), None);
-        for (text, mode, why) in [("0123456789abcdef", 0o640, "other users may read it"), ("a secret\n", 0o600, "fewer")] {
+        for (text, mode, why) in
+            [("0123456789abcdef", 0o640, "other users may read it"), ("a secret\n", 0o600, "fewer")]
+        {
             let told = load(text, mode).unwrap();
             assert!(told.contains(why) && !told.contains("a secret") && !told.contains("0123456789"), "{told}");
         }

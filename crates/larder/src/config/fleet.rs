@@ -1,4 +1,4 @@
-//! Reads the keys about other machines of the same fleet: balancers in front, the node's name, and other nodes.
+//! Reads the keys about other machines of the same fleet: balancers in front, and the node's name.
 
 use super::{
     duration, each,
@@ -8,7 +8,7 @@ use crate::value;
 use larder_proxy::Fleet;
 use std::time::Duration;
 
-/// Reads these keys and the section `[fleet]` into `fleet` and `drain_notice`.
+/// Reads these keys into `fleet` and `drain_notice`.
 pub(super) fn read(
     top: &mut ConfigSection<'_>,
     fleet: &mut Fleet,
@@ -21,9 +21,5 @@ pub(super) fn read(
     if let Some(node) = top.take("node", |value| value.parsed("a name", value::pseudonym))? {
         (fleet.node, fleet.shows_node) = (Some(node.into()), true);
     }
-    top.table("fleet", |section| {
-        section.set("nodes", &mut fleet.nodes, |value| each(value, "a node", value::fleet_node))?;
-        section.set("secret_file", &mut fleet.secret_file, |value| value.parsed("a path", value::path).map(Some))?;
-        section.set("node_timeout", &mut fleet.node_timeout, duration)
-    })
+    Ok(())
 }

@@ -4,20 +4,15 @@
 //! is ignored.
 
 use super::{
-    each,
     section::{ConfigProblem, ConfigSection},
     site::{self, read_group},
 };
 use crate::value::{self, BadValue};
 use larder_proxy::{DirectFallback, Parent, Parents};
 
-/// Reads the keys at the top of the file into `parents`.
+/// Reads `[parents]` into `parents`, which has the members of `parent` already.
 pub(super) fn read(top: &mut ConfigSection<'_>, parents: &mut Parents) -> Result<(), ConfigProblem> {
-    let alike = top.take("parent", |value| value.one_or_each("a URL", value::parent))?;
-    let is_given = alike.is_some();
-    if let Some(alike) = alike {
-        parents.members = alike.into_iter().map(|parent| (parent, 1)).collect();
-    }
+    let is_given = !parents.members.is_empty();
     top.table("parents", |section| {
         let members = section.tables("members", member)?;
         if is_given && !members.is_empty() {
@@ -31,8 +26,7 @@ pub(super) fn read(top: &mut ConfigSection<'_>, parents: &mut Parents) -> Result
         section.set("direct", &mut parents.direct, |value| value.parsed("never or on-failure", fallback))?;
         let help = "give each parent once, with a weight from 1 to 100";
         parents.fault().map_or(Ok(()), |fault| Err(section.refused(BadValue::new(fault, help))))
-    })?;
-    top.set("no_parent", &mut parents.except, |value| each(value, "a host or a network", value::direct))
+    })
 }
 
 /// Reads one of several parents.

@@ -1,14 +1,26 @@
-//! The rows of the table of settings. Columns: name, flag, type, range, default, reload, example, meaning.
+//! The rows of the table of settings. Columns: name, flag, type, range, default, reload, example, meaning; then, for
+//! most keys, the form of the flag and the reader.
+//!
+//! A key without a reader is read together with the other keys of its section, because they depend on each other.
 
-use super::table::{
-    DefaultValue::{Prose, Required, Toml},
-    ReloadBehavior::{Reload, Restart},
-    Setting,
-    ValueKind::{Boolean, Count, Duration, List, Rate, Share, Size, Tables, Text},
+mod responses;
+
+use super::{
+    bytes, duration, each, origin, path,
+    table::{
+        DefaultValue::{Prose, Required, Toml},
+        Reader,
+        ReloadBehavior::{Reload, Restart},
+        Setting,
+        ValueKind::{Boolean, Count, Duration, List, Size, Tables, Text},
+        once, repeated,
+    },
 };
+use crate::{memory_plan::TotalMemory, mirrors::InterceptedHosts, settings::DiskSettings, size, tuning, value};
 
 macro_rules! row {
-    ($name:literal, $flag:literal, $kind:expr, $range:literal, $default:expr, $reload:expr, $example:literal, $about:literal) => {
+    ($name:literal, $flag:literal, $kind:expr, $range:literal, $default:expr, $reload:expr, $example:literal,
+     $about:literal $(, flag $form:expr)? $(=> $into:ident |$target:ident, $value:ident| $read:expr)?) => {
         Setting {
             name: $name,
             flag: $flag,
@@ -18,28 +30,64 @@ macro_rules! row {
             reload: $reload,
             example: $example,
             about: $about,
+            form: row!(form $($form)?),
+            reader: row!(reader $($into |$target, $value| $read)?),
         }
     };
+    (form) => { None };
+    (form $form:expr) => { Some($form) };
+    (reader) => { Reader::Section };
+    (reader run |$target:ident, $value:ident| $read:expr) => {
+        Reader::Run(|$target, $value| {
+            $read;
+            Ok(())
+        })
+    };
+    (reader cache |$target:ident, $value:ident| $read:expr) => {
+        Reader::Cache(|$target, $value| {
+            $read;
+            Ok(())
+        })
+    };
+}
+pub(super) use row;
+
+/// Returns every key of the configuration file, except for the constants of policies (`store.tuning`), which the engine
+/// lists.
+pub(super) fn settings() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().chain(responses::SETTINGS)
 }
 
-/// Every key of the configuration file, but for the constants of policies (`store.tuning`), which the engine lists.
+pub(crate) const LISTENERS: &str = "Listeners and clients";
+pub(crate) const STORE: &str = "Store and memory";
+pub(crate) const ORIGINS: &str = "Origins and mirrors";
+const FORWARD: &str = "Forward proxy";
+
+/// Keys about clients, origins, the store and forward requests.
 #[rustfmt::skip]
-pub(super) const SETTINGS: &[Setting] = &[
+const SETTINGS: &[Setting] = &[
     row!("listen", "--listen", List, "", Toml("[\"127.0.0.1:3128\"]"), Reload, "[\"127.0.0.1:3128\", \"[::1]:3128\"]",
         "Addresses where clients connect. An address other than loopback requires `allow_clients`."),
     row!("listen_tls", "--listen-tls", List, "", Prose("none"), Reload, "[\"192.168.0.1:443\"]",
         "Addresses where clients connect with TLS 1.2 or 1.3. Requires a certificate. If `listen` or `listen_tls` \
          is set, the default address is not used."),
     row!("allow_clients", "--allow-client", List, "", Prose("none"), Reload, "[\"192.168.0.0/16\"]",
-        "Networks that may use the proxy. This machine always may. `0.0.0.0/0` and `::/0` admit everybody."),
+        "Networks that may use the proxy. This machine always may. `0.0.0.0/0` and `::/0` admit everybody.",
+        flag repeated("NETWORK", LISTENERS, "Network that may use the proxy, in addition to this machine (repeatable)")
+        => run |s, v| s.proxy.clients = each(v, "a network", value::network)?),
     row!("name", "", Text, "", Prose("`larder-` and eight random digits"), Reload, "\"cache-1.example\"",
         "Name of this proxy in `Via` and `CDN-Loop`, used to detect loops. Proxies that may forward to each other \
-         need different names."),
+         need different names."
+        => run |s, v| s.proxy.pseudonym = Some(v.parsed("a name", value::pseudonym)?)),
     row!("workers", "--workers", Count, "1 to 1024", Prose("one per processor"), Restart, "2",
-        "Number of serving threads, 1 to 1024."),
+        "Number of serving threads, 1 to 1024.",
+        flag once("COUNT", "", "Threads that serve requests [default: one per processor]")
+        => run |s, v| s.proxy.worker_count = v.parsed("a count", value::workers)?),
     row!("drain_timeout", "--drain-timeout", Duration, "", Toml("\"10s\""), Reload, "\"20s\"",
         "Time that running exchanges have to finish after SIGTERM or SIGINT; see \
-         [Signals](../configuration.md#signals)."),
+         [Signals](../configuration.md#signals).",
+        flag once("DURATION", "", "Time for running exchanges after SIGTERM or SIGINT [default: 10s]")
+        => run |s, v| s.drain = duration(v)?),
     row!("trusted_proxies", "", List, "", Prose("none"), Reload, "[\"10.2.0.0/24\"]",
         "Networks of balancers and proxies in front whose statements about their client are believed: the field \
          `client_field`, and a PROXY header (version 1 or 2) at the start of a connection. Access rules, delays, the log \
@@ -60,25 +108,35 @@ pub(super) const SETTINGS: &[Setting] = &[
          balancer takes to notice."),
     row!("origin", "--origin", Text, "", Prose("none"), Reload, "\"http://127.0.0.1:9000\"",
         "Reverse proxy: the origin for every host that no `[[site]]` names. Schemes are `http://`, `https://`, \
-         and `h2c://` for HTTP/2 without TLS. The URL may have a base path."),
+         and `h2c://` for HTTP/2 without TLS. The URL may have a base path.",
+        flag once("URL", ORIGINS, "Reverse proxy: origin for every host, such as http://127.0.0.1:8080")
+        => run |s, v| s.proxy.default_origin = Some(origin(v)?)),
     row!("preserve_host", "", Text, "", Prose("`false` for an https origin, otherwise `true`"), Reload, "true",
         "The Host (and `:authority`) sent to the origin. `true`: the host that the client requested. `false`: the \
          host in the origin's URL, which most public servers need. Or a fixed host, such as \
          `\"www.example.com\"`. Cache keys always use the host that the client requested."),
     row!("origin_http2", "", Boolean, "", Toml("true"), Reload, "false",
-        "Uses HTTP/2 with TLS origins that offer it. Their interim responses (103) are lost."),
+        "Uses HTTP/2 with TLS origins that offer it. Their interim responses (103) are lost."
+        => run |s, v| s.proxy.origin_http2 = v.boolean()?),
     row!("origin_ca_file", "", Text, "", Prose("none"), Reload, "\"/etc/larder/origins.pem\"",
-        "A PEM file of CA certificates to trust for `https://` origins, in addition to the system's."),
+        "A PEM file of CA certificates to trust for `https://` origins, in addition to the system's."
+        => run |s, v| s.proxy.origin_ca_file = Some(path(v)?)),
     row!("offline", "--offline", Text, "off, auto, on, on-even-forbidden", Toml("\"off\""), Reload, "\"auto\"",
         "When to contact origins: `off` (always), `auto` (unless the uplink is down), `on` (never), \
          `on-even-forbidden` (never, and serve stale responses that forbid it). See \
-         [Keep working offline](../how-to/offline.md)."),
+         [Keep working offline](../how-to/offline.md).",
+        flag once("WHEN", ORIGINS, "When to contact no origins: off, auto, on or on-even-forbidden [default: off]")
+        => run |s, v| s.proxy.offline = v.parsed("an offline mode", value::offline)?),
     row!("parent", "--parent", Text, "", Prose("none"), Reload, "\"http://user:password@proxy.example:3128\"",
         "A proxy, or a list of proxies, through which to reach the origins of forward requests and mirrors: \
-         `http://[user:password@]host[:port]`. See [Parent proxies](../configuration.md#parent-proxies)."),
+         `http://[user:password@]host[:port]`. See [Parent proxies](../configuration.md#parent-proxies).",
+        flag repeated("URL", ORIGINS, "Proxy that reaches origins, such as http://user:password@proxy.example:3128 (repeatable)")
+        => run |s, v| s.proxy.parents.members = v.one_or_each("a URL", value::parent)?.into_iter().map(|url| (url, 1)).collect()),
     row!("no_parent", "--no-parent", List, "", Prose("none"), Reload, "[\"*.intranet.example\", \"10.0.0.0/8\"]",
         "Hosts to contact directly: names such as `*.company.example`, addresses, and networks such as \
-         `10.0.0.0/8` for hosts that are given by address."),
+         `10.0.0.0/8` for hosts that are given by address.",
+        flag repeated("HOST", ORIGINS, "Host to contact without the parent: a name, *.NAME or a network (repeatable)")
+        => run |s, v| s.proxy.parents.except = each(v, "a host or a network", value::direct)?),
     row!("listener.address", "", Text, "", Required, Reload, "\"10.0.0.1:8443\"",
         "Address of this listener; one table per address, as an alternative to `listen` and `listen_tls`."),
     row!("listener.tls", "", Boolean, "", Toml("false"), Reload, "true",
@@ -135,24 +193,34 @@ pub(super) const SETTINGS: &[Setting] = &[
         List, "", Prose("`larder/store.larder` in the user's cache directory"), Restart, "[\"/var/cache/larder\", \"/dev/sdb\"]",
         "The store: a file, an existing directory that will contain `store.larder`, a block device, or `none` for \
          memory only. Policies that keep one file per entry take a directory. A list makes a store of several \
-         volumes."),
+         volumes.",
+        flag repeated("PATH", STORE, "Store file, directory or block device, or `none` for memory only (repeatable) [default: in your cache directory]")
+        => run |s, v| s.store.disks = v.one_or_each("a path", DiskSettings::parse)?),
     row!("store.size", "--size",
         Size, "64MiB to 16TiB", Prose("the size of the existing store or block device; `1GB` for a new file"), Restart, "[\"100GB\", \"2TB\"]",
         "Hard limit on the size of the volume, 64 MiB to 16 TiB. One value for all disks, or a list with one for \
-         each. A store keeps the size it was created with."),
+         each. A store keeps the size it was created with.",
+        flag repeated("SIZE", STORE, "Hard limit on the store, one for all disks or one each [default: the existing size, or 1GB]")
+        => run |s, v| s.store.sizes = v.one_or_each("a size", size::parse)?),
     row!("store.policy", "--policy",
         Text, "", Prose("the policy of the existing store; `log` for a new one"), Restart, "\"log\"",
         "How entries are found, placed and evicted. `larder help tuning` lists the policies. `auto` takes the one \
          that [`larder plan`](../how-to/planning.md) recommends; the memory size then covers the index too. A store \
-         keeps its policy."),
+         keeps its policy.",
+        flag once("POLICY", STORE, "Storage policy, or auto; `larder help tuning` lists them [default: the existing one, or log]")
+        => run |s, v| s.store.policy = Some(v.parsed("a policy", tuning::parse_choice)?)),
     row!("store.mean_object_size", "--mean-object-size",
         Size, "512B to 1MiB", Prose("`8KiB`; between 128 GiB and 256 GiB of store it rises to `16KiB`"), Restart, "\"32KiB\"",
         "Expected mean size of stored objects, 512 B to 1 MiB. For the HashCache policies and `tiny`, the index \
          has room for the store's size divided by this: smaller takes more memory, larger loses entries early if \
          the real mean is smaller (`larder_store_displaced_total` grows). The index of `log` grows with its \
-         entries; there it only sets how much room a new store gets for checkpoints."),
+         entries; there it only sets how much room a new store gets for checkpoints.",
+        flag once("SIZE", STORE, "Expected mean size of stored objects [default: 8KiB; 16KiB from 256GiB of store]")
+        => run |s, v| s.store.mean_object_size_bytes = Some(bytes(v)?)),
     row!("store.io", "--io", Text, "auto, uring, threads", Toml("\"auto\""), Restart, "\"threads\"",
-        "`uring`, `threads`, or `auto`: io_uring where the kernel allows it, otherwise threads."),
+        "`uring`, `threads`, or `auto`: io_uring where the kernel allows it, otherwise threads.",
+        flag once("HOW", STORE, "I/O interface of the store: auto, uring or threads [default: auto]")
+        => run |s, v| s.store.io = v.parsed("auto, uring or threads", value::io)?),
     row!("memory.total", "--memory", Size, "a size, or auto", Toml("\"auto\""), Reload, "\"1GB\"",
         "Memory of the whole process: program, index, entries to be written, read buffers, bodies in transfer, \
          connections and memory cache. Larder prints the parts at start and refuses a size that is too small \
@@ -160,50 +228,73 @@ pub(super) const SETTINGS: &[Setting] = &[
          again later. `auto` takes half of the free memory of the machine, or of the tightest control group (`memory.high`, \
          `memory.max`). It takes at most the store's size, or 256 MiB if that is more. It gives memory back while \
          others need it; see [Memory](../configuration.md#memory-of-the-process). A size is at most the machine's \
-         memory."),
+         memory.",
+        flag once("SIZE", STORE, "Memory for the whole process, such as 256MB; auto takes half of what is free and gives it back [default: auto]")
+        => run |s, v| s.memory = v.parsed("a size, or auto", TotalMemory::parse)?),
     row!("memory.cache", "--memory-cache", Size, "", Prose("the rest of `memory.total`"), Reload, "\"1GB\"",
-        "Memory for whole responses in front of the store. Growing from 0 needs a restart."),
+        "Memory for whole responses in front of the store. Growing from 0 needs a restart.",
+        flag once("SIZE", STORE, "Size of the memory cache [default: the rest of --memory]")
+        => run |s, v| s.memory_cache = Some(bytes(v)?)),
     row!("memory.windows", "",
         Size, "", Prose("an eighth of `memory.total`, at least 2 MiB"), Reload, "\"128MB\"",
         "Memory for all bodies in transfer to clients: data that fetches hold ahead of their readers, chunks \
          read from disk, and data that waits for a client's connection. More lets slow clients release origins \
-         sooner. Beyond it, each body has 16 KiB. `larder_window_bytes` in `/metrics` shows the current use."),
+         sooner. Beyond it, each body has 16 KiB. `larder_window_bytes` in `/metrics` shows the current use."
+        => run |s, v| s.proxy.window_bytes = Some(bytes(v)?)),
     row!("forward.enabled", "", Boolean, "", Prose("on if there is neither an origin nor a site"), Reload, "true",
-        "Accepts requests in absolute form and CONNECT, for any allowed target."),
+        "Accepts requests in absolute form and CONNECT, for any allowed target."
+        => run |s, v| s.forward = Some(v.boolean()?)),
     row!("forward.allow_targets", "--allow-target", List, "", Prose("none"), Reload, "[\"10.1.0.0/16\"]",
         "Loopback, link-local and private networks that clients may request. Configured origins need no \
-         permission."),
+         permission.",
+        flag repeated("NETWORK", FORWARD, "Loopback, link-local or private network that clients may request (repeatable)")
+        => run |s, v| s.proxy.targets.allow = each(v, "a network", value::network)?),
     row!("forward.deny_targets", "", List, "", Prose("none"), Reload, "[\"10.1.9.0/24\"]",
-        "Networks that are always refused."),
+        "Networks that are always refused."
+        => run |s, v| s.proxy.targets.deny = each(v, "a network", value::network)?),
     row!("forward.connect_ports", "", List, "1 to 65535", Toml("[443, 8443]"), Reload, "[443]",
-        "Ports to which CONNECT may open a tunnel."),
+        "Ports to which CONNECT may open a tunnel."
+        => run |s, v| s.proxy.connect_ports = each(v, "a port", value::port)?),
     row!("forward.block_lists", "--block-list", Text, "", Prose("none"), Reload, "\"/etc/larder/hosts\"",
         "Files that list hosts to refuse with 403, in forward requests and in tunnels, intercepted or not. See \
-         [Host lists](../configuration.md#host-lists)."),
+         [Host lists](../configuration.md#host-lists).",
+        flag repeated("FILE", FORWARD, "List of hosts to refuse: a hosts file, or one name per line (repeatable)")
+        => run |s, v| s.proxy.lists.block = v.one_or_each("a path", value::path)?),
     row!("forward.allow_lists", "--allow-list",
         List, "", Prose("none"), Reload, "[\"/etc/larder/allowed\", \"/etc/larder/school\"]",
-        "Files that list hosts to serve even if a block list names them."),
+        "Files that list hosts to serve even if a block list names them.",
+        flag repeated("FILE", FORWARD, "List of hosts to serve even if a block list names them (repeatable)")
+        => run |s, v| s.proxy.lists.allow = v.one_or_each("a path", value::path)?),
     row!("forward.default_deny", "", Boolean, "", Toml("false"), Reload, "true",
-        "Refuses every host that no allow list names."),
+        "Refuses every host that no allow list names."
+        => run |s, v| s.proxy.lists.default_deny = v.boolean()?),
     row!("forward.passwords", "--passwords", Text, "", Prose("none"), Reload, "\"/etc/larder/passwords\"",
         "A password file as `htpasswd -B` writes it (bcrypt or SHA-crypt). Forward requests and tunnels without a \
          valid user and password get 407. Larder reloads the file when it changes. A verified password stays \
-         accepted for one minute."),
-    row!("intercept.hosts", "--intercept HOST", List, "", Prose("none"), Reload, "[\"pypi.org\", \"*.debian.org\"]",
+         accepted for one minute.",
+        flag once("FILE", LISTENERS, "Require a user and password from this `htpasswd -B` file")
+        => run |s, v| s.proxy.passwords = Some(path(v)?)),
+    row!("intercept.hosts", "--intercept", List, "", Prose("none"), Reload, "[\"pypi.org\", \"*.debian.org\"]",
         "Hosts whose `https://` is decrypted and cached instead of tunnelled: a name, an address, `*.NAME` for \
          everything below a name, or a package registry such as `npm` (`larder mirror list`). Clients must trust \
-         your CA; see [Cache HTTPS](../how-to/interception.md)."),
+         your CA; see [Cache HTTPS](../how-to/interception.md).",
+        flag repeated("HOST", FORWARD, "Host whose https:// is decrypted and cached: a name, *.NAME, all, or a registry such as npm (repeatable)")
+        => run |s, v| s.intercept.set_hosts(&each(v, "a host", InterceptedHosts::parse)?)),
     row!("intercept.except", "", List, "", Prose("none"), Reload, "[\"private.debian.org\"]",
-        "Hosts among these that are tunnelled anyway."),
+        "Hosts among these that are tunnelled anyway."
+        => run |s, v| s.intercept.set_except(&each(v, "a host", InterceptedHosts::parse)?)),
     row!("intercept.ca_dir", "",
         Text, "", Prose("`larder/ca` in the user's data directory"), Reload, "\"/var/lib/larder/ca\"",
-        "Directory where `larder ca init` put the CA."),
+        "Directory where `larder ca init` put the CA."
+        => run |s, v| s.intercept.authority = Some(path(v)?)),
     row!("pac.hosts", "",
         List, "", Prose("those of `[intercept]`; without any, all hosts"), Reload, "[\"*.example.com\"]",
         "Hosts that the PAC script at `/proxy.pac` and `/wpad.dat` sends to this proxy. See [Browsers and \
-         PAC](../configuration.md#browsers-and-pac)."),
+         PAC](../configuration.md#browsers-and-pac)."
+        => run |s, v| s.proxy.pac.hosts = each(v, "a host", value::host_pattern)?),
     row!("pac.except", "", List, "", Prose("none"), Reload, "[\"intranet.example.com\"]",
-        "Hosts among these that go direct."),
+        "Hosts among these that go direct."
+        => run |s, v| s.proxy.pac.except = each(v, "a host", value::host_pattern)?),
     row!("site.origins.url", "", Text, "", Required, Reload, "\"http://10.0.0.6:8080\"",
         "URL of one of several origins."),
     row!("site.origins.weight", "", Count, "1 to 100", Toml("1"), Reload, "2",
@@ -230,222 +321,4 @@ pub(super) const SETTINGS: &[Setting] = &[
         "URL of one of several parents."),
     row!("parents.members.weight", "", Count, "1 to 100", Toml("1"), Reload, "2",
         "Share of the requests that this parent gets, in relation to the others."),
-    row!("cache.object_size_max", "", Size, "", Toml("\"4GiB\""), Reload, "\"8GB\"",
-        "Longest body that is stored. Longer ones pass through."),
-    row!("cache.heuristic_fraction", "", Share, "0 to 1", Toml("0.1"), Reload, "0.2",
-        "A response without an explicit lifetime is fresh for this share of the time since its Last-Modified (RFC \
-         9111 4.2.2). 0 turns this off."),
-    row!("cache.heuristic_max", "", Duration, "", Toml("\"24h\""), Reload, "\"12h\"",
-        "Longest such lifetime."),
-    row!("cache.heuristic_with_cookies", "", Boolean, "", Toml("false"), Reload, "true",
-        "Gives a heuristic lifetime also to responses that set a cookie, and to responses to requests with a \
-         cookie that neither say `public` nor vary by `Cookie`. Off: the origin validates such a response each \
-         time, and it is never served stale. On: a page made for one client that does not say so is shown to \
-         others."),
-    row!("cache.stale_on_error_max", "", Duration, "", Toml("\"24h\""), Reload, "\"2d\"",
-        "How long past its lifetime a response may be served when the origin fails, if nothing forbids it (RFC \
-         9111 4.2.4)."),
-    row!("cache.negative", "", List, "400=.. to 599=..", Prose("none"), Reload, "[\"404=10s\", \"410=5m\"]",
-        "Lifetimes, by status, for errors that state none, such as `[\"404=10s\"]`. Allowed where RFC 9111 4.2.2 \
-         allows a heuristic: 404, 405, 410, 414, 451, 501, and any error that says `public`. Longer saves \
-         requests to the origin, but hides a resource that has appeared since."),
-    row!("cache.honour_request_directives", "", Boolean, "", Toml("true"), Reload, "false",
-        "Obeys a client's Cache-Control and Pragma."),
-    row!("cache.normalise_vary", "", Boolean, "", Toml("true"), Reload, "false",
-        "Ignores, when it selects a variant, white space around commas and how a request field is split over \
-         lines."),
-    row!("cache.normalise_language", "", Boolean, "", Toml("false"), Reload, "true",
-        "Compares `Accept-Language` without case and white space. A client that prefers one language gets a \
-         stored variant in that language, even if it accepts others too. More hits, but the origin is not asked \
-         even if it would choose otherwise."),
-    row!("cache.store_set_cookie", "", Boolean, "", Toml("false"), Reload, "true",
-        "Stores responses with `Set-Cookie` like any other. Off: only those that say `public` or give a lifetime \
-         for shared caches (`s-maxage`, or `max-age` in a targeted field). On: one client's session can be given \
-         to others."),
-    row!("cache.targeted_fields", "",
-        List, "", Toml("[\"CDN-Cache-Control\"]"), Reload, "[\"Example-Cache-Control\", \"CDN-Cache-Control\"]",
-        "Response fields that replace Cache-Control and Expires; the first valid one counts (RFC 9213). `[]` for \
-         none."),
-    row!("cache.group_window", "", Duration, "0s to 60s", Toml("\"2s\""), Reload, "\"5s\"",
-        "Requests by one client with the same Referer within this time of the page's head are stored next to the \
-         page, if the policy supports it. Longer keeps slow pages together but may include the next click. At \
-         most 60 s; `0s` turns this off."),
-    row!("cache.compress", "", List, "zstd, br, gzip", Prose("none"), Reload, "[\"br\", \"gzip\"]",
-        "Content codings to apply, best first, for clients that accept them: `\"zstd\"`, `\"br\"`, `\"gzip\"`. \
-         See [Compression](../configuration.md#compression)."),
-    row!("cache.compress_types", "",
-        List, "", Prose("`text/*`, JSON, JavaScript, XML, XHTML, SVG, WebAssembly"), Reload, "[\"text/html\", \"image/svg+xml\"]",
-        "Media types to compress, such as `text/html` or `text/*`."),
-    row!("cache.compress_size_min", "", Size, "", Toml("\"1KiB\""), Reload, "\"2KiB\"",
-        "Shortest body to compress, if its length is known."),
-    row!("rule.name", "", Text, "", Prose("`rule 1` and so on"), Reload, "\"jars\"",
-        "Name that `larder explain` shows."),
-    row!("rule.hosts", "", List, "", Prose("all"), Reload, "[\"repo.example\", \"*.repo.example\"]",
-        "Hosts that the rule matches. A host without a port matches every port; `*.NAME` is allowed. The first \
-         matching rule applies, alone. See [Rules](../configuration.md#rules)."),
-    row!("rule.paths", "", List, "", Prose("all"), Reload, "[\"/**/*.jar\"]",
-        "Patterns of the whole path without query: `*` matches anything but a slash, `**` anything."),
-    row!("rule.methods", "", List, "", Prose("GET and HEAD"), Reload, "[\"GET\", \"HEAD\"]",
-        "Methods that the rule matches."),
-    row!("rule.statuses", "", List, "", Prose("all"), Reload, "[\"200\"]",
-        "Statuses that the rule matches, such as `404` or `5xx`."),
-    row!("rule.types", "", List, "", Prose("all"), Reload, "[\"text/html\"]",
-        "Media types that the rule matches, such as `image/*`."),
-    row!("rule.fresh", "", Duration, "", Prose("as the origin says"), Reload, "\"1d\"",
-        "How long the response is fresh after it was received. Overrides its lifetime and `no-cache`."),
-    row!("rule.immutable", "", Boolean, "", Toml("false"), Reload, "true",
-        "The response never changes: it is fresh for a year unless `fresh` says otherwise, and clients cannot \
-         force a validation."),
-    row!("rule.stale_while_revalidate", "", Duration, "", Prose("as the origin says"), Reload, "\"1m\"",
-        "How long past its lifetime the response is served while it is validated. `must-revalidate` still \
-         applies, unless `ignore` lists it."),
-    row!("rule.stale_on_error", "", Duration, "", Prose("as the origin says"), Reload, "\"30d\"",
-        "How long past its lifetime the response is served when the origin fails."),
-    row!("rule.ignore", "", List, "", Prose("nothing"), Reload, "[\"client no-cache\", \"vary: user-agent\"]",
-        "Directives to ignore; see [Rules](../configuration.md#rules)."),
-    row!("rule.store", "", Boolean, "", Toml("true"), Reload, "false",
-        "`false`: do not store the response."),
-    row!("rule.vary", "", List, "", Prose("none"), Reload, "[\"X-Tenant\"]",
-        "Request fields that the response varies on, added to its Vary."),
-    row!("rule.object_size_max", "", Size, "", Prose("that of `cache.object_size_max`"), Reload, "\"1GB\"",
-        "Longest body to store."),
-    row!("rule.finish_abandoned", "", Boolean, "", Prose("if the body is small, or half received"), Reload, "true",
-        "Completes a fetch that all its clients have abandoned."),
-    row!("rule.follow_redirects", "", Boolean, "", Toml("false"), Reload, "true",
-        "Follows redirects and caches the final response; see [Redirects](../configuration.md#redirects)."),
-    row!("rule.follow_to_http", "", Boolean, "", Toml("false"), Reload, "true",
-        "Also follows redirects from `https://` to `http://`."),
-    row!("rule.authorization", "", Text, "share, check", Prose("as RFC 9111 says"), Reload, "\"check\"",
-        "How to share responses to requests with credentials. `share`: with everybody, like `ignore = \
-         [\"authorization\"]`. `check`: see [Credentials](../configuration.md#credentials)."),
-    row!("rule.check_digest", "", Boolean, "", Toml("false"), Reload, "true",
-        "Verifies the body against the digest at the end of its path (`sha256:HEX` or `SHA256/HEX`; SHA-512 too). \
-         A body that does not match is not stored, and its client's response is cut off before the end."),
-    row!("rule.git", "", Boolean, "", Toml("false"), Reload, "true",
-        "Answers git's POST requests from the cache; see [Git](../configuration.md#git)."),
-    row!("key.urls", "", List, "", Required, Reload, "[\"http://mirror.example/debian/\"]",
-        "URL prefixes, in whole path segments, that the rule matches. The first matching rule applies."),
-    row!("key.strip", "", List, "", Prose("none"), Reload, "[\"utm_*\"]",
-        "Query arguments to leave out of the cache key, by name or as a prefix with `*`. Use it only for \
-         arguments that do not change the response."),
-    row!("key.as", "", Text, "", Prose("none"), Reload, "\"http://deb.example/debian/\"",
-        "A prefix that replaces the matched one in the cache key, so that mirrors of one repository share \
-         entries. Use it only where both serve the same files. Requests still go to the host they name."),
-    row!("mirror.name", "--mirror", Text, "", Prose("none"), Reload, "\"pypi\"",
-        "A package registry that `larder mirror list` names, served under its path: `http://127.0.0.1:3128/pypi/` \
-         and so on. See [Mirror package registries](../how-to/mirrors.md)."),
-    row!("mirror.origin", "--origin-of NAME=URL",
-        Text, "", Prose("the registry's own"), Reload, "\"https://npm.example.com\"",
-        "Another server in place of the registry's first one, or the server of your own under `path`."),
-    row!("mirror.registries", "",
-        List, "", Prose("none"), Reload, "[\"registry.example.com:5000=http://10.0.0.8:5000\"]",
-        "For the mirror `oci`: more container registries, as `HOST` or `HOST=URL`."),
-    row!("mirror.path", "", Text, "", Prose("none"), Reload, "\"/company\"",
-        "The path under which to serve a server of your own."),
-    row!("mirror.immutable", "", List, "", Prose("none"), Reload, "[\"/**/*.jar\"]",
-        "Path patterns below the origin whose files never change."),
-    row!("mirror.fresh", "", Duration, "", Prose("as the origin says"), Reload, "\"10m\"",
-        "Lifetime of everything else on a server of your own."),
-    row!("mirror.follow_redirects", "", Boolean, "", Toml("false"), Reload, "true",
-        "Follows redirects of that server; see [Redirects](../configuration.md#redirects)."),
-    row!("mirror.documents", "", List, "", Prose("none"), Reload, "[\"text/html\"]",
-        "Media types of documents in which links to the origin's URL are rewritten to the mirror."),
-    row!("delay.rate", "", Rate, "at least 1KiB", Required, Reload, "\"1MB\"",
-        "Bytes per second that clients receive. See [Rate limits](../configuration.md#rate-limits)."),
-    row!("delay.for", "", Text, "all, each network, each client", Toml("\"all\""), Reload, "\"each client\"",
-        "The clients that share the rate: `\"all\"`, `\"each network\"` of those listed, or `\"each client\"` for \
-         a rate per client (for IPv6, per /64 network)."),
-    row!("delay.clients", "", List, "", Prose("all"), Reload, "[\"10.0.1.0/24\"]",
-        "Networks of the clients to limit."),
-    row!("delay.hosts", "", List, "", Prose("all"), Reload, "[\"*.video.example\"]",
-        "Hosts to limit, as clients name them, such as `*.video.example`."),
-    row!("delay.burst", "", Size, "", Prose("one second's worth"), Reload, "\"20MB\"",
-        "Bytes sent at full speed after a pause. More: short pages are not slowed. Less: the uplink is shared \
-         more evenly."),
-    row!("delay.name", "", Text, "", Prose("its position"), Reload, "\"video\"",
-        "Name that `larder explain` shows."),
-    row!("log.access", "--access-log", Text, "", Prose("none"), Reload, "\"/var/log/larder/access.log\"",
-        "Access log file; `-` is standard output. To rotate it, move the file and send SIGUSR1."),
-    row!("log.format", "--log-format",
-        Text, "squid, common, combined, json, or a format", Toml("\"squid\""), Reload, "\"combined\"",
-        "`squid` (native), `common`, `combined`, `json` (one object per line), or a format of your own; see \
-         [Access log](../configuration.md#access-log)."),
-    row!("log.queries", "", Boolean, "", Toml("false"), Reload, "true",
-        "Logs the query part of URLs, which may be private. Off: a query is logged as `?`, in Referer too."),
-    row!("admin.listen", "--admin", Text, "", Prose("none"), Restart, "\"127.0.0.1:3180\"",
-        "Address of the admin listener. Loopback only, unless `tokens` is set."),
-    row!("admin.tokens", "", Text, "", Prose("none"), Reload, "\"/etc/larder/tokens\"",
-        "A file of access tokens. Every request except `/healthz` must present one. See [Remote \
-         administration](../configuration.md#remote-administration)."),
-    row!("admin.tls", "", Boolean, "", Toml("false"), Reload, "true",
-        "Uses TLS with the certificates of `[[certificate]]`."),
-    row!("request.x_forwarded", "", Boolean, "", Toml("false"), Reload, "true",
-        "Sends the client's address, scheme and host to origins in X-Forwarded-For, X-Forwarded-Proto and \
-         X-Forwarded-Host."),
-    row!("request.forwarded", "", Boolean, "", Toml("false"), Reload, "true",
-        "Sends the same in Forwarded (RFC 7239)."),
-    row!("response.via", "", Boolean, "", Toml("true"), Reload, "false",
-        "Adds Via (RFC 9110 7.6.3). Without it, loops are detected by CDN-Loop alone."),
-    row!("response.cache_status", "", Boolean, "", Toml("true"), Reload, "false",
-        "Adds [Cache-Status](cache-status.md) (RFC 9211): the proxy's `name` (default `Larder`), \
-         `detail=memory` or `disk` for a hit, `stored` if the store had room."),
-    row!("fleet.nodes", "", List, "", Prose("none"), Reload, "[\"a=10.0.0.1:8080\", \"b=10.0.0.2:8080\"]",
-        "All nodes of a fleet, also this one, each with its name and the address where it serves clients: \
-         `NAME=HOST:PORT`. This one is found by `node`. A purge on any of them takes effect on all. See \
-         [Purges](../how-to/fleet.md#purge-on-all-nodes)."),
-    row!("fleet.secret_file", "", Text, "", Prose("none"), Reload, "\"/etc/larder/fleet.secret\"",
-        "A file with the secret by which the nodes recognize each other, at least 16 characters, readable by Larder's \
-         user only. Required with `nodes`, and the same on all of them."),
-    row!("fleet.node_timeout", "", Duration, "at least 1s", Toml("\"1m\""), Reload, "\"5m\"",
-        "Time that another node may be silent. While one is silent for longer, stored responses are validated at the \
-         origin before use, at least once per this time, because the other may have purged them. With more, a node may \
-         take longer to restart; with less, purges on a node that cannot be reached take effect sooner."),
-    row!("limits.header_size", "", Size, "8KiB to 1MiB", Toml("\"64KiB\""), Reload, "\"32KiB\"",
-        "Longest message head, 8 KiB to 1 MiB."),
-    row!("limits.header_fields", "", Count, "1 to 10000000", Toml("100"), Reload, "200",
-        "Most fields in a message."),
-    row!("limits.connections", "", Count, "1 to 10000000", Toml("16384"), Reload, "4096",
-        "Most client connections at once. Further ones get 503 with Retry-After; on TLS listeners they are closed \
-         before the handshake."),
-    row!("limits.waiting", "",
-        Count, "1 to 10000000", Prose("a quarter of the machine's memory at 64 KiB each, at least 1024"), Reload, "1000",
-        "Most requests that may wait for a response at once. Others get 503 with Retry-After. A container's \
-         memory limit counts if it is lower than the machine's. Printed at start and in `/metrics`."),
-    row!("limits.streams", "", Count, "1 to 65535", Toml("128"), Reload, "64",
-        "Most concurrent requests on one HTTP/2 connection."),
-    row!("limits.abandoned", "", Count, "1 to 65535", Toml("500"), Reload, "100",
-        "Most requests a client may cancel within ten seconds on one HTTP/2 connection. Exceeding it closes the \
-         connection."),
-    row!("limits.control_frames", "", Count, "1 to 65535", Toml("2000"), Reload, "1000",
-        "Most frames without a request (SETTINGS, PING, PRIORITY, WINDOW_UPDATE and the like) that a client may \
-         send within ten seconds on one HTTP/2 connection. Each request adds 16 and each 64 bytes received add \
-         one. Exceeding it closes the connection."),
-    row!("limits.idle_timeout", "", Duration, "", Toml("\"60s\""), Reload, "\"2m\"",
-        "How long a client connection may be idle between requests."),
-    row!("limits.header_timeout", "", Duration, "", Toml("\"30s\""), Reload, "\"10s\"",
-        "How long a client may take to send a request head."),
-    row!("limits.stall_timeout", "", Duration, "", Toml("\"180s\""), Reload, "\"90s\"",
-        "How long a message or tunnel may make no progress. See [Slow clients](../configuration.md#slow-clients)."),
-    row!("limits.body_rate", "", Rate, "", Toml("500"), Reload, "\"1KiB\"",
-        "Minimum bytes per second of a request body until the origin starts to respond; slower ones get 408. \
-         Higher drops clients that hold connections by sending slowly, and also clients on slow links; 0 turns it \
-         off. Does not apply to tunnels, WebSocket, or requests without a body."),
-    row!("limits.body_grace", "", Duration, "", Toml("\"60s\""), Reload, "\"30s\"",
-        "How long, in total, a client may lag behind that rate. Sending faster earns time back, up to this limit. \
-         It is therefore also the longest pause allowed."),
-    row!("limits.store_timeout", "", Duration, "", Toml("\"3s\""), Reload, "\"2s\"",
-        "How long the store may take to respond. Larder then uses the origin, and retries a slow store less and \
-         less often, at least once a minute."),
-    row!("limits.origin_connect_timeout", "", Duration, "", Toml("\"10s\""), Reload, "\"5s\"",
-        "How long connecting to an origin may take."),
-    row!("limits.origin_response_timeout", "", Duration, "", Toml("\"60s\""), Reload, "\"30s\"",
-        "How long an origin may be silent."),
-    row!("limits.origin_idle_timeout", "", Duration, "", Toml("\"60s\""), Reload, "\"45s\"",
-        "How long an unused connection to an origin is kept."),
-    row!("limits.origin_connections", "",
-        Count, "1 to 10000000", Prose("half of the open-file limit, from 1000 to 16384, and at most `waiting`"), Reload, "500",
-        "Most connections to one origin at once, not counting tunnels. See [Waiting for an \
-         origin](../configuration.md#waiting-for-an-origin)."),
-    row!("limits.origin_idle_connections", "", Count, "1 to 10000000", Toml("64"), Reload, "32",
-        "Most unused connections kept per origin and worker."),
 ];

@@ -143,6 +143,15 @@ impl<'a> ConfigSection<'a> {
 }
 
 impl<'a> ConfigValue<'a> {
+    /// Creates the value of a flag that was given: a list with all its values, or the last value alone.
+    pub(super) fn of_flag(values: &'a [String], is_list: bool) -> Self {
+        let string = |value: &'a String| Spanned::new(0..0, DeValue::String(value.as_str().into()));
+        Self(match values {
+            [.., last] if !is_list => string(last),
+            all => Spanned::new(0..0, DeValue::Array(all.iter().map(string).collect())),
+        })
+    }
+
     /// Reads a string, or a number as written, with `parse`.
     pub(super) fn parsed<T>(
         self,

@@ -1,11 +1,16 @@
-//! The table of settings, from which `larder config default`, `larder config print` and docs/reference/configuration.md
-//! are generated.
+//! The table of settings, from which the readers of the configuration file, the flags of `larder run`, `larder config
+//! default`, `larder config print` and docs/reference/configuration.md are made.
 //!
-//! Owns: the form of an entry, and the texts generated from the entries. `config` reads configurations. Invariant,
-//! which tests check: every key has an entry, and every entry's example and default are valid.
+//! Owns: the form of an entry, and the texts generated from the entries. `config` reads configurations, and
+//! `cli::setting_flags` makes flags. Invariant, which tests check: every key has an entry, and every entry's example
+//! and default are valid.
 
-use super::rows::SETTINGS;
-use crate::renamed;
+use super::{
+    rows,
+    section::{ConfigProblem, ConfigValue},
+};
+use crate::{renamed, settings::RunSettings, value::BadValue};
+use larder_proxy::CacheSettings;
 use std::fmt::Write;
 use toml::{
     Spanned,
@@ -13,7 +18,7 @@ use toml::{
 };
 
 /// A key of the configuration file.
-pub(super) struct Setting {
+pub(crate) struct Setting {
     /// Section and key, such as `limits.streams`.
     pub(super) name: &'static str,
     /// The equivalent flag of `larder run`, or empty.
@@ -27,6 +32,38 @@ pub(super) struct Setting {
     pub(super) example: &'static str,
     /// The meaning, with links relative to docs/reference.
     pub(super) about: &'static str,
+    /// The form of the flag, if it is made from this entry.
+    pub(super) form: Option<FlagForm>,
+    pub(super) reader: Reader,
+}
+
+/// The form of a flag on the command line.
+pub(crate) struct FlagForm {
+    pub(crate) value_name: &'static str,
+    /// The group of flags in the help, or empty for the first group.
+    pub(crate) heading: &'static str,
+    pub(crate) help: &'static str,
+    /// Whether the flag can be given several times; its values are then the members of a list.
+    pub(crate) is_repeated: bool,
+}
+
+/// Returns the form of a flag that can be given once.
+pub(super) const fn once(value_name: &'static str, heading: &'static str, help: &'static str) -> FlagForm {
+    FlagForm { value_name, heading, help, is_repeated: false }
+}
+
+/// Returns the form of a flag that can be given several times.
+pub(super) const fn repeated(value_name: &'static str, heading: &'static str, help: &'static str) -> FlagForm {
+    FlagForm { value_name, heading, help, is_repeated: true }
+}
+
+/// The function that puts a key's value into the settings.
+pub(super) enum Reader {
+    /// A function for the whole section, because the section's keys depend on each other.
+    Section,
+    Run(fn(&mut RunSettings, ConfigValue<'_>) -> Result<(), ConfigProblem>),
+    /// A function for the cache settings of the proxy or of a site.
+    Cache(fn(&mut CacheSettings, ConfigValue<'_>) -> Result<(), ConfigProblem>),
 }
 
 /// The type of a value, with its unit.
@@ -84,6 +121,30 @@ impl Setting {
         self.name.rsplit_once('.').unwrap_or(("", self.name))
     }
 
+    /// Returns the name of the flag without dashes, and its form, if it is made from this entry.
+    pub(crate) fn flag(&self) -> Option<(&'static str, &FlagForm)> {
+        self.form.as_ref().map(|form| (self.flag.trim_start_matches('-'), form))
+    }
+
+    /// Puts the values of the flag into `settings`.
+    ///
+    /// # Errors
+    /// A value is invalid.
+    pub(crate) fn apply_flag(&self, settings: &mut RunSettings, values: &[String]) -> Result<(), BadValue> {
+        let is_list = self.form.as_ref().is_some_and(|form| form.is_repeated);
+        let value = ConfigValue::of_flag(values, is_list);
+        self.read(settings, value).map_err(|wrong| BadValue::new(wrong.problem, wrong.help))
+    }
+
+    /// Puts a value into `settings`.
+    pub(super) fn read(&self, settings: &mut RunSettings, value: ConfigValue<'_>) -> Result<(), ConfigProblem> {
+        match self.reader {
+            Reader::Section => Ok(()),
+            Reader::Run(read) => read(settings, value),
+            Reader::Cache(read) => read(&mut settings.proxy.cache, value),
+        }
+    }
+
     /// Returns a description of the accepted values, with the equivalent flag and whether a change needs a restart.
     fn form_shown(&self) -> String {
         let range = if self.range.is_empty() { String::new() } else { format!(" ({})", self.range) };
@@ -116,10 +177,15 @@ const REPEATED: [&str; 10] = [
     "site.origins",
 ];
 
+/// Returns the entries from which flags are made.
+pub(crate) fn flagged() -> impl Iterator<Item = &'static Setting> {
+    rows::settings().filter(|setting| setting.form.is_some())
+}
+
 /// Returns the sections in the order of the table, each with its settings.
-fn sections() -> Vec<(&'static str, Vec<&'static Setting>)> {
+pub(super) fn sections() -> Vec<(&'static str, Vec<&'static Setting>)> {
     let mut sections: Vec<(&str, Vec<&Setting>)> = Vec::new();
-    for setting in SETTINGS {
+    for setting in rows::settings() {
         let (section, _) = setting.place();
         match sections.iter_mut().find(|(name, _)| *name == section) {
             Some((_, settings)) => settings.push(setting),
@@ -320,7 +386,7 @@ Changes take effect with `larder reload`, unless the key is marked *restart*.
     #[test]
     fn every_row_has_an_example_that_is_no_default_and_a_full_description() {
         let everything = include_str!("../../../../docs/configuration.md");
-        for Setting { name, default, example, about, .. } in SETTINGS {
+        for Setting { name, default, example, about, .. } in rows::settings() {
             assert!(about.len() > 10 && about.ends_with('.') || about.ends_with(')'), "{name}: {about}");
             assert!(DeTable::parse(&format!("key = {example}")).is_ok(), "{name}: {example}");
             let is_default = matches!(default, DefaultValue::Toml(value) if value == example);

@@ -10,7 +10,7 @@ use crate::{
     duration,
     failure::Failure,
     output::{print_line, tell},
-    report, settings, size,
+    report, size, value,
 };
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -85,7 +85,7 @@ pub(crate) struct DeviceFlags {
     time: Option<Duration>,
 
     /// I/O interface: auto, uring or threads [default: auto]
-    #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
+    #[arg(long, value_name = "HOW", value_parser = value::io)]
     io: Option<IoChoice>,
 
     /// Write the figures to this file for `larder plan`; `-` writes them to standard output instead of the table

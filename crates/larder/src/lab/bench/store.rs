@@ -7,7 +7,7 @@ use crate::{
     lab::columns::Columns,
     lab::plan::read_figures,
     output::print_line,
-    report, settings, size,
+    report, size,
     tuning::{self, TunedConstant},
     value,
 };
@@ -52,7 +52,7 @@ pub(crate) struct StoreFlags {
     time: Option<Duration>,
 
     /// I/O interface: auto, uring or threads [default: auto]
-    #[arg(long, value_name = "HOW", value_parser = settings::parse_io)]
+    #[arg(long, value_name = "HOW", value_parser = value::io)]
     io: Option<IoChoice>,
 
     #[arg(long, value_name = "NAME=VALUE", value_parser = tuning::parse_tuned,
