@@ -14,8 +14,8 @@
 
 source "$(dirname "$0")/stage.sh"
 need curl:curl python3:python3
-worlds=("$@")
-[ ${#worlds[@]} -gt 0 ] || worlds=(npm cargo)
+clients=("$@")
+[ ${#clients[@]} -gt 0 ] || clients=(npm cargo)
 ROUNDS=${ROUNDS:-5}
 NPM_PACKAGES=${NPM_PACKAGES:-webpack@5.91.0 jest@29.7.0 eslint@8.57.0 create-react-app@5.0.1 typescript-eslint@7.7.0 vite@5.2.0 @angular/cli@17.3.0}
 mkdir -p "$stage/run" && chmod 700 "$stage/run"
@@ -81,7 +81,7 @@ share() { awk -v part="$1" -v whole="$2" 'BEGIN { printf "%.2f", part / whole }'
 export -f npm_install cargo_install
 export stage root
 launch larder --disk "$stage/store" --size 4GB --mirror npm,cargo ${far:+--parent "$far"}
-for client in "${worlds[@]}"; do
+for client in "${clients[@]}"; do
   "${client}_prepare"
   for round in $(seq 0 "$ROUNDS"); do
     for way in direct exec mirror; do timed "$client" "$way" "$round"; done
@@ -91,14 +91,14 @@ done
 echo
 printf '%-6s %8s %14s %14s   medians of %s, seconds (share of direct)\n' client direct exec mirror "$ROUNDS"
 most=1.1
-for client in "${worlds[@]}"; do
+for client in "${clients[@]}"; do
   direct=$(median "$client" direct)
   by_exec=$(median "$client" exec) by_mirror=$(median "$client" mirror)
   printf '%-6s %8.2f %8.2f (%s) %8.2f (%s)\n' "$client" "$direct" "$by_exec" "$(share "$by_exec" "$direct")" \
     "$by_mirror" "$(share "$by_mirror" "$direct")"
 done
 echo
-for client in "${worlds[@]}"; do
+for client in "${clients[@]}"; do
   direct=$(median "$client" direct)
   for way in exec mirror; do
     verdict "$client, $way: at most $most of the time of a direct install" at_most "$(share "$(median "$client" "$way")" "$direct")" "$most"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Package worlds by mirror, with real clients and the real servers: an empty Larder, a warm one, and a warm one with the line cut.
+# Package registries by mirror, with real clients and the real servers: an empty Larder, a warm one, and a warm one with the line cut.
 #
 #   tests/real/mirrors.sh            needs a release build, and the clients: pip, npm, cargo, go, mvn (those that are there are tried)
 #
@@ -31,9 +31,9 @@ mvn_job() {
   (cd "$2" && mvn -q -s settings.xml -Dmaven.repo.local="$2/repository" dependency:get -Dartifact=junit:junit:4.13.2)
 }
 
-worlds=()
+pairs=()
 for pair in pip:pypi npm:npm cargo:cargo go:go mvn:maven; do
-  if command -v "${pair%%:*}" >/dev/null; then worlds+=("$pair"); else echo "no ${pair%%:*} here: left out"; fi
+  if command -v "${pair%%:*}" >/dev/null; then pairs+=("$pair"); else echo "no ${pair%%:*} here: left out"; fi
 done
 
 # start NAME: a Larder with all mirrors on the one store
@@ -46,7 +46,7 @@ start() {
 round() {
   local name=$1; shift
   local pair client before_requests before_origin started
-  for pair in "${worlds[@]}"; do
+  for pair in "${pairs[@]}"; do
     client=${pair%%:*}
     mkdir -p "$stage/$name-$client"
     before_requests=$(within "$@" figure larder_requests_total)

@@ -217,8 +217,8 @@ impl RunFlags {
         let tls = self.listen_tls.into_iter().map(Listener::tls);
         set_list(&mut proxy.listeners, self.listen.into_iter().map(Listener::plain).chain(tls).collect());
         set_list(&mut proxy.identities, self.certificate);
-        set_list(&mut settings.worlds.names, self.mirror);
-        settings.worlds.origins.extend(self.origin_of);
+        set_list(&mut settings.registry_mirrors.names, self.mirror);
+        settings.registry_mirrors.origins.extend(self.origin_of);
         if self.settings.values("disk") == ["none"] {
             // The sizes in the file belong to the disks that the flags replace.
             settings.store.sizes.clear();

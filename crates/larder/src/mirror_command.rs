@@ -4,7 +4,7 @@
 
 use crate::{
     failure::Failure,
-    mirrors::{self, Registry, WORLDS},
+    mirrors::{self, REGISTRIES, Registry},
     output::print_line,
 };
 use clap::Subcommand;
@@ -37,17 +37,17 @@ pub(crate) fn run(command: MirrorCommand) -> Result<(), Failure> {
 }
 
 fn list() -> Result<(), Failure> {
-    let width = WORLDS.iter().map(|world| world.name.len()).max().unwrap_or_default();
-    for world in WORLDS {
-        let servers: Vec<&str> = world.servers.iter().map(|server| server.url).collect();
-        print_line!("{:width$}  {}", world.name, servers.join(", "))?;
+    let width = REGISTRIES.iter().map(|registry| registry.name.len()).max().unwrap_or_default();
+    for registry in REGISTRIES {
+        let servers: Vec<&str> = registry.servers.iter().map(|server| server.url).collect();
+        print_line!("{:width$}  {}", registry.name, servers.join(", "))?;
     }
     print_line!("\nlarder run --mirror pypi,npm serves some; larder mirror show NAME prints the settings for clients")
 }
 
-fn show(world: &Registry) -> Result<(), Failure> {
-    for server in world.servers {
-        print_line!("{SHOWN_ADDRESS}{} is {}", world.path_of(server), server.url)?;
+fn show(registry: &Registry) -> Result<(), Failure> {
+    for server in registry.servers {
+        print_line!("{SHOWN_ADDRESS}{} is {}", registry.path_of(server), server.url)?;
         if !server.immutable.is_empty() {
             print_line!("  never changes: {}", server.immutable.join(", "))?;
         }
@@ -56,8 +56,8 @@ fn show(world: &Registry) -> Result<(), Failure> {
         }
         print_line!("  other files are validated after {} s", server.fresh.as_secs())?;
     }
-    if !world.documents.is_empty() {
-        print_line!("links in {} are rewritten to the mirror", world.documents.join(", "))?;
+    if !registry.documents.is_empty() {
+        print_line!("links in {} are rewritten to the mirror", registry.documents.join(", "))?;
     }
-    print_line!("clients: {}", world.usage.replace("{}", SHOWN_ADDRESS))
+    print_line!("clients: {}", registry.usage.replace("{}", SHOWN_ADDRESS))
 }

@@ -1,12 +1,12 @@
 //! The built-in mirrors: the servers of each package registry, the files that never change, and the settings for its
 //! clients.
 //!
-//! Owns: converting an entry of the table (see `worlds`) to the proxy's configuration. `larder_proxy::Mirror` serves.
+//! Owns: converting an entry of the table (see `registries`) to the proxy's configuration. `larder_proxy::Mirror` serves.
 //! Invariants: an entry is data. The rules for its files apply to requests through the mirror and through interception.
 
 mod intercepted;
 mod layouts;
-mod worlds;
+mod registries;
 
 use crate::value::{self, BadValue};
 pub(crate) use intercepted::InterceptedHosts;
@@ -18,9 +18,9 @@ use larder_http::{
 };
 use larder_proxy::{Mirror, MirrorLink, OriginUrl, ProxyConfig};
 use layouts::{FileLifetime, RegistryLayout};
+use registries::BY_DIGEST;
+pub(crate) use registries::REGISTRIES;
 use std::time::Duration;
-use worlds::BY_DIGEST;
-pub(crate) use worlds::WORLDS;
 
 /// A package registry, or a kind of registry with several servers.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct Registry {
     /// The registry's name, which is also its path.
     pub(crate) name: &'static str,
     /// The servers. Documents come from the first.
-    pub(crate) servers: &'static [WorldServer],
+    pub(crate) servers: &'static [RegistryServer],
     /// Paths and media types that identify a registry of this kind on any host.
     pub(crate) layouts: &'static [RegistryLayout],
     /// Media types of documents whose links to these servers are rewritten to the mirror.
@@ -36,12 +36,12 @@ pub(crate) struct Registry {
     /// Usage instructions; `{}` is replaced by the proxy's address.
     pub(crate) usage: &'static str,
     /// The kind of registry.
-    pub(crate) kind: WorldKind,
+    pub(crate) kind: RegistryKind,
 }
 
 /// The kinds of registries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WorldKind {
+pub(crate) enum RegistryKind {
     /// Files below its servers' URLs.
     Files,
     /// Container registries. Each is below `/v2/` and its name; the first is also directly below `/v2/`.
@@ -50,7 +50,7 @@ pub(crate) enum WorldKind {
 
 /// A server of a registry.
 #[derive(Debug)]
-pub(crate) struct WorldServer {
+pub(crate) struct RegistryServer {
     /// The part of the mirror's path after the registry's name; for a container registry, the server's name.
     pub(crate) suffix: &'static str,
     pub(crate) url: &'static str,
@@ -72,7 +72,7 @@ const STALE_ON_ERROR: Duration = Duration::from_hours(30 * 24);
 /// Returns the caching rules for clients that contact registries directly: those of the table, and those for other
 /// hosts with the same layout.
 pub(crate) fn rules_for_all() -> Vec<Rule> {
-    let of_files = || WORLDS.iter().filter(|world| world.kind == WorldKind::Files);
+    let of_files = || REGISTRIES.iter().filter(|registry| registry.kind == RegistryKind::Files);
     // The rule for git comes first, because package servers have git repositories, too.
     let known = [rule_of_git()].into_iter().chain(of_files().flat_map(Registry::rules_for_all));
     known.chain(of_files().flat_map(Registry::rules_anywhere)).collect()
@@ -94,8 +94,8 @@ pub(crate) struct OriginOf {
 
 /// Finds a registry by its name.
 pub(crate) fn named(name: &str) -> Result<&'static Registry, BadValue> {
-    WORLDS.iter().find(|world| world.name == name).ok_or_else(|| {
-        let names = value::names_help("mirrors", name, WORLDS.iter().map(|world| world.name));
+    REGISTRIES.iter().find(|registry| registry.name == name).ok_or_else(|| {
+        let names = value::names_help("mirrors", name, REGISTRIES.iter().map(|registry| registry.name));
         let help = format!("{names}; mirror another server with a [[mirror]] in the configuration");
         BadValue::new(format!("unknown mirror: `{name}`"), help)
     })
@@ -117,10 +117,10 @@ pub(crate) fn parse_origin_of(text: &str) -> Result<OriginOf, BadValue> {
 impl Registry {
     /// Adds this registry to the proxy's configuration: its mirrors, and the rules for its files.
     pub(crate) fn add_to(&self, proxy: &mut ProxyConfig, first: Option<&OriginUrl>) {
-        if self.kind == WorldKind::Registries {
+        if self.kind == RegistryKind::Registries {
             return self.add_registries_to(proxy, first);
         }
-        let url = |index: usize, server: &WorldServer| match first.filter(|_| index == 0) {
+        let url = |index: usize, server: &RegistryServer| match first.filter(|_| index == 0) {
             Some(url) => url.clone(),
             None => server.url.parse().expect("the table holds URLs"),
         };
@@ -193,10 +193,10 @@ impl NamedRegistry {
 
 impl Registry {
     /// Returns the path under which the proxy mirrors a server.
-    pub(crate) fn path_of(&self, server: &WorldServer) -> String {
+    pub(crate) fn path_of(&self, server: &RegistryServer) -> String {
         match self.kind {
-            WorldKind::Files => format!("/{}{}", self.name, server.suffix),
-            WorldKind::Registries => format!("/v2/{}", server.suffix),
+            RegistryKind::Files => format!("/{}{}", self.name, server.suffix),
+            RegistryKind::Registries => format!("/v2/{}", server.suffix),
         }
     }
 }
@@ -232,21 +232,21 @@ pub(crate) fn add_registry(proxy: &mut ProxyConfig, (name, is_first): (&str, boo
     proxy.cache.http.key_rules.push(api);
 }
 
-impl WorldServer {
-    fn rules(&self, world: &str, origin: &OriginUrl) -> Vec<Rule> {
+impl RegistryServer {
+    fn rules(&self, registry: &str, origin: &OriginUrl) -> Vec<Rule> {
         let (immutable, fresh, follows) = (self.immutable, Some(self.fresh), self.follows);
-        FileRules { immutable, fresh, stands_in: true, follows, at_any_port: false }.rules(world, origin)
+        FileRules { immutable, fresh, stands_in: true, follows, at_any_port: false }.rules(registry, origin)
     }
 
     /// Returns the rules for its files if clients contact the server directly. They are those of the mirror, but on a
     /// host that also serves other content, the server determines the lifetime.
-    fn rules_for_all(&self, world: &str) -> Vec<Rule> {
+    fn rules_for_all(&self, registry: &str) -> Vec<Rule> {
         let urls = [self.url].into_iter().chain(self.aliases.iter().copied());
         let rules = urls.flat_map(|url| {
             let (immutable, follows) = (self.immutable, self.follows);
             let fresh = self.is_dedicated.then_some(self.fresh);
             let said = FileRules { immutable, fresh, stands_in: true, follows, at_any_port: true };
-            said.rules(world, &url.parse().expect("the table holds URLs"))
+            said.rules(registry, &url.parse().expect("the table holds URLs"))
         });
         rules.collect()
     }
@@ -354,9 +354,9 @@ mod tests {
     #[test]
     fn every_row_makes_a_configuration_that_starts() {
         let mut proxy = ProxyConfig { forward: false, ..ProxyConfig::default() };
-        for world in WORLDS {
-            world.add_to(&mut proxy, None);
-            assert!(world.usage.contains("{}"), "{}", world.name);
+        for registry in REGISTRIES {
+            registry.add_to(&mut proxy, None);
+            assert!(registry.usage.contains("{}"), "{}", registry.name);
         }
         proxy.check().unwrap();
         let mut paths: Vec<&str> = proxy.mirrors.iter().map(|mirror| mirror.path.as_str()).collect();
@@ -366,11 +366,11 @@ mod tests {
     }
 
     /// Returns the name of the rule for a file of a registry.
-    fn rule_of(world: &str, authority: &str, path: &str) -> String {
+    fn rule_of(registry: &str, authority: &str, path: &str) -> String {
         let mut proxy = ProxyConfig::default();
-        let world = named(world).unwrap();
-        world.add_to(&mut proxy, None);
-        let scheme = world.servers[0].url.split(':').next().unwrap();
+        let registry = named(registry).unwrap();
+        registry.add_to(&mut proxy, None);
+        let scheme = registry.servers[0].url.split(':').next().unwrap();
         let request = RuledRequest { method: &http::Method::GET, scheme, authority, path, accept: "" };
         let found = proxy.rules.find(&request, http::StatusCode::OK, &http::HeaderMap::new());
         found.map_or_else(String::new, |ruling| ruling.name.clone())
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn files_that_never_change_are_told_from_listings() {
-        for (world, authority, path, is_kept) in [
+        for (registry, authority, path, is_kept) in [
             ("pypi", "files.pythonhosted.org", "/packages/ab/cd/six-1.16.0-py2.py3-none-any.whl", true),
             ("pypi", "pypi.org", "/simple/six/", false),
             ("npm", "registry.npmjs.org", "/is-number/-/is-number-1.0.0.tgz", true),
@@ -406,7 +406,7 @@ mod tests {
             ("debian", "deb.debian.org", "/debian/dists/bookworm/InRelease", false),
         ] {
             let expected = if is_kept { "never changes" } else { "everything else" };
-            assert_eq!(rule_of(world, authority, path), format!("{world}: {expected}"), "{path}");
+            assert_eq!(rule_of(registry, authority, path), format!("{registry}: {expected}"), "{path}");
         }
         assert_eq!(rule_of("maven", "repo.maven.apache.org", "/other/a.jar"), "", "not below its URL");
     }
@@ -499,8 +499,8 @@ mod tests {
     #[test]
     fn no_mirror_gives_an_error_or_a_redirect_a_lifetime() {
         let mut proxy = ProxyConfig::default();
-        for world in WORLDS {
-            world.add_to(&mut proxy, None);
+        for registry in REGISTRIES {
+            registry.add_to(&mut proxy, None);
         }
         proxy.rules.extend(rules_for_all());
         let find = |authority, path, status: u16| {

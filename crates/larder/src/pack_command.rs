@@ -223,7 +223,7 @@ impl Read for CountedFile<'_> {
 /// Returns the body of the request to pack: a line of JSON, then patterns.
 fn packing_request(flags: &PackFlags) -> Result<String, Failure> {
     let mut patterns = pin_command::patterns(&flags.sources)?;
-    for server in flags.mirror.iter().flat_map(|world| world.servers) {
+    for server in flags.mirror.iter().flat_map(|registry| registry.servers) {
         patterns.push(below(server.url)?);
     }
     if flags.all {

@@ -36,7 +36,7 @@ pub(crate) struct RunSettings {
     /// The size of the memory cache, if it was given.
     pub(crate) memory_cache: Option<u64>,
     /// The package registries to mirror.
-    pub(crate) worlds: RegistryNames,
+    pub(crate) registry_mirrors: RegistryNames,
     /// The hosts whose `https://` requests are decrypted.
     pub(crate) intercept: Interception,
     /// Time for running exchanges after a signal to stop.
@@ -208,7 +208,7 @@ impl Default for RunSettings {
             },
             memory: TotalMemory::Auto,
             memory_cache: None,
-            worlds: RegistryNames::default(),
+            registry_mirrors: RegistryNames::default(),
             intercept: Interception::default(),
             drain: Duration::from_secs(10),
             drain_notice: Duration::ZERO,
@@ -228,7 +228,8 @@ impl RunSettings {
         self.check_fleet()?;
         self.store.check()?;
         self.check_interception()?;
-        let unused = self.worlds.origins.iter().find(|origin| !self.worlds.names.contains(&origin.name));
+        let unused =
+            self.registry_mirrors.origins.iter().find(|origin| !self.registry_mirrors.names.contains(&origin.name));
         if let Some(OriginOf { name, .. }) = unused {
             let help = format!("mirror it too, such as with --mirror {name}");
             return Err(Failure::usage(format!("a server is given for a mirror that is off: {name}"), help));
@@ -351,22 +352,23 @@ impl RunSettings {
 
     /// Returns whether any registry or server is mirrored.
     pub(crate) fn mirrors(&self) -> bool {
-        !self.worlds.names.is_empty() || !self.proxy.mirrors.is_empty()
+        !self.registry_mirrors.names.is_empty() || !self.proxy.mirrors.is_empty()
     }
 
     /// Returns the proxy's configuration. If clients are listed, this machine is added to them.
     pub(crate) fn proxy_config(&self) -> ProxyConfig {
         let mut config = ProxyConfig { forward: self.forwards(), ..self.proxy.clone() };
         config.fleet.node = config.fleet.node.or_else(|| machine::host_name().map(Into::into));
-        let mut names = self.worlds.names.clone();
+        let mut names = self.registry_mirrors.names.clone();
         names.sort_unstable();
         names.dedup();
         for name in names {
-            let origin = self.worlds.origins.iter().rfind(|origin| origin.name == name).map(|origin| &origin.url);
+            let origin =
+                self.registry_mirrors.origins.iter().rfind(|origin| origin.name == name).map(|origin| &origin.url);
             mirrors::named(name).expect("it was read from the table").add_to(&mut config, origin);
         }
         config.rules.extend(self.intercept.rules.clone());
-        for NamedRegistry { name, url } in &self.worlds.registries {
+        for NamedRegistry { name, url } in &self.registry_mirrors.registries {
             mirrors::add_registry(&mut config, (name, false), url.clone());
         }
         if !config.clients.is_empty() {

@@ -8,7 +8,7 @@ use super::{
     section::{ConfigProblem, ConfigSection, ConfigValue},
 };
 use crate::{
-    mirrors::{self, FileRules, NamedRegistry, OriginOf, WorldKind},
+    mirrors::{self, FileRules, NamedRegistry, OriginOf, RegistryKind},
     settings::RunSettings,
     value::BadValue,
 };
@@ -17,7 +17,7 @@ use larder_proxy::{Mirror, MirrorLink};
 
 /// Reads a section into `settings`.
 pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) -> Result<(), ConfigProblem> {
-    let world = section.take("name", |value| value.parsed("a name", mirrors::named))?;
+    let registry = section.take("name", |value| value.parsed("a name", mirrors::named))?;
     let url = section.take("origin", origin)?;
     let path = section.take("path", |value| value.parsed("a path", |text| Ok(text.to_owned())))?;
     let immutable = section.take("immutable", |value| each(value, "a pattern", pattern))?.unwrap_or_default();
@@ -25,21 +25,21 @@ pub(super) fn read(section: &mut ConfigSection<'_>, settings: &mut RunSettings) 
     let follows = section.take("follow_redirects", ConfigValue::boolean)?;
     let documents = section.take("documents", |value| each(value, "a media type", |text| Ok(text.to_owned())))?;
     let registries = section.take("registries", |value| each(value, "a registry", NamedRegistry::parse))?;
-    let is_of_containers = path.is_none() && world.is_some_and(|world| world.kind == WorldKind::Registries);
+    let is_of_containers = path.is_none() && registry.is_some_and(|registry| registry.kind == RegistryKind::Registries);
     if registries.is_some() && !is_of_containers {
         let help = "`registries` belongs to the mirror with name = \"oci\"";
         return Err(section.refused(BadValue::new("only a mirror of containers has registries", help)));
     }
     let help = "give a registry, such as name = \"pypi\", or a path and an origin of your own";
     let Some(path) = path else {
-        let world = world.ok_or_else(|| section.missing("name", help))?;
+        let registry = registry.ok_or_else(|| section.missing("name", help))?;
         if !immutable.is_empty() || fresh.is_some() || documents.is_some() || follows.is_some() {
             let help = "override it in an earlier [[rule]], or give a path and an origin of your own";
             return Err(section.refused(BadValue::new("the rules of a built-in mirror cannot be changed here", help)));
         }
-        settings.worlds.registries.extend(registries.unwrap_or_default());
-        settings.worlds.names.push(world.name);
-        settings.worlds.origins.extend(url.map(|url| OriginOf { name: world.name, url }));
+        settings.registry_mirrors.registries.extend(registries.unwrap_or_default());
+        settings.registry_mirrors.names.push(registry.name);
+        settings.registry_mirrors.origins.extend(url.map(|url| OriginOf { name: registry.name, url }));
         return Ok(());
     };
     let origin = url.ok_or_else(|| section.missing("origin", help))?;

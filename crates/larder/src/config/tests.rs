@@ -113,10 +113,10 @@ fn every_key_of_the_documentation_is_read() {
     let (reverse, _) = rest.split_once("```").expect("the example ends");
     let read = parse(example).unwrap();
     assert_eq!(read.warnings, Vec::<String>::new(), "the example has new names only");
-    let RunSettings { proxy, forward, store, memory_cache, drain, intercept, worlds, .. } = read;
-    assert_eq!(worlds.names, ["pypi", "npm", "oci"]);
-    assert_eq!(worlds.registries[0].name, "registry.example.com:5000");
-    assert_eq!(worlds.origins[0].url.to_string(), "https://npm.example.com:443");
+    let RunSettings { proxy, forward, store, memory_cache, drain, intercept, registry_mirrors, .. } = read;
+    assert_eq!(registry_mirrors.names, ["pypi", "npm", "oci"]);
+    assert_eq!(registry_mirrors.registries[0].name, "registry.example.com:5000");
+    assert_eq!(registry_mirrors.origins[0].url.to_string(), "https://npm.example.com:443");
     assert_eq!((proxy.mirrors.len(), proxy.mirrors[0].path.as_str()), (1, "/company"));
     assert_eq!(intercept.hosts.hosts, ["pypi.org", "*.debian.org"].map(|host| host.parse().unwrap()));
     assert_eq!(intercept.hosts.except, ["private.debian.org".parse().unwrap()]);

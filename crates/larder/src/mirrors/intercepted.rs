@@ -1,6 +1,6 @@
 //! Parses hosts to intercept: a host, a pattern of hosts, or a package registry.
 
-use super::{Registry, WORLDS, WorldKind, named};
+use super::{REGISTRIES, Registry, RegistryKind, named};
 use crate::value::{self, BadValue};
 use larder_http::rules::Rule;
 use larder_proxy::{HostPattern, OriginUrl};
@@ -10,7 +10,7 @@ use larder_proxy::{HostPattern, OriginUrl};
 pub(crate) enum InterceptedHosts {
     Hosts(HostPattern),
     /// The servers of the package registry with this name.
-    World(&'static str),
+    Registry(&'static str),
 }
 
 impl InterceptedHosts {
@@ -22,9 +22,9 @@ impl InterceptedHosts {
     /// The text is none of these, or a single word that looks like a misspelt registry. As a host, such a word would
     /// match nothing.
     pub(crate) fn parse(text: &str) -> Result<Self, BadValue> {
-        match WORLDS.iter().find(|world| world.name == text) {
-            Some(Registry { name, kind: WorldKind::Files, .. }) => return Ok(Self::World(name)),
-            Some(Registry { kind: WorldKind::Registries, .. }) => {
+        match REGISTRIES.iter().find(|registry| registry.name == text) {
+            Some(Registry { name, kind: RegistryKind::Files, .. }) => return Ok(Self::Registry(name)),
+            Some(Registry { kind: RegistryKind::Registries, .. }) => {
                 let help = format!("mirror it with --mirror {text}, or name its hosts, such as ghcr.io");
                 return Err(BadValue::new(format!("not a registry that can be intercepted: `{text}`"), help));
             }
@@ -42,7 +42,7 @@ impl InterceptedHosts {
     pub(crate) fn patterns(&self) -> Vec<HostPattern> {
         match self {
             Self::Hosts(pattern) => vec![pattern.clone()],
-            Self::World(name) => world(name).hosts().collect(),
+            Self::Registry(name) => registry(name).hosts().collect(),
         }
     }
 
@@ -50,7 +50,7 @@ impl InterceptedHosts {
     pub(crate) fn rules(&self) -> Vec<Rule> {
         match self {
             Self::Hosts(_) => Vec::new(),
-            Self::World(name) => world(name).rules_for_all(),
+            Self::Registry(name) => registry(name).rules_for_all(),
         }
     }
 }
@@ -69,7 +69,7 @@ impl Registry {
 
 /// Returns the names of the registries that can be intercepted.
 fn registry_names() -> impl Iterator<Item = &'static str> + Clone {
-    WORLDS.iter().filter(|world| world.kind == WorldKind::Files).map(|world| world.name)
+    REGISTRIES.iter().filter(|registry| registry.kind == RegistryKind::Files).map(|registry| registry.name)
 }
 
 /// Returns whether a word without a dot resembles a registry's name more than a host's name would by chance.
@@ -78,7 +78,7 @@ fn is_misspelt(text: &str) -> bool {
     is_word && registry_names().any(|name| value::is_slip(text, name))
 }
 
-fn world(name: &str) -> &'static Registry {
+fn registry(name: &str) -> &'static Registry {
     named(name).expect("it was read from the table")
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn worlds_stand_for_their_hosts_and_bring_what_is_known_of_them() {
+    fn registries_stand_for_their_hosts_and_bring_what_is_known_of_them() {
         let maven = InterceptedHosts::parse("maven").unwrap();
         let hosts: Vec<String> = maven.patterns().iter().map(ToString::to_string).collect();
         assert_eq!(hosts, ["repo.maven.apache.org", "repo1.maven.org"]);

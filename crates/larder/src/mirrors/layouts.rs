@@ -1,6 +1,6 @@
 //! Recognizes requests for the files of registries on any host.
 //!
-//! Owns: the tests for layouts that path patterns cannot describe. The layout of each registry is in `worlds`.
+//! Owns: the tests for layouts that path patterns cannot describe. The layout of each registry is in `registries`.
 //! Invariant: a test examines only the request.
 
 use larder_http::rules::RuledRequest;

@@ -1,7 +1,7 @@
 //! The table of package registries. A new registry needs only an entry here.
 
 use super::{
-    Registry, WorldKind, WorldServer,
+    Registry, RegistryKind, RegistryServer,
     layouts::{
         FILES, FileLifetime, RegistryLayout, TEXTS, asks_packument, asks_simple_index, is_in_sparse_index,
         is_maven_release,
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 const HOUR: Duration = Duration::from_hours(1);
 /// The table.
-pub(crate) const WORLDS: &[Registry] = &[
+pub(crate) const REGISTRIES: &[Registry] = &[
     Registry {
         name: "pypi",
         servers: &[
-            WorldServer {
+            RegistryServer {
                 suffix: "",
                 url: "https://pypi.org",
                 aliases: &[],
@@ -25,7 +25,7 @@ pub(crate) const WORLDS: &[Registry] = &[
                 follows: false,
                 is_dedicated: true,
             },
-            WorldServer {
+            RegistryServer {
                 suffix: "-files",
                 url: "https://files.pythonhosted.org",
                 aliases: &[],
@@ -45,11 +45,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         ],
         documents: &["text/html", "application/vnd.pypi.simple.v1+html", "application/vnd.pypi.simple.v1+json"],
         usage: "pip install --index-url {}/pypi/simple/ NAME",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "npm",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "https://registry.npmjs.org",
             aliases: &["https://registry.yarnpkg.com"],
@@ -65,12 +65,12 @@ pub(crate) const WORLDS: &[Registry] = &[
         ],
         documents: &["application/json", "application/vnd.npm.install-v1+json"],
         usage: "npm install --registry {}/npm/ NAME",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "cargo",
         servers: &[
-            WorldServer {
+            RegistryServer {
                 suffix: "",
                 url: "https://index.crates.io",
                 aliases: &[],
@@ -79,7 +79,7 @@ pub(crate) const WORLDS: &[Registry] = &[
                 follows: false,
                 is_dedicated: true,
             },
-            WorldServer {
+            RegistryServer {
                 suffix: "-files",
                 url: "https://static.crates.io",
                 aliases: &[],
@@ -95,11 +95,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         ],
         documents: &["application/json"],
         usage: "in ~/.cargo/config.toml: [source.crates-io] replace-with = \"larder\" and [source.larder] registry = \"sparse+{}/cargo/\"",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "go",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "https://proxy.golang.org",
             aliases: &[],
@@ -115,11 +115,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         ],
         documents: &[],
         usage: "GOPROXY={}/go go build",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "maven",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "https://repo.maven.apache.org/maven2",
             aliases: &["https://repo1.maven.org/maven2"],
@@ -135,11 +135,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         ],
         documents: &[],
         usage: "in ~/.m2/settings.xml: <mirror><id>larder</id><mirrorOf>central</mirrorOf><url>{}/maven</url></mirror>",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "debian",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "http://deb.debian.org/debian",
             aliases: &["http://ftp.debian.org/debian"],
@@ -157,11 +157,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         ],
         documents: &[],
         usage: "in sources.list: deb {}/debian bookworm main",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "debian-security",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "http://deb.debian.org/debian-security",
             aliases: &["http://security.debian.org/debian-security"],
@@ -173,11 +173,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         layouts: &[],
         documents: &[],
         usage: "in sources.list: deb {}/debian-security bookworm-security main",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "ubuntu",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "http://archive.ubuntu.com/ubuntu",
             aliases: &["http://security.ubuntu.com/ubuntu"],
@@ -189,11 +189,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         layouts: &[],
         documents: &[],
         usage: "in sources.list: deb {}/ubuntu noble main",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "rubygems",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "https://rubygems.org",
             aliases: &[],
@@ -208,11 +208,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         ],
         documents: &[],
         usage: "bundle config mirror.https://rubygems.org {}/rubygems",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "nix",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "https://cache.nixos.org",
             aliases: &[],
@@ -227,11 +227,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         ],
         documents: &[],
         usage: "nix-build --option substituters {}/nix",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "conda",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "https://conda.anaconda.org",
             aliases: &[],
@@ -250,11 +250,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         ],
         documents: &[],
         usage: "conda install --override-channels -c {}/conda/conda-forge NAME",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "github-releases",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "https://github.com",
             aliases: &[],
@@ -271,11 +271,11 @@ pub(crate) const WORLDS: &[Registry] = &[
         layouts: &[],
         documents: &[],
         usage: "curl -O {}/github-releases/OWNER/REPOSITORY/releases/download/TAG/FILE",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "huggingface",
-        servers: &[WorldServer {
+        servers: &[RegistryServer {
             suffix: "",
             url: "https://huggingface.co",
             aliases: &[],
@@ -294,7 +294,7 @@ pub(crate) const WORLDS: &[Registry] = &[
         layouts: &[],
         documents: &[],
         usage: "HF_HUB_DISABLE_XET=1 HF_ENDPOINT={}/huggingface hf download NAME",
-        kind: WorldKind::Files,
+        kind: RegistryKind::Files,
     },
     Registry {
         name: "oci",
@@ -310,7 +310,7 @@ pub(crate) const WORLDS: &[Registry] = &[
         layouts: &[],
         documents: &[],
         usage: "with {} for HOST:PORT, skopeo copy --src-tls-verify=false docker://HOST:PORT/library/debian:12 dir:debian, and HOST:PORT/ghcr.io/OWNER/NAME for others",
-        kind: WorldKind::Registries,
+        kind: RegistryKind::Registries,
     },
 ];
 
@@ -340,8 +340,8 @@ impl RegistryLayout {
 /// Paths of content that container registries name by its digest.
 pub(super) const BY_DIGEST: &[&str] = &["/**/blobs/sha*:*", "/**/manifests/sha*:*"];
 
-const fn registry(name: &'static str, url: &'static str) -> WorldServer {
-    WorldServer {
+const fn registry(name: &'static str, url: &'static str) -> RegistryServer {
+    RegistryServer {
         suffix: name,
         url,
         aliases: &[],

@@ -4,9 +4,9 @@
 # with an empty cache of its own: without Larder, on an empty Larder, on a warm one, and on a warm one with --offline. Prints requests, what came
 # from the cache, bytes from origins, the share of bytes that was saved, and wall time.
 #
-#   tests/real/worlds.sh                                   all there are
-#   tests/real/worlds.sh pip npm                           some
-#   LARDER_BIN=target/fast/larder tests/real/worlds.sh
+#   tests/real/package_managers.sh                                   all there are
+#   tests/real/package_managers.sh pip npm                           some
+#   LARDER_BIN=target/fast/larder tests/real/package_managers.sh
 #
 # The Larder has no [[rule]] of its own: `exec` knows the registries, also where they say nothing of freshness and give no validators.
 #
@@ -14,8 +14,8 @@
 # has the references, which are asked for each time, and no pack.
 . "$(dirname "$0")/stage.sh"
 need curl:curl
-worlds=("$@")
-[ ${#worlds[@]} -gt 0 ] || worlds=(pip uv npm yarn pnpm cargo go maven gradle apt git curl wget java node perl)
+names=("$@")
+[ ${#names[@]} -gt 0 ] || names=(pip uv npm yarn pnpm cargo go maven gradle apt git curl wget java node perl)
 mkdir -p "$stage/run" && chmod 700 "$stage/run"
 export XDG_RUNTIME_DIR=$stage/run
 npm_registry=$(npm config get registry 2>/dev/null)
@@ -86,13 +86,13 @@ told() { sed -nE "s/.*\"$2\":([0-9.]+).*/\1/p" <<< "$1"; }
 
 row() { printf '%-6s %-8s %9s %11s %13s %7s %9s\n' "$@"; }
 
-# as_script WORLD: what its client does, as a script that needs nothing of this one
+# as_script NAME: what its client does, as a script that needs nothing of this one
 as_script() {
   declare -f "$1_run"
   echo "npm_registry=$npm_registry GIT_URL=${GIT_URL:-} apt_base=$apt_base apt_suite=$apt_suite; $1_run"
 }
 
-# direct WORLD: runs a client once without Larder, for its wall time
+# direct NAME: runs a client once without Larder, for its wall time
 direct() {
   local folder=$stage/$1-direct began=$EPOCHREALTIME
   mkdir -p "$folder"
@@ -104,19 +104,19 @@ direct() {
   row "$1" direct - - - - "$(awk -v from="$began" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.2f", to - from }')"
 }
 
-# one WORLD WHICH FLAG...: runs a client once; leaves its figures in `line` and `from_origins`
+# one NAME WHICH FLAG...: runs a client once; leaves its figures in `line` and `from_origins`
 one() {
-  local world=$1 which=$2 folder=$stage/$1-$2 code
+  local name=$1 which=$2 folder=$stage/$1-$2 code
   shift 2
   mkdir -p "$folder"
-  (cd "$folder" && "$LARDER_BIN" exec --summary json "$@" -- bash -c "$(as_script "$world")") \
+  (cd "$folder" && "$LARDER_BIN" exec --summary json "$@" -- bash -c "$(as_script "$name")") \
     > "$folder.out" 2> "$folder.err"
   code=$?
   line=$(grep -o '{"bypassed".*' "$folder.err" | tail -1)
   from_origins=$(($(told "$line" bytes) - $(told "$line" saved_bytes)))
-  row "$world" "$which" "$(told "$line" requests)" "$(told "$line" from_cache)" "$from_origins" \
+  row "$name" "$which" "$(told "$line" requests)" "$(told "$line" from_cache)" "$from_origins" \
     "$(awk -v all="$(told "$line" bytes)" -v left="$from_origins" 'BEGIN { printf all ? "%.1f%%" : "-", all ? 100 * (1 - left / all) : 0 }')" "$(told "$line" seconds)"
-  verdicts+=("$world, $which: the client is content|$code|0")
+  verdicts+=("$name, $which: the client is content|$code|0")
 }
 
 # A repository over TLS, whose authority only Larder knows.
@@ -141,24 +141,24 @@ start_git_server() {
 
 config=$stage/larder.toml
 : > "$config"
-if [ -z "${GIT_URL:-}" ] && [[ " ${worlds[*]} " = *" git "* ]]; then
+if [ -z "${GIT_URL:-}" ] && [[ " ${names[*]} " = *" git "* ]]; then
   start_git_server
   printf 'origin_ca_file = "%s"\n[[site]]\nhosts = ["git.example"]\norigin = "https://localhost:%s"\n' "$stage/git.pem" "$git_port" > "$config"
 fi
 printf '[forward]\nenabled = true\nallow_targets = ["0.0.0.0/0", "::/0"]\n' >> "$config"
 verdicts=()
 echo
-row world Larder requests "from cache" "origin bytes" saved "wall s"
-for world in "${worlds[@]}"; do
-  command -v "${tool[$world]}" > /dev/null || { echo "$world: not on this machine"; continue; }
-  LISTEN_PORT=$(free_port) launch "$world" --config "$config" --disk "$stage/$world.larder" --size 1GB
-  direct "$world"
-  one "$world" empty; empty=$from_origins
-  one "$world" warm
+row name Larder requests "from cache" "origin bytes" saved "wall s"
+for name in "${names[@]}"; do
+  command -v "${tool[$name]}" > /dev/null || { echo "$name: not on this machine"; continue; }
+  LISTEN_PORT=$(free_port) launch "$name" --config "$config" --disk "$stage/$name.larder" --size 1GB
+  direct "$name"
+  one "$name" empty; empty=$from_origins
+  one "$name" warm
   most=0
-  [ "$world" = git ] && most=$((empty / 100))
-  verdicts+=("$world: a warm Larder has at most $most bytes from origins ($from_origins of $empty)|$((from_origins <= most))|1")
-  one "$world" offline --offline
+  [ "$name" = git ] && most=$((empty / 100))
+  verdicts+=("$name: a warm Larder has at most $most bytes from origins ($from_origins of $empty)|$((from_origins <= most))|1")
+  one "$name" offline --offline
   kill -TERM "$larder_pid" && wait "$larder_pid" 2> /dev/null
 done
 echo
