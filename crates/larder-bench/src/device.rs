@@ -27,7 +27,7 @@ const WRITE_BYTES: [u64; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
 const WRITE_DEPTHS: [u32; 3] = [1, 16, 64];
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
 const SEQUENTIAL_DEPTH: u32 = 8;
-/// Shares of the time that sequential transfers and files take, each in parts of a random measurement's.
+/// Time for measuring sequential transfers, and files, as multiples of the time for one random measurement.
 const SEQUENTIAL_PARTS: u32 = 2;
 const FILE_PARTS: u32 = 12;
 /// Length of the concurrent reads during the measurement of writes, and the share of time of each such measurement.

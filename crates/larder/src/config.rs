@@ -1,8 +1,8 @@
 //! Reads the configuration file, which is TOML, and applies it to the settings.
 //!
 //! Owns: the order in which sections are read. The keys are in the table (`table`, `rows`); sections whose keys depend
-//! on each other have readers of their own. Defaults and rules between settings are in `settings`. Invariant: a file with
-//! an unknown key, a value of the wrong type or a value out of range is refused, and the error marks the place.
+//! on each other have readers of their own. Defaults and rules between settings are in `settings`. Invariant: a file
+//! with an unknown key, a value of the wrong type or a value out of range is refused, and the error marks the place.
 
 mod delay;
 mod fleet;

@@ -1,8 +1,9 @@
 //! The built-in mirrors: the servers of each package registry, the files that never change, and the settings for its
 //! clients.
 //!
-//! Owns: converting an entry of the table (see `registries`) to the proxy's configuration. `larder_proxy::Mirror` serves.
-//! Invariants: an entry is data. The rules for its files apply to requests through the mirror and through interception.
+//! Owns: converting an entry of the table (see `registries`) to the proxy's configuration. `larder_proxy::Mirror`
+//! serves. Invariants: an entry is data. The rules for its files apply to requests through the mirror and through
+//! interception.
 
 mod intercepted;
 mod layouts;

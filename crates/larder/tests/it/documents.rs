@@ -59,6 +59,7 @@ fn make_files(home: &TempDir) {
         ("school", "example.org\n"),
         ("passwords", PASSWORDS),
         ("tokens", "read 5d1f0c7be7a94a1f9a0e2c63b1f80d27\n"),
+        ("fleet.secret", "0123456789abcdef0123456789abcdef\n"),
     ] {
         fs::write(etc.join(name), text).unwrap();
         fs::set_permissions(etc.join(name), fs::Permissions::from_mode(0o600)).unwrap();
