@@ -3,7 +3,8 @@
   cluster.py origin PORT            serves; /count tells fetches and distinct paths since the last /reset
   cluster.py load PORT KIND ...     requests, and prints one JSON object
 
-The body of a path follows from the path without its utm_ arguments, so that each spelling of a key has the same.
+The body of a path follows from the path without its utm_ arguments, so that each spelling of a key has the same. The
+first part of a path is the tag of its response; bodies of paths below /purge and /kept are short.
 """
 
 import argparse
@@ -23,7 +24,8 @@ def canonical(path):
 
 
 def body_of(path):
-    return hashlib.shake_128(canonical(path).encode()).digest(BODY_BYTES)
+    count = 500 if path.startswith(("/purge/", "/kept/")) else BODY_BYTES
+    return hashlib.shake_128(canonical(path).encode()).digest(count)
 
 
 async def origin(port, delay):
@@ -42,7 +44,8 @@ async def origin(port, delay):
                 else:
                     fetches[canonical(path)] = fetches.get(canonical(path), 0) + 1
                     await asyncio.sleep(delay)
-                    body, fields = body_of(path), b"Cache-Control: max-age=3600\r\nETag: \"1\""
+                    tag = path.split("/")[1].encode()
+                    body, fields = body_of(path), b"Cache-Control: max-age=3600\r\nETag: \"1\"\r\nSurrogate-Key: " + tag
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%s\r\n\r\n" % (len(body), fields) + body)
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
@@ -59,6 +62,7 @@ class Client:
 
     def __init__(self, port, host, form):
         self.port, self.host, self.form, self.open = port, host, form, None
+        self.hits = 0
 
     async def get(self, path):
         is_used = self.open is not None
@@ -84,6 +88,7 @@ class Client:
         body = await reader.readexactly(length)
         if "\r\nconnection: close" in head:
             self.open = None
+        self.hits += any(line.startswith("cache-status:") and "; hit" in line for line in head.split("\r\n"))
         status = head.split(" ", 2)[1]
         if status != "200":
             return f"status {status}"
@@ -101,11 +106,11 @@ async def load(options):
     else:
         paths = urls * options.repeat
     random.Random(7).shuffle(paths)
-    begun, requests, failures, wrong = time.monotonic(), 0, [], 0
+    begun, requests, hits, failures, wrong = time.monotonic(), 0, 0, [], 0
     next_at = 0
 
     async def work():
-        nonlocal requests, wrong, next_at
+        nonlocal requests, hits, wrong, next_at
         client = Client(options.port, options.host, options.form)
         while True:
             at = next_at
@@ -116,6 +121,7 @@ async def load(options):
                     return
                 await asyncio.sleep(max(0, due - time.monotonic()))
             elif at >= len(paths):
+                hits += client.hits
                 return
             told = await client.get(paths[at % len(paths)])
             requests += 1
@@ -124,7 +130,7 @@ async def load(options):
                 failures.append(told)
 
     await asyncio.gather(*(work() for _ in range(options.connections)))
-    print(json.dumps({"requests": requests, "failed": len(failures), "wrong": wrong, "failures": failures[:5]}))
+    print(json.dumps({"requests": requests, "hits": hits, "failed": len(failures), "wrong": wrong, "failures": failures[:5]}))
 
 
 parser = argparse.ArgumentParser()

@@ -2,16 +2,18 @@
 # Three Larders that share a load behind a balancer, with the configuration that `larder cluster config` writes, and
 # behind a Larder of their own: each URL is fetched once, whichever of its spellings is requested; a node that is killed
 # or restarted loses no request; when it is back nothing is fetched again; a fourth node takes its share; no byte is
-# wrong.
+# wrong. Then three nodes of a fleet without a balancer: a purge of 100,000 responses reaches the nodes that run, and one
+# that was killed before it.
 #
 #   tests/real/cluster.sh                     haproxy, nginx, edge, and envoy if ENVOY is a program
 #   FRONTS="haproxy" tests/real/cluster.sh    only this one
+#   FRONTS="purges" tests/real/cluster.sh     only the purges
 #   ENVOY=/path/to/envoy tests/real/cluster.sh
 . "$(dirname "$0")/stage.sh"
 PATH=$PATH:/usr/sbin
-need python3:python3 curl:curl haproxy:haproxy nginx:nginx
+[ "${FRONTS:-}" = purges ] && need python3:python3 curl:curl || need python3:python3 curl:curl haproxy:haproxy nginx:nginx
 ENVOY=${ENVOY:-$(command -v envoy || true)}
-fronts=${FRONTS:-haproxy nginx edge ${ENVOY:+envoy}}
+fronts=${FRONTS:-haproxy nginx edge ${ENVOY:+envoy} purges}
 client="$here/cluster.py"
 export HOME=$stage XDG_RUNTIME_DIR=$stage/run
 mkdir -p -m 0700 "$XDG_RUNTIME_DIR"
@@ -162,5 +164,60 @@ check_front() {
   for name in a b c d; do end KILL "${node_pid[$name]}"; done
 }
 
-for front in $fronts; do check_front; done
+# member NAME: starts a node of the fleet, with the store that it had before
+member() {
+  LISTEN_PORT=${port[$1]} launch "purges-$1" --config "$stage/fleet-$1.toml" --disk "$stage/purges-$1.larder" \
+    --size 512MiB --memory-cache 8MB --workers 1 --origin "http://127.0.0.1:$origin" --admin "127.0.0.1:${admin[$1]}"
+  node_pid[$1]=$larder_pid
+}
+# on NAME ARGUMENT...: requests to one node
+on() { local name=$1; shift; python3 "$client" load "${port[$name]}" "$@"; }
+# reads NAME METRIC: its value on a node
+reads() { curl -sS "http://127.0.0.1:${admin[$1]}/metrics" | awk -v name="$2" '$1 == name { print $2 }'; }
+is_sure() { [ "$(reads "$1" larder_fleet_doubt)" = 0 ]; }
+# applied NAME OTHER END: whether a node has applied the purges of another up to a position
+applied() { [ "$(reads "$1" "larder_fleet_node_position{node=\"$2\"}")" -ge "$3" ]; }
+
+check_purges() {
+  declare -gA port admin node_pid
+  local name nodes=() told begun
+  for name in a b c; do port[$name]=$(free_port); admin[$name]=$(free_port); nodes+=("\"$name=127.0.0.1:${port[$name]}\""); done
+  (umask 077; echo "the secret of three nodes" > "$stage/fleet.secret")
+  for name in a b c; do
+    cat > "$stage/fleet-$name.toml" <<T
+node = "$name"
+[fleet]
+nodes = [$(IFS=,; echo "${nodes[*]}")]
+secret_file = "$stage/fleet.secret"
+T
+    member "$name"
+  done
+  for name in a b c; do await 20 is_sure "$name" || { echo "node $name does not read the others" >&2; exit 1; }; done
+  on b --urls 20 --prefix purge >/dev/null
+  on c --urls 100000 --prefix purge >/dev/null
+  on c --urls 1000 --prefix kept >/dev/null
+  sleep 3 # what a crash may lose is the last second
+  told=$(on c --urls 1000 --prefix kept)
+  verdict "purges: $(field "$told" hits) of 1,000 are stored" at_least "$(field "$told" hits)" 990
+  end KILL "${node_pid[c]}"
+  "$LARDER_BIN" purge --admin "127.0.0.1:${admin[a]}" --tag purge >/dev/null
+  begun=$(date +%s%N)
+  await 10 applied b a "$(reads a larder_fleet_log_end)"
+  begun=$((($(date +%s%N) - begun) / 1000000))
+  verdict "purges: a live node has applied it within $begun ms" at_most "$begun" 1000
+  told=$(on b --urls 20 --prefix purge)
+  verdict "purges: $(field "$told" hits) of 20 responses are stale there" at_most "$(field "$told" hits)" 0
+  member c
+  told=$(on c --urls 100000 --prefix purge)
+  verdict "purges: 100,000 responses are right on the node that was away" right "$told"
+  verdict "purges: $(field "$told" hits) of them are stale" at_most "$(field "$told" hits)" 0
+  verdict "purges: the node is sure" await 10 is_sure c
+  told=$(on c --urls 1000 --prefix kept)
+  verdict "purges: $(field "$told" hits) of 1,000 that were not purged are hits" at_least "$(field "$told" hits)" 990
+  for name in a b c; do end TERM "${node_pid[$name]}"; done
+}
+
+for front in $fronts; do
+  if [ "$front" = purges ]; then check_purges; else check_front; fi
+done
 summary
