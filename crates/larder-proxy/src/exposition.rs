@@ -65,6 +65,8 @@ pub struct ProxyStats {
     pub connections_open: u64,
     /// Open client connections that have been idle for a second, and are kept as a socket only.
     pub connections_parked: u64,
+    /// Requests that have waited for a response for a second, and take little memory.
+    pub exchanges_parked: u64,
     /// Client connections refused because the limit was reached.
     pub connections_refused: u64,
     /// Errors of the store. Each was handled as a miss.
@@ -127,6 +129,7 @@ impl ProxyStats {
             sum.connections += worker.connections.value();
             sum.connections_open += worker.connections_open.value();
             sum.connections_parked += worker.connections_parked.value();
+            sum.exchanges_parked += worker.exchanges_parked.value();
             sum.connections_refused += worker.connections_refused.value();
             sum.store_errors += worker.store_errors.value();
             sum.store_overdue += worker.store_overdue.value();
@@ -317,10 +320,11 @@ fn counters(stats: &ProxyStats) -> [Figure; 19] {
     ]
 }
 
-fn gauges(stats: &ProxyStats) -> [Figure; 4] {
+fn gauges(stats: &ProxyStats) -> [Figure; 5] {
     [
         ("connections_open", "Client connections open now", stats.connections_open),
         ("connections_parked", "Idle client connections that take little memory", stats.connections_parked),
+        ("exchanges_parked", "Requests that wait for a response and take little memory", stats.exchanges_parked),
         ("memory_cache_entries", "Entries in the memory cache", stats.hot_entries),
         ("memory_cache_bytes", "Bytes used by entries in the memory cache", stats.hot_bytes),
     ]

@@ -103,6 +103,8 @@ pub(crate) struct WorkerMetrics {
     pub(crate) connections_open: Counter,
     /// Open connections that are kept as a socket only, because they have been between two requests for a second.
     pub(crate) connections_parked: Counter,
+    /// Requests that have waited for a second, whose connection does without the HTTP library meanwhile.
+    pub(crate) exchanges_parked: Counter,
     pub(crate) connections_refused: Counter,
     /// Open tunnels, each of which is also a connection.
     pub(crate) tunnels_open: Counter,

@@ -2,11 +2,13 @@
 //!
 //! Owns: opening, draining, handover and closing. The client's state is in `peer`; requests are answered in `exchange`.
 //! Memory: a connection that has been idle for a second is parked. Only its socket is kept, and the HTTP library's
-//! state is created again when bytes arrive. Cost: no timer and no allocation per request. Whole hits are answered
+//! state is created again when bytes arrive. A connection whose exchange has waited for a second does without that
+//! state too (see `waiting`). Cost: no timer and no allocation per request. Whole hits are answered
 //! within the call, without a separate future.
 
 use std::{
     future::Future,
+    io,
     net::SocketAddr,
     pin::Pin,
     sync::{
@@ -42,6 +44,7 @@ use crate::{
         response_body::ResponseBody,
         socket::{ClientProtocol, ClientSocket, TunnelledConnection},
         stream::ClientStream,
+        waiting::WaitingConnection,
     },
     config::Listener,
     metrics::CountGuard,
@@ -184,9 +187,11 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
         watched,
         interim: InterimQueue::default(),
         flushed: FlushCounter::default(),
+        held: Mutex::default(),
+        is_resuming: AtomicBool::new(false),
     });
     let connection = match protocol {
-        ClientProtocol::Http1 => connect_http1(&client, socket, first),
+        ClientProtocol::Http1 => connect_http1(&client, ClientStream::new(socket, first, Arc::clone(&client))),
         ClientProtocol::Http2 => {
             let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(&client)));
             let connection =
@@ -197,16 +202,15 @@ async fn serve_opened(worker: &Arc<Worker>, opened: OpenedConnection, about: Con
     ConnectionTask { connection, client, is_fresh, started: false, draining: false, late_head: None }.await;
 }
 
-/// Creates the HTTP library's connection on a socket. `first` has been read from it.
-fn connect_http1(client: &Arc<Client>, socket: ClientSocket, first: Bytes) -> HttpConnection {
+/// Creates the HTTP library's connection on a stream.
+fn connect_http1(client: &Arc<Client>, stream: ClientStream) -> HttpConnection {
     let limits = &client.worker.shared.config.limits;
-    let stream = TokioIo::new(ClientStream::new(socket, first, Arc::clone(client)));
     let connection = http1::Builder::new()
         .header_read_timeout(None)
         .max_headers(limits.header_count_max)
         .max_header_size(limits.header_bytes_max)
         .max_buf_size(limits.header_bytes_max)
-        .serve_connection(stream, RequestHandler(Arc::clone(client)))
+        .serve_connection(TokioIo::new(stream), RequestHandler(Arc::clone(client)))
         .with_upgrades();
     HttpConnection::Http1(Box::new(connection))
 }
@@ -220,6 +224,9 @@ impl Service<Request<Incoming>> for RequestHandler {
     type Future = ClientAnswer;
 
     fn call(&self, request: Request<Incoming>) -> ClientAnswer {
+        if let Some(response) = self.0.take_answer() {
+            return ClientAnswer::Ready(Some(response));
+        }
         let fault = self.0.begin();
         if self.0.is_http2() && http2::is_malformed(&request) {
             self.0.end(true);
@@ -249,6 +256,8 @@ enum HttpConnection {
         socket: ClientSocket,
         _counting: CountGuard,
     },
+    /// A connection whose exchange waits without the library.
+    Waiting(Box<WaitingConnection>),
     /// The socket was sent to another process or closed.
     Gone,
 }
@@ -303,8 +312,14 @@ impl ConnectionTask {
                     let _ = ready!(socket.poll_arrival(context));
                     self.client.watched.expect_rest();
                     if let Some(socket) = self.take_socket() {
-                        self.connection = connect_http1(&self.client, socket, Bytes::new());
+                        let stream = ClientStream::new(socket, Bytes::new(), Arc::clone(&self.client));
+                        self.connection = connect_http1(&self.client, stream);
                     }
+                    continue;
+                }
+                HttpConnection::Waiting(waiting) => {
+                    let response = ready!(waiting.poll_response(context));
+                    self.resume(response);
                     continue;
                 }
                 HttpConnection::Gone => return Poll::Ready(Ok(())),
@@ -317,7 +332,40 @@ impl ConnectionTask {
                 }
                 continue;
             }
+            if turned.is_pending() && self.client.can_wait() && self.part() {
+                continue;
+            }
             return turned;
+        }
+    }
+
+    /// Parts with the HTTP library while the present exchange waits. Returns whether it did.
+    fn part(&mut self) -> bool {
+        if !matches!(self.connection, HttpConnection::Http1(_)) {
+            return false;
+        }
+        // Taken first: the library's part of the exchange would abandon it.
+        let Some(exchange) = self.client.take_exchange() else { return false };
+        let HttpConnection::Http1(connection) = std::mem::replace(&mut self.connection, HttpConnection::Gone) else {
+            return false;
+        };
+        let Some(parts) = connection.into_parts() else { return true };
+        debug_assert!(parts.read_buf.is_empty(), "all that the library has read is the request");
+        let waiting = WaitingConnection::new(parts.io.into_inner(), exchange, &self.client.worker.metrics);
+        self.connection = HttpConnection::Waiting(Box::new(waiting));
+        true
+    }
+
+    /// Gives the response of an exchange that waited to a new instance of the HTTP library.
+    fn resume(&mut self, response: io::Result<Response<ResponseBody>>) {
+        let waiting = std::mem::replace(&mut self.connection, HttpConnection::Gone);
+        let HttpConnection::Waiting(waiting) = waiting else { return };
+        match response {
+            Ok(response) => {
+                self.client.resume_with(response);
+                self.connection = connect_http1(&self.client, waiting.into_stream(self.draining));
+            }
+            Err(error) => tracing::debug!(%error, peer = %self.client.peer, "client left before its response"),
         }
     }
 
@@ -332,7 +380,7 @@ impl ConnectionTask {
                 parts.read_buf.is_empty().then(|| parts.io.into_inner())?.into_socket()
             }
             HttpConnection::Parked { socket, .. } => Some(socket),
-            HttpConnection::Http2(_) | HttpConnection::Gone => None,
+            HttpConnection::Http2(_) | HttpConnection::Waiting(_) | HttpConnection::Gone => None,
         }
     }
 
@@ -381,7 +429,8 @@ impl ConnectionTask {
             HttpConnection::Http1(connection) => Pin::new(&mut **connection).graceful_shutdown(),
             HttpConnection::Http2(connection) => Pin::new(&mut **connection).graceful_shutdown(),
             HttpConnection::Parked { .. } => self.connection = HttpConnection::Gone,
-            HttpConnection::Gone => {}
+            // The response will say that the connection closes.
+            HttpConnection::Waiting(_) | HttpConnection::Gone => {}
         }
     }
 

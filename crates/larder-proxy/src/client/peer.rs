@@ -13,16 +13,18 @@ use std::{
     time::Duration,
 };
 
-use http::{Request, Uri, Version, uri::Authority};
+use http::{Request, Response, Uri, Version, uri::Authority};
 use larder_http::reuse::StaleAllowed;
 
 use crate::{
     client::{
         floods::{ArrivedFrames, FloodGuard},
         flushed::FlushCounter,
+        held::{HeldExchange, HeldState},
         interim::InterimQueue,
         raw_head::HeadFault,
         raw_requests::RawRequests,
+        response_body::ResponseBody,
         socket::ClientProtocol,
     },
     config::Fleet,
@@ -76,6 +78,10 @@ pub(crate) struct Client {
     pub(crate) interim: InterimQueue,
     /// Number of complete flushes.
     pub(crate) flushed: FlushCounter,
+    /// The exchange of an HTTP/1.1 client, as far as it can wait without the HTTP library.
+    pub(super) held: Mutex<HeldState>,
+    /// Whether `held` has a response for the next request that the HTTP library hands over.
+    pub(super) is_resuming: AtomicBool,
 }
 
 /// The client that a trusted proxy named, in the request's extensions.
@@ -115,6 +121,58 @@ impl Client {
             }
             None => self.raw().take(),
         }
+    }
+
+    /// Holds the exchange of the present request while it waits.
+    pub(super) fn hold_exchange(&self, exchange: HeldExchange) {
+        *self.held() = HeldState::Waiting(exchange);
+    }
+
+    /// Returns the exchange that waits, if one does.
+    pub(super) fn take_exchange(&self) -> Option<HeldExchange> {
+        match std::mem::take(&mut *self.held()) {
+            HeldState::Waiting(exchange) => Some(exchange),
+            HeldState::Nothing | HeldState::Answered(_) => None,
+        }
+    }
+
+    /// Leaves a response for the request that the HTTP library hands over next.
+    pub(super) fn resume_with(&self, response: Response<ResponseBody>) {
+        *self.held() = HeldState::Answered(Box::new(response));
+        self.is_resuming.store(true, Relaxed);
+    }
+
+    /// Returns the response that was left for a request.
+    pub(super) fn take_answer(&self) -> Option<Response<ResponseBody>> {
+        if !self.is_resuming.load(Relaxed) {
+            return None;
+        }
+        self.is_resuming.store(false, Relaxed);
+        match std::mem::take(&mut *self.held()) {
+            HeldState::Answered(response) => Some(*response),
+            HeldState::Nothing | HeldState::Waiting(_) => None,
+        }
+    }
+
+    /// Returns whether the connection can wait without the HTTP library: its exchange has waited for a second, nothing
+    /// of another request was read, and nothing is being written.
+    pub(super) fn can_wait(&self) -> bool {
+        self.watched.is_at_rest()
+            && !self.is_http2()
+            && self.inside.is_none()
+            && !self.is_unsent.load(Relaxed)
+            && matches!(*self.held(), HeldState::Waiting(_))
+            && self.raw().is_at_start()
+            && !self.has_pipelined()
+    }
+
+    /// Arranges that the connection is woken if its exchange waits for a second.
+    pub(super) fn expect_rest(&self) {
+        self.watched.expect_rest();
+    }
+
+    fn held(&self) -> MutexGuard<'_, HeldState> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends an exchange. `abandoned` says that the client gave it up before the response was complete.

@@ -24,12 +24,37 @@ pub(crate) struct ClientStream {
     socket: ClientSocket,
     /// Bytes that were already read. They are returned first.
     first: Bytes,
+    /// A request in place of one that was read before. It is returned even before that, and is none of the client's.
+    replayed: Bytes,
     client: Arc<Client>,
 }
 
 impl ClientStream {
     pub(crate) fn new(socket: ClientSocket, first: Bytes, client: Arc<Client>) -> Self {
-        Self { socket, first, client }
+        Self { socket, first, replayed: Bytes::new(), client }
+    }
+
+    /// Returns this stream, with a request before everything that the client sends.
+    pub(super) fn with_replayed(self, replayed: Bytes) -> Self {
+        Self { replayed, ..self }
+    }
+
+    /// Waits until the client leaves. If the client sends another request meanwhile, it is kept, and not watched any
+    /// more.
+    pub(super) fn poll_leaving(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if !self.first.is_empty() || self.client.is_for_successor() {
+            return Poll::Pending;
+        }
+        let mut octet = [0];
+        let mut buf = ReadBuf::new(&mut octet);
+        match ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buf)) {
+            Ok(()) if buf.filled().is_empty() => Poll::Ready(io::ErrorKind::UnexpectedEof.into()),
+            Ok(()) => {
+                self.first = Bytes::copy_from_slice(buf.filled());
+                Poll::Pending
+            }
+            Err(error) => Poll::Ready(error),
+        }
     }
 
     /// Returns the socket, unless bytes that were read are still unreturned.
@@ -38,7 +63,7 @@ impl ClientStream {
     }
 
     /// Writes the queued interim responses before any other output.
-    fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_interim(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.client.interim.poll_write(Pin::new(&mut self.socket), cx)
     }
 }
@@ -47,6 +72,11 @@ impl AsyncRead for ClientStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Some(fault) = self.client.fatal_fault() {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
+        }
+        if !self.replayed.is_empty() {
+            let count = self.replayed.len().min(buf.remaining());
+            buf.put_slice(&self.replayed.split_to(count));
+            return Poll::Ready(Ok(()));
         }
         if self.first.is_empty() && self.client.is_left_unread() {
             // No waker is registered, because the connection's task checks after every turn and hands the connection

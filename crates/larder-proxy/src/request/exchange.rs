@@ -17,7 +17,14 @@ use larder_http::{CacheStatus, Reuse, cache_status::Tier, coding::CodingWish, in
 use crate::{
     asked::RequestHead,
     cache::{entry::EntryBody, lookup, mark::OriginMark},
-    client::{answer::ClientAnswer, http2, peer::Client, raw_head::HeadFault, response_body::ResponseBody},
+    client::{
+        answer::{ClientAnswer, HeldAnswer},
+        held::{HeldExchange, RequestShape, ResponseFuture},
+        http2,
+        peer::Client,
+        raw_head::HeadFault,
+        response_body::ResponseBody,
+    },
     clock,
     errors::Failure,
     fleet::{FleetLink, serving},
@@ -80,7 +87,13 @@ pub(crate) fn answer(client: &Arc<Client>, mut request: Request<Incoming>, fault
         }
         None => {
             admission::detach(&mut request);
-            ClientAnswer::Later(Box::pin(run(PendingExchange::new(client, worker, met), request, wish)))
+            let shape = RequestShape::of(&request);
+            let request = Box::new(request);
+            let exchange: ResponseFuture = Box::pin(run(PendingExchange::new(client, worker, met), request, wish));
+            match shape {
+                Some(shape) => ClientAnswer::Held(HeldAnswer::new(client, HeldExchange::new(exchange, shape))),
+                None => ClientAnswer::Later(exchange),
+            }
         }
     }
 }
@@ -231,7 +244,7 @@ fn answer_from_memory(
 /// Answers a request that memory alone cannot answer.
 async fn run(
     mut begun: PendingExchange,
-    request: Request<Incoming>,
+    request: Box<Request<Incoming>>,
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
     let response = respond(&begun, request, wish).await;
@@ -242,16 +255,16 @@ async fn run(
 
 async fn respond(
     begun: &PendingExchange,
-    request: Request<Incoming>,
+    request: Box<Request<Incoming>>,
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
     let PendingExchange { client, worker, met, .. } = begun;
     let (start, version) = (RequestStart::new(client, worker, &request, *met), request.version());
     if request.method() == Method::CONNECT {
-        return Box::pin(run_tunnel(client, worker, request, start)).await;
+        return Box::pin(run_tunnel(client, worker, *request, start)).await;
     }
     if upgrade::is_asked(&request) {
-        return Box::pin(run_upgrade(client, worker, request, start)).await;
+        return Box::pin(run_upgrade(client, worker, *request, start)).await;
     }
     if let Some(served) = pac::answer(client, worker, &request) {
         return finish(client, start, served);
@@ -328,7 +341,7 @@ impl Drop for PendingExchange {
 async fn serve_request(
     client: &Arc<Client>,
     worker: &Arc<Worker>,
-    mut request: Request<Incoming>,
+    mut request: Box<Request<Incoming>>,
 ) -> Result<ServedResponse, Failure> {
     let asked = admission::admit(client, worker, &mut request).await?;
     // The head must have no second owner, because a git question may be made from it.

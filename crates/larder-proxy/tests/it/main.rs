@@ -56,3 +56,4 @@ mod tls_clients;
 mod upgrades;
 mod validation;
 mod vary_updates;
+mod waiting;
