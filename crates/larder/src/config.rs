@@ -108,17 +108,9 @@ fn read_settings(text: &str, settings: &mut RunSettings) -> Result<(), ConfigPro
     parents::read(&mut top, &mut proxy.parents)?;
     let mut known = site::KnownSites::default();
     proxy.sites = top.tables("site", |section| site::read(section, &mut known, &proxy.cache))?;
-    let mut number = 0;
-    proxy.delays = top.tables("delay", |section| {
-        number += 1;
-        delay::read(section, number)
-    })?;
+    proxy.delays = top.numbered_tables("delay", delay::read)?;
     proxy.cache.http.key_rules = KeyRules::new(top.tables("key", key::read)?);
-    let mut number = 0;
-    proxy.rules = Rules::new(top.tables("rule", |section| {
-        number += 1;
-        rule::read(section, number)
-    })?);
+    proxy.rules = Rules::new(top.numbered_tables("rule", rule::read)?);
     top.tables("mirror", |section| mirror::read(section, settings))?;
     top.finish()
 }

@@ -104,6 +104,19 @@ impl<'a> ConfigSection<'a> {
         values.unwrap_or_default().into_iter().map(read).collect()
     }
 
+    /// Reads sections like [`Self::tables`]. `read` also receives the number of each section, from 1.
+    pub(super) fn numbered_tables<T>(
+        &mut self,
+        key: &'static str,
+        read: impl Fn(&mut ConfigSection<'a>, usize) -> Result<T, ConfigProblem>,
+    ) -> Result<Vec<T>, ConfigProblem> {
+        let mut number = 0;
+        self.tables(key, |section| {
+            number += 1;
+            read(section, number)
+        })
+    }
+
     /// Returns the error for a missing key.
     pub(super) fn missing(&self, key: &str, help: &str) -> ConfigProblem {
         ConfigProblem {
