@@ -15,7 +15,8 @@ const IRREGULAR: [&str; 26] = [
 ];
 
 /// Words that end like participles but are nouns.
-const NOUNS: [&str; 9] = ["Bed", "Feed", "Listing", "Setting", "Settings", "Ring", "String", "Timing", "Warning"];
+const NOUNS: [&str; 11] =
+    ["Bed", "Feed", "Listing", "Ruling", "Setting", "Settings", "Ring", "String", "Timing", "Tuning", "Warning"];
 
 /// Returns the type definitions whose names break a rule.
 pub(crate) fn count(tree: &Tree) -> Vec<Counted> {
