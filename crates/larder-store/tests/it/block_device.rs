@@ -176,7 +176,7 @@ fn a_mounted_device_is_refused() {
 #[test]
 fn a_store_may_take_a_part_of_a_device() {
     let Some(device) = LoopDevice::attach() else { return };
-    check_refused(StoreOptions::new(&device.path, SIZE_BYTES + 4096), ErrorKind::Invalid, "were asked for");
+    check_refused(StoreOptions::new(&device.path, SIZE_BYTES + 4096), ErrorKind::Invalid, "fewer than the requested");
     let part = || StoreOptions::new(&device.path, SIZE_BYTES / 2);
     device.write_at(SIZE_BYTES / 2, &[7; 4096]);
     let store = Store::open(part()).unwrap();
