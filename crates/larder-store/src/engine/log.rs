@@ -26,6 +26,7 @@ mod read;
 mod reclaim;
 mod recovery;
 mod walk;
+mod worth;
 
 use super::{
     Engine, EngineGauges, Location, ReadExtent,
@@ -55,6 +56,7 @@ use located::LocatedSets;
 use positions::PositionFile;
 use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
+use worth::LogWorth;
 
 /// Reclaim begins below this number of free segments, whatever the volume's size: one for reclaim alone, and one of
 /// each generation for entries that are written while reclaim waits for the device.
@@ -174,6 +176,8 @@ pub(crate) struct LogEngine {
     positions: Option<PositionFile>,
     /// `None` where everything is admitted.
     gate: Option<LogGate>,
+    /// `None` where nothing is learned of entries.
+    worth: Option<LogWorth>,
     /// Number of failed units already reported to a flush.
     reported_failures: AtomicU64,
     /// Whether a task is reclaiming a segment.
@@ -205,10 +209,14 @@ impl LogEngine {
         }
         let checkpoints = LogCheckpoints::new(&volume, &geometry, &index);
         let (reported_failures, reclaiming) = (AtomicU64::new(0), AtomicBool::new(false));
-        let gate = match row {
-            LogRow::Packed(LogEviction::Worth) => LogGate::new(&index, &geometry, volume.options.tuning.objective),
-            // The papers' rows admit every entry.
-            LogRow::Packed(LogEviction::Clock) | LogRow::Located(_) => None,
+        let objective = volume.options.tuning.objective;
+        let (gate, worth) = match row {
+            LogRow::Packed(LogEviction::Worth) => {
+                let worth = LogWorth::new(&geometry, objective.length_exponent());
+                (LogGate::new(&index, &geometry, objective), Some(worth))
+            }
+            // The papers' rows admit every entry, and learn nothing.
+            LogRow::Packed(LogEviction::Clock) | LogRow::Located(_) => (None, None),
         };
         Some(Self {
             volume,
@@ -220,6 +228,7 @@ impl LogEngine {
             checkpoints,
             positions,
             gate,
+            worth,
             reported_failures,
             reclaiming,
         })
@@ -429,7 +438,9 @@ impl Engine for LogEngine {
             entries: self.index.entries(),
             counts_all: true,
             entries_max: self.index.entries_max(),
-            index_bytes: self.index.memory_bytes() + self.gate.as_ref().map_or(0, LogGate::memory_bytes),
+            index_bytes: self.index.memory_bytes()
+                + self.gate.as_ref().map_or(0, LogGate::memory_bytes)
+                + self.worth.as_ref().map_or(0, LogWorth::memory_bytes),
             dirty_bytes: log.dirty_bytes(),
             segments_in_use: log.segments_in_use(),
         }

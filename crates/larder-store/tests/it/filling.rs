@@ -71,8 +71,8 @@ fn a_full_store_displaces_nothing_and_takes_60_bits_of_memory_an_entry() {
         fill(&store, length, 2.0);
         let stats = store.stats();
         assert_eq!(stats.displaced, 0, "of {name}");
-        // Of fewer entries the memory is nothing to speak of.
-        if stats.entries > 1_000 {
+        // Of fewer entries the memory is nothing to speak of: fixed parts of some hundred bytes weigh more.
+        if stats.entries > 2_000 {
             let bits = stats.index_bytes as f64 * 8.0 / stats.entries as f64;
             assert!(bits <= 60.0, "{bits} bits for entries of {name}");
         }

@@ -125,11 +125,6 @@ impl LogAdmission {
         (self.mean_sectors.max(1.0) / sectors.max(1) as f64).powf(exponent).min(1.0)
     }
 
-    /// Returns the mean length of what is offered, in sectors.
-    pub(crate) fn mean_sectors(&self) -> f64 {
-        self.mean_sectors
-    }
-
     /// Returns whether a key was refused or evicted lately, or its address was dropped or removed.
     pub(crate) fn knows(&self, key_hash: KeyHash, address: u64) -> bool {
         self.dropped.contains_key(&address) || self.removed.contains_key(&address) || self.seen.knows(key_hash)

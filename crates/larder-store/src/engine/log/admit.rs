@@ -7,7 +7,6 @@
 use super::{
     LogEngine,
     admission::{AdmissionScale, EntryOffer, LogAdmission},
-    eviction::EvictionStandard,
     index::LogIndex,
     layout::LogState,
 };
@@ -98,16 +97,6 @@ impl LogEngine {
     pub(super) fn note_evicted(&self, key_hash: KeyHash, sectors: u64) {
         if let Some(gate) = &self.gate {
             gate.lock().note_evicted(key_hash, sectors);
-        }
-    }
-
-    /// Returns by what the entries of a segment are measured that is reclaimed.
-    pub(super) fn standard(&self, of: SegmentUse) -> EvictionStandard {
-        EvictionStandard {
-            generation: of.generation(),
-            mean_sectors: self.gate.as_ref().map_or(0.0, |gate| gate.lock().mean_sectors()),
-            length_exponent: self.volume.options.tuning.objective.length_exponent(),
-            seed: u64::from(of.sequence) << 32,
         }
     }
 

@@ -6,6 +6,10 @@
 //! segment frees room.
 
 mod clock;
+pub(crate) mod learned;
+pub(crate) mod price;
+pub(crate) mod quarters;
+pub(crate) mod sample;
 mod worth;
 
 use super::index::IndexSlot;
@@ -14,6 +18,7 @@ use crate::{
     clock::has_expired,
     format::{SegmentRow, trailer::TrailerRecord},
 };
+use learned::{EntryClass, ExpectedHits};
 
 /// A live entry of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +49,26 @@ pub(crate) struct ReclaimedSegment<'a> {
 pub(crate) struct EvictionStandard {
     /// Of the segment.
     pub(crate) generation: SegmentRow,
-    /// Mean length of what is offered, in sectors.
-    pub(crate) mean_sectors: f64,
-    /// The exponent that weighs length: an entry of n sectors must have n to this power times the hits of an entry of
-    /// one sector ([`crate::Objective`]).
+    /// The exponent that weighs length: an entry of n sectors must be likely to get n to this power times the hits of
+    /// an entry of one sector ([`crate::Objective`]).
     pub(crate) length_exponent: f64,
-    /// Another one for each use of a segment.
-    pub(crate) seed: u64,
+    /// Least hits that an entry must be likely to get, for its length.
+    pub(crate) price: f64,
+    pub(crate) expected: ExpectedHits,
+    /// The epoch of the requests' sample.
+    pub(crate) epoch: u32,
+}
+
+impl EvictionStandard {
+    /// Returns the standard of a log that learns nothing.
+    pub(crate) fn of(generation: SegmentRow) -> Self {
+        Self { generation, length_exponent: 1.0, price: 0.0, expected: ExpectedHits::default(), epoch: 0 }
+    }
+
+    /// Returns the class of an entry in a segment of this generation.
+    pub(crate) fn class(&self, entry: &EvictionCandidate) -> EntryClass {
+        EntryClass::of(self.generation, entry.hits, entry.listing.sectors())
+    }
 }
 
 /// An entry that is written again, and the hits that it begins with there.
@@ -109,9 +127,10 @@ mod tests {
     use super::*;
     use crate::{format::trailer::ListedKind, hash::KeyHash};
 
-    /// Of a main segment, by requests, where nothing is so short that it stays without a hit.
-    pub(super) const STANDARD: EvictionStandard =
-        EvictionStandard { generation: SegmentRow::Main, mean_sectors: 1.0, length_exponent: 1.0, seed: 7 };
+    /// Of a main segment, by requests, at a price for which an entry of ten sectors must be hit once.
+    pub(super) fn standard() -> EvictionStandard {
+        EvictionStandard { price: 0.03, ..EvictionStandard::of(SegmentRow::Main) }
+    }
 
     /// A live entry: where it begins, its length, its hits, and after when it is of no use.
     pub(super) fn live(sector: u32, sectors: u32, hits: u8, expires_at: u32) -> EvictionCandidate {
@@ -126,7 +145,7 @@ mod tests {
     pub(super) fn kept(eviction: LogEviction, live: &[EvictionCandidate], room_sectors: u64) -> Vec<(u32, u8)> {
         let chosen = choose(
             eviction,
-            &ReclaimedSegment { live, room_bytes: room_sectors * 512, standard: STANDARD, now_s: 100 },
+            &ReclaimedSegment { live, room_bytes: room_sectors * 512, standard: standard(), now_s: 100 },
         );
         chosen.kept.iter().map(|kept| (kept.listing.start_bytes / 512, kept.hits)).collect()
     }

@@ -21,7 +21,7 @@ mod syncing;
 use crate::{
     clock::ClockMoment,
     device::AlignedBuffer,
-    engine::kit::room::NoRoom,
+    engine::{kit::room::NoRoom, log::eviction::quarters::SHARE_AT_FIRST},
     format::{
         SegmentRow, SegmentUse, VolumeId,
         record::{DecodedRecord, RecordParts},
@@ -34,6 +34,7 @@ use crate::{
 };
 use buffers::{buffer_of, spare_buffer};
 use closing::{ClosingSegment, TrailerInFlight};
+pub(crate) use generations::SegmentClock;
 pub(crate) use groups::MovedRecord;
 use open::{AppendPlace, OpenSegment, OpenUnit, Opening};
 use segments::SegmentTable;
@@ -64,6 +65,8 @@ pub(crate) struct LogState {
     /// The segment of each generation that is being filled.
     open: [Option<OpenSegment>; 2],
     has_probation: bool,
+    /// Share of the segments in use that probation has.
+    probation_share: f64,
     closing: Vec<ClosingSegment>,
     in_flight: Vec<UnitInFlight>,
     next_sequence: u32,
@@ -167,6 +170,7 @@ impl LogState {
             sealed: <[VecDeque<SegmentId>; 2]>::default(),
             open: [None, None],
             has_probation: false,
+            probation_share: SHARE_AT_FIRST,
             closing: Vec::new(),
             in_flight: Vec::new(),
             next_sequence: 1,

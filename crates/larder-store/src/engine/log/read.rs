@@ -79,7 +79,12 @@ impl LogEngine {
 
     async fn look(&self, key: &[u8], hash: FullHash, extent: ReadExtent) -> Result<LookStep<Found>> {
         let key_hash = hash.key_hash();
-        let matches = if extent == ReadExtent::Key { self.index.peek(key_hash) } else { self.index.find(key_hash) };
+        let matches = if extent == ReadExtent::Key {
+            self.index.peek(key_hash)
+        } else {
+            self.note_request(key_hash);
+            self.index.find(key_hash)
+        };
         self.note_overwritten();
         let matches = self.newest_first(matches);
         if matches.is_empty() {
@@ -135,8 +140,11 @@ impl LogEngine {
                 }
                 return Ok(LookStep::Nothing);
             }
-            if !is_only && extent != ReadExtent::Key {
-                self.index.count_hit(key_hash, Some(slot.position));
+            if extent != ReadExtent::Key {
+                self.note_hit(slot.position, slot.size.sectors());
+                if !is_only {
+                    self.index.count_hit(key_hash, Some(slot.position));
+                }
             }
             return Ok(LookStep::Found((slot.position, record, decoded)));
         }

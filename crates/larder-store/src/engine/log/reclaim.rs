@@ -95,6 +95,7 @@ impl LogEngine {
         self.forget_dropped(self.segments.segment_use(segment));
         let woken = self.lock_log().release(segment);
         woken.wake();
+        self.note_segment_reclaimed();
         true
     }
 
@@ -110,8 +111,11 @@ impl LogEngine {
     fn choose(&self, segment: SegmentId, needed: &[NeededRecord]) -> EvictionChoice {
         let LogRow::Packed(eviction) = self.row else { return EvictionChoice::default() };
         let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
-        let standard = self.standard(self.segments.segment_use(segment));
-        let room_bytes = self.room_for_hits_bytes(standard.generation).min(self.write_credit_bytes());
+        let standard = self.standard(self.segments.segment_use(segment), &live);
+        for entry in live.iter().filter(|entry| !entry.pinned) {
+            self.note_candidate(standard.class(entry), entry.listing.key_hash, &standard);
+        }
+        let room_bytes = self.room_for_hits_bytes(standard.generation);
         let now_s = self.volume.clock.now_s();
         let reclaimed = ReclaimedSegment { live: &live, room_bytes, standard, now_s };
         eviction::choose(eviction, &reclaimed)
@@ -132,21 +136,24 @@ impl LogEngine {
         }
     }
 
-    /// Returns the bytes of a segment that may be rewritten because of their worth. Most of a probation segment may:
-    /// few of its entries were hit, and they go to a main one only once.
+    /// Returns the bytes of a segment that may be rewritten because of their worth. No segment takes more than half of
+    /// what may still be written, so that the most popular entries of the next one are not dropped for want of it.
+    /// Probation leaves as much as a main segment may need in addition.
     fn room_for_hits_bytes(&self, generation: SegmentRow) -> u64 {
         let tuning = &self.volume.options.tuning;
-        let share = match generation {
-            _ if !tuning.reinsertion => 0.0,
-            SegmentRow::Main => tuning.reinsertion_share,
-            SegmentRow::Probation => PROBATION_SHARE_MAX,
+        let segment_bytes = self.geometry.segment_bytes;
+        let (share, left_bytes) = match generation {
+            _ if !tuning.reinsertion => return 0,
+            SegmentRow::Main => (tuning.reinsertion_share, 0),
+            SegmentRow::Probation => (PROBATION_SHARE_MAX, segment_bytes),
         };
-        (self.geometry.segment_bytes as f64 * share) as u64
+        let of_segment = (segment_bytes as f64 * share) as u64;
+        of_segment.min(self.write_credit_bytes().saturating_sub(left_bytes) / 2)
     }
 
     /// Returns how many bytes may be written again while all bytes written stay within `write_factor_max` times those
     /// admitted.
-    fn write_credit_bytes(&self) -> u64 {
+    pub(super) fn write_credit_bytes(&self) -> u64 {
         let counters = &self.volume.counters;
         let admitted = counters.admitted_bytes.load(Ordering::Relaxed) as f64;
         let written = counters.written_bytes.load(Ordering::Relaxed) + self.lock_log().dirty_bytes();

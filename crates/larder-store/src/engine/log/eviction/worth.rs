@@ -1,85 +1,76 @@
-//! Rewrites the entries with the greatest worth for their length, mainly those with hits, so that any given room holds
-//! as many hits, or bytes of hits, as possible.
+//! Rewrites the entries that are likely to get most hits for their length, if these are worth the price, so that any
+//! given room holds as many hits, or bytes of hits, as possible.
 //!
-//! On probation one hit is enough. In main segments an entry stays one round per hit, those with the most hits for
-//! their length first. An entry without hits is worth a fraction of a hit. If it is so short that even that exceeds the
-//! worth of the entries that would replace it, it stays as well, for some rounds. Ideas: S3-FIFO (SOSP 2023),
-//! generalised CLOCK (Smith, ACM TODS 1978), the order of GDSF (Cherkasova, 1998).
+//! Which entries these are was learned from earlier ones ([`super::learned`]). An entry begins with a hit less, so
+//! that one that was popular long ago looks less so with each round. Ideas: the order of GDSF (Cherkasova, 1998), hits
+//! learned from evicted entries as in LHD (NSDI 2018).
 
 use super::{EvictionCandidate, EvictionStandard, KeptEntry};
-use crate::{format::SegmentRow, units::SECTOR_BYTES};
+use crate::Dice;
 
-/// Worth of an entry without hits, in hits: in a main segment it was hit before, on probation it never was.
-const UNHIT_MAIN: f64 = 0.25;
-const UNHIT_PROBATION: f64 = 0.1;
-/// Chance, in 1/256, that a short entry without hits survives a round.
-const LUCKY_OF_256: u64 = 230;
+/// Greatest factor, up or down, by which an entry's price differs from another's: entries of one class would otherwise
+/// all be kept or all dropped, and the writes that are left be spent on one segment.
+const SPREAD: f64 = 1.28;
+
+/// Hits below which no entry is written again, however cheap that is: of 200 such writes, one saves a hit.
+const HITS_MIN: f64 = 0.005;
 
 /// Returns what is worth keeping, most wanted first.
 pub(super) fn rank(live: Vec<EvictionCandidate>, standard: &EvictionStandard) -> Vec<KeptEntry> {
-    let unhit = match standard.generation {
-        SegmentRow::Main => UNHIT_MAIN,
-        SegmentRow::Probation => UNHIT_PROBATION,
+    let cost = |entry: &EvictionCandidate| (entry.listing.sectors().max(1) as f64).powf(standard.length_exponent);
+    let worth = |entry: &EvictionCandidate| standard.expected.of(standard.class(entry)) / cost(entry);
+    let is_kept = |worth: f64, entry: &EvictionCandidate| {
+        worth >= standard.price * spread(entry, standard.epoch) && worth * cost(entry) >= HITS_MIN
     };
-    let cost = |sectors: f64| sectors.max(1.0).powf(standard.length_exponent);
-    let sectors = |entry: &EvictionCandidate| f64::from(entry.listing.len_bytes) / SECTOR_BYTES as f64;
-    let is_short = |entry: &EvictionCandidate| cost(sectors(entry)) <= unhit * cost(standard.mean_sectors);
-    let is_kept = |entry: &EvictionCandidate| entry.hits > 0 || (is_short(entry) && is_lucky(entry, standard.seed));
-    let worth = |entry: &EvictionCandidate| (f64::from(entry.hits) + unhit) / cost(sectors(entry));
     let mut kept: Vec<(f64, EvictionCandidate)> =
-        live.into_iter().filter(is_kept).map(|entry| (worth(&entry), entry)).collect();
+        live.into_iter().map(|entry| (worth(&entry), entry)).filter(|(worth, entry)| is_kept(*worth, entry)).collect();
     kept.sort_by(|one, other| other.0.total_cmp(&one.0));
-    let hits_left = |hits: u8| match standard.generation {
-        SegmentRow::Main => hits.saturating_sub(1),
-        SegmentRow::Probation => 0,
-    };
-    kept.into_iter().map(|(_, entry)| KeptEntry { listing: entry.listing, hits: hits_left(entry.hits) }).collect()
+    kept.into_iter()
+        .map(|(_, entry)| KeptEntry { listing: entry.listing, hits: entry.hits.saturating_sub(1) })
+        .collect()
 }
 
-fn is_lucky(entry: &EvictionCandidate, seed: u64) -> bool {
-    (entry.listing.key_hash.0 ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56 < LUCKY_OF_256
+/// Returns an entry's factor of the price in this epoch.
+fn spread(entry: &EvictionCandidate, epoch: u32) -> f64 {
+    let share = Dice::new(entry.listing.key_hash.0 ^ u64::from(epoch)).share();
+    SPREAD.powf(2.0 * share - 1.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        LogEviction,
-        engine::log::eviction::tests::{STANDARD, kept, kept_by, live},
+        engine::log::eviction::{
+            learned::{EntryClass, HitsByClass},
+            tests::{kept_by, live, standard},
+        },
+        format::SegmentRow,
     };
 
     #[test]
-    fn what_was_hit_most_for_its_length_is_kept_within_its_room() {
+    fn what_is_worth_its_price_is_kept_within_its_room_the_most_hit_for_its_length_first() {
         let all = [live(0, 40, 3, 0), live(40, 10, 0, 0), live(50, 10, 1, 0), live(60, 2, 1, 0), live(62, 10, 3, 50)];
-        let kept = |room| kept(LogEviction::Worth, &all, room);
-        assert_eq!(kept(12), [(50, 0), (60, 0)], "the useless and the never hit left out");
-        assert_eq!(kept(52), [(0, 2), (50, 0), (60, 0)]);
-        assert_eq!(kept(2), [(60, 0)]);
+        let kept = |price, room| kept_by(EvictionStandard { price, ..standard() }, &all, room);
+        assert_eq!(kept(0.02, 52), [(0, 2), (50, 0), (60, 0)], "without the useless and the never hit");
+        assert_eq!(kept(0.03, 52), [(50, 0), (60, 0)], "the long one is not hit often enough for its length");
+        assert_eq!(kept(0.02, 2), [(60, 0)]);
+        assert_eq!(kept(10.0, 52), []);
     }
 
     #[test]
     fn for_bytes_length_does_not_count() {
         let all = [live(0, 40, 3, 0), live(40, 1, 0, 0), live(50, 10, 1, 0), live(60, 2, 1, 0)];
-        let standard = EvictionStandard { length_exponent: 0.0, mean_sectors: 100.0, ..STANDARD };
+        let standard = EvictionStandard { length_exponent: 0.0, price: 0.3, ..standard() };
         assert_eq!(kept_by(standard, &all, 44), [(0, 2), (60, 0)], "most hit first, and nothing that was not");
     }
 
     #[test]
-    fn on_probation_one_hit_is_enough_and_none_is_left() {
-        let all = [live(0, 10, 3, 0), live(10, 10, 0, 0), live(20, 10, 1, 0)];
-        let standard = EvictionStandard { generation: SegmentRow::Probation, ..STANDARD };
-        assert_eq!(kept_by(standard, &all, 50), [(0, 0), (20, 0)]);
-    }
-
-    #[test]
-    fn what_is_short_enough_stays_for_some_rounds_without_a_hit() {
-        let all = [live(0, 20, 0, 0), live(20, 30, 0, 0)];
-        let rounds = (0..1000).filter(|&seed| {
-            let kept = kept_by(EvictionStandard { mean_sectors: 100.0, seed: seed << 40, ..STANDARD }, &all, 50);
-            assert!(kept.is_empty() || kept == [(0, 0)], "{kept:?}");
-            !kept.is_empty()
-        });
-        let count = rounds.count();
-        assert!((850..950).contains(&count), "{count} of 1000 rounds");
+    fn what_was_learned_counts_more_than_the_hits() {
+        let all = [live(0, 4, 0, 0), live(4, 4, 3, 0)];
+        let mut learned = HitsByClass::default();
+        (0..500).for_each(|_| learned.note(EntryClass::of(SegmentRow::Main, 0, 4), 2));
+        (0..500).for_each(|_| learned.note(EntryClass::of(SegmentRow::Main, 3, 4), 0));
+        let standard = EvictionStandard { expected: learned.expected(), price: 0.1, ..standard() };
+        assert_eq!(kept_by(standard, &all, 50), [(0, 0)]);
     }
 }

@@ -10,19 +10,28 @@ use super::{
     open::{OldestInUse, OpenSegment},
 };
 use crate::{
+    engine::log::eviction::quarters::OldestQuarter,
     format::{LogOrder, SegmentRow, SegmentUse},
     units::SegmentId,
     volume::waiters::WokenTasks,
 };
 use std::ops::RangeInclusive;
 
-/// Divisor of the segments in use that gives probation's share.
-const PROBATION_DIVISOR: usize = 10;
+/// Divisor of a generation's segments that gives its oldest quarter.
+const QUARTER: usize = 4;
 /// Least number of probation segments, so that new entries are not evicted at once.
 const PROBATION_SEGMENTS_MIN: usize = 2;
 /// Number of segments begun after an open one at which it is sealed, half of all segments within these limits, so that
 /// it does not delay checkpoints any longer. Fewer: more segments that are not full.
 const LAG_SEGMENTS: RangeInclusive<u32> = 16..=256;
+
+/// The log's segments as a clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SegmentClock {
+    /// Of the segment that is begun next.
+    pub(crate) next_sequence: u32,
+    pub(crate) oldest_quarters: [OldestQuarter; 2],
+}
 
 impl LogState {
     /// Returns the segments that are being filled.
@@ -41,7 +50,8 @@ impl LogState {
             + usize::from(self.open[SegmentRow::Probation as usize].is_some());
         let used_count = self.geometry.segment_count as usize - self.free.len();
         debug_assert!(probation_count <= used_count, "a segment on probation is in use");
-        let has_share = probation_count * PROBATION_DIVISOR > used_count && probation_count > PROBATION_SEGMENTS_MIN;
+        let has_share = probation_count as f64 > used_count as f64 * self.probation_share
+            && probation_count > PROBATION_SEGMENTS_MIN;
         let main_order = main.map(|main| self.segments.order(main));
         let is_due = |probation: &SegmentId| {
             has_share || main_order.is_none_or(|main_order| self.segments.order(*probation) < main_order)
@@ -135,6 +145,23 @@ impl LogState {
             main: oldest(SegmentRow::Main),
             probation: self.has_probation.then(|| oldest(SegmentRow::Probation)),
         }
+    }
+
+    /// Returns how far the log's segments are.
+    pub(crate) fn segment_clock(&self) -> SegmentClock {
+        let quarter = |generation: SegmentRow| {
+            let sealed = &self.sealed[generation as usize];
+            let count = sealed.len().div_ceil(QUARTER);
+            let last = count.checked_sub(1).map(|last| self.segments.sequence(sealed[last]));
+            OldestQuarter { end_sequence: last.map_or(0, |last| last + 1), segment_count: count as u32 }
+        };
+        SegmentClock { next_sequence: self.next_sequence, oldest_quarters: SegmentRow::ALL.map(quarter) }
+    }
+
+    /// Gives probation this share of the segments in use.
+    pub(crate) fn set_probation_share(&mut self, share: f64) {
+        assert!((0.0..1.0).contains(&share), "a share of the segments: {share}");
+        self.probation_share = share;
     }
 
     /// Ends the segment of the other generation if it lags behind.

@@ -1,0 +1,171 @@
+//! Learns how many hits an entry is likely to get, from what entries of its class got before.
+//!
+//! A class is a generation, a number of hits so far, and a length. Whether short entries or long ones, those hit once
+//! or never, are worth another round differs from one trace to the next, so no constant fits all. Invariant: every
+//! class has an expectation above 0, however little is known of it: it starts from the mean of all lengths, and that
+//! from a guess by the hits. Cost: 1.5 KiB for each volume.
+
+use super::super::index::IndexSlot;
+use crate::format::SegmentRow;
+
+/// Numbers of hits that are told apart.
+const HIT_STEPS: usize = IndexSlot::HITS_MAX as usize + 1;
+/// Lengths that are told apart.
+const LENGTH_STEPS: usize = 16;
+/// Length steps for each doubling of the length.
+const STEPS_PER_DOUBLING: f64 = 1.25;
+const CLASS_COUNT: usize = 2 * HIT_STEPS * LENGTH_STEPS;
+
+/// Entries that an earlier expectation weighs as much as.
+const PRIOR_ENTRIES: f64 = 8.0;
+/// Entries of a class after which its older ones count half, so that expectations follow the requests.
+const ENTRIES_MAX: f64 = 2_000.0;
+/// Hits that an entry of no hits gets in addition, as the first guess: in a main segment it was hit before, on
+/// probation it never was.
+const UNHIT_MAIN: f64 = 0.25;
+const UNHIT_PROBATION: f64 = 0.1;
+/// Divisor of the first guess: the mean number of rounds in which the hits of an entry were counted.
+const GUESS_DIVISOR: f64 = 3.5;
+
+/// Entries that are likely to get equally many hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryClass(u8);
+
+const _: () = assert!(CLASS_COUNT <= 1 << EntryClass::BITS);
+
+impl EntryClass {
+    /// Bits of a class's number.
+    pub(crate) const BITS: u32 = 7;
+
+    /// Returns the class of an entry of `sectors` with so many hits, in a segment of this generation.
+    pub(crate) fn of(generation: SegmentRow, hits: u8, sectors: u64) -> Self {
+        let length = (STEPS_PER_DOUBLING * (sectors.max(1) as f64).log2()) as usize;
+        let group = generation as usize * HIT_STEPS + usize::from(hits).min(HIT_STEPS - 1);
+        Self((group * LENGTH_STEPS + length.min(LENGTH_STEPS - 1)) as u8)
+    }
+
+    /// Returns the class of this number.
+    pub(crate) fn numbered(number: u8) -> Self {
+        assert!(usize::from(number) < CLASS_COUNT, "a class has a number");
+        Self(number)
+    }
+
+    pub(crate) fn number(self) -> u8 {
+        self.0
+    }
+}
+
+/// Counted entries and their hits.
+#[derive(Clone, Copy, Debug, Default)]
+struct HitTally {
+    entries: f64,
+    hits: f64,
+}
+
+impl HitTally {
+    fn mean_with(&self, prior: f64) -> f64 {
+        (self.hits + PRIOR_ENTRIES * prior) / (self.entries + PRIOR_ENTRIES)
+    }
+}
+
+/// Hits that an entry of each class is likely to get, in the time for which hits are counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExpectedHits([f32; CLASS_COUNT]);
+
+impl ExpectedHits {
+    pub(crate) fn of(&self, class: EntryClass) -> f64 {
+        f64::from(self.0[usize::from(class.0)])
+    }
+}
+
+impl Default for ExpectedHits {
+    fn default() -> Self {
+        HitsByClass::default().expected()
+    }
+}
+
+/// The hits that entries of each class got.
+pub(crate) struct HitsByClass([HitTally; CLASS_COUNT]);
+
+impl Default for HitsByClass {
+    fn default() -> Self {
+        Self([HitTally::default(); CLASS_COUNT])
+    }
+}
+
+impl HitsByClass {
+    /// Notes that an entry got so many hits.
+    pub(crate) fn note(&mut self, class: EntryClass, hits: u32) {
+        let tally = &mut self.0[usize::from(class.0)];
+        tally.entries += 1.0;
+        tally.hits += f64::from(hits);
+        if tally.entries >= ENTRIES_MAX {
+            *tally = HitTally { entries: tally.entries / 2.0, hits: tally.hits / 2.0 };
+        }
+        assert!(tally.entries < ENTRIES_MAX && tally.hits.is_finite(), "older entries count less");
+    }
+
+    /// Returns what is expected of each class.
+    pub(crate) fn expected(&self) -> ExpectedHits {
+        let mut expected = [0.0; CLASS_COUNT];
+        for (group, (expected, tallies)) in
+            expected.chunks_mut(LENGTH_STEPS).zip(self.0.chunks(LENGTH_STEPS)).enumerate()
+        {
+            let sum = tallies.iter().fold(HitTally::default(), |sum, tally| HitTally {
+                entries: sum.entries + tally.entries,
+                hits: sum.hits + tally.hits,
+            });
+            let unhit = if group < HIT_STEPS { UNHIT_MAIN } else { UNHIT_PROBATION };
+            let guess = ((group % HIT_STEPS) as f64 + unhit) / GUESS_DIVISOR;
+            let of_all_lengths = sum.mean_with(guess);
+            for (expected, tally) in expected.iter_mut().zip(tallies) {
+                *expected = tally.mean_with(of_all_lengths) as f32;
+                assert!(*expected > 0.0, "a class has an expectation");
+            }
+        }
+        ExpectedHits(expected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nothing_is_known_of_is_judged_by_its_hits() {
+        let expected = ExpectedHits::default();
+        let of = |generation, hits| expected.of(EntryClass::of(generation, hits, 16));
+        assert!(of(SegmentRow::Main, 0) < of(SegmentRow::Main, 1));
+        assert!(of(SegmentRow::Probation, 0) < of(SegmentRow::Main, 0));
+        assert!((of(SegmentRow::Main, 3) - 3.25 / 3.5).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_class_follows_its_entries_and_lends_to_other_lengths() {
+        let mut learned = HitsByClass::default();
+        let class = |sectors| EntryClass::of(SegmentRow::Main, 1, sectors);
+        (0..1_000).for_each(|_| learned.note(class(4), 5));
+        let expected = learned.expected();
+        assert!((expected.of(class(4)) - 5.0).abs() < 0.1, "{}", expected.of(class(4)));
+        assert!(expected.of(class(2_000)) > 4.5, "of a length that was never seen");
+        let other = EntryClass::of(SegmentRow::Main, 2, 4);
+        assert!((expected.of(other) - 2.25 / 3.5).abs() < 1e-6, "another number of hits");
+        (0..4_000).for_each(|_| learned.note(class(4), 0));
+        assert!(learned.expected().of(class(4)) < 1.0, "it follows when requests change");
+    }
+
+    #[test]
+    fn every_length_and_number_of_hits_has_a_class() {
+        for generation in SegmentRow::ALL {
+            for (hits, sectors) in (0..=u8::MAX).flat_map(|hits| [0, 1, 2, 100, 2_056, 1 << 40].map(|n| (hits, n))) {
+                let class = EntryClass::of(generation, hits, sectors);
+                assert_eq!(EntryClass::numbered(class.number()), class);
+            }
+        }
+        assert_ne!(
+            EntryClass::of(SegmentRow::Main, 0, 1_100),
+            EntryClass::of(SegmentRow::Main, 0, 2_056),
+            "long entries differ by their lengths"
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! The price of writing an entry again: how many hits it must be likely to get for its length.
+//!
+//! Both generations pay the same price, so rewriting goes where it earns most. Invariants: the price follows the bytes
+//! that may still be written, so that about a segment's worth of them is left, whatever the requests; it is at least a
+//! share of what the oldest main segments earn, so that nothing is written again to no purpose.
+
+/// Bytes that may be written again, in segments, at which the price stays as it is.
+const BALANCE: f64 = 2.0;
+/// Greatest difference from it that counts.
+const DIFFERENCE_MAX: f64 = 2.0;
+/// Relative change of the price, for each segment of difference, when a segment was reclaimed.
+const CHANGE: f64 = 0.05;
+/// Of the hits per sector of the oldest main segments, the share that is the least price.
+const FLOOR_SHARE: f64 = 0.03;
+/// Lowest price, as a share of the floor: where the floor falls, the price is not far from it.
+const REST_SHARE: f64 = 0.25;
+
+/// Lowest price, as a share of the first.
+const LEAST_SHARE: f64 = 0.01;
+
+/// The price, in hits per sector to the power of the objective.
+pub(crate) struct RewritePrice {
+    value: f64,
+    floor: f64,
+    /// It never falls below this: from there it would be long until it is high enough again.
+    least: f64,
+}
+
+impl RewritePrice {
+    /// Creates the price with which rewriting begins.
+    pub(crate) fn new(value: f64) -> Self {
+        assert!(value > 0.0 && value.is_finite(), "a price is above zero: {value}");
+        Self { value, floor: 0.0, least: value * LEAST_SHARE }
+    }
+
+    /// Returns the price now.
+    pub(crate) fn now(&self) -> f64 {
+        self.value.max(self.floor)
+    }
+
+    /// Follows what may still be written, in segments, and what the oldest main segments earn for their length.
+    pub(crate) fn follow(&mut self, balance_segments: f64, earned: f64) {
+        let difference = (balance_segments - BALANCE).clamp(-DIFFERENCE_MAX, DIFFERENCE_MAX);
+        self.floor = earned * FLOOR_SHARE;
+        self.value = (self.value * (-CHANGE * difference).exp()).clamp(self.least, f64::MAX);
+        self.value = self.value.max(self.floor * REST_SHARE);
+        assert!(self.now() > 0.0 && self.now().is_finite(), "a price is above zero: {}", self.now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_rises_while_too_much_is_written_and_falls_to_its_floor() {
+        let mut price = RewritePrice::new(0.1);
+        (0..20).for_each(|_| price.follow(0.0, 0.01));
+        assert!(price.now() > 0.25, "{}", price.now());
+        (0..1_000).for_each(|_| price.follow(50.0, 1.0));
+        assert!((price.now() - FLOOR_SHARE).abs() < 1e-9, "{}", price.now());
+        price.follow(BALANCE, 0.0);
+        assert!(
+            (price.now() - FLOOR_SHARE * REST_SHARE).abs() < 1e-9,
+            "without a floor it is near where the floor was"
+        );
+        (0..100_000).for_each(|_| price.follow(50.0, 0.0));
+        assert!((price.now() - 0.1 * LEAST_SHARE).abs() < 1e-9, "{}", price.now());
+        (0..100_000).for_each(|_| price.follow(-50.0, 0.0));
+        assert!(price.now().is_finite());
+    }
+}

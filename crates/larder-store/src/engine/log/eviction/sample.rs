@@ -1,0 +1,184 @@
+//! A sample of the entries that reclaim came across, and the requests for them since, whether they were kept or not.
+//!
+//! Idea: as the shadow of LRB's training data (Song et al., NSDI 2020), a fixed time for each entry, so that those that
+//! were dropped are judged like those that stayed. Invariant: an entry is in the sample for at least [`EPOCHS`]
+//! epochs less one, then it is taken out. A key is only noted if its hash passes a filter that becomes finer as more
+//! entries pass, so that the sample spans all of that time on volumes of any size. Cost: 4 bytes of memory for each
+//! entry of the sample; a load and a compare for each lookup, without a lock.
+
+use super::learned::EntryClass;
+use crate::{Dice, hash::KeyHash};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Epochs for which the requests for an entry are counted.
+pub(crate) const EPOCHS: u32 = 16;
+/// Sectors of the volume for each entry of the sample.
+const SECTORS_PER_ENTRY: u64 = 512;
+const ENTRIES_MIN: u64 = 64;
+const ENTRIES_MAX: u64 = 8_192;
+
+/// Parts of an entry's word, from the lowest bit: epoch, requests, class, a part of the hash, and a bit that is set.
+const EPOCH_BITS: u32 = 6;
+const REQUEST_BITS: u32 = 6;
+const TAG_BITS: u32 = 12;
+const REQUESTS_SHIFT: u32 = EPOCH_BITS;
+const CLASS_SHIFT: u32 = REQUESTS_SHIFT + REQUEST_BITS;
+const TAG_SHIFT: u32 = CLASS_SHIFT + EntryClass::BITS;
+/// Set in every entry's word, so that none is 0.
+const IN_USE: u32 = 1 << (TAG_SHIFT + TAG_BITS);
+/// Finest filter: one of as many keys passes.
+const FILTER_MAX: u32 = (1 << 20) - 1;
+const REQUESTS_MAX: u32 = (1 << REQUEST_BITS) - 1;
+const _: () = assert!(TAG_SHIFT + TAG_BITS == 31 && EPOCHS < 1 << EPOCH_BITS);
+
+/// The sample.
+pub(crate) struct RequestSample {
+    entries: Box<[AtomicU32]>,
+    /// A key is noted if these bits of its hash are 0.
+    filter: AtomicU32,
+    /// The epoch in which the filter changed last.
+    changed_in: AtomicU32,
+}
+
+/// Where a key is in the sample, if anywhere.
+#[derive(Clone, Copy)]
+struct SamplePlace {
+    at: usize,
+    tag: u32,
+}
+
+impl RequestSample {
+    /// Creates an empty sample for a volume of so many sectors.
+    pub(crate) fn new(sectors: u64) -> Self {
+        let count = (sectors / SECTORS_PER_ENTRY).clamp(ENTRIES_MIN, ENTRIES_MAX);
+        let count = 1 << count.ilog2();
+        Self {
+            entries: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            filter: AtomicU32::new(0),
+            changed_in: AtomicU32::new(0),
+        }
+    }
+
+    /// Counts a request for a key, if it is in the sample.
+    pub(crate) fn note_request(&self, key_hash: KeyHash) {
+        let Some(place) = self.place(key_hash) else { return };
+        let word = &self.entries[place.at];
+        let seen = word.load(Ordering::Relaxed);
+        if seen >> TAG_SHIFT == place.tag && (seen >> REQUESTS_SHIFT) & REQUESTS_MAX < REQUESTS_MAX {
+            // If another thread was faster, one request is not counted: a sample need not be exact.
+            let more = seen + (1 << REQUESTS_SHIFT);
+            _ = word.compare_exchange(seen, more, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds an entry of this class, unless its place is taken.
+    pub(crate) fn note_entry(&self, key_hash: KeyHash, class: EntryClass, epoch: u32) {
+        let Some(place) = self.place(key_hash) else { return };
+        let word = (place.tag << TAG_SHIFT) | (u32::from(class.number()) << CLASS_SHIFT) | (epoch % (1 << EPOCH_BITS));
+        let entry = &self.entries[place.at];
+        _ = entry.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Takes out the entries whose time is over, and passes each with its requests to `take`.
+    pub(crate) fn take_due(&self, epoch: u32, mut take: impl FnMut(EntryClass, u32)) {
+        let mut in_use = 0_usize;
+        for entry in &self.entries {
+            let word = entry.load(Ordering::Relaxed);
+            if word == 0 {
+                continue;
+            }
+            let age = epoch.wrapping_sub(word) % (1 << EPOCH_BITS);
+            if age < EPOCHS {
+                in_use += 1;
+                continue;
+            }
+            let word = entry.swap(0, Ordering::Relaxed);
+            let class = ((word >> CLASS_SHIFT) as u8) & ((1 << EntryClass::BITS) - 1);
+            take(EntryClass::numbered(class), (word >> REQUESTS_SHIFT) & REQUESTS_MAX);
+        }
+        self.follow_use(in_use, epoch);
+    }
+
+    /// Makes the filter finer when more than three quarters of the places are in use. Makes it coarser when fewer than
+    /// a quarter are, after the time in which they fill.
+    fn follow_use(&self, in_use: usize, epoch: u32) {
+        let filter = self.filter.load(Ordering::Relaxed);
+        let has_settled = epoch.wrapping_sub(self.changed_in.load(Ordering::Relaxed)) > EPOCHS;
+        if in_use * 4 > self.entries.len() * 3 && filter < FILTER_MAX {
+            self.filter.store(filter << 1 | 1, Ordering::Relaxed);
+            // Requests for those that no longer pass are not counted from now on, and which ones these are is not known.
+            self.entries.iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
+        } else if in_use * 4 < self.entries.len() && filter > 0 && has_settled {
+            self.filter.store(filter >> 1, Ordering::Relaxed);
+        } else {
+            return;
+        }
+        self.changed_in.store(epoch, Ordering::Relaxed);
+    }
+
+    fn place(&self, key_hash: KeyHash) -> Option<SamplePlace> {
+        // The index uses the same hash for its own places, so the bits are mixed first.
+        let mixed = Dice::mix(key_hash.0);
+        if mixed as u32 & self.filter.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        let at = (mixed >> 32) as usize & (self.entries.len() - 1);
+        let tag = (mixed >> (u64::BITS - TAG_BITS)) as u32 | IN_USE >> TAG_SHIFT;
+        Some(SamplePlace { at, tag })
+    }
+
+    /// Returns the memory it takes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        size_of_val(&*self.entries) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::SegmentRow;
+
+    const CLASS: fn(u8) -> EntryClass = |hits| EntryClass::of(SegmentRow::Probation, hits, 100);
+
+    fn key(n: u64) -> KeyHash {
+        KeyHash(Dice::new(n).roll())
+    }
+
+    #[test]
+    fn requests_are_counted_for_their_time() {
+        let sample = RequestSample::new(1 << 30);
+        sample.note_entry(key(1), CLASS(2), 70);
+        (0..5).for_each(|_| sample.note_request(key(1)));
+        sample.note_request(key(2));
+        sample.take_due(70 + EPOCHS - 1, |_, _| panic!("it is not over yet"));
+        let mut taken = Vec::new();
+        sample.take_due(70 + EPOCHS, |class, requests| taken.push((class, requests)));
+        sample.take_due(70 + EPOCHS, |class, requests| taken.push((class, requests)));
+        assert_eq!(taken, [(CLASS(2), 5)]);
+    }
+
+    #[test]
+    fn a_place_is_not_taken_from_whom_it_has_and_counts_no_more_than_it_can() {
+        let sample = RequestSample::new(1 << 30);
+        sample.note_entry(key(1), CLASS(0), 0);
+        sample.note_entry(key(1), CLASS(3), 9);
+        (0..1_000).for_each(|_| sample.note_request(key(1)));
+        let mut taken = Vec::new();
+        sample.take_due(EPOCHS, |class, requests| taken.push((class, requests)));
+        assert_eq!(taken, [(CLASS(0), REQUESTS_MAX)]);
+    }
+
+    #[test]
+    fn it_spans_its_time_however_many_entries_there_are() {
+        let sample = RequestSample::new(1 << 30);
+        let mut oldest_noted = 0;
+        for epoch in 0..40 * EPOCHS {
+            (0..20_000).for_each(|n| sample.note_entry(key(u64::from(epoch) << 32 | n), CLASS(1), epoch));
+            let mut taken = 0;
+            sample.take_due(epoch, |_, _| taken += 1);
+            oldest_noted = taken;
+        }
+        // 20,000 entries in an epoch, in as many as 16 epochs have places for.
+        assert!((100..1_000).contains(&oldest_noted), "{oldest_noted} entries end in one epoch");
+    }
+}

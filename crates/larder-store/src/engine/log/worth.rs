@@ -1,0 +1,175 @@
+//! What entries are worth, as the engine of the log uses it.
+//!
+//! Owns: the sample of requests, the hits of the oldest quarters, and the lock around what was learned from them. The
+//! decisions are in [`super::eviction`]. The clock is the number of segments begun: entries are judged by the requests
+//! while half as many segments are begun as the volume has. Cost: two loads and compares for each lookup, a lock for
+//! each segment that is reclaimed.
+
+use super::{
+    LogEngine,
+    eviction::{
+        EvictionCandidate, EvictionStandard,
+        learned::{EntryClass, ExpectedHits, HitsByClass},
+        price::RewritePrice,
+        quarters::{QuarterEarnings, QuarterHits},
+        sample::{EPOCHS, RequestSample},
+    },
+    layout::SegmentClock,
+};
+use crate::{
+    format::{SegmentRow, SegmentUse},
+    hash::KeyHash,
+    sync::{Mutex, MutexGuard, PoisonError},
+    units::{SECTOR_BYTES, Sector, SegmentGeometry},
+};
+
+/// Divisor of the volume's segments that gives the segments begun while an entry's requests are counted.
+const COUNTED_DIVISOR: u32 = 2;
+
+/// Times the mean length at which one hit is enough, at first.
+const LENGTHS_FOR_A_HIT: f64 = 8.0;
+
+/// What the log knows of its entries' worth.
+pub(super) struct LogWorth {
+    sample: RequestSample,
+    hits: QuarterHits,
+    learned: Mutex<LearnedWorth>,
+    /// See [`EvictionStandard::length_exponent`].
+    length_exponent: f64,
+}
+
+/// What was learned of the entries' worth.
+struct LearnedWorth {
+    by_class: HitsByClass,
+    expected: ExpectedHits,
+    /// `None` until the first segment is reclaimed.
+    price: Option<RewritePrice>,
+    earnings: QuarterEarnings,
+    /// Number of the present epoch.
+    epoch: u32,
+    /// Segments begun in an epoch.
+    epoch_segments: u32,
+    epoch_sequence: u32,
+    /// The sequence up to which the earnings were counted.
+    counted_sequence: u32,
+}
+
+impl LogWorth {
+    pub(super) fn new(geometry: &SegmentGeometry, length_exponent: f64) -> Self {
+        let learned = LearnedWorth {
+            by_class: HitsByClass::default(),
+            expected: ExpectedHits::default(),
+            price: None,
+            earnings: QuarterEarnings::new(),
+            epoch: 0,
+            epoch_segments: 1,
+            epoch_sequence: 0,
+            counted_sequence: 0,
+        };
+        Self {
+            sample: RequestSample::new(geometry.size_bytes / SECTOR_BYTES),
+            hits: QuarterHits::default(),
+            learned: Mutex::new(learned),
+            length_exponent,
+        }
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.sample.memory_bytes()
+    }
+
+    /// Returns what a hit counts by the objective: one, its length, or something in between.
+    fn weight(&self, sectors: u64) -> f64 {
+        (sectors as f64).powf(1.0 - self.length_exponent)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LearnedWorth> {
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LearnedWorth {
+    /// Begins the next epoch if the present one is over, and learns from the entries whose time is over then.
+    fn advance_epoch(&mut self, sample: &RequestSample, clock: &SegmentClock, segment_count: u32) {
+        if clock.next_sequence.saturating_sub(self.epoch_sequence) < self.epoch_segments {
+            return;
+        }
+        self.epoch_sequence = clock.next_sequence;
+        self.epoch_segments = (segment_count / COUNTED_DIVISOR / EPOCHS).max(1);
+        self.epoch = self.epoch.wrapping_add(1);
+        sample.take_due(self.epoch, |class, requests| self.by_class.note(class, requests));
+        self.expected = self.by_class.expected();
+    }
+
+    /// Returns how many segments are begun in the time for which an entry's requests are counted.
+    fn counted_segments(&self) -> f64 {
+        f64::from(self.epoch_segments * EPOCHS)
+    }
+}
+
+impl LogEngine {
+    /// Counts a request for a key, whether it has an entry or not.
+    pub(super) fn note_request(&self, key_hash: KeyHash) {
+        if let Some(worth) = &self.worth {
+            worth.sample.note_request(key_hash);
+        }
+    }
+
+    /// Counts a hit of the entry at `position`.
+    pub(super) fn note_hit(&self, position: Sector, sectors: u64) {
+        if let Some(worth) = &self.worth
+            && let Some(segment) = self.geometry.segment_of(position)
+        {
+            worth.hits.note(self.segments.segment_use(segment), || worth.weight(sectors));
+        }
+    }
+
+    /// Adds a live entry of a segment that is reclaimed to the sample.
+    pub(super) fn note_candidate(&self, class: EntryClass, key_hash: KeyHash, standard: &EvictionStandard) {
+        if let Some(worth) = &self.worth {
+            worth.sample.note_entry(key_hash, class, standard.epoch);
+        }
+    }
+
+    /// Returns by what the live entries of a segment are measured that is reclaimed.
+    pub(super) fn standard(&self, of: SegmentUse, live: &[EvictionCandidate]) -> EvictionStandard {
+        let generation = of.generation();
+        let Some(worth) = &self.worth else { return EvictionStandard::of(generation) };
+        let mut learned = worth.lock();
+        learned.advance_epoch(&worth.sample, &self.lock_log().segment_clock(), self.geometry.segment_count);
+        let expected = learned.expected;
+        let price = learned.price.get_or_insert_with(|| {
+            let sectors: u64 = live.iter().map(|entry| entry.listing.sectors()).sum();
+            let mean_sectors = (sectors as f64 / live.len().max(1) as f64).max(1.0);
+            // Before anything is learned, one hit is enough for an entry of eight times the mean length.
+            let once = expected.of(EntryClass::of(SegmentRow::Main, 1, mean_sectors as u64));
+            RewritePrice::new(once / (LENGTHS_FOR_A_HIT * mean_sectors).powf(worth.length_exponent))
+        });
+        EvictionStandard {
+            price: price.now(),
+            expected,
+            epoch: learned.epoch,
+            length_exponent: worth.length_exponent,
+            generation,
+        }
+    }
+
+    /// Notes that a segment was reclaimed: the price and probation's share follow.
+    pub(super) fn note_segment_reclaimed(&self) {
+        let Some(worth) = &self.worth else { return };
+        let balance_segments = self.write_credit_bytes() as f64 / self.geometry.segment_bytes as f64;
+        let mut learned = worth.lock();
+        let clock = self.lock_log().segment_clock();
+        let begun_count = clock.next_sequence.saturating_sub(learned.counted_sequence);
+        learned.counted_sequence = clock.next_sequence;
+        let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
+        learned.earnings.advance(&worth.hits, begun_count, segment_sectors, clock.oldest_quarters);
+        let earned = learned.earnings.main_earns() * learned.counted_segments();
+        if let Some(price) = &mut learned.price {
+            price.follow(balance_segments, earned);
+        }
+        if let Some(share) = learned.earnings.note_reclaimed(self.geometry.segment_count) {
+            self.lock_log().set_probation_share(share);
+        }
+    }
+}
