@@ -6,6 +6,7 @@
 mod bench;
 mod content;
 mod cpu;
+mod descriptors;
 mod device;
 mod fields;
 mod json;
@@ -19,6 +20,7 @@ mod undo;
 mod workload;
 
 pub use bench::{BenchJob, BenchResult, PeakSearch, PeakStep};
+pub use descriptors::{DescriptorsFigures, DescriptorsJob, Readiness};
 pub use device::{DeviceError, DeviceJob, measure_device};
 pub use json::{figures_from_json, to_json};
 pub use kernel::{KernelCounts, WatchedProcesses};

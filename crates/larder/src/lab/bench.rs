@@ -14,7 +14,7 @@ use crate::{
 };
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use larder_bench::{BenchResult, DeviceJob, measure_device, to_json};
+use larder_bench::{BenchResult, DescriptorsFigures, DescriptorsJob, DeviceJob, Readiness, measure_device, to_json};
 use larder_store::IoChoice;
 use larder_store::plan::{DeviceFigures, READ_BYTES, READ_DEPTHS};
 use std::{fs, path::PathBuf, time::Duration};
@@ -53,6 +53,8 @@ pub(crate) enum BenchCommand {
     Device(DeviceFlags),
     /// Measure policies on a disk, without a proxy, and compare them with the plan.
     Store(store::StoreFlags),
+    /// Measure what idle connections cost a server with poll and with epoll.
+    Descriptors(DescriptorsFlags),
     /// Put results that were written with --json on one page.
     Report(ReportFlags),
 }
@@ -93,6 +95,33 @@ pub(crate) struct DeviceFlags {
     json: Option<PathBuf>,
 }
 
+const DESCRIPTORS_EXAMPLES: &str = "\
+Examples:
+  larder bench descriptors                         0, 1,000, 5,000 and 10,000 idle connections
+  larder bench descriptors --idle 0,500 --active 1  one request at a time";
+
+/// The flags of `larder bench descriptors`.
+#[derive(Debug, Args)]
+#[command(after_help = DESCRIPTORS_EXAMPLES)]
+pub(crate) struct DescriptorsFlags {
+    /// Numbers of idle connections, separated by commas.
+    #[arg(long, value_name = "COUNT,...", value_delimiter = ',', default_value = "0,1000,5000,10000",
+        value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    idle: Vec<u64>,
+
+    /// Connections with requests, one at a time on each.
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    active: u64,
+
+    /// Time of each measurement [default: 2s]
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    time: Option<Duration>,
+
+    /// Write the figures as JSON to this file; `-` writes them to standard output instead of the table
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -102,6 +131,7 @@ pub(crate) fn run(flags: BenchFlags) -> Result<(), Failure> {
         None => load::run(flags.load),
         Some(BenchCommand::Device(flags)) => device(flags),
         Some(BenchCommand::Store(flags)) => store::run(flags),
+        Some(BenchCommand::Descriptors(flags)) => descriptors(flags),
         Some(BenchCommand::Report(flags)) => results(flags),
     }
 }
@@ -125,6 +155,34 @@ fn progress_bar() -> ProgressBar {
     ProgressBar::new(PROGRESS_STEPS).with_style(
         ProgressStyle::with_template("{bar:30} {percent}% {msg}, {elapsed}").expect("the template is right"),
     )
+}
+
+fn descriptors(flags: DescriptorsFlags) -> Result<(), Failure> {
+    let job = DescriptorsJob {
+        idle_counts: flags.idle,
+        active_count: flags.active,
+        time: flags.time.unwrap_or(DESCRIPTORS_TIME_DEFAULT),
+    };
+    let progress = |readiness: Readiness, idle_count: u64| {
+        tell!("measuring {} with {idle_count} idle connections", readiness.name());
+    };
+    let figures = job.run(&progress).map_err(|error| {
+        let help = "raise the limit of open files (ulimit -n), or give fewer connections (--idle)";
+        Failure::runtime(format!("cannot measure: {error}"), help)
+    })?;
+    if let Some(path) = &flags.json {
+        let text = to_json(&figures);
+        if path.as_os_str() == "-" {
+            return print_line!("{text}");
+        }
+        write(path, &text)?;
+    }
+    print_line!("{:>8} {:>8} {:>14} {:>22}", "call", "idle", "requests/s", "processor time, us")?;
+    for line in figures {
+        let DescriptorsFigures { readiness, idle_count, requests_per_s, cpu_us, .. } = line;
+        print_line!("{:>8} {idle_count:>8} {requests_per_s:>14.0} {cpu_us:>22.2}", readiness.name())?;
+    }
+    Ok(())
 }
 
 fn device(flags: DeviceFlags) -> Result<(), Failure> {
@@ -230,4 +288,6 @@ fn kib(bytes: u64) -> String {
 
 const SPAN_BYTES_DEFAULT: u64 = 2 << 30;
 const TIME_DEFAULT: Duration = Duration::from_secs(30);
+/// Time of each measurement of descriptors.
+const DESCRIPTORS_TIME_DEFAULT: Duration = Duration::from_secs(2);
 const PROGRESS_STEPS: u64 = 1000;
