@@ -65,7 +65,7 @@ pub struct DescriptorsJob {
     pub time: Duration,
 }
 
-/// The cost of a request beside some idle connections.
+/// The cost of a request while some connections are idle.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DescriptorsFigures {
     /// The call.
@@ -81,7 +81,7 @@ pub struct DescriptorsFigures {
 }
 
 impl DescriptorsJob {
-    /// Measures each call beside each number of idle connections. Calls `progress` before each measurement.
+    /// Measures each call with each number of idle connections. Calls `progress` before each measurement.
     ///
     /// # Errors
     /// The process may not open enough descriptors, or a system call fails.
@@ -131,12 +131,12 @@ impl DescriptorsJob {
 }
 
 /// The work of a server until its first active connection was closed.
-struct Served {
+struct ServerWork {
     requests: u64,
     cpu: Duration,
 }
 
-fn serve_by_poll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<Served> {
+fn serve_by_poll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<ServerWork> {
     let mut entries: Vec<_> = idle.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
     entries.extend(active.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
     let begun = cpu::of_thread();
@@ -148,14 +148,14 @@ fn serve_by_poll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<Ser
                 continue;
             }
             if !answer(&active[number - idle.len()])? {
-                return Ok(Served { requests, cpu: cpu::of_thread() - begun });
+                return Ok(ServerWork { requests, cpu: cpu::of_thread() - begun });
             }
             requests += 1;
         }
     }
 }
 
-fn serve_by_epoll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<Served> {
+fn serve_by_epoll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<ServerWork> {
     let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for socket in idle {
         epoll::add(&set, socket, EventData::new_u64(u64::MAX), EventFlags::IN)?;
@@ -171,7 +171,7 @@ fn serve_by_epoll(idle: &[UnixDatagram], active: &[UnixStream]) -> io::Result<Se
         epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), None)?;
         for event in &events {
             if !answer(&active[event.data.u64() as usize])? {
-                return Ok(Served { requests, cpu: cpu::of_thread() - begun });
+                return Ok(ServerWork { requests, cpu: cpu::of_thread() - begun });
             }
             requests += 1;
         }
@@ -206,8 +206,8 @@ fn allow_descriptors(count: u64) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// At stake: the figure for `poll` in the papers' laboratory. Idle connections cost a server with `poll`, and next to
-    /// nothing with `epoll`.
+    /// At stake: the figure for `poll` in the papers' laboratory. Idle connections cost a server with `poll`, and next
+    /// to nothing with `epoll`.
     #[test]
     fn idle_connections_cost_poll_much_more_than_epoll() {
         let job = DescriptorsJob { idle_counts: vec![0, 400], active_count: 1, time: Duration::from_millis(60) };

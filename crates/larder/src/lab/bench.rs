@@ -53,7 +53,7 @@ pub(crate) enum BenchCommand {
     Device(DeviceFlags),
     /// Measure policies on a disk, without a proxy, and compare them with the plan.
     Store(store::StoreFlags),
-    /// Measure what idle connections cost a server with poll and with epoll.
+    /// Measure the cost of idle connections to a server with poll and with epoll.
     Descriptors(DescriptorsFlags),
     /// Put results that were written with --json on one page.
     Report(ReportFlags),
