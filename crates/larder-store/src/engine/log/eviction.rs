@@ -84,7 +84,8 @@ pub(crate) struct EvictionChoice {
     pub(crate) kept: Vec<KeptEntry>,
 }
 
-/// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept; what is to be spared takes the room of others.
+/// Chooses by the row's eviction. Entries that are of no use after `now_s` are never kept. Entries to be spared take the
+/// room of others.
 pub(crate) fn choose(eviction: LogEviction, reclaimed: &ReclaimedSegment<'_>) -> EvictionChoice {
     let ReclaimedSegment { live, room_bytes, standard, now_s } = *reclaimed;
     let useful = |entry: &&EvictionCandidate| !has_expired(entry.listing.expires_at, now_s);

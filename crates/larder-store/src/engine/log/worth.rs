@@ -29,7 +29,7 @@ const COUNTED_DIVISOR: u32 = 2;
 /// Times the mean length at which one hit is enough, at first.
 const LENGTHS_FOR_A_HIT: f64 = 8.0;
 
-/// What the log knows of its entries' worth.
+/// The log's knowledge of its entries' worth.
 pub(super) struct LogWorth {
     sample: RequestSample,
     hits: QuarterHits,
@@ -38,7 +38,7 @@ pub(super) struct LogWorth {
     length_exponent: f64,
 }
 
-/// What was learned of the entries' worth.
+/// The learned part of it.
 struct LearnedWorth {
     by_class: HitsByClass,
     expected: ExpectedHits,
@@ -99,6 +99,7 @@ impl LearnedWorth {
         self.epoch = self.epoch.wrapping_add(1);
         sample.take_due(self.epoch, |class, requests| self.by_class.note(class, requests));
         self.expected = self.by_class.expected();
+        assert!(self.epoch_segments > 0, "an epoch ends");
     }
 
     /// Returns how many segments are begun in the time for which an entry's requests are counted.
@@ -127,6 +128,7 @@ impl LogEngine {
     /// Adds a live entry of a segment that is reclaimed to the sample.
     pub(super) fn note_candidate(&self, class: EntryClass, key_hash: KeyHash, standard: &EvictionStandard) {
         if let Some(worth) = &self.worth {
+            debug_assert!(standard.price > 0.0, "a log that learns has a price");
             worth.sample.note_entry(key_hash, class, standard.epoch);
         }
     }
@@ -165,6 +167,7 @@ impl LogEngine {
         let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
         learned.earnings.advance(&worth.hits, begun_count, segment_sectors, clock.oldest_quarters);
         let earned = learned.earnings.main_earns() * learned.counted_segments();
+        assert!(earned.is_finite() && earned >= 0.0, "earnings are counted");
         if let Some(price) = &mut learned.price {
             price.follow(balance_segments, earned);
         }

@@ -37,7 +37,7 @@ impl EntryClass {
     /// Bits of a class's number.
     pub(crate) const BITS: u32 = 7;
 
-    /// Returns the class of an entry of `sectors` with so many hits, in a segment of this generation.
+    /// Returns the class of an entry of `sectors` with `hits`, in a segment of this generation.
     pub(crate) fn of(generation: SegmentRow, hits: u8, sectors: u64) -> Self {
         let length = (STEPS_PER_DOUBLING * (sectors.max(1) as f64).log2()) as usize;
         let group = generation as usize * HIT_STEPS + usize::from(hits).min(HIT_STEPS - 1);
@@ -94,7 +94,7 @@ impl Default for HitsByClass {
 }
 
 impl HitsByClass {
-    /// Notes that an entry got so many hits.
+    /// Notes the hits that an entry of a class got.
     pub(crate) fn note(&mut self, class: EntryClass, hits: u32) {
         let tally = &mut self.0[usize::from(class.0)];
         tally.entries += 1.0;

@@ -22,7 +22,7 @@ const LEAST_SHARE: f64 = 0.01;
 pub(crate) struct RewritePrice {
     value: f64,
     floor: f64,
-    /// It never falls below this: from there it would be long until it is high enough again.
+    /// Lowest value, so that the price is high enough again soon.
     least: f64,
 }
 
@@ -38,7 +38,7 @@ impl RewritePrice {
         self.value.max(self.floor)
     }
 
-    /// Follows what may still be written, in segments, and what the oldest main segments earn for their length.
+    /// Adapts the price to the segments that may still be written, and to the earnings of the oldest main ones.
     pub(crate) fn follow(&mut self, balance_segments: f64, earned: f64) {
         let difference = (balance_segments - BALANCE).clamp(-DIFFERENCE_MAX, DIFFERENCE_MAX);
         self.floor = earned * FLOOR_SHARE;

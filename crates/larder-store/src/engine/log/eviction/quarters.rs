@@ -1,4 +1,4 @@
-//! The hits of the oldest quarter of each generation: what it earns is what is lost when segments are taken from it.
+//! The hits of the oldest quarter of each generation, which are lost when segments are taken from it.
 //!
 //! From both follows the share of the segments that probation gets: where its oldest quarter earns more than that of
 //! main segments, it grows. Invariants: the share stays between 2% and 80%; hits and the time in which they were
@@ -54,7 +54,7 @@ impl QuarterHits {
     }
 }
 
-/// What the oldest quarters earned, and probation's share.
+/// Earnings of the oldest quarters, and probation's share.
 #[derive(Debug)]
 pub(crate) struct QuarterEarnings {
     quarters: [OldestQuarter; 2],
@@ -106,7 +106,7 @@ impl QuarterEarnings {
         (self.hits[at] + more) / self.exposure[at].max(1.0)
     }
 
-    /// Notes that one of so many segments was reclaimed. Returns probation's share when it changes.
+    /// Notes that one of `segment_count` segments was reclaimed. Returns probation's share when it changes.
     pub(crate) fn note_reclaimed(&mut self, segment_count: u32) -> Option<f64> {
         self.reclaimed_count += 1;
         if self.reclaimed_count < segment_count.div_ceil(SEGMENTS_PER_CHANGE) {
@@ -121,6 +121,7 @@ impl QuarterEarnings {
         let change = ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX).powf(CHANGE_EXPONENT);
         self.probation_share = (self.probation_share * change).clamp(*SHARES.start(), *SHARES.end());
         self.hits.iter_mut().chain(&mut self.exposure).for_each(|sum| *sum *= FADING);
+        assert!(SHARES.contains(&self.probation_share), "a share is in its limits: {}", self.probation_share);
         Some(self.probation_share)
     }
 }

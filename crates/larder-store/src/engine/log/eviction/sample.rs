@@ -40,7 +40,7 @@ pub(crate) struct RequestSample {
     changed_in: AtomicU32,
 }
 
-/// Where a key is in the sample, if anywhere.
+/// The place of a key in the sample.
 #[derive(Clone, Copy)]
 struct SamplePlace {
     at: usize,
@@ -48,7 +48,7 @@ struct SamplePlace {
 }
 
 impl RequestSample {
-    /// Creates an empty sample for a volume of so many sectors.
+    /// Creates an empty sample for a volume of `sectors`.
     pub(crate) fn new(sectors: u64) -> Self {
         let count = (sectors / SECTORS_PER_ENTRY).clamp(ENTRIES_MIN, ENTRIES_MAX);
         let count = 1 << count.ilog2();
@@ -96,6 +96,7 @@ impl RequestSample {
             let class = ((word >> CLASS_SHIFT) as u8) & ((1 << EntryClass::BITS) - 1);
             take(EntryClass::numbered(class), (word >> REQUESTS_SHIFT) & REQUESTS_MAX);
         }
+        assert!(in_use <= self.entries.len(), "a place has one entry");
         self.follow_use(in_use, epoch);
     }
 
@@ -106,7 +107,7 @@ impl RequestSample {
         let has_settled = epoch.wrapping_sub(self.changed_in.load(Ordering::Relaxed)) > EPOCHS;
         if in_use * 4 > self.entries.len() * 3 && filter < FILTER_MAX {
             self.filter.store(filter << 1 | 1, Ordering::Relaxed);
-            // Requests for those that no longer pass are not counted from now on, and which ones these are is not known.
+            // Nothing tells which entries no longer pass. Requests for them are not counted from now on, so all go.
             self.entries.iter().for_each(|entry| entry.store(0, Ordering::Relaxed));
         } else if in_use * 4 < self.entries.len() && filter > 0 && has_settled {
             self.filter.store(filter >> 1, Ordering::Relaxed);
@@ -114,6 +115,7 @@ impl RequestSample {
             return;
         }
         self.changed_in.store(epoch, Ordering::Relaxed);
+        debug_assert!(self.filter.load(Ordering::Relaxed) <= FILTER_MAX, "a filter has its bits");
     }
 
     fn place(&self, key_hash: KeyHash) -> Option<SamplePlace> {
