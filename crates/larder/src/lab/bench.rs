@@ -97,7 +97,7 @@ pub(crate) struct DeviceFlags {
 
 const DESCRIPTORS_EXAMPLES: &str = "\
 Examples:
-  larder bench descriptors                         0, 1,000, 5,000 and 10,000 idle connections
+  larder bench descriptors                          0 to 10,000 idle connections
   larder bench descriptors --idle 0,500 --active 1  one request at a time";
 
 /// The flags of `larder bench descriptors`.
