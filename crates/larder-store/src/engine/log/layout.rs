@@ -34,7 +34,6 @@ use crate::{
 };
 use buffers::{buffer_of, spare_buffer};
 use closing::{ClosingSegment, TrailerInFlight};
-pub(crate) use generations::SegmentClock;
 pub(crate) use groups::MovedRecord;
 use open::{AppendPlace, OpenSegment, OpenUnit, Opening};
 use segments::SegmentTable;

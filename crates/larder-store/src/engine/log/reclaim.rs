@@ -112,9 +112,7 @@ impl LogEngine {
         let LogRow::Packed(eviction) = self.row else { return EvictionChoice::default() };
         let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
         let standard = self.standard(self.segments.segment_use(segment), &live);
-        for entry in live.iter().filter(|entry| !entry.pinned) {
-            self.note_candidate(standard.class(entry), entry.listing.key_hash, &standard);
-        }
+        self.note_candidates(&live, &standard);
         let room_bytes = self.room_for_hits_bytes(standard.generation);
         let now_s = self.volume.clock.now_s();
         let reclaimed = ReclaimedSegment { live: &live, room_bytes, standard, now_s };

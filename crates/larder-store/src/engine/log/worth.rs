@@ -14,7 +14,6 @@ use super::{
         quarters::{QuarterEarnings, QuarterHits},
         sample::{EPOCHS, RequestSample},
     },
-    layout::SegmentClock,
 };
 use crate::{
     format::{SegmentRow, SegmentUse},
@@ -36,6 +35,8 @@ pub(super) struct LogWorth {
     learned: Mutex<LearnedWorth>,
     /// See [`EvictionStandard::length_exponent`].
     length_exponent: f64,
+    /// Segments begun in an epoch.
+    epoch_segments: u32,
 }
 
 /// The learned part of it.
@@ -47,8 +48,7 @@ struct LearnedWorth {
     earnings: QuarterEarnings,
     /// Number of the present epoch.
     epoch: u32,
-    /// Segments begun in an epoch.
-    epoch_segments: u32,
+    /// The sequence with which it began.
     epoch_sequence: u32,
     /// The sequence up to which the earnings were counted.
     counted_sequence: u32,
@@ -62,7 +62,6 @@ impl LogWorth {
             price: None,
             earnings: QuarterEarnings::new(),
             epoch: 0,
-            epoch_segments: 1,
             epoch_sequence: 0,
             counted_sequence: 0,
         };
@@ -71,6 +70,7 @@ impl LogWorth {
             hits: QuarterHits::default(),
             learned: Mutex::new(learned),
             length_exponent,
+            epoch_segments: (geometry.segment_count / COUNTED_DIVISOR / EPOCHS).max(1),
         }
     }
 
@@ -83,6 +83,11 @@ impl LogWorth {
         (sectors as f64).powf(1.0 - self.length_exponent)
     }
 
+    /// Returns how many segments are begun in the time for which an entry's requests are counted.
+    fn counted_segments(&self) -> f64 {
+        f64::from(self.epoch_segments * EPOCHS)
+    }
+
     fn lock(&self) -> MutexGuard<'_, LearnedWorth> {
         self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,21 +95,15 @@ impl LogWorth {
 
 impl LearnedWorth {
     /// Begins the next epoch if the present one is over, and learns from the entries whose time is over then.
-    fn advance_epoch(&mut self, sample: &RequestSample, clock: &SegmentClock, segment_count: u32) {
-        if clock.next_sequence.saturating_sub(self.epoch_sequence) < self.epoch_segments {
+    fn advance_epoch(&mut self, worth: &LogWorth, next_sequence: u32) {
+        if next_sequence.saturating_sub(self.epoch_sequence) < worth.epoch_segments {
             return;
         }
-        self.epoch_sequence = clock.next_sequence;
-        self.epoch_segments = (segment_count / COUNTED_DIVISOR / EPOCHS).max(1);
+        self.epoch_sequence = next_sequence;
         self.epoch = self.epoch.wrapping_add(1);
-        sample.take_due(self.epoch, |class, requests| self.by_class.note(class, requests));
+        worth.sample.take_due(self.epoch, |class, requests| self.by_class.note(class, requests));
         self.expected = self.by_class.expected();
-        assert!(self.epoch_segments > 0, "an epoch ends");
-    }
-
-    /// Returns how many segments are begun in the time for which an entry's requests are counted.
-    fn counted_segments(&self) -> f64 {
-        f64::from(self.epoch_segments * EPOCHS)
+        assert!(worth.epoch_segments > 0, "an epoch ends");
     }
 }
 
@@ -125,11 +124,12 @@ impl LogEngine {
         }
     }
 
-    /// Adds a live entry of a segment that is reclaimed to the sample.
-    pub(super) fn note_candidate(&self, class: EntryClass, key_hash: KeyHash, standard: &EvictionStandard) {
-        if let Some(worth) = &self.worth {
-            debug_assert!(standard.price > 0.0, "a log that learns has a price");
-            worth.sample.note_entry(key_hash, class, standard.epoch);
+    /// Adds the live entries of a segment that is reclaimed to the sample, except for those that stay in any case.
+    pub(super) fn note_candidates(&self, live: &[EvictionCandidate], standard: &EvictionStandard) {
+        let Some(worth) = &self.worth else { return };
+        debug_assert!(standard.price > 0.0, "a log that learns has a price");
+        for entry in live.iter().filter(|entry| !entry.pinned) {
+            worth.sample.note_entry(entry.listing.key_hash, standard.class(entry), standard.epoch);
         }
     }
 
@@ -137,8 +137,9 @@ impl LogEngine {
     pub(super) fn standard(&self, of: SegmentUse, live: &[EvictionCandidate]) -> EvictionStandard {
         let generation = of.generation();
         let Some(worth) = &self.worth else { return EvictionStandard::of(generation) };
+        let next_sequence = self.lock_log().next_sequence();
         let mut learned = worth.lock();
-        learned.advance_epoch(&worth.sample, &self.lock_log().segment_clock(), self.geometry.segment_count);
+        learned.advance_epoch(worth, next_sequence);
         let expected = learned.expected;
         let price = learned.price.get_or_insert_with(|| {
             let sectors: u64 = live.iter().map(|entry| entry.listing.sectors()).sum();
@@ -159,19 +160,23 @@ impl LogEngine {
     /// Notes that a segment was reclaimed: the price and probation's share follow.
     pub(super) fn note_segment_reclaimed(&self) {
         let Some(worth) = &self.worth else { return };
-        let balance_segments = self.write_credit_bytes() as f64 / self.geometry.segment_bytes as f64;
+        let SegmentGeometry { segment_bytes, segment_count, .. } = self.geometry;
+        let balance_segments = self.write_credit_bytes() as f64 / segment_bytes as f64;
+        let log = self.lock_log();
+        let (next_sequence, quarters) = (log.next_sequence(), log.oldest_quarters());
+        drop(log);
         let mut learned = worth.lock();
-        let clock = self.lock_log().segment_clock();
-        let begun_count = clock.next_sequence.saturating_sub(learned.counted_sequence);
-        learned.counted_sequence = clock.next_sequence;
-        let segment_sectors = self.geometry.segment_bytes / SECTOR_BYTES;
-        learned.earnings.advance(&worth.hits, begun_count, segment_sectors, clock.oldest_quarters);
-        let earned = learned.earnings.main_earns() * learned.counted_segments();
+        let begun_count = next_sequence.saturating_sub(learned.counted_sequence);
+        learned.counted_sequence = next_sequence;
+        learned.earnings.advance(&worth.hits, begun_count, segment_bytes / SECTOR_BYTES, quarters);
+        let earned = learned.earnings.main_earns() * worth.counted_segments();
         assert!(earned.is_finite() && earned >= 0.0, "earnings are counted");
         if let Some(price) = &mut learned.price {
             price.follow(balance_segments, earned);
         }
-        if let Some(share) = learned.earnings.note_reclaimed(self.geometry.segment_count) {
+        let share = learned.earnings.note_reclaimed(segment_count);
+        drop(learned);
+        if let Some(share) = share {
             self.lock_log().set_probation_share(share);
         }
     }

@@ -24,7 +24,7 @@ const ENTRIES_MAX: f64 = 2_000.0;
 /// probation it never was.
 const UNHIT_MAIN: f64 = 0.25;
 const UNHIT_PROBATION: f64 = 0.1;
-/// Divisor of the first guess: the mean number of rounds in which the hits of an entry were counted.
+/// Divisor of the first guess: an entry with all the hits that are counted is expected to get about one more.
 const GUESS_DIVISOR: f64 = 3.5;
 
 /// Entries that are likely to get equally many hits.

@@ -1,8 +1,8 @@
 //! The price of writing an entry again: how many hits it must be likely to get for its length.
 //!
 //! Both generations pay the same price, so rewriting goes where it earns most. Invariants: the price follows the bytes
-//! that may still be written, so that about a segment's worth of them is left, whatever the requests; it is at least a
-//! share of what the oldest main segments earn, so that nothing is written again to no purpose.
+//! that may still be written, so that about two segments' worth of them is left, whatever the requests; it is at
+//! least a share of what the oldest main segments earn, so that nothing is written again to no purpose.
 
 /// Bytes that may be written again, in segments, at which the price stays as it is.
 const BALANCE: f64 = 2.0;

@@ -25,14 +25,6 @@ const PROBATION_SEGMENTS_MIN: usize = 2;
 /// it does not delay checkpoints any longer. Fewer: more segments that are not full.
 const LAG_SEGMENTS: RangeInclusive<u32> = 16..=256;
 
-/// The log's segments as a clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SegmentClock {
-    /// Of the segment that is begun next.
-    pub(crate) next_sequence: u32,
-    pub(crate) oldest_quarters: [OldestQuarter; 2],
-}
-
 impl LogState {
     /// Returns the segments that are being filled.
     pub(super) fn open_segments(&self) -> impl Iterator<Item = &OpenSegment> {
@@ -147,15 +139,15 @@ impl LogState {
         }
     }
 
-    /// Returns how far the log's segments are.
-    pub(crate) fn segment_clock(&self) -> SegmentClock {
+    /// Returns the oldest quarter of each generation's full segments.
+    pub(crate) fn oldest_quarters(&self) -> [OldestQuarter; 2] {
         let quarter = |generation: SegmentRow| {
             let sealed = &self.sealed[generation as usize];
             let count = sealed.len().div_ceil(QUARTER);
             let last = count.checked_sub(1).map(|last| self.segments.sequence(sealed[last]));
             OldestQuarter { end_sequence: last.map_or(0, |last| last + 1), segment_count: count as u32 }
         };
-        SegmentClock { next_sequence: self.next_sequence, oldest_quarters: SegmentRow::ALL.map(quarter) }
+        SegmentRow::ALL.map(quarter)
     }
 
     /// Gives probation this share of the segments in use.
