@@ -185,7 +185,7 @@ impl RequestDirectives {
     pub fn from_fields(fields: &HeaderMap) -> Self {
         let mut found = Self::default();
         if !fields.contains_key(CACHE_CONTROL) {
-            found.pragma_no_cache = list::tokens(fields, &PRAGMA).any(|token| token.eq_ignore_ascii_case(b"no-cache"));
+            found.pragma_no_cache = list::has_token(fields, &PRAGMA, "no-cache");
             return found;
         }
         for line in fields.get_all(CACHE_CONTROL) {

@@ -10,6 +10,7 @@ mod max_forwards;
 mod media_type;
 mod upgrade;
 
+pub use crate::list::has_token;
 pub use detach::detach;
 pub use framing::{BodyLength, FramingError, check_request, check_response, settle_response};
 pub use hop_by_hop::{strip_hop_by_hop, strip_named};

@@ -26,5 +26,5 @@ pub fn expects_unknown(request_fields: &HeaderMap) -> bool {
 
 /// Returns whether a request expects a 100. The case of `100-continue` is ignored.
 pub fn expects_continue(request_fields: &HeaderMap) -> bool {
-    crate::list::tokens(request_fields, &http::header::EXPECT).any(|token| token.eq_ignore_ascii_case(b"100-continue"))
+    crate::list::has_token(request_fields, &http::header::EXPECT, "100-continue")
 }

@@ -10,6 +10,11 @@ pub(crate) fn tokens<'a>(fields: &'a HeaderMap, name: &HeaderName) -> impl Itera
     fields.get_all(name).iter().flat_map(|line| elements(line.as_bytes()))
 }
 
+/// Returns whether a list names `token`, in any case.
+pub fn has_token(fields: &HeaderMap, name: &HeaderName, token: &str) -> bool {
+    tokens(fields, name).any(|found| found.eq_ignore_ascii_case(token.as_bytes()))
+}
+
 /// Iterates over the elements of one line.
 pub(crate) fn elements(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| *byte == b',').map(trim).filter(|element| !element.is_empty())
@@ -50,6 +55,15 @@ mod tests {
     fn elements_are_trimmed_and_empty_ones_skipped() {
         let elements: Vec<_> = elements(b" a ,, \tb\t,  , c d").collect();
         assert_eq!(elements, [&b"a"[..], b"b", b"c d"]);
+    }
+
+    #[test]
+    fn token_is_found_in_every_line_and_whatever_its_case() {
+        let mut fields = HeaderMap::new();
+        fields.append(http::header::CONNECTION, HeaderValue::from_static("keep-alive, x"));
+        assert!(!has_token(&fields, &http::header::CONNECTION, "close"));
+        fields.append(http::header::CONNECTION, HeaderValue::from_static("y, Close"));
+        assert!(has_token(&fields, &http::header::CONNECTION, "close"));
     }
 
     #[test]

@@ -5,14 +5,12 @@ use http::{
     header::{CONNECTION, UPGRADE},
 };
 
-use crate::list::tokens;
+use crate::list::has_token;
 
 /// Returns whether an HTTP/1.1 request asks to switch protocols, to something other than HTTP/2.
 ///
 /// An HTTP/2 connection to an origin would bypass every check of requests. A client that offers `h2c`, alone or among
 /// others, therefore receives its response over HTTP/1.1.
 pub fn asks_to_switch(fields: &HeaderMap) -> bool {
-    fields.contains_key(UPGRADE)
-        && tokens(fields, &CONNECTION).any(|option| option.eq_ignore_ascii_case(b"upgrade"))
-        && !tokens(fields, &UPGRADE).any(|protocol| protocol.eq_ignore_ascii_case(b"h2c"))
+    fields.contains_key(UPGRADE) && has_token(fields, &CONNECTION, "upgrade") && !has_token(fields, &UPGRADE, "h2c")
 }

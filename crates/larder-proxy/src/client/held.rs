@@ -7,10 +7,11 @@ use std::{future::Future, pin::Pin};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderName, Method, Request, Response, Version,
+    Method, Request, Response, Version,
     header::{CONNECTION, TE, UPGRADE},
 };
 use hyper::body::{Body as _, Incoming};
+use larder_http::fields::has_token;
 
 use crate::client::response_body::ResponseBody;
 
@@ -56,8 +57,11 @@ impl RequestShape {
             && request.body().is_end_stream()
             && !fields.contains_key(UPGRADE);
         let is_head = request.method() == Method::HEAD;
-        let has = |name, option: &[u8]| has_option(fields, name, option);
-        is_plain.then(|| Self { is_head, closes: has(CONNECTION, b"close"), takes_trailers: has(TE, b"trailers") })
+        is_plain.then(|| Self {
+            is_head,
+            closes: has_token(fields, &CONNECTION, "close"),
+            takes_trailers: has_token(fields, &TE, "trailers"),
+        })
     }
 
     /// Returns a request of this shape. Its response is the last of the connection if `closes`.
@@ -67,11 +71,6 @@ impl RequestShape {
         let trailers = if self.takes_trailers { "TE: trailers\r\n" } else { "" };
         format!("{method} / HTTP/1.1\r\n{closes}{trailers}\r\n").into()
     }
-}
-
-fn has_option(fields: &HeaderMap, name: HeaderName, option: &[u8]) -> bool {
-    let mut options = fields.get_all(name).iter().flat_map(|line| line.as_bytes().split(|octet| *octet == b','));
-    options.any(|known| known.trim_ascii().eq_ignore_ascii_case(option))
 }
 
 #[cfg(test)]
@@ -88,14 +87,5 @@ mod tests {
         ] {
             assert_eq!(shape.request(closes), text);
         }
-    }
-
-    #[test]
-    fn options_are_found_in_every_line_and_whatever_their_case() {
-        let mut fields = HeaderMap::new();
-        fields.append(CONNECTION, "keep-alive, x".parse().unwrap());
-        assert!(!has_option(&fields, CONNECTION, b"close"));
-        fields.append(CONNECTION, "y, Close".parse().unwrap());
-        assert!(has_option(&fields, CONNECTION, b"close"));
     }
 }

@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Version, header::CONNECTION};
 use httparse::Status;
-use larder_http::fields::FramingError;
+use larder_http::fields::{FramingError, has_token};
 
 /// The limits on a head.
 #[derive(Clone, Copy, Debug)]
@@ -44,13 +44,7 @@ impl ResponseHead {
     /// A server of HTTP/1.0 gets a new connection for each request: whether it would keep this one depends on how it
     /// read the request.
     pub(super) fn persists(&self) -> bool {
-        let closes = |value: &HeaderValue| {
-            value
-                .as_bytes()
-                .split(|octet| *octet == b',')
-                .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"))
-        };
-        self.version == Version::HTTP_11 && !self.fields.get_all(CONNECTION).iter().any(closes)
+        self.version == Version::HTTP_11 && !has_token(&self.fields, &CONNECTION, "close")
     }
 }
 
