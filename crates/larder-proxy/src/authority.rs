@@ -28,7 +28,7 @@ use x509_parser::{
     prelude::{FromDer as _, ParsedExtension},
 };
 
-use crate::config::HostPattern;
+use crate::{config::HostPattern, digest::hex};
 
 /// A CA of this machine.
 pub struct Authority {
@@ -119,8 +119,7 @@ impl Authority {
         let CipherSuite::Tls13(suite) = rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256 else {
             unreachable!("it is a suite of TLS 1.3")
         };
-        let digest = suite.common.hash_provider.hash(&self.certificate);
-        digest.as_ref().iter().map(|octet| format!("{octet:02x}")).collect()
+        hex(suite.common.hash_provider.hash(&self.certificate).as_ref())
     }
 
     /// Returns the CA's private key in PEM, for the file that keeps it.

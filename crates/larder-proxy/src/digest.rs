@@ -70,6 +70,11 @@ impl DigestCheck {
     }
 }
 
+/// Returns the octets as hexadecimal digits.
+pub(crate) fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
 /// Decodes base32 (RFC 4648 6).
 fn octets_of_32(digits: &str) -> Option<Vec<u8>> {
     let (mut octets, mut bits, mut bit_count) = (Vec::new(), 0_u32, 0);

@@ -14,6 +14,8 @@ use flate2::read::GzDecoder;
 use http::{HeaderMap, Method, header};
 use ring::digest::{Context, SHA256};
 
+use crate::digest::hex;
+
 /// Longest question that is read, in bytes. Git sends longer questions in pieces of unknown length.
 pub(crate) const QUESTION_BYTES_MAX: u64 = 1 << 20;
 /// Longest question after decompression, in bytes.
@@ -69,7 +71,7 @@ impl GitQuestion {
             context.update(&(line.len() as u64).to_le_bytes());
             context.update(line);
         })?;
-        let digest = context.finish().as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
+        let digest = hex(context.finish().as_ref());
         Some(Self { wanted, body, digest })
     }
 

@@ -6,7 +6,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use http::{HeaderValue, Response, StatusCode, header};
 
-use crate::{client::response_body::ResponseBody, shared::ProxyState};
+use crate::{
+    client::response_body::{ResponseBody, text_response},
+    shared::ProxyState,
+};
 
 /// Whether a proxy should receive requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,13 +45,9 @@ impl Readiness {
             Self::CatchingUp => (StatusCode::SERVICE_UNAVAILABLE, "the purges of other nodes are being read\n"),
             Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "this proxy is about to stop\n"),
         };
-        let mut response = Response::new(ResponseBody::full(text.into()));
-        *response.status_mut() = status;
-        let fields = response.headers_mut();
-        fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let mut response = text_response(status, text.into());
         if status != StatusCode::OK {
-            fields.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }

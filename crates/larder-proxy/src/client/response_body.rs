@@ -11,6 +11,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc::Receiver;
 
@@ -53,6 +54,16 @@ enum Source {
     Paced(Box<PacedBody>),
     /// The body broke off with this error. The number of flushes is the one at that time.
     Breaking { error: BodyError, flushed_before: u64 },
+}
+
+/// Returns a response with this text, which no cache stores.
+pub(crate) fn text_response(status: StatusCode, text: Bytes) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(text));
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
 }
 
 /// A body in which links are replaced.

@@ -31,7 +31,7 @@ pub struct GroupRules {
     pub check: Option<(String, Duration)>,
 }
 
-/// How requests are divided among the members of a group.
+/// The rule that divides requests among the members of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// To each member in turn, by weight.

@@ -3,14 +3,14 @@
 //! Owns: reading the file, and HMAC-SHA256 over the parts of a message. Invariant: the secret itself is never sent or
 //! shown. A response is bound to its request by the request's nonce, so an old one cannot be replayed.
 
-use std::{fmt::Write as _, path::Path};
+use std::path::Path;
 
 use ring::{
     hmac::{self, HMAC_SHA256, Key},
     rand::{SecureRandom as _, SystemRandom},
 };
 
-use crate::admin_tokens::read_own;
+use crate::{admin_tokens::read_own, digest::hex};
 
 /// The secret of a fleet.
 pub(crate) struct FleetSecret(Key);
@@ -64,13 +64,6 @@ fn joined(parts: &[&str]) -> Vec<u8> {
         octets.extend_from_slice(part.as_bytes());
     }
     octets
-}
-
-fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::new(), |mut text, octet| {
-        write!(text, "{octet:02x}").expect("a string takes what is written to it");
-        text
-    })
 }
 
 const SECRET_LEN_MIN: usize = 16;

@@ -17,7 +17,10 @@ use super::{
 };
 use crate::{
     cache::purges::Purges,
-    client::{peer::Client, response_body::ResponseBody},
+    client::{
+        peer::Client,
+        response_body::{ResponseBody, text_response},
+    },
     watch::{OrderWatch, WatchOrder},
 };
 
@@ -108,7 +111,7 @@ pub(crate) async fn answer(
     }
     let text = message::encode(&slice);
     let code = link.secret.sign(&response_parts(from.nonce, &text));
-    let mut response = plain(StatusCode::OK, text);
+    let mut response = text_response(StatusCode::OK, text.into());
     let code = HeaderValue::try_from(code).expect("a code is hexadecimal digits");
     response.headers_mut().insert(CODE_FIELD, code);
     response
@@ -116,14 +119,5 @@ pub(crate) async fn answer(
 
 fn refusal(status: StatusCode, text: String) -> Response<ResponseBody> {
     tracing::debug!(%status, text = text.trim_end(), "a request for the log of purges was refused");
-    plain(status, text)
-}
-
-fn plain(status: StatusCode, text: String) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::full(text.into()));
-    *response.status_mut() = status;
-    let fields = response.headers_mut();
-    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
+    text_response(status, text.into())
 }

@@ -44,5 +44,5 @@ async fn is_well(origins: &Arc<OriginRouter>, origin: &Origin, path: &str) -> bo
     matches!(asking.await, Ok(Ok((response, _))) if response.status().as_u16() < 400)
 }
 
-/// How long an origin may take to answer a check.
+/// Longest time that an origin may take to answer a check.
 const CHECK_PATIENCE: Duration = Duration::from_secs(5);

@@ -30,6 +30,7 @@ use crate::{
         responses::{self, WalkStep},
     },
     clock,
+    digest::hex,
 };
 
 /// The selection of entries to pack.
@@ -319,9 +320,7 @@ fn digest_of(bytes: &[u8]) -> String {
 }
 
 fn label(context: Context) -> String {
-    let digest = context.finish();
-    let hex: String = digest.as_ref().iter().map(|octet| format!("{octet:02x}")).collect();
-    format!("sha256:{hex}")
+    format!("sha256:{}", hex(context.finish().as_ref()))
 }
 
 /// Returns a unique name for a record.

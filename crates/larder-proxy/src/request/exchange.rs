@@ -121,20 +121,20 @@ async fn send_purges(
     link: Arc<FleetLink>,
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
-    let mut ending = ExchangeEnd { client: &client, is_answered: false };
+    let mut ending = ExchangeEnd { client, is_answered: false };
     let (parts, _) = request.into_parts();
-    let response = serving::answer(&client, &link, &worker.shared.cache.purges, &parts).await;
+    let response = serving::answer(&ending.client, &link, &worker.shared.cache.purges, &parts).await;
     ending.is_answered = true;
-    finish_health_check(&client, response)
+    finish_health_check(&ending.client, response)
 }
 
 /// Ends an exchange that its client abandons before the response.
-struct ExchangeEnd<'a> {
-    client: &'a Client,
+struct ExchangeEnd {
+    client: Arc<Client>,
     is_answered: bool,
 }
 
-impl Drop for ExchangeEnd<'_> {
+impl Drop for ExchangeEnd {
     fn drop(&mut self) {
         if !self.is_answered {
             self.client.end(true);
@@ -249,7 +249,7 @@ async fn run(
 ) -> Response<ResponseBody> {
     let response = respond(&begun, request, wish).await;
     // From here on, the response's ticket accounts for the exchange.
-    begun.answered = true;
+    begun.ending.is_answered = true;
     response
 }
 
@@ -258,7 +258,7 @@ async fn respond(
     request: Box<Request<Incoming>>,
     wish: Option<CodingWish>,
 ) -> Response<ResponseBody> {
-    let PendingExchange { client, worker, met, .. } = begun;
+    let PendingExchange { ending: ExchangeEnd { client, .. }, worker, met } = begun;
     let (start, version) = (RequestStart::new(client, worker, &request, *met), request.version());
     if request.method() == Method::CONNECT {
         return Box::pin(run_tunnel(client, worker, *request, start)).await;
@@ -316,25 +316,22 @@ fn dressed(mirrored: &MirrorRequest, served: ServedResponse) -> ServedResponse {
 /// A request without a response yet. Over HTTP/2, its client may abandon it while the connection's other requests
 /// continue.
 struct PendingExchange {
-    client: Arc<Client>,
+    ending: ExchangeEnd,
     worker: Arc<Worker>,
     met: RequestNote,
-    answered: bool,
 }
 
 impl PendingExchange {
     fn new(client: &Arc<Client>, worker: &Arc<Worker>, met: RequestNote) -> Self {
         worker.shared.counts.waiting.fetch_add(1, Relaxed);
-        Self { client: Arc::clone(client), worker: Arc::clone(worker), met, answered: false }
+        let ending = ExchangeEnd { client: Arc::clone(client), is_answered: false };
+        Self { ending, worker: Arc::clone(worker), met }
     }
 }
 
 impl Drop for PendingExchange {
     fn drop(&mut self) {
         self.worker.shared.counts.waiting.fetch_sub(1, Relaxed);
-        if !self.answered {
-            self.client.end(true);
-        }
     }
 }
 

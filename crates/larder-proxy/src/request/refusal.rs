@@ -2,18 +2,20 @@
 //!
 //! The cause comes from `errors`. Invariant: these responses are never stored, here or downstream.
 
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, header};
 use larder_http::proxy_status::ProxyStatus;
 
-use crate::{client::response_body::ResponseBody, errors::Failure, request::failure_page};
+use crate::{
+    client::response_body::{ResponseBody, text_response},
+    errors::Failure,
+    request::failure_page,
+};
 
 /// Returns the response to an exchange that failed. `node` is the proxy's name, in the syntax of the status fields.
 pub(crate) fn response(node: &str, failure: &Failure, form: RefusalForm) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::empty());
-    *response.status_mut() = failure.status();
+    let mut response = text_response(failure.status(), Bytes::new());
     let fields = response.headers_mut();
-    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let (next_hop, details) = (failure.next_hop(), failure.details());
     let status = ProxyStatus { next_hop, details, ..ProxyStatus::failed(failure.proxy_error()) };
     fields.insert(HeaderName::from_static("proxy-status"), status.to_value(node));

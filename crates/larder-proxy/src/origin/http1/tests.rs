@@ -30,7 +30,7 @@ struct Link {
     unread: TcpStream,
 }
 
-/// What came of an exchange.
+/// The outcome of an exchange.
 #[derive(Debug, Default, PartialEq)]
 struct Received {
     interim: Vec<u16>,
