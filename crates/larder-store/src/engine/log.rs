@@ -1,11 +1,11 @@
-//! The engine of the segmented log: records are appended, segments reclaimed oldest first.
+//! The engine of the segmented log: appends records, and reclaims the oldest segments first.
 //!
 //! Owns: index, log and segment table of one volume, and the order in which they change. Invariant: log order is commit
 //! order, because index and log change together under the log's lock. Lock order: log, then one index partition; no
 //! lock is held across I/O.
 //!
-//! Cost: one read per hit, none for (nearly all) misses, nothing for data that is not written yet
-//! (`a_hit_costs_one_read_and_a_miss_none`, `an_entry_that_waits_for_its_unit_costs_no_read_and_no_write`); HashCache's
+//! Cost: one read per hit, none for nearly all misses, and none for data that is not written yet
+//! (`a_hit_costs_one_read_and_a_miss_none`, `an_entry_that_waits_for_its_unit_costs_no_read_and_no_write`). HashCache's
 //! policies on the log: `rows_with_a_log_take_the_papers_bits_and_write_in_batches`,
 //! `log_lru_takes_35_bits_and_a_second_read_for_what_was_not_used_lately`.
 
@@ -58,27 +58,28 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use walk::walk;
 use worth::LogWorth;
 
-/// Reclaim begins below this number of free segments, whatever the volume's size: one for reclaim alone, and one of
-/// each generation for entries that are written while reclaim waits for the device.
+/// Free segments below which reclaim begins on any volume: one for reclaim alone, and one of each generation for
+/// entries that are written while reclaim waits for the device.
 const RESERVE_SEGMENTS_MIN: usize = 3;
-/// Segments of a volume for each that is kept free for writers.
+/// Number of a volume's segments per segment kept free for writers.
 const SEGMENTS_PER_RESERVED: usize = 128;
 
-/// Free segments that are reserved for reclaim while entries are pinned or held.
+/// Free segments reserved for reclaim while entries are pinned or protected.
 ///
-/// Reclaiming a segment may have to write all of it again. That fills one segment and, because units begin and end
-/// elsewhere in the new one, a part of a second. The third takes the entries that clients write in the meantime.
+/// Reclaiming a segment may have to rewrite all of it. That fills one segment and, because units begin and end
+/// elsewhere in the new one, part of a second. The third takes the entries that clients write in the meantime.
 const RECLAIM_ONLY_SEGMENTS: usize = 3;
-/// Fewest segments of a volume of which some are left to reclaim for the sake of entries that are held.
+/// Minimum segments of a volume that reserves some of them for reclaim while entries are protected.
 const SPARING_SEGMENTS_MIN: u32 = 32;
 
-/// Bits of a position in HashCache's index: on volumes up to 2 TiB the paper's 32, above enough for 16 TiB.
+/// Bits of a position in HashCache's index: the paper's 32 suffice for volumes up to 2 TiB. Larger volumes use enough
+/// for 16 TiB.
 const POSITION_BITS: u32 = 32;
 const POSITION_BITS_LONG: u32 = 35;
 /// Bits of a group's length in blocks of 8 KiB.
 const LENGTH_BITS: u32 = 8;
-/// Entries of the store for each position that may wait for its file: what waits takes 2.5 bits an entry, and some
-/// positions go into each block that is written.
+/// Entries of the store per position that may wait for the position file. Waiting positions then take 2.5 bits an
+/// entry, and several of them go into each block that is written.
 const ENTRIES_PER_WAITING_POSITION: u64 = 256;
 
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
@@ -108,7 +109,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShap
         LogRow::Located(LocatedRow::Plain | LocatedRow::Grouped) => 0,
     });
     if shape.geometry().is_none() && matches!(row, LogRow::Packed(_)) {
-        // Too small to give something away: such a volume is recovered from its trailers.
+        // A volume this small has no room for a checkpoint. It is recovered from its trailers.
         shape.index_bytes = 0;
     }
     if shape.geometry().is_none() {
@@ -117,7 +118,7 @@ pub(crate) fn shape_of(options: &StoreOptions, row: LogRow) -> Result<VolumeShap
     Ok(shape)
 }
 
-/// Returns the bytes of a checkpoint of the index on a volume.
+/// Returns the size of a checkpoint of the index on a volume.
 fn checkpoint_bytes(options: &StoreOptions, geometry: &SegmentGeometry) -> u64 {
     let shape = IndexShape::new(geometry.size_bytes / SECTOR_BYTES);
     let entries = geometry.size_bytes / options.mean_entry_bytes;
@@ -125,7 +126,7 @@ fn checkpoint_bytes(options: &StoreOptions, geometry: &SegmentGeometry) -> u64 {
     CheckpointArea::bytes_for(geometry.segment_count, shape.partition_count, table_bytes as u64)
 }
 
-/// HashCache's index of the log.
+/// Creates HashCache's index of the log.
 fn located_sets(
     volume: &Volume,
     row: LocatedRow,
@@ -158,7 +159,7 @@ fn located_sets(
     LocatedSets::new(shape, entries, waiting, unknown_size, Box::new(generation))
 }
 
-/// Returns the number of positions that wait before they are written to the file, in a store of `entries`.
+/// Returns the number of positions that wait before they are written to the file, for a store of `entries`.
 pub(crate) fn positions_waiting(tuning: &Tuning, entries: u64) -> usize {
     tuning.hashcache_positions_waiting.min((entries / ENTRIES_PER_WAITING_POSITION) as usize).max(1)
 }
@@ -172,11 +173,11 @@ pub(crate) struct LogEngine {
     pub(crate) segments: Arc<SegmentTable>,
     log: StateLock<LogState>,
     checkpoints: LogCheckpoints,
-    /// Of rows that have not all positions in memory.
+    /// `None` for policies that keep all positions in memory.
     positions: Option<PositionFile>,
-    /// `None` where everything is admitted.
+    /// `None` for policies that admit every entry.
     gate: Option<LogGate>,
-    /// `None` where nothing is learned of entries.
+    /// `None` for policies that learn nothing about their entries.
     worth: Option<LogWorth>,
     /// Number of failed units already reported to a flush.
     reported_failures: AtomicU64,
@@ -215,7 +216,7 @@ impl LogEngine {
                 let worth = LogWorth::new(&geometry, objective.length_exponent());
                 (LogGate::new(&index, &geometry, objective), Some(worth))
             }
-            // The papers' rows admit every entry, and learn nothing.
+            // HashCache's policies admit every entry and learn nothing.
             LogRow::Packed(LogEviction::Clock) | LogRow::Located(_) => (None, None),
         };
         Some(Self {
@@ -238,7 +239,7 @@ impl LogEngine {
         self.log.lock()
     }
 
-    /// Sends off the open unit if it is due. Returns those that wait for room, to look at the time again.
+    /// Seals the open unit if it is due. Returns the tasks that wait for room, so that they check again.
     fn flush_due(self: &Arc<Self>, now: Duration) -> WokenTasks {
         let mut actions = Vec::new();
         let mut log = self.lock_log();
@@ -268,7 +269,7 @@ impl LogEngine {
         }
     }
 
-    /// Makes what was written durable, and has the superblock vouch for the segments that are found from now on.
+    /// Makes everything written so far durable. From then on, the superblock vouches for the segments found.
     async fn sync_and_vouch(&self) -> Result<()> {
         let (next_sequence, traces) = {
             let log = self.lock_log();
@@ -281,7 +282,7 @@ impl LogEngine {
 
     async fn vouch_for(&self, traces: &SequenceTraces) -> Result<()> {
         let changed = superblocks::change(&self.volume, |superblock| {
-            // A volume that starts over has another identity, and none of these sequences.
+            // A volume that starts over has another identity and none of these sequences.
             if superblock.id == self.volume.id {
                 superblock.written.extend(traces.before, traces.absent.iter().map(|&sequence| sequence..sequence + 1));
             }
@@ -297,13 +298,13 @@ impl LogEngine {
         self.writer_segments() + self.reclaim_only_segments()
     }
 
-    /// Returns the part of the reserve that writers may use.
+    /// Returns how many segments of the reserve writers may use.
     fn writer_segments(&self) -> usize {
         (self.geometry.segment_count as usize).div_ceil(SEGMENTS_PER_RESERVED).clamp(RESERVE_SEGMENTS_MIN, 8)
     }
 
-    /// Returns the number of segments that clients leave to reclaim. Otherwise clients' appends could take the room of
-    /// protected entries.
+    /// Returns the number of free segments that clients may not use. Otherwise their appends could take the room that
+    /// protected entries need.
     fn reclaim_only_segments(&self) -> usize {
         // On a volume of few segments, the reserve would cost more than the protected entries are worth.
         let SegmentGeometry { segment_count, segment_bytes, .. } = self.geometry;
@@ -311,12 +312,12 @@ impl LogEngine {
         if !spares_held && self.volume.pins.is_empty() {
             return 0;
         }
-        // An entry whose first part stands in a segment is written again with all others.
+        // An entry whose first part is in a segment is rewritten with all its other parts.
         let for_parts = (BODY_BYTES_MAX / segment_bytes) as usize;
         (RECLAIM_ONLY_SEGMENTS + for_parts).min(segment_count as usize / 4).max(RECLAIM_ONLY_SEGMENTS)
     }
 
-    /// Reserves for reclaim the segments that protected entries need now.
+    /// Reserves the segments that reclaim needs for the present protected entries.
     fn keep_for_reclaim(&self) {
         let woken = self.lock_log().keep_for_reclaim(self.reclaim_only_segments());
         woken.wake();
@@ -387,7 +388,7 @@ impl Engine for LogEngine {
         let woken = self.flush_due(self.volume.clock.now());
         self.sync_segments_begun().await;
         self.keep_for_reclaim();
-        // Once around at most: a segment whose entries are all kept frees nothing.
+        // The loop ends after one round, because a segment whose entries are all kept frees nothing.
         for _ in 0..self.geometry.segment_count {
             if self.lock_log().free_count() >= self.reserve_segments() || !self.reclaim_oldest().await {
                 break;
@@ -411,14 +412,14 @@ impl Engine for LogEngine {
 
     async fn flush(self: &Arc<Self>) -> Result<()> {
         let (last, failed) = self.lock_log().last_ticket_and_failures();
-        // A unit that failed since the last flush counts as a failure of this one: it was not reported yet.
+        // A unit that failed since the last flush has not been reported, so it counts as a failure of this one.
         let told = self.reported_failures.swap(failed, Ordering::AcqRel);
         self.flush_through(last, told).await
     }
 
     async fn finish(self: &Arc<Self>) -> Result<()> {
-        // A unit that failed earlier does not concern this stop: the entry it had replaced is removed, or the close
-        // reports it.
+        // A unit that failed earlier does not concern this stop: the entry it replaced was removed, or the close
+        // reports the failure.
         self.reported_failures.store(self.lock_log().failed_units(), Ordering::Release);
         self.seal_and_wait().await;
         self.flush().await?;

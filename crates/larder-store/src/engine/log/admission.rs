@@ -1,17 +1,18 @@
-//! Admission: decides which offered entries displace others, once there is no free room.
+//! Admission: decides which offered entries may displace others once there is no free room.
 //!
-//! Pure decision over plain data. A long entry is admitted with a probability that falls with its length, because one
-//! hit of it costs the hits of all the short entries that would fit in its room; the objective says how much length
-//! counts. Recently refused or evicted entries are remembered: if offered again, they go to a main segment instead of
+//! Pure decision over plain data. A long entry is admitted with a probability that falls with its length, because its
+//! room could hold many short entries, each hit as often as the long one. The objective says how much length counts.
+//! Keys that were recently refused or evicted are remembered: if offered again, they go to a main segment instead of
 //! probation. Owns: that memory ([`SeenPlacings`]), the addresses that the index dropped although their records are
-//! still in the log, and those of recently removed entries.
+//! still in the log, and the addresses of recently removed entries.
 //!
 //! Invariant: an entry is refused, or put on probation, only if no older record of its address can resurface after a
-//! crash. Those of a dropped address would, so such an entry is admitted, to a main segment.
+//! crash. A dropped address still has such a record, so its entry is admitted to a main segment.
 //!
-//! Cost: [`SeenPlacings`]'s bits for every entry the volume holds, 128 bits for each dropped address (fewer than 0.5%
-//! of the entries) and each entry removed within the last segments. There are no constants to tune. Ideas: AdaptSize's
-//! odds by size (NSDI 2017), S3-FIFO's ghost queue (SOSP 2023), with the filters of Maggs and Sitaraman (CCR 2015).
+//! Cost: [`SeenPlacings`]'s bits for every entry the volume holds, and 128 bits for each dropped address (fewer than
+//! 0.5% of the entries) and for each entry removed within the last segments. There are no constants to tune. Ideas:
+//! AdaptSize's size-dependent probability (NSDI 2017), S3-FIFO's ghost queue (SOSP 2023), with the filters of Maggs and
+//! Sitaraman (CCR 2015).
 
 mod seen;
 
@@ -24,35 +25,35 @@ use crate::{
 use seen::SeenPlacings;
 use std::collections::HashMap;
 
-/// Index and admission together take this for an entry at most, on volumes up to 1 TiB.
+/// Maximum bits per entry that the index and admission use together, on volumes up to 1 TiB.
 const BITS_PER_ENTRY_MAX: u64 = 60;
-/// So many removals are remembered before those that count no more are forgotten.
+/// Number of removals remembered before outdated ones are discarded.
 const REMOVED_MAX: usize = 1024;
-/// Most memory of the index over its mean: tables are filled less while entries come and go.
+/// Ratio of the index's peak memory to its mean: its tables are less full while entries come and go.
 const INDEX_SLACK: f64 = 1.06;
 /// Share of the volume's bytes that holds entries at any time. The remainder is free or being filled.
 const LIVE_SHARE: f64 = 0.875;
-/// Of the mean length, each offer's share.
+/// Weight of one offer in the moving mean of lengths.
 const MEAN_SHARE: f64 = 1.0 / 1024.0;
-/// In how many steps odds are told apart.
+/// Resolution of the admission probability.
 const DICE_SIDES: u64 = 1 << 20;
 
-/// The size of the store for which admission decides.
+/// Size of the store that admission decides for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdmissionScale {
-    /// Sectors there are for entries.
+    /// Sectors available for entries.
     pub(crate) sectors: u64,
     /// Shape of the index, which shares the memory budget.
     pub(crate) index: IndexShape,
 }
 
-/// Returns the bits for each of `entries` that remember offers: what the index leaves of 60, at least 4.
+/// Returns the bits per entry that remember offers: 60 minus the index's share, but at least 4.
 pub(crate) fn seen_bits_per_entry(index: &IndexShape, entries: u64) -> u64 {
     let index_bits = index.bits_per_entry(entries.max(1));
     BITS_PER_ENTRY_MAX.saturating_sub((index_bits * INDEX_SLACK).ceil() as u64).clamp(4, 6)
 }
 
-/// An entry that somebody wants to store.
+/// An entry that a caller wants to store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryOffer {
     /// The hash of its key.
@@ -73,12 +74,12 @@ pub(crate) struct LogAdmission {
     evicted_sectors: f64,
     evicted_count: u64,
     dice: Dice,
-    /// Dropped addresses, and the use of the segment that has their record.
+    /// Addresses that the index dropped, each with the use of the segment that holds its record.
     dropped: HashMap<u64, SegmentUse>,
-    /// Addresses of entries that were removed, and the use of the segment whose record says so: as long as that counts
-    /// more than what is on probation.
+    /// Addresses of removed entries, each with the use of the segment that records the removal. Kept while that record
+    /// takes precedence over entries on probation.
     removed: HashMap<u64, SegmentUse>,
-    /// Number of removed addresses at which the list is next tidied.
+    /// Number of removed addresses at which outdated ones are next discarded.
     removed_max: usize,
 }
 
@@ -101,8 +102,9 @@ impl LogAdmission {
         }
     }
 
-    /// Returns whether an entry that the index does not have, of this address, is stored; one that is not is
-    /// remembered. `has_room`: no other entry has to go for it.
+    /// Returns whether to store an entry whose address the index does not have. Remembers the key if it is refused.
+    ///
+    /// With `has_room`, no other entry is displaced and every entry is admitted.
     pub(crate) fn admits(&mut self, offer: EntryOffer, address: u64, has_room: bool) -> bool {
         self.offer_count += 1;
         let share = MEAN_SHARE.max(1.0 / self.offer_count as f64);
@@ -118,14 +120,14 @@ impl LogAdmission {
         is_admitted
     }
 
-    /// Returns the probability with which an entry displaces others; 1 for those shorter than the mean. An entry of
-    /// twice the length takes the room of two, and is requested as often as one of them.
+    /// Returns the probability that an entry displaces others: 1 for entries shorter than the mean. An entry of twice
+    /// that length takes the room of two, but is requested only as often as one.
     fn odds(&self, sectors: u64) -> f64 {
         let exponent = 2.0 * self.objective.length_exponent();
         (self.mean_sectors.max(1.0) / sectors.max(1) as f64).powf(exponent).min(1.0)
     }
 
-    /// Returns whether a key was refused or evicted lately, or its address was dropped or removed.
+    /// Returns whether a key was recently refused or evicted, or its address was recently dropped or removed.
     pub(crate) fn knows(&self, key_hash: KeyHash, address: u64) -> bool {
         self.dropped.contains_key(&address) || self.removed.contains_key(&address) || self.seen.knows(key_hash)
     }
@@ -139,10 +141,10 @@ impl LogAdmission {
         self.remember(key_hash);
     }
 
-    /// Remembers a key until about as many others were remembered as the volume holds entries. A key that returns later
-    /// is not in enough demand to be admitted for it.
+    /// Remembers a key until about as many others have been remembered as the volume holds entries. A key requested
+    /// less often than that does not earn its place.
     fn remember(&mut self, key_hash: KeyHash) {
-        // Entries that are stored without being offered have no part in the mean of offers.
+        // Some entries are stored without an offer, so the lengths of evicted entries describe the store better.
         let mean_sectors = if self.evicted_count > 0 { self.evicted_sectors } else { self.mean_sectors };
         let entries = self.sectors / mean_sectors.max(1.0);
         debug_assert!(entries.is_finite() && entries >= 0.0, "the store has a number of entries: {entries}");
@@ -151,7 +153,7 @@ impl LogAdmission {
         self.seen.note(key_hash, entries as u64, bits);
     }
 
-    /// Notes that the index dropped an address whose record stays, in a segment's present use.
+    /// Notes that the index dropped an address whose record is still in a segment, in its present use.
     pub(crate) fn note_dropped(&mut self, address: u64, of: SegmentUse) {
         let kept = self.dropped.entry(address).or_insert(of);
         if kept.order() < of.order() {
@@ -160,8 +162,8 @@ impl LogAdmission {
         debug_assert!(kept.order() >= of.order(), "the newest use that an entry was dropped of is kept");
     }
 
-    /// Notes that an entry of this address was removed, and a segment's present use has the record that says so. Those
-    /// in main segments before `first_sequence` count less than what is on probation.
+    /// Notes that an entry of this address was removed, and which segment use records the removal. Records in main
+    /// segments before `first_sequence` no longer take precedence over entries on probation.
     pub(crate) fn note_removed(&mut self, address: u64, of: SegmentUse, first_sequence: u32) {
         if self.removed.len() >= self.removed_max {
             self.removed.retain(|_, kept| kept.sequence >= first_sequence);
@@ -171,15 +173,15 @@ impl LogAdmission {
         assert!(self.removed.len() <= self.removed_max, "what counts no more was forgotten");
     }
 
-    /// Notes that the use of a segment is over, as are those of all older ones of its generation, if it is a main one
-    /// of all.
+    /// Forgets dropped addresses whose records are in `of` or in an older use: of either generation if `of` is a main
+    /// segment, otherwise only of probation.
     pub(crate) fn forget_through(&mut self, of: SegmentUse) {
         let is_of_main_only =
             |kept: &SegmentUse| (of.generation(), kept.generation()) == (SegmentRow::Probation, SegmentRow::Main);
         self.dropped.retain(|_, kept| kept.order() > of.order() || is_of_main_only(kept));
     }
 
-    /// Returns the memory it takes when it is full, in bytes.
+    /// Returns the memory used when full, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.seen.memory_bytes()
     }
@@ -189,12 +191,12 @@ impl LogAdmission {
 mod tests {
     use super::*;
 
-    /// Of an entry so short that only the memory of offers decides.
+    /// Returns an offer so short that only the memory of earlier offers decides.
     fn offer(n: u64) -> EntryOffer {
         EntryOffer { key_hash: KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ n << 40), sectors: 1 }
     }
 
-    /// Of a store that was offered entries of 16 sectors, for which it had room.
+    /// Returns the admission of a store that was offered entries of 16 sectors and had room for them.
     fn admission(objective: Objective) -> LogAdmission {
         let mut admission =
             LogAdmission::new(AdmissionScale { sectors: 160_000, index: IndexShape::new(160_000) }, objective);
@@ -240,7 +242,7 @@ mod tests {
     #[test]
     fn a_long_entry_gets_in_as_often_as_the_objective_says() {
         assert_eq!(admitted(Objective::Bytes), 20_000);
-        // The mean is 64 sectors, four sevenths of its length.
+        // The mean length is 64 sectors, four sevenths of the long entries' length.
         let (balanced, requests) = (admitted(Objective::Balanced), admitted(Objective::Requests));
         assert!((10_500..12_500).contains(&balanced), "{balanced}");
         assert!((5_700..7_500).contains(&requests), "{requests}");

@@ -1,8 +1,8 @@
-//! Admission, as the engine of the log uses it.
+//! Applies admission to a log volume.
 //!
-//! Owns: the lock around [`LogAdmission`], and whether room is short. The decision is elsewhere. Every entry is
-//! admitted while there are free segments beyond the reserve, or if the last segment reclaimed was less than half full
-//! of entries. Cost: a lock for each entry that is offered, stored or evicted; none for a hit.
+//! Owns: the lock around [`LogAdmission`], and whether room is short. [`super::admission`] makes the decision. Every
+//! entry is admitted while there are free segments beyond the reserve, or if live entries filled less than half of the
+//! last segment reclaimed. Cost: one lock for each entry offered, stored or evicted; none for a hit.
 
 use super::{
     LogEngine,
@@ -22,15 +22,15 @@ use crate::{
     volume::counters::add,
 };
 
-/// The gate in front of the log.
+/// Admission of one volume, with its lock.
 pub(super) struct LogGate {
     admission: Mutex<LogAdmission>,
-    /// Whether whatever comes in pushes out something that is of use.
+    /// Whether storing an entry displaces useful ones.
     is_short_of_room: AtomicBool,
 }
 
 impl LogGate {
-    /// Creates the gate for a volume of this geometry, or returns `None` if the index cannot tell which entries were
+    /// Creates the gate for a volume of this geometry, or returns `None` if the index cannot report which entries it
     /// dropped.
     pub(super) fn new(index: &LogIndex, geometry: &SegmentGeometry, objective: Objective) -> Option<Self> {
         let LogIndex::Buckets(buckets) = index else { return None };
@@ -52,8 +52,10 @@ impl LogGate {
 }
 
 impl LogEngine {
-    /// Returns whether an entry of this length is to be stored. While the index is loaded every one
-    /// is: an older one of its key might be loaded later, and count. So is one that replaces another.
+    /// Returns whether to store an entry of this length.
+    ///
+    /// A replacement is always stored. So is every entry while the index is being loaded: an older entry of the same
+    /// key might still be loaded, and would then be taken for the newest.
     pub(super) fn is_worth_storing(&self, key_hash: KeyHash, len_bytes: u64) -> bool {
         let Some(gate) = &self.gate else { return true };
         let may_have_older =
@@ -74,14 +76,14 @@ impl LogEngine {
         is_admitted
     }
 
-    /// Returns how many bytes may be written now, by the limit on what is written a day.
+    /// Returns how many bytes may be written before the daily write limit is reached.
     pub(super) fn wear_left_bytes(&self) -> u64 {
         let Some(limit) = &self.volume.wear else { return u64::MAX };
         let written = self.volume.counters.written_bytes.load(Ordering::Relaxed) + self.lock_log().dirty_bytes();
         limit.left_bytes(self.volume.clock.now(), written)
     }
 
-    /// Returns whether everything is let in, as nothing of use has to go for it.
+    /// Returns whether every entry is admitted because none displaces a useful one.
     pub(super) fn gate_is_open(&self, gate: &LogGate) -> bool {
         !gate.is_short_of_room.load(Ordering::Relaxed) || self.lock_log().free_count() > self.reserve_segments()
     }
@@ -100,7 +102,7 @@ impl LogEngine {
         }
     }
 
-    /// Notes how much of the segment that is reclaimed was still of use.
+    /// Notes how many bytes of the reclaimed segment were live.
     pub(super) fn note_reclaimed(&self, live_bytes: u64) {
         if let Some(gate) = &self.gate {
             let is_full = live_bytes * 2 >= self.geometry.segment_bytes;
@@ -115,12 +117,13 @@ impl LogEngine {
         }
     }
 
-    /// Notes that an entry left the index, and a record that says so, or is of no use, stays in this segment: what is
-    /// stored of its key next must not count less than that.
+    /// Notes that an entry left the index while a record that removes or outdates it stays in `segment`. The next entry
+    /// of this key must take precedence over that record.
     pub(super) fn note_removed(&self, key_hash: KeyHash, segment: Option<SegmentId>, log: &LogState) {
         if let (Some(gate), Some(segment), true) = (&self.gate, segment, log.has_probation()) {
             let (address, of) = (self.index.address(key_hash), self.segments.segment_use(segment));
-            // A later probation segment takes precedence over this one's records.
+            // A later probation segment takes precedence over the records of an earlier one, so only main segments
+            // matter.
             if of.generation() == SegmentRow::Main {
                 gate.lock().note_removed(address, of, log.first_sequence_over_probation());
             }

@@ -1,4 +1,4 @@
-//! The write side: commits, removals and new heads go to the log; due transfers go to the device.
+//! The write side: appends commits, removals and new heads to the log, and sends due transfers to the device.
 //!
 //! Invariant: a record and its slot appear together, under the log's lock.
 
@@ -26,21 +26,21 @@ use crate::{
 };
 use std::{io, sync::Arc, task::Waker};
 
-/// Number of times an append determines its key's slots again while others change them.
+/// Number of times an append looks up its key's slots again because other tasks changed them.
 const RECOGNISED_MAX: u32 = 4;
 
 /// The condition of an append, and the entries it replaces.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AppendCondition<'a> {
-    /// All that may be the key's was recognised; its own are replaced.
+    /// All slots that may be the key's have been identified; the key's own are replaced.
     Recognised(&'a RecognisedEntries),
     /// The key's entry is still the one at this place; it is replaced.
     StillAt(Sector),
-    /// The same, by itself: it begins with these hits.
+    /// As `StillAt`, for an entry that reclaim writes again: it starts with these hits.
     Reinserted { from: Sector, hits: u8 },
     /// No condition, and nothing is replaced: a possible older entry of the key stays until its record has been read.
     Beside,
-    /// None: it is a part of a body, which the index does not know.
+    /// No condition: the record is a part of a body, which has no slot in the index.
     Part,
 }
 
@@ -48,9 +48,9 @@ pub(super) enum AppendCondition<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AppendAttempt {
     Appended(AppendedRecord),
-    /// The key's entry is not what it was: nothing is appended.
+    /// Nothing was appended: the key's entry has changed.
     Changed,
-    /// There is a slot of which it is not known whose it is: nothing is appended.
+    /// Nothing was appended: a slot may be the key's or another's.
     Unrecognised,
     /// Nothing was appended: this many bytes of the body must be appended first, as a part.
     InParts(u64),
@@ -76,8 +76,8 @@ impl LogEngine {
         let meta = RecordMeta::new(RecordKind::Tombstone, hash, Hints::default(), self.volume.epoch(), 0);
         let mut record = RecordParts { meta, key, head: &[], parts: &[], checksums: &[], body: &[] };
         let failed_before = self.lock_log().failed_units();
-        // The key is hidden while it is removed (see `arrears`), so that nothing need be read first: a device that does not
-        // answer keeps no reads waiting.
+        // The key is hidden while its removal is pending (see `arrears`), so nothing has to be read first: a device
+        // that does not respond does not block the removal on reads.
         let beside = self.index.has_room_beside(hash.key_hash());
         let appended = if beside {
             match self.append_if(&mut record, AppendCondition::Beside).await? {
@@ -98,8 +98,8 @@ impl LogEngine {
         Ok(())
     }
 
-    /// Takes what a removal left in the index until it was durable: the slots of the key up to that of the removal's own
-    /// record, of age `end`.
+    /// Clears the slots that a removal left in the index until it was durable: those of the key up to the removal's own
+    /// record, whose age is `end`.
     async fn clear_through(&self, hash: FullHash, end: RecordAge) {
         let key_hash = hash.key_hash();
         let is_older = |other: Sector| self.age(other) < end;
@@ -116,14 +116,14 @@ impl LogEngine {
         drop(log);
     }
 
-    /// Returns what of the entry at `position` is written again with another head: a long body stays where it is.
+    /// Returns which part of the entry at `position` is written again with a new head: a long body stays in place.
     pub(super) async fn renewal_at(
         &self,
         position: Sector,
         reader: &Reader,
         hints: Hints,
     ) -> Result<Option<HeadRenewal>> {
-        // A body that may still move to the others of its group has no final place.
+        // A body that may still be moved by the sorting of its unit has no final place.
         if reader.len() <= BODY_BLOCK_BYTES || self.may_move(position) {
             return HeadRenewal::whole(reader, hints).await;
         }
@@ -151,8 +151,7 @@ impl LogEngine {
         Ok(if let AppendAttempt::Appended(appended) = attempt { Some(appended) } else { None })
     }
 
-    /// Appends a record that is not divided here, as [`Self::append`] does. Returns its outcome, which is never that
-    /// slots are not recognised.
+    /// Appends a record that is not divided here, as [`Self::append`] does. Never returns `Unrecognised`.
     pub(super) async fn append_undivided(
         self: &Arc<Self>,
         record: &mut RecordParts<'_>,
@@ -179,8 +178,10 @@ impl LogEngine {
         unreachable!("rounds are counted without end")
     }
 
+    /// Checks that the log can append.
+    ///
     /// # Errors
-    /// `Unavailable`: the log cannot begin to append, for want of a superblock or of sequences.
+    /// `Unavailable`: the log has no superblock or no sequences left.
     fn check_begun(&self) -> Result<()> {
         match self.lock_log().is_barred() {
             None => Ok(()),
@@ -213,7 +214,7 @@ impl LogEngine {
         waker: Option<&Waker>,
     ) -> std::result::Result<AppendAttempt, NoRoom> {
         let mut actions = Vec::new();
-        // Index and log change together under this lock, so log order is commit order, which recovery relies on.
+        // Index and log change together under this lock, so log order is commit order. Recovery relies on that.
         let mut log = self.lock_log();
         let matches = self.index.peek(record.meta.hash.key_hash());
         match condition {
@@ -277,8 +278,8 @@ impl LogEngine {
         outcome.map(AppendAttempt::Appended)
     }
 
-    /// Returns whether a record goes to probation: its entry is not known to be wanted, and no older record of its key
-    /// can resurface, so it may be evicted before entries stored earlier.
+    /// Returns whether a record goes to probation, where it may be evicted before entries stored earlier: nothing shows
+    /// demand for its entry yet, and no older record of its key can resurface.
     fn is_newcomer(&self, log: &LogState, record: &RecordParts<'_>, matches: &SlotMatches) -> bool {
         let key_hash = record.meta.hash.key_hash();
         log.has_probation()
@@ -321,7 +322,7 @@ impl LogEngine {
             self.index.note_removed(key_hash, Some(slot));
         } else if let InsertOutcome::Displaced(slot, address) = self.index.insert(key_hash, slot, replaced) {
             let counters = &self.volume.counters;
-            // A full set drops its least recently used entry: that is its policy's eviction, not a loss.
+            // A full set drops its least recently used entry. That is its eviction policy, not a loss.
             let is_set = matches!(self.index, LogIndex::Sets(_));
             add(if is_set { &counters.evicted } else { &counters.displaced }, 1);
             let segment = self.geometry.segment_of(slot.position);
@@ -354,7 +355,7 @@ impl LogEngine {
         let woken = self.lock_log().unit_written(ticket, outcome.is_ok(), &mut actions, &mut lost);
         for LostRecord { key_hash, position, key } in lost {
             let matches = self.index.peek(key_hash);
-            // Unless there is a newer entry, what this one replaced must not come back at the next start.
+            // Without a newer entry, the replaced one must not come back at the next start.
             if matches.is_empty() || matches.at(position).is_some() {
                 self.volume.owe_removal(&key);
             }
@@ -382,10 +383,10 @@ impl LogEngine {
         self.follow_moves(&mut log);
     }
 
-    /// Waits until unit `ticket` and all before it are with the device, sending off what is open.
+    /// Waits until unit `ticket` and all before it are on the device. Seals and writes the open unit first.
     ///
     /// # Errors
-    /// More units than `failed_before` have failed by then.
+    /// Fails if more than `failed_before` units have failed by then.
     pub(super) async fn flush_through(self: &Arc<Self>, ticket: u64, failed_before: u64) -> Result<()> {
         let mut actions = Vec::new();
         self.seal(|log| log.seal_unit(&mut actions));
@@ -394,7 +395,7 @@ impl LogEngine {
         flushed(wait_for(|| self.lock_log(), failed).await == failed_before)
     }
 
-    /// Ends the open segment with its trailer, and waits until all that is on its way has arrived.
+    /// Ends the open segment with its trailer, and waits for all outstanding transfers.
     pub(super) async fn seal_and_wait(self: &Arc<Self>) {
         let mut actions = Vec::new();
         self.seal(|log| log.seal_segment(&mut actions));

@@ -1,8 +1,8 @@
-//! Checkpoints: the index's image is written in pieces while the store works, and at its close.
+//! Checkpoints: writes the index's image in pieces while the store works, and completely when it closes.
 //!
-//! A checkpoint has a *stamp*: the sequence up to which every segment was on the device and synced when it began. Each
-//! partition is copied in turn, without the slots that lie in newer segments. Then come a sync, the root that names the
-//! images, and a sync.
+//! A checkpoint has a *stamp*: the sequence up to which every segment was on the device and synced when the checkpoint
+//! began. Each partition is copied in turn, without the slots that lie in newer segments. Then come a sync, the root
+//! that names the images, and another sync.
 //!
 //! A slot restored from a checkpoint is correct wherever the machine stops. Consider a key when its partition was
 //! copied:
@@ -13,12 +13,13 @@
 //!    recognized as the key's (see `index`). The replay brings the durable newer record, which is found first.
 //! 3. The slot's segment was reused since. Its sequence is beyond the stamp now, and recovery drops the slot.
 //!
-//! Records that the replay needs cannot be gone before the slots they supersede: replacements and removals are in main
-//! segments, which are reused after all older ones. Everything covered is older ([`crate::format::SegmentUse::order`])
-//! than everything replayed: the stamp is below the anchors of all segments that are not clean.
+//! A record that the replay needs cannot disappear before the slots it supersedes: replacements and removals are in
+//! main segments, which are reused after all older ones. Everything in the images is older
+//! ([`crate::format::SegmentUse::order`]) than everything replayed, because the stamp is below the anchors of all
+//! segments that are not clean.
 //!
-//! Owns: the start of a checkpoint, and its I/O. The places of parts are in `layout::checkpoint`, loading in
-//! `recovery`. Cost: the share `checkpoint_share` of the log's bytes. The maintenance thread writes at most
+//! Owns: the start of a checkpoint, and its I/O. `layout::checkpoint` decides where each part is stored, and `recovery`
+//! loads them. Cost: the share `checkpoint_share` of the log's bytes. The maintenance thread writes at most
 //! [`STEP_BYTES`] every [`STEP`], so that reads are not slowed. A partition's lock is held while 128 KiB are copied.
 
 use super::{
@@ -56,7 +57,7 @@ const CLOSE_BATCH: usize = 16;
 
 /// The checkpoints of one volume.
 pub(super) struct LogCheckpoints {
-    /// The place of checkpoints; `None` on a volume without room for them.
+    /// The area that holds checkpoints; `None` on a volume without room for them.
     pub(super) area: Option<CheckpointArea>,
     shared: Mutex<CheckpointShared>,
     writing: AtomicBool,
@@ -65,9 +66,9 @@ pub(super) struct LogCheckpoints {
 }
 
 struct CheckpointShared {
-    /// Taken out while somebody advances it.
+    /// `None` while a task is advancing it.
     state: Option<CheckpointState>,
-    /// The tasks that wait for its return.
+    /// Tasks waiting until it is put back.
     waiting: TaskWaiters,
 }
 
@@ -76,7 +77,7 @@ struct CheckpointState {
     sweep: Option<CheckpointSweep>,
     /// Bytes written by checkpoints.
     spent_bytes: u64,
-    /// The stamp that was last found not worth a checkpoint.
+    /// The last stamp for which no checkpoint was worth its cost.
     considered: u32,
     stepped_at: Duration,
 }
@@ -119,7 +120,7 @@ impl LogCheckpoints {
         self.log_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Goes on from a checkpoint that was found.
+    /// Continues from the checkpoint that was found at the start.
     pub(super) fn resume(&self, places: CheckpointPlaces) {
         self.lock().state = Some(CheckpointState::new(places));
     }
@@ -128,7 +129,7 @@ impl LogCheckpoints {
         self.writing.load(Ordering::Relaxed)
     }
 
-    /// Waits until nobody advances the state, and takes it out.
+    /// Waits until no other task is advancing the state, and takes it out.
     async fn take(&self) -> CheckpointState {
         wait_for(|| self.lock(), |shared: &mut CheckpointShared| shared.state.take()).await
     }
@@ -161,7 +162,7 @@ impl CheckpointState {
 }
 
 impl LogEngine {
-    /// Takes the next step of a checkpoint, or begins one, if it is time.
+    /// Takes the next step of a checkpoint, or begins one if it is due.
     pub(super) async fn advance_checkpoint(&self) {
         let Some(area) = self.checkpoints.area else { return };
         let now = self.volume.clock.now();
@@ -176,7 +177,7 @@ impl LogEngine {
         turn.end(outcome);
     }
 
-    /// Writes a whole checkpoint of everything: what closing does, when nothing is on its way any more.
+    /// Writes a whole checkpoint when the store closes and no transfer is outstanding.
     pub(super) async fn write_checkpoint(&self) -> Result<()> {
         let Some(area) = self.checkpoints.area else { return Ok(()) };
         let mut turn = CheckpointTurn { engine: self, state: Some(self.checkpoints.take().await) };
@@ -184,7 +185,7 @@ impl LogEngine {
         let outcome = self.write_all(&area, turn.state()).await;
         let failed = outcome.is_err();
         turn.end(outcome);
-        // Everything is in the log all the same: the next start takes longer, that is all.
+        // Everything is in the log as well, so a failure only makes the next start slower.
         if failed { self.volume.sync().await } else { Ok(()) }
     }
 
@@ -206,7 +207,7 @@ impl LogEngine {
         self.write_root(area, state, stamp).await
     }
 
-    /// Begins a checkpoint if it is paid for by what the log has written.
+    /// Begins a checkpoint if the log has written enough to pay for it.
     async fn begin_if_due(&self, area: &CheckpointArea, state: &mut CheckpointState) -> Result<()> {
         let log_bytes = self.checkpoints.log_bytes.load(Ordering::Relaxed);
         let budget = log_bytes as f64 * self.volume.options.tuning.checkpoint_share;
@@ -284,7 +285,7 @@ impl LogEngine {
                 writes.push(self.volume.write(offset_bytes, Arc::new(buffer)));
             }
         }
-        // All of them: a transfer still on its way must not land after a later one to the same place.
+        // Waits for all of them: a late transfer must not overwrite a later one to the same place.
         join_all(writes).await.into_iter().collect()
     }
 
@@ -346,8 +347,8 @@ impl LogEngine {
     }
 }
 
-/// Somebody's turn to advance the state. One that is dropped before its end gives the checkpoint up: what became of
-/// its transfers is not known.
+/// One task's turn to advance the state. If it is dropped before its end, the checkpoint is abandoned, because the
+/// outcome of its transfers is unknown.
 struct CheckpointTurn<'a> {
     engine: &'a LogEngine,
     state: Option<CheckpointState>,
@@ -358,7 +359,7 @@ impl CheckpointTurn<'_> {
         self.state.as_mut().expect("it is there until the turn ends")
     }
 
-    /// Puts the state back; a checkpoint that met an error is given up.
+    /// Puts the state back. Abandons the checkpoint after an error.
     fn end(mut self, outcome: Result<()>) {
         match outcome {
             Ok(()) => self.state.take().into_iter().for_each(|state| self.engine.checkpoints.put_back(state)),

@@ -1,18 +1,19 @@
-//! Which segments are in use, and since when: the first thing that a start finds out.
+//! Finds the segments in use and their order at the start of a store.
 //!
-//! A checkpoint's root lists all segments in the order of their next use, those of either generation by themselves.
-//! Only segments that may have been begun since are probed: from the front of that order, until so many in a row
-//! are as the root says that no crash can have hidden one behind them. Without a root every segment is probed. Of
-//! the header of a segment's first unit and its trailer the newer one counts, because the first unit may be the one
-//! that could not be written; if there is neither, the root counts.
+//! A checkpoint's root lists all segments of each generation in the order of their next use. Only segments that may
+//! have been begun since are probed, from the front of that list. The probe stops after a number of consecutive
+//! unchanged segments, which the root gives: no crash can hide a changed segment behind that many. Without a root,
+//! every segment is probed. Each probe reads the header of the segment's first unit and its trailer, and the newer of
+//! the two counts, because the first unit may have failed to be written. If neither is readable, the root's entry
+//! counts.
 //!
 //! Invariants:
-//! - Segments whose use was over when a newer use began do not count, even if the write was lost that would have shown it.
+//! - A segment whose use had ended when a newer use began does not count, even if the write that shows this was lost.
 //!   Otherwise entries would come back that a lost tombstone had removed.
-//! - If a header is certainly damaged and nothing else tells the segment's last use, no segment counts: that use may have
-//!   removed anything.
-//! - If a segment that the superblock vouches for is not found though its use was not over, it was erased, and nothing
-//!   older counts.
+//! - If a header is certainly damaged and nothing else dates the segment's last use, no segment counts: that use may
+//!   have removed anything.
+//! - If the superblock vouches for a segment that is not found and whose use had not ended, the segment was erased, and
+//!   nothing older counts.
 //!
 //! Cost: two blocks read per probed segment.
 
@@ -29,43 +30,43 @@ use crate::{
 };
 use futures_util::{StreamExt, future::join, stream};
 
-/// Segments looked at together.
+/// Number of segments probed at once.
 const DEPTH: usize = 64;
 
-/// The known state of the segments.
+/// The segments as found at the start.
 pub(super) struct DiscoveredSegments {
-    /// Those not in use, in the order of their next use.
+    /// Segments not in use, in the order of their next use.
     pub(super) free: Vec<SegmentId>,
-    /// Those in use, oldest first.
+    /// Segments in use, oldest first.
     pub(super) used: Vec<(SegmentId, SegmentUse)>,
     /// The greatest sequence that may have been in use.
     pub(super) last_sequence: u32,
-    /// The sequences that were found, in order, also of uses that are over.
+    /// The sequences that were found, in ascending order, including those of ended uses.
     pub(super) sequences: Vec<u32>,
-    /// The newest main use, by its sequence, before which nothing counts, nor itself, because it was erased; or 0.
+    /// Sequence of the newest main use that was erased, or 0. It and all older uses are void.
     pub(super) void_through: u32,
 }
 
 /// Evidence of a segment's last use.
 #[derive(Clone, Copy)]
 enum SegmentEvidence {
-    /// The header of its first unit, and no newer trailer.
+    /// The header of its first unit; no trailer is newer.
     Unit(UnitHeader),
-    /// The trailer of this use, and no header that is as new.
+    /// The trailer of this use; no header is as new.
     Trailer(SegmentUse),
-    /// Neither.
+    /// Neither is readable.
     Nothing,
 }
 
-/// The data read from a segment.
+/// Data read from a segment.
 #[derive(Clone, Copy)]
 struct ProbedSegment {
     shown: SegmentEvidence,
-    /// Whether there was a first header that can no longer be read.
+    /// Whether its first header exists but is damaged.
     is_damaged: bool,
 }
 
-/// Finds out about all segments; what `root` knows need not be looked at.
+/// Finds the last use of every segment. Segments that `root` vouches for are not read.
 pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) -> DiscoveredSegments {
     let listed: Vec<(SegmentId, SegmentUse)> = match root {
         Some(root) => listed_by(root),
@@ -95,8 +96,8 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) 
     let stamp = root.map_or(0, |root| root.stamp);
     let written = engine.volume.superblock().written.clone();
     let last_sequence = sequences.last().copied().unwrap_or(0).max(stamp).max(written.last());
-    // With two generations, it is unknown to which of them a missing sequence belonged: it may be of a use that was
-    // over and overwritten. Then only a segment without any use shows that one was erased.
+    // With two generations, the generation of a missing sequence is unknown: its use may have ended and been
+    // overwritten. Only a segment without any use then shows that one was erased.
     let can_miss = is_any_blank || !engine.volume.shape.has_probation();
     let missing = written.newest_missing(&sequences, oldest.main.max(stamp + 1)).filter(|_| can_miss);
     if let Some(missing) = missing {
@@ -116,8 +117,8 @@ pub(super) async fn discover(engine: &LogEngine, root: Option<&CheckpointRoot>) 
     DiscoveredSegments { free, used, last_sequence, sequences, void_through }
 }
 
-/// Returns the segments in the order of a root: the used ones from the oldest to the newest. So the main segment after
-/// a probation segment gives its anchor as well as the one that was open at that time.
+/// Returns the segments in the order of a root: those in use from the oldest to the newest. The main segment that
+/// follows a probation segment therefore gives its anchor, as does the main segment open at that time.
 fn listed_by(root: &CheckpointRoot) -> Vec<(SegmentId, SegmentUse)> {
     let mut next_main = None;
     let mut listed: Vec<_> = root
@@ -136,7 +137,7 @@ fn listed_by(root: &CheckpointRoot) -> Vec<(SegmentId, SegmentUse)> {
     listed
 }
 
-/// The state of a search through segments.
+/// State of the search through the segments.
 struct SegmentSearch<'a> {
     engine: &'a LogEngine,
     /// The greatest sequence that the root lists.
@@ -144,14 +145,14 @@ struct SegmentSearch<'a> {
     /// Number of consecutive unchanged segments that end the search in a list.
     window: usize,
     known: Vec<(SegmentId, SegmentUse)>,
-    /// The uses, as far as known, of segments with a damaged header.
+    /// The last known uses of segments with a damaged header.
     damaged: Vec<SegmentUse>,
     oldest: OldestUse,
-    /// Whether a segment shows no use, nor what is left of one.
+    /// Whether any segment shows neither a use nor the remains of one.
     is_any_blank: bool,
 }
 
-/// The oldest use of a segment of either generation that is not over, by its sequence.
+/// Sequence of the oldest use that has not ended, for each generation.
 #[derive(Clone, Copy)]
 struct OldestUse {
     main: u32,
@@ -159,8 +160,8 @@ struct OldestUse {
 }
 
 impl SegmentSearch<'_> {
-    /// Looks at the segments of a list, in the order in which they are used again, of which `unchanged` in front of it are not; returns how
-    /// many in a row are not at its end.
+    /// Probes the segments of a list in the order of their next use. `unchanged` counts the consecutive unchanged
+    /// segments before the list; returns that count at the end of the search.
     async fn go_over(&mut self, listed: &[(SegmentId, SegmentUse)], mut unchanged: usize) -> usize {
         let mut probes = stream::iter(listed).map(|(segment, _)| probe(self.engine, *segment)).buffered(DEPTH);
         let mut looked_at = 0;
@@ -178,7 +179,7 @@ impl SegmentSearch<'_> {
                 SegmentEvidence::Unit(_) => (listed_use, true),
                 SegmentEvidence::Trailer(of) if of.sequence > self.newest_listed => (of, false),
                 SegmentEvidence::Trailer(_) => (listed_use, false),
-                // Never begun; or begun and torn, or damaged: the remains of the listed use are still recognized by its
+                // Never begun, or begun and torn or damaged: the remains of the listed use are still recognized by its
                 // sequence.
                 SegmentEvidence::Nothing => (listed_use, listed_use.sequence == 0),
             };
@@ -204,9 +205,9 @@ fn is_in_use(of: SegmentUse, oldest: OldestUse) -> bool {
     of.sequence > 0 && of.sequence >= oldest
 }
 
-/// Returns whether the last use of a segment with a damaged header is unknown: it is not recorded, or the segment may
-/// have been reused since. It was not reused while an older one is in use, because segments of a generation are reused
-/// oldest first.
+/// Returns whether the last use of a segment with a damaged header is unknown: either it is not recorded, or the
+/// segment may have been reused since. It cannot have been reused while an older one is in use, because each generation
+/// reuses its segments oldest first.
 fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damaged: &[SegmentUse]) -> bool {
     let is_unknown = |damaged: &SegmentUse| {
         let alike = known.iter().map(|&(_, of)| of).filter(|of| of.generation() == damaged.generation());
@@ -216,7 +217,7 @@ fn is_anything_lost(known: &[(SegmentId, SegmentUse)], oldest: OldestUse, damage
     damaged.iter().any(is_unknown)
 }
 
-/// Returns the evidence of a segment's last use. The header of the first unit is the first thing written in a new one.
+/// Reads the evidence of a segment's last use. The header of the first unit is the first block written in a new use.
 async fn probe(engine: &LogEngine, segment: SegmentId) -> ProbedSegment {
     let (geometry, id) = (&engine.geometry, engine.volume.id);
     let first = read_blocks(engine, geometry.segment_start_bytes(segment), BLOCK_BYTES);

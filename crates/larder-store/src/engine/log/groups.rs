@@ -1,7 +1,7 @@
-//! Groups: offers the entries next to one that was read to the neighbours' sink.
+//! Groups: passes the entries that follow a record just read to the store's sink for neighbours.
 //!
-//! Invariant: an entry is offered only if its head is verified and it is still its key's entry. Cost: a copy of each
-//! neighbour, so that none keeps the memory of all. Source: HashCache (NSDI 2009), Log.
+//! Invariant: an entry is passed on only if its head is verified and it is still its key's entry. Cost: a copy of each
+//! neighbour, so that none keeps the memory of the whole read. Source: HashCache (NSDI 2009), Log.
 
 use super::{
     LogEngine,
@@ -14,7 +14,8 @@ use crate::{
 use bytes::Bytes;
 
 impl LogEngine {
-    /// Tells the index what moved when a unit was sent off. Under the log's lock, so that nobody looks meanwhile.
+    /// Updates the index with the new places of entries that were moved when their unit was sealed. Called under the
+    /// log's lock, so that no lookup sees the old places.
     pub(super) fn follow_moves(&self, log: &mut LogState) {
         for MovedRecord { key_hash, from, to, sectors } in log.take_moved() {
             assert_eq!(
@@ -26,8 +27,8 @@ impl LogEngine {
         }
     }
 
-    /// Hands over what lies behind `first`, which stands at `position` and at the start of `bytes`, as far as it is
-    /// of the same group.
+    /// Passes on the entries of `first`'s group that follow it in `bytes`. `first` is at `position` and at the start of
+    /// `bytes`.
     pub(super) fn hand_over_group(&self, position: Sector, bytes: &Bytes, first: &DecodedRecord) {
         let mut at = first.len_sectors() * SECTOR_BYTES;
         if first.meta.group == 0 || !first.body_is_here() || at >= bytes.len() as u64 {

@@ -1,18 +1,18 @@
-//! The index of `log`: memory for the entries on the volume, and for no more.
+//! The index of `log`. Its memory follows the number of entries on the volume.
 //!
-//! Partitions by the first bits of a key's hash, each a table of two-choice buckets of 16 packed slots (as in a cuckoo
-//! filter). A table grows by a 24th when it is full, and shrinks when a seventh of it is empty: no mean length of
-//! entries is assumed. A slot has a tag, the position of the record, its length (so that one read fetches it), its
-//! number of hits, and whether it is short-lived. Tag and bucket together are the *address*, some bits of the key's
-//! hash, so a table is rebuilt without its keys. When the index's memory is used up, a full table drops the entry with
-//! the fewest hits.
+//! The first bits of a key's hash choose a partition. Each partition is a table of two-choice buckets of 16 packed
+//! slots (as in a cuckoo filter). A table grows by a 24th when it is full, and shrinks when a seventh of it is empty,
+//! so no mean length of entries is assumed. A slot has a tag, the position of the record, its length (so that one read
+//! fetches it), its number of hits, and whether it is short-lived. Tag and bucket together are the *address*, some bits
+//! of the key's hash, so a table is rebuilt without its keys. When the index's memory is used up, a full table drops
+//! the entry with the fewest hits.
 //!
 //! Two keys of a partition with the same address cannot be distinguished in memory. Both slots are kept. A lookup gets
 //! all [`SlotMatches`] and reads their records, newest first, until one has its key. An insertion reads them to find
 //! out which of them it replaces. After a crash two slots may belong to one key: the checkpoint's, and a newer one that
 //! was replayed and not yet recognized. Invariant: if a key has slots, one of them is that of its newest record (an
-//! entry, or the tombstone of its removal). Hence the removal of a slot of an unknown key removes the older ones of its
-//! address too. A table's image is complete in itself and can be kept on the volume (see `format::checkpoint`).
+//! entry, or the tombstone of its removal). Hence removing a slot of an unknown key also removes the older slots of its
+//! address. A table's image is complete in itself and can be kept on the volume (see `format::checkpoint`).
 //!
 //! Cost: one or two adjacent cache lines per bucket, and the lock of one partition, held for nanoseconds (some
 //! microseconds while its image is copied, up to a millisecond while its table is rebuilt), never across I/O.
@@ -38,12 +38,12 @@ use slot::VolumeWidths;
 pub(crate) use slot::{IndexSlot, SizeClass};
 use std::sync::Arc;
 
-/// Bytes of the volume for each partition: its table is copied and rebuilt while others wait, so it has few thousand
-/// slots.
+/// Bytes of the volume for each partition. Other threads wait while a partition's table is copied or rebuilt, so it has
+/// only a few thousand slots.
 const PARTITION_SPAN_BYTES: u64 = 32 << 20;
 /// Slots in a bucket.
 pub(crate) const WAYS: usize = 16;
-/// Mean share of a table's slots in use, in percent: it grows at 95 to be at 91.
+/// Mean share of a table's slots in use, in percent. A table that is 95% full is rebuilt so that it is 91% full.
 const FILL_PERCENT: u64 = 93;
 
 /// The index of one volume.
@@ -53,31 +53,31 @@ pub(crate) struct VolumeIndex {
     budget: Arc<IndexBudget>,
 }
 
-/// The partitions of an index and the widths of their slots. An image of another shape is of no use to it.
+/// The number of partitions and the widths of their slots. Only an image of the same shape can be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexShape {
     widths: VolumeWidths,
     pub(crate) partition_count: u32,
 }
 
-/// A record as recovery learns of it.
+/// A record found by recovery.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LoadedRecord {
     pub(super) key_hash: KeyHash,
     pub(super) packed: u64,
 }
 
-/// Set in [`LoadedRecord::packed`] of a removal's record. Slots are shorter.
+/// Marks a removal's record in [`LoadedRecord::packed`]. A slot's own bits are fewer.
 pub(super) const REMOVAL: u64 = 1 << 63;
 
 /// The outcome of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InsertOutcome {
-    /// Nothing is gone.
+    /// Nothing was replaced or displaced.
     New,
-    /// This entry, which was to be replaced, is gone.
+    /// This entry was replaced.
     Replaced(IndexSlot),
-    /// There was no room: this entry was displaced, with its address.
+    /// There was no room: this entry, with its address, was displaced.
     Displaced(IndexSlot, u64),
 }
 
@@ -127,7 +127,7 @@ impl IndexShape {
 }
 
 impl LoadedRecord {
-    /// Creates the news that `key_hash`'s key got this slot, or was removed by the record of this slot.
+    /// Describes that `key_hash`'s key got this slot, or was removed by the record of this slot.
     pub(crate) fn new(key_hash: KeyHash, slot: IndexSlot, removal: bool) -> Self {
         Self { key_hash, packed: if removal { slot.to_bits() | REMOVAL } else { slot.to_bits() } }
     }
@@ -139,7 +139,7 @@ impl LoadedRecord {
 }
 
 impl VolumeIndex {
-    /// Creates an empty index, which takes memory as entries come, up to `memory_bytes_max`.
+    /// Creates an empty index that allocates memory as entries are added, up to `memory_bytes_max`.
     pub(crate) fn new(shape: IndexShape, memory_bytes_max: u64) -> Self {
         let budget = Arc::new(IndexBudget::new(memory_bytes_max));
         let partition = |_| Mutex::new(IndexPartition::new(shape.widths, Arc::clone(&budget)));
@@ -168,25 +168,25 @@ impl VolumeIndex {
         self.partitions.iter().map(|partition| lock(partition).entries()).sum()
     }
 
-    /// Returns what may be the entry of `key_hash`'s key. If it is one, counts a hit of it.
+    /// Returns the slots that may be the entry of `key_hash`'s key. Counts a hit if there is only one.
     pub(crate) fn find(&self, key_hash: KeyHash) -> SlotMatches {
         let (mut partition, place) = self.locate(key_hash);
         partition.find_and_count(place)
     }
 
-    /// Returns what may be the entry of `key_hash`'s key, without counting.
+    /// Returns the slots that may be the entry of `key_hash`'s key, without counting a hit.
     pub(crate) fn peek(&self, key_hash: KeyHash) -> SlotMatches {
         let (partition, place) = self.locate(key_hash);
         partition.find(place)
     }
 
-    /// Counts a hit of the entry at `position`, or of all that may be `key_hash`'s.
+    /// Counts a hit of the entry at `position`, or of every slot that may be `key_hash`'s.
     pub(crate) fn count_hit(&self, key_hash: KeyHash, position: Option<Sector>) {
         let (mut partition, place) = self.locate(key_hash);
         partition.count_hit(place, position);
     }
 
-    /// Adds `slot` for `key_hash`'s key, in the stead of the entries at `replaced`.
+    /// Adds `slot` for `key_hash`'s key and removes the entries at `replaced`.
     pub(crate) fn insert(&self, key_hash: KeyHash, slot: IndexSlot, replaced: &[Sector]) -> InsertOutcome {
         let (mut partition, place) = self.locate(key_hash);
         match partition.insert(key_hash, place, slot, replaced) {
@@ -203,8 +203,8 @@ impl VolumeIndex {
         partition.remove(place, positions)
     }
 
-    /// While loading: ignores everything loaded later for `key_hash`'s key, because the record of `tombstone` removed
-    /// it. Without a tombstone, ignores everything of its address.
+    /// Prevents older records of `key_hash`'s key from being loaded, because the record of `tombstone` removed the key.
+    /// Without a tombstone, prevents it for every key of its address.
     pub(crate) fn note_removed(&self, key_hash: KeyHash, tombstone: Option<IndexSlot>) {
         let (mut partition, place) = self.locate(key_hash);
         partition.note_removed(key_hash, place, tombstone.map(IndexSlot::to_bits));
@@ -216,7 +216,7 @@ impl VolumeIndex {
         partition.has_room_beside(place)
     }
 
-    /// Returns a number for `key_hash`'s address; no two addresses have the same.
+    /// Returns a number that is unique to `key_hash`'s address.
     pub(crate) fn address(&self, key_hash: KeyHash) -> u64 {
         let (partition, address) = self.shape.place(key_hash);
         (partition as u64) << 40 | u64::from(address)
@@ -233,8 +233,8 @@ impl VolumeIndex {
         self.partitions.iter().for_each(|partition| lock(partition).end_loading());
     }
 
-    /// Loads entries and removals in this order, each unless something newer is known of its key.
-    /// Cost: sorts by partition, so that memory is visited in order and each lock taken once.
+    /// Loads entries and removals in this order. Skips those of a key for which something newer is known. Cost: sorts
+    /// by partition, so that memory is visited in order and each lock taken once.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         let partition_of = |loaded: &LoadedRecord| self.shape.partition_of(loaded.key_hash) as usize;
         let mut ends = vec![0_usize; self.partitions.len() + 1];
@@ -263,24 +263,24 @@ impl VolumeIndex {
         lock(&self.partitions[partition as usize]).is_changed()
     }
 
-    /// Counts a partition as changed, whatever was done to it.
+    /// Marks a partition as changed.
     pub(crate) fn set_changed(&self, partition: u32) {
         lock(&self.partitions[partition as usize]).set_changed();
     }
 
-    /// Passes a partition's table to `take` as an image has it (empty if the partition is), with the number of its
-    /// buckets.
+    /// Passes the image of a partition's table, and its number of buckets, to `take`. The image of an empty partition
+    /// is empty.
     pub(crate) fn take_image<T>(&self, partition: u32, take: impl FnOnce(&[u8], u32) -> T) -> T {
         lock(&self.partitions[partition as usize]).take_image(take)
     }
 
-    /// Bytes of a partition's table.
+    /// Returns the bytes of a partition's table.
     pub(crate) fn table_bytes(&self, partition: u32) -> u64 {
         lock(&self.partitions[partition as usize]).memory_bytes()
     }
 
-    /// Loads the image of a partition's table of `bucket_count` beneath what is known of it already: all of that is
-    /// newer. Returns `false` if there is no memory for it.
+    /// Loads the image of a partition's table of `bucket_count`. Existing slots are newer and take precedence. Returns
+    /// `false` if there is no memory for it.
     pub(crate) fn load_image(&self, partition: u32, image: &[u8], bucket_count: u32) -> bool {
         lock(&self.partitions[partition as usize]).load_image(image, bucket_count)
     }

@@ -1,10 +1,10 @@
-//! The segmented log: places records, and hands out the writes that are due.
+//! The segmented log: places records, and returns the writes that are due.
 //!
-//! Owns: the open unit and segment, units in flight, and the order of segments. I/O is done elsewhere (it hands out
-//! [`LogTransfer`]s), and the index is unknown here. Invariants: records are on the volume in the order of their
-//! appends. A segment is reused only after every older one of its generation, and a main one only after every older
-//! one, so that a tombstone outlives the record it removes (see [`generations`]). Idea: STREAM and its packetizer
-//! (Markatos et al., USITS 1999), whole segments as in CacheLib's large-object cache.
+//! Owns: the open unit and segment, units in flight, and the order of segments. It does no I/O (it returns
+//! [`LogTransfer`]s) and does not know the index. Invariants: records are on the volume in the order of their appends.
+//! A segment is reused only after every older one of its generation, and a main one only after every older one, so that
+//! a tombstone outlives the record it removes (see [`generations`]). Idea: STREAM and its packetizer (Markatos et al.,
+//! USITS 1999), whole segments as in CacheLib's large-object cache.
 
 mod buffers;
 mod check;
@@ -41,12 +41,12 @@ use std::{collections::VecDeque, sync::Arc};
 use syncing::unsynced_count_max;
 pub(crate) use syncing::{SequenceTraces, unknown_count_max};
 
-/// A unit is sent off when it has this many bytes.
+/// Size at which a unit is written to the device.
 pub(crate) const UNIT_BYTES: u64 = 1 << 20;
-/// On volumes of small segments it has half of one, but this much: what a unit begins with and is filled up with
-/// is a part of it.
+/// Smallest unit on volumes of small segments, whose units have half a segment. In a shorter one, header and padding
+/// would take too large a share.
 const UNIT_BYTES_MIN: u64 = 64 << 10;
-/// The last sequence that is used.
+/// The last sequence that may be used.
 pub(crate) const SEQUENCE_LAST: u32 = u32::MAX - 1;
 /// From this sequence on, the volume's next start must restart the numbering. The sequences left suffice for the
 /// running process.
@@ -57,24 +57,24 @@ pub(crate) struct LogState {
     geometry: SegmentGeometry,
     volume: VolumeId,
     segments: Arc<SegmentTable>,
-    /// Segments to be used next, in this order.
+    /// Free segments, in the order of their next use.
     free: VecDeque<SegmentId>,
     /// Full segments of each generation, oldest first.
     sealed: [VecDeque<SegmentId>; 2],
     /// The segment of each generation that is being filled.
     open: [Option<OpenSegment>; 2],
     has_probation: bool,
-    /// Share of the segments in use that probation has.
+    /// Probation's share of the segments in use.
     probation_share: f64,
     closing: Vec<ClosingSegment>,
     in_flight: Vec<UnitInFlight>,
     next_sequence: u32,
-    /// The greatest sequence begun.
+    /// The greatest sequence in use so far.
     last_sequence: u32,
-    /// Segments of sequences before this were begun before the last sync.
+    /// Segments with a sequence below this were begun before the last sync.
     synced_sequence: u32,
-    /// Sequences of this run that may have left nothing on the volume, because writes failed; in order, not vouched
-    /// for yet.
+    /// Sequences of this run that may have left no trace on the volume because writes failed. In ascending order; the
+    /// superblock does not vouch for them yet.
     untraced: Vec<u32>,
     next_ticket: u64,
     dirty_bytes: u64,
@@ -83,24 +83,24 @@ pub(crate) struct LogState {
     trailers_in_flight: Vec<TrailerInFlight>,
     /// Set once free segments and sequences are known.
     ready: bool,
-    /// Whether there is no sequence to be used: nothing is appended or reclaimed until one is there.
+    /// Whether there is no usable sequence. Until there is one, nothing is appended or reclaimed.
     is_barred: bool,
-    /// Number of free segments reserved for reclaim, together with the remainder of the open one at that time.
+    /// Number of free segments reserved for reclaim, together with the remainder of the segment open at that time.
     reclaim_only_count: usize,
     /// Unit buffers kept for reuse, one of each generation.
     spare: Vec<AlignedBuffer>,
-    /// A closed segment's list, emptied: its memory serves the next segment.
+    /// Emptied list of a closed segment; the next segment reuses its memory.
     spare_listings: Vec<TrailerRecord>,
     waiting: TaskWaiters,
-    /// Whether records of one group are put side by side.
+    /// Whether the records of a group are placed next to each other.
     grouped: bool,
-    /// A unit is sent off when it has this many bytes.
+    /// Size at which a unit of this volume is written to the device.
     unit_bytes: u64,
     /// Records moved by the reordering of groups since the last call.
     moved: Vec<MovedRecord>,
 }
 
-/// A transfer to be made; its outcome comes back by [`LogState::unit_written`] or [`LogState::trailer_written`].
+/// A transfer to be made. Its outcome is reported to [`LogState::unit_written`] or [`LogState::trailer_written`].
 pub(crate) enum LogTransfer {
     WriteUnit { ticket: u64, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
     WriteTrailer { segment: SegmentId, offset_bytes: u64, buffer: Arc<AlignedBuffer> },
@@ -111,7 +111,7 @@ pub(crate) enum LogTransfer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AppendRole {
     Client,
-    /// A client, what nobody is known to want again: it goes to probation.
+    /// A client whose entry nothing shows demand for yet: it goes to probation.
     Newcomer,
     Reclaim,
 }
@@ -131,7 +131,7 @@ pub(crate) struct AppendedRecord {
     pub(crate) position: Sector,
     /// Sectors that the record touches.
     pub(crate) sectors: u64,
-    /// The unit it went to, for [`LogState::is_pending`].
+    /// The unit that holds it, for [`LogState::is_pending`].
     pub(crate) ticket: u64,
     pub(crate) short_lived: bool,
 }
@@ -193,7 +193,7 @@ impl LogState {
         }
     }
 
-    /// Turns on two generations; otherwise everything goes to main segments.
+    /// Turns on the probation generation. Otherwise everything goes to main segments.
     pub(crate) fn keep_probation(&mut self) {
         assert!(!self.ready && self.open_segments().next().is_none(), "a volume has probation or not");
         self.has_probation = true;
@@ -204,8 +204,10 @@ impl LogState {
         self.has_probation
     }
 
-    /// Puts records of one group side by side; what that moves must be taken by [`Self::take_moved`]. Groups come side
-    /// by side as far as a unit goes, so it takes as much as may wait in memory while as much again is on its way.
+    /// Places the records of a group next to each other. The caller must take what this moves by [`Self::take_moved`].
+    ///
+    /// Records are sorted only within a unit, so a unit is as long as memory allows: one unit gathers while another of
+    /// the same size is being written.
     pub(crate) fn group_records(&mut self) {
         self.grouped = true;
         self.unit_bytes = (self.dirty_bytes_max / 2 / BLOCK_BYTES * BLOCK_BYTES)
@@ -223,10 +225,11 @@ impl LogState {
         std::mem::take(&mut self.moved)
     }
 
-    /// Starts the log on what is known of the volume: `free` segments in the order of their use,
-    /// `sealed` ones with their uses, oldest first; `last_sequence` is the greatest that is known,
-    /// `first_sequence` the next to be used, without which nothing is appended or reclaimed.
-    /// Returns those that wait for room.
+    /// Starts the log with what is known of the volume. Returns the tasks that wait for room.
+    ///
+    /// `free` lists segments in the order of their next use, `sealed` those in use, oldest first. `last_sequence` is
+    /// the greatest known sequence, `first_sequence` the next to use. Without the latter, nothing is appended or
+    /// reclaimed.
     pub(crate) fn begin(
         &mut self,
         free: Vec<SegmentId>,
@@ -249,7 +252,7 @@ impl LogState {
         }
     }
 
-    /// Begins to append, from `first_sequence` on. Returns those that wait for room.
+    /// Starts appending, from `first_sequence` on. Returns the tasks that wait for room.
     pub(crate) fn lift_bar(&mut self, first_sequence: u32) -> WokenTasks {
         assert!(self.is_barred && (self.last_sequence + 1..=SEQUENCE_LAST).contains(&first_sequence));
         (self.next_sequence, self.synced_sequence) = (first_sequence, first_sequence);
@@ -262,12 +265,12 @@ impl LogState {
         self.dirty_bytes
     }
 
-    /// Returns the greatest used sequence if nothing can be appended because sequences have run out.
+    /// Returns the greatest used sequence if nothing can be appended because no sequence is usable.
     pub(crate) fn is_barred(&self) -> Option<u32> {
         self.is_barred.then_some(self.last_sequence)
     }
 
-    /// Appends `record` (its sequence is filled in here). The transfers this makes due go to `actions`.
+    /// Appends `record` and fills in its sequence. Adds the transfers that become due to `actions`.
     pub(crate) fn append(
         &mut self,
         record: &mut RecordParts<'_>,
@@ -312,7 +315,7 @@ impl LogState {
         Ok(AppendedRecord { position, sectors, ticket, short_lived })
     }
 
-    /// Sends off the open units that have records.
+    /// Seals the open units that have records, and adds their writes to `actions`.
     pub(crate) fn seal_unit(&mut self, actions: &mut Vec<LogTransfer>) {
         SegmentRow::ALL.into_iter().for_each(|generation| self.seal_unit_of(generation, actions));
     }
@@ -330,7 +333,7 @@ impl LogState {
         self.in_flight.push(unit);
     }
 
-    /// Sends off the open units and ends the open segments, so that their trailers will be written.
+    /// Seals the open units and segments, so that the segments' trailers are written next.
     pub(crate) fn seal_segment(&mut self, actions: &mut Vec<LogTransfer>) {
         SegmentRow::ALL.into_iter().for_each(|generation| self.seal_segment_of(generation, actions));
     }
@@ -348,7 +351,8 @@ impl LogState {
         self.write_due_trailers(actions);
     }
 
-    /// Notes the outcome of a unit's write. Returns who waits; when it failed, what it held is in `lost`.
+    /// Notes the outcome of a unit's write. Returns the tasks that wait for it. If the write failed, adds the unit's
+    /// records to `lost`.
     pub(crate) fn unit_written(
         &mut self,
         ticket: u64,
@@ -374,7 +378,7 @@ impl LogState {
                 self.hide(unit.segment, unit.ticket);
             }
             lost.extend(unit.listings.iter().filter_map(|listing| self.lost(&unit, listing)));
-            // Behind a hole, units of an unsealed segment are not found again; a trailer lists them.
+            // Recovery finds no units of an unsealed segment after a hole. A trailer lists them.
             let open = self.open_segments().find(|open| open.segment == unit.segment).map(|open| open.of.generation());
             if let Some(generation) = open.filter(|_| !is_first_again) {
                 self.seal_segment_of(generation, actions);
@@ -385,9 +389,11 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Empties the segment of a failed unit, if it is open and has no other unit, so that the next unit takes the place of the
-    /// failed one. Without this, a device that takes nothing for a while would use up all segments, and reclaim would lose the
-    /// oldest entries, since it could not write them either.
+    /// Empties the segment of a failed unit if it is open and has no other unit, so that the next unit takes the place
+    /// of the failed one.
+    ///
+    /// Without this, a device that fails for a while would use up all segments. Reclaim would then lose the oldest
+    /// entries, because it could not rewrite them either.
     fn begin_again(&mut self, failed: &UnitInFlight) -> bool {
         let open = self.open.iter_mut().flatten().find(|open| open.segment == failed.segment);
         open.is_some_and(OpenSegment::begin_again)
@@ -396,7 +402,7 @@ impl LogState {
     /// Returns a record of a unit that could not be written.
     fn lost(&self, unit: &UnitInFlight, listing: &TrailerRecord) -> Option<LostRecord> {
         if listing.kind == ListedKind::Part {
-            // Its entry notices when it is read.
+            // A lookup that reads its entry will notice.
             return None;
         }
         let start_bytes = u64::from(listing.start_bytes);
@@ -407,13 +413,13 @@ impl LogState {
         Some(LostRecord { key_hash: listing.key_hash, position, key: record[key].into() })
     }
 
-    /// Takes all that wait.
+    /// Takes all waiting tasks.
     pub(crate) fn take_waiting(&mut self) -> WokenTasks {
         self.waiting.take()
     }
 
-    /// Lets clients append only while `free_count` segments are free, so that reclaim finds room for all of a segment.
-    /// Returns the waiters to wake if fewer are kept than before.
+    /// Lets clients append only while `free_count` segments are free, so that reclaim has room to rewrite a whole
+    /// segment. Returns the tasks to wake if the number falls.
     pub(crate) fn keep_for_reclaim(&mut self, free_count: usize) -> WokenTasks {
         assert!(free_count < self.geometry.segment_count as usize, "not every segment is kept for reclaim");
         let is_lowered = free_count < std::mem::replace(&mut self.reclaim_only_count, free_count);
@@ -463,7 +469,7 @@ impl AsMut<TaskWaiters> for LogState {
     }
 }
 
-/// Bytes a unit gathers, less on volumes of small segments.
+/// Returns the size of a unit, which is smaller on volumes of small segments.
 fn unit_bytes(geometry: &SegmentGeometry) -> u64 {
     let half = geometry.segment_bytes / 2 / BLOCK_BYTES * BLOCK_BYTES;
     half.clamp(UNIT_BYTES_MIN, UNIT_BYTES).min(geometry.segment_bytes)

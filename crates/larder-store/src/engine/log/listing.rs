@@ -1,10 +1,9 @@
-//! Lists the records of a segment: from its trailer, or if there is none, from its units.
+//! Lists the records of a segment from its trailer or, if it has none, from its units.
 //!
-//! Which of them are current is decided elsewhere. Invariants: only records of the segment's present use are listed.
-//! One flipped bit hides none. If more is damaged or unreadable, a removal may be among the unlisted records. Then
-//! nothing older is listed either, and the list says so. Units that a power loss kept from the device look like remains
-//! of an earlier use, and count as never written. Cost: one read of a trailer (two of a long one), or the whole
-//! segment.
+//! Callers decide which of them are current. Invariants: only records of the segment's present use are listed. One
+//! flipped bit hides none. If more is damaged or unreadable, a removal may be among the unlisted records. Then nothing
+//! older is listed either, and `is_cut` is set. Units that a power loss kept from the device look like remains of an
+//! earlier use, and count as never written. Cost: one read of a trailer (two of a long one), or the whole segment.
 
 use super::LogEngine;
 use crate::{
@@ -17,16 +16,16 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// Bytes first read of a segment's end: the trailer of 1,600 entries fits.
+/// Bytes read first at a segment's end. They hold the trailer of 1,600 entries.
 const TRAILER_GUESS_BYTES: u64 = 32 << 10;
-/// Bytes read at once of a segment without a trailer.
+/// Bytes per read of a segment without a trailer.
 const AHEAD_BYTES: u64 = 1 << 20;
 
 /// The records of a segment's present use, in log order.
 #[derive(Default)]
 pub(super) struct ListedRecords {
     pub(super) records: Vec<TrailerRecord>,
-    /// Whether some may be missing in front of these.
+    /// Whether records before these may be missing.
     pub(super) is_cut: bool,
 }
 
@@ -54,7 +53,7 @@ async fn trailer_listings(engine: &LogEngine, segment: SegmentId) -> Option<Vec<
     footer.listings(engine.volume.id, &engine.geometry, &trailer)
 }
 
-/// Reads unit by unit, and skips blocks that are not part of this use.
+/// Reads unit by unit and skips blocks that are not part of this use.
 async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> ListedRecords {
     let (geometry, sequence) = (&engine.geometry, engine.segments.sequence(segment));
     let mut reader = SegmentReader { engine, segment, ahead: ReadAhead { offset_bytes: 0, bytes: Bytes::new() } };
@@ -88,11 +87,11 @@ async fn unit_listings(engine: &LogEngine, segment: SegmentId) -> ListedRecords 
     listed
 }
 
-/// Lists the records of a unit that begins `unit_offset` bytes into its segment; what is no record is passed over.
+/// Lists the records of a unit that begins `unit_offset` bytes into its segment. Skips anything that is not a record.
 fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], listings: &mut Vec<TrailerRecord>) {
     let geometry = &engine.geometry;
     let mut at = unit_header_bytes(geometry);
-    // The group of the last record, and the first of those of it that stand side by side.
+    // The group of the last record, and the index of the first of its adjacent records.
     let mut run: Option<(u32, usize)> = None;
     while at < unit.len() as u64 {
         let start_bytes = (unit_offset + at) as u32;
@@ -129,13 +128,13 @@ fn list_unit(engine: &LogEngine, sequence: u32, unit_offset: u64, unit: &[u8], l
     }
 }
 
-/// The bytes of a segment that were read last.
+/// The bytes of a segment that were last read.
 struct ReadAhead {
     offset_bytes: u64,
     bytes: Bytes,
 }
 
-/// Reads a segment from its start to its end, some way ahead.
+/// Reads a segment from start to end, with read-ahead.
 struct SegmentReader<'a> {
     engine: &'a LogEngine,
     segment: SegmentId,
@@ -143,8 +142,8 @@ struct SegmentReader<'a> {
 }
 
 impl SegmentReader<'_> {
-    /// Reads `len_bytes` from `offset_bytes` of the segment, both whole blocks within it. Returns `None` if they are
-    /// unreadable.
+    /// Reads `len_bytes` from `offset_bytes` of the segment, both multiples of the block size. Returns `None` if they
+    /// are unreadable.
     async fn bytes(&mut self, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
         let geometry = &self.engine.geometry;
         assert!(offset_bytes + len_bytes <= geometry.segment_bytes);
@@ -154,7 +153,7 @@ impl SegmentReader<'_> {
             let ahead = AHEAD_BYTES.max(len_bytes).min(geometry.segment_bytes - offset_bytes);
             let bytes = match read_blocks(self.engine, start, ahead).await {
                 Some(bytes) => bytes,
-                // A bad block further on is none of this one's business.
+                // A bad block further on must not fail the read of this one.
                 None => read_blocks(self.engine, start, len_bytes).await?,
             };
             self.ahead = ReadAhead { offset_bytes, bytes };
@@ -164,7 +163,7 @@ impl SegmentReader<'_> {
     }
 }
 
-/// Reads whole blocks; a read that fails each time is as good as no data, and counted.
+/// Reads whole blocks. A read that keeps failing is counted and treated as missing data.
 pub(super) async fn read_blocks(engine: &LogEngine, offset_bytes: u64, len_bytes: u64) -> Option<Bytes> {
     engine.volume.read_for_start(offset_bytes, len_bytes).await.ok().map(Bytes::from_owner)
 }

@@ -1,13 +1,13 @@
-//! The index of policies with entries in the log: per set, the tags, ranks, generations and positions.
+//! The index of HashCache's policies on the log: the tags, ranks, generations and positions of each set.
 //!
-//! Segments are unknown here. A position was overwritten if its *generation*, the number of times the log has wrapped
-//! there, has changed. The log knows that number, so nothing is updated here when the log overwrites. The index keeps
+//! It does not know segments. A position's *generation* is the number of times the log has wrapped there. If it has
+//! changed, the entry was overwritten. The log knows that number, so overwriting updates nothing here. The index keeps
 //! four bits of it, which repeat after 16 rounds; the reader of the record compares the whole sequence.
 //!
-//! If a shape has places for the most recently used ways only, the other places are in the position file, or wait to be
-//! written there ([`Demoted`]); a lookup of one reads the file and restores the place. Invariant: at most one way of a
-//! set has a tag. Cost: one set unpacked and packed under the lock of a partition, without I/O. Source: HashCache (NSDI
-//! 2009), LogN, Log and LogLRU.
+//! If a shape keeps positions of only the most recently used ways, the other positions are in the position file, or
+//! wait to be written there ([`Demoted`]). A lookup of such a way reads the file and restores the position. Invariant:
+//! at most one way of a set has a given tag. Cost: one set unpacked and packed under the lock of a partition, without
+//! I/O. Source: HashCache (NSDI 2009), LogN, Log and LogLRU.
 
 pub(crate) mod demoted;
 mod elsewhere;
@@ -26,12 +26,12 @@ use crate::{
 use demoted::DemotedPlaces;
 use std::collections::HashSet;
 
-/// Sets under one lock.
+/// Number of sets under one lock.
 const PARTITION_SETS: u64 = 1024;
-/// Sectors of the blocks in which a length is kept.
+/// Sectors per block in which a length is measured.
 const LENGTH_SECTORS: u64 = 16;
 
-/// Tells how often the log has gone round at a position.
+/// Returns how often the log has wrapped at a position.
 pub(crate) type Generation = Box<dyn Fn(Sector) -> u64 + Send + Sync>;
 
 /// The index of one volume.
@@ -40,21 +40,21 @@ pub(crate) struct LocatedSets {
     shape: SetShape,
     set_count: u64,
     generation: Generation,
-    /// Size to read for an entry of unknown length.
+    /// Size to read of an entry of unknown length.
     unknown_size: SizeClass,
-    /// Entries found to be overwritten since this was last taken.
+    /// Number of entries found overwritten since it was last taken.
     overwritten: AtomicU64,
-    /// The places outside memory, if the shape does not keep all.
+    /// Positions outside memory, if the shape does not keep all in memory.
     demoted: Option<DemotedPlaces>,
 }
 
 struct LocatedPartition {
     sets: PackedSets,
-    /// While an earlier run's entries are loaded: sets and tags of which newer things are known.
+    /// Sets and tags for which something newer is known; `None` unless an earlier run's entries are being loaded.
     superseded: Option<HashSet<(SetNumber, u16)>>,
 }
 
-/// The place of an address.
+/// The set and tag of an address.
 #[derive(Clone, Copy)]
 struct AddressPlace {
     partition: usize,
@@ -141,7 +141,7 @@ impl LocatedSets {
         self.place_of(at, &set, way).map(|place| self.slot(place))
     }
 
-    /// Returns whether `key_hash`'s address has an entry, even if memory does not know its place.
+    /// Returns whether `key_hash`'s address has an entry, even if its position is not in memory.
     pub(crate) fn knows(&self, key_hash: KeyHash) -> bool {
         let (mut partition, at) = self.locate(key_hash);
         self.present(&mut partition, at).is_some()
@@ -196,11 +196,11 @@ impl LocatedSets {
 
     /// Returns the number of entries found overwritten since the last call.
     pub(crate) fn take_overwritten(&self) -> u64 {
-        // There are nearly always none, and a plain load takes no cache line from others.
+        // The count is nearly always 0, and a plain load does not take the cache line from other cores.
         if self.overwritten.load(Ordering::Relaxed) == 0 { 0 } else { self.overwritten.swap(0, Ordering::Relaxed) }
     }
 
-    /// Notes that the entry at `from` lies at `to` now, and that `sectors` from there are to be read.
+    /// Notes that the entry at `from` was moved to `to`, and that a read of it takes `sectors`.
     pub(crate) fn relocate(&self, key_hash: KeyHash, from: Sector, to: Sector, sectors: u64) {
         let (mut partition, at) = self.locate(key_hash);
         let Some((mut set, way)) = self.present(&mut partition, at) else { return };
@@ -209,7 +209,7 @@ impl LocatedSets {
                 set.set_place(way, self.place(&IndexSlot { position: to, ..self.slot(place) }, sectors));
                 partition.sets.write(at.set, &set);
             }
-            // A place that is in the file by now is not followed: the lookup finds another record there, which is a
+            // A position that is already in the file is not updated: the lookup finds another record there, which is a
             // miss.
             None => self.demoted.iter().for_each(|demoted| demoted.relocate(at.number(), at.tag, from.0, to.0)),
             Some(_) => {}
@@ -228,7 +228,7 @@ impl LocatedSets {
         self.demoted.iter().for_each(|demoted| demoted.set_loading(false));
     }
 
-    /// Loads entries and removals in this order, each unless something newer is known of its address.
+    /// Loads entries and removals in this order. Skips those of an address for which something newer is known.
     pub(crate) fn load(&self, news: &[LoadedRecord]) {
         for loaded in news {
             let (mut partition, at) = self.locate(loaded.key_hash);
@@ -246,7 +246,7 @@ impl LocatedSets {
         }
     }
 
-    /// Checks every set, and that their entries are counted.
+    /// Checks every set, and the count of entries.
     pub(crate) fn check(&self) {
         self.partitions.iter().for_each(|partition| lock(partition).sets.check());
     }
@@ -319,8 +319,8 @@ impl LocatedPartition {
         self.sets.read(at.set).expect("nothing is forgotten of these sets")
     }
 
-    /// While loading: marks everything loaded later for this address as older than the known entry. Returns `false` if
-    /// it was marked already.
+    /// Marks every record loaded later for this address as older than the known entry. Returns `false` if it was
+    /// already marked.
     fn supersede(&mut self, at: AddressPlace) -> bool {
         self.superseded.as_mut().is_none_or(|superseded| superseded.insert((at.set, at.tag)))
     }
@@ -350,7 +350,7 @@ mod tests {
         IndexSlot { position: Sector(position), size: SizeClass::holding(sectors), hits: 0, short_lived: false }
     }
 
-    /// Eight entries, all that a set holds.
+    /// Inserts eight entries, which fill a set.
     fn fill(index: &LocatedSets) {
         for n in 1..=8 {
             index.insert(KeyHash(n), slot(n, 3));

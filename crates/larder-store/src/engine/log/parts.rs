@@ -1,9 +1,9 @@
-//! Entries in parts: the front of a body fills what is left of a segment, or several segments, in records of its own;
-//! the entry's record has the rest, and says where the parts are.
+//! Entries in parts: the front of a long body fills the remainder of one or more segments, as records of its own. The
+//! entry's record has the rest of the body and the places of the parts.
 //!
-//! Owns: the parts of a body that were appended. Does not: decide where it is divided (`layout::parts`). Invariants:
-//! parts are appended before the entry that names them, and only that entry leads to them; if the segment of a part was
-//! used again, the entry is a miss. Cost: one more read a hit for each part, a second pass of checksums over the body.
+//! Owns: the parts of a body that were appended. `layout::parts` decides where a body is divided. Invariants: parts are
+//! appended before the entry that names them, and only that entry leads to them. If a part's segment was reused, the
+//! entry is a miss. Cost: one more read a hit for each part, a second pass of checksums over the body.
 
 use super::{
     LogEngine,
@@ -24,12 +24,12 @@ use std::sync::Arc;
 /// A body of which parts were appended.
 pub(super) struct BodyInParts {
     parts: Vec<BodyPart>,
-    /// Of the parts.
+    /// Checksums of the parts.
     checksums: Vec<u32>,
     rest: Vec<Bytes>,
 }
 
-/// A part that is to be appended.
+/// The part to append next.
 pub(super) struct NextPart {
     bytes: Vec<Bytes>,
     checksums: Vec<u32>,
@@ -37,7 +37,7 @@ pub(super) struct NextPart {
 }
 
 impl NextPart {
-    /// Returns the part's record, for the body of `whole`.
+    /// Returns the part's record, given the record of the whole body.
     pub(super) fn record(&self, whole: &RecordParts<'_>) -> RecordParts<'_> {
         let meta = RecordMeta { kind: RecordKind::Part, body_bytes: self.len_bytes, ..whole.meta.clone() };
         RecordParts { meta, key: &[], head: &[], parts: &[], checksums: &self.checksums, body: &self.bytes }
@@ -45,15 +45,15 @@ impl NextPart {
 }
 
 impl BodyInParts {
-    /// Creates the body of a record of which nothing was appended.
+    /// Creates the body of a record before any part is appended.
     pub(super) fn of(record: &RecordParts<'_>) -> Self {
         Self { parts: Vec::new(), checksums: Vec::new(), rest: record.body.to_vec() }
     }
 
-    /// Takes so many bytes off the front of the rest, to be appended as a part.
+    /// Takes `len_bytes` off the front of the remaining body, to be appended as a part.
     ///
     /// # Errors
-    /// `Full`: there are too many parts already.
+    /// `Full`: the body already has the maximum number of parts.
     pub(super) fn next_part(&mut self, len_bytes: u64) -> Result<NextPart> {
         if self.parts.len() == PARTS_MAX {
             return Err(Error::new(ErrorKind::Full, NO_ROOM));
@@ -73,7 +73,7 @@ impl BodyInParts {
         Ok(NextPart { bytes, checksums, len_bytes })
     }
 
-    /// Notes that a part was appended, whose body stands at `place`.
+    /// Notes that a part was appended and that its body is at `place`.
     pub(super) fn note_appended(&mut self, part: NextPart, place: BodyElsewhere) {
         assert!(place.offset_bytes > 0 && part.len_bytes <= u64::from(u32::MAX), "a part has a place and a length");
         self.parts.push(BodyPart { place, len_bytes: part.len_bytes as u32 });
@@ -81,7 +81,7 @@ impl BodyInParts {
         assert!(self.parts.len() <= PARTS_MAX, "parts have a bound");
     }
 
-    /// Returns the checksums of all of the body, as its entry has them.
+    /// Returns the checksums of the whole body, as its entry has them.
     pub(super) fn all_checksums(&self, body_bytes: u64) -> Vec<u32> {
         let mut all = self.checksums.clone();
         all.extend(body_checksums(&self.rest));
@@ -91,7 +91,7 @@ impl BodyInParts {
         all
     }
 
-    /// Returns the record of the entry `whole` with the rest of its body.
+    /// Returns the record of the entry `whole` with the remainder of its body.
     pub(super) fn entry<'a>(&'a self, whole: &RecordParts<'a>, checksums: &'a [u32]) -> RecordParts<'a> {
         let kind = RecordKind::InParts(self.parts.len() as u8);
         let (meta, key, head) = (RecordMeta { kind, ..whole.meta.clone() }, whole.key, whole.head);
@@ -122,7 +122,7 @@ impl EntryAppender for ClientAppender<'_> {
     }
 }
 
-/// Reclaim of the segment with the record at `from`, if the entry is still there. It waits for nothing.
+/// Reclaim of the segment with the record at `from`, which rewrites the entry if it is still there. It never waits.
 pub(super) struct ReclaimAppender<'a> {
     pub(super) engine: &'a Arc<LogEngine>,
     pub(super) from: Sector,
@@ -147,10 +147,10 @@ impl EntryAppender for ReclaimAppender<'_> {
 }
 
 impl LogEngine {
-    /// Appends an entry's record, after the parts of its body that have to be appended first.
+    /// Appends an entry's record after any parts of its body.
     ///
     /// # Errors
-    /// Those of an append; `Full`: there is no room, or the body would have too many parts.
+    /// Those of an append. `Full`: there is no room, or the body would have too many parts.
     pub(super) async fn append_divided(
         &self,
         record: &mut RecordParts<'_>,
@@ -174,7 +174,7 @@ impl LogEngine {
         Ok(attempt)
     }
 
-    /// Returns where the body of a part stands that was appended.
+    /// Returns where the body of an appended part is.
     fn place_of_part(&self, part: &RecordParts<'_>, attempt: AppendAttempt) -> BodyElsewhere {
         let AppendAttempt::Appended(appended) = attempt else { unreachable!("a part is appended without a condition") };
         let segment = self.geometry.segment_of(appended.position).expect("a record was appended within a segment");

@@ -1,9 +1,9 @@
-//! The position file: places for which memory has no room are written to it, and read when their keys are looked up.
+//! The position file: stores positions that memory has no room for, and reads them when their keys are looked up.
 //!
-//! Owns: the place of a set's sheet, and the I/O. The choice of places in memory is in `located`. Invariant: recovery
-//! fills the index from the segments and writes the file again, so nothing of an earlier run is looked up in it. Cost:
-//! for a batch, a read and a write of each block with one of its sets; for a lookup, one read of a block. Source:
-//! HashCache (NSDI 2009), LogLRU.
+//! Owns: the place of a set's sheet, and the I/O. `located` chooses the positions kept in memory. Invariant: recovery
+//! fills the index from the segments and writes the file again, so no lookup reads what an earlier run wrote. Cost: for
+//! a batch, a read and a write of each block with one of its sets; for a lookup, one read of a block. Source: HashCache
+//! (NSDI 2009), LogLRU.
 
 use super::{LogEngine, index::LogIndex, located::LocatedSets};
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 use futures_util::{StreamExt, stream};
 use std::{ops::Range, sync::Arc};
 
-/// Blocks that are read and written at once.
+/// Number of blocks read and written at once.
 const DEPTH: usize = 16;
 
 /// The location of the file.
@@ -28,7 +28,7 @@ pub(super) struct PositionFile {
 }
 
 impl PositionFile {
-    /// Returns its bytes on a new volume.
+    /// Returns the size of the file on a new volume.
     pub(super) fn bytes_for(options: &StoreOptions) -> u64 {
         let ways = options.tuning.hashcache_ways;
         let sets = LocatedSets::sets_for(ways, options.size_bytes / options.mean_entry_bytes);
@@ -59,7 +59,7 @@ impl PositionFile {
 }
 
 impl LogEngine {
-    /// Looks for an entry's place in the file; whether the index is to be asked again.
+    /// Looks up an entry's position in the file. Returns whether to query the index again.
     pub(super) async fn recall(&self, key_hash: KeyHash) -> Result<bool> {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return Ok(false) };
         let Some(elsewhere) = sets.elsewhere(key_hash) else { return Ok(sets.peek(key_hash).is_some()) };
@@ -71,7 +71,7 @@ impl LogEngine {
         Ok(true)
     }
 
-    /// Counts as evicted what the index found to be overwritten, or had no room for.
+    /// Counts the entries that the index found overwritten or had no room for as evicted.
     pub(super) fn note_overwritten(&self) {
         if let LogIndex::Sets(sets) = &self.index {
             let count = sets.take_overwritten();
@@ -81,7 +81,7 @@ impl LogEngine {
         }
     }
 
-    /// Sees to it that places which are due are written.
+    /// Writes positions to the file if a write is due, or wakes the maintenance thread to do it.
     pub(super) async fn tend_positions(&self) {
         self.note_overwritten();
         if !self.positions_are_due() {
@@ -98,7 +98,7 @@ impl LogEngine {
         matches!(&self.index, LogIndex::Sets(sets) if sets.demoted_are_due())
     }
 
-    /// Writes places to the file until no more are due.
+    /// Writes positions to the file until no write is due.
     pub(super) async fn write_positions(&self) {
         let (Some(file), LogIndex::Sets(sets)) = (&self.positions, &self.index) else { return };
         while let Some(batch) = sets.demoted_batch() {
@@ -119,7 +119,7 @@ impl LogEngine {
         }
     }
 
-    /// Puts places of one block's sets into it.
+    /// Writes the positions of one block's sets into it.
     async fn write_block(
         &self,
         file: &PositionFile,

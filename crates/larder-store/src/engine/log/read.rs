@@ -1,9 +1,9 @@
-//! The read side: from key to a verified entry in one transfer.
+//! The read side: finds and verifies a key's entry in one transfer.
 //!
-//! Invariant: an entry is returned only if its record's checksum fits, its key is the one asked for, no record that may
-//! be newer and of that key is damaged, and no invalidation covers it. Cost: index lookup, one device read of the size the slot
-//! tells (from memory while the record is dirty); one more where another key has the same address, 0.2% of the hits of a full
-//! index.
+//! Invariant: an entry is returned only if its record's checksum matches, its key is the requested one, no possibly
+//! newer record of that key is damaged, and no invalidation covers it. Cost: an index lookup and one device read of the
+//! size that the slot gives (from memory while the record is dirty). Another read is needed if another key has the same
+//! address: 0.2% of the hits of a full index.
 
 use super::{
     LogEngine,
@@ -31,7 +31,7 @@ const FRONT_SECTORS: u64 = 32;
 /// Sectors read of a record to recognize its key: one block.
 pub(super) const RECOGNISED_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 
-/// The age of a record relative to others: the use of its segment, and its place in it.
+/// The age of a record relative to others: the use of its segment, and its place in that segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RecordAge {
     order: LogOrder,
@@ -41,23 +41,23 @@ pub(super) struct RecordAge {
 /// A record, and where it is.
 type Found = (Sector, Bytes, DecodedRecord);
 
-/// The entries that may be a key's, and their records.
+/// The entries that may be a key's, sorted by what their records show.
 #[derive(Debug, Default)]
 pub(super) struct RecognisedEntries {
     pub(super) own: Vec<Sector>,
     others: Vec<Sector>,
-    /// Nobody can tell whose these are.
+    /// Positions whose records cannot be read, so that their keys are unknown.
     pub(super) unreadable: Vec<Sector>,
 }
 
 impl RecognisedEntries {
-    /// Returns whether every slot is among those that were looked at.
+    /// Returns whether the record of every slot was read.
     pub(super) fn covers(&self, matches: &SlotMatches) -> bool {
         let known = |position| [&self.own, &self.others, &self.unreadable].iter().any(|list| list.contains(&position));
         matches.iter().all(|slot| known(slot.position))
     }
 
-    /// Gives up telling: all that there is counts as the key's own.
+    /// Treats every slot as the key's own, without reading the records.
     pub(super) fn all_own(matches: &SlotMatches) -> Self {
         Self { own: matches.iter().map(|slot| slot.position).collect(), ..Self::default() }
     }
@@ -65,7 +65,7 @@ impl RecognisedEntries {
 
 impl LogEngine {
     pub(super) async fn look_up(self: &Arc<Self>, key: &[u8], extent: ReadExtent) -> Result<Option<(Sector, Reader)>> {
-        // A check for existence is no use of the entry, so it must not count, least of all at reclaim.
+        // A check for existence is not a use of the entry. Counting it as a hit would keep the entry at reclaim.
         let counts = extent != ReadExtent::Key;
         let hash = self.volume.hash(key).1;
         let found = lookup::follow(&self.volume, counts, || self.look(key, hash, extent)).await?;
@@ -99,7 +99,7 @@ impl LogEngine {
         self.entry_among(&matches, key, hash, extent).await
     }
 
-    /// Reads what may be the entry of `key`, newest first, until one is, or its removal, or damaged.
+    /// Reads the records that may be `key`'s, newest first, until it finds the entry, its removal, or damage.
     async fn entry_among(
         &self,
         matches: &SlotMatches,
@@ -133,8 +133,8 @@ impl LogEngine {
             }
             let is_only = matches.only().is_some();
             if self.volume.is_useless(&decoded) {
-                // An expired entry with others at its address stays. Without it, an older record of the key would count
-                // as the newest.
+                // An expired entry stays if others share its address. Without it, an older record of the key would
+                // count as the newest.
                 if is_only {
                     self.forget_useless(key_hash, slot.position);
                 }
@@ -151,14 +151,14 @@ impl LogEngine {
         Ok(LookStep::Nothing)
     }
 
-    /// Takes an entry that is of no use any more out of the index.
+    /// Removes a useless entry from the index.
     fn forget_useless(&self, key_hash: KeyHash, position: Sector) {
         if self.index.remove(key_hash, &[position]) > 0 {
             self.note_removed(key_hash, self.geometry.segment_of(position), &self.lock_log());
         }
     }
 
-    /// Reads the records of all that may be the entry of a key, to tell which are.
+    /// Reads the records of all slots that may be a key's, and finds out which are.
     pub(super) async fn recognise(&self, hash: FullHash) -> RecognisedEntries {
         if !self.index.holds_false_matches() {
             return RecognisedEntries::default();
@@ -166,7 +166,7 @@ impl LogEngine {
         self.recognise_among(hash, &self.index.peek(hash.key_hash())).await
     }
 
-    /// As [`Self::recognise`], of these slots.
+    /// As [`Self::recognise`], for these slots only.
     pub(super) async fn recognise_among(&self, hash: FullHash, matches: &SlotMatches) -> RecognisedEntries {
         let mut recognised = RecognisedEntries::default();
         for slot in matches.iter() {
@@ -191,8 +191,9 @@ impl LogEngine {
         true
     }
 
-    /// Forgets the record at `position`, which cannot be read or is lost, and all older ones of its address: one may be of
-    /// the same key, and is not to be believed because the newer is gone. Returns whether it was in the index.
+    /// Forgets the record at `position`, which is unreadable or lost, and all older ones of its address. An older one
+    /// may be of the same key and must not be served because the newer is gone. Returns whether the record was in the
+    /// index.
     pub(crate) fn forget_through(&self, key_hash: KeyHash, position: Sector) -> bool {
         let matches = self.index.peek(key_hash);
         if matches.at(position).is_none() {
@@ -219,7 +220,8 @@ impl LogEngine {
         RecordAge { order: segment.map_or_else(LogOrder::default, |segment| self.segments.order(segment)), position }
     }
 
-    /// Reads the record of a slot of `key_hash`'s address, from memory or the device; `None` if there is no sound one.
+    /// Reads the record of a slot of `key_hash`'s address, from memory or the device. Returns `None` if there is no
+    /// valid one.
     pub(super) async fn read_record(
         &self,
         key_hash: KeyHash,
@@ -235,7 +237,7 @@ impl LogEngine {
         self.read_front(key_hash, slot, want).await
     }
 
-    /// As [`Self::read_record`], but at most about `want` sectors of it.
+    /// As [`Self::read_record`], but reads about `want` sectors of it at most.
     pub(super) async fn read_front(
         &self,
         key_hash: KeyHash,
@@ -243,7 +245,7 @@ impl LogEngine {
         want: u64,
     ) -> Result<Option<(Bytes, DecodedRecord)>> {
         let mut want = want.min(slot.size.sectors());
-        // The second round is for heads longer than the front that was read.
+        // A second round is needed if the head is longer than the front that was read.
         for _ in 0..2 {
             let Some(bytes) = self.read_sectors(slot.position, want).await? else { return Ok(None) };
             let Some(at) = self.record_in(slot.position, key_hash, &bytes) else { return Ok(None) };
@@ -258,8 +260,8 @@ impl LogEngine {
         Ok(None)
     }
 
-    /// Returns where in `bytes`, which were read from `position` on, the record begins whose slot is of `key_hash`'s
-    /// address. Only one begins in that sector ([`super::layout`]).
+    /// Returns where the record of a slot of `key_hash`'s address begins in `bytes`, which were read from `position`
+    /// on. Only one such record begins in that sector ([`super::layout`]).
     fn record_in(&self, position: Sector, key_hash: KeyHash, bytes: &[u8]) -> Option<usize> {
         if !self.geometry.is_packed() {
             return Some(0);
@@ -278,24 +280,24 @@ impl LogEngine {
         (0..bytes.len().min(SECTOR_BYTES as usize)).step_by(step_bytes as usize).find(is_here)
     }
 
-    /// Returns where the body of a record lies that was found at `position`.
+    /// Returns where the body of a record found at `position` is.
     pub(crate) fn body_place(&self, position: Sector, decoded: &DecodedRecord) -> BodyElsewhere {
         decoded.body_place(self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
-    /// Returns where the body of a record stands that was found at `position`, from its start to its end.
+    /// Returns the places of the body of a record found at `position`, from start to end.
     pub(crate) fn stretches(&self, position: Sector, decoded: &DecodedRecord, record: &[u8]) -> Vec<BodyStretch> {
         decoded.stretches(record, self.start_bytes_of(position, decoded).unwrap_or(position.byte_offset()))
     }
 
-    /// Returns where a record begins on the volume that says it is of the segment at `position`.
+    /// Returns where a record begins on the volume, if its header gives the segment at `position`.
     fn start_bytes_of(&self, position: Sector, decoded: &DecodedRecord) -> Option<u64> {
         let segment = self.geometry.segment_of(position)?;
         Some(self.geometry.segment_start_bytes(segment) + u64::from(decoded.meta.place) * self.geometry.step_bytes)
     }
 
-    /// Returns whether a record was written at `position` in its segment's present use: neither left from an earlier
-    /// use by a lost write, nor placed there by a misdirected one.
+    /// Returns whether a record was written at `position` in its segment's present use. One left from an earlier use by
+    /// a lost write was not, nor one put there by a misdirected write.
     pub(super) fn belongs(&self, position: Sector, decoded: &DecodedRecord) -> bool {
         let start_bytes = self.start_bytes_of(position, decoded);
         self.geometry.segment_of(position).is_some_and(|segment| {
@@ -304,8 +306,8 @@ impl LogEngine {
         })
     }
 
-    /// Reads `sectors` from `position`, fewer at the end of a dirty unit or of the segment. Returns `None` if the
-    /// position lies in no segment.
+    /// Reads `sectors` from `position`, or fewer at the end of a dirty unit or of the segment. Returns `None` if the
+    /// position is in no segment.
     pub(crate) async fn read_sectors(&self, position: Sector, sectors: u64) -> Result<Option<Bytes>> {
         let Some(segment) = self.geometry.segment_of(position) else { return Ok(None) };
         if self.segments.is_dirty(segment)
@@ -327,12 +329,12 @@ impl LogEngine {
         let useless = |segment, short_lived| self.segments.is_useless(segment, short_lived, now_s);
         self.geometry.segment_of(slot.position).is_none_or(|segment| match &self.index {
             LogIndex::Buckets(_) => useless(segment, slot.short_lived),
-            // The listing does not keep the lifetime of an entry.
+            // A slot of these sets does not keep the lifetime of its entry.
             LogIndex::Sets(_) => useless(segment, true) && useless(segment, false),
         })
     }
 
-    /// Returns the location of a record that was found at `position`.
+    /// Returns the location of a record found at `position`.
     pub(super) fn sight_at(&self, position: Sector) -> Location {
         let segment = self.geometry.segment_of(position);
         Location::At { position, sequence: segment.map_or(0, |segment| self.segments.sequence(segment)) }

@@ -1,7 +1,8 @@
-//! Reclaim: a segment's entries that are pinned or held, or worth it, are written again to a main one, the rest is forgotten.
+//! Reclaim: frees a segment. Its pinned, protected and most useful entries are rewritten to a main segment; the others
+//! are forgotten.
 //!
-//! An entry with a new head whose body stands in the segment is written again as a whole. Bodies are copied with
-//! their checksums, which readers compare, not this. Cost: one read of the trailer and one per entry kept.
+//! If an entry has a new head elsewhere and its body in this segment, the whole entry is rewritten. Bodies are copied
+//! with their checksums, which are verified by readers, not here. Cost: one read of the trailer and one per entry kept.
 
 use super::{
     LogEngine,
@@ -28,13 +29,13 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use std::sync::{Arc, atomic::Ordering};
 
-/// Most of a probation segment that is written again.
+/// Maximum share of a probation segment that is rewritten.
 const PROBATION_SHARE_MAX: f64 = 0.875;
-/// Entries read at once.
+/// Number of entries read at once.
 const READ_BATCH: usize = 32;
 
-/// A record of the segment that is reclaimed, and the slot through which it is needed. The first part of an entry is as
-/// long as all of the entry.
+/// A record of the segment being reclaimed, and the slot that needs it. The first part of a divided entry counts with
+/// the entry's whole length.
 #[derive(Clone, Copy)]
 struct NeededRecord {
     listing: TrailerRecord,
@@ -42,7 +43,7 @@ struct NeededRecord {
 }
 
 impl LogEngine {
-    /// Reclaims the next segment; `false` if there is none that can be, or somebody is at it.
+    /// Reclaims the next segment. Returns `false` if none can be reclaimed, or another task is reclaiming one.
     pub(super) async fn reclaim_oldest(self: &Arc<Self>) -> bool {
         // Two reclaims at once could free the same segment, or a newer one before an older one.
         let Some(_turn) = TaskTurn::take(&self.reclaiming) else { return false };
@@ -51,14 +52,15 @@ impl LogEngine {
         self.perform(actions);
         let Some(segment) = next else { return false };
         if matches!(self.index, LogIndex::Sets(_)) {
-            // Freed without being read: the index notices by the generation, and counts the entries then.
+            // The segment is freed without being read. The index notices by the generation, and counts the entries
+            // then.
             self.note_overwritten();
-            // Last: once released, the segment may be overwritten.
+            // This comes last: once released, the segment may be overwritten.
             let woken = self.lock_log().release(segment);
             woken.wake();
             return true;
         }
-        // Before anything is read: clients could otherwise take the free segments that rewriting needs.
+        // Reserved before anything is read. Otherwise clients could take the free segments that rewriting needs.
         self.keep_for_reclaim();
         let listings = listing::listings(self, segment).await.records;
         let in_parts = self.needed_in_parts(segment, &listings).await;
@@ -77,7 +79,7 @@ impl LogEngine {
             self.await_reinserted().await;
         }
         let position = |listing: &TrailerRecord| self.listed_position(segment, listing);
-        // A head elsewhere that needs only a body from this segment is dropped when it is read.
+        // If only a head elsewhere needs a body from this segment, the entry is dropped when it is next read.
         let gone = listings
             .iter()
             .filter(|listing| {
@@ -85,7 +87,7 @@ impl LogEngine {
             })
             .inspect(|listing| self.note_gone(listing));
         add(&self.volume.counters.evicted, gone.count() as u64);
-        // Rewritten entries have another slot by now, so this removes only the dropped ones.
+        // Rewritten entries have other slots by then, so this removes only the dropped ones.
         for NeededRecord { listing, slot } in in_parts {
             if self.forget_through(listing.key_hash, slot.position) {
                 add(&self.volume.counters.evicted, 1);
@@ -100,14 +102,14 @@ impl LogEngine {
     }
 
     /// Waits until rewritten entries are on the device. Otherwise the segment could be overwritten first, and a kill
-    /// would lose entries that were to be kept.
+    /// would lose entries that were meant to be kept.
     async fn await_reinserted(self: &Arc<Self>) {
         let (last, failed_before) = self.lock_log().last_ticket_and_failures();
         // An entry that could not be written becomes a pending removal, as in any failed unit.
         let _ = self.flush_through(last, failed_before).await;
     }
 
-    /// Asks the row's eviction which of the records that are needed are written again.
+    /// Returns which of the needed records are rewritten, according to the policy's eviction.
     fn choose(&self, segment: SegmentId, needed: &[NeededRecord]) -> EvictionChoice {
         let LogRow::Packed(eviction) = self.row else { return EvictionChoice::default() };
         let live: Vec<_> = needed.iter().map(|needed| self.candidate(needed)).collect();
@@ -126,7 +128,7 @@ impl LogEngine {
         EvictionCandidate { listing, hits: slot.hits, held, pinned }
     }
 
-    /// Remembers an entry that is no longer there, and unpins it, so that nothing is spared for it.
+    /// Notes that an entry is gone, and unpins it so that no room is kept for it.
     fn note_gone(&self, listing: &TrailerRecord) {
         self.note_evicted(listing.key_hash, listing.sectors());
         if self.volume.pins.remove(listing.key_hash) {
@@ -134,9 +136,10 @@ impl LogEngine {
         }
     }
 
-    /// Returns the bytes of a segment that may be rewritten because of their worth. No segment takes more than half of
-    /// what may still be written, so that the most popular entries of the next one are not dropped for want of it.
-    /// Probation leaves as much as a main segment may need in addition.
+    /// Returns how many bytes of a segment may be rewritten because of their worth.
+    ///
+    /// No segment takes more than half of the remaining write credit. Otherwise none might be left for the most popular
+    /// entries of the next segment. A probation segment also leaves as much as a main segment may need.
     fn room_for_hits_bytes(&self, generation: SegmentRow) -> u64 {
         let tuning = &self.volume.options.tuning;
         let segment_bytes = self.geometry.segment_bytes;
@@ -149,8 +152,8 @@ impl LogEngine {
         of_segment.min(self.write_credit_bytes().saturating_sub(left_bytes) / 2)
     }
 
-    /// Returns how many bytes may be written again while all bytes written stay within `write_factor_max` times those
-    /// admitted.
+    /// Returns how many bytes may be rewritten while the total written stays within `write_factor_max` times the
+    /// admitted bytes.
     pub(super) fn write_credit_bytes(&self) -> u64 {
         let counters = &self.volume.counters;
         let admitted = counters.admitted_bytes.load(Ordering::Relaxed) as f64;
@@ -159,7 +162,7 @@ impl LogEngine {
         ((allowed - written as f64).max(0.0) as u64).min(self.wear_left_bytes())
     }
 
-    /// Returns the slot that needs a listed record: its own, or possibly that of a new head for its body.
+    /// Returns a listed record with the slot that needs it: its own slot, or one of a new head that may need its body.
     fn needed(&self, segment: SegmentId, listing: TrailerRecord) -> Option<NeededRecord> {
         if listing.kind != ListedKind::Entry {
             return None;
@@ -191,7 +194,7 @@ impl LogEngine {
         found
     }
 
-    /// Returns the length of the entry of a slot, if a part of it stands in the segment.
+    /// Returns the length of a slot's entry if one of its parts is in the segment.
     async fn len_of_entry_with_part(&self, segment: SegmentId, key_hash: KeyHash, slot: IndexSlot) -> Option<u32> {
         let (record, decoded) = self.read_front(key_hash, slot, RECOGNISED_SECTORS).await.ok().flatten()?;
         let sequence = self.segments.sequence(segment);
@@ -207,7 +210,7 @@ impl LogEngine {
         self.geometry.sector_at(segment, listing.start_bytes.into())
     }
 
-    /// Writes entries of a segment again, unless they changed or are damaged, or there is no room.
+    /// Rewrites entries of a segment. Skips those that changed or are damaged, or for which there is no room.
     async fn reinsert(self: &Arc<Self>, segment: SegmentId, needed: &[NeededRecord], kept: &[KeptEntry]) {
         let slot_of = |kept: &KeptEntry| {
             let at = needed.binary_search_by_key(&kept.listing.start_bytes, |needed| needed.listing.start_bytes);
@@ -231,7 +234,7 @@ impl LogEngine {
                 body: &body,
                 meta: RecordMeta { kind: RecordKind::Entry, ..decoded.meta },
             };
-            // An invalidated entry is useless, however long it was to be kept.
+            // An invalidated entry is useless, even if it is pinned.
             if !self.volume.admits(record.meta.site, record.meta.epoch) {
                 continue;
             }
@@ -246,7 +249,7 @@ impl LogEngine {
         }
     }
 
-    /// Returns the body of the record at `position`, if it is in this segment, or in parts that all exist.
+    /// Returns the body of the record at `position` if it is in this segment, or in parts that all exist.
     async fn body_in(
         self: &Arc<Self>,
         segment: SegmentId,

@@ -1,11 +1,11 @@
-//! Loads the data of an earlier run: the index is restored from its checkpoint and from the newer segments.
+//! Recovery: restores the index of an earlier run from its checkpoint and from newer segments.
 //!
-//! First the segments' present uses are found (`discovery`) and the log continues. Then the records of segments beyond
-//! the checkpoint's stamp are replayed, newest first. Then the checkpoint's images are loaded beneath. Without a
-//! checkpoint, or for partitions with a damaged image, all segments are replayed. Meanwhile the store is in use: an
+//! First, `discovery` finds the segments' present uses, and the log continues. Then the records of segments beyond the
+//! checkpoint's stamp are replayed, newest first. Then the checkpoint's images are loaded below them. Without a
+//! checkpoint, or for partitions with a damaged image, all segments are replayed. The store is in use meanwhile: an
 //! entry that is not loaded yet misses, and new changes of a key take precedence over data loaded for it. `checkpoint`
 //! explains why no older entry resurfaces. If a segment's list is cut off, the missing part may have removed anything
-//! older: then nothing older is loaded, and its segments are freed. Cost: a trailer per replayed segment; images are
+//! older. Then nothing older is loaded, and its segments are freed. Cost: a trailer per replayed segment; images are
 //! read once, from start to end.
 
 use super::{
@@ -40,9 +40,9 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-/// Reads of trailers or images in flight.
+/// Number of trailers or images read at once.
 const DEPTH: usize = 32;
-/// Records given to the index at once: few at first, so that the newest are found at once.
+/// Number of records added to the index at once. The first batch is small, so that the newest are found early.
 const NEWS_FIRST: usize = 1 << 10;
 const NEWS_MAX: usize = 1 << 18;
 
@@ -92,7 +92,7 @@ async fn newest_root(engine: &LogEngine, area: &CheckpointArea) -> Option<(Check
     first.into_iter().chain(second).max_by_key(|(root, _)| root.stamp)
 }
 
-/// Finds the segments and starts the log; those in use, oldest first.
+/// Finds the segments and starts the log. Returns the segments in use, oldest first.
 async fn begin(engine: &LogEngine, root: Option<&CheckpointRoot>) -> Vec<(SegmentId, SegmentUse)> {
     let found = discover(engine, root).await;
     let first_sequence = match reserve_sequences(engine, RunStart::after(&found)).await {
@@ -103,8 +103,8 @@ async fn begin(engine: &LogEngine, root: Option<&CheckpointRoot>) -> Vec<(Segmen
         }
     };
     let DiscoveredSegments { mut free, mut used, last_sequence, .. } = found;
-    // Writers need room at once: the oldest go first anyway. The reserve of reclaim is not made here: these segments are
-    // dropped with all that is in them, pinned entries too.
+    // Writers need room at once, so the oldest segments are freed; they would be reclaimed first anyway. The reserve
+    // for reclaim is not filled here, because freeing these segments drops all their entries, including pinned ones.
     let missing = engine.writer_segments().saturating_sub(free.len()).min(used.len());
     free.extend(used.drain(..missing).map(|(segment, _)| segment));
     let woken = engine.lock_log().begin(free, &used, last_sequence, first_sequence);
@@ -118,13 +118,13 @@ async fn begin(engine: &LogEngine, root: Option<&CheckpointRoot>) -> Vec<(Segmen
     used
 }
 
-/// Reserves sequences after all, if they could not be at the start.
+/// Reserves sequences if that failed at the start.
 pub(super) async fn retry(engine: &LogEngine) {
     if engine.lock_log().is_barred().is_none() {
         return;
     }
     let Some(_turn) = engine.volume.start_turn() else { return };
-    // The present state: another task may just have finished.
+    // Checks the present state, because another task may just have finished.
     let Some(last_sequence) = engine.lock_log().is_barred() else { return };
     if let Ok(first_sequence) = reserve_sequences(engine, RunStart { last_sequence, ..RunStart::default() }).await {
         let woken = engine.lock_log().lift_bar(first_sequence);
@@ -132,16 +132,18 @@ pub(super) async fn retry(engine: &LogEngine) {
     }
 }
 
-/// Returns the first sequence of this run, or an error if it cannot be guaranteed that no other run uses the same ones.
+/// Returns the first sequence of this run, or an error if another run might use the same ones.
 ///
-/// After a power loss the volume may have parts of segments without their first unit, so that their sequences are
-/// unknown. If these were used again, the parts would be taken for new ones. Hence no two runs share a sequence: the
-/// superblock has the start of the last run, and the distance it can have covered without a trace is bounded.
+/// After a power loss the volume may have parts of segments without their first unit, whose sequences are unknown. If a
+/// later run reused these sequences, recovery would take the parts for new ones. So no two runs share a sequence: the
+/// superblock has the start of the last run, and that run can have begun only a limited number of sequences that left
+/// no trace.
 ///
-/// After that the superblock vouches for the segments that were found: a later start notices one that was erased.
+/// From then on the superblock vouches for the segments that were found, so that a later start notices if one is
+/// erased.
 async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u32> {
     let first = first_sequence_after(engine, start.last_sequence).ok_or_else(spent)?;
-    // A floor without anything above it ends the volume's numbers.
+    // If no sequence is left above this floor, the volume's sequences are used up.
     let next_floor = first.saturating_add(unknown_count(engine));
     let changed = superblocks::change(&engine.volume, |superblock| {
         superblock.sequence_floor = next_floor;
@@ -158,13 +160,13 @@ async fn reserve_sequences(engine: &LogEngine, start: RunStart<'_>) -> Result<u3
     Ok(first)
 }
 
-/// The findings of a start that the superblock keeps.
+/// What the superblock keeps of a start.
 #[derive(Default)]
 struct RunStart<'a> {
     /// The greatest sequence that may have been in use.
     last_sequence: u32,
-    /// As [`DiscoveredSegments::sequences`]. None of them if the start could not write the superblock: then nothing of
-    /// the run before it is vouched for.
+    /// As [`DiscoveredSegments::sequences`]. Empty if the start could not write the superblock: then it vouches for
+    /// nothing of the previous run.
     sequences: &'a [u32],
     /// As [`DiscoveredSegments::void_through`].
     void_through: u32,
@@ -180,20 +182,20 @@ impl<'a> RunStart<'a> {
     }
 }
 
-/// Returns the first sequence of a run that finds `last_sequence`, or `None` if there is none left.
+/// Returns the first sequence of a run whose predecessor ended at `last_sequence`, or `None` if there is none left.
 fn first_sequence_after(engine: &LogEngine, last_sequence: u32) -> Option<u32> {
     let floor = engine.volume.superblock().sequence_floor;
     let after_last = if last_sequence == 0 { Some(1) } else { last_sequence.checked_add(unknown_count(engine)) };
     after_last.map(|first| first.max(floor)).filter(|&first| first <= SEQUENCE_LAST)
 }
 
-/// Returns the number of sequences beyond the last one found that may have been used.
+/// Returns how many sequences beyond the last one found may have been used.
 fn unknown_count(engine: &LogEngine) -> u32 {
     unknown_count_max(&engine.geometry)
 }
 
-/// Gives the volume a new identity on the device while there still are sequences, so that its next start finds nothing,
-/// and numbers from the beginning. This run goes on with the old one.
+/// Writes a new identity to the volume before its sequences run out. The next start then finds nothing and numbers from
+/// the beginning; this run continues with the old identity.
 pub(super) async fn start_over_when_spent(engine: &LogEngine) {
     let next = {
         let log = engine.lock_log();
@@ -218,7 +220,7 @@ pub(super) async fn start_over_when_spent(engine: &LogEngine) {
     }
 }
 
-/// Ignores everything older than the content of `segment`: it may have been removed there.
+/// Discards everything older than the content of `segment`, which may have removed it.
 fn forget_before(engine: &LogEngine, segment: SegmentId) {
     tracing::error!("a segment of the store is damaged, and may have held removals: nothing older is believed");
     let woken = engine.lock_log().forget_before(engine.segments.order(segment));
@@ -228,17 +230,17 @@ fn forget_before(engine: &LogEngine, segment: SegmentId) {
     }
 }
 
-/// Gives the index the records of `segments` (oldest first) whose key_hash is wanted, newest first, and stops behind
-/// one whose list is cut: that one is returned.
+/// Loads the records of `segments` (oldest first) whose key is `wanted`, newest first. Stops after a segment whose list
+/// is cut, and returns that segment.
 async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyHash) -> bool) -> Option<SegmentId> {
     let mut newest_first = segments.iter().rev();
     let list = async |&segment: &SegmentId| (segment, listings(engine, segment).await);
-    // The newest segment has the device to itself: it has no trailer, so all of it is read, and it is requested first.
+    // The newest segment has no trailer, so all of it is read. It is requested first and alone.
     let newest = stream::iter(newest_first.next()).then(list);
     let mut listed = pin!(newest.chain(stream::iter(newest_first).map(list).buffered(DEPTH)));
     let (mut news, mut limit, mut cut) = (Vec::new(), NEWS_FIRST, None);
     while let Some((segment, ListedRecords { records, is_cut })) = listed.next().await {
-        // Parts of bodies are found by their entries.
+        // Parts of bodies are found through their entries.
         let is_news = |listing: &&TrailerRecord| listing.kind != ListedKind::Part && wanted(listing.key_hash);
         let records = records.iter().rev().filter(is_news);
         let now_s = engine.volume.clock.now_s();
@@ -262,7 +264,7 @@ async fn replay(engine: &LogEngine, segments: &[SegmentId], wanted: impl Fn(KeyH
 
 fn loaded(engine: &LogEngine, segment: SegmentId, listing: &TrailerRecord, now_s: u32) -> LoadedRecord {
     let is_removal = listing.kind == ListedKind::Tombstone;
-    // A run is of groups; elsewhere it is the record.
+    // The slot covers the group's adjacent records, or only this record if it has no group.
     let slot = IndexSlot {
         position: engine.geometry.sector_at(segment, listing.start_bytes.into()),
         size: SizeClass::holding(listing.run_sectors().min(SPAN_SECTORS_MAX)),
@@ -272,8 +274,7 @@ fn loaded(engine: &LogEngine, segment: SegmentId, listing: &TrailerRecord, now_s
     LoadedRecord::new(listing.key_hash, slot, is_removal)
 }
 
-/// Loads the images a root names; the partitions, in order, of which there is none, or whose image is not what it
-/// should be.
+/// Loads the images that a root names. Returns, in ascending order, the partitions whose image is missing or invalid.
 async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &CheckpointRoot) -> Vec<u32> {
     let shape = engine.index.buckets().shape();
     let named = (0..).zip(&root.images).filter(|(_, image)| image.stamp > 0);
@@ -301,7 +302,7 @@ async fn load_images(engine: &LogEngine, area: &CheckpointArea, root: &Checkpoin
     left
 }
 
-/// Loads an image, if `frame` has it whole.
+/// Loads an image if `frame` is complete and valid.
 fn load_image(engine: &LogEngine, image: ImageOf, stamp: u32, mut frame: AlignedBuffer) -> bool {
     let shape = engine.index.buckets().shape();
     let Some(image_bytes) = shape.image_bytes(image.bucket_count) else { return false };
@@ -350,7 +351,7 @@ mod tests {
         block_on(store.get(key)).unwrap().is_some()
     }
 
-    /// A volume with one entry, "kept", whose next run begins at `floor`.
+    /// Creates a volume with one entry, "kept", whose next run begins at `floor`.
     fn volume_with_floor(floor: u32) -> Arc<MemoryDevice> {
         let device = Arc::new(MemoryDevice::new(8 << 20));
         let store = Store::open_on(Arc::clone(&device) as _, &options()).unwrap();
@@ -361,14 +362,14 @@ mod tests {
         device
     }
 
-    /// Stores until nothing is stored any more. Returns the last key that was, and the error.
+    /// Stores entries until the store refuses one. Returns the last key stored, and the error.
     fn fill(store: &Store) -> (u32, Error) {
         let mut stored = (0_u32..500).map(|n| (n, put(store, &n.to_le_bytes())));
         let (end, error) = stored.find_map(|(n, outcome)| Some((n, outcome.err()?))).expect("sequences end");
         (end - 1, error)
     }
 
-    /// At stake: an abort in the middle of a run, or a store that refuses forever.
+    /// At stake: an abort in the middle of a run, or a store that never accepts another entry.
     #[test]
     fn when_sequences_end_hits_go_on_and_the_next_start_begins_anew() {
         let device = volume_with_floor(u32::MAX - 40);
@@ -377,7 +378,7 @@ mod tests {
         let (last, error) = fill(&store);
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("start it again, and it begins empty"), "{error}");
-        // New entries went to probation: main segments may have room for what replaces one.
+        // New entries went to probation, so main segments may still have room for a replacement.
         while put(&store, &last.to_le_bytes()).is_ok() {}
         assert!(last > 20, "every sequence is used: {last}");
         assert!(has(&store, &last.to_le_bytes()), "hits go on");
@@ -394,7 +395,7 @@ mod tests {
         assert!(has(&later, b"new") && engine.lock_log().next_sequence() < 1 << 20 && !engine.volume.starts_over());
     }
 
-    /// At stake: a store that refuses forever to store anything.
+    /// At stake: a store that never accepts another entry.
     #[test]
     fn start_for_which_no_sequence_is_left_serves_hits_and_says_what_to_do() {
         let device = volume_with_floor(u32::MAX);

@@ -17,7 +17,7 @@ use crate::{
     volume::Volume,
 };
 
-/// Walks over every segment, while it is to go on, and tells `meet` what there is.
+/// Walks over every segment while `goes_on` returns `true`, and passes what it finds to `meet`.
 pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn FnMut(WalkItem<'_>)) {
     let Some(geometry) = volume.shape.geometry() else { return };
     for segment in geometry.segments().take_while(|_| goes_on()) {
@@ -30,7 +30,7 @@ pub(crate) fn walk(volume: &Volume, goes_on: &dyn Fn() -> bool, meet: &mut dyn F
     }
 }
 
-/// One segment.
+/// The state of the walk over one segment.
 struct SegmentWalk<'a> {
     id: VolumeId,
     geometry: SegmentGeometry,
@@ -83,7 +83,7 @@ impl SegmentWalk<'_> {
         self.walk_units(sequence, Some(end));
     }
 
-    /// Goes from unit to unit. Up to `listed_end` the trailer lists the records, and only headers are looked at.
+    /// Walks over the units. Up to `listed_end`, the trailer lists the records and only headers are checked.
     fn walk_units(&mut self, sequence: u32, listed_end: Option<u64>) {
         let (mut offset, mut number) = (0, 0);
         while offset + BLOCK_BYTES <= self.geometry.segment_bytes && listed_end.is_none_or(|end| offset < end) {
@@ -107,11 +107,11 @@ impl SegmentWalk<'_> {
         }
     }
 
-    /// Scans the records of a unit that nothing lists.
+    /// Scans the records of a unit that no trailer lists.
     fn walk_records(&mut self, unit_offset: u64, end: u64, sequence: u32) {
         let mut offset = unit_offset + unit_header_bytes(&self.geometry);
         while offset < end {
-            // In front of some records, the rest of a sector was left free.
+            // Some records are preceded by a gap: the unused remainder of a sector.
             if self.geometry.is_packed() && is_free(&self.bytes[offset as usize..end as usize]) {
                 offset = (offset + 1).next_multiple_of(SECTOR_BYTES);
                 continue;
@@ -170,8 +170,8 @@ impl SegmentWalk<'_> {
         self.is_ours(footer, *b"LDRt") && owner_of(footer).is_none_or(|owner| !is_whole(owner))
     }
 
-    /// Headers and footers begin with a magic, a checksum and the volume's identity: one flipped bit leaves the
-    /// magic or the identity.
+    /// Returns whether a header or footer is this volume's. It begins with a magic, a checksum and the volume's
+    /// identity; one flipped bit leaves the magic or the identity intact.
     fn is_ours(&self, bytes: &[u8], magic: [u8; 4]) -> bool {
         bytes.starts_with(&magic) || owner_of(bytes) == Some(self.id)
     }

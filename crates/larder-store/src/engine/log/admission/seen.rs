@@ -1,22 +1,21 @@
-//! What was offered lately: two generations of a Bloom filter, of which the older goes when the younger is full.
+//! Remembers recently seen keys in two generations of a Bloom filter: when the younger is full, the older is dropped.
 //!
-//! Invariant: what was noted is known until as much again was noted. Cost: four probes a generation.
+//! Invariant: a noted key is known until as many others have been noted. Cost: four probes per generation.
 
 use crate::hash::KeyHash;
 
-/// A generation has so many bits for each key that it takes: with four probes 2.4% are taken for seen wrongly when it
-/// is full.
+/// Bits per key of a full generation. With four probes, a full generation reports 2.4% of unseen keys as seen.
 const BITS_PER_PLACING: u64 = 8;
 const PROBES: u64 = 4;
 
-/// Number of generations that hold as many keys together as the volume holds entries.
+/// Number of generations that together hold as many keys as the volume holds entries.
 const GENERATION_DIVISOR: u64 = 2;
 
-/// Placings that were noted lately.
+/// Recently noted keys.
 pub(super) struct SeenPlacings {
-    /// The generation being filled, and the one before; empty until something is noted.
+    /// The generation being filled and the one before it; empty until a key is noted.
     generations: [Box<[u64]>; 2],
-    /// Placings the filling generation has taken, and most it takes.
+    /// Keys in the generation being filled, and the most it may hold.
     taken: u64,
     taken_max: u64,
 }
@@ -26,13 +25,13 @@ impl SeenPlacings {
         Self { generations: [Box::default(), Box::default()], taken: 0, taken_max: 0 }
     }
 
-    /// Returns whether a key was noted lately.
+    /// Returns whether a key was recently noted.
     pub(super) fn knows(&self, key_hash: KeyHash) -> bool {
         self.generations.iter().any(|words| is_in(key_hash, words))
     }
 
-    /// Notes a key of a volume that holds about `entries` now. The key stays known until as many others were noted, as
-    /// far as `bits` of memory allow.
+    /// Notes a key of a volume that holds about `entries` entries. The key stays known until as many others have been
+    /// noted, or fewer if `bits` of memory do not suffice.
     pub(super) fn note(&mut self, key_hash: KeyHash, entries: u64, bits: u64) {
         if is_in(key_hash, &self.generations[0]) {
             return;
@@ -59,7 +58,7 @@ fn is_in(key_hash: KeyHash, words: &[u64]) -> bool {
     !words.is_empty() && probes(key_hash, words).all(|(at, bit)| words[at] & bit != 0)
 }
 
-/// The words and bits a key has in a generation of this length.
+/// Returns the word and bit of each probe for a key in a generation of this length.
 fn probes(key_hash: KeyHash, words: &[u64]) -> impl Iterator<Item = (usize, u64)> + use<> {
     let bits = words.len() as u64 * 64;
     let mixed = u128::from(key_hash.0 ^ key_hash.0 >> 31).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);

@@ -38,7 +38,7 @@ impl IndexBudget {
         false
     }
 
-    /// Takes bytes that are needed in any case, even beyond the budget.
+    /// Takes bytes that are needed even if they exceed the budget.
     pub(super) fn overdraw(&self, bytes: usize) {
         let used = self.used_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         assert!(used.checked_add(bytes as u64).is_some(), "memory is counted without overflow");

@@ -1,8 +1,8 @@
 //! The index of the log's policies: two-choice buckets, or HashCache's sets.
 //!
-//! Nothing is decided here. Invariant: both give the same results, except for lost entries: sets drop an entry when
-//! they are full, and when two keys have the same address, as in HashCache. This is an enum, so that the engine, its
-//! readers and its recovery need not be generic over it (docs/rfcs). Cost: one match per call.
+//! Delegates every call and decides nothing. Invariant: both kinds give the same results, except for lost entries: sets
+//! drop an entry when they are full, and when two keys have the same address, as in HashCache. This is an enum, so that
+//! the engine, its readers and its recovery need not be generic over it (docs/rfcs). Cost: one match per call.
 
 use super::{IndexSlot, InsertOutcome, LoadedRecord, SlotMatches, VolumeIndex};
 use crate::{
@@ -17,7 +17,7 @@ pub(crate) enum LogIndex {
     Sets(LocatedSets),
 }
 
-/// Runs `$call` on the index, of whichever kind it is.
+/// Runs `$call` on the index, whichever kind it is.
 macro_rules! each {
     ($choice:expr, $index:ident => $call:expr) => {
         match $choice {

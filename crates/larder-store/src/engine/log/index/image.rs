@@ -1,6 +1,6 @@
 //! Buckets as packed bytes: reads and writes single slots, in a partition or in its image on the volume.
 //!
-//! Keys, and the choice of a slot's bucket, are unknown here. Cost: one unaligned word per slot.
+//! This module knows neither keys nor how a slot's bucket is chosen. Cost: one unaligned word per slot.
 
 use super::{
     WAYS,
@@ -10,7 +10,7 @@ use super::{
 /// A slot's bucket and way.
 pub(super) type SlotPlace = (u32, usize);
 
-/// Padding behind a partition's buckets, so that its last slots can be read as whole words too.
+/// Padding after a partition's buckets, so that its last slots can be read as whole words.
 pub(super) const FILL_BYTES: usize = size_of::<u128>();
 
 /// Returns the ways of a bucket that have a slot with this tag, as one bit per way. `bytes` must end with
@@ -25,9 +25,10 @@ pub(super) fn ways_in_use(bytes: &[u8], widths: SlotWidths, bucket: u32) -> u16 
     ways_where(bytes, widths, bucket, |packed| packed != 0)
 }
 
-/// Returns the ways of a bucket whose packed slot satisfies `is_meant`. The slots of the first eight ways take a whole
-/// number of bytes, so way 8 begins at the same bit of its byte as way 0, and way 9 as way 1: both are read with one
-/// shift. Every lookup calls this twice, with 16 slots each time.
+/// Returns the ways of a bucket whose packed slot satisfies `is_meant`.
+///
+/// The slots of the first eight ways take a whole number of bytes. So way 8 begins at the same bit of its byte as way
+/// 0, way 9 as way 1, and both are read with one shift. Every lookup calls this twice, with 16 slots each time.
 #[inline]
 fn ways_where(bytes: &[u8], widths: SlotWidths, bucket: u32, is_meant: impl Fn(u64) -> bool) -> u16 {
     let start = bucket as usize * widths.bucket_bytes();

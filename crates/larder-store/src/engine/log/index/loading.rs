@@ -1,10 +1,10 @@
 //! The state of a partition while entries of an earlier run are loaded below newer ones.
 //!
-//! Slots do not contain their keys. So that an older record of a key with a newer one can be recognized, a partition
-//! keeps until the end of loading: a fingerprint of each newer slot's key, the removed keys, and the addresses for
-//! which nothing may be loaded. Slots are not changed here. Invariant: a record is loaded only if no newer one of its
-//! key is known. Two keys of one address with the same fingerprint (one pair in 65,535) count as one, and the older is
-//! dropped. Cost: two bytes per slot of partitions with newer entries, until the end of loading.
+//! Slots do not contain their keys. To recognize an older record of a key that has a newer one, a partition keeps three
+//! things until the end of loading: a fingerprint of each newer slot's key, the removed keys, and the addresses for
+//! which nothing may be loaded. This module does not change slots. Invariant: a record is loaded only if no newer one
+//! of its key is known. Two keys of one address with the same fingerprint (one pair in 65,535) count as one, and the
+//! older is dropped. Cost: two bytes per slot of partitions with newer entries, until the end of loading.
 
 use crate::hash::KeyHash;
 
@@ -30,7 +30,7 @@ struct RemovedDuringLoad {
     tombstone: u64,
 }
 
-/// Returns the fingerprint: bits of a key's hash that do not alone determine partition, bucket and tag. Never 0.
+/// Returns the fingerprint of a key's hash. It includes bits that do not determine partition, bucket or tag. Never 0.
 pub(super) fn fingerprint(key_hash: KeyHash) -> u16 {
     let mixed = key_hash.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48;
     (mixed as u16).max(UNKNOWN + 1)
@@ -46,7 +46,7 @@ impl IndexLoading {
         self.removed.remove(&key_hash);
     }
 
-    /// Notes that a key was removed. If no record states the removal, nothing older of its address may be loaded.
+    /// Notes that a key was removed. Without a record of the removal, nothing older of its address may be loaded.
     pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: u64, tombstone: Option<u64>) {
         match tombstone {
             Some(tombstone) => _ = self.removed.insert(key_hash, RemovedDuringLoad { address, tombstone }),
@@ -54,7 +54,7 @@ impl IndexLoading {
         }
     }
 
-    /// Notes that a slot of this address, of an unknown key, was dropped.
+    /// Notes that a slot of this address was dropped and that its key is unknown.
     pub(super) fn note_forgotten(&mut self, address: u64) {
         self.forgotten.insert(address);
     }

@@ -1,6 +1,6 @@
 //! The slots that may belong to a key: mostly none or one.
 //!
-//! A single slot needs no allocation. The order is that of the last sort.
+//! A single slot needs no allocation. Slots are in the order of the last sort.
 
 use super::IndexSlot;
 use crate::units::Sector;
@@ -13,7 +13,7 @@ pub(crate) struct SlotMatches {
 }
 
 impl SlotMatches {
-    /// Sorts by `number`, the highest first.
+    /// Sorts by `number`, highest first.
     pub(crate) fn sort_descending<N: Ord>(&mut self, number: impl Fn(&IndexSlot) -> N) {
         let Some(first) = self.first.take() else { return };
         if self.more.is_empty() {

@@ -1,7 +1,7 @@
 //! One lock's share of the index: a table of buckets as packed bytes, which grows and shrinks with its content.
 //!
-//! Keys are unknown here, only the bits of their hashes that distinguish them: an *address*. An address has as many
-//! slots as there are records that may belong to it: of different keys, or of one key whose older record was not
+//! A partition knows only the bits of a key's hash that distinguish it: an *address*. An address has one slot for each
+//! record that may belong to it. These records belong to different keys, or to one key whose older record was not
 //! recognized yet. A slot's bucket and tag give its address, so the table can be rebuilt without the keys
 //! ([`IndexPartition::rebuild`]). Invariants: those of [`super::VolumeIndex`]. Cost of an operation: two buckets are
 //! scanned, and up to 32 more if both are full. A table grows by a 24th and moves each slot once, which is about 24
@@ -35,7 +35,7 @@ pub(super) struct IndexPartition {
     /// The widths of a slot in this table.
     widths: SlotWidths,
     entries: u64,
-    /// While entries of an earlier run are loaded: what is known to be newer.
+    /// What is known to be newer than the entries being loaded; `None` when none are.
     loading: Option<Box<IndexLoading>>,
     /// Whether any slot was added, removed or moved since the last image.
     changed: bool,
@@ -116,8 +116,7 @@ impl IndexPartition {
         removed
     }
 
-    /// While loading: marks everything loaded later for this key as older than its removal, whose record has the slot
-    /// `tombstone`.
+    /// Marks every record loaded later for this key as older than its removal, whose record has the slot `tombstone`.
     pub(super) fn note_removed(&mut self, key_hash: KeyHash, address: Address, tombstone: Option<u64>) {
         if let Some(loading) = &mut self.loading {
             loading.note_removed(key_hash, address.into(), tombstone);
@@ -153,7 +152,8 @@ impl IndexPartition {
         assert!(self.entries <= self.slot_count(), "slots have ways");
     }
 
-    /// Notes that this record removed a key, so that nothing older of it counts, unless something newer is known.
+    /// Notes that this record removed a key, so that no older record of it is loaded. Does nothing if something newer
+    /// is known.
     pub(super) fn load_removal(&mut self, key_hash: KeyHash, address: Address, bits: u64) {
         let is_same =
             |at: SlotPlace| self.loading.as_ref().is_some_and(|loading| loading.may_be_of(slot_number(at), key_hash));
@@ -187,11 +187,11 @@ impl IndexPartition {
         self.bytes.len() as u64
     }
 
-    /// Loads an image of a table of `bucket_count` buckets below the present slots. Returns `false` if there is no
+    /// Loads an image of a table of `bucket_count` buckets below the existing slots. Returns `false` if there is no
     /// memory for it.
     ///
-    /// If both have slots of an address, both stay, because it is not known yet whether they belong to one key; the
-    /// present ones are newer and are looked up first. If an image has slots of the address of a removed key, the
+    /// If both have slots of an address, both stay, because it is not known yet whether they belong to one key. The
+    /// existing ones are newer and are looked up first. If an image has slots of the address of a removed key, the
     /// removal's record gets a slot, for the same reason. If there is no room for both, the image's slots of that
     /// address are dropped: most of them are older records of the same key.
     pub(super) fn load_image(&mut self, image: &[u8], bucket_count: u32) -> bool {
@@ -350,8 +350,8 @@ impl IndexPartition {
             return InsertOutcome::New;
         }
         if self.bytes.is_empty() {
-            // The budget is used up. One bucket is allocated nevertheless, because otherwise the index could never have
-            // any of these keys.
+            // The budget is used up. One bucket is allocated anyway, because otherwise the index could never hold any
+            // of these keys.
             self.budget.overdraw(self.table_bytes(1));
             self.bytes = vec![0; self.table_bytes(1)].into();
         }
@@ -387,8 +387,7 @@ impl IndexPartition {
         all.map(|at| (at, self.read(at))).filter(|&(_, packed)| packed != 0)
     }
 
-    /// Returns an empty slot in the emptier of two buckets, or one that is freed by moving another slot to its other
-    /// bucket.
+    /// Returns an empty slot in the emptier of two buckets, or frees one by moving another slot to its other bucket.
     fn room(&mut self, [first, second]: [u32; 2]) -> Option<SlotPlace> {
         let (in_first, in_second) = (self.ways_in_use(first), self.ways_in_use(second));
         let (emptier, used) =
@@ -417,7 +416,7 @@ impl IndexPartition {
     }
 
     /// Returns the slot with the fewest hits of the 32. The search begins at a way that depends on the address, so that
-    /// no way is preferred.
+    /// no way is preferred over others.
     fn least_hit(&self, address: Address) -> SlotPlace {
         let first = self.first_bucket(address);
         let remainder = self.remainder(address);

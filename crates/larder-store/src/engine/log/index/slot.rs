@@ -9,7 +9,7 @@ use crate::{format::record::SPAN_SECTORS_MAX, hash::INDEX_HASH_BITS_MIN, units::
 /// The index's data about a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct IndexSlot {
-    /// The sector in which the record begins.
+    /// The sector where the record begins.
     pub(crate) position: Sector,
     pub(crate) size: SizeClass,
     /// Hits since it was written, at most [`IndexSlot::HITS_MAX`].
@@ -85,7 +85,7 @@ pub(crate) struct VolumeWidths {
 
 impl VolumeWidths {
     /// Volumes up to 8 GiB, 128 GiB, 1 TiB and 16 TiB. Larger ones use fewer bits of the hash, so that an entry takes
-    /// at most 60 bits. On these, this costs additional reads only if entries are far shorter than on the web.
+    /// at most 60 bits. There, this costs additional reads only if entries are far shorter than on the web.
     pub(super) const ALL: [Self; 4] = [Self::new(24, 22), Self::new(28, 22), Self::new(31, 21), Self::new(35, 20)];
 
     const fn new(position_bits: u32, hash_bits: u32) -> Self {
@@ -95,14 +95,14 @@ impl VolumeWidths {
     /// Returns the narrowest widths whose positions reach every sector of a volume.
     ///
     /// # Panics
-    /// Beyond 16 TiB, which the options refuse earlier.
+    /// If the volume is larger than 16 TiB, which the options refuse earlier.
     pub(crate) fn for_volume(sectors: u64) -> Self {
         let reaches = |widths: &&Self| sectors <= 1 << widths.position_bits;
         *Self::ALL.iter().find(reaches).expect("sizes over 16 TiB are refused when the volume is opened")
     }
 
-    /// Returns a slot's widths in a table of `bucket_count`. The more buckets, the more address bits follow from the
-    /// bucket.
+    /// Returns a slot's widths in a table of `bucket_count`. More buckets imply more address bits, so the tag is
+    /// shorter.
     pub(super) fn in_table(self, bucket_count: u32) -> SlotWidths {
         assert!(bucket_count > 0, "a table has buckets");
         SlotWidths { position_bits: self.position_bits, tag_bits: self.hash_bits - bucket_count.ilog2() + 1 }

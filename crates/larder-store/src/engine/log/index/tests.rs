@@ -1,4 +1,4 @@
-//! At stake: the newest record of a key must be among the slots found, another key's must not get lost, and nearly all
+//! At stake: the slots found must include the newest record of a key, another key's must not be lost, and nearly all
 //! entries must fit.
 
 use super::*;
@@ -10,7 +10,7 @@ fn slot(position: u64) -> IndexSlot {
     IndexSlot { position: Sector(position), size: SizeClass::holding(3), hits: 0, short_lived: false }
 }
 
-/// Returns a hash like [`key_hash`], but no two have the same address.
+/// Returns a hash like [`key_hash`]. No two of these have the same address.
 fn distinct(n: u64) -> KeyHash {
     assert!(n < 1 << 13);
     KeyHash(key_hash(n).0 & !0x7f_ffff | n << 10)

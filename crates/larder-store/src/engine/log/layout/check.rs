@@ -1,4 +1,4 @@
-//! What must hold between the log's segments, units and counters.
+//! Checks the invariants of the log's segments, units and counters.
 
 use super::LogState;
 use crate::{
@@ -22,7 +22,7 @@ impl CheckedState for LogState {
 }
 
 impl LogState {
-    /// Checks that every segment is free, sealed or open, and only one of them.
+    /// Checks that every segment is exactly one of free, sealed and open.
     fn check_segments(&self) {
         let mut seen = vec![false; self.geometry.segment_count as usize];
         let open = self.open_segments().map(|open| open.segment);
@@ -61,7 +61,7 @@ impl LogState {
         }
     }
 
-    /// Checks that all data not on the device is counted, and lies within its segment.
+    /// Checks that all data not yet on the device is counted and lies within its segment.
     fn check_units(&self) {
         let header_bytes = unit_header_bytes(&self.geometry);
         let open = self.open_segments().filter_map(|open| open.unit_bytes(&self.geometry));

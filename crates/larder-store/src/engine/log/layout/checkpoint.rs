@@ -1,4 +1,5 @@
-//! The places of a checkpoint's parts in the index area, and which of them the next one may overwrite.
+//! Chooses where a checkpoint's parts are stored in the index area, and which of them the next checkpoint may
+//! overwrite.
 //!
 //! Owns: the two places of the root, and the blocks after them that hold the images' frames. I/O and the content of
 //! images are elsewhere. Images are as long as their tables, so each gets the first run of free blocks that holds it.
@@ -12,7 +13,7 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Places in the index area: two roots, then blocks for images.
+/// The index area: two roots, then blocks for images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CheckpointArea {
     start_bytes: u64,
@@ -21,7 +22,7 @@ pub(crate) struct CheckpointArea {
 }
 
 impl CheckpointArea {
-    /// Creates the places in `area`, if two roots and an image fit into it.
+    /// Creates the layout of `area`, or returns `None` if two roots and an image do not fit into it.
     pub(crate) fn new(area: Range<u64>, segment_count: u32, partition_count: u32) -> Option<Self> {
         let root_bytes = root_bytes(segment_count, partition_count);
         let blocks = (area.end - area.start).checked_sub(2 * root_bytes)? / BLOCK_BYTES;
@@ -29,8 +30,7 @@ impl CheckpointArea {
         (block_count > 0).then_some(Self { start_bytes: area.start, root_bytes, block_count })
     }
 
-    /// Bytes of an area in which tables of `table_bytes` together are kept twice, and some blocks between them are
-    /// lost.
+    /// Returns the size of an area that holds two copies of tables of `table_bytes`, plus blocks lost between them.
     pub(crate) fn bytes_for(segment_count: u32, partition_count: u32, table_bytes: u64) -> u64 {
         let frames = 2 * (table_bytes + u64::from(partition_count) * 2 * BLOCK_BYTES);
         2 * root_bytes(segment_count, partition_count) + frames.next_multiple_of(BLOCK_BYTES)
@@ -48,7 +48,7 @@ impl CheckpointArea {
     }
 }
 
-/// Blocks of the frame of an image.
+/// Returns the number of blocks of an image's frame.
 fn blocks_of(image_bytes: usize) -> u32 {
     (frame_bytes(image_bytes) / BLOCK_BYTES) as u32
 }
@@ -60,12 +60,12 @@ struct ImagePlace {
     block_count: u32,
 }
 
-/// The images and root that count now, and those that the next checkpoint will name.
+/// The current images and root, and those that the next checkpoint will name.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckpointPlaces {
     durable: Vec<ImagePlace>,
     next: Vec<ImagePlace>,
-    /// Of each block of the area, whether an image that counts now or next is in it.
+    /// Whether each block of the area holds a current or a next image.
     used: Vec<bool>,
     /// Block at which the search for free blocks begins.
     cursor: usize,
@@ -74,14 +74,14 @@ pub(crate) struct CheckpointPlaces {
 }
 
 impl CheckpointPlaces {
-    /// Creates the places without a checkpoint yet.
+    /// Creates the places of a volume that has no checkpoint yet.
     pub(crate) fn new(area: Option<&CheckpointArea>, partition_count: u32) -> Self {
         let none = vec![ImagePlace::default(); partition_count as usize];
         let used = vec![false; area.map_or(0, |area| area.block_count as usize)];
         Self { durable: none.clone(), next: none, used, cursor: 0, stamp: 0, root_second: true }
     }
 
-    /// Creates the places of a checkpoint whose root was found, with the length of each of its images.
+    /// Creates the places of a checkpoint whose root was found, given the length of each of its images.
     pub(crate) fn found(
         area: &CheckpointArea,
         images: impl Iterator<Item = (ImageAt, usize)>,
@@ -99,7 +99,7 @@ impl CheckpointPlaces {
         found
     }
 
-    /// Chooses the place for the image of `partition` in a checkpoint of `stamp`. The image is left out if there is no
+    /// Chooses the place for the image of `partition` in a checkpoint of `stamp`. Leaves the image out if there is no
     /// room.
     pub(crate) fn place(&mut self, partition: u32, stamp: u32, image_bytes: usize, bucket_count: u32) -> ImageAt {
         assert!(stamp > self.stamp, "stamps grow, so that no two images of a partition have the same");
@@ -125,7 +125,7 @@ impl CheckpointPlaces {
         assert_eq!(self.next.len(), self.durable.len(), "an image of each partition");
     }
 
-    /// Gives back what was placed for the next checkpoint, unless it counts now.
+    /// Frees what was placed for the next checkpoint, unless it is current.
     fn free_next(&mut self, partition: u32) {
         let (durable, next) = (self.durable[partition as usize], self.next[partition as usize]);
         if next != durable {
@@ -178,7 +178,7 @@ impl CheckpointPlaces {
         self.root_second = !self.root_second;
     }
 
-    /// Gives up the checkpoint that was begun; the partitions whose images were written for it.
+    /// Abandons the checkpoint that was begun. Returns the partitions whose images were written for it.
     pub(crate) fn abandon(&mut self) -> Vec<u32> {
         assert_eq!(self.durable.len(), self.next.len(), "an image of each partition");
         let pairs = (0..).zip(self.durable.iter().zip(&self.next));

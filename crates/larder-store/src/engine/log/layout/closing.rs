@@ -1,6 +1,6 @@
-//! Segments that are full: their last units and their trailers on the way.
+//! Full segments whose last units or trailers are being written.
 //!
-//! Invariant: a trailer is written when every unit of its segment was, or could not be.
+//! Invariant: a trailer is written once every write of a unit of its segment has succeeded or failed.
 
 use super::{LogState, LogTransfer, buffers::buffer_of};
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A segment whose last units or trailer are on their way.
+/// A segment whose last units or trailer are being written.
 pub(super) struct ClosingSegment {
     pub(super) segment: SegmentId,
     pub(super) of: SegmentUse,
@@ -26,7 +26,7 @@ pub(super) struct ClosingSegment {
     pub(super) hidden_from: Option<u64>,
 }
 
-/// A trailer until the device has it.
+/// A trailer that is being written.
 pub(super) struct TrailerInFlight {
     pub(super) segment: SegmentId,
     pub(super) buffer: Arc<AlignedBuffer>,
@@ -35,8 +35,8 @@ pub(super) struct TrailerInFlight {
 }
 
 impl LogState {
-    /// Notes that a segment's first unit, of this ticket, could not be written: no header shows the segment's present use, and what its
-    /// other units hold is found again by its trailer alone.
+    /// Notes that a segment's first unit, of this ticket, could not be written. Then no header shows the segment's
+    /// present use, and only its trailer leads to the records of its other units.
     pub(super) fn hide(&mut self, segment: SegmentId, ticket: u64) {
         let open = self.open.iter_mut().flatten().filter(|open| open.segment == segment);
         let open = open.map(|open| &mut open.hidden_from);
@@ -46,8 +46,8 @@ impl LogState {
         assert_eq!(hidden_from.replace(ticket), None, "a segment has one first unit");
     }
 
-    /// Notes that a segment's trailer was written, or could not be: then its units list its records, unless only the trailer would
-    /// have shown them.
+    /// Notes the outcome of a trailer's write. If it failed, recovery lists the records from the units, unless only the
+    /// trailer would have shown them.
     pub(crate) fn trailer_written(&mut self, segment: SegmentId, ok: bool) -> WokenTasks {
         assert!(self.open_segments().all(|open| open.segment != segment), "a segment that is filled has no trailer");
         self.segments.set_clean(segment);
@@ -59,7 +59,7 @@ impl LogState {
                 self.untraced.sort_unstable();
             }
             if !ok && trailer.hidden_from.is_some() {
-                // The next caller that asks whether everything is written must be informed.
+                // The next flush must fail.
                 self.failed_units += 1;
             }
             self.keep_for_reuse(trailer.buffer);
@@ -67,7 +67,7 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Sends off the trailers of segments whose units are all written.
+    /// Adds the trailers of segments whose units are all written to `actions`.
     pub(super) fn write_due_trailers(&mut self, actions: &mut Vec<LogTransfer>) {
         let (due, closing) = self.closing.drain(..).partition(|closing| closing.units_in_flight == 0);
         self.closing = closing;

@@ -1,6 +1,6 @@
-//! The two series of segments, main and probation: the next segment to reclaim, and the oldest in use.
+//! The two generations of segments, main and probation: which segment to reclaim next, and which is the oldest in use.
 //!
-//! Invariants: each series is reclaimed oldest first, and a main segment only when no probation segment is older
+//! Invariants: each generation is reclaimed oldest first, and a main segment only when no probation segment is older
 //! ([`SegmentUse::order`]). So removals and replacements, which are in main segments, are reclaimed after the records
 //! they supersede. Probation has at most its share of the segments, rounded to whole ones, plus all segments that main
 //! does not use. Idea: the small and the main queue of S3-FIFO (Yang et al., SOSP 2023).
@@ -17,12 +17,12 @@ use crate::{
 };
 use std::ops::RangeInclusive;
 
-/// Divisor of a generation's segments that gives its oldest quarter.
+/// Divisor that gives the oldest quarter of a generation's segments.
 const QUARTER: usize = 4;
 /// Least number of probation segments, so that new entries are not evicted at once.
 const PROBATION_SEGMENTS_MIN: usize = 2;
-/// Number of segments begun after an open one at which it is sealed, half of all segments within these limits, so that
-/// it does not delay checkpoints any longer. Fewer: more segments that are not full.
+/// Range of the number of newer segments at which an open one is sealed, so that it stops delaying checkpoints. The
+/// number is half of all segments, within these limits. With fewer, more segments are sealed before they are full.
 const LAG_SEGMENTS: RangeInclusive<u32> = 16..=256;
 
 impl LogState {
@@ -31,7 +31,7 @@ impl LogState {
         self.open.iter().flatten()
     }
 
-    /// Returns the segment to reclaim next, if it can be reclaimed now. Ends an open segment that would have to be
+    /// Returns the segment to reclaim next, if it can be reclaimed. Seals an open segment that would have to be
     /// reclaimed first.
     pub(crate) fn next_to_reclaim(&mut self, actions: &mut Vec<LogTransfer>) -> Option<SegmentId> {
         if !self.ready {
@@ -61,7 +61,7 @@ impl LogState {
         main.filter(|&segment| !self.segments.is_dirty(segment))
     }
 
-    /// Gives back a segment that was reclaimed, whose records are no longer needed.
+    /// Frees a reclaimed segment whose records are no longer needed.
     pub(crate) fn release(&mut self, segment: SegmentId) -> WokenTasks {
         let of = self.segments.segment_use(segment);
         let others = self.sealed.iter().flatten().copied().chain(self.open_segments().map(|open| open.segment));
@@ -76,7 +76,7 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Gives back all segments older than `order`: nothing in them counts any more.
+    /// Frees all segments older than `order`, whose records no longer count.
     pub(crate) fn forget_before(&mut self, order: LogOrder) -> WokenTasks {
         for generation in SegmentRow::ALL {
             while let Some(&segment) = self.sealed[generation as usize].front()
@@ -91,8 +91,8 @@ impl LogState {
         self.waiting.take()
     }
 
-    /// Returns the sequence up to which everything is on the device and will neither change nor be superseded by
-    /// records of a later probation segment's main one.
+    /// Returns the sequence up to which everything is on the device and final: no main segment that a later probation
+    /// segment precedes can supersede it.
     pub(crate) fn clean_through(&self) -> u32 {
         let open = self.open_segments().map(|open| open.of);
         let closing = self.closing.iter().map(|closing| closing.of);
@@ -117,7 +117,7 @@ impl LogState {
         self.free.iter().map(|&segment| (segment, SegmentUse::default())).chain(used).collect()
     }
 
-    /// Returns the use that begins now with a segment of this generation and `sequence`.
+    /// Returns the use of a segment of this generation that begins with `sequence`.
     pub(super) fn use_of(&self, generation: SegmentRow, sequence: u32) -> SegmentUse {
         let main = self.open[SegmentRow::Main as usize].as_ref().map(|open| open.of.sequence);
         match generation {
@@ -126,7 +126,7 @@ impl LogState {
         }
     }
 
-    /// Returns the oldest sequences in use, or `next` where there are none.
+    /// Returns the oldest sequence in use of each generation, or `next` if it has none.
     pub(super) fn oldest(&self, next: u32) -> OldestInUse {
         let oldest = |generation: SegmentRow| {
             let sealed = self.sealed[generation as usize].front().map(|&segment| self.segments.sequence(segment));
@@ -150,13 +150,13 @@ impl LogState {
         SegmentRow::ALL.map(quarter)
     }
 
-    /// Gives probation this share of the segments in use.
+    /// Sets probation's share of the segments in use.
     pub(crate) fn set_probation_share(&mut self, share: f64) {
         assert!((0.0..1.0).contains(&share), "a share of the segments: {share}");
         self.probation_share = share;
     }
 
-    /// Ends the segment of the other generation if it lags behind.
+    /// Seals the other generation's open segment if it lags behind.
     pub(super) fn seal_laggard(&mut self, next_sequence: u32, actions: &mut Vec<LogTransfer>) {
         let lag_max = (self.geometry.segment_count / 2).clamp(*LAG_SEGMENTS.start(), *LAG_SEGMENTS.end());
         for generation in SegmentRow::ALL {

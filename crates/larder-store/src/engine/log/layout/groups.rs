@@ -1,9 +1,9 @@
-//! The order of a unit's records: those of one group are adjacent, so that one read brings them all.
+//! Sorts a unit's records so that those of a group are adjacent and one read fetches them all.
 //!
-//! Pure decision, made when the unit is sent: until then its records are in the order of their commits. Invariant: two
-//! records of one key keep their order (they are left out of their groups), so their places still show which is newer.
-//! Cost: a copy of the unit in memory if anything moves. Source: HashCache (NSDI 2009), Log's grouped prefetch: entries
-//! requested together are written together.
+//! Pure decision, made when the unit is sealed. Until then its records are in the order of their commits. Invariant:
+//! two records of one key keep their order (they are left out of their groups), so their places still show which is
+//! newer. Cost: a copy of the unit in memory if anything moves. Source: HashCache (NSDI 2009), Log's grouped prefetch:
+//! entries requested together are written together.
 
 use crate::{
     format::trailer::TrailerRecord,
@@ -12,26 +12,26 @@ use crate::{
 };
 use std::collections::HashMap;
 
-/// A record that lies elsewhere now, or at which a group begins.
+/// A record that was moved, or the first of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MovedRecord {
     pub(crate) key_hash: KeyHash,
     pub(crate) from: Sector,
     pub(crate) to: Sector,
-    /// Sectors to read there: the record with the remainder of its group.
+    /// Sectors to read there: the record and the remainder of its group.
     pub(crate) sectors: u64,
 }
 
 /// An order of a unit's records.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct UnitOrder {
-    /// The records by their numbers now, in their order then.
+    /// Old index of each record, in the new order.
     order: Vec<usize>,
-    /// Of each record the group that it stands with, in the order of now; 0 is none.
+    /// Group of each record in the new order; 0 is none.
     groups: Vec<u32>,
 }
 
-/// Returns the new order of records, given the group of each (0 is none), or `None` if it does not change.
+/// Returns the new order of records given the group of each (0 is none), or `None` if it does not change.
 pub(super) fn arrange(groups: &[u32], listings: &[TrailerRecord]) -> Option<UnitOrder> {
     assert_eq!(groups.len(), listings.len());
     let mut key_hashes = HashMap::new();
@@ -58,13 +58,13 @@ pub(super) fn arrange(groups: &[u32], listings: &[TrailerRecord]) -> Option<Unit
     Some(UnitOrder { order, groups })
 }
 
-/// Returns the sector in which a record begins, from its segment's start.
+/// Returns the sector where a record begins, relative to its segment's start.
 fn sector_of(listing: &TrailerRecord) -> Sector {
     Sector(u64::from(listing.start_bytes) / SECTOR_BYTES)
 }
 
-/// Puts the records of `unit`, which begins `unit_start_bytes` into its segment, into `order`: their bytes go to
-/// `target`, their listings change places. Returns what a reader must know.
+/// Sorts the records of `unit` into `order`: copies their bytes to `target` and reorders their listings. `unit` begins
+/// `unit_start_bytes` into its segment. Returns the records that were moved or begin a group.
 pub(super) fn rearrange(
     UnitOrder { order, groups }: &UnitOrder,
     listings: &mut [TrailerRecord],
@@ -127,7 +127,7 @@ mod tests {
         let groups = [7, 0, 7, 8];
         let arrangement = arrange(&groups, &listings).unwrap();
         assert_eq!(arrangement.order, [0, 2, 1, 3]);
-        // The unit begins at sector 8 with its header.
+        // After its header, the unit's records begin at sector 8.
         let unit: Vec<u8> = (0..8 * 512).map(|at| (at / 512) as u8).collect();
         let mut target = unit.clone();
         let moved = rearrange(&arrangement, &mut listings, 8 * 512, &unit, &mut target);

@@ -1,7 +1,7 @@
-//! The open segment and its open unit: where the next record goes.
+//! The open segment and its open unit, which take the next record.
 //!
-//! Invariant: units stand one behind the other from the segment's start, and there is always room
-//! left for the trailer of what is in it.
+//! Invariant: units follow each other from the segment's start without gaps, and there is always room left for the
+//! trailer.
 
 use super::{
     RecordParts, UnitInFlight,
@@ -29,19 +29,18 @@ pub(super) struct OpenSegment {
     /// Bytes of the listings in the trailer.
     pub(super) list_bytes: u64,
     pub(super) unit: Option<OpenUnit>,
-    /// The ticket of the segment's first unit, if that could not be written: only the trailer shows what comes after
-    /// it.
+    /// The ticket of the segment's first unit if it could not be written. Then only the trailer shows the later units.
     pub(super) hidden_from: Option<u64>,
-    /// Start of the open unit, or of the next one, from the segment's start.
+    /// Start of the open unit or of the next one, relative to the segment's start.
     unit_start_bytes: u64,
     unit_count: u32,
 }
 
-/// The oldest sequences in use when a use of a segment began.
+/// The oldest sequence in use of each generation, when a segment's use began.
 #[derive(Clone, Copy)]
 pub(super) struct OldestInUse {
     pub(super) main: u32,
-    /// `None` in volumes that have no probation.
+    /// `None` on volumes without probation.
     pub(super) probation: Option<u32>,
 }
 
@@ -57,7 +56,7 @@ pub(super) struct AppendPlace {
     pub(super) position: Sector,
     /// Sectors that the record touches.
     pub(super) sectors: u64,
-    /// Bytes that the record uses of its unit, including the gap before it.
+    /// Bytes of the unit that the record uses, including the gap before it.
     pub(super) taken_bytes: u64,
     pub(super) ticket: u64,
 }
@@ -67,14 +66,14 @@ pub(super) struct OpenUnit {
     buffer: AlignedBuffer,
     capacity_bytes: u64,
     used_bytes: u64,
-    /// Of each record its group.
+    /// The group of each record.
     groups: Vec<u32>,
     pub(super) ticket: u64,
     pub(super) opened_at: Duration,
 }
 
 impl OpenUnit {
-    /// Creates an empty unit of at most `capacity_bytes` behind its header of `header_bytes`.
+    /// Creates an empty unit of at most `capacity_bytes` after its header of `header_bytes`.
     pub(super) fn new(buffer: AlignedBuffer, [header_bytes, capacity_bytes]: [u64; 2], opening: Opening) -> Self {
         assert!(buffer.len() as u64 >= capacity_bytes && capacity_bytes > header_bytes);
         let Opening { ticket, opened_at } = opening;
@@ -83,7 +82,7 @@ impl OpenUnit {
 }
 
 impl OpenSegment {
-    /// Creates an empty segment; `listings` is empty too, and brings its memory.
+    /// Creates an empty segment. `listings` is empty and only provides its memory.
     pub(super) fn new(segment: SegmentId, of: SegmentUse, oldest: OldestInUse, listings: Vec<TrailerRecord>) -> Self {
         assert!(listings.is_empty() && oldest.main.max(oldest.probation.unwrap_or(0)) <= of.sequence);
         Self {
@@ -99,8 +98,8 @@ impl OpenSegment {
         }
     }
 
-    /// Forgets the segment's only unit, which could not be written: the next one is written in its place. `false`
-    /// if there is another.
+    /// Forgets the segment's only unit, which could not be written, so that the next one takes its place. Returns
+    /// `false` if there is another unit.
     pub(super) fn begin_again(&mut self) -> bool {
         if self.unit_count != 1 || self.unit.is_some() {
             return false;
@@ -111,7 +110,7 @@ impl OpenSegment {
         true
     }
 
-    /// Returns whether a unit of it was sent.
+    /// Returns whether any of its units was sealed.
     pub(super) fn has_units(&self) -> bool {
         self.unit_count > 0
     }
@@ -122,9 +121,10 @@ impl OpenSegment {
         unit_bytes + trailer_bytes(LISTING_BYTES) <= geometry.segment_bytes
     }
 
-    /// Returns the bytes to leave free before a record of this key in the open unit. Two records whose hashes end alike
-    /// never begin in one sector. So a slot of the index, which has the sector and more bits of the hash, identifies
-    /// one record.
+    /// Returns the bytes to leave free before a record of this key in the open unit.
+    ///
+    /// Two records whose hashes end alike never begin in one sector. So a slot of the index, which has the sector and
+    /// more bits of the hash, identifies one record.
     pub(super) fn gap_before(&self, geometry: &SegmentGeometry, key_hash: KeyHash) -> u64 {
         let Some(unit) = self.unit.as_ref().filter(|_| geometry.is_packed()) else { return 0 };
         let end_bytes = self.unit_start_bytes + unit.used_bytes;
@@ -134,12 +134,13 @@ impl OpenSegment {
         if beside.any(|other| other.key_hash.ends_like(key_hash)) { sector_start + SECTOR_BYTES - end_bytes } else { 0 }
     }
 
-    /// Returns how long a record may be in an empty segment.
+    /// Returns the maximum length of a record in an empty segment.
     pub(super) fn room_empty(geometry: &SegmentGeometry) -> u64 {
         geometry.segment_bytes - trailer_bytes(LISTING_BYTES) - unit_header_bytes(geometry)
     }
 
-    /// Returns how long a record of this key may be that goes into the segment next, into the open unit or a new one.
+    /// Returns the maximum length of a record of this key that still fits into the segment, in the open unit or a new
+    /// one.
     pub(super) fn room_bytes(&self, geometry: &SegmentGeometry, key_hash: KeyHash) -> u64 {
         let end_bytes = geometry.segment_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
         let in_unit_at = |start_bytes: u64| end_bytes.saturating_sub(start_bytes + unit_header_bytes(geometry));
@@ -150,26 +151,27 @@ impl OpenSegment {
         in_open_unit.max(in_unit_at(next_start))
     }
 
-    /// Returns whether the open unit takes a record, or no unit is open.
+    /// Returns whether the open unit has room for a record, or no unit is open.
     pub(super) fn unit_takes(&self, len_bytes: u64) -> bool {
         self.unit.as_ref().is_none_or(|unit| unit.used_bytes + len_bytes <= unit.capacity_bytes)
     }
 
-    /// Returns whether the segment takes a record, in the open unit or a new one.
+    /// Returns whether the segment has room for a record, in the open unit or a new one.
     pub(super) fn takes(&self, geometry: &SegmentGeometry, len_bytes: u64) -> bool {
         let used = self.unit.as_ref().map_or(unit_header_bytes(geometry), |unit| unit.used_bytes);
         let unit_end = self.unit_start_bytes + (used + len_bytes).next_multiple_of(BLOCK_BYTES);
         unit_end + trailer_bytes(self.list_bytes + LISTING_BYTES) <= geometry.segment_bytes
     }
 
-    /// Returns the largest length of a new unit whose first record has `len_bytes`; other units have `unit_bytes`.
+    /// Returns the capacity of a new unit whose first record has `len_bytes`. It is `unit_bytes` unless that record is
+    /// longer.
     pub(super) fn unit_capacity(&self, geometry: &SegmentGeometry, unit_bytes: u64, len_bytes: u64) -> u64 {
         let left = geometry.segment_bytes - self.unit_start_bytes - trailer_bytes(self.list_bytes + LISTING_BYTES);
         let wanted = unit_bytes.max((unit_header_bytes(geometry) + len_bytes).next_multiple_of(BLOCK_BYTES));
         wanted.min(left / BLOCK_BYTES * BLOCK_BYTES)
     }
 
-    /// Puts the record into the open unit. The caller has asked [`Self::unit_takes`] and [`Self::takes`].
+    /// Copies the record into the open unit. The caller has checked [`Self::unit_takes`] and [`Self::takes`].
     pub(super) fn append(
         &mut self,
         geometry: &SegmentGeometry,
@@ -211,7 +213,7 @@ impl OpenSegment {
         }
     }
 
-    /// Puts the open unit's records of one group side by side. Returns what that moved on the volume.
+    /// Places the open unit's records of each group next to each other. Returns the records that were moved.
     pub(super) fn gather_groups(
         &mut self,
         geometry: &SegmentGeometry,
@@ -239,7 +241,7 @@ impl OpenSegment {
         moved
     }
 
-    /// Ends the open unit, if there is one.
+    /// Seals the open unit, if there is one.
     pub(super) fn seal_unit(&mut self, geometry: &SegmentGeometry, volume: VolumeId) -> Option<UnitInFlight> {
         let mut unit = self.unit.take()?;
         assert!(!unit.groups.is_empty(), "a unit is opened only for a record");

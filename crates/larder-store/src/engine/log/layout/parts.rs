@@ -1,18 +1,18 @@
-//! What of a record's body fills a segment that has too little room for the whole record.
+//! Decides how much of a body fills the remainder of a segment that cannot hold the whole record.
 //!
-//! Pure decision: the engine appends the part, and then asks again. A part costs a hit one more read, so a record that
-//! fits into a segment of its own is divided only where what is left of the open one is worth it.
+//! Pure decision: the engine appends the part, and then asks again. Each part costs a hit one more read. So a record
+//! that fits into an empty segment is divided only if the remainder of the open one is large enough to be worth it.
 
 use super::{AppendRole, LogState, open::OpenSegment};
 use crate::format::record::{RecordKind, RecordParts, part_body_bytes};
 
-/// Least bytes of a body that a part has.
+/// Minimum bytes of a body in a part.
 const PART_BYTES_MIN: u64 = 4 << 10;
-/// The rest of a segment is filled with a part of a record if it is at least the segment's length divided by this.
+/// Divisor of a segment's length that gives the smallest remainder worth filling with a part.
 const LEFT_DIVISOR: u64 = 100;
 
 impl LogState {
-    /// Returns how many bytes of a record's body are to be appended as a part before it, if any.
+    /// Returns how many bytes of a record's body to append as a part before the record, if any.
     pub(crate) fn part_due(&self, record: &RecordParts<'_>, appender: AppendRole) -> Option<u64> {
         let has_body =
             matches!(record.meta.kind, RecordKind::Entry | RecordKind::InParts(_)) && !record.body.is_empty();

@@ -1,4 +1,4 @@
-//! The end of the log that is not yet on the device: reads take it from memory, and flushes wait for it.
+//! The end of the log that is not yet on the device. Reads copy it from memory, and flushes wait for it.
 
 use super::LogState;
 use crate::units::{SECTOR_BYTES, Sector};
@@ -19,7 +19,7 @@ impl LogState {
         Some(bytes[from..to].to_vec())
     }
 
-    /// Whether a unit, or an earlier one, has not been written yet; nor has the trailer that alone shows it.
+    /// Returns whether a unit or an earlier one has not been written yet, or the trailer that alone shows it.
     pub(crate) fn is_pending(&self, ticket: u64) -> bool {
         let open = self.open_segments().filter_map(|open| open.unit.as_ref()).map(|unit| unit.ticket);
         let in_flight = self.in_flight.iter().map(|unit| unit.ticket);
@@ -38,12 +38,12 @@ impl LogState {
         self.failed_units
     }
 
-    /// When the open unit, or the older of two, got its first record.
+    /// Returns when the open unit, or the older of two, got its first record.
     pub(crate) fn unit_opened_at(&self) -> Option<Duration> {
         self.open_segments().filter_map(|open| open.unit.as_ref()).map(|unit| unit.opened_at).min()
     }
 
-    /// Whether any transfer of the log is on its way.
+    /// Returns whether any transfer of the log is outstanding.
     pub(crate) fn is_writing(&self) -> bool {
         !self.in_flight.is_empty() || !self.closing.is_empty() || !self.trailers_in_flight.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What readers must know of every segment without taking the log's lock.
+//! What readers need to know about each segment, without taking the log's lock.
 //!
 //! Cost: 20 bytes of memory per segment, 1.25 MiB per terabyte at 16 MiB a segment.
 
@@ -8,7 +8,7 @@ use crate::{
     units::SegmentId,
 };
 
-/// Entries that are of no use after this long are called short-lived.
+/// Longest lifetime of an entry that counts as short-lived.
 const SHORT_LIFE_S: u32 = 3600;
 
 /// One state per segment, shared by the log (which writes it) and readers.
@@ -16,15 +16,15 @@ pub(crate) struct SegmentTable(Box<[SegmentState]>);
 
 #[derive(Default)]
 struct SegmentState {
-    /// The sequence of the segment's present use; 0 is none yet.
+    /// The sequence of the segment's present use, or 0 before the first.
     sequence: AtomicU32,
     /// As [`SegmentUse::anchor`].
     anchor: AtomicU32,
-    /// From when on all short-lived entries in it are of no use.
+    /// Time from which all its short-lived entries are useless.
     short_deadline: AtomicU32,
-    /// From when on all entries in it are of no use.
+    /// Time from which all its entries are useless.
     long_deadline: AtomicU32,
-    /// Whether some of it may not have reached the device.
+    /// Whether part of it may not have reached the device.
     dirty: AtomicBool,
 }
 
@@ -43,7 +43,7 @@ impl SegmentTable {
         state.sequence.store(of.sequence, Ordering::Release);
     }
 
-    /// Notes an entry of a segment, and says whether it is short-lived.
+    /// Notes an entry of a segment. Returns whether it is short-lived.
     pub(crate) fn note(&self, segment: SegmentId, expires_at: u32, now_s: u32) -> bool {
         let state = &self.0[segment.index()];
         let short_lived = expires_at != 0 && expires_at <= now_s.saturating_add(SHORT_LIFE_S);
@@ -52,20 +52,20 @@ impl SegmentTable {
         short_lived
     }
 
-    /// Whether no entry of this kind in the segment can be of use.
+    /// Returns whether every entry of this kind in the segment is useless.
     pub(crate) fn is_useless(&self, segment: SegmentId, short_lived: bool, now_s: u32) -> bool {
         let state = &self.0[segment.index()];
         let deadline = if short_lived { &state.short_deadline } else { &state.long_deadline };
         now_s > deadline.load(Ordering::Relaxed)
     }
 
-    /// From when on the segment's short-lived entries, and its others, are of no use.
+    /// Returns the times from which the segment's short-lived entries, and its others, are useless.
     pub(crate) fn deadlines(&self, segment: SegmentId) -> (u32, u32) {
         let state = &self.0[segment.index()];
         (state.short_deadline.load(Ordering::Relaxed), state.long_deadline.load(Ordering::Relaxed))
     }
 
-    /// Notes deadlines that an earlier run knew.
+    /// Restores the deadlines known to an earlier run.
     pub(crate) fn note_deadlines(&self, segment: SegmentId, short: u32, long: u32) {
         let state = &self.0[segment.index()];
         state.short_deadline.fetch_max(short, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl SegmentTable {
         self.0[segment.index()].sequence.load(Ordering::Acquire)
     }
 
-    /// The segment's present use.
+    /// Returns the segment's present use.
     pub(crate) fn segment_use(&self, segment: SegmentId) -> SegmentUse {
         let sequence = self.sequence(segment);
         SegmentUse { sequence, anchor: self.0[segment.index()].anchor.load(Ordering::Relaxed) }

@@ -1,9 +1,9 @@
-//! Positions that do not fit in memory, until they are in the position file.
+//! Positions that do not fit in memory and wait to be written to the position file.
 //!
-//! Owns: the waiting positions, in the order of their sets, and the right to write them. I/O is elsewhere. Invariant: a
-//! position leaves only when it is written or replaced, or its entry is gone. So if an entry's position is neither in
-//! its set nor here, it is in the file. Limit: twice [`DemotedPlaces::new`]'s room, except for positions loaded at
-//! start.
+//! Owns: the waiting positions, in the order of their sets, and the exclusive right to write them. I/O is elsewhere.
+//! Invariant: a position is removed only when it is written or replaced, or when its entry is gone. So if an entry's
+//! position is neither in its set nor here, it is in the file. Limit: twice [`DemotedPlaces::new`]'s room, except for
+//! positions loaded at start.
 
 use crate::{
     format::positions::TagPlace,
@@ -51,7 +51,7 @@ impl Drop for DemotedBatch<'_> {
 }
 
 impl DemotedPlaces {
-    /// Creates an empty list. Writing is due when `room` positions wait.
+    /// Creates an empty list. A write is due when `room` positions wait.
     pub(crate) fn new(room: usize) -> Self {
         let waiting = Mutex::new(WaitingPlace::default());
         Self { waiting, room, is_writing: AtomicBool::new(false), version: AtomicU64::new(0) }
@@ -71,7 +71,7 @@ impl DemotedPlaces {
         self.lock().places.get(&(set, tag)).copied()
     }
 
-    /// Changes the waiting position of a tag from `from` to `to`, if it is `from`.
+    /// Changes the waiting position of a tag to `to` if it is `from`.
     pub(super) fn relocate(&self, set: SetNumber, tag: u16, from: u64, to: u64) {
         let mut waiting = self.lock();
         if let Some(position) = waiting.places.get_mut(&(set, tag)).filter(|position| **position == from) {
@@ -117,7 +117,7 @@ impl DemotedPlaces {
         Some(DemotedBatch { demoted: self, places })
     }
 
-    /// Notes that these positions are in the file now.
+    /// Notes that these positions are in the file.
     pub(super) fn written(&self, places: &[(SetNumber, TagPlace)]) {
         let mut waiting = self.lock();
         self.version.fetch_add(1, Ordering::AcqRel);
@@ -156,7 +156,7 @@ mod tests {
         );
     }
 
-    /// At stake: an older record of a key that is used in place of the newer one, whose position waits.
+    /// At stake: a lookup that uses an older record of a key instead of the newer one whose position waits.
     #[test]
     fn only_the_place_that_waits_is_followed_when_its_record_moves() {
         let demoted = DemotedPlaces::new(2);

@@ -17,7 +17,7 @@ use crate::{
 };
 use std::sync::atomic::Ordering;
 
-/// A position that only the position file has.
+/// An entry whose position is only in the position file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FiledPlace {
     pub(crate) set: SetNumber,
@@ -27,7 +27,7 @@ pub(crate) struct FiledPlace {
 }
 
 impl LocatedSets {
-    /// Returns where to look in the position file, if only the file has the position of `key_hash`'s entry.
+    /// Returns where the position file has the position of `key_hash`'s entry, if only the file has it.
     pub(crate) fn elsewhere(&self, key_hash: KeyHash) -> Option<FiledPlace> {
         let version = self.demoted.as_ref()?.version();
         let (mut partition, at) = self.locate(key_hash);
@@ -35,7 +35,7 @@ impl LocatedSets {
         self.place_of(at, &set, way).is_none().then_some(FiledPlace { set: at.number(), tag: at.tag, version })
     }
 
-    /// Adopts the position that the file had, unless something changed since `elsewhere` was returned. Drops an entry
+    /// Adopts the position read from the file, unless something changed since `elsewhere` was returned. Drops an entry
     /// that the file does not have.
     pub(crate) fn recall(&self, key_hash: KeyHash, elsewhere: FiledPlace, position: Option<u64>) {
         let Some(demoted) = &self.demoted else { return };
@@ -64,7 +64,7 @@ impl LocatedSets {
         self.demoted.as_ref().is_some_and(DemotedPlaces::is_due)
     }
 
-    /// Returns the positions to write to the position file, if that is due.
+    /// Returns the positions to write to the position file, if a write is due.
     pub(crate) fn demoted_batch(&self) -> Option<DemotedBatch<'_>> {
         self.demoted.as_ref()?.batch()
     }

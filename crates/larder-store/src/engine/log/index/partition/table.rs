@@ -1,11 +1,12 @@
-//! The length of a partition's table, and the buckets of an address in it.
+//! The size of a partition's table, and the buckets of an address in it.
 //!
-//! Slots are not searched, added or removed here. Invariant: a rebuilt table has every slot of the previous one.
+//! This module does not search, add or remove slots. Invariant: a rebuilt table has every slot of the previous one.
 
 use super::{Address, IndexPartition, LooseSlot, slot_number};
 use crate::engine::log::index::{WAYS, image::FILL_BYTES};
 
-/// Share of a table's slots in use, in percent, above which it grows. Below it, two choices nearly always find room.
+/// Share of a table's slots in use, in percent, above which it grows. Below it, one of two buckets nearly always has
+/// room.
 const GROW_PERCENT: u64 = 95;
 /// Share of a table's slots in use, in percent, below which it shrinks.
 const SHRINK_PERCENT: u64 = 86;
@@ -30,14 +31,14 @@ impl IndexPartition {
         }
     }
 
-    /// Returns the number of buckets of a table that another slot fills to `percent`.
+    /// Returns the number of buckets of a table that is `percent` full after one more slot.
     fn buckets_for(&self, percent: u64) -> u32 {
         ((self.entries + 1) * 100).div_ceil(percent * WAYS as u64) as u32
     }
 
     /// Moves all slots to a table of `bucket_count`. Returns `false` if there is no memory for it.
     fn rebuild(&mut self, bucket_count: u32) -> bool {
-        // Checked first, because at the limit every insertion asks.
+        // The budget is checked first, because every insertion at the limit gets here.
         if !self.budget.replace(self.bytes.len(), self.table_bytes(bucket_count)) {
             return false;
         }
@@ -54,7 +55,7 @@ impl IndexPartition {
     }
 
     /// Adds slots to an empty table. Returns `false` if one finds no room. The ways of a bucket are filled in order, so
-    /// a count per bucket gives the next way, without looking at the bucket.
+    /// a count per bucket gives the next way without reading the bucket.
     fn place_all(&mut self, all: &[LooseSlot]) -> bool {
         debug_assert_eq!(self.entries, 0, "the table is empty");
         let mut fills = vec![0; self.bucket_count as usize];
@@ -120,7 +121,8 @@ impl IndexPartition {
         all
     }
 
-    /// The first bucket of an address, and what of the address that does not tell.
+    /// Returns the first bucket of an address. Its remainder is the part of the address that the bucket does not
+    /// determine.
     pub(super) fn first_bucket(&self, address: Address) -> u32 {
         ((u64::from(address) * u64::from(self.bucket_count)) >> self.volume.hash_bits) as u32
     }
@@ -129,18 +131,18 @@ impl IndexPartition {
         address - self.first_address(self.first_bucket(address))
     }
 
-    /// The least address whose first bucket this is.
+    /// Returns the lowest address whose first bucket this is.
     fn first_address(&self, bucket: u32) -> Address {
         (u64::from(bucket) << self.volume.hash_bits).div_ceil(self.bucket_count.into()) as Address
     }
 
-    /// The address of a slot of this tag in `bucket`.
+    /// Returns the address of a slot with this tag in `bucket`.
     pub(super) fn address_of(&self, bucket: u32, tag: u32) -> Address {
         let first = if tag & 1 == 0 { bucket } else { self.other_bucket(bucket, tag >> 1) };
         self.first_address(first) + (tag >> 1)
     }
 
-    /// The other bucket of what stands in `bucket` with this remainder. Its own inverse.
+    /// Returns the other bucket of an address with this remainder and a slot in `bucket`. Its own inverse.
     pub(super) fn other_bucket(&self, bucket: u32, remainder: u32) -> u32 {
         let spread = (u64::from(remainder) + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
         let sum = ((spread * u64::from(self.bucket_count)) >> 32) as u32;
